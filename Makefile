@@ -1,0 +1,33 @@
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+READY = $(VENV)/ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench clean
+
+help:  ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(READY)  ## draw what single aggregators confuse, race PyG: figures in demo/
+	$(BIN)/pna demo
+
+test: lint  ## lint, then every test
+	$(BIN)/pytest
+
+lint: $(READY)  ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(READY)  ## measure this machine: benchmarks/results/aggregate.csv
+	$(BIN)/python benchmarks/aggregate.py
+
+clean:  ## remove the environment and whatever was built
+	rm -rf $(VENV) build dist demo src/pna.egg-info src/pna/ops/_cpu.*
+	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
+
+$(READY): pyproject.toml constraints.txt setup.py src/pna/ops/cpu.c
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@

@@ -1,0 +1,26 @@
+"""The C kernel of `pna.ops`; everything else is in pyproject.toml.
+
+`pna` loads the kernel with ctypes, so it is a plain shared library without `PyInit`.
+It is optional: without a compiler the package installs all the same and torch does the work.
+"""
+
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+
+class BuildKernel(build_ext):
+    def get_export_symbols(self, ext):
+        return []
+
+
+setup(
+    ext_modules=[
+        Extension(
+            "pna.ops._cpu",
+            ["src/pna/ops/cpu.c"],
+            extra_compile_args=["-O3", "-fno-math-errno", "-fno-trapping-math"],
+            optional=True,
+        )
+    ],
+    cmdclass={"build_ext": BuildKernel},
+)

@@ -1,0 +1,5 @@
+"""`python -m pna`, the same as `pna`."""
+
+from pna.cli import app
+
+app(prog_name="pna")

@@ -1,0 +1,406 @@
+"""Who sends to whom: the one description of a graph that every operation here reads."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakIdKeyDictionary
+
+#: Rows with more slots than this are cut into segments of this length, so that a hub is
+#: shared by many workers. Kernels keep a place in a shorter row in one byte, 255 meaning none.
+SEGMENT = 255
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Compressed rows: one direction of an `Adjacency`, with its long rows cut in segments.
+
+    Row i owns the slots ``indptr[i]`` to ``indptr[i+1]``; slot s leads to ``neighbours[s]``.
+    The last four fields describe the rows of more than `SEGMENT` slots. They may be longer
+    than needed where their length could not be known without waiting for the device: spare
+    entries of `long_rows` hold the number of rows, spare entries of `segment_owner` the
+    number of long rows.
+    """
+
+    indptr: Tensor  # (rows + 1,)
+    neighbours: Tensor  # (edges,)
+    long_rows: Tensor  # (long,) which rows are long
+    long_rank: Tensor  # (rows,) place of a row in long_rows, or -1
+    long_indptr: Tensor  # (long + 1,) first segment of each long row
+    segment_owner: Tensor  # (segments,) place in long_rows of the row a segment belongs to
+
+    @property
+    def num_rows(self) -> int:
+        return self.indptr.shape[0] - 1
+
+
+@dataclass(frozen=True, eq=False)
+class Adjacency:
+    """In-neighbours of every receiver, and the transpose that the backward pass walks.
+
+    Edges are sorted by receiver and, within a receiver, kept in the order they were given;
+    a place in that order is a *slot*. Repeated edges and self-loops are edges like any other,
+    nodes may have none, and there may be no nodes at all. Immutable, tensors only.
+    """
+
+    incoming: Rows  # by receiver: neighbours are senders
+    outgoing: Rows  # by sender: neighbours are receivers
+    edge_ids: Tensor  # (edges,) slot -> place of the edge as it was given
+    out_ranks: Tensor  # (edges,) place in outgoing -> place in the receiver's row
+
+    @staticmethod
+    def from_edge_index(
+        edge_index: Tensor, num_nodes: int | tuple[int, int] | None = None
+    ) -> Adjacency:
+        """Build from ``edge_index`` (2, edges), where ``edge_index[0]`` sends to ``edge_index[1]``.
+
+        `num_nodes` is the number of nodes, or (senders, receivers) of a bipartite graph; PyG's
+        `EdgeIndex` may know it. Any integer type, any order. Indices are checked, except while
+        compiling or capturing, when their values cannot be seen.
+        """
+        if num_nodes is None and hasattr(edge_index, "sparse_size"):
+            known = edge_index.sparse_size()
+            num_nodes = None if None in known else known
+        edge_index = _plain(edge_index)
+        num_senders, num_receivers = _sizes(num_nodes)
+        _check_edge_index(edge_index, num_senders, num_receivers)
+        index = _index_type(edge_index.shape[1], num_senders, num_receivers)
+        senders, receivers = edge_index[0].to(index), edge_index[1].to(index)
+        receivers, edge_ids = torch.sort(receivers, stable=True)
+        edge_ids = edge_ids.to(index)
+        indptr = _starts(receivers, num_receivers)
+        return _build(
+            indptr, senders[edge_ids], receivers, edge_ids, num_senders, wait=_values_visible()
+        )
+
+    @staticmethod
+    def from_csr(
+        indptr: Tensor, senders: Tensor, num_senders: int | None = None, *, max_degree: int = -1
+    ) -> Adjacency:
+        """Build from rows already sorted by receiver; trusts its caller and never synchronises.
+
+        A true upper bound `max_degree` on in- and out-degrees of at most `SEGMENT` spares the
+        room kept for long rows.
+        """
+        num_receivers = indptr.shape[0] - 1
+        num_senders = num_receivers if num_senders is None else num_senders
+        index = _index_type(senders.shape[0], num_senders, num_receivers)
+        indptr, senders = indptr.to(index), senders.to(index)
+        receivers = _row_of_slot(indptr, senders.shape[0])
+        edge_ids = torch.arange(senders.shape[0], dtype=index, device=senders.device)
+        short = 0 <= max_degree <= SEGMENT
+        return _build(indptr, senders, receivers, edge_ids, num_senders, wait=False, short=short)
+
+    @staticmethod
+    def from_sparse(matrix: Tensor) -> Adjacency:
+        """Build from a torch sparse CSR or COO matrix A as in A @ x: row receives from column.
+
+        Values are ignored; entries repeated in an uncoalesced COO matrix are repeated edges.
+        """
+        if matrix.layout is torch.sparse_csr and matrix.dim() == 2:
+            indptr, senders = matrix.crow_indices(), matrix.col_indices()
+            edge_index = torch.stack([senders, _row_of_slot(indptr, senders.shape[0])])
+        elif matrix.layout is torch.sparse_coo and matrix.sparse_dim() == 2:
+            edge_index = matrix._indices().flip(0)
+        else:
+            raise TypeError(
+                f"got a matrix of layout {matrix.layout} and shape {tuple(matrix.shape)}, expected "
+                "two-dimensional torch.sparse_csr or torch.sparse_coo; convert it with "
+                "matrix.to_sparse_csr()"
+            )
+        return Adjacency.from_edge_index(edge_index, (matrix.shape[1], matrix.shape[0]))
+
+    @staticmethod
+    def disjoint_union(parts: Sequence[Adjacency]) -> Adjacency:
+        """One graph from many side by side, nodes and edges numbered on; nothing is sorted."""
+        if len(parts) == 0:
+            raise ValueError("got an empty list, expected at least one Adjacency to join")
+        if len(parts) == 1:
+            return parts[0]
+        return Adjacency(
+            incoming=_join_rows([p.incoming for p in parts], [p.num_senders for p in parts]),
+            outgoing=_join_rows([p.outgoing for p in parts], [p.num_receivers for p in parts]),
+            edge_ids=_join([p.edge_ids for p in parts], [p.num_edges for p in parts]),
+            out_ranks=torch.cat([p.out_ranks for p in parts]),
+        )
+
+    @property
+    def num_receivers(self) -> int:
+        return self.incoming.num_rows
+
+    @property
+    def num_senders(self) -> int:
+        return self.outgoing.num_rows
+
+    @property
+    def num_edges(self) -> int:
+        return self.edge_ids.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.edge_ids.device
+
+    @property
+    def indptr(self) -> Tensor:
+        return self.incoming.indptr
+
+    @property
+    def senders(self) -> Tensor:
+        """Sender of every slot, (edges,)."""
+        return self.incoming.neighbours
+
+    @property
+    def receivers(self) -> Tensor:
+        """Receiver of every slot, (edges,), ascending."""
+        return _row_of_slot(self.indptr, self.num_edges)
+
+    @property
+    def out_slots(self) -> Tensor:
+        """Slot of every place in `outgoing`, (edges,)."""
+        return self.indptr[self.outgoing.neighbours] + self.out_ranks
+
+    @property
+    def degree(self) -> Tensor:
+        """In-degree of every receiver, (receivers,)."""
+        return self.incoming.indptr.diff()
+
+    @property
+    def out_degree(self) -> Tensor:
+        """Out-degree of every sender, (senders,)."""
+        return self.outgoing.indptr.diff()
+
+    def to(self, device: torch.device | str, non_blocking: bool = False) -> Adjacency:
+        if torch.device(device) == self.device:
+            return self
+        return _map(self, lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    def pin_memory(self) -> Adjacency:
+        return _map(self, Tensor.pin_memory)
+
+    def __repr__(self) -> str:
+        return (
+            f"Adjacency({self.num_senders} senders, {self.num_receivers} receivers, "
+            f"{self.num_edges} edges, {self.device})"
+        )
+
+
+torch.export.register_dataclass(Rows)
+torch.export.register_dataclass(Adjacency)
+
+
+def as_adjacency(
+    edges: Adjacency | Sequence[Adjacency] | Tensor, num_nodes: int | tuple[int, int]
+) -> Adjacency:
+    """The Adjacency meant by whatever a layer was given.
+
+    A bare ``edge_index`` is built once and remembered for as long as that tensor lives and is
+    not written to; a list (what a PyG loader makes of one Adjacency per graph) is joined.
+    """
+    if isinstance(edges, Adjacency):
+        return edges
+    if isinstance(edges, Sequence) and all(isinstance(part, Adjacency) for part in edges):
+        return Adjacency.disjoint_union(edges)
+    if not isinstance(edges, Tensor):
+        raise TypeError(
+            f"got edges of type {type(edges).__name__}, expected an edge_index tensor (2, edges), "
+            "a sparse matrix or a pna.Adjacency"
+        )
+    if not _values_visible():
+        return _from_tensor(edges, num_nodes)
+    version = -1 if edges.is_inference() else edges._version
+    known = _remembered.get(edges)
+    if known is not None and known[:2] == (num_nodes, version):
+        return known[2]
+    adjacency = _from_tensor(edges, num_nodes)
+    if version >= 0:
+        _remembered[edges] = (num_nodes, version, adjacency)
+    return adjacency
+
+
+_remembered: WeakIdKeyDictionary = WeakIdKeyDictionary(ref_type=weakref.ref)
+
+
+def _from_tensor(edges: Tensor, num_nodes: int | tuple[int, int]) -> Adjacency:
+    if edges.layout is not torch.strided:
+        return Adjacency.from_sparse(edges)
+    return Adjacency.from_edge_index(edges, num_nodes)
+
+
+def _build(
+    indptr: Tensor,
+    senders: Tensor,
+    receivers: Tensor,
+    edge_ids: Tensor,
+    num_senders: int,
+    *,
+    wait: bool,
+    short: bool = False,
+) -> Adjacency:
+    """Finish an Adjacency from its sorted edges: the transpose, and the cutting of long rows."""
+    by_sender, out_slots = torch.sort(senders, stable=True)
+    out_indptr = _starts(by_sender, num_senders)
+    out_slots = out_slots.to(indptr.dtype)
+    out_receivers = receivers[out_slots]
+    cut = _cut_exactly if wait else _cut_within_bounds
+    if short:
+        cut = _cut_nothing
+    return Adjacency(
+        incoming=cut(indptr, senders),
+        outgoing=cut(out_indptr, out_receivers),
+        edge_ids=edge_ids,
+        out_ranks=out_slots - indptr[out_receivers],
+    )
+
+
+def _cut_exactly(indptr: Tensor, neighbours: Tensor) -> Rows:
+    degree = indptr.diff()
+    is_long = degree > SEGMENT
+    pieces = torch.where(is_long, (degree + (SEGMENT - 1)) // SEGMENT, 0)
+    num_long, num_segments = torch.stack([is_long.sum(), pieces.sum()]).tolist()
+    return _cut(indptr, neighbours, num_long, num_segments)
+
+
+def _cut_within_bounds(indptr: Tensor, neighbours: Tensor) -> Rows:
+    """Each long row has more than SEGMENT slots, and one segment at most is not full."""
+    edges = neighbours.shape[0]
+    return _cut(indptr, neighbours, edges // (SEGMENT + 1), 2 * (edges // SEGMENT))
+
+
+def _cut_nothing(indptr: Tensor, neighbours: Tensor) -> Rows:
+    return _cut(indptr, neighbours, 0, 0)
+
+
+def _cut(indptr: Tensor, neighbours: Tensor, num_long: int, num_segments: int) -> Rows:
+    """Rows with room for this many long rows and segments."""
+    rows, index = indptr.shape[0] - 1, indptr.dtype
+    degree = indptr.diff()
+    is_long = degree > SEGMENT
+    if isinstance(num_long, int) and num_long == 0:
+        long_rank = torch.full_like(degree, -1)
+        none = indptr.new_zeros(0)
+        return Rows(indptr, neighbours, none, long_rank, indptr.new_zeros(1), none)
+    rank = (is_long.cumsum(0) - 1).to(index)
+    long_rank = torch.where(is_long, rank, -1)
+    spare = torch.where(is_long, rank, num_long)  # short rows all write to one place past the end
+    numbers = torch.arange(rows, dtype=index, device=indptr.device)
+    long_rows = indptr.new_full((num_long + 1,), rows)
+    long_rows = long_rows.scatter(0, spare.long(), numbers)[:num_long]
+    padded_degree = torch.cat([degree, degree.new_zeros(1)])
+    long_rows = torch.where(
+        torch.arange(num_long, device=indptr.device) < is_long.sum(), long_rows, rows
+    )
+    pieces = (padded_degree[long_rows] + (SEGMENT - 1)) // SEGMENT
+    long_indptr = torch.cat([pieces.new_zeros(1), pieces.cumsum(0)]).to(index)
+    places = torch.arange(num_segments, dtype=index, device=indptr.device)
+    segment_owner = (torch.searchsorted(long_indptr, places, right=True) - 1).to(index)
+    segment_owner = torch.where(places < long_indptr[-1], segment_owner, num_long)
+    return Rows(indptr, neighbours, long_rows, long_rank, long_indptr, segment_owner)
+
+
+def _join_rows(parts: list[Rows], num_neighbours: list[int]) -> Rows:
+    edges = [p.neighbours.shape[0] for p in parts]
+    tails = [p.indptr[1:] for p in parts]
+    indptr = torch.cat([parts[0].indptr[:1], _join(tails, edges)])
+    return _cut(
+        indptr,
+        _join([p.neighbours for p in parts], num_neighbours),
+        sum(p.long_rows.shape[0] for p in parts),
+        sum(p.segment_owner.shape[0] for p in parts),
+    )
+
+
+def _join(parts: list[Tensor], lengths: list[int]) -> Tensor:
+    """Concatenate numberings, each shifted past the ones before it."""
+    index = torch.int64 if sum(lengths) >= 2**31 else parts[0].dtype
+    shifted, offset = [], 0
+    for part, length in zip(parts, lengths, strict=True):
+        shifted.append(part.to(index) + offset)
+        offset += length
+    return torch.cat(shifted)
+
+
+def _starts(sorted_rows: Tensor, num_rows: int) -> Tensor:
+    """First place of every row in a sorted list of rows, and its end: (rows + 1,)."""
+    rows = torch.arange(num_rows + 1, dtype=sorted_rows.dtype, device=sorted_rows.device)
+    return torch.searchsorted(sorted_rows, rows).to(sorted_rows.dtype)
+
+
+def _row_of_slot(indptr: Tensor, num_edges: int) -> Tensor:
+    rows = torch.arange(indptr.shape[0] - 1, dtype=indptr.dtype, device=indptr.device)
+    return torch.repeat_interleave(rows, indptr.diff(), output_size=num_edges)
+
+
+def _index_type(*sizes: int) -> torch.dtype:
+    return torch.int32 if max(sizes) < 2**31 - 1 else torch.int64
+
+
+def _values_visible() -> bool:
+    """Whether tensor values may be read now: not while compiling, nor while capturing."""
+    if torch.compiler.is_compiling():
+        return False
+    return not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+
+
+def _plain(edge_index: Tensor) -> Tensor:
+    if not isinstance(edge_index, Tensor):
+        raise TypeError(
+            f"got edge_index of type {type(edge_index).__name__}, expected an integer tensor "
+            "(2, edges); wrap it in torch.as_tensor"
+        )
+    return edge_index.as_tensor() if hasattr(edge_index, "as_tensor") else edge_index
+
+
+def _sizes(num_nodes: int | tuple[int, int] | None) -> tuple[int, int]:
+    if num_nodes is None:
+        raise ValueError(
+            "got no num_nodes, expected the number of nodes or (senders, receivers): the largest "
+            "index cannot tell of isolated nodes; pass num_nodes=x.shape[0]"
+        )
+    senders, receivers = num_nodes if isinstance(num_nodes, tuple | list) else (num_nodes,) * 2
+    for size in (senders, receivers):
+        if not isinstance(size, int | torch.SymInt):
+            raise TypeError(f"got num_nodes={num_nodes!r}, expected an int or a pair of ints")
+        if isinstance(size, int) and size < 0:
+            raise ValueError(f"got num_nodes={num_nodes!r}, expected a count of at least 0")
+    return senders, receivers
+
+
+def _check_edge_index(edge_index: Tensor, num_senders: int, num_receivers: int) -> None:
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        raise ValueError(
+            f"got edge_index of shape {tuple(edge_index.shape)}, expected (2, edges): row 0 the "
+            "senders, row 1 the receivers"
+        )
+    if edge_index.dtype not in _INTEGERS:
+        raise TypeError(
+            f"got edge_index of dtype {edge_index.dtype}, expected an integer type; "
+            "convert it with edge_index.long()"
+        )
+    if edge_index.shape[1] == 0 or not _values_visible():
+        return
+    low, high = torch.aminmax(edge_index, dim=1)
+    bounds = torch.stack([low, high]).tolist()
+    for row, (role, size) in enumerate([("sender", num_senders), ("receiver", num_receivers)]):
+        if bounds[0][row] >= 0 and bounds[1][row] < size:
+            continue
+        outside = (edge_index[row] < 0) | (edge_index[row] >= size)
+        edge = int(outside.nonzero()[0])
+        raise ValueError(
+            f"got {role} {int(edge_index[row, edge])} in edge {edge}, expected 0 to {size - 1} "
+            f"(num_nodes is {size}); renumber the nodes or correct num_nodes"
+        )
+
+
+def _map(value: Any, function: Any) -> Any:
+    """A copy of a dataclass of tensors with `function` applied to each of them."""
+    if isinstance(value, Tensor):
+        return function(value)
+    parts = {f.name: _map(getattr(value, f.name), function) for f in fields(value)}
+    return type(value)(**parts)

@@ -1,0 +1,1 @@
+"""Time, memory and accuracy, side by side with peers."""

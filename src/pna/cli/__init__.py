@@ -1,0 +1,13 @@
+"""The `pna` command: parses, calls the package, prints. Imports happen inside each command."""
+
+import typer
+
+from pna.cli import demo, doctor
+
+app = typer.Typer(
+    help="Principal Neighbourhood Aggregation for graph neural networks.",
+    no_args_is_help=True,
+    add_completion=False,
+)
+app.command()(demo.demo)
+app.command()(doctor.doctor)

@@ -1,0 +1,65 @@
+"""`pna doctor`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from pna.doctor import Report
+
+
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what this machine can run, and why not where it cannot."""
+    from pna.doctor import diagnose
+
+    report = diagnose()
+    if as_json:
+        typer.echo(json.dumps(asdict(report), indent=2, ensure_ascii=False))
+    else:
+        show(report, Console())
+
+
+def show(report: Report, console: Console) -> None:
+    """Print a report for people."""
+    console.print(
+        f"[bold]pna {report.pna or '(not installed)'}[/] on Python {report.python}, "
+        f"{report.platform}, {report.cpu}, {report.threads} threads"
+    )
+    for gpu in report.gpus:
+        console.print(
+            f"{gpu.name}, compute capability {gpu.capability}, {gpu.memory / 2**30:.0f} GiB"
+        )
+    if not report.gpus:
+        console.print("no CUDA device" + (", but MPS: the reference runs there" * report.mps))
+
+    backends = _table("backend", "runs on", "here")
+    for backend in report.backends:
+        here = "[green]yes[/]" if backend.problem is None else f"no: {escape(backend.problem)}"
+        backends.add_row(backend.name, backend.hardware, here)
+    console.print(backends)
+
+    packages = _table("package", "version", "for")
+    for package in report.packages:
+        if package.version is None:
+            purpose = f"{package.purpose}: {escape(package.install)}"
+            packages.add_row(package.name, "[yellow]missing[/]", purpose)
+        else:
+            packages.add_row(package.name, package.version, package.purpose)
+    console.print(packages)
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for column in columns:
+        table.add_column(column)
+    return table

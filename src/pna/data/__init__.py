@@ -1,0 +1,1 @@
+"""Graphs on their way to a model: sets of them, batches, and bridges to other libraries."""

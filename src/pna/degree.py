@@ -1,0 +1,444 @@
+"""δ, the typical degree of a training set, and the scalers S(d) that are measured against it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from pna.names import lookup
+
+
+class DegreeStats:
+    """Degrees of a training set, kept as an exact count of nodes of every degree.
+
+    Counts are integers, so batches may be added one by one, in any order, on any number of
+    machines, and give the same δ as all nodes at once.
+    """
+
+    def __init__(self) -> None:
+        self._set(torch.zeros(0, dtype=torch.int64))
+
+    def _set(self, histogram: Tensor) -> None:
+        """Keep `histogram` without trailing zeros, and its sums as plain numbers.
+
+        They are taken now, not when asked for, so that compiled code never waits for a tensor.
+        """
+        occurring = histogram.nonzero()
+        size = int(occurring[-1]) + 1 if len(occurring) else 0
+        self._histogram = histogram[:size].clone()
+        self._num_nodes = int(self._histogram.sum())
+        degrees = torch.arange(size)
+        logs = torch.log1p(degrees.to(torch.float64))
+        self._degree_sum = int((degrees * self._histogram).sum())
+        self._log_sum = float((logs * self._histogram).sum())
+
+    @classmethod
+    def from_degrees(cls, degrees: Tensor | np.ndarray | Sequence[int]) -> DegreeStats:
+        """From the degree of every node: integers (nodes,), on any device."""
+        return cls().update(degrees)
+
+    @classmethod
+    def from_histogram(cls, histogram: Tensor | np.ndarray | Sequence[int]) -> DegreeStats:
+        """From counts of nodes, (max degree + 1,), indexed by degree: the `deg` of PyG's PNAConv.
+
+        Whole numbers kept as floats are taken too.
+        """
+        counts = _check_histogram(histogram)
+        if not counts.any():
+            raise ValueError(
+                f"got a histogram of no nodes ({counts.numel()} entries, all zero), expected the "
+                "count of nodes of every degree; make it with torch.bincount(degrees)"
+            )
+        stats = cls()
+        stats._set(counts)
+        return stats
+
+    @classmethod
+    def from_graphs(cls, graphs: Any) -> DegreeStats:
+        """From a loader, data set or list of graphs, or one graph; in-degrees, isolated nodes too.
+
+        A graph is a PyG `Data` or `Batch`, a `pna.Adjacency`, or holds one as ``.adjacency``.
+        Every node of a neighbour-sampled batch counts, with the edges that were sampled; for
+        the degrees of the whole graph give that graph instead.
+        """
+        total = torch.zeros(0, dtype=torch.int64)
+        for graph in [graphs] if _is_graph(graphs) else graphs:
+            total = _add(total, _count(_in_degree(graph)))
+        stats = cls()
+        stats._set(total)
+        return stats
+
+    def update(self, degrees: Tensor | np.ndarray | Sequence[int]) -> DegreeStats:
+        """Add the degrees of more nodes, (nodes,), in place."""
+        self._set(_add(self._histogram, _count(degrees)))
+        return self
+
+    def merge(self, other: DegreeStats) -> DegreeStats:
+        """Add the nodes counted by `other`, in place."""
+        if not isinstance(other, DegreeStats):
+            raise TypeError(
+                f"got {type(other).__name__}, expected DegreeStats; for degrees use update(degrees)"
+            )
+        self._set(_add(self._histogram, other._histogram))
+        return self
+
+    def __add__(self, other: DegreeStats) -> DegreeStats:
+        return DegreeStats().merge(self).merge(other)
+
+    @property
+    def histogram(self) -> Tensor:
+        """A copy of the counts, (max degree + 1,), int64 on the CPU; PyG calls it `deg`."""
+        return self._histogram.clone()
+
+    @property
+    def num_nodes(self) -> int:
+        return self._num_nodes
+
+    @property
+    def max_degree(self) -> int:
+        self._require_nodes()
+        return len(self._histogram) - 1
+
+    @property
+    def mean(self) -> float:
+        """Mean degree, the δ of the linear scalers."""
+        self._require_nodes()
+        return self._degree_sum / self._num_nodes
+
+    @property
+    def mean_log(self) -> float:
+        """δ of the paper: the mean of log(d + 1) over all nodes."""
+        self._require_nodes()
+        return self._log_sum / self._num_nodes
+
+    def _require_nodes(self) -> None:
+        if self._num_nodes == 0:
+            raise ValueError(
+                "got DegreeStats of no nodes, expected at least one; "
+                "call update(degrees), or make it with DegreeStats.from_graphs(training_set)"
+            )
+
+    def state_dict(self) -> dict[str, Tensor]:
+        return {"histogram": self.histogram}
+
+    def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        if "histogram" not in state:
+            raise ValueError(
+                f"got a state with keys {list(state)}, expected 'histogram'; "
+                "pass what DegreeStats.state_dict() gave"
+            )
+        self._set(_check_histogram(state["histogram"]))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, DegreeStats):
+            return NotImplemented
+        return torch.equal(self._histogram, other._histogram)
+
+    def __repr__(self) -> str:
+        if self._num_nodes == 0:
+            return "DegreeStats(num_nodes=0)"
+        return (
+            f"DegreeStats(num_nodes={self.num_nodes}, mean={self.mean:.4g}, "
+            f"mean_log={self.mean_log:.4g}, max_degree={self.max_degree})"
+        )
+
+
+def _check_parameters(alpha: Any, delta: Any) -> None:
+    _check_number("alpha", alpha)
+    if delta is not None:
+        _check_number("delta", delta)
+        if not isinstance(delta, Tensor) and delta <= 0:
+            raise ValueError(
+                f"got delta={delta}, expected a positive number; leave it out to take δ from stats"
+            )
+
+
+def _check_number(name: str, value: Any) -> None:
+    if isinstance(value, Tensor):
+        if value.numel() != 1:
+            raise ValueError(
+                f"got {name} of shape {tuple(value.shape)}, expected one element; "
+                "make one scaler for each"
+            )
+    elif not isinstance(value, int | float):
+        raise TypeError(
+            f"got {name} of type {type(value).__name__}, expected a number, or a tensor to learn"
+        )
+    elif not math.isfinite(value):
+        raise ValueError(f"got {name}={value}, expected a finite number; check how it was made")
+
+
+@dataclass(frozen=True, eq=False)
+class Power:
+    """S(d) = (log(d + 1) / δ)^α. Without `delta`, δ is `mean_log` of the statistics.
+
+    α and δ are numbers, or tensors of one element, which may be learned; δ must stay positive.
+    """
+
+    alpha: float | Tensor
+    delta: float | Tensor | None = None
+
+    def __post_init__(self) -> None:
+        _check_parameters(self.alpha, self.delta)
+
+    def measure(self, degree: Tensor) -> Tensor:
+        return torch.log1p(degree)
+
+    def typical(self, stats: DegreeStats) -> float:
+        return stats.mean_log
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """S(d) = (d / δ)^α. Without `delta`, δ is the mean degree of the statistics.
+
+    With α = δ = 1 it turns a mean into a sum.
+    """
+
+    alpha: float | Tensor = 1.0
+    delta: float | Tensor | None = None
+
+    def __post_init__(self) -> None:
+        _check_parameters(self.alpha, self.delta)
+
+    def measure(self, degree: Tensor) -> Tensor:
+        return degree
+
+    def typical(self, stats: DegreeStats) -> float:
+        return stats.mean
+
+
+#: The names PyG gives to scalers.
+SCALERS: dict[str, Power | Linear] = {
+    "identity": Power(0.0),
+    "amplification": Power(1.0),
+    "attenuation": Power(-1.0),
+    "linear": Linear(1.0),
+    "inverse_linear": Linear(-1.0),
+}
+
+
+def scale(
+    out: Tensor,
+    degree: Tensor,
+    scalers: Sequence[str | Power | Linear],
+    stats: DegreeStats | None = None,
+) -> Tensor:
+    """Multiply aggregates (receivers, A, F) by every scaler: (receivers, S, A, F), same dtype.
+
+    `degree` (receivers,) is the integer in-degree of the receivers. `stats` may be left out
+    where every scaler is the identity or brings its own delta.
+    """
+    if out.dim() != 3:
+        raise ValueError(
+            f"got out of shape {tuple(out.shape)}, expected (receivers, aggregators, features), "
+            "as pna.aggregate gives it"
+        )
+    if not out.dtype.is_floating_point:
+        raise TypeError(
+            f"got out of dtype {out.dtype}, expected a floating type; convert it with out.float()"
+        )
+    factors = scaler_factors(degree, scalers, stats, out.dtype)
+    if out.shape[0] != degree.shape[0]:
+        raise ValueError(
+            f"got {degree.shape[0]} degrees for {out.shape[0]} receivers, expected one for each; "
+            "pass the degree of the Adjacency that out was aggregated over"
+        )
+    if out.device != degree.device:
+        raise ValueError(
+            f"got out on {out.device} and degree on {degree.device}, expected one device; "
+            "move it with degree.to(out.device)"
+        )
+    return (factors[:, :, None, None] * out[:, None]).to(out.dtype)
+
+
+def scaler_factors(
+    degree: Tensor,
+    scalers: Sequence[str | Power | Linear],
+    stats: DegreeStats | None = None,
+    dtype: torch.dtype = torch.float32,
+) -> Tensor:
+    """S(d) of every scaler at every receiver, (receivers, S), for aggregates of type `dtype`.
+
+    In float64 for float64, in float32 for everything else. A degree of 0 counts as 1, so that
+    no factor and no gradient of α or δ is NaN or infinite; the aggregates there are 0 anyway.
+    """
+    if not isinstance(degree, Tensor):
+        raise TypeError(
+            f"got degree of type {type(degree).__name__}, expected an integer tensor (receivers,); "
+            "pass the degree of an Adjacency"
+        )
+    if degree.dim() != 1:
+        raise ValueError(
+            f"got degree of shape {tuple(degree.shape)}, expected (receivers,); "
+            "pass the degree of an Adjacency"
+        )
+    if not _is_integer(degree.dtype):
+        raise TypeError(
+            f"got degree of dtype {degree.dtype}, expected an integer type; "
+            "convert it with degree.long()"
+        )
+    if stats is not None and not isinstance(stats, DegreeStats):
+        raise TypeError(
+            f"got stats of type {type(stats).__name__}, expected DegreeStats; "
+            "make it with DegreeStats.from_histogram or DegreeStats.from_degrees"
+        )
+    working = torch.float64 if dtype == torch.float64 else torch.float32
+    counted = degree.clamp(min=1).to(working)
+    return torch.stack([_factor(s, counted, stats) for s in _resolve(scalers)], dim=1)
+
+
+def _factor(scaler: Power | Linear, degree: Tensor, stats: DegreeStats | None) -> Tensor:
+    alpha = scaler.alpha
+    if not isinstance(alpha, Tensor) and alpha == 0:
+        return torch.ones_like(degree)
+    delta = _typical(scaler, stats) if scaler.delta is None else scaler.delta
+    return (scaler.measure(degree) / _number(delta)) ** _number(alpha)
+
+
+def _number(value: float | Tensor) -> float | Tensor:
+    """Without axes, a tensor leaves the type of what it is combined with alone."""
+    return value.reshape(()) if isinstance(value, Tensor) else value
+
+
+def _typical(scaler: Power | Linear, stats: DegreeStats | None) -> float:
+    if stats is None:
+        raise ValueError(
+            f"got no stats, expected them for {scaler}; pass "
+            "DegreeStats.from_graphs(training_set), or give the scaler a delta"
+        )
+    delta = scaler.typical(stats)
+    if delta == 0:
+        raise ValueError(
+            f"got δ = 0 from {stats}, expected statistics of a graph with edges; every node has "
+            "degree 0: check the training set, or use the identity scaler alone"
+        )
+    return delta
+
+
+def _resolve(scalers: Sequence[str | Power | Linear]) -> list[Power | Linear]:
+    if isinstance(scalers, str | Power | Linear):
+        raise TypeError(f"got scalers={scalers!r}, expected a list; write [{scalers!r}]")
+    if len(scalers) == 0:
+        raise ValueError("got no scalers, expected at least one; for none pass ['identity']")
+    found = []
+    for scaler in scalers:
+        if isinstance(scaler, str):
+            scaler = lookup("scaler", scaler, SCALERS)
+        if not isinstance(scaler, Power | Linear):
+            raise TypeError(
+                f"got a scaler of type {type(scaler).__name__}, expected a name "
+                f"({', '.join(SCALERS)}), a pna.Power or a pna.Linear"
+            )
+        found.append(scaler)
+    return found
+
+
+def _is_graph(value: Any) -> bool:
+    # PyG's data sets answer for the attributes of their graphs, but are not one graph.
+    return not isinstance(value, Dataset) and _holds_degrees(value)
+
+
+def _holds_degrees(graph: Any) -> bool:
+    held = getattr(graph, "adjacency", graph)
+    edges = getattr(graph, "edge_index", None)
+    return edges is not None or isinstance(getattr(held, "degree", None), Tensor)
+
+
+def _in_degree(graph: Any) -> Tensor:
+    """In-degree of every node; from its edges where it has them, since PyG's users may keep
+    anything they like as ``data.degree``.
+    """
+    if not _holds_degrees(graph):
+        raise TypeError(
+            f"got {type(graph).__name__}, expected a PyG Data or Batch with an edge_index, or a "
+            "pna.Adjacency; pass a list or a loader of these"
+        )
+    if getattr(graph, "edge_index", None) is not None:
+        return _count_receivers(graph.edge_index, graph.num_nodes)
+    return getattr(graph, "adjacency", graph).degree
+
+
+def _count_receivers(edge_index: Tensor, num_nodes: int) -> Tensor:
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2 or not _is_integer(edge_index.dtype):
+        raise ValueError(
+            f"got edge_index of shape {tuple(edge_index.shape)} and dtype {edge_index.dtype}, "
+            "expected integers (2, edges)"
+        )
+    receivers = edge_index[1].long()
+    if len(receivers) and (int(receivers.min()) < 0 or int(receivers.max()) >= num_nodes):
+        raise ValueError(
+            f"got receivers from {int(receivers.min())} to {int(receivers.max())}, expected 0 to "
+            f"{num_nodes - 1}; correct num_nodes or edge_index"
+        )
+    return torch.bincount(receivers, minlength=num_nodes)
+
+
+def _count(degrees: Tensor | np.ndarray | Sequence[int]) -> Tensor:
+    """Histogram of degrees, int64 on the CPU."""
+    values = torch.as_tensor(degrees)
+    if values.dim() != 1:
+        raise ValueError(
+            f"got degrees of shape {tuple(values.shape)}, expected (nodes,); flatten them"
+        )
+    if values.numel() == 0:
+        return torch.zeros(0, dtype=torch.int64)
+    if not _is_integer(values.dtype):
+        raise TypeError(
+            f"got degrees of dtype {values.dtype}, expected an integer type; "
+            "convert them with degrees.long()"
+        )
+    values = values.long()
+    if int(values.min()) < 0:
+        raise ValueError(
+            f"got a degree of {int(values.min())}, expected 0 or more; count edges, "
+            "do not subtract them"
+        )
+    return torch.bincount(values).cpu()
+
+
+def _check_histogram(histogram: Any) -> Tensor:
+    """The histogram as int64 on the CPU."""
+    counts = torch.as_tensor(histogram).detach().cpu()
+    if counts.dim() != 1:
+        raise ValueError(
+            f"got a histogram of shape {tuple(counts.shape)}, expected (max degree + 1,); "
+            "make it with torch.bincount(degrees)"
+        )
+    if counts.dtype == torch.bool or counts.dtype.is_complex:
+        raise TypeError(
+            f"got a histogram of dtype {counts.dtype}, expected integers; "
+            "make it with torch.bincount(degrees)"
+        )
+    whole = counts.isfinite() & (counts == counts.round())
+    if not bool(whole.all()):
+        raise ValueError(
+            f"got a histogram with {float(counts[~whole][0]):g} in it, expected counts of nodes; "
+            "multiply frequencies by the number of nodes and round"
+        )
+    counts = counts.long()
+    if bool((counts < 0).any()):
+        raise ValueError(
+            f"got a histogram with {int(counts.min())} nodes of degree {int(counts.argmin())}, "
+            "expected 0 or more; make it with torch.bincount(degrees)"
+        )
+    return counts
+
+
+def _add(a: Tensor, b: Tensor) -> Tensor:
+    """Sum of two histograms of any lengths."""
+    total = torch.zeros(max(len(a), len(b)), dtype=torch.int64)
+    total[: len(a)] += a
+    total[: len(b)] += b
+    return total
+
+
+def _is_integer(dtype: torch.dtype) -> bool:
+    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)

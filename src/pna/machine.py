@@ -1,0 +1,74 @@
+"""What a number was measured on: hardware, versions and commit."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import torch
+
+
+def machine() -> dict[str, str | int | None]:
+    """One flat row for a table of results; None where there is no such thing here."""
+    return {
+        "cpu": cpu_model(),
+        "threads": torch.get_num_threads(),
+        "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "platform": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": version("torch"),
+        "triton": version("triton"),
+        "torch_geometric": version("torch-geometric"),
+        "pna": version("pna"),
+        "commit": commit(),
+    }
+
+
+def version(distribution: str) -> str | None:
+    """Version of an installed distribution, by its name on a package index."""
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def cpu_model() -> str:
+    """Name of the processor, such as "Neoverse-N1"; at least its architecture."""
+    if platform.system() == "Darwin":
+        name = _ask("sysctl", "-n", "machdep.cpu.brand_string")
+    else:
+        name = _field(_ask("lscpu"), "Model name") or _field(_cpuinfo(), "model name")
+    return name or platform.processor() or platform.machine()
+
+
+def commit() -> str | None:
+    """Commit of the checkout this package runs from, "-dirty" if it has changes; else None."""
+    folder = Path(__file__).parent
+    # An installed copy may lie in somebody else's repository.
+    if _ask("git", "-C", str(folder), "ls-files", Path(__file__).name) is None:
+        return None
+    return _ask("git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude=*")
+
+
+def _cpuinfo() -> str | None:
+    path = Path("/proc/cpuinfo")
+    return path.read_text() if path.exists() else None
+
+
+def _field(text: str | None, key: str) -> str | None:
+    for line in (text or "").splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == key:
+            return value.strip()
+    return None
+
+
+def _ask(*command: str) -> str | None:
+    """What a program prints, or None if it is missing, fails or has nothing to say."""
+    if shutil.which(command[0]) is None:
+        return None
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or None if done.returncode == 0 else None

@@ -1,0 +1,212 @@
+"""`pna.aggregate`: checks what it is given and hands it to the implementation that fits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pna.adjacency import Adjacency
+from pna.ops import reference
+from pna.ops.aggregators import (
+    Aggregator,
+    Max,
+    Mean,
+    Min,
+    NormalisedMean,
+    Std,
+    Sum,
+    Var,
+    resolve,
+)
+from pna.ops.backend import choose
+from pna.ops.statistics import Request, statistics
+
+_FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+#: The aggregators that the fast backends take in one pass.
+_FUSED: dict[type[Aggregator], str] = {
+    Mean: "mean",
+    Sum: "sum",
+    Var: "var",
+    Std: "std",
+    Max: "max",
+    Min: "min",
+    NormalisedMean: "normalised_mean",
+}
+
+
+def aggregate(
+    x: Tensor,
+    adjacency: Adjacency,
+    aggregators: Sequence[str | Aggregator | type[Aggregator]],
+    edge: Tensor | tuple[Tensor, Tensor] | None = None,
+) -> Tensor:
+    """Aggregate the messages that reach every node: (receivers, aggregators, features).
+
+    x is (senders, features). Messages are x_j, or x_j + e_ij where `edge` is
+
+    - e (edges, features), in the order in which the edges were given,
+    - a pair (table, index): e = table[index], (types, features) and whole numbers (edges,),
+    - a pair (coefficients, basis): e = coefficients @ basis, (edges, D) and (D, features).
+
+    The last two never make an (edges, features) tensor for mean, sum, var, std, max, min and
+    normalised_mean, which are taken in one pass whatever the subset; the other aggregators
+    materialise the messages.
+
+    The result has the type of x and `edge` (the wider of the two), autocast or not; sums are kept
+    in float32 or better. It is the same every time, to the bit. A node that nothing reaches gets
+    0. A NaN in a message makes that receiver and feature NaN in every aggregator and touches
+    nothing else. An infinite message follows arithmetic: sum, mean, max, min and normalised_mean
+    are infinite (NaN where both signs meet in a sum), var, std, moments, softmax and softmin NaN.
+    """
+    chosen = resolve(aggregators)
+    _check_features(x, adjacency)
+    values, at = _split_edge(edge)
+    _check_edge(x, adjacency, values, at)
+    if values is not None and values.dtype != x.dtype:
+        dtype = torch.promote_types(x.dtype, values.dtype)
+        x, values = x.to(dtype), values.to(dtype)
+    if at is not None and at.is_floating_point():
+        at = at.to(x.dtype)
+    backend = choose(x.device)
+    if backend == "reference":
+        return reference.aggregate(x, adjacency, chosen, values, at)
+    results: list[Tensor | None] = [None] * len(chosen)
+    fused, places = _one_pass(chosen)
+    if fused is not None:
+        out = statistics(x, adjacency, fused, values, at, backend)
+        if len(places) == len(chosen) == len(fused.kinds):
+            return out
+        for i, place in places.items():
+            results[i] = out[:, place]
+    others = [i for i in range(len(chosen)) if i not in places]
+    if others:
+        out = reference.aggregate(x, adjacency, [chosen[i] for i in others], values, at)
+        for k, i in enumerate(others):
+            results[i] = out[:, k]
+    return torch.stack([r for r in results if r is not None], dim=1)
+
+
+def _one_pass(aggregators: list[Aggregator]) -> tuple[Request | None, dict[int, int]]:
+    """What the fused pass computes, and which of its results each aggregator takes."""
+    kinds: list[str] = []
+    places: dict[int, int] = {}
+    std: Std | None = None
+    for i, aggregator in enumerate(aggregators):
+        kind = _FUSED.get(type(aggregator))
+        if kind is None:
+            continue
+        if isinstance(aggregator, Std):
+            if std is not None and (std.epsilon, std.clamp) != (
+                aggregator.epsilon,
+                aggregator.clamp,
+            ):
+                continue  # a second convention of std is left to the definition
+            std = aggregator
+        if kind not in kinds:
+            kinds.append(kind)
+        places[i] = kinds.index(kind)
+    if not kinds:
+        return None, {}
+    std = std or Std()
+    return Request(tuple(kinds), std.epsilon, std.clamp), places
+
+
+def _split_edge(
+    edge: Tensor | tuple[Tensor, Tensor] | None,
+) -> tuple[Tensor | None, Tensor | None]:
+    """An edge term as (e, None), (table, index) or (basis, coefficients)."""
+    if edge is None or isinstance(edge, Tensor):
+        return edge, None
+    if not (isinstance(edge, tuple | list) and len(edge) == 2):
+        raise TypeError(
+            f"got edge of type {type(edge).__name__}, expected a tensor (edges, features) or a "
+            "pair: (table, index) or (coefficients, basis)"
+        )
+    first, second = edge
+    if not (isinstance(first, Tensor) and isinstance(second, Tensor)):
+        raise TypeError(
+            f"got edge as a pair of {type(first).__name__} and {type(second).__name__}, expected "
+            "two tensors: (table, index) or (coefficients, basis)"
+        )
+    if second.is_floating_point():
+        return second, first
+    return first, second
+
+
+def _check_features(x: Tensor, adjacency: Adjacency) -> None:
+    if not isinstance(adjacency, Adjacency):
+        raise TypeError(
+            f"got adjacency of type {type(adjacency).__name__}, expected a pna.Adjacency; make one "
+            "with pna.Adjacency.from_edge_index(edge_index, num_nodes)"
+        )
+    if not isinstance(x, Tensor):
+        raise TypeError(f"got x of type {type(x).__name__}, expected a tensor (senders, features)")
+    if x.dim() != 2:
+        raise ValueError(
+            f"got x of shape {tuple(x.shape)}, expected (senders, features); "
+            "flatten the feature axes into one"
+        )
+    if x.dtype not in _FLOATS:
+        raise TypeError(
+            f"got x of dtype {x.dtype}, expected one of float64, float32, bfloat16, float16; "
+            "convert it with x.float()"
+        )
+    if x.shape[0] != adjacency.num_senders:
+        raise ValueError(
+            f"got x with {x.shape[0]} rows, expected {adjacency.num_senders}, one for each sender "
+            "of the adjacency; build it with num_nodes=x.shape[0]"
+        )
+    if x.device != adjacency.device:
+        raise ValueError(
+            f"got x on {x.device} and an adjacency on {adjacency.device}, expected one device; "
+            "move it with adjacency.to(x.device)"
+        )
+
+
+def _check_edge(
+    x: Tensor, adjacency: Adjacency, values: Tensor | None, at: Tensor | None
+) -> None:
+    if values is None:
+        return
+    edges, features = adjacency.num_edges, x.shape[1]
+    for tensor in (values, at):
+        if tensor is not None and tensor.device != x.device:
+            raise ValueError(
+                f"got edge on {tensor.device} and x on {x.device}, expected one device"
+            )
+    if values.dtype not in _FLOATS:
+        raise TypeError(
+            f"got edge of dtype {values.dtype}, expected one of float64, float32, bfloat16, "
+            "float16; types of edges are given as (table, index)"
+        )
+    if at is None:
+        if tuple(values.shape) != (edges, features):
+            raise ValueError(
+                f"got edge of shape {tuple(values.shape)}, expected ({edges}, {features}): one row "
+                "for each edge, as wide as x; narrow ones are given as (coefficients, basis)"
+            )
+        return
+    if values.dim() != 2 or values.shape[1] != features:
+        raise ValueError(
+            f"got an edge table or basis of shape {tuple(values.shape)}, expected two axes, the "
+            f"last of {features}, as wide as x"
+        )
+    if at.is_floating_point():
+        if tuple(at.shape) != (edges, values.shape[0]):
+            raise ValueError(
+                f"got coefficients of shape {tuple(at.shape)}, expected ({edges}, "
+                f"{values.shape[0]}): one row for each edge, one column for each row of the basis"
+            )
+        return
+    if at.dtype not in (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8):
+        raise TypeError(
+            f"got an edge index of dtype {at.dtype}, expected whole numbers into the table"
+        )
+    if tuple(at.shape) != (edges,):
+        raise ValueError(
+            f"got an edge index of shape {tuple(at.shape)}, expected ({edges},): a row of the "
+            "table for each edge"
+        )

@@ -1,0 +1,43 @@
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from pna.paper.failures import METHODS, PAIRS, braces, failures
+from pna.report.figures import draw_failures, save
+
+pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
+
+
+def texts(svg: Path) -> list[str]:
+    root = ElementTree.parse(svg).getroot()
+    assert root.tag == "{http://www.w3.org/2000/svg}svg"
+    return ["".join(text.itertext()).strip() for text in root.iter(f"{root.tag[:-3]}text")]
+
+
+def test_the_figure_says_what_was_computed(tmp_path: Path) -> None:
+    svg, png = save(draw_failures(failures()), tmp_path, "failures")
+    words = texts(svg)
+    for method in METHODS:
+        assert method.name in words
+    for pair in PAIRS:
+        assert {braces(pair.left), braces(pair.right)} <= set(words)
+    assert "1.33 ≠ 2.67" in words  # the means of the first pair
+    assert "4 = 4" in words  # its maxima
+    assert [word for word in words if word.endswith("of 5")] == [
+        "1 of 5", "1 of 5", "1 of 5", "1 of 5", "2 of 5", "4 of 5", "5 of 5"
+    ]  # fmt: skip
+    assert png.read_bytes().startswith(b"\x89PNG")
+
+
+def test_every_leaf_shows_its_value(tmp_path: Path) -> None:
+    svg, _ = save(draw_failures(failures()), tmp_path, "failures")
+    leaves = [f"{value:g}" for pair in PAIRS for value in (*pair.left, *pair.right)]
+    digits = [word for word in texts(svg) if word.isdigit()]
+    assert sorted(digits) == sorted(leaves)
+
+
+def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:
+    first, _ = save(draw_failures(failures()), tmp_path / "a", "failures")
+    second, _ = save(draw_failures(failures()), tmp_path / "b", "failures")
+    assert first.read_bytes() == second.read_bytes()
