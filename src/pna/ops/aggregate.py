@@ -166,9 +166,7 @@ def _check_features(x: Tensor, adjacency: Adjacency) -> None:
         )
 
 
-def _check_edge(
-    x: Tensor, adjacency: Adjacency, values: Tensor | None, at: Tensor | None
-) -> None:
+def _check_edge(x: Tensor, adjacency: Adjacency, values: Tensor | None, at: Tensor | None) -> None:
     if values is None:
         return
     edges, features = adjacency.num_edges, x.shape[1]

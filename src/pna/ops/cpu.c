@@ -1,9 +1,9 @@
 /* Neighbourhood statistics on the CPU: one pass over the neighbours, and its gradient.
  *
  * cpu.py calls pna_run with a kernel, a problem, a range of rows and a range of tiles. A tile is
- * as many features as fit a cache line: the neighbour loop runs inside it, with accumulators in
- * registers. What a row and tile get depends on nothing else, so results are the same however
- * the work is shared.
+ * as many features as fit a cache line. What a row and tile get depends on nothing else, so
+ * results are the same however the work is shared. Neighbour loops run over a few vectors of
+ * features at a time, with accumulators in registers.
  *
  * The file includes itself: what is common comes first, then the kernels, once for each index
  * type, number type and vector width. Vectors are those of GCC and Clang, on any processor.
@@ -16,6 +16,7 @@
 #include <string.h>
 
 #define LINE 64     /* bytes of a tile */
+#define PANEL 4     /* tiles that are worked on together */
 #define BLOCK 64    /* slots summed in the type of the features; blocks are merged in double */
 #define AHEAD 24    /* slots between asking for a row and reading it */
 #define SHORT 255   /* longest row whose places fit a byte, where 255 means none */
@@ -49,8 +50,9 @@ struct problem {
     int32_t *long_places;
     /* the backward pass */
     const void *grad;
-    void *centre; /* (tiles × lanes,) */
-    void *slopes; /* (tiles, receivers, parts, lanes): see the kernel of that name */
+    int64_t slopes_stride; /* features rounded up to whole tiles */
+    void *centre;          /* (slopes_stride,) */
+    void *slopes;          /* (receivers, parts, slopes_stride): see the kernel of that name */
     void *grad_x, *grad_edge, *grad_at;
     double *totals; /* (edge_rows, features): gradient of the table or basis */
 };
@@ -79,24 +81,22 @@ static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 #include "cpu.c"
 #undef INDEX
 
-#define KERNELS(real, index, width)                                                              \
-    {forward_##real##_##index##_##width,  centre_##real##_##index##_##width,                     \
-     slopes_##real##_##index##_##width,   senders_##real##_##index##_##width,                    \
-     extrema_##real##_##index##_##width,  edge_rows_##real##_##index##_##width,                  \
-     edge_totals_##real##_##index##_##width, coefficients_##real##_##index##_##width}
+#define KERNELS(type)                                                                            \
+    {forward_##type, centre_##type, slopes_##type,      senders_##type,                          \
+     extrema_##type, edges_##type,  coefficients_##type}
 #define EVERY_TYPE(width)                                                                        \
-    {{KERNELS(float, int32_t, width), KERNELS(float, int64_t, width)},                           \
-     {KERNELS(double, int32_t, width), KERNELS(double, int64_t, width)}}
+    {{KERNELS(float_int32_t_##width), KERNELS(float_int64_t_##width)},                           \
+     {KERNELS(double_int32_t_##width), KERNELS(double_int64_t_##width)}}
 
-static kernel *const baseline[2][2][8] = EVERY_TYPE(16);
+static kernel *const baseline[2][2][7] = EVERY_TYPE(16);
 #if defined(__x86_64__)
-static kernel *const avx2[2][2][8] = EVERY_TYPE(32);
+static kernel *const avx2[2][2][7] = EVERY_TYPE(32);
 #endif
 
 void pna_run(int64_t which, const struct problem *p, int64_t row, int64_t end_row, int64_t tile,
              int64_t end_tile)
 {
-    kernel *const(*kernels)[2][8] = baseline;
+    kernel *const(*kernels)[2][7] = baseline;
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) kernels = avx2;
 #endif
@@ -165,9 +165,10 @@ void pna_split(const void *indptr, int64_t is_long_index, int64_t rows, int64_t 
 #else /* the kernels of one index type, number type and vector width */
 
 #define LANES ((int)(LINE / sizeof(REAL))) /* features of a tile */
-#define VECTORS (LINE / WIDTH)             /* vectors of a tile */
-#define STEP (LANES / VECTORS)             /* features of a vector */
-#define GROUP (VECTORS / 2)                /* vectors whose statistics fit the registers */
+#define WIDE (PANEL * LANES)               /* features that are worked on together */
+#define STEP ((int)(WIDTH / sizeof(REAL))) /* features of a vector */
+#define GROUP (LINE / WIDTH / 2)           /* vectors whose statistics fit the registers */
+#define TILE (LINE / WIDTH)                /* vectors of a tile */
 
 #define vec NAME(vec)
 #define loose NAME(loose)
@@ -179,19 +180,18 @@ typedef REAL vec __attribute__((vector_size(WIDTH)));
 typedef REAL loose __attribute__((vector_size(WIDTH), aligned(sizeof(REAL)), may_alias));
 typedef WHOLE mask __attribute__((vector_size(WIDTH)));
 
-/* Some slots of one receiver, and what is known of them after each step. */
+/* Some slots of one row, and what is known of them. */
 struct block {
-    const REAL *row[BLOCK]; /* their messages in this tile */
-    REAL weight[BLOCK];
-    REAL total[LANES], mean[LANES], spread[LANES], weighted[LANES];
-    REAL top[LANES], low[LANES];
-    WHOLE top_at[LANES], low_at[LANES];
-    REAL stage[BLOCK][LANES]; /* where messages are made that lie nowhere as they are */
+    const REAL *row[BLOCK]; /* their messages, or what else is summed */
+    REAL weight[BLOCK];     /* 1/sqrt of the out-degree of their senders */
+    REAL total[WIDE], mean[WIDE], spread[WIDE], weighted[WIDE], top[WIDE], low[WIDE];
+    WHOLE top_at[WIDE], low_at[WIDE];
+    REAL stage[BLOCK][WIDE]; /* room for rows that lie nowhere as they are */
 };
 
 /* What is known of the blocks before, in a row that has several. */
 struct so_far {
-    double total[LANES], mean[LANES], spread[LANES], weighted[LANES];
+    double total[WIDE], mean[WIDE], spread[WIDE], weighted[WIDE];
 };
 
 INLINE vec NAME(load)(const REAL *from) { return *(const loose *)from; }
@@ -200,20 +200,28 @@ INLINE void NAME(store)(REAL *to, vec value) { *(loose *)to = value; }
 
 INLINE mask NAME(where)(mask condition, mask yes, mask no)
 {
-    return (condition & yes) | (~condition & no);
+    return ((yes ^ no) & condition) ^ no;
 }
 
 INLINE void NAME(copy)(REAL *to, const REAL *from, int width)
 {
-    if (width == LANES) memcpy(to, from, LINE);
-    else memcpy(to, from, (size_t)width * sizeof(REAL));
+    memcpy(to, from, (size_t)width * sizeof(REAL));
 }
 
 INLINE INDEX NAME(at)(const void *array, int64_t place) { return ((const INDEX *)array)[place]; }
 
-INLINE int NAME(width_of)(const struct problem *p, int64_t column)
+/* How many features to work on together from a column on: whole tiles, or the rest of one. */
+INLINE int NAME(width_at)(int64_t column, int64_t end)
 {
-    return (int)least(LANES, p->features - column);
+    int64_t whole = (end - column) / LANES * LANES;
+    return (int)(whole > 0 ? least(whole, WIDE) : end - column);
+}
+
+INLINE int NAME(whole_tiles)(int width) { return (width + LANES - 1) / LANES * LANES; }
+
+INLINE int64_t NAME(end_column)(const struct problem *p, int64_t end_tile)
+{
+    return least(end_tile * LANES, p->features);
 }
 
 /* e of one edge, for `width` features. */
@@ -223,52 +231,48 @@ OUTLINE void NAME(edge_term)(const struct problem *p, int64_t edge, int64_t colu
     const REAL *values = (const REAL *)p->edge + column;
     if (p->edge_form == DENSE) values += edge * p->edge_stride;
     if (p->edge_form == TABLE) values += NAME(at)(p->at, edge) * p->edge_stride;
-    if (p->edge_form != COEFFICIENTS) {
-        NAME(copy)(term, values, width);
-        return;
-    }
+    NAME(copy)(term, values, width);
+    if (p->edge_form != COEFFICIENTS) return;
     const REAL *coefficients = (const REAL *)p->at + edge * p->edge_rows;
-    memset(term, 0, LINE);
-    for (int64_t k = 0; k < p->edge_rows; k++, values += p->edge_stride) {
-        if (width == LANES)
-            for (int f = 0; f < LANES; f++) term[f] += coefficients[k] * values[f];
-        else
-            for (int f = 0; f < width; f++) term[f] += coefficients[k] * values[f];
+    for (int f = 0; f < width; f++) term[f] *= coefficients[0];
+    for (int64_t d = 1; d < p->edge_rows; d++) {
+        values += p->edge_stride;
+        for (int f = 0; f < width; f++) term[f] += coefficients[d] * values[f];
     }
 }
 
-/* Make the messages of `count` slots, with zeros after the last feature. */
+/* Make the messages of `count` slots, with zeros up to whole tiles. */
 OUTLINE void NAME(make_messages)(const struct problem *p, int64_t slot, int count, int64_t column,
-                                 struct block *b)
+                                 int width, struct block *b)
 {
-    int width = NAME(width_of)(p, column);
-    REAL term[LANES] = {0};
     for (int k = 0; k < count; k++) {
-        int64_t sender = NAME(at)(p->senders, slot + k);
+        const REAL *x = b->row[k];
         REAL *restrict message = b->stage[k];
-        for (int f = width; f < LANES; f++) message[f] = 0;
-        NAME(copy)(message, (const REAL *)p->x + sender * p->x_stride + column, width);
-        if (p->edge_form != NO_EDGE) {
-            NAME(edge_term)(p, NAME(at)(p->edge_ids, slot + k), column, width, term);
-            for (int f = 0; f < LANES; f++) message[f] += term[f];
-        }
+        for (int f = width; f < NAME(whole_tiles)(width); f++) message[f] = 0;
         b->row[k] = message;
+        if (p->edge_form == NO_EDGE) {
+            NAME(copy)(message, x, width);
+            continue;
+        }
+        NAME(edge_term)(p, NAME(at)(p->edge_ids, slot + k), column, width, message);
+        for (int f = 0; f < width; f++) message[f] += x[f];
     }
 }
 
 /* Point a block at the messages of `count` slots: rows of x, or made from them. */
 INLINE void NAME(gather)(const struct problem *p, int64_t slot, int count, int64_t column,
-                         struct block *b)
+                         int width, struct block *b)
 {
     const REAL *x = (const REAL *)p->x + column;
-    int64_t last = p->num_edges - 1;
+    const INDEX *senders = (const INDEX *)p->senders + slot;
+    int64_t last = p->num_edges - 1 - slot;
     for (int k = 0; k < count; k++) {
-        int64_t later = least(slot + k + AHEAD, last);
-        __builtin_prefetch(x + NAME(at)(p->senders, later) * p->x_stride);
-        b->row[k] = x + NAME(at)(p->senders, slot + k) * p->x_stride;
+        const REAL *later = x + senders[least(k + AHEAD, last)] * p->x_stride;
+        for (int f = 0; f < width; f += LANES) __builtin_prefetch(later + f);
+        b->row[k] = x + senders[k] * p->x_stride;
     }
-    if (p->edge_form != NO_EDGE || NAME(width_of)(p, column) < LANES)
-        NAME(make_messages)(p, slot, count, column, b);
+    if (p->edge_form != NO_EDGE || width % LANES)
+        NAME(make_messages)(p, slot, count, column, width, b);
 }
 
 INLINE void NAME(gather_weights)(const struct problem *p, int64_t slot, int count, REAL *weight)
@@ -277,46 +281,53 @@ INLINE void NAME(gather_weights)(const struct problem *p, int64_t slot, int coun
         weight[k] = ((const REAL *)p->weight)[NAME(at)(p->senders, slot + k)];
 }
 
-/* What remains true of a block where a message is not finite, or a square overflows. */
-OUTLINE void NAME(summarise_odd)(struct block *b, int count)
+/* What is true of a block where a message is not finite, or a square overflows. */
+OUTLINE void NAME(summarise_odd)(struct block *b, int count, int lanes)
 {
-    for (int f = 0; f < LANES; f++) {
+    for (int f = 0; f < lanes; f++) {
         REAL total = 0, spread = 0;
-        int none = 0;
+        int any_nan = 0;
         for (int k = 0; k < count; k++) {
             total += b->row[k][f];
-            none |= b->row[k][f] != b->row[k][f];
+            any_nan |= b->row[k][f] != b->row[k][f];
         }
         REAL mean = total / (REAL)count;
         for (int k = 0; k < count; k++)
             spread += (b->row[k][f] - mean) * (b->row[k][f] - mean);
         b->total[f] = total, b->mean[f] = mean, b->spread[f] = spread;
-        if (none) b->top[f] = b->low[f] = total, b->top_at[f] = b->low_at[f] = -1;
+        if (any_nan) b->top[f] = b->low[f] = total, b->top_at[f] = b->low_at[f] = -1;
     }
 }
 
 /* Total, mean and squared deviations of a block, and the extrema from the start of the row on.
  * Deviations are from the first message, then moved to the mean: no cancellation worse than the
  * length of the block, and none at all where the messages are equal. */
-INLINE void NAME(summarise)(struct block *b, int count, int64_t first, int flags)
+INLINE void NAME(summarise)(struct block *b, int count, int64_t first, int lanes, int flags)
 {
     REAL one_nth = 1 / (REAL)count;
     mask odd = {0};
-    for (int lane = 0; lane < LANES; lane += GROUP * STEP) {
-        vec shift[GROUP], total[GROUP], spread[GROUP], weighted[GROUP], top[GROUP], low[GROUP];
-        mask top_at[GROUP], low_at[GROUP];
+    for (int lane = 0; lane < lanes; lane += GROUP * STEP) {
+        vec shift[GROUP], total[GROUP], spread[GROUP], weighted[GROUP];
+        mask top[GROUP], low[GROUP], top_at[GROUP], low_at[GROUP]; /* extrema as their bits */
         for (int g = 0; g < GROUP; g++) {
             int at = lane + g * STEP;
-            shift[g] = NAME(load)(b->row[0] + at);
-            total[g] = spread[g] = weighted[g] = (vec){0};
-            top[g] = low[g] = shift[g];
-            top_at[g] = low_at[g] = (mask){0};
-            if (first == 0) continue;
-            top[g] = NAME(load)(b->top + at), low[g] = NAME(load)(b->low + at);
-            memcpy(&top_at[g], b->top_at + at, WIDTH);
-            memcpy(&low_at[g], b->low_at + at, WIDTH);
+            vec m = shift[g] = NAME(load)(b->row[0] + at);
+            total[g] = flags & SPREAD ? m - m : m;
+            spread[g] = m - m; /* not 0 but NaN where m is infinite */
+            if (flags & WEIGHTED) weighted[g] = b->weight[0] * m;
+            top[g] = low[g] = (mask)m;
+            top_at[g] = low_at[g] = (mask){0} + (WHOLE)first;
+            if (!(flags & EXTREMA) || first == 0) continue;
+            mask old_top, old_low, old_top_at, old_low_at;
+            memcpy(&old_top, b->top + at, WIDTH), memcpy(&old_top_at, b->top_at + at, WIDTH);
+            memcpy(&old_low, b->low + at, WIDTH), memcpy(&old_low_at, b->low_at + at, WIDTH);
+            mask above = m > (vec)old_top, below = m < (vec)old_low;
+            top[g] = NAME(where)(above, top[g], old_top);
+            low[g] = NAME(where)(below, low[g], old_low);
+            top_at[g] = NAME(where)(above, top_at[g], old_top_at);
+            low_at[g] = NAME(where)(below, low_at[g], old_low_at);
         }
-        for (int k = 0; k < count; k++) {
+        for (int k = 1; k < count; k++) {
             const REAL *row = b->row[k] + lane;
             mask place = (mask){0} + (WHOLE)(first + k);
             for (int g = 0; g < GROUP; g++) {
@@ -326,9 +337,9 @@ INLINE void NAME(summarise)(struct block *b, int count, int64_t first, int flags
                 if (flags & SPREAD) spread[g] += deviation * deviation;
                 if (flags & WEIGHTED) weighted[g] += b->weight[k] * m;
                 if (flags & EXTREMA) {
-                    mask above = m > top[g], below = m < low[g];
-                    top[g] = (vec)NAME(where)(above, (mask)m, (mask)top[g]);
-                    low[g] = (vec)NAME(where)(below, (mask)m, (mask)low[g]);
+                    mask above = m > (vec)top[g], below = m < (vec)low[g];
+                    top[g] = NAME(where)(above, (mask)m, top[g]);
+                    low[g] = NAME(where)(below, (mask)m, low[g]);
                     top_at[g] = NAME(where)(above, place, top_at[g]);
                     low_at[g] = NAME(where)(below, place, low_at[g]);
                 }
@@ -349,8 +360,8 @@ INLINE void NAME(summarise)(struct block *b, int count, int64_t first, int flags
             NAME(store)(b->mean + at, mean);
             if (flags & WEIGHTED) NAME(store)(b->weighted + at, weighted[g]);
             if (flags & EXTREMA) {
-                NAME(store)(b->top + at, top[g]);
-                NAME(store)(b->low + at, low[g]);
+                NAME(store)(b->top + at, (vec)top[g]);
+                NAME(store)(b->low + at, (vec)low[g]);
                 memcpy(b->top_at + at, &top_at[g], WIDTH);
                 memcpy(b->low_at + at, &low_at[g], WIDTH);
             }
@@ -358,14 +369,15 @@ INLINE void NAME(summarise)(struct block *b, int count, int64_t first, int flags
     }
     WHOLE any = 0;
     for (int lane = 0; lane < STEP; lane++) any |= odd[lane];
-    if (any) NAME(summarise_odd)(b, count);
+    if (any) NAME(summarise_odd)(b, count, lanes);
 }
 
 /* Join a block to those before it, by the formula of Chan et al. */
-OUTLINE void NAME(merge)(const struct block *b, int count, int64_t before, struct so_far *all)
+OUTLINE void NAME(merge)(const struct block *b, int count, int64_t before, int lanes,
+                         struct so_far *all)
 {
     double share = (double)count / (double)(before + count);
-    for (int f = 0; f < LANES; f++) {
+    for (int f = 0; f < lanes; f++) {
         double apart = b->mean[f] - all->mean[f];
         all->total[f] += b->total[f];
         all->weighted[f] += b->weighted[f];
@@ -374,9 +386,10 @@ OUTLINE void NAME(merge)(const struct block *b, int count, int64_t before, struc
     }
 }
 
-OUTLINE void NAME(take_merged)(struct block *b, int64_t degree, const struct so_far *all)
+OUTLINE void NAME(take_merged)(struct block *b, int64_t degree, int lanes,
+                               const struct so_far *all)
 {
-    for (int f = 0; f < LANES; f++) {
+    for (int f = 0; f < lanes; f++) {
         b->total[f] = (REAL)all->total[f];
         b->mean[f] = (REAL)(all->total[f] / (double)degree);
         b->spread[f] = (REAL)all->spread[f];
@@ -386,91 +399,80 @@ OUTLINE void NAME(take_merged)(struct block *b, int64_t degree, const struct so_
 
 /* Write what a block knows of a whole row. */
 OUTLINE void NAME(finish)(const struct problem *p, int64_t row, int64_t degree, int64_t column,
-                          struct block *b, int flags)
+                          int width, const struct block *b)
 {
-    int width = NAME(width_of)(p, column);
-    REAL *out = (REAL *)p->out + row * p->num_kinds * p->features + column;
-    REAL one_dth = 1 / (REAL)degree, epsilon = (REAL)p->epsilon, deviation[LANES];
-    if (wants(p, MEAN)) NAME(copy)(out + p->place[MEAN] * p->features, b->mean, width);
-    if (wants(p, SUM)) NAME(copy)(out + p->place[SUM] * p->features, b->total, width);
-    if (flags & SPREAD) {
-        for (int f = 0; f < LANES; f++) b->spread[f] *= one_dth;
-        if (p->clamp)
-            for (int f = 0; f < LANES; f++)
-                deviation[f] = b->spread[f] > epsilon ? ROOT(b->spread[f]) : b->spread[f] * 0;
-        else
-            for (int f = 0; f < LANES; f++) deviation[f] = ROOT(b->spread[f] + epsilon);
-        if (wants(p, VAR)) NAME(copy)(out + p->place[VAR] * p->features, b->spread, width);
-        if (wants(p, STD)) NAME(copy)(out + p->place[STD] * p->features, deviation, width);
-        if (p->mean)
-            NAME(copy)((REAL *)p->mean + row * p->mean_stride + column, b->mean, width);
-    }
-    if (flags & WEIGHTED) {
-        REAL share = ROOT(one_dth);
-        for (int f = 0; f < LANES; f++) b->weighted[f] *= share;
-        NAME(copy)(out + p->place[NORMALISED_MEAN] * p->features, b->weighted, width);
-    }
-    if (flags & EXTREMA) {
-        uint8_t *places = p->places + 2 * row * p->features + column, bytes[2][LANES];
-        if (wants(p, MAX)) NAME(copy)(out + p->place[MAX] * p->features, b->top, width);
-        if (wants(p, MIN)) NAME(copy)(out + p->place[MIN] * p->features, b->low, width);
-        for (int f = 0; f < LANES; f++) {
-            bytes[0][f] = (uint8_t)b->top_at[f];
-            bytes[1][f] = (uint8_t)b->low_at[f];
-        }
-        memcpy(places, bytes[0], (size_t)width);
-        memcpy(places + p->features, bytes[1], (size_t)width);
-        if (degree <= SHORT) return;
-        int64_t rank = NAME(at)(p->long_rank, row);
-        int32_t *long_places = p->long_places + 2 * rank * p->features + column;
+    int64_t F = p->features;
+    REAL *out = (REAL *)p->out + row * p->num_kinds * F + column;
+    REAL *var = out + p->place[VAR] * F, *std = out + p->place[STD] * F;
+    REAL *normalised = out + p->place[NORMALISED_MEAN] * F;
+    REAL one_dth = 1 / (REAL)degree, one_root = ROOT(one_dth), epsilon = (REAL)p->epsilon;
+    if (wants(p, MEAN)) NAME(copy)(out + p->place[MEAN] * F, b->mean, width);
+    if (wants(p, SUM)) NAME(copy)(out + p->place[SUM] * F, b->total, width);
+    if (p->mean) NAME(copy)((REAL *)p->mean + row * p->mean_stride + column, b->mean, width);
+    if (wants(p, VAR))
+        for (int f = 0; f < width; f++) var[f] = b->spread[f] * one_dth;
+    if (wants(p, STD) && !p->clamp)
+        for (int f = 0; f < width; f++) std[f] = ROOT(b->spread[f] * one_dth + epsilon);
+    if (wants(p, STD) && p->clamp)
         for (int f = 0; f < width; f++) {
-            long_places[f] = (int32_t)b->top_at[f];
-            long_places[p->features + f] = (int32_t)b->low_at[f];
+            REAL variance = b->spread[f] * one_dth;
+            std[f] = variance > epsilon ? ROOT(variance) : variance * 0;
         }
-    }
+    if (wants(p, NORMALISED_MEAN))
+        for (int f = 0; f < width; f++) normalised[f] = b->weighted[f] * one_root;
+    if (wants(p, MAX)) NAME(copy)(out + p->place[MAX] * F, b->top, width);
+    if (wants(p, MIN)) NAME(copy)(out + p->place[MIN] * F, b->low, width);
+    if (!wants_extrema(p)) return;
+    uint8_t *places = p->places + 2 * row * F + column;
+    for (int f = 0; f < width; f++) places[f] = (uint8_t)b->top_at[f];
+    for (int f = 0; f < width; f++) places[F + f] = (uint8_t)b->low_at[f];
+    if (degree <= SHORT) return;
+    int32_t *long_places = p->long_places + 2 * NAME(at)(p->long_rank, row) * F + column;
+    for (int f = 0; f < width; f++) long_places[f] = (int32_t)b->top_at[f];
+    for (int f = 0; f < width; f++) long_places[F + f] = (int32_t)b->low_at[f];
 }
 
 /* What a receiver gets that nothing reaches. */
-OUTLINE void NAME(finish_empty)(const struct problem *p, int64_t row, int64_t column)
+OUTLINE void NAME(finish_empty)(const struct problem *p, int64_t row, int64_t column, int width)
 {
-    size_t width = (size_t)NAME(width_of)(p, column);
-    REAL *out = (REAL *)p->out + row * p->num_kinds * p->features + column;
-    for (int64_t k = 0; k < p->num_kinds; k++)
-        memset(out + k * p->features, 0, width * sizeof(REAL));
-    if (p->mean)
-        memset((REAL *)p->mean + row * p->mean_stride + column, 0, width * sizeof(REAL));
-    if (wants_extrema(p)) {
-        uint8_t *places = p->places + 2 * row * p->features + column;
-        memset(places, SHORT, width);
-        memset(places + p->features, SHORT, width);
-    }
+    int64_t F = p->features;
+    size_t bytes = (size_t)width * sizeof(REAL);
+    REAL *out = (REAL *)p->out + row * p->num_kinds * F + column;
+    for (int64_t k = 0; k < p->num_kinds; k++) memset(out + k * F, 0, bytes);
+    if (p->mean) memset((REAL *)p->mean + row * p->mean_stride + column, 0, bytes);
+    if (!wants_extrema(p)) return;
+    memset(p->places + 2 * row * F + column, SHORT, (size_t)width);
+    memset(p->places + (2 * row + 1) * F + column, SHORT, (size_t)width);
 }
 
 INLINE void NAME(forward_for)(const struct problem *p, int64_t row, int64_t end_row, int64_t tile,
                               int64_t end_tile, int flags)
 {
-    struct block b = {.weight = {0}};
+    struct block b;
+    struct so_far all;
+    int width;
+    memset(b.weighted, 0, sizeof b.weighted);
+    memset(b.spread, 0, sizeof b.spread);
     for (; row < end_row; row++) {
         int64_t slot = NAME(at)(p->indptr, row), degree = NAME(at)(p->indptr, row + 1) - slot;
-        for (int64_t t = tile; t < end_tile; t++) {
-            int64_t column = t * LANES;
-            /* the last tile reaches back over the one before it where it would not be full */
-            if (p->features >= LANES) column = least(column, p->features - LANES);
-            if (degree == 0) {
-                NAME(finish_empty)(p, row, column);
-                continue;
-            }
-            struct so_far all;
+        int64_t column = tile * LANES, end = NAME(end_column)(p, end_tile);
+        for (; column < end; column += width) {
+            width = NAME(width_at)(column, end);
+            if (width < LANES && p->features > LANES) /* reach back over what has been done */
+                column = p->features - LANES, width = LANES;
+            if (degree == 0) NAME(finish_empty)(p, row, column, width);
+            if (degree == 0) continue;
             if (degree > BLOCK) memset(&all, 0, sizeof all);
+            int lanes = NAME(whole_tiles)(width);
             for (int64_t first = 0; first < degree; first += BLOCK) {
                 int count = (int)least(BLOCK, degree - first);
-                NAME(gather)(p, slot + first, count, column, &b);
+                NAME(gather)(p, slot + first, count, column, width, &b);
                 if (flags & WEIGHTED) NAME(gather_weights)(p, slot + first, count, b.weight);
-                NAME(summarise)(&b, count, first, flags);
-                if (degree > BLOCK) NAME(merge)(&b, count, first, &all);
+                NAME(summarise)(&b, count, first, lanes, flags);
+                if (degree > BLOCK) NAME(merge)(&b, count, first, lanes, &all);
             }
-            if (degree > BLOCK) NAME(take_merged)(&b, degree, &all);
-            NAME(finish)(p, row, degree, column, &b, flags);
+            if (degree > BLOCK) NAME(take_merged)(&b, degree, lanes, &all);
+            NAME(finish)(p, row, degree, column, width, &b);
         }
     }
 }
@@ -498,24 +500,25 @@ static TARGET void NAME(forward)(const struct problem *p, int64_t row, int64_t e
  *     A_i = g_mean / d_i + g_sum - B_i (mean_i - c)
  *     C_i = g_normalised_mean / sqrt(d_i)
  * so a sender needs the sums of rows A, B, C over its receivers. A centre amid the means keeps
- * the two terms with B small where features are far from 0. */
+ * both terms with B small where features are far from 0. */
 static TARGET void NAME(centre)(const struct problem *p, int64_t row, int64_t end_row,
                                 int64_t tile, int64_t end_tile)
 {
-    int64_t step = (end_row - row + SAMPLE - 1) / SAMPLE;
-    for (int64_t column = tile * LANES; column < end_tile * LANES; column += LANES) {
-        int width = NAME(width_of)(p, column);
-        double total[LANES] = {0}, count[LANES] = {0};
+    int64_t step = (end_row - row + SAMPLE - 1) / SAMPLE, end = NAME(end_column)(p, end_tile);
+    int width;
+    for (int64_t column = tile * LANES; column < end; column += width) {
+        double total[WIDE] = {0}, count[WIDE] = {0};
+        width = NAME(width_at)(column, end);
         for (int64_t i = row; i < end_row; i += step) {
             if (NAME(at)(p->indptr, i) == NAME(at)(p->indptr, i + 1)) continue;
             const REAL *mean = (const REAL *)p->mean + i * p->mean_stride + column;
             for (int f = 0; f < width; f++) {
-                if (mean[f] - mean[f] != 0) continue;
-                total[f] += mean[f];
-                count[f] += 1;
+                int finite = mean[f] - mean[f] == 0;
+                total[f] += finite ? mean[f] : 0;
+                count[f] += finite;
             }
         }
-        for (int f = 0; f < LANES; f++)
+        for (int f = 0; f < width; f++)
             ((REAL *)p->centre)[column + f] = count[f] > 0 ? (REAL)(total[f] / count[f]) : 0;
     }
 }
@@ -525,120 +528,140 @@ INLINE int64_t NAME(num_parts)(const struct problem *p)
     return 1 + wants_spread(p) + wants(p, NORMALISED_MEAN);
 }
 
-INLINE REAL *NAME(slopes_of)(const struct problem *p, int64_t row, int64_t tile)
+INLINE REAL *NAME(slopes_of)(const struct problem *p, int64_t row)
 {
-    return (REAL *)p->slopes + (tile * p->num_receivers + row) * NAME(num_parts)(p) * LANES;
+    return (REAL *)p->slopes + row * NAME(num_parts)(p) * p->slopes_stride;
 }
 
 /* The rows A, B (with var or std) and C (with normalised_mean) of every receiver. */
 static TARGET void NAME(slopes)(const struct problem *p, int64_t row, int64_t end_row,
                                 int64_t tile, int64_t end_tile)
 {
-    int64_t F = p->features;
+    int64_t F = p->features, from = tile * LANES, parts = NAME(num_parts)(p);
+    int width = (int)(NAME(end_column)(p, end_tile) - from);
+    const REAL *restrict centre = (const REAL *)p->centre + from;
     for (; row < end_row; row++) {
         int64_t degree = NAME(at)(p->indptr, row + 1) - NAME(at)(p->indptr, row);
         if (degree == 0) continue;
-        REAL one_dth = 1 / (REAL)degree;
-        for (int64_t t = tile; t < end_tile; t++) {
-            int64_t column = t * LANES, from = row * p->num_kinds * F + column;
-            int width = NAME(width_of)(p, column);
-            const REAL *grad = (const REAL *)p->grad + from, *out = (const REAL *)p->out + from;
-            const REAL *centre = (const REAL *)p->centre + column;
-            REAL *restrict part = NAME(slopes_of)(p, row, t), *restrict a = part;
-            memset(part, 0, (size_t)NAME(num_parts)(p) * LINE);
-            if (wants(p, MEAN))
-                for (int f = 0; f < width; f++) a[f] = grad[p->place[MEAN] * F + f] * one_dth;
-            if (wants(p, SUM))
-                for (int f = 0; f < width; f++) a[f] += grad[p->place[SUM] * F + f];
-            part += LANES;
-            if (wants_spread(p)) {
-                const REAL *mean = (const REAL *)p->mean + row * p->mean_stride + column;
-                REAL *restrict b = part;
-                if (wants(p, VAR))
-                    for (int f = 0; f < width; f++)
-                        b[f] = 2 * grad[p->place[VAR] * F + f] * one_dth;
-                if (wants(p, STD))
-                    for (int f = 0; f < width; f++) {
-                        REAL std = out[p->place[STD] * F + f];
-                        REAL slope = grad[p->place[STD] * F + f] * one_dth / std;
-                        b[f] += std == 0 ? 0 : slope;
-                    }
-                for (int f = 0; f < width; f++) a[f] -= b[f] * (mean[f] - centre[f]);
-                part += LANES;
+        REAL one_dth = 1 / (REAL)degree, one_root = ROOT(one_dth);
+        const REAL *restrict grad = (const REAL *)p->grad + row * p->num_kinds * F + from;
+        const REAL *restrict std = (const REAL *)p->out + row * p->num_kinds * F + from +
+                                   p->place[STD] * F;
+        const REAL *restrict mean = (const REAL *)p->mean + row * p->mean_stride + from;
+        const REAL *g_mean = grad + p->place[MEAN] * F, *g_sum = grad + p->place[SUM] * F;
+        const REAL *g_var = grad + p->place[VAR] * F, *g_std = grad + p->place[STD] * F;
+        const REAL *g_normalised = grad + p->place[NORMALISED_MEAN] * F;
+        REAL *restrict a = NAME(slopes_of)(p, row) + from, *restrict b = a + p->slopes_stride;
+        REAL *restrict c = a + (parts - 1) * p->slopes_stride;
+        for (int64_t part = 0; part < parts; part++)
+            memset(a + part * p->slopes_stride, 0, (size_t)(end_tile - tile) * LINE);
+        if (wants(p, MEAN))
+            for (int f = 0; f < width; f++) a[f] += g_mean[f] * one_dth;
+        if (wants(p, SUM))
+            for (int f = 0; f < width; f++) a[f] += g_sum[f];
+        if (wants(p, VAR))
+            for (int f = 0; f < width; f++) b[f] += 2 * g_var[f] * one_dth;
+        if (wants(p, STD))
+            for (int f = 0; f < width; f++) {
+                REAL slope = g_std[f] * one_dth / std[f];
+                b[f] += std[f] == 0 ? 0 : slope;
             }
-            if (wants(p, NORMALISED_MEAN))
-                for (int f = 0; f < width; f++)
-                    part[f] = grad[p->place[NORMALISED_MEAN] * F + f] * ROOT(one_dth);
-        }
+        if (wants_spread(p) && degree == 1) memset(b, 0, (size_t)width * sizeof(REAL));
+        if (wants_spread(p))
+            for (int f = 0; f < width; f++) a[f] -= b[f] * (mean[f] - centre[f]);
+        if (wants(p, NORMALISED_MEAN))
+            for (int f = 0; f < width; f++) c[f] = g_normalised[f] * one_root;
     }
 }
 
-/* Sums over a block of receivers of A, B and C, one after the other; with an edge term, which
- * every message has its own of, the first is the sum of A + B (m - c) and the second nothing. */
-INLINE void NAME(add_slopes)(const struct problem *p, int64_t place, int count, int64_t tile,
-                             const REAL *base, REAL *sums, int flags)
+/* Sums of A, B and C over `count` receivers of a sender, in b->total, spread and weighted. With
+ * an edge term m differs, and A + B (m - c) is summed, in b->total; b->mean has x - c. */
+INLINE void NAME(add_slopes)(const struct problem *p, int64_t place, int count, int64_t column,
+                             int width, struct block *b, int flags)
 {
-    vec linear[VECTORS], slope[VECTORS], weighted[VECTORS];
-    const INDEX *receivers = (const INDEX *)p->receivers;
-    int64_t parts = NAME(num_parts)(p), column = tile * LANES, last = p->num_edges - 1;
-    const REAL *slopes = NAME(slopes_of)(p, 0, tile);
-    REAL term[LANES] = {0};
-    for (int v = 0; v < VECTORS; v++) linear[v] = slope[v] = weighted[v] = (vec){0};
+    const REAL *slopes = NAME(slopes_of)(p, 0) + column;
+    const INDEX *receivers = (const INDEX *)p->receivers + place;
+    int64_t parts = NAME(num_parts)(p), stride = p->slopes_stride;
+    int64_t last = p->num_edges - 1 - place;
     for (int k = 0; k < count; k++) {
-        const REAL *part = slopes + receivers[place + k] * parts * LANES;
-        const REAL *later = slopes + receivers[least(place + k + AHEAD, last)] * parts * LANES;
-        __builtin_prefetch(later);
-        if (flags & SPREAD) __builtin_prefetch(later + LANES);
+        const REAL *later = slopes + receivers[least(k + AHEAD, last)] * parts * stride;
+        for (int f = 0; f < width; f += LANES) {
+            __builtin_prefetch(later + f);
+            if (flags & SPREAD) __builtin_prefetch(later + stride + f);
+        }
+        b->row[k] = slopes + receivers[k] * parts * stride;
         if (flags & EDGE) {
             int64_t edge = NAME(at)(p->edge_ids, NAME(at)(p->out_slots, place + k));
-            NAME(edge_term)(p, edge, column, NAME(width_of)(p, column), term);
-        }
-        for (int v = 0; v < VECTORS; v++) {
-            vec b = flags & SPREAD ? NAME(load)(part + LANES + v * STEP) : (vec){0};
-            linear[v] += NAME(load)(part + v * STEP);
-            if (flags & EDGE)
-                linear[v] += b * (NAME(load)(base + v * STEP) + NAME(load)(term + v * STEP));
-            else slope[v] += b;
-            if (flags & WEIGHTED) weighted[v] += NAME(load)(part + (parts - 1) * LANES + v * STEP);
+            NAME(edge_term)(p, edge, column, width, b->stage[k]);
         }
     }
-    for (int v = 0; v < VECTORS; v++) {
-        NAME(store)(sums + v * STEP, linear[v]);
-        NAME(store)(sums + LANES + v * STEP, slope[v]);
-        NAME(store)(sums + 2 * LANES + v * STEP, weighted[v]);
+    for (int lane = 0; lane < width; lane += LANES) {
+        vec linear[TILE], slope[TILE], weighted[TILE];
+        for (int v = 0; v < TILE; v++) linear[v] = slope[v] = weighted[v] = (vec){0};
+        for (int k = 0; k < count; k++) {
+            const REAL *row = b->row[k] + lane, *term = b->stage[k] + lane;
+            for (int v = 0; v < TILE; v++, row += STEP, term += STEP) {
+                linear[v] += NAME(load)(row);
+                if (flags & EDGE) {
+                    vec base = NAME(load)(b->mean + lane + v * STEP);
+                    linear[v] += NAME(load)(row + stride) * (base + NAME(load)(term));
+                } else if (flags & SPREAD) {
+                    slope[v] += NAME(load)(row + stride);
+                }
+                if (flags & WEIGHTED) weighted[v] += NAME(load)(row + (parts - 1) * stride);
+            }
+        }
+        for (int v = 0; v < TILE; v++) {
+            int at = lane + v * STEP;
+            NAME(store)(b->total + at, linear[v]);
+            if (flags & SPREAD) NAME(store)(b->spread + at, slope[v]);
+            if (flags & WEIGHTED) NAME(store)(b->weighted + at, weighted[v]);
+        }
     }
 }
 
 INLINE void NAME(senders_for)(const struct problem *p, int64_t row, int64_t end_row, int64_t tile,
                               int64_t end_tile, int flags)
 {
+    struct block b;
+    struct so_far all;
+    int width;
+    memset(b.weighted, 0, sizeof b.weighted);
+    memset(b.spread, 0, sizeof b.spread);
+    memset(b.stage, 0, sizeof b.stage);
     for (; row < end_row; row++) {
-        int64_t place = NAME(at)(p->out_indptr, row), end = NAME(at)(p->out_indptr, row + 1);
-        for (int64_t t = tile; t < end_tile; t++) {
-            int64_t column = t * LANES;
-            int width = NAME(width_of)(p, column);
-            REAL base[LANES] = {0}, sums[3 * LANES] = {0};
-            double all[3 * LANES];
-            if (flags & SPREAD) {
-                const REAL *x = (const REAL *)p->x + row * p->x_stride + column;
-                const REAL *centre = (const REAL *)p->centre + column;
-                NAME(copy)(base, x, width);
-                for (int f = 0; f < LANES; f++) base[f] -= centre[f];
+        int64_t place = NAME(at)(p->out_indptr, row);
+        int64_t degree = NAME(at)(p->out_indptr, row + 1) - place;
+        int64_t column = tile * LANES, end = NAME(end_column)(p, end_tile);
+        for (; column < end; column += width) {
+            const REAL *restrict x = (const REAL *)p->x + row * p->x_stride + column;
+            const REAL *restrict centre = (const REAL *)p->centre + column;
+            REAL *restrict grad_x = (REAL *)p->grad_x + row * p->features + column;
+            width = NAME(width_at)(column, end);
+            if (degree == 0) memset(grad_x, 0, (size_t)width * sizeof(REAL));
+            if (degree == 0) continue;
+            if (flags & EDGE)
+                for (int f = 0; f < width; f++) b.mean[f] = x[f] - centre[f];
+            if (degree > BLOCK) memset(&all, 0, sizeof all);
+            for (int64_t first = 0; first < degree; first += BLOCK) {
+                int count = (int)least(BLOCK, degree - first);
+                NAME(add_slopes)(p, place + first, count, column, width, &b, flags);
+                if (degree > BLOCK)
+                    for (int f = 0; f < width; f++) {
+                        all.total[f] += b.total[f];
+                        all.spread[f] += b.spread[f];
+                        all.weighted[f] += b.weighted[f];
+                    }
             }
-            if (end - place > BLOCK) memset(all, 0, sizeof all);
-            for (int64_t from = place; from < end; from += BLOCK) {
-                NAME(add_slopes)(p, from, (int)least(BLOCK, end - from), t, base, sums, flags);
-                if (end - place > BLOCK)
-                    for (int f = 0; f < 3 * LANES; f++) all[f] += sums[f];
-            }
-            if (end - place > BLOCK)
-                for (int f = 0; f < 3 * LANES; f++) sums[f] = (REAL)all[f];
-            if (flags & SPREAD && !(flags & EDGE) && end > place)
-                for (int f = 0; f < LANES; f++) sums[f] += base[f] * sums[LANES + f];
+            if (degree > BLOCK) NAME(take_merged)(&b, 1, width, &all);
+            if (flags & SPREAD && !(flags & EDGE))
+                for (int f = 0; f < width; f++)
+                    grad_x[f] = b.total[f] + (x[f] - centre[f]) * b.spread[f];
+            else
+                NAME(copy)(grad_x, b.total, width);
             if (flags & WEIGHTED)
-                for (int f = 0; f < LANES; f++)
-                    sums[f] += ((const REAL *)p->weight)[row] * sums[2 * LANES + f];
-            NAME(copy)((REAL *)p->grad_x + row * p->features + column, sums, width);
+                for (int f = 0; f < width; f++)
+                    grad_x[f] += ((const REAL *)p->weight)[row] * b.weighted[f];
         }
     }
 }
@@ -650,17 +673,11 @@ static TARGET void NAME(senders)(const struct problem *p, int64_t row, int64_t e
     int spread = wants_spread(p), edge = spread && p->edge_form != NO_EDGE;
     switch (SPREAD * spread | WEIGHTED * wants(p, NORMALISED_MEAN) | EDGE * edge) {
     case 0: NAME(senders_for)(p, row, end_row, tile, end_tile, 0); break;
-    case SPREAD: NAME(senders_for)(p, row, end_row, tile, end_tile, SPREAD); break;
-    case WEIGHTED: NAME(senders_for)(p, row, end_row, tile, end_tile, WEIGHTED); break;
-    case SPREAD | WEIGHTED:
-        NAME(senders_for)(p, row, end_row, tile, end_tile, SPREAD | WEIGHTED);
-        break;
-    case SPREAD | EDGE:
-        NAME(senders_for)(p, row, end_row, tile, end_tile, SPREAD | EDGE);
-        break;
-    case SPREAD | WEIGHTED | EDGE:
-        NAME(senders_for)(p, row, end_row, tile, end_tile, SPREAD | WEIGHTED | EDGE);
-        break;
+    case 1: NAME(senders_for)(p, row, end_row, tile, end_tile, 1); break;
+    case 4: NAME(senders_for)(p, row, end_row, tile, end_tile, 4); break;
+    case 5: NAME(senders_for)(p, row, end_row, tile, end_tile, 5); break;
+    case 9: NAME(senders_for)(p, row, end_row, tile, end_tile, 9); break;
+    case 13: NAME(senders_for)(p, row, end_row, tile, end_tile, 13); break;
     }
 }
 
@@ -684,47 +701,48 @@ INLINE const REAL *NAME(grad_of)(const struct problem *p, int64_t row, int kind)
 static TARGET void NAME(extrema)(const struct problem *p, int64_t row, int64_t end_row,
                                  int64_t tile, int64_t end_tile)
 {
-    int64_t F = p->features, last = p->num_edges - 1;
+    int64_t F = p->features, column = tile * LANES, end = NAME(end_column)(p, end_tile);
+    int64_t last = p->num_edges - 1;
+    REAL *restrict grad_x = (REAL *)p->grad_x;
     for (; row < end_row; row++) {
         int64_t slot = NAME(at)(p->indptr, row), degree = NAME(at)(p->indptr, row + 1) - slot;
-        if (degree == 0) continue;
         const INDEX *senders = (const INDEX *)p->senders + slot;
-        int64_t column = tile * LANES, end = least(end_tile * LANES, F);
-        for (int64_t k = slot + AHEAD; k < least(slot + AHEAD + degree, last); k++)
+        for (int64_t k = AHEAD; k < least(AHEAD + degree, last - slot); k++)
             for (int64_t f = column; f < end; f += LANES)
-                __builtin_prefetch((REAL *)p->grad_x + NAME(at)(p->senders, k) * F + f, 1);
+                __builtin_prefetch(grad_x + senders[k] * F + f, 1);
         for (int which = 0; which < 2; which++) {
-            if (!wants(p, MAX + which)) continue;
-            const REAL *grad = NAME(grad_of)(p, row, MAX + which);
+            if (degree == 0 || !wants(p, MAX + which)) continue;
+            const REAL *restrict grad = NAME(grad_of)(p, row, MAX + which);
+            const REAL *later = NAME(grad_of)(p, least(row + 4, end_row - 1), MAX + which);
+            for (int64_t f = column; f < end; f += LANES) __builtin_prefetch(later + f);
             for (int64_t f = column; f < end; f++) {
                 int64_t place = NAME(place_of)(p, row, degree, which, f);
-                if (place >= 0) ((REAL *)p->grad_x)[senders[place] * F + f] += grad[f];
+                if (place >= 0) grad_x[senders[place] * F + f] += grad[f];
             }
         }
     }
 }
 
 /* The gradient of some messages of a receiver, in b->stage. */
-INLINE void NAME(differentiate)(const struct problem *p, int64_t row, int64_t first, int count,
-                                int64_t tile, struct block *b)
+OUTLINE void NAME(differentiate)(const struct problem *p, int64_t row, int64_t first, int count,
+                                 int64_t column, int width, struct block *b)
 {
     int64_t slot = NAME(at)(p->indptr, row), degree = NAME(at)(p->indptr, row + 1) - slot;
-    int64_t column = tile * LANES;
-    int width = NAME(width_of)(p, column);
-    const REAL *part = NAME(slopes_of)(p, row, tile), *centre = (const REAL *)p->centre + column;
-    const REAL *weighted = part + (NAME(num_parts)(p) - 1) * LANES;
-    if (wants_spread(p)) {
-        NAME(gather)(p, slot + first, count, column, b);
-        for (int k = 0; k < count; k++)
-            for (int f = 0; f < LANES; f++)
-                b->stage[k][f] = part[f] + part[LANES + f] * (b->row[k][f] - centre[f]);
-    } else {
-        for (int k = 0; k < count; k++) memcpy(b->stage[k], part, LINE);
-    }
-    if (wants(p, NORMALISED_MEAN)) {
-        NAME(gather_weights)(p, slot + first, count, b->weight);
-        for (int k = 0; k < count; k++)
-            for (int f = 0; f < LANES; f++) b->stage[k][f] += b->weight[k] * weighted[f];
+    const REAL *restrict a = NAME(slopes_of)(p, row) + column;
+    const REAL *restrict slope = a + p->slopes_stride;
+    const REAL *restrict weighted = a + (NAME(num_parts)(p) - 1) * p->slopes_stride;
+    const REAL *restrict centre = (const REAL *)p->centre + column;
+    if (wants_spread(p)) NAME(gather)(p, slot + first, count, column, width, b);
+    if (wants(p, NORMALISED_MEAN)) NAME(gather_weights)(p, slot + first, count, b->weight);
+    for (int k = 0; k < count; k++) {
+        REAL *message = b->stage[k];
+        if (wants_spread(p))
+            for (int f = 0; f < width; f++)
+                message[f] = a[f] + slope[f] * (b->row[k][f] - centre[f]);
+        else
+            NAME(copy)(message, a, width);
+        if (wants(p, NORMALISED_MEAN))
+            for (int f = 0; f < width; f++) message[f] += b->weight[k] * weighted[f];
     }
     for (int which = 0; which < 2; which++) {
         if (!wants(p, MAX + which)) continue;
@@ -736,100 +754,99 @@ INLINE void NAME(differentiate)(const struct problem *p, int64_t row, int64_t fi
     }
 }
 
-/* The gradient of an edge term given for every edge. */
-static TARGET void NAME(edge_rows)(const struct problem *p, int64_t row, int64_t end_row,
-                                   int64_t tile, int64_t end_tile)
+/* The gradient of an edge term given for every edge: one owner for each receiver. */
+INLINE void NAME(to_edges)(const struct problem *p, const INDEX *edges, int count, int64_t column,
+                           int width, const struct block *b)
+{
+    for (int k = 0; k < count; k++)
+        NAME(copy)((REAL *)p->grad_edge + edges[k] * p->features + column, b->stage[k], width);
+}
+
+/* That of a table, in double: one owner a tile. */
+INLINE void NAME(to_table)(const struct problem *p, const INDEX *edges, int count, int64_t column,
+                           int width, const struct block *b)
+{
+    for (int k = 0; k < count; k++) {
+        double *total = p->totals + NAME(at)(p->at, edges[k]) * p->features + column;
+        for (int f = 0; f < width; f++) total[f] += b->stage[k][f];
+    }
+}
+
+/* That of a basis, in double: one owner a tile. */
+INLINE void NAME(to_basis)(const struct problem *p, const INDEX *edges, int count, int64_t column,
+                           int width, const struct block *b)
+{
+    for (int64_t d = 0; d < p->edge_rows; d++) {
+        REAL sum[WIDE] = {0};
+        double *total = p->totals + d * p->features + column;
+        for (int k = 0; k < count; k++) {
+            REAL coefficient = ((const REAL *)p->at)[edges[k] * p->edge_rows + d];
+            for (int f = 0; f < width; f++) sum[f] += coefficient * b->stage[k][f];
+        }
+        for (int f = 0; f < width; f++) total[f] += sum[f];
+    }
+}
+
+/* That of the coefficients: one owner for each receiver, and all of its tiles. */
+INLINE void NAME(to_coefficients)(const struct problem *p, const INDEX *edges, int count,
+                                  int64_t column, int width, const struct block *b)
+{
+    for (int64_t d = 0; d < p->edge_rows; d++) {
+        const REAL *basis = (const REAL *)p->edge + d * p->edge_stride + column;
+        for (int k = 0; k < count; k++) {
+            REAL *grad = (REAL *)p->grad_at + edges[k] * p->edge_rows + d;
+            REAL sum = column == 0 ? 0 : *grad;
+            vec dot = {0};
+            int f = 0;
+            for (; f + STEP <= width; f += STEP)
+                dot += NAME(load)(basis + f) * NAME(load)(b->stage[k] + f);
+            for (; f < width; f++) sum += basis[f] * b->stage[k][f];
+            for (int lane = 0; lane < STEP; lane++) sum += dot[lane];
+            *grad = sum;
+        }
+    }
+}
+
+INLINE void NAME(edges_for)(const struct problem *p, int64_t row, int64_t end_row, int64_t tile,
+                            int64_t end_tile, int to_coefficients)
 {
     struct block b;
+    int width;
     for (; row < end_row; row++) {
         int64_t slot = NAME(at)(p->indptr, row), degree = NAME(at)(p->indptr, row + 1) - slot;
         for (int64_t first = 0; first < degree; first += BLOCK) {
             int count = (int)least(BLOCK, degree - first);
-            for (int64_t t = tile; t < end_tile; t++) {
-                int width = NAME(width_of)(p, t * LANES);
-                REAL *grad = (REAL *)p->grad_edge + t * LANES;
-                NAME(differentiate)(p, row, first, count, t, &b);
-                for (int k = 0; k < count; k++) {
-                    int64_t edge = NAME(at)(p->edge_ids, slot + first + k);
-                    NAME(copy)(grad + edge * p->features, b.stage[k], width);
-                }
+            const INDEX *edges = (const INDEX *)p->edge_ids + slot + first;
+            int64_t column = tile * LANES, end = NAME(end_column)(p, end_tile);
+            for (; column < end; column += width) {
+                width = NAME(width_at)(column, end);
+                NAME(differentiate)(p, row, first, count, column, width, &b);
+                if (to_coefficients) NAME(to_coefficients)(p, edges, count, column, width, &b);
+                else if (p->edge_form == DENSE) NAME(to_edges)(p, edges, count, column, width, &b);
+                else if (p->edge_form == TABLE) NAME(to_table)(p, edges, count, column, width, &b);
+                else NAME(to_basis)(p, edges, count, column, width, &b);
             }
         }
     }
 }
 
-/* The gradient of a table or basis, in double: one owner a tile. */
-static TARGET void NAME(edge_totals)(const struct problem *p, int64_t row, int64_t end_row,
-                                     int64_t tile, int64_t end_tile)
+static TARGET void NAME(edges)(const struct problem *p, int64_t row, int64_t end_row,
+                               int64_t tile, int64_t end_tile)
 {
-    struct block b;
-    for (; row < end_row; row++) {
-        int64_t slot = NAME(at)(p->indptr, row), degree = NAME(at)(p->indptr, row + 1) - slot;
-        for (int64_t first = 0; first < degree; first += BLOCK) {
-            int count = (int)least(BLOCK, degree - first);
-            for (int64_t t = tile; t < end_tile; t++) {
-                int width = NAME(width_of)(p, t * LANES);
-                double *totals = p->totals + t * LANES;
-                NAME(differentiate)(p, row, first, count, t, &b);
-                if (p->edge_form == TABLE) {
-                    for (int k = 0; k < count; k++) {
-                        int64_t edge = NAME(at)(p->edge_ids, slot + first + k);
-                        double *total = totals + NAME(at)(p->at, edge) * p->features;
-                        for (int f = 0; f < width; f++) total[f] += b.stage[k][f];
-                    }
-                    continue;
-                }
-                for (int64_t d = 0; d < p->edge_rows; d++) {
-                    REAL sum[LANES] = {0};
-                    for (int k = 0; k < count; k++) {
-                        int64_t edge = NAME(at)(p->edge_ids, slot + first + k);
-                        REAL coefficient = ((const REAL *)p->at)[edge * p->edge_rows + d];
-                        for (int f = 0; f < LANES; f++) sum[f] += coefficient * b.stage[k][f];
-                    }
-                    for (int f = 0; f < width; f++) totals[d * p->features + f] += sum[f];
-                }
-            }
-        }
-    }
+    NAME(edges_for)(p, row, end_row, tile, end_tile, 0);
 }
 
-/* The gradient of the coefficients: one owner for each receiver. */
 static TARGET void NAME(coefficients)(const struct problem *p, int64_t row, int64_t end_row,
                                       int64_t tile, int64_t end_tile)
 {
-    struct block b;
-    for (; row < end_row; row++) {
-        int64_t slot = NAME(at)(p->indptr, row), degree = NAME(at)(p->indptr, row + 1) - slot;
-        for (int64_t first = 0; first < degree; first += BLOCK) {
-            int count = (int)least(BLOCK, degree - first);
-            for (int64_t t = tile; t < end_tile; t++) {
-                int width = NAME(width_of)(p, t * LANES);
-                NAME(differentiate)(p, row, first, count, t, &b);
-                for (int64_t d = 0; d < p->edge_rows; d++) {
-                    REAL basis[LANES] = {0};
-                    const REAL *values = (const REAL *)p->edge + d * p->edge_stride + t * LANES;
-                    NAME(copy)(basis, values, width);
-                    for (int k = 0; k < count; k++) {
-                        int64_t edge = NAME(at)(p->edge_ids, slot + first + k);
-                        REAL *grad = (REAL *)p->grad_at + edge * p->edge_rows + d;
-                        vec dot = {0};
-                        for (int v = 0; v < VECTORS; v++)
-                            dot += NAME(load)(basis + v * STEP) *
-                                   NAME(load)(b.stage[k] + v * STEP);
-                        REAL sum = t == 0 ? 0 : *grad;
-                        for (int lane = 0; lane < STEP; lane++) sum += dot[lane];
-                        *grad = sum;
-                    }
-                }
-            }
-        }
-    }
+    NAME(edges_for)(p, row, end_row, tile, end_tile, 1);
 }
 
 #undef LANES
-#undef VECTORS
+#undef WIDE
 #undef STEP
 #undef GROUP
+#undef TILE
 #undef vec
 #undef loose
 #undef mask

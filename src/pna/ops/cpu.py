@@ -22,7 +22,7 @@ from pna.ops.statistics import KINDS, Request, Saved, wide_type
 _REMEDY = "install a C compiler and reinstall pna"
 
 #: Kernels, tile width and edge forms, numbered as in cpu.c.
-_FORWARD, _CENTRE, _SLOPES, _SENDERS, _EXTREMA, _EDGE_ROWS, _EDGE_TOTALS, _COEFFICIENTS = range(8)
+_FORWARD, _CENTRE, _SLOPES, _SENDERS, _EXTREMA, _EDGES, _COEFFICIENTS = range(7)
 _LINE = 64
 _NO_EDGE, _DENSE, _TABLE, _COEFFICIENT_FORM = range(4)
 
@@ -47,7 +47,9 @@ class _Problem(ctypes.Structure):
         ("epsilon", ctypes.c_double),
         ("mean_stride", _INTEGER),
         *[(name, _POINTER) for name in ("out", "mean", "places", "long_places")],
-        *[(name, _POINTER) for name in ("grad", "centre", "slopes")],
+        ("grad", _POINTER),
+        ("slopes_stride", _INTEGER),
+        *[(name, _POINTER) for name in ("centre", "slopes")],
         *[(name, _POINTER) for name in ("grad_x", "grad_edge", "grad_at", "totals")],
     )
 
@@ -124,7 +126,8 @@ def backward(
         task.problem.mean_stride = features * (1 if own else len(request.kinds))
         task.run(_CENTRE, adjacency.incoming, split_tiles=False, split_rows=False)
     parts = 1 + request.needs_spread + ("normalised_mean" in request.kinds)
-    task.point(slopes=x.new_empty((task.tiles, rows, parts, task.lanes), dtype=task.dtype))
+    task.point(slopes=x.new_empty((rows, parts, centre.shape[0]), dtype=task.dtype))
+    task.problem.slopes_stride = centre.shape[0]
     task.run(_SLOPES, adjacency.incoming)
 
     results = [task.wide(g, read=False) for g in grads]
@@ -136,11 +139,11 @@ def backward(
             task.run(_EXTREMA, adjacency.incoming, split_rows=False)
     if grad_edge.numel() > 0 and at is None:
         task.point(grad_edge=grad_edge)
-        task.run(_EDGE_ROWS, adjacency.incoming)
+        task.run(_EDGES, adjacency.incoming)
     elif grad_edge.numel() > 0:
         totals = torch.zeros(grad_edge.shape, dtype=torch.float64)
         task.point(totals=totals)
-        task.run(_EDGE_TOTALS, adjacency.incoming, split_rows=False)
+        task.run(_EDGES, adjacency.incoming, split_rows=False)
         grad_edge.copy_(totals)
     if grad_at.numel() > 0:
         task.point(grad_at=grad_at)
@@ -236,7 +239,7 @@ class _Task:
         if threads == 1 or work < 2**18:
             call(kernel, problem, 0, rows.num_rows, 0, self.tiles)
             return
-        PT = int(os.environ.get("PT", 1)) if split_tiles else self.tiles
+        PT = int(os.environ.get("PT", 4)) if split_tiles else self.tiles
         PR = int(os.environ.get("PR", 4)) if split_rows else 1
         bounds = (ctypes.c_int64 * (PR + 1))()
         _library.pna_split(

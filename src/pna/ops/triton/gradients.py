@@ -1,0 +1,480 @@
+"""Gradients of x and of the edge term."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pna.adjacency import SEGMENT, Adjacency
+from pna.ops.statistics import Request, Saved, wide_type
+from pna.ops.triton.launch import (
+    DENSE,
+    MergeTiles,
+    Tiles,
+    edge_arguments,
+    long_arguments,
+    output_places,
+    sender_weights,
+    triton_type,
+    unit_stride,
+    wide_index,
+)
+from pna.ops.triton.messages import edge_term, feature_block, offset_of, segment_bounds
+
+#: Bytes of message gradients that are held at once when edge tables or bases need theirs.
+_WORKSPACE = 2**27
+
+
+@triton.jit
+def _receiver_rows_kernel(
+    grad, stride_row, stride_kind, stride_feature, out, mean, mean_stride, centre, indptr, rows,
+    num_rows, features,
+    MEAN: tl.constexpr, SUM: tl.constexpr, VAR: tl.constexpr, STD: tl.constexpr,
+    NORM: tl.constexpr, KINDS: tl.constexpr, FLAT: tl.constexpr, SPREAD: tl.constexpr,
+    WIDTH: tl.constexpr, EPSILON: tl.constexpr, CLAMP: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Rows A, B, C of every receiver, as needed, into rows (receivers, WIDTH, features)."""
+    row = (tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)).to(tl.int64)
+    feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
+    live = row < num_rows
+    mask = live[:, None] & (feature < features)[None, :]
+    degree = tl.load(indptr + row + 1, mask=live, other=0)
+    degree = degree - tl.load(indptr + row, mask=live, other=0)
+    count = tl.maximum(degree, 1).to(WIDE)[:, None]
+    source = grad + row[:, None] * stride_row + feature[None, :].to(tl.int64) * stride_feature
+    to = rows + row[:, None] * WIDTH * features + feature[None, :]
+    flat = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    if MEAN >= 0:
+        flat += tl.load(source + MEAN * stride_kind, mask=mask, other=0).to(WIDE) / count
+    if SUM >= 0:
+        flat += tl.load(source + SUM * stride_kind, mask=mask, other=0).to(WIDE)
+    if SPREAD:
+        slope = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+        if VAR >= 0:
+            slope += 2 * tl.load(source + VAR * stride_kind, mask=mask, other=0).to(WIDE) / count
+        if STD >= 0:
+            place = out + (row[:, None] * KINDS + STD) * features + feature[None, :]
+            std = tl.load(place, mask=mask, other=1).to(WIDE)
+            root = tl.load(source + STD * stride_kind, mask=mask, other=0).to(WIDE)
+            least = 0.0 if CLAMP else tl.sqrt(tl.full([1, 1], EPSILON, WIDE))
+            slope += tl.where(std > least, root / (count * std), 0)
+        middle = tl.load(centre + feature, mask=feature < features, other=0)
+        here = tl.load(mean + row[:, None] * mean_stride + feature[None, :], mask=mask, other=0)
+        flat -= (here.to(WIDE) - middle[None, :]) * slope
+        tl.store(to + features, slope, mask=mask)
+    if FLAT:
+        tl.store(to, flat, mask=mask)
+    if NORM >= 0:
+        value = tl.load(source + NORM * stride_kind, mask=mask, other=0).to(WIDE)
+        tl.store(to + (WIDTH - 1) * features, value / tl.sqrt(count), mask=mask)
+
+
+@triton.jit
+def _extremum_gradient(
+    grad, stride_row, stride_feature, places, long_places, long_rank, receiver, rank, mask,
+    feature, features, WHICH: tl.constexpr, LONG: tl.constexpr, WIDE: tl.constexpr,
+    WIDE_INDEX: tl.constexpr,
+):  # fmt: skip
+    """Gradient of the extremum where this edge was it, else 0: (BLOCK_R, BLOCK_F)."""
+    place = places + feature[None, :]
+    place += offset_of(receiver * 2 + WHICH, features, WIDE_INDEX)[:, None]
+    hit = mask & (tl.load(place, mask=mask, other=0) == (rank & 255)[:, None])
+    if LONG:
+        owner = tl.load(long_rank + receiver).to(tl.int64)
+        far = hit & (owner >= 0)[:, None]
+        place = long_places + (owner[:, None] * 2 + WHICH) * features + feature[None, :]
+        whole = tl.load(place, mask=far, other=-1)
+        hit = hit & ((owner < 0)[:, None] | (whole == rank[:, None]))
+    place = grad + feature[None, :] * stride_feature
+    place += offset_of(receiver, stride_row, WIDE_INDEX)[:, None]
+    return tl.load(place, mask=hit, other=0).to(WIDE)
+
+
+@triton.jit
+def _outgoing_rows(
+    out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
+    SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK_R: tl.constexpr,
+):  # fmt: skip
+    """This program's work: senders of at most SEGMENT edges, or SEGMENTS of the others.
+
+    Number of the work, sender, whether there is any, and its places in the outgoing edges.
+    """
+    work = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+    if SEGMENTS:
+        row, live, _, begin, end = segment_bounds(
+            out_indptr, long_rows, long_indptr, segment_owner, work, num_segments, num_long, SEGMENT
+        )
+    else:
+        row, live = work, work < num_rows
+        begin = tl.load(out_indptr + row, mask=live, other=0)
+        end = tl.load(out_indptr + row + 1, mask=live, other=0)
+        live = live & (end - begin <= SEGMENT)
+        end = tl.where(live, end, begin)
+    return work, row, live, begin, end
+
+
+@triton.jit
+def _linear_gradient_kernel(
+    to, x, x_stride, out_indptr, long_rows, long_indptr, segment_owner,
+    num_rows, num_segments, num_long, receivers, out_ranks, weights, indptr, rows,
+    edge, at, edge_ids, centre, features, types,
+    FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr,
+    EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Sum of A_i + B_i·(m − c) + C_i·w_j over the outgoing edges of every sender."""
+    work, row, live, begin, end = _outgoing_rows(
+        out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
+        SEGMENT, SEGMENTS, BLOCK_R,
+    )  # fmt: skip
+    feature, live_feature = feature_block(features, EVEN, BLOCK_F)
+    mask = live[:, None] & live_feature[None, :]
+    flat = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    slope = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    scaled = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    value = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    if SPREAD:
+        value += tl.load(x + row[:, None] * x_stride + feature[None, :], mask=mask, other=0)
+        value -= tl.load(centre + feature, mask=live_feature, other=0)[None, :]
+    source = rows + feature[None, :]
+    for step in range(0, tl.max(end - begin), 4):
+        for ahead in tl.static_range(4):
+            place = begin + step + ahead
+            more = place < end
+            here = more[:, None] & live_feature[None, :]
+            receiver = tl.load(receivers + place, mask=more, other=0)
+            there = source + offset_of(receiver, WIDTH * features, WIDE_INDEX)[:, None]
+            if FLAT:
+                flat += tl.load(there, mask=here, other=0)
+            if SPREAD:
+                steep = tl.load(there + features, mask=here, other=0)
+                if EDGE == 0:
+                    slope += steep
+                else:
+                    slot = tl.load(out_ranks + place, mask=more, other=0)
+                    slot += tl.load(indptr + receiver, mask=more, other=0)
+                    term = edge_term(
+                        edge, at, edge_ids, slot, feature, here, features, types,
+                        EDGE, DEPTH, WIDE,
+                    )  # fmt: skip
+                    flat += tl.where(here, steep * (value + term), 0)
+            if NORM >= 0:
+                scaled += tl.load(there + (WIDTH - 1) * features, mask=here, other=0)
+    if SPREAD and EDGE == 0:
+        flat += slope * value
+    if NORM >= 0:
+        flat += scaled * tl.load(weights + row, mask=live, other=0)[:, None]
+    tl.store(to + work[:, None] * features + feature[None, :], flat, mask=mask)
+
+
+@triton.jit
+def _extremum_gradient_kernel(
+    to, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
+    receivers, out_ranks, grad, stride_row, stride_kind, stride_feature,
+    places, long_places, long_rank, features,
+    MAX: tl.constexpr, MIN: tl.constexpr, ADD: tl.constexpr, LONG: tl.constexpr,
+    WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """The gradient of max and min for every sender, to ADD to what is there or to begin it."""
+    work, _, live, begin, end = _outgoing_rows(
+        out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
+        SEGMENT, SEGMENTS, BLOCK_R,
+    )  # fmt: skip
+    feature, live_feature = feature_block(features, EVEN, BLOCK_F)
+    mask = live[:, None] & live_feature[None, :]
+    to += work[:, None] * features + feature[None, :]
+    total = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    for step in range(0, tl.max(end - begin), 4):
+        for ahead in tl.static_range(4):
+            place = begin + step + ahead
+            more = place < end
+            here = more[:, None] & live_feature[None, :]
+            receiver = tl.load(receivers + place, mask=more, other=0)
+            rank = tl.load(out_ranks + place, mask=more, other=0).to(tl.int32)
+            if MAX >= 0:
+                total += _extremum_gradient(
+                    grad + MAX * stride_kind, stride_row, stride_feature, places, long_places,
+                    long_rank, receiver, rank, here, feature, features, 0, LONG, WIDE, WIDE_INDEX,
+                )  # fmt: skip
+            if MIN >= 0:
+                total += _extremum_gradient(
+                    grad + MIN * stride_kind, stride_row, stride_feature, places, long_places,
+                    long_rank, receiver, rank, here, feature, features, 1, LONG, WIDE, WIDE_INDEX,
+                )  # fmt: skip
+    if ADD:
+        total += tl.load(to, mask=mask, other=0)
+    tl.store(to, total, mask=mask)
+
+
+@triton.jit
+def _gradient_merge_kernel(
+    partial, grad_x, long_rows, long_indptr, num_rows, features,
+    WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Gradient of the senders of many edges from their segments, in order."""
+    owner = tl.program_id(0).to(tl.int64)
+    feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
+    live_feature = feature < features
+    row = tl.load(long_rows + owner).to(tl.int64)
+    if row >= num_rows:
+        return
+    begin = tl.load(long_indptr + owner).to(tl.int64)
+    end = tl.load(long_indptr + owner + 1).to(tl.int64)
+    total = tl.zeros([BLOCK_F], WIDE)
+    for first in range(begin, end, BLOCK_S):
+        segment = first + tl.arange(0, BLOCK_S)
+        mask = (segment < end)[:, None] & live_feature[None, :]
+        place = partial + segment[:, None] * features + feature[None, :]
+        total += tl.sum(tl.load(place, mask=mask, other=0), 0)
+    tl.store(grad_x + row * features + feature, total, mask=live_feature)
+
+
+@triton.jit
+def _message_gradient_kernel(
+    x, x_stride, senders, slot_receivers, edge_ids, weights, indptr, rows, edge, at, centre,
+    grad, stride_row, stride_kind, stride_feature, places, long_places, long_rank,
+    to, first_slot, num_slots, features, types,
+    FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, MAX: tl.constexpr,
+    MIN: tl.constexpr, NORM: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr,
+    LONG: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, IN_GIVEN_ORDER: tl.constexpr,
+    BLOCK_E: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Gradient of the messages of num_slots slots, each a row of `to`."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK_E + tl.arange(0, BLOCK_E)
+    feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
+    live_feature = feature < features
+    live = place < num_slots
+    mask = live[:, None] & live_feature[None, :]
+    slot = place + first_slot
+    receiver = tl.load(slot_receivers + place, mask=live, other=0).to(tl.int64)
+    sender = tl.load(senders + slot, mask=live, other=0).to(tl.int64)
+    source = rows + receiver[:, None] * WIDTH * features + feature[None, :]
+    result = tl.zeros([BLOCK_E, BLOCK_F], WIDE)
+    if FLAT:
+        result += tl.load(source, mask=mask, other=0)
+    if SPREAD:
+        value = tl.load(x + sender[:, None] * x_stride + feature[None, :], mask=mask, other=0)
+        value = value.to(WIDE) + edge_term(
+            edge, at, edge_ids, tl.where(live, slot, 0), feature, mask, features, types,
+            EDGE, DEPTH, WIDE,
+        )  # fmt: skip
+        value -= tl.load(centre + feature, mask=live_feature, other=0)[None, :]
+        result += tl.load(source + features, mask=mask, other=0) * value
+    if NORM >= 0:
+        weight = tl.load(weights + sender, mask=live, other=0)
+        result += tl.load(source + (WIDTH - 1) * features, mask=mask, other=0) * weight[:, None]
+    rank = (slot - tl.load(indptr + receiver, mask=live, other=0)).to(tl.int32)
+    if MAX >= 0:
+        result += _extremum_gradient(
+            grad + MAX * stride_kind, stride_row, stride_feature, places, long_places,
+            long_rank, receiver, rank, mask, feature, features, 0, LONG, WIDE, True,
+        )  # fmt: skip
+    if MIN >= 0:
+        result += _extremum_gradient(
+            grad + MIN * stride_kind, stride_row, stride_feature, places, long_places,
+            long_rank, receiver, rank, mask, feature, features, 1, LONG, WIDE, True,
+        )  # fmt: skip
+    target = place
+    if IN_GIVEN_ORDER:
+        target = tl.load(edge_ids + slot, mask=live, other=0).to(tl.int64)
+    tl.store(to + target[:, None] * features + feature[None, :], result, mask=mask)
+
+
+def backward(
+    grad: Tensor,
+    x: Tensor,
+    edge: Tensor | None,
+    at: Tensor | None,
+    adjacency: Adjacency,
+    request: Request,
+    saved: Saved,
+    grads: tuple[Tensor, Tensor, Tensor],
+) -> None:
+    """Write the gradients of x, edge and at; those of no length are not needed."""
+    if adjacency.num_edges == 0:
+        for result in grads:
+            result.zero_()
+        return
+    x = unit_stride(x)
+    with torch.cuda.device_of(x):
+        linear = _receiver_rows(grad, x, adjacency, request, saved)
+        linear |= edge_arguments(edge, at, adjacency)
+        extrema = dict(
+            grad=grad,
+            stride_row=grad.stride(0),
+            stride_kind=grad.stride(1),
+            stride_feature=grad.stride(2),
+            places=saved.places,
+            long_places=saved.long_places,
+            long_rank=adjacency.incoming.long_rank,
+            LONG=saved.long_places.shape[0] > 0,
+            MAX=request.place("max"),
+            MIN=request.place("min"),
+        )
+        if grads[0].shape[0] > 0:
+            _sender_gradient(x, adjacency, linear, extrema, grads[0])
+        if edge is not None and (grads[1].shape[0] > 0 or grads[2].shape[0] > 0):
+            _edge_gradient(x, edge, at, adjacency, linear | extrema, grads[1], grads[2])
+
+
+def _receiver_rows(
+    grad: Tensor, x: Tensor, adjacency: Adjacency, request: Request, saved: Saved
+) -> dict[str, Any]:
+    """Rows A, B, C of every receiver, as arguments of the kernels that read them."""
+    wide, features, num_rows = wide_type(x.dtype), x.shape[1], adjacency.num_receivers
+    spread, norm = request.needs_spread, request.place("normalised_mean")
+    flat = spread or "mean" in request.kinds or "sum" in request.kinds
+    width = flat + spread + (norm >= 0)
+    rows = x.new_empty((num_rows if width else 0, width, features), dtype=wide)
+    centre, mean = rows, saved.mean
+    if spread:
+        if mean.shape[0] == 0:
+            mean = saved.out[:, request.place("mean")]
+        centre = _centre(mean, adjacency)
+    places = output_places(request)
+    weights = sender_weights(adjacency, wide) if norm >= 0 else rows
+    shared = dict(
+        x=x, x_stride=x.stride(0), rows=rows, centre=centre, weights=weights, features=features,
+        WIDTH=width, FLAT=flat, SPREAD=spread, NORM=norm, WIDE=triton_type(wide),
+        WIDE_INDEX=wide_index(rows),
+    )  # fmt: skip
+    if width == 0:
+        return shared
+    block = min(128, triton.next_power_of_2(features))
+    tall = 2048 // block
+    kernel_places = {kind: places[kind] for kind in ("MEAN", "SUM", "VAR", "STD")}
+    _receiver_rows_kernel[(triton.cdiv(num_rows, tall), triton.cdiv(features, block))](
+        grad, *grad.stride(), saved.out, mean, mean.stride(0), centre, adjacency.indptr, rows,
+        num_rows, features, **kernel_places, NORM=norm, KINDS=len(request.kinds), FLAT=flat,
+        SPREAD=spread, WIDTH=width, EPSILON=request.epsilon, CLAMP=request.clamp,
+        WIDE=shared["WIDE"], BLOCK_R=tall, BLOCK_F=block,
+    )  # fmt: skip
+    return shared
+
+
+def _centre(mean: Tensor, adjacency: Adjacency) -> Tensor:
+    """About where the messages lie, (features,): from at most 4,096 of the receivers."""
+    every = max(adjacency.num_receivers // 4096, 1)
+    reached = (adjacency.degree[::every] > 0).sum().clamp(min=1)
+    centre = mean[::every].sum(0) / reached
+    return torch.where(centre.isfinite(), centre, 0)
+
+
+def _sender_gradient(
+    x: Tensor,
+    adjacency: Adjacency,
+    linear: dict[str, Any],
+    extrema: dict[str, Any],
+    grad_x: Tensor,
+) -> None:
+    """Gradient of x: the linear part, then max and min added to it, then long rows merged."""
+    rows, features = adjacency.outgoing, x.shape[1]
+    segments = rows.segment_owner.shape[0]
+    wide = x.new_empty((rows.num_rows, features), dtype=wide_type(x.dtype))
+    wide = grad_x if grad_x.dtype == wide.dtype else wide
+    partial = wide.new_empty((segments, features))
+    shared = dict(
+        long_arguments(rows),
+        out_indptr=rows.indptr,
+        receivers=rows.neighbours,
+        out_ranks=adjacency.out_ranks,
+        num_rows=rows.num_rows,
+        num_segments=segments,
+        num_long=rows.long_rows.shape[0],
+        features=features,
+        WIDE=linear["WIDE"],
+        SEGMENT=SEGMENT,
+    )
+    narrow, broad = Tiles(features, widest=32), Tiles(features, widest=128)
+    for to, work in ((wide, rows.num_rows), (partial, segments)):
+        if work == 0:
+            continue
+        shared |= dict(to=to, SEGMENTS=to is partial)
+        if linear["WIDTH"] > 0:
+            _linear_gradient_kernel[narrow.grid(work)](
+                **(shared | linear), indptr=adjacency.indptr, **narrow.tile
+            )
+        if extrema["MAX"] >= 0 or extrema["MIN"] >= 0:
+            _extremum_gradient_kernel[broad.grid(work)](
+                **shared,
+                **extrema,
+                ADD=linear["WIDTH"] > 0,
+                WIDE_INDEX=wide_index(extrema["grad"]),
+                **broad.tile,
+            )
+    if segments > 0:
+        merge = MergeTiles(features)
+        _gradient_merge_kernel[(rows.long_rows.shape[0], merge.blocks)](
+            partial, wide, rows.long_rows, rows.long_indptr, rows.num_rows, features,
+            WIDE=linear["WIDE"], **merge.tile,
+        )  # fmt: skip
+    if wide is not grad_x:
+        grad_x.copy_(wide)
+
+
+def _edge_gradient(
+    x: Tensor,
+    edge: Tensor,
+    at: Tensor | None,
+    adjacency: Adjacency,
+    shared: dict[str, Any],
+    grad_edge: Tensor,
+    grad_at: Tensor,
+) -> None:
+    """Gradients of the edge term: of every edge at once, or in chunks where only their sum by
+    type or their products with basis and coefficients are kept."""
+    if at is None:
+        _message_gradient(x, adjacency, shared, 0, adjacency.num_edges, grad_edge)
+        return
+    wide, features = wide_type(x.dtype), x.shape[1]
+    total = torch.zeros_like(edge, dtype=wide)
+    chunk = max(1, _WORKSPACE // (features * total.element_size()))
+    for first in range(0, adjacency.num_edges, chunk):
+        count = min(chunk, adjacency.num_edges - first)
+        message = x.new_empty((count, features), dtype=wide)
+        _message_gradient(x, adjacency, shared, first, count, message)
+        given = adjacency.edge_ids[first : first + count].long()
+        if not at.is_floating_point():
+            kinds = torch.arange(edge.shape[0], device=x.device)
+            total += (at[given] == kinds[:, None]).to(wide) @ message
+            continue
+        if grad_edge.shape[0] > 0:
+            total += at[given].to(wide).t() @ message
+        if grad_at.shape[0] > 0:
+            grad_at[given] = (message @ edge.to(wide).t()).to(grad_at.dtype)
+    if grad_edge.shape[0] > 0:
+        grad_edge.copy_(total)
+
+
+def _message_gradient(
+    x: Tensor, adjacency: Adjacency, shared: dict[str, Any], first: int, count: int, to: Tensor
+) -> None:
+    """Gradient of the messages of `count` slots into the rows of `to`, which holds either those
+    or, in the order they were given, all edges."""
+    if count == 0:
+        return
+    features = x.shape[1]
+    slots = torch.arange(first, first + count, dtype=adjacency.indptr.dtype, device=x.device)
+    receivers = torch.searchsorted(adjacency.indptr, slots, right=True, out_int32=True) - 1
+    block_f = min(128, triton.next_power_of_2(features))
+    block_e = 2048 // block_f
+    _message_gradient_kernel[(triton.cdiv(count, block_e), triton.cdiv(features, block_f))](
+        **shared,
+        indptr=adjacency.indptr,
+        senders=adjacency.senders,
+        slot_receivers=receivers,
+        to=to,
+        first_slot=first,
+        num_slots=count,
+        IN_GIVEN_ORDER=shared["EDGE"] == DENSE,
+        BLOCK_E=block_e,
+        BLOCK_F=block_f,
+    )

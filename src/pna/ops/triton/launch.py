@@ -1,0 +1,90 @@
+"""What the host prepares for the kernels: how work is cut, and their common arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pna.adjacency import Adjacency, Rows
+from pna.ops.statistics import Request
+
+#: Forms of the edge term, as the kernels number them.
+NONE, DENSE, TABLE, COEFFICIENTS = 0, 1, 2, 3
+
+
+class Tiles:
+    """How work is cut: rows and features into blocks that a program owns.
+
+    A program has one warp, and each of its threads four neighbouring features of one row. Narrow
+    blocks of many rows keep the columns being read in cache; wide blocks of few rows spend fewer
+    instructions on each edge.
+    """
+
+    def __init__(self, features: int, widest: int) -> None:
+        block = min(widest, max(triton.next_power_of_2(features), 4))
+        self.features, self.block, self.tall = features, block, max(128 // block, 1)
+        self.tile = dict(BLOCK_R=self.tall, BLOCK_F=block, EVEN=features % block == 0, num_warps=1)
+
+    def grid(self, rows: int) -> tuple[int, int]:
+        """Programs that own this many rows, all rows of one block of features after another."""
+        return triton.cdiv(rows, self.tall), triton.cdiv(self.features, self.block)
+
+
+class MergeTiles:
+    """How the merging of segments is cut: a program owns a long row and a block of features."""
+
+    def __init__(self, features: int) -> None:
+        block = min(32, triton.next_power_of_2(features))
+        self.blocks = triton.cdiv(features, block)
+        self.tile = dict(BLOCK_S=64, BLOCK_F=block, num_warps=4)
+
+
+def edge_arguments(edge: Tensor | None, at: Tensor | None, adjacency: Adjacency) -> dict[str, Any]:
+    """The edge term as kernel arguments; unused ones point somewhere harmless."""
+    ids = adjacency.edge_ids
+    if edge is None:
+        return dict(edge=ids, at=ids, edge_ids=ids, types=0, EDGE=NONE, DEPTH=0)
+    edge = edge.contiguous()
+    if at is None:
+        return dict(edge=edge, at=ids, edge_ids=ids, types=0, EDGE=DENSE, DEPTH=0)
+    at = at.contiguous()
+    if at.is_floating_point():
+        depth = edge.shape[0]
+        return dict(edge=edge, at=at, edge_ids=ids, types=0, EDGE=COEFFICIENTS, DEPTH=depth)
+    return dict(edge=edge, at=at, edge_ids=ids, types=edge.shape[0], EDGE=TABLE, DEPTH=0)
+
+
+def output_places(request: Request) -> dict[str, int]:
+    """Where each statistic stands in the output, or -1, by the names the kernels use."""
+    names = ("mean", "sum", "var", "std", "max", "min")
+    places = {name.upper(): request.place(name) for name in names}
+    return places | {"NORM": request.place("normalised_mean")}
+
+
+def long_arguments(rows: Rows) -> dict[str, Tensor]:
+    return dict(
+        long_rows=rows.long_rows, long_indptr=rows.long_indptr, segment_owner=rows.segment_owner
+    )
+
+
+def sender_weights(adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
+    return adjacency.out_degree.clamp(min=1).to(dtype).rsqrt()
+
+
+def wide_index(*tensors: Tensor) -> bool:
+    """Whether places in these tensors need 64 bits."""
+    return any(
+        sum(abs(t.stride(d)) * (t.shape[d] - 1) for d in range(t.dim())) >= 2**31 for t in tensors
+    )
+
+
+def unit_stride(x: Tensor) -> Tensor:
+    return x if x.stride(1) == 1 or x.shape[1] == 1 else x.contiguous()
+
+
+def triton_type(dtype: torch.dtype) -> tl.dtype:
+    return tl.float64 if dtype == torch.float64 else tl.float32

@@ -1,0 +1,79 @@
+"""What a program of the kernels reads: its features, its segment, its messages."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def feature_block(features, EVEN: tl.constexpr, BLOCK_F: tl.constexpr):
+    """The features of this program, and which of them there are: all of them where EVEN."""
+    feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
+    if EVEN:
+        return feature, tl.full([BLOCK_F], True, tl.int1)
+    return feature, feature < features
+
+
+@triton.jit
+def offset_of(index, stride, WIDE_INDEX: tl.constexpr):
+    """Where rows begin, in 64 bits only where 32 would overflow."""
+    if WIDE_INDEX:
+        index = index.to(tl.int64)
+    return index * stride
+
+
+@triton.jit
+def edge_term(
+    edge, at, edge_ids, slot, feature, mask, features, types,
+    EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """e of the edges in these slots, (BLOCK_R, BLOCK_F); NaN where an index is not in the table."""
+    given = tl.load(edge_ids + slot).to(tl.int64)
+    if EDGE == 1:
+        term = tl.load(edge + given[:, None] * features + feature[None, :], mask=mask, other=0)
+        return term.to(WIDE)
+    if EDGE == 2:
+        kind = tl.load(at + given).to(tl.int32)
+        known = (kind >= 0) & (kind < types)
+        place = kind[:, None] * features + feature[None, :]
+        term = tl.load(edge + place, mask=mask & known[:, None], other=float("nan"))
+        return term.to(WIDE)
+    term = tl.zeros([slot.shape[0], feature.shape[0]], WIDE)
+    for depth in tl.static_range(DEPTH):
+        coefficient = tl.load(at + given * DEPTH + depth).to(WIDE)
+        basis = tl.load(edge + depth * features + feature[None, :], mask=mask, other=0).to(WIDE)
+        term += coefficient[:, None] * basis
+    return term
+
+
+@triton.jit
+def message(
+    x, x_stride, senders, edge, at, edge_ids, slot, feature, mask, features, types,
+    EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
+):  # fmt: skip
+    """Messages in these slots, (BLOCK_R, BLOCK_F)."""
+    place = offset_of(tl.load(senders + slot), x_stride, WIDE_INDEX)
+    value = tl.load(x + feature[None, :] + place[:, None], mask=mask, other=0).to(WIDE)
+    if EDGE != 0:
+        value += edge_term(
+            edge, at, edge_ids, slot, feature, mask, features, types, EDGE, DEPTH, WIDE
+        )
+    return value
+
+
+@triton.jit
+def segment_bounds(
+    indptr, long_rows, long_indptr, segment_owner, segment, num_segments, num_long,
+    SEGMENT: tl.constexpr,
+):  # fmt: skip
+    """Which row each segment belongs to and which of its slots it holds; none if it is spare."""
+    owner = tl.load(segment_owner + segment, mask=segment < num_segments, other=num_long)
+    live = owner < num_long
+    row = tl.load(long_rows + owner, mask=live, other=0).to(tl.int64)
+    row_begin = tl.load(indptr + row, mask=live, other=0)
+    row_end = tl.load(indptr + row + 1, mask=live, other=0)
+    place = segment - tl.load(long_indptr + owner, mask=live, other=0)
+    begin = tl.where(live, row_begin + place * SEGMENT, 0).to(row_begin.dtype)
+    end = tl.minimum(begin + SEGMENT, row_end)
+    return row, live, row_begin, begin, tl.where(live, end, begin)

@@ -1,0 +1,460 @@
+"""Statistics of every receiver in one pass over its messages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pna.adjacency import SEGMENT, Adjacency
+from pna.ops.statistics import Request, Saved, wide_type
+from pna.ops.triton.launch import (
+    MergeTiles,
+    Tiles,
+    edge_arguments,
+    long_arguments,
+    output_places,
+    sender_weights,
+    triton_type,
+    unit_stride,
+    wide_index,
+)
+from pna.ops.triton.messages import feature_block, message, segment_bounds
+
+
+@triton.jit
+def _nan_maximum(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _nan_minimum(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def _clamped(slot, end, first, FULL: tl.constexpr):
+    """Slots, or the first one of the row again where it has run out."""
+    if FULL:
+        return slot
+    else:
+        return tl.where(slot < end, slot, first)
+
+
+@triton.jit
+def _raise(value, largest, largest_at, rank):
+    above = value > largest
+    return tl.where(above, value, largest), tl.where(above, rank, largest_at)
+
+
+@triton.jit
+def _lower(value, smallest, smallest_at, rank):
+    below = value < smallest
+    return tl.where(below, value, smallest), tl.where(below, rank, smallest_at)
+
+
+@triton.jit
+def _take_four(
+    step, begin, end, first, mean, spread, largest, smallest, largest_at, smallest_at, weighted,
+    x, x_stride, senders, edge, at, edge_ids, weights, feature, mask, features, types,
+    EDGE: tl.constexpr, DEPTH: tl.constexpr, SPREAD: tl.constexpr, MAX: tl.constexpr,
+    MIN: tl.constexpr, NORM: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    FULL: tl.constexpr,
+):  # fmt: skip
+    """Take messages step..step+3 of each row into its statistics, or the fewer that are left.
+
+    Differences are taken from the running mean. A row that has run out reads its first message
+    again, with no weight in the sums; it is no new extremum.
+    """
+    s0 = _clamped(begin + step, end, first, FULL)
+    s1 = _clamped(begin + step + 1, end, first, FULL)
+    s2 = _clamped(begin + step + 2, end, first, FULL)
+    s3 = _clamped(begin + step + 3, end, first, FULL)
+    v0 = message(
+        x, x_stride, senders, edge, at, edge_ids, s0, feature, mask, features, types,
+        EDGE, DEPTH, WIDE, WIDE_INDEX,
+    )  # fmt: skip
+    v1 = message(
+        x, x_stride, senders, edge, at, edge_ids, s1, feature, mask, features, types,
+        EDGE, DEPTH, WIDE, WIDE_INDEX,
+    )  # fmt: skip
+    v2 = message(
+        x, x_stride, senders, edge, at, edge_ids, s2, feature, mask, features, types,
+        EDGE, DEPTH, WIDE, WIDE_INDEX,
+    )  # fmt: skip
+    v3 = message(
+        x, x_stride, senders, edge, at, edge_ids, s3, feature, mask, features, types,
+        EDGE, DEPTH, WIDE, WIDE_INDEX,
+    )  # fmt: skip
+    d0, d1, d2, d3 = v0 - mean, v1 - mean, v2 - mean, v3 - mean
+    if FULL:
+        inverse = 1 / (step + 4).to(WIDE)
+    else:
+        d0 *= (begin + step < end).to(WIDE)[:, None]
+        d1 *= (begin + step + 1 < end).to(WIDE)[:, None]
+        d2 *= (begin + step + 2 < end).to(WIDE)[:, None]
+        d3 *= (begin + step + 3 < end).to(WIDE)[:, None]
+        inverse = 1 / tl.maximum(tl.minimum(end - begin, step + 4), 1).to(WIDE)[:, None]
+    total = (d0 + d1) + (d2 + d3)
+    if SPREAD:
+        spread += (d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3) - total * total * inverse
+    mean += total * inverse
+    if MAX:
+        largest, largest_at = _raise(v0, largest, largest_at, step)
+        largest, largest_at = _raise(v1, largest, largest_at, step + 1)
+        largest, largest_at = _raise(v2, largest, largest_at, step + 2)
+        largest, largest_at = _raise(v3, largest, largest_at, step + 3)
+    if MIN:
+        smallest, smallest_at = _lower(v0, smallest, smallest_at, step)
+        smallest, smallest_at = _lower(v1, smallest, smallest_at, step + 1)
+        smallest, smallest_at = _lower(v2, smallest, smallest_at, step + 2)
+        smallest, smallest_at = _lower(v3, smallest, smallest_at, step + 3)
+    if NORM:
+        w0 = tl.load(weights + tl.load(senders + s0), mask=begin + step < end, other=0)
+        w1 = tl.load(weights + tl.load(senders + s1), mask=begin + step + 1 < end, other=0)
+        w2 = tl.load(weights + tl.load(senders + s2), mask=begin + step + 2 < end, other=0)
+        w3 = tl.load(weights + tl.load(senders + s3), mask=begin + step + 3 < end, other=0)
+        weighted += w0[:, None] * v0 + w1[:, None] * v1
+        weighted += w2[:, None] * v2 + w3[:, None] * v3
+    return mean, spread, largest, smallest, largest_at, smallest_at, weighted
+
+
+@triton.jit
+def _summarise(
+    begin, end, first_rank, x, x_stride, senders, edge, at, edge_ids, weights,
+    feature, live_feature, features, types, num_edges,
+    EDGE: tl.constexpr, DEPTH: tl.constexpr, SPREAD: tl.constexpr, MAX: tl.constexpr,
+    MIN: tl.constexpr, NORM: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Mean, sum of squared deviations, extrema with their places in the row, and the sum weighted
+    by sender, over the slots begin..end of each of BLOCK_R rows; anything where there are none."""
+    count = end - begin
+    longest = tl.max(count)
+    shortest = tl.min(count) // 4 * 4
+    first = tl.minimum(begin, num_edges - 1)
+    mask = live_feature[None, :]
+    mean = message(
+        x, x_stride, senders, edge, at, edge_ids, first, feature, mask, features, types,
+        EDGE, DEPTH, WIDE, WIDE_INDEX,
+    )  # fmt: skip
+    largest, smallest = mean, mean
+    spread = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    weighted = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    largest_at = tl.zeros([BLOCK_R, BLOCK_F], tl.int32)
+    smallest_at = tl.zeros([BLOCK_R, BLOCK_F], tl.int32)
+    for step in range(0, shortest, 4):
+        mean, spread, largest, smallest, largest_at, smallest_at, weighted = _take_four(
+            step, begin, end, first,
+            mean, spread, largest, smallest, largest_at, smallest_at, weighted,
+            x, x_stride, senders, edge, at, edge_ids, weights, feature, mask, features, types,
+            EDGE, DEPTH, SPREAD, MAX, MIN, NORM, WIDE, WIDE_INDEX, True,
+        )  # fmt: skip
+    for step in range(shortest, longest, 4):
+        mean, spread, largest, smallest, largest_at, smallest_at, weighted = _take_four(
+            step, begin, end, first,
+            mean, spread, largest, smallest, largest_at, smallest_at, weighted,
+            x, x_stride, senders, edge, at, edge_ids, weights, feature, mask, features, types,
+            EDGE, DEPTH, SPREAD, MAX, MIN, NORM, WIDE, WIDE_INDEX, False,
+        )  # fmt: skip
+    spread = tl.where(spread < 0, 0, spread)
+    largest_at += first_rank[:, None].to(tl.int32)
+    smallest_at += first_rank[:, None].to(tl.int32)
+    if tl.max((mean != mean).to(tl.int32)) > 0:  # a message is not finite: rare, so not in the loop
+        total = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+        broken = tl.zeros([BLOCK_R, BLOCK_F], tl.int32)
+        for step in range(0, longest):
+            slot = begin + step
+            more = (slot < end)[:, None]
+            value = message(
+                x, x_stride, senders, edge, at, edge_ids, tl.minimum(slot, num_edges - 1),
+                feature, mask, features, types, EDGE, DEPTH, WIDE, WIDE_INDEX,
+            )  # fmt: skip
+            total += tl.where(more, value, 0)
+            broken |= ((value != value) & more).to(tl.int32)
+        mean = tl.where(mean != mean, total / tl.maximum(count, 1).to(WIDE)[:, None], mean)
+        largest = tl.where(broken > 0, float("nan"), largest)
+        smallest = tl.where(broken > 0, float("nan"), smallest)
+        largest_at = tl.where(broken > 0, -1, largest_at)
+        smallest_at = tl.where(broken > 0, -1, smallest_at)
+    return mean, spread, largest, smallest, largest_at, smallest_at, weighted
+
+
+@triton.jit
+def _finish(
+    row, live, degree, mean, spread, largest, smallest, largest_at, smallest_at, weighted,
+    out, mean_out, places, feature, live_feature, features,
+    MEAN: tl.constexpr, SUM: tl.constexpr, VAR: tl.constexpr, STD: tl.constexpr,
+    MAX: tl.constexpr, MIN: tl.constexpr, NORM: tl.constexpr, KINDS: tl.constexpr,
+    EPSILON: tl.constexpr, CLAMP: tl.constexpr, OWN_MEAN: tl.constexpr, WIDE: tl.constexpr,
+):  # fmt: skip
+    """Write the results of receivers; all are 0 where nothing reaches one."""
+    mask = live[:, None] & live_feature[None, :]
+    reached = (degree > 0)[:, None]
+    count = tl.maximum(degree, 1).to(WIDE)[:, None]
+    to = out + row[:, None] * KINDS * features + feature[None, :]
+    mean = tl.where(reached, mean, 0)
+    var = tl.where(reached, spread / count, 0)
+    if MEAN >= 0:
+        tl.store(to + MEAN * features, mean, mask=mask)
+    if SUM >= 0:
+        tl.store(to + SUM * features, mean * count, mask=mask)
+    if VAR >= 0:
+        tl.store(to + VAR * features, var, mask=mask)
+    if STD >= 0:
+        if CLAMP:
+            std = tl.where(var <= EPSILON, 0, tl.sqrt(var))
+        else:
+            # kept apart from the value at var = 0, which tells the backward pass that there is
+            # no gradient: it would come out as the difference of two large numbers
+            ULP: tl.constexpr = 4.5e-16 if tl.float64 == WIDE else 2.4e-7
+            least = tl.sqrt(tl.full([1, 1], EPSILON, WIDE))
+            std = tl.sqrt(var + EPSILON)
+            std = tl.where(var > 0, tl.maximum(std, least * (1 + ULP)), std)
+        tl.store(to + STD * features, tl.where(reached, std, 0), mask=mask)
+    to_places = places + row[:, None] * 2 * features + feature[None, :]
+    if MAX >= 0:
+        tl.store(to + MAX * features, tl.where(reached, largest, 0), mask=mask)
+        tl.store(to_places, (largest_at & 255).to(tl.uint8), mask=mask)
+    if MIN >= 0:
+        tl.store(to + MIN * features, tl.where(reached, smallest, 0), mask=mask)
+        tl.store(to_places + features, (smallest_at & 255).to(tl.uint8), mask=mask)
+    if NORM >= 0:
+        weighted = tl.where(reached, weighted / tl.sqrt(count), 0)
+        tl.store(to + NORM * features, weighted, mask=mask)
+    if OWN_MEAN:
+        tl.store(mean_out + row[:, None] * features + feature[None, :], mean, mask=mask)
+
+
+@triton.jit
+def _statistics_rows_kernel(
+    x, x_stride, edge, at, indptr, senders, edge_ids, weights, out, mean_out, places,
+    num_rows, num_edges, features, types,
+    MEAN: tl.constexpr, SUM: tl.constexpr, VAR: tl.constexpr, STD: tl.constexpr,
+    MAX: tl.constexpr, MIN: tl.constexpr, NORM: tl.constexpr, KINDS: tl.constexpr,
+    EPSILON: tl.constexpr, CLAMP: tl.constexpr, OWN_MEAN: tl.constexpr,
+    EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    SEGMENT: tl.constexpr, EVEN: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Receivers of at most SEGMENT slots."""
+    row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+    feature, live_feature = feature_block(features, EVEN, BLOCK_F)
+    live = row < num_rows
+    begin = tl.load(indptr + row, mask=live, other=0)
+    end = tl.load(indptr + row + 1, mask=live, other=0)
+    short = end - begin <= SEGMENT
+    live = live & short
+    end = tl.where(short, end, begin)
+    mean, spread, largest, smallest, largest_at, smallest_at, weighted = _summarise(
+        begin, end, begin * 0, x, x_stride, senders, edge, at, edge_ids, weights,
+        feature, live_feature, features, types, num_edges,
+        EDGE, DEPTH, VAR + STD > -2, MAX >= 0, MIN >= 0, NORM >= 0, WIDE, WIDE_INDEX,
+        BLOCK_R, BLOCK_F,
+    )  # fmt: skip
+    _finish(
+        row, live, end - begin, mean, spread, largest, smallest, largest_at, smallest_at, weighted,
+        out, mean_out, places, feature, live_feature, features,
+        MEAN, SUM, VAR, STD, MAX, MIN, NORM, KINDS, EPSILON, CLAMP, OWN_MEAN, WIDE,
+    )  # fmt: skip
+
+
+@triton.jit
+def _statistics_segments_kernel(
+    x, x_stride, edge, at, indptr, senders, edge_ids, weights,
+    long_rows, long_indptr, segment_owner, num_segments, num_long, partial, partial_at,
+    num_edges, features, types,
+    SPREAD: tl.constexpr, MAX: tl.constexpr, MIN: tl.constexpr, NORM: tl.constexpr,
+    EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    SEGMENT: tl.constexpr, EVEN: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Segments of long receivers, into partial (segments, 5, features) and places beside it."""
+    segment = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+    feature, live_feature = feature_block(features, EVEN, BLOCK_F)
+    _, live, row_begin, begin, end = segment_bounds(
+        indptr, long_rows, long_indptr, segment_owner, segment, num_segments, num_long, SEGMENT
+    )
+    mean, spread, largest, smallest, largest_at, smallest_at, weighted = _summarise(
+        begin, end, begin - row_begin, x, x_stride, senders, edge, at, edge_ids, weights,
+        feature, live_feature, features, types, num_edges,
+        EDGE, DEPTH, SPREAD, MAX, MIN, NORM, WIDE, WIDE_INDEX, BLOCK_R, BLOCK_F,
+    )  # fmt: skip
+    mask = live[:, None] & live_feature[None, :]
+    to = partial + segment[:, None] * 5 * features + feature[None, :]
+    tl.store(to, mean, mask=mask)
+    tl.store(to + features, spread, mask=mask)
+    tl.store(to + 2 * features, largest, mask=mask)
+    tl.store(to + 3 * features, smallest, mask=mask)
+    tl.store(to + 4 * features, weighted, mask=mask)
+    to_at = partial_at + segment[:, None] * 2 * features + feature[None, :]
+    tl.store(to_at, largest_at, mask=mask)
+    tl.store(to_at + features, smallest_at, mask=mask)
+
+
+@triton.jit
+def _statistics_merge_kernel(
+    indptr, long_rows, long_indptr, num_rows, partial, partial_at,
+    out, mean_out, places, long_places, features,
+    MEAN: tl.constexpr, SUM: tl.constexpr, VAR: tl.constexpr, STD: tl.constexpr,
+    MAX: tl.constexpr, MIN: tl.constexpr, NORM: tl.constexpr, KINDS: tl.constexpr,
+    EPSILON: tl.constexpr, CLAMP: tl.constexpr, OWN_MEAN: tl.constexpr, WIDE: tl.constexpr,
+    SEGMENT: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Long receivers from their segments, in order; spreads are merged by Chan's formula."""
+    owner = tl.program_id(0).to(tl.int64)
+    feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
+    live_feature = feature < features
+    row = tl.load(long_rows + owner).to(tl.int64)
+    if row >= num_rows:
+        return
+    degree = tl.load(indptr + row + 1) - tl.load(indptr + row)
+    begin = tl.load(long_indptr + owner).to(tl.int64)
+    end = tl.load(long_indptr + owner + 1).to(tl.int64)
+    mean = tl.zeros([BLOCK_F], WIDE)
+    spread = tl.zeros([BLOCK_F], WIDE)
+    largest = tl.full([BLOCK_F], float("-inf"), WIDE)
+    smallest = tl.full([BLOCK_F], float("inf"), WIDE)
+    largest_at = tl.full([BLOCK_F], -1, tl.int32)
+    smallest_at = tl.full([BLOCK_F], -1, tl.int32)
+    weighted = tl.zeros([BLOCK_F], WIDE)
+    for first in range(begin, end, BLOCK_S):
+        segment = first + tl.arange(0, BLOCK_S)
+        live = segment < end
+        mask = live[:, None] & live_feature[None, :]
+        place = partial + segment[:, None] * 5 * features + feature[None, :]
+        place_at = partial_at + segment[:, None] * 2 * features + feature[None, :]
+        size = tl.minimum(degree - (segment - begin) * SEGMENT, SEGMENT)
+        size = tl.where(live, size, 0).to(WIDE)
+        count = tl.sum(size, 0)
+        before = ((first - begin) * SEGMENT).to(WIDE)
+        means = tl.load(place, mask=mask, other=0)
+        tile_mean = tl.sum(means * size[:, None], 0) / count
+        shift = tile_mean - mean
+        if VAR + STD > -2:
+            centred = tl.where(mask, means - tile_mean[None, :], 0)
+            spread += tl.sum(tl.load(place + features, mask=mask, other=0), 0)
+            spread += tl.sum(size[:, None] * centred * centred, 0)
+            spread += shift * shift * (before * count / (before + count))
+        # an infinite mean stays: its distance from another would be NaN
+        finite = tl.abs(mean) < float("inf")
+        mean = tl.where(finite, mean + shift * (count / (before + count)), mean + tile_mean)
+        if MAX >= 0:
+            value = tl.load(place + 2 * features, mask=mask, other=float("-inf"))
+            rank = tl.load(place_at, mask=mask, other=2147483647)
+            tile = tl.reduce(value, 0, _nan_maximum)
+            tile_at = tl.min(tl.where((value == tile[None, :]) & mask, rank, 2147483647), 0)
+            better = (tile > largest) | (tile != tile) | (first == begin)
+            better = better & (largest == largest)
+            largest_at = tl.where(better, tile_at, largest_at)
+            largest = tl.where(better, tile, largest)
+        if MIN >= 0:
+            value = tl.load(place + 3 * features, mask=mask, other=float("inf"))
+            rank = tl.load(place_at + features, mask=mask, other=2147483647)
+            tile = tl.reduce(value, 0, _nan_minimum)
+            tile_at = tl.min(tl.where((value == tile[None, :]) & mask, rank, 2147483647), 0)
+            better = (tile < smallest) | (tile != tile) | (first == begin)
+            better = better & (smallest == smallest)
+            smallest_at = tl.where(better, tile_at, smallest_at)
+            smallest = tl.where(better, tile, smallest)
+        if NORM >= 0:
+            weighted += tl.sum(tl.load(place + 4 * features, mask=mask, other=0), 0)
+    largest_at = tl.where(largest == largest, largest_at, -1)
+    smallest_at = tl.where(smallest == smallest, smallest_at, -1)
+    one = tl.zeros([1], tl.int64)
+    _finish(
+        one + row, one == 0, one + degree, mean[None, :], spread[None, :], largest[None, :],
+        smallest[None, :], largest_at[None, :], smallest_at[None, :], weighted[None, :],
+        out, mean_out, places, feature, live_feature, features,
+        MEAN, SUM, VAR, STD, MAX, MIN, NORM, KINDS, EPSILON, CLAMP, OWN_MEAN, WIDE,
+    )  # fmt: skip
+    to = long_places + owner * 2 * features + feature
+    if MAX >= 0:
+        tl.store(to, largest_at, mask=live_feature)
+    if MIN >= 0:
+        tl.store(to + features, smallest_at, mask=live_feature)
+
+
+def forward(
+    x: Tensor,
+    edge: Tensor | None,
+    at: Tensor | None,
+    adjacency: Adjacency,
+    request: Request,
+    saved: Saved,
+) -> None:
+    """Write the statistics and what the backward pass needs into `saved`."""
+    if adjacency.num_edges == 0:
+        for result in (saved.out, saved.mean, saved.places):
+            result.zero_()
+        return
+    x, rows, features = unit_stride(x), adjacency.incoming, x.shape[1]
+    tiles = Tiles(features, widest=32)
+    places = output_places(request)
+    inputs = _inputs(x, edge, at, adjacency, request)
+    results = dict(out=saved.out, mean_out=saved.mean, places=saved.places, features=features)
+    finish = dict(
+        places,
+        KINDS=len(request.kinds),
+        CLAMP=request.clamp,
+        OWN_MEAN=saved.mean.shape[0] > 0,
+        WIDE=triton_type(wide_type(x.dtype)),
+        EPSILON=request.epsilon,
+    )
+    with torch.cuda.device_of(x):
+        _statistics_rows_kernel[tiles.grid(rows.num_rows)](
+            **inputs, **results, **finish, num_rows=rows.num_rows, SEGMENT=SEGMENT, **tiles.tile
+        )
+        if rows.segment_owner.shape[0] == 0:
+            return
+        segments = rows.segment_owner.shape[0]
+        partial = x.new_empty((segments, 5, features), dtype=wide_type(x.dtype))
+        partial_at = x.new_empty((segments, 2, features), dtype=torch.int32)
+        _statistics_segments_kernel[tiles.grid(segments)](
+            **inputs,
+            **long_arguments(rows),
+            num_segments=segments,
+            num_long=rows.long_rows.shape[0],
+            partial=partial,
+            partial_at=partial_at,
+            features=features,
+            SPREAD=request.needs_spread,
+            **{kind: places[kind] >= 0 for kind in ("MAX", "MIN", "NORM")},
+            WIDE=finish["WIDE"],
+            SEGMENT=SEGMENT,
+            **tiles.tile,
+        )
+        merge = MergeTiles(features)
+        _statistics_merge_kernel[(rows.long_rows.shape[0], merge.blocks)](
+            indptr=rows.indptr,
+            long_rows=rows.long_rows,
+            long_indptr=rows.long_indptr,
+            num_rows=rows.num_rows,
+            partial=partial,
+            partial_at=partial_at,
+            long_places=saved.long_places,
+            **results,
+            **finish,
+            SEGMENT=SEGMENT,
+            **merge.tile,
+        )
+
+
+def _inputs(
+    x: Tensor, edge: Tensor | None, at: Tensor | None, adjacency: Adjacency, request: Request
+) -> dict[str, Any]:
+    """The arguments by which the forward kernels find a message."""
+    normalised = "normalised_mean" in request.kinds
+    return dict(
+        x=x,
+        x_stride=x.stride(0),
+        indptr=adjacency.indptr,
+        senders=adjacency.senders,
+        num_edges=adjacency.num_edges,
+        WIDE_INDEX=wide_index(x),
+        weights=sender_weights(adjacency, wide_type(x.dtype)) if normalised else x,
+        **edge_arguments(edge, at, adjacency),
+    )
