@@ -15,13 +15,14 @@
 #include <stdint.h>
 #include <string.h>
 
-#define LINE 64     /* bytes of a tile */
-#define PANEL 4     /* tiles that are worked on together */
-#define BLOCK 64    /* slots summed in the type of the features; blocks are merged in double */
-#define AHEAD 24    /* slots between asking for a row and reading it */
-#define SHORT 255   /* longest row whose places fit a byte, where 255 means none */
-#define SAMPLE 1024 /* receivers that the centre is taken from */
-#define ROW_COST 4  /* what a row costs beside its slots, in slots */
+#define LINE 64      /* bytes of a tile */
+#define PANEL 4      /* tiles that are worked on together */
+#define BLOCK 64     /* slots summed in the type of the features; blocks are merged in double */
+#define AHEAD 24     /* slots between asking for a row at random and reading it */
+#define ROWS_AHEAD 4 /* rows between asking for one and reading it, where they are in order */
+#define SHORT 255    /* longest row whose places fit a byte, where 255 means none */
+#define SAMPLE 256   /* receivers that the centre is taken from */
+#define ROW_COST 4   /* what a row costs beside its slots, in slots */
 
 enum { MEAN, SUM, VAR, STD, MAX, MIN, NORMALISED_MEAN, KINDS }; /* as in pna.ops.statistics */
 enum { NO_EDGE, DENSE, TABLE, COEFFICIENTS };
@@ -33,7 +34,7 @@ struct problem {
     /* the graph, as in pna.Adjacency */
     int64_t num_receivers, num_senders, num_edges;
     const void *indptr, *senders, *long_rank, *edge_ids;
-    const void *out_indptr, *receivers, *out_slots;
+    const void *out_indptr, *receivers, *out_ranks;
     /* the messages */
     int64_t features, x_stride;
     const void *x;
@@ -106,28 +107,33 @@ void pna_run(int64_t which, const struct problem *p, int64_t row, int64_t end_ro
 /* What cpu.py must find, or the library was built from another version of this file. */
 int64_t pna_problem_size(void) { return sizeof(struct problem); }
 
-static int64_t work_before(const void *indptr, int is_long_index, int64_t row)
+static int64_t work_before(const void *indptr, int64_t is_long_index, int64_t row)
 {
     int64_t slots = is_long_index ? ((const int64_t *)indptr)[row] : ((const int32_t *)indptr)[row];
     return slots + ROW_COST * row;
 }
 
-/* Cut rows in pieces of about equal work: piece k is rows bounds[k] to bounds[k+1]. */
-void pna_split(const void *indptr, int64_t is_long_index, int64_t rows, int64_t pieces,
-               int64_t *bounds)
+/* Cut rows in pieces of about equal work: piece k is rows bounds[k] to bounds[k+1]. Returns how
+ * many times the average the largest is: one row may be most of the graph. */
+double pna_split(const void *indptr, int64_t is_long_index, int64_t rows, int64_t pieces,
+                 int64_t *bounds)
 {
-    int64_t all = work_before(indptr, (int)is_long_index, rows);
+    int64_t all = work_before(indptr, is_long_index, rows), done = 0, largest = 0;
+    double average = (double)all / (double)pieces;
     bounds[0] = 0;
-    for (int64_t piece = 1; piece <= pieces; piece++) {
-        int64_t low = bounds[piece - 1], high = rows;
-        int64_t target = (int64_t)((double)all * (double)piece / (double)pieces);
+    for (int64_t k = 1; k <= pieces; k++) {
+        int64_t low = bounds[k - 1], high = rows;
+        int64_t target = k == pieces ? all : (int64_t)(average * (double)k);
         while (low < high) {
             int64_t middle = low + (high - low) / 2;
-            if (work_before(indptr, (int)is_long_index, middle) < target) low = middle + 1;
+            if (work_before(indptr, is_long_index, middle) < target) low = middle + 1;
             else high = middle;
         }
-        bounds[piece] = piece == pieces ? rows : low;
+        int64_t work = work_before(indptr, is_long_index, low);
+        if (work - done > largest) largest = work - done;
+        bounds[k] = low, done = work;
     }
+    return (double)largest / average;
 }
 
 #elif !defined(REAL)
@@ -186,6 +192,7 @@ struct block {
     REAL weight[BLOCK];     /* 1/sqrt of the out-degree of their senders */
     REAL total[WIDE], mean[WIDE], spread[WIDE], weighted[WIDE], top[WIDE], low[WIDE];
     WHOLE top_at[WIDE], low_at[WIDE];
+    REAL check[WIDE]; /* not finite where these are not to be trusted */
     REAL stage[BLOCK][WIDE]; /* room for rows that lie nowhere as they are */
 };
 
@@ -208,7 +215,23 @@ INLINE void NAME(copy)(REAL *to, const REAL *from, int width)
     memcpy(to, from, (size_t)width * sizeof(REAL));
 }
 
+INLINE void NAME(add_scaled)(REAL *restrict to, const REAL *restrict from, REAL factor, int width)
+{
+    for (int f = 0; f < width; f++) to[f] += factor * from[f];
+}
+
 INLINE INDEX NAME(at)(const void *array, int64_t place) { return ((const INDEX *)array)[place]; }
+
+/* A statistic of a receiver, in an array like `out`. */
+INLINE REAL *NAME(row_of)(const struct problem *p, const void *array, int64_t row, int kind)
+{
+    return (REAL *)array + (row * p->num_kinds + p->place[kind]) * p->features;
+}
+
+INLINE REAL *NAME(mean_of)(const struct problem *p, int64_t row)
+{
+    return (REAL *)p->mean + row * p->mean_stride;
+}
 
 /* How many features to work on together from a column on: whole tiles, or the rest of one. */
 INLINE int NAME(width_at)(int64_t column, int64_t end)
@@ -287,6 +310,7 @@ OUTLINE void NAME(summarise_odd)(struct block *b, int count, int lanes)
     for (int f = 0; f < lanes; f++) {
         REAL total = 0, spread = 0;
         int any_nan = 0;
+        if (b->check[f] - b->check[f] == 0) continue;
         for (int k = 0; k < count; k++) {
             total += b->row[k][f];
             any_nan |= b->row[k][f] != b->row[k][f];
@@ -321,7 +345,7 @@ INLINE void NAME(summarise)(struct block *b, int count, int64_t first, int lanes
             mask old_top, old_low, old_top_at, old_low_at;
             memcpy(&old_top, b->top + at, WIDTH), memcpy(&old_top_at, b->top_at + at, WIDTH);
             memcpy(&old_low, b->low + at, WIDTH), memcpy(&old_low_at, b->low_at + at, WIDTH);
-            mask above = m > (vec)old_top, below = m < (vec)old_low;
+            mask above = (mask)(m > (vec)old_top), below = (mask)(m < (vec)old_low);
             top[g] = NAME(where)(above, top[g], old_top);
             low[g] = NAME(where)(below, low[g], old_low);
             top_at[g] = NAME(where)(above, top_at[g], old_top_at);
@@ -337,7 +361,7 @@ INLINE void NAME(summarise)(struct block *b, int count, int64_t first, int lanes
                 if (flags & SPREAD) spread[g] += deviation * deviation;
                 if (flags & WEIGHTED) weighted[g] += b->weight[k] * m;
                 if (flags & EXTREMA) {
-                    mask above = m > (vec)top[g], below = m < (vec)low[g];
+                    mask above = (mask)(m > (vec)top[g]), below = (mask)(m < (vec)low[g]);
                     top[g] = NAME(where)(above, (mask)m, top[g]);
                     low[g] = NAME(where)(below, (mask)m, low[g]);
                     top_at[g] = NAME(where)(above, place, top_at[g]);
@@ -348,10 +372,11 @@ INLINE void NAME(summarise)(struct block *b, int count, int64_t first, int lanes
         for (int g = 0; g < GROUP; g++) {
             int at = lane + g * STEP;
             vec mean = total[g] * one_nth, check = flags & SPREAD ? spread[g] : total[g];
-            odd |= check - check != 0;
+            odd |= (mask)(check - check != (vec){0});
+            NAME(store)(b->check + at, check);
             if (flags & SPREAD) {
                 spread[g] -= total[g] * mean;
-                spread[g] = (vec)((mask)spread[g] & (spread[g] > 0));
+                spread[g] = (vec)((mask)spread[g] & (mask)(spread[g] > (vec){0}));
                 mean += shift[g];
                 total[g] += (REAL)count * shift[g];
                 NAME(store)(b->spread + at, spread[g]);
@@ -402,32 +427,36 @@ OUTLINE void NAME(finish)(const struct problem *p, int64_t row, int64_t degree, 
                           int width, const struct block *b)
 {
     int64_t F = p->features;
-    REAL *out = (REAL *)p->out + row * p->num_kinds * F + column;
-    REAL *var = out + p->place[VAR] * F, *std = out + p->place[STD] * F;
-    REAL *normalised = out + p->place[NORMALISED_MEAN] * F;
     REAL one_dth = 1 / (REAL)degree, one_root = ROOT(one_dth), epsilon = (REAL)p->epsilon;
-    if (wants(p, MEAN)) NAME(copy)(out + p->place[MEAN] * F, b->mean, width);
-    if (wants(p, SUM)) NAME(copy)(out + p->place[SUM] * F, b->total, width);
-    if (p->mean) NAME(copy)((REAL *)p->mean + row * p->mean_stride + column, b->mean, width);
-    if (wants(p, VAR))
+    if (wants(p, MEAN)) NAME(copy)(NAME(row_of)(p, p->out, row, MEAN) + column, b->mean, width);
+    if (wants(p, SUM)) NAME(copy)(NAME(row_of)(p, p->out, row, SUM) + column, b->total, width);
+    if (wants(p, MAX)) NAME(copy)(NAME(row_of)(p, p->out, row, MAX) + column, b->top, width);
+    if (wants(p, MIN)) NAME(copy)(NAME(row_of)(p, p->out, row, MIN) + column, b->low, width);
+    if (p->mean) NAME(copy)(NAME(mean_of)(p, row) + column, b->mean, width);
+    if (wants(p, VAR)) {
+        REAL *restrict var = NAME(row_of)(p, p->out, row, VAR) + column;
         for (int f = 0; f < width; f++) var[f] = b->spread[f] * one_dth;
-    if (wants(p, STD) && !p->clamp)
-        for (int f = 0; f < width; f++) std[f] = ROOT(b->spread[f] * one_dth + epsilon);
-    if (wants(p, STD) && p->clamp)
-        for (int f = 0; f < width; f++) {
-            REAL variance = b->spread[f] * one_dth;
-            std[f] = variance > epsilon ? ROOT(variance) : variance * 0;
-        }
-    if (wants(p, NORMALISED_MEAN))
+    }
+    if (wants(p, STD)) {
+        REAL *restrict std = NAME(row_of)(p, p->out, row, STD) + column;
+        if (p->clamp)
+            for (int f = 0; f < width; f++) {
+                REAL var = b->spread[f] * one_dth;
+                std[f] = var > epsilon ? ROOT(var) : var * 0;
+            }
+        else
+            for (int f = 0; f < width; f++) std[f] = ROOT(b->spread[f] * one_dth + epsilon);
+    }
+    if (wants(p, NORMALISED_MEAN)) {
+        REAL *restrict normalised = NAME(row_of)(p, p->out, row, NORMALISED_MEAN) + column;
         for (int f = 0; f < width; f++) normalised[f] = b->weighted[f] * one_root;
-    if (wants(p, MAX)) NAME(copy)(out + p->place[MAX] * F, b->top, width);
-    if (wants(p, MIN)) NAME(copy)(out + p->place[MIN] * F, b->low, width);
+    }
     if (!wants_extrema(p)) return;
-    uint8_t *places = p->places + 2 * row * F + column;
+    uint8_t *restrict places = p->places + 2 * row * F + column;
     for (int f = 0; f < width; f++) places[f] = (uint8_t)b->top_at[f];
     for (int f = 0; f < width; f++) places[F + f] = (uint8_t)b->low_at[f];
     if (degree <= SHORT) return;
-    int32_t *long_places = p->long_places + 2 * NAME(at)(p->long_rank, row) * F + column;
+    int32_t *restrict long_places = p->long_places + 2 * NAME(at)(p->long_rank, row) * F + column;
     for (int f = 0; f < width; f++) long_places[f] = (int32_t)b->top_at[f];
     for (int f = 0; f < width; f++) long_places[F + f] = (int32_t)b->low_at[f];
 }
@@ -439,7 +468,7 @@ OUTLINE void NAME(finish_empty)(const struct problem *p, int64_t row, int64_t co
     size_t bytes = (size_t)width * sizeof(REAL);
     REAL *out = (REAL *)p->out + row * p->num_kinds * F + column;
     for (int64_t k = 0; k < p->num_kinds; k++) memset(out + k * F, 0, bytes);
-    if (p->mean) memset((REAL *)p->mean + row * p->mean_stride + column, 0, bytes);
+    if (p->mean) memset(NAME(mean_of)(p, row) + column, 0, bytes);
     if (!wants_extrema(p)) return;
     memset(p->places + 2 * row * F + column, SHORT, (size_t)width);
     memset(p->places + (2 * row + 1) * F + column, SHORT, (size_t)width);
@@ -511,7 +540,7 @@ static TARGET void NAME(centre)(const struct problem *p, int64_t row, int64_t en
         width = NAME(width_at)(column, end);
         for (int64_t i = row; i < end_row; i += step) {
             if (NAME(at)(p->indptr, i) == NAME(at)(p->indptr, i + 1)) continue;
-            const REAL *mean = (const REAL *)p->mean + i * p->mean_stride + column;
+            const REAL *mean = NAME(mean_of)(p, i) + column;
             for (int f = 0; f < width; f++) {
                 int finite = mean[f] - mean[f] == 0;
                 total[f] += finite ? mean[f] : 0;
@@ -537,40 +566,64 @@ INLINE REAL *NAME(slopes_of)(const struct problem *p, int64_t row)
 static TARGET void NAME(slopes)(const struct problem *p, int64_t row, int64_t end_row,
                                 int64_t tile, int64_t end_tile)
 {
-    int64_t F = p->features, from = tile * LANES, parts = NAME(num_parts)(p);
-    int width = (int)(NAME(end_column)(p, end_tile) - from);
-    const REAL *restrict centre = (const REAL *)p->centre + from;
+    int64_t column = tile * LANES, stride = p->slopes_stride, parts = NAME(num_parts)(p);
+    int width = (int)(NAME(end_column)(p, end_tile) - column);
+    const REAL *restrict centre = (const REAL *)p->centre + column;
     for (; row < end_row; row++) {
         int64_t degree = NAME(at)(p->indptr, row + 1) - NAME(at)(p->indptr, row);
         if (degree == 0) continue;
-        REAL one_dth = 1 / (REAL)degree, one_root = ROOT(one_dth);
-        const REAL *restrict grad = (const REAL *)p->grad + row * p->num_kinds * F + from;
-        const REAL *restrict std = (const REAL *)p->out + row * p->num_kinds * F + from +
-                                   p->place[STD] * F;
-        const REAL *restrict mean = (const REAL *)p->mean + row * p->mean_stride + from;
-        const REAL *g_mean = grad + p->place[MEAN] * F, *g_sum = grad + p->place[SUM] * F;
-        const REAL *g_var = grad + p->place[VAR] * F, *g_std = grad + p->place[STD] * F;
-        const REAL *g_normalised = grad + p->place[NORMALISED_MEAN] * F;
-        REAL *restrict a = NAME(slopes_of)(p, row) + from, *restrict b = a + p->slopes_stride;
-        REAL *restrict c = a + (parts - 1) * p->slopes_stride;
+        REAL one_dth = 1 / (REAL)degree;
+        REAL *restrict a = NAME(slopes_of)(p, row) + column, *restrict b = a + stride;
         for (int64_t part = 0; part < parts; part++)
-            memset(a + part * p->slopes_stride, 0, (size_t)(end_tile - tile) * LINE);
+            memset(a + part * stride, 0, (size_t)(end_tile - tile) * LINE);
         if (wants(p, MEAN))
-            for (int f = 0; f < width; f++) a[f] += g_mean[f] * one_dth;
+            NAME(add_scaled)(a, NAME(row_of)(p, p->grad, row, MEAN) + column, one_dth, width);
         if (wants(p, SUM))
-            for (int f = 0; f < width; f++) a[f] += g_sum[f];
-        if (wants(p, VAR))
-            for (int f = 0; f < width; f++) b[f] += 2 * g_var[f] * one_dth;
-        if (wants(p, STD))
-            for (int f = 0; f < width; f++) {
-                REAL slope = g_std[f] * one_dth / std[f];
-                b[f] += std[f] == 0 ? 0 : slope;
-            }
-        if (wants_spread(p) && degree == 1) memset(b, 0, (size_t)width * sizeof(REAL));
-        if (wants_spread(p))
-            for (int f = 0; f < width; f++) a[f] -= b[f] * (mean[f] - centre[f]);
+            NAME(add_scaled)(a, NAME(row_of)(p, p->grad, row, SUM) + column, 1, width);
         if (wants(p, NORMALISED_MEAN))
-            for (int f = 0; f < width; f++) c[f] = g_normalised[f] * one_root;
+            NAME(add_scaled)(a + (parts - 1) * stride,
+                             NAME(row_of)(p, p->grad, row, NORMALISED_MEAN) + column,
+                             ROOT(one_dth), width);
+        if (!wants_spread(p)) continue;
+        const REAL *restrict mean = NAME(mean_of)(p, row) + column;
+        if (wants(p, VAR) && degree > 1) /* alone, a message has no deviation to speak of */
+            NAME(add_scaled)(b, NAME(row_of)(p, p->grad, row, VAR) + column, 2 * one_dth, width);
+        if (wants(p, STD) && degree > 1) {
+            const REAL *restrict std = NAME(row_of)(p, p->out, row, STD) + column;
+            const REAL *restrict grad = NAME(row_of)(p, p->grad, row, STD) + column;
+            for (int f = 0; f < width; f++) {
+                REAL slope = grad[f] * one_dth / std[f];
+                b[f] += std[f] == 0 ? 0 : slope; /* std is 0, not differentiable, if clamped */
+            }
+        }
+        for (int f = 0; f < width; f++) a[f] -= b[f] * (mean[f] - centre[f]);
+    }
+}
+
+/* Sums of A, B and C over a block, for `vectors` vectors of features. */
+INLINE void NAME(sum_slopes)(struct block *b, int count, int lane, int vectors, int64_t stride,
+                             int flags)
+{
+    vec linear[2 * TILE], slope[2 * TILE], weighted[2 * TILE];
+    for (int v = 0; v < vectors; v++) linear[v] = slope[v] = weighted[v] = (vec){0};
+    for (int k = 0; k < count; k++) {
+        const REAL *row = b->row[k] + lane, *term = b->stage[k] + lane;
+        const REAL *c = row + (flags & SPREAD ? 2 : 1) * stride;
+        for (int v = 0; v < vectors; v++) {
+            linear[v] += NAME(load)(row + v * STEP);
+            if (flags & EDGE) {
+                vec deviation = NAME(load)(b->mean + lane + v * STEP) + NAME(load)(term + v * STEP);
+                linear[v] += NAME(load)(row + stride + v * STEP) * deviation;
+            } else if (flags & SPREAD) {
+                slope[v] += NAME(load)(row + stride + v * STEP);
+            }
+            if (flags & WEIGHTED) weighted[v] += NAME(load)(c + v * STEP);
+        }
+    }
+    for (int v = 0; v < vectors; v++) {
+        NAME(store)(b->total + lane + v * STEP, linear[v]);
+        if (flags & SPREAD) NAME(store)(b->spread + lane + v * STEP, slope[v]);
+        if (flags & WEIGHTED) NAME(store)(b->weighted + lane + v * STEP, weighted[v]);
     }
 }
 
@@ -579,10 +632,9 @@ static TARGET void NAME(slopes)(const struct problem *p, int64_t row, int64_t en
 INLINE void NAME(add_slopes)(const struct problem *p, int64_t place, int count, int64_t column,
                              int width, struct block *b, int flags)
 {
-    const REAL *slopes = NAME(slopes_of)(p, 0) + column;
+    const REAL *slopes = (const REAL *)p->slopes + column;
     const INDEX *receivers = (const INDEX *)p->receivers + place;
-    int64_t parts = NAME(num_parts)(p), stride = p->slopes_stride;
-    int64_t last = p->num_edges - 1 - place;
+    int64_t stride = p->slopes_stride, parts = NAME(num_parts)(p), last = p->num_edges - 1 - place;
     for (int k = 0; k < count; k++) {
         const REAL *later = slopes + receivers[least(k + AHEAD, last)] * parts * stride;
         for (int f = 0; f < width; f += LANES) {
@@ -591,33 +643,14 @@ INLINE void NAME(add_slopes)(const struct problem *p, int64_t place, int count, 
         }
         b->row[k] = slopes + receivers[k] * parts * stride;
         if (flags & EDGE) {
-            int64_t edge = NAME(at)(p->edge_ids, NAME(at)(p->out_slots, place + k));
-            NAME(edge_term)(p, edge, column, width, b->stage[k]);
+            int64_t slot = NAME(at)(p->indptr, receivers[k]) + NAME(at)(p->out_ranks, place + k);
+            NAME(edge_term)(p, NAME(at)(p->edge_ids, slot), column, width, b->stage[k]);
         }
     }
-    for (int lane = 0; lane < width; lane += LANES) {
-        vec linear[TILE], slope[TILE], weighted[TILE];
-        for (int v = 0; v < TILE; v++) linear[v] = slope[v] = weighted[v] = (vec){0};
-        for (int k = 0; k < count; k++) {
-            const REAL *row = b->row[k] + lane, *term = b->stage[k] + lane;
-            for (int v = 0; v < TILE; v++, row += STEP, term += STEP) {
-                linear[v] += NAME(load)(row);
-                if (flags & EDGE) {
-                    vec base = NAME(load)(b->mean + lane + v * STEP);
-                    linear[v] += NAME(load)(row + stride) * (base + NAME(load)(term));
-                } else if (flags & SPREAD) {
-                    slope[v] += NAME(load)(row + stride);
-                }
-                if (flags & WEIGHTED) weighted[v] += NAME(load)(row + (parts - 1) * stride);
-            }
-        }
-        for (int v = 0; v < TILE; v++) {
-            int at = lane + v * STEP;
-            NAME(store)(b->total + at, linear[v]);
-            if (flags & SPREAD) NAME(store)(b->spread + at, slope[v]);
-            if (flags & WEIGHTED) NAME(store)(b->weighted + at, weighted[v]);
-        }
-    }
+    int lane = 0;
+    for (; lane + LANES < width; lane += 2 * LANES)
+        NAME(sum_slopes)(b, count, lane, 2 * TILE, stride, flags);
+    if (lane < width) NAME(sum_slopes)(b, count, lane, TILE, stride, flags);
 }
 
 INLINE void NAME(senders_for)(const struct problem *p, int64_t row, int64_t end_row, int64_t tile,
@@ -638,6 +671,9 @@ INLINE void NAME(senders_for)(const struct problem *p, int64_t row, int64_t end_
             const REAL *restrict centre = (const REAL *)p->centre + column;
             REAL *restrict grad_x = (REAL *)p->grad_x + row * p->features + column;
             width = NAME(width_at)(column, end);
+            if (flags & SPREAD && row + ROWS_AHEAD < end_row)
+                for (int f = 0; f < width; f += LANES)
+                    __builtin_prefetch(x + ROWS_AHEAD * p->x_stride + f);
             if (degree == 0) memset(grad_x, 0, (size_t)width * sizeof(REAL));
             if (degree == 0) continue;
             if (flags & EDGE)
@@ -692,11 +728,6 @@ INLINE int64_t NAME(place_of)(const struct problem *p, int64_t row, int64_t degr
     return p->long_places[(2 * NAME(at)(p->long_rank, row) + which) * p->features + feature];
 }
 
-INLINE const REAL *NAME(grad_of)(const struct problem *p, int64_t row, int kind)
-{
-    return (const REAL *)p->grad + (row * p->num_kinds + p->place[kind]) * p->features;
-}
-
 /* Add the gradients of max and min to that of x, receiver by receiver: one owner a tile. */
 static TARGET void NAME(extrema)(const struct problem *p, int64_t row, int64_t end_row,
                                  int64_t tile, int64_t end_tile)
@@ -712,8 +743,8 @@ static TARGET void NAME(extrema)(const struct problem *p, int64_t row, int64_t e
                 __builtin_prefetch(grad_x + senders[k] * F + f, 1);
         for (int which = 0; which < 2; which++) {
             if (degree == 0 || !wants(p, MAX + which)) continue;
-            const REAL *restrict grad = NAME(grad_of)(p, row, MAX + which);
-            const REAL *later = NAME(grad_of)(p, least(row + 4, end_row - 1), MAX + which);
+            const REAL *restrict grad = NAME(row_of)(p, p->grad, row, MAX + which);
+            const REAL *later = grad + ROWS_AHEAD * p->num_kinds * F;
             for (int64_t f = column; f < end; f += LANES) __builtin_prefetch(later + f);
             for (int64_t f = column; f < end; f++) {
                 int64_t place = NAME(place_of)(p, row, degree, which, f);
@@ -746,7 +777,7 @@ OUTLINE void NAME(differentiate)(const struct problem *p, int64_t row, int64_t f
     }
     for (int which = 0; which < 2; which++) {
         if (!wants(p, MAX + which)) continue;
-        const REAL *grad = NAME(grad_of)(p, row, MAX + which) + column;
+        const REAL *grad = NAME(row_of)(p, p->grad, row, MAX + which) + column;
         for (int f = 0; f < width; f++) {
             int64_t place = NAME(place_of)(p, row, degree, which, column + f) - first;
             if (place >= 0 && place < count) b->stage[place][f] += grad[f];

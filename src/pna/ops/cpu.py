@@ -11,6 +11,7 @@ import ctypes
 import importlib.util
 import os
 from collections import deque
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -26,6 +27,12 @@ _FORWARD, _CENTRE, _SLOPES, _SENDERS, _EXTREMA, _EDGES, _COEFFICIENTS = range(7)
 _LINE = 64
 _NO_EDGE, _DENSE, _TABLE, _COEFFICIENT_FORM = range(4)
 
+#: What a row costs beside its slots, as in cpu.c, and the least work worth a thread, in messages
+#: of one feature.
+_ROW_COST = 4
+_LEAST_WORK = 2**17
+
+_Piece = tuple[int, int, int, int]  # first row, end of rows, first tile, end of tiles
 _INTEGER, _POINTER = ctypes.c_int64, ctypes.c_void_p
 
 
@@ -36,7 +43,7 @@ class _Problem(ctypes.Structure):
         *[(name, _INTEGER) for name in ("is_double", "is_long_index")],
         *[(name, _INTEGER) for name in ("num_receivers", "num_senders", "num_edges")],
         *[(name, _POINTER) for name in ("indptr", "senders", "long_rank", "edge_ids")],
-        *[(name, _POINTER) for name in ("out_indptr", "receivers", "out_slots")],
+        *[(name, _POINTER) for name in ("out_indptr", "receivers", "out_ranks")],
         *[(name, _INTEGER) for name in ("features", "x_stride")],
         ("x", _POINTER),
         *[(name, _INTEGER) for name in ("edge_form", "edge_stride", "edge_rows")],
@@ -71,7 +78,7 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
     library.pna_run.argtypes = [_INTEGER, ctypes.POINTER(_Problem)] + [_INTEGER] * 4
     library.pna_run.restype = None
     library.pna_split.argtypes = [_POINTER, _INTEGER, _INTEGER, _INTEGER, _POINTER]
-    library.pna_split.restype = None
+    library.pna_split.restype = _INTEGER
     return library, None
 
 
@@ -124,7 +131,7 @@ def backward(
         own = saved.mean.shape[0] > 0
         task.point(mean=saved.mean if own else out[:, request.place("mean")])
         task.problem.mean_stride = features * (1 if own else len(request.kinds))
-        task.run(_CENTRE, adjacency.incoming, split_tiles=False, split_rows=False)
+        _share(_CENTRE, task.problem, [(0, rows, 0, task.tiles)], 1)
     parts = 1 + request.needs_spread + ("normalised_mean" in request.kinds)
     task.point(slopes=x.new_empty((rows, parts, centre.shape[0]), dtype=task.dtype))
     task.problem.slopes_stride = centre.shape[0]
@@ -136,18 +143,18 @@ def backward(
         task.point(grad_x=grad_x)
         task.run(_SENDERS, adjacency.outgoing)
         if request.needs_extrema:
-            task.run(_EXTREMA, adjacency.incoming, split_rows=False)
+            task.run(_EXTREMA, adjacency.incoming)
     if grad_edge.numel() > 0 and at is None:
         task.point(grad_edge=grad_edge)
         task.run(_EDGES, adjacency.incoming)
     elif grad_edge.numel() > 0:
         totals = torch.zeros(grad_edge.shape, dtype=torch.float64)
         task.point(totals=totals)
-        task.run(_EDGES, adjacency.incoming, split_rows=False)
+        task.run(_EDGES, adjacency.incoming)
         grad_edge.copy_(totals)
     if grad_at.numel() > 0:
         task.point(grad_at=grad_at)
-        task.run(_COEFFICIENTS, adjacency.incoming, split_tiles=False)
+        task.run(_COEFFICIENTS, adjacency.incoming)
     for result, g in zip(results, grads, strict=True):
         if result is not g:
             g.copy_(result)
@@ -189,7 +196,7 @@ class _Task:
             edge_ids=adjacency.edge_ids,
             out_indptr=outgoing.indptr,
             receivers=outgoing.neighbours,
-            out_slots=adjacency.out_slots,
+            out_ranks=adjacency.out_ranks,
         )
         x = _rows(x.to(self.dtype))
         self.point(x=x)
@@ -228,44 +235,57 @@ class _Task:
             return tensor.to(self.dtype).contiguous()
         return torch.empty_like(tensor, dtype=self.dtype)
 
-    def run(
-        self, kernel: int, rows: Rows, *, split_rows: bool = True, split_tiles: bool = True
-    ) -> None:
-        """Run a kernel over all rows and tiles, cut in pieces for the threads to share."""
-        assert _library is not None
-        call, problem = _library.pna_run, ctypes.byref(self.problem)
+    def run(self, kernel: int, rows: Rows) -> None:
+        """Run a kernel over all rows and tiles, shared by the threads of torch."""
         threads = torch.get_num_threads()
-        work = (rows.neighbours.shape[0] + 4 * rows.num_rows) * self.problem.features
-        if threads == 1 or work < 2**18:
-            call(kernel, problem, 0, rows.num_rows, 0, self.tiles)
-            return
-        PT = int(os.environ.get("PT", 4)) if split_tiles else self.tiles
-        PR = int(os.environ.get("PR", 4)) if split_rows else 1
-        bounds = (ctypes.c_int64 * (PR + 1))()
-        _library.pna_split(
-            rows.indptr.data_ptr(), self.problem.is_long_index, rows.num_rows, PR, bounds
-        )
-        pieces = deque(
-            (bounds[k], bounds[k + 1], t, min(t + PT, self.tiles))
-            for t in range(0, self.tiles, PT)
-            for k in range(PR)
-        )
+        work = (rows.neighbours.shape[0] + _ROW_COST * rows.num_rows) * self.problem.features
+        pieces = [(0, rows.num_rows, 0, self.tiles)]
+        if threads > 1 and work >= 2 * _LEAST_WORK:
+            pieces = self._cut(kernel, rows, min(4 * threads, work // _LEAST_WORK), threads)
+        _share(kernel, self.problem, pieces, threads)
 
-        def take_pieces() -> None:
-            while True:
-                try:
-                    piece = pieces.popleft()
-                except IndexError:
-                    return
-                call(kernel, problem, *piece)
+    def _cut(self, kernel: int, rows: Rows, parts: int, threads: int) -> list[_Piece]:
+        """Pieces of about equal work: of rows, or of tiles where these have the one owner."""
+        assert _library is not None
+        bounds = (_INTEGER * (parts + 1))(0, rows.num_rows)
+        by_tile = kernel == _EXTREMA or (kernel == _EDGES and self.problem.edge_form != _DENSE)
+        largest = 0
+        if by_tile:
+            parts = 1
+        else:
+            indptr, is_long = rows.indptr.data_ptr(), self.problem.is_long_index
+            largest = _library.pna_split(indptr, is_long, rows.num_rows, parts, bounds)
+        work = rows.neighbours.shape[0] + _ROW_COST * rows.num_rows
+        hub = largest * parts > 2 * work and kernel != _COEFFICIENTS
+        bands = min(threads, self.tiles) if by_tile or hub else 1
+        edges = [self.tiles * band // bands for band in range(bands + 1)]
+        return [
+            (bounds[part], bounds[part + 1], edges[band], edges[band + 1])
+            for part in range(parts)
+            for band in range(bands)
+        ]
 
-        helpers = [_pool().submit(take_pieces) for _ in range(threads - 1)]
-        try:
-            take_pieces()
-        finally:
-            for helper in helpers:
-                if not helper.cancel():
-                    helper.result()
+
+def _share(kernel: int, problem: _Problem, pieces: Sequence[_Piece], threads: int) -> None:
+    """Run a kernel on every piece; the calling thread works too."""
+    assert _library is not None
+    run, reference, waiting = _library.pna_run, ctypes.byref(problem), deque(pieces)
+
+    def take_pieces() -> None:
+        while waiting:
+            try:
+                piece = waiting.popleft()
+            except IndexError:  # another thread took the last one
+                return
+            run(kernel, reference, *piece)
+
+    helpers = [_pool().submit(take_pieces) for _ in range(min(threads, len(pieces)) - 1)]
+    try:
+        take_pieces()
+    finally:  # whatever happens, memory must not be given back while a helper writes to it
+        for helper in helpers:
+            if not helper.cancel():
+                helper.result()
 
 
 _threads: ThreadPoolExecutor | None = None

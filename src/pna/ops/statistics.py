@@ -8,15 +8,14 @@ into the feature axis, so that many models cost one pass over the graph.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils import _pytree as pytree
 
-from pna.adjacency import Adjacency
+from pna.adjacency import Adjacency, Rows
 
 #: The statistics that the kernels know, in the order in which they number them.
 KINDS = ("mean", "sum", "var", "std", "max", "min", "normalised_mean")
@@ -47,9 +46,9 @@ class Request:
 class Saved:
     """What the backward pass needs of the forward pass besides its inputs.
 
-    An extremum is remembered by the place of its edge in the receiver's row: in one byte for
-    rows of at most 255 slots, with 255 for none; a longer row keeps the lower byte there and the
-    whole number, or -1, in `long_places`.
+    The CPU kernels remember an extremum by the place of its edge in the receiver's row: in one
+    byte for rows of at most 255 slots, with 255 for none; a longer row keeps the lower byte there
+    and the whole number, or -1, in `long_places`. The GPU kernels find it again.
     """
 
     out: Tensor  # (receivers, kinds, features)
@@ -67,14 +66,39 @@ def statistics(
     backend: str,
 ) -> Tensor:
     """The requested statistics of x (senders, features): (receivers, kinds, features)."""
-    tensors, _ = pytree.tree_flatten(adjacency)
     arguments = (",".join(request.kinds), request.epsilon, request.clamp, backend)
-    return _forward(x, edge, at, tensors, *arguments)[0]
+    return torch.ops.pna.statistics(x, edge, at, *_flatten(adjacency), *arguments)[0]
 
 
 def wide_type(dtype: torch.dtype) -> torch.dtype:
     """The type in which sums are kept."""
     return torch.promote_types(dtype, torch.float32)
+
+
+# An operator takes tensors one by one: a list of them would cost more than a small graph's kernel.
+_ROWS = [field.name for field in fields(Rows)]
+_NAMES = [f"{side}_{name}" for side in ("in", "out") for name in _ROWS] + ["edge_ids", "out_ranks"]
+_GRAPH = "".join(f"Tensor {name}, " for name in _NAMES)
+_REQUEST = "str kinds, float epsilon, bool clamp, str backend"
+_INPUTS = "Tensor x, Tensor? edge, Tensor? at"
+
+
+def _flatten(adjacency: Adjacency) -> list[Tensor]:
+    sides = (adjacency.incoming, adjacency.outgoing)
+    rows = [getattr(side, name) for side in sides for name in _ROWS]
+    return [*rows, adjacency.edge_ids, adjacency.out_ranks]
+
+
+def _unflatten(tensors: Sequence[Tensor]) -> Adjacency:
+    width = len(_ROWS)
+    incoming, outgoing = Rows(*tensors[:width]), Rows(*tensors[width : 2 * width])
+    return Adjacency(incoming, outgoing, *tensors[2 * width :])
+
+
+def _read(rest: Sequence[Any]) -> tuple[Adjacency, Request, str]:
+    """The graph, the request and the backend, from the arguments that follow the inputs."""
+    *tensors, kinds, epsilon, clamp, backend = rest
+    return _unflatten(tensors), Request(tuple(kinds.split(",")), epsilon, clamp), backend
 
 
 def _kernels(backend: str) -> ModuleType:
@@ -87,64 +111,49 @@ def _kernels(backend: str) -> ModuleType:
     return cpu
 
 
-def _adjacency(tensors: Sequence[Tensor]) -> Adjacency:
-    return pytree.tree_unflatten(list(tensors), _STRUCTURE)
-
-
-_STRUCTURE = pytree.tree_structure(
-    Adjacency.from_edge_index(torch.zeros(2, 0, dtype=torch.int64), 0)
+_library = torch.library.Library("pna", "FRAGMENT")
+_library.define(f"statistics({_INPUTS}, {_GRAPH}{_REQUEST}) -> (Tensor, Tensor, Tensor, Tensor)")
+_library.define(
+    f"statistics_backward(Tensor grad, {_INPUTS}, Tensor out, Tensor mean, Tensor places, "
+    f"Tensor long_places, bool[] needs, {_GRAPH}{_REQUEST}) -> (Tensor, Tensor, Tensor)"
 )
 
 
-@torch.library.custom_op("pna::statistics", mutates_args=())
+@torch.library.impl(_library, "statistics", "CompositeExplicitAutograd")
 def _forward(
-    x: Tensor,
-    edge: Tensor | None,
-    at: Tensor | None,
-    adjacency: Sequence[Tensor],
-    kinds: str,
-    epsilon: float,
-    clamp: bool,
-    backend: str,
+    x: Tensor, edge: Tensor | None, at: Tensor | None, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    saved = allocate(x, _adjacency(adjacency), Request(tuple(kinds.split(",")), epsilon, clamp))
-    request = Request(tuple(kinds.split(",")), epsilon, clamp)
+    adjacency, request, backend = _read(rest)
+    saved = _allocate(x, adjacency, request, backend)
     if saved.out.numel() > 0:
-        _kernels(backend).forward(x, edge, at, _adjacency(adjacency), request, saved)
+        _kernels(backend).forward(x, edge, at, adjacency, request, saved)
     return saved.out, saved.mean, saved.places, saved.long_places
 
 
-def allocate(x: Tensor, adjacency: Adjacency, request: Request) -> Saved:
+def _allocate(x: Tensor, adjacency: Adjacency, request: Request, backend: str) -> Saved:
     """Room for the results of the forward pass."""
     rows, features = adjacency.num_receivers, x.shape[1]
     exact = "mean" in request.kinds and x.dtype == wide_type(x.dtype)
     own_mean = request.needs_spread and not exact
-    extrema = request.needs_extrema
-    long = adjacency.incoming.long_rows.shape[0] if extrema else 0
+    places = request.needs_extrema and backend == "cpu"
+    long = adjacency.incoming.long_rows.shape[0] if places else 0
     return Saved(
         out=x.new_empty((rows, len(request.kinds), features)),
         mean=x.new_empty((rows if own_mean else 0, features), dtype=wide_type(x.dtype)),
-        places=x.new_empty((rows if extrema else 0, 2, features), dtype=torch.uint8),
+        places=x.new_empty((rows if places else 0, 2, features), dtype=torch.uint8),
         long_places=x.new_empty((long, 2, features), dtype=torch.int32),
     )
 
 
-@_forward.register_fake
+@torch.library.register_fake("pna::statistics", lib=_library)
 def _(
-    x: Tensor,
-    edge: Tensor | None,
-    at: Tensor | None,
-    adjacency: Sequence[Tensor],
-    kinds: str,
-    epsilon: float,
-    clamp: bool,
-    backend: str,
+    x: Tensor, edge: Tensor | None, at: Tensor | None, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    saved = allocate(x, _adjacency(adjacency), Request(tuple(kinds.split(",")), epsilon, clamp))
+    saved = _allocate(x, *_read(rest))
     return saved.out, saved.mean, saved.places, saved.long_places
 
 
-@torch.library.custom_op("pna::statistics_backward", mutates_args=())
+@torch.library.impl(_library, "statistics_backward", "CompositeExplicitAutograd")
 def _backward(
     grad: Tensor,
     x: Tensor,
@@ -154,20 +163,18 @@ def _backward(
     mean: Tensor,
     places: Tensor,
     long_places: Tensor,
-    adjacency: Sequence[Tensor],
-    kinds: str,
-    epsilon: float,
-    clamp: bool,
-    backend: str,
     needs: Sequence[bool],
+    *rest: Any,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x, edge and at; empty where `needs` does not ask for one."""
-    request = Request(tuple(kinds.split(",")), epsilon, clamp)
+    adjacency, request, backend = _read(rest)
     grads = _empty_gradients(x, edge, at, needs)
-    if grad.numel() == 0 or x.shape[0] == 0 or adjacency[0].shape[0] == 1:
-        return tuple(g.zero_() for g in grads)  # type: ignore[return-value]
+    if grad.numel() == 0 or adjacency.num_edges == 0:
+        for gradient in grads:
+            gradient.zero_()
+        return grads
     saved = Saved(out, mean, places, long_places)
-    _kernels(backend).backward(grad, x, edge, at, _adjacency(adjacency), request, saved, grads)
+    _kernels(backend).backward(grad, x, edge, at, adjacency, request, saved, grads)
     return grads
 
 
@@ -184,51 +191,67 @@ def _empty_gradients(
     return room(x, needs[0]), room(edge, needs[1]), room(at, needs[2])
 
 
-@_backward.register_fake
-def _(
-    grad: Tensor,
-    x: Tensor,
-    edge: Tensor | None,
-    at: Tensor | None,
-    *rest: Any,
-) -> tuple[Tensor, Tensor, Tensor]:
-    return _empty_gradients(x, edge, at, rest[-1])
+@torch.library.register_fake("pna::statistics_backward", lib=_library)
+def _(grad: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
+    x, edge, at, _, _, _, _, needs, *_ = rest
+    return _empty_gradients(x, edge, at, needs)
 
 
-def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    x, edge, at, adjacency, *ctx.arguments = inputs
-    ctx.mark_non_differentiable(*output[1:])
-    ctx.set_materialize_grads(False)
-    ctx.save_for_backward(x, edge, at, *output, *adjacency)
+def _below_autograd(operator: Any, keyset: Any, inputs: Sequence[Any]) -> Any:
+    with torch._C._AutoDispatchBelowAutograd():
+        return operator.redispatch(keyset & torch._C._after_autograd_keyset, *inputs)
 
 
-def _differentiate(ctx: Any, grad: Tensor | None, *_: Any) -> tuple[Any, ...]:
-    x, edge, at, out, mean, places, long_places, *adjacency = ctx.saved_tensors
-    wanted = [
-        needed and (tensor is not None and tensor.is_floating_point())
-        for tensor, needed in zip((x, edge, at), ctx.needs_input_grad[:3], strict=True)
-    ]
-    nothing = ([None] * len(adjacency), None, None, None, None)
-    if grad is None or not any(wanted):
-        return (None, None, None, *nothing)
-    grads = _backward(
-        grad, x, edge, at, out, mean, places, long_places, adjacency, *ctx.arguments, wanted
-    )
-    given = [g if w else None for g, w in zip(grads, wanted, strict=True)]
-    return (*given, *nothing)
+class _Differentiable(torch.autograd.Function):
+    """The operator and its gradients.
+
+    `torch.library.register_autograd` would do the same at three times the cost of a small call.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
+        output = _below_autograd(torch.ops.pna.statistics.default, keyset, inputs)
+        x, edge, at, *rest = inputs
+        ctx.request = rest[len(_NAMES) :]
+        ctx.mark_non_differentiable(*output[1:])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(x, edge, at, *output, *rest[: len(_NAMES)])
+        return output
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor | None, *_: Any) -> Any:
+        x, edge, at, out, mean, places, long_places, *graph = ctx.saved_tensors
+        wanted = [
+            needed and tensor is not None and tensor.is_floating_point()
+            for tensor, needed in zip((x, edge, at), ctx.needs_input_grad[1:4], strict=True)
+        ]
+        grads: Sequence[Tensor | None] = (None, None, None)
+        if grad is not None and any(wanted):
+            saved = (out, mean, places, long_places)
+            grads = torch.ops.pna.statistics_backward(
+                grad, x, edge, at, *saved, wanted, *graph, *ctx.request
+            )
+        given = [g if w else None for g, w in zip(grads, wanted, strict=True)]
+        return (None, *given, *[None] * (len(graph) + len(ctx.request)))
 
 
-_forward.register_autograd(_differentiate, setup_context=_save)
+class _DifferentiableOnce(torch.autograd.Function):
+    """The gradients, which have none of their own."""
+
+    @staticmethod
+    def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
+        return _below_autograd(torch.ops.pna.statistics_backward.default, keyset, inputs)
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError(
+            "got a second derivative of pna.aggregate, which its fast kernels do not have; "
+            "run it inside `with pna.backend('reference'):`"
+        )
 
 
-def _refuse_second(ctx: Any, *_: Any) -> tuple[Any, ...]:
-    raise RuntimeError(
-        "got a second derivative of pna.aggregate, which its fast kernels do not have; "
-        "run it inside `with pna.backend('reference'):`"
-    )
-
-
-_backward.register_autograd(_refuse_second, setup_context=lambda ctx, inputs, output: None)
+_library.impl("statistics", _Differentiable.apply, "Autograd", with_keyset=True)
+_library.impl("statistics_backward", _DifferentiableOnce.apply, "Autograd", with_keyset=True)
 
 
 def _fold(tensor: Tensor | None, dim: int | None, batch: int) -> Tensor | None:
@@ -263,7 +286,7 @@ def _fold_edge(
     return _fold(torch.stack([e[a] for e, a in zip(edge, at, strict=True)]), 0, batch), None
 
 
-@_forward.register_vmap
+@torch.library.register_vmap("pna::statistics", lib=_library)
 def _(
     info: Any,
     in_dims: Sequence[Any],
@@ -276,5 +299,21 @@ def _(
     edge, at = _fold_edge(edge, at, in_dims[1:3], batch)
     folded = _fold(x, in_dims[0], batch)
     assert folded is not None
-    results = [_unfold(result, batch) for result in _forward(folded, edge, at, *rest)]
+    outputs = torch.ops.pna.statistics(folded, edge, at, *rest)
+    results = [_unfold(output, batch) for output in outputs]
     return tuple(r for r, _ in results), tuple(d for _, d in results)
+
+
+@torch.library.register_vmap("pna::statistics_backward", lib=_library)
+def _(
+    info: Any, in_dims: Sequence[Any], *arguments: Any
+) -> tuple[tuple[Tensor, ...], tuple[int, int, int]]:
+    """One by one: met only where a derivative itself is vmapped, as in `torch.func.jacrev`."""
+    pairs = list(zip(arguments, in_dims, strict=True))
+    results = [
+        torch.ops.pna.statistics_backward(
+            *[a.select(d, i) if isinstance(d, int) else a for a, d in pairs]
+        )
+        for i in range(info.batch_size)
+    ]
+    return tuple(torch.stack(r) for r in zip(*results, strict=True)), (0, 0, 0)

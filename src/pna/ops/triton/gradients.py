@@ -24,6 +24,7 @@ from pna.ops.triton.launch import (
     wide_index,
 )
 from pna.ops.triton.messages import edge_term, feature_block, offset_of, segment_bounds
+from pna.ops.triton.places import find_places
 
 #: Bytes of message gradients that are held at once when edge tables or bases need theirs.
 _WORKSPACE = 2**27
@@ -307,15 +308,16 @@ def backward(
     with torch.cuda.device_of(x):
         linear = _receiver_rows(grad, x, adjacency, request, saved)
         linear |= edge_arguments(edge, at, adjacency)
+        places = find_places(x, edge, at, adjacency, request, saved.out)
         extrema = dict(
             grad=grad,
             stride_row=grad.stride(0),
             stride_kind=grad.stride(1),
             stride_feature=grad.stride(2),
-            places=saved.places,
-            long_places=saved.long_places,
+            places=places.rows,
+            long_places=places.long_rows,
             long_rank=adjacency.incoming.long_rank,
-            LONG=saved.long_places.shape[0] > 0,
+            LONG=places.long_rows.shape[0] > 0,
             MAX=request.place("max"),
             MIN=request.place("min"),
         )

@@ -43,6 +43,22 @@ class MergeTiles:
         self.tile = dict(BLOCK_S=64, BLOCK_F=block, num_warps=4)
 
 
+def message_arguments(
+    x: Tensor, edge: Tensor | None, at: Tensor | None, adjacency: Adjacency
+) -> dict[str, Any]:
+    """The arguments by which kernels that walk the slots of receivers find a message."""
+    return dict(
+        x=x,
+        x_stride=x.stride(0),
+        indptr=adjacency.indptr,
+        senders=adjacency.senders,
+        num_edges=adjacency.num_edges,
+        features=x.shape[1],
+        WIDE_INDEX=wide_index(x),
+        **edge_arguments(edge, at, adjacency),
+    )
+
+
 def edge_arguments(edge: Tensor | None, at: Tensor | None, adjacency: Adjacency) -> dict[str, Any]:
     """The edge term as kernel arguments; unused ones point somewhere harmless."""
     ids = adjacency.edge_ids

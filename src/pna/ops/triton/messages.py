@@ -77,3 +77,12 @@ def segment_bounds(
     begin = tl.where(live, row_begin + place * SEGMENT, 0).to(row_begin.dtype)
     end = tl.minimum(begin + SEGMENT, row_end)
     return row, live, row_begin, begin, tl.where(live, end, begin)
+
+
+@triton.jit
+def clamped(slot, end, first, FULL: tl.constexpr):
+    """Slots, or the first one of the row again where it has run out."""
+    if FULL:
+        return slot
+    else:
+        return tl.where(slot < end, slot, first)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import triton
 import triton.language as tl
@@ -14,15 +12,14 @@ from pna.ops.statistics import Request, Saved, wide_type
 from pna.ops.triton.launch import (
     MergeTiles,
     Tiles,
-    edge_arguments,
     long_arguments,
+    message_arguments,
     output_places,
     sender_weights,
     triton_type,
     unit_stride,
-    wide_index,
 )
-from pna.ops.triton.messages import feature_block, message, segment_bounds
+from pna.ops.triton.messages import clamped, feature_block, message, segment_bounds
 
 
 @triton.jit
@@ -36,29 +33,8 @@ def _nan_minimum(a, b):
 
 
 @triton.jit
-def _clamped(slot, end, first, FULL: tl.constexpr):
-    """Slots, or the first one of the row again where it has run out."""
-    if FULL:
-        return slot
-    else:
-        return tl.where(slot < end, slot, first)
-
-
-@triton.jit
-def _raise(value, largest, largest_at, rank):
-    above = value > largest
-    return tl.where(above, value, largest), tl.where(above, rank, largest_at)
-
-
-@triton.jit
-def _lower(value, smallest, smallest_at, rank):
-    below = value < smallest
-    return tl.where(below, value, smallest), tl.where(below, rank, smallest_at)
-
-
-@triton.jit
 def _take_four(
-    step, begin, end, first, mean, spread, largest, smallest, largest_at, smallest_at, weighted,
+    step, begin, end, first, mean, spread, largest, smallest, weighted,
     x, x_stride, senders, edge, at, edge_ids, weights, feature, mask, features, types,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, SPREAD: tl.constexpr, MAX: tl.constexpr,
     MIN: tl.constexpr, NORM: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
@@ -69,10 +45,10 @@ def _take_four(
     Differences are taken from the running mean. A row that has run out reads its first message
     again, with no weight in the sums; it is no new extremum.
     """
-    s0 = _clamped(begin + step, end, first, FULL)
-    s1 = _clamped(begin + step + 1, end, first, FULL)
-    s2 = _clamped(begin + step + 2, end, first, FULL)
-    s3 = _clamped(begin + step + 3, end, first, FULL)
+    s0 = clamped(begin + step, end, first, FULL)
+    s1 = clamped(begin + step + 1, end, first, FULL)
+    s2 = clamped(begin + step + 2, end, first, FULL)
+    s3 = clamped(begin + step + 3, end, first, FULL)
     v0 = message(
         x, x_stride, senders, edge, at, edge_ids, s0, feature, mask, features, types,
         EDGE, DEPTH, WIDE, WIDE_INDEX,
@@ -103,15 +79,9 @@ def _take_four(
         spread += (d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3) - total * total * inverse
     mean += total * inverse
     if MAX:
-        largest, largest_at = _raise(v0, largest, largest_at, step)
-        largest, largest_at = _raise(v1, largest, largest_at, step + 1)
-        largest, largest_at = _raise(v2, largest, largest_at, step + 2)
-        largest, largest_at = _raise(v3, largest, largest_at, step + 3)
+        largest = tl.maximum(largest, tl.maximum(tl.maximum(v0, v1), tl.maximum(v2, v3)))
     if MIN:
-        smallest, smallest_at = _lower(v0, smallest, smallest_at, step)
-        smallest, smallest_at = _lower(v1, smallest, smallest_at, step + 1)
-        smallest, smallest_at = _lower(v2, smallest, smallest_at, step + 2)
-        smallest, smallest_at = _lower(v3, smallest, smallest_at, step + 3)
+        smallest = tl.minimum(smallest, tl.minimum(tl.minimum(v0, v1), tl.minimum(v2, v3)))
     if NORM:
         w0 = tl.load(weights + tl.load(senders + s0), mask=begin + step < end, other=0)
         w1 = tl.load(weights + tl.load(senders + s1), mask=begin + step + 1 < end, other=0)
@@ -119,19 +89,19 @@ def _take_four(
         w3 = tl.load(weights + tl.load(senders + s3), mask=begin + step + 3 < end, other=0)
         weighted += w0[:, None] * v0 + w1[:, None] * v1
         weighted += w2[:, None] * v2 + w3[:, None] * v3
-    return mean, spread, largest, smallest, largest_at, smallest_at, weighted
+    return mean, spread, largest, smallest, weighted
 
 
 @triton.jit
 def _summarise(
-    begin, end, first_rank, x, x_stride, senders, edge, at, edge_ids, weights,
+    begin, end, x, x_stride, senders, edge, at, edge_ids, weights,
     feature, live_feature, features, types, num_edges,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, SPREAD: tl.constexpr, MAX: tl.constexpr,
     MIN: tl.constexpr, NORM: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Mean, sum of squared deviations, extrema with their places in the row, and the sum weighted
-    by sender, over the slots begin..end of each of BLOCK_R rows; anything where there are none."""
+    """Mean, sum of squared deviations, extrema, and the sum weighted by sender, over the slots
+    begin..end of each of BLOCK_R rows; anything where there are none."""
     count = end - begin
     longest = tl.max(count)
     shortest = tl.min(count) // 4 * 4
@@ -144,25 +114,21 @@ def _summarise(
     largest, smallest = mean, mean
     spread = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     weighted = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
-    largest_at = tl.zeros([BLOCK_R, BLOCK_F], tl.int32)
-    smallest_at = tl.zeros([BLOCK_R, BLOCK_F], tl.int32)
     for step in range(0, shortest, 4):
-        mean, spread, largest, smallest, largest_at, smallest_at, weighted = _take_four(
+        mean, spread, largest, smallest, weighted = _take_four(
             step, begin, end, first,
-            mean, spread, largest, smallest, largest_at, smallest_at, weighted,
+            mean, spread, largest, smallest, weighted,
             x, x_stride, senders, edge, at, edge_ids, weights, feature, mask, features, types,
             EDGE, DEPTH, SPREAD, MAX, MIN, NORM, WIDE, WIDE_INDEX, True,
         )  # fmt: skip
     for step in range(shortest, longest, 4):
-        mean, spread, largest, smallest, largest_at, smallest_at, weighted = _take_four(
+        mean, spread, largest, smallest, weighted = _take_four(
             step, begin, end, first,
-            mean, spread, largest, smallest, largest_at, smallest_at, weighted,
+            mean, spread, largest, smallest, weighted,
             x, x_stride, senders, edge, at, edge_ids, weights, feature, mask, features, types,
             EDGE, DEPTH, SPREAD, MAX, MIN, NORM, WIDE, WIDE_INDEX, False,
         )  # fmt: skip
     spread = tl.where(spread < 0, 0, spread)
-    largest_at += first_rank[:, None].to(tl.int32)
-    smallest_at += first_rank[:, None].to(tl.int32)
     if tl.max((mean != mean).to(tl.int32)) > 0:  # a message is not finite: rare, so not in the loop
         total = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
         broken = tl.zeros([BLOCK_R, BLOCK_F], tl.int32)
@@ -178,15 +144,13 @@ def _summarise(
         mean = tl.where(mean != mean, total / tl.maximum(count, 1).to(WIDE)[:, None], mean)
         largest = tl.where(broken > 0, float("nan"), largest)
         smallest = tl.where(broken > 0, float("nan"), smallest)
-        largest_at = tl.where(broken > 0, -1, largest_at)
-        smallest_at = tl.where(broken > 0, -1, smallest_at)
-    return mean, spread, largest, smallest, largest_at, smallest_at, weighted
+    return mean, spread, largest, smallest, weighted
 
 
 @triton.jit
 def _finish(
-    row, live, degree, mean, spread, largest, smallest, largest_at, smallest_at, weighted,
-    out, mean_out, places, feature, live_feature, features,
+    row, live, degree, mean, spread, largest, smallest, weighted,
+    out, mean_out, feature, live_feature, features,
     MEAN: tl.constexpr, SUM: tl.constexpr, VAR: tl.constexpr, STD: tl.constexpr,
     MAX: tl.constexpr, MIN: tl.constexpr, NORM: tl.constexpr, KINDS: tl.constexpr,
     EPSILON: tl.constexpr, CLAMP: tl.constexpr, OWN_MEAN: tl.constexpr, WIDE: tl.constexpr,
@@ -215,13 +179,10 @@ def _finish(
             std = tl.sqrt(var + EPSILON)
             std = tl.where(var > 0, tl.maximum(std, least * (1 + ULP)), std)
         tl.store(to + STD * features, tl.where(reached, std, 0), mask=mask)
-    to_places = places + row[:, None] * 2 * features + feature[None, :]
     if MAX >= 0:
         tl.store(to + MAX * features, tl.where(reached, largest, 0), mask=mask)
-        tl.store(to_places, (largest_at & 255).to(tl.uint8), mask=mask)
     if MIN >= 0:
         tl.store(to + MIN * features, tl.where(reached, smallest, 0), mask=mask)
-        tl.store(to_places + features, (smallest_at & 255).to(tl.uint8), mask=mask)
     if NORM >= 0:
         weighted = tl.where(reached, weighted / tl.sqrt(count), 0)
         tl.store(to + NORM * features, weighted, mask=mask)
@@ -231,7 +192,7 @@ def _finish(
 
 @triton.jit
 def _statistics_rows_kernel(
-    x, x_stride, edge, at, indptr, senders, edge_ids, weights, out, mean_out, places,
+    x, x_stride, edge, at, indptr, senders, edge_ids, weights, out, mean_out,
     num_rows, num_edges, features, types,
     MEAN: tl.constexpr, SUM: tl.constexpr, VAR: tl.constexpr, STD: tl.constexpr,
     MAX: tl.constexpr, MIN: tl.constexpr, NORM: tl.constexpr, KINDS: tl.constexpr,
@@ -249,15 +210,15 @@ def _statistics_rows_kernel(
     short = end - begin <= SEGMENT
     live = live & short
     end = tl.where(short, end, begin)
-    mean, spread, largest, smallest, largest_at, smallest_at, weighted = _summarise(
-        begin, end, begin * 0, x, x_stride, senders, edge, at, edge_ids, weights,
+    mean, spread, largest, smallest, weighted = _summarise(
+        begin, end, x, x_stride, senders, edge, at, edge_ids, weights,
         feature, live_feature, features, types, num_edges,
         EDGE, DEPTH, VAR + STD > -2, MAX >= 0, MIN >= 0, NORM >= 0, WIDE, WIDE_INDEX,
         BLOCK_R, BLOCK_F,
     )  # fmt: skip
     _finish(
-        row, live, end - begin, mean, spread, largest, smallest, largest_at, smallest_at, weighted,
-        out, mean_out, places, feature, live_feature, features,
+        row, live, end - begin, mean, spread, largest, smallest, weighted,
+        out, mean_out, feature, live_feature, features,
         MEAN, SUM, VAR, STD, MAX, MIN, NORM, KINDS, EPSILON, CLAMP, OWN_MEAN, WIDE,
     )  # fmt: skip
 
@@ -265,21 +226,21 @@ def _statistics_rows_kernel(
 @triton.jit
 def _statistics_segments_kernel(
     x, x_stride, edge, at, indptr, senders, edge_ids, weights,
-    long_rows, long_indptr, segment_owner, num_segments, num_long, partial, partial_at,
+    long_rows, long_indptr, segment_owner, num_segments, num_long, partial,
     num_edges, features, types,
     SPREAD: tl.constexpr, MAX: tl.constexpr, MIN: tl.constexpr, NORM: tl.constexpr,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
     SEGMENT: tl.constexpr, EVEN: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Segments of long receivers, into partial (segments, 5, features) and places beside it."""
+    """Segments of long receivers, into partial (segments, 5, features)."""
     segment = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
-    _, live, row_begin, begin, end = segment_bounds(
+    _, live, _, begin, end = segment_bounds(
         indptr, long_rows, long_indptr, segment_owner, segment, num_segments, num_long, SEGMENT
     )
-    mean, spread, largest, smallest, largest_at, smallest_at, weighted = _summarise(
-        begin, end, begin - row_begin, x, x_stride, senders, edge, at, edge_ids, weights,
+    mean, spread, largest, smallest, weighted = _summarise(
+        begin, end, x, x_stride, senders, edge, at, edge_ids, weights,
         feature, live_feature, features, types, num_edges,
         EDGE, DEPTH, SPREAD, MAX, MIN, NORM, WIDE, WIDE_INDEX, BLOCK_R, BLOCK_F,
     )  # fmt: skip
@@ -290,15 +251,11 @@ def _statistics_segments_kernel(
     tl.store(to + 2 * features, largest, mask=mask)
     tl.store(to + 3 * features, smallest, mask=mask)
     tl.store(to + 4 * features, weighted, mask=mask)
-    to_at = partial_at + segment[:, None] * 2 * features + feature[None, :]
-    tl.store(to_at, largest_at, mask=mask)
-    tl.store(to_at + features, smallest_at, mask=mask)
 
 
 @triton.jit
 def _statistics_merge_kernel(
-    indptr, long_rows, long_indptr, num_rows, partial, partial_at,
-    out, mean_out, places, long_places, features,
+    indptr, long_rows, long_indptr, num_rows, partial, out, mean_out, features,
     MEAN: tl.constexpr, SUM: tl.constexpr, VAR: tl.constexpr, STD: tl.constexpr,
     MAX: tl.constexpr, MIN: tl.constexpr, NORM: tl.constexpr, KINDS: tl.constexpr,
     EPSILON: tl.constexpr, CLAMP: tl.constexpr, OWN_MEAN: tl.constexpr, WIDE: tl.constexpr,
@@ -318,15 +275,12 @@ def _statistics_merge_kernel(
     spread = tl.zeros([BLOCK_F], WIDE)
     largest = tl.full([BLOCK_F], float("-inf"), WIDE)
     smallest = tl.full([BLOCK_F], float("inf"), WIDE)
-    largest_at = tl.full([BLOCK_F], -1, tl.int32)
-    smallest_at = tl.full([BLOCK_F], -1, tl.int32)
     weighted = tl.zeros([BLOCK_F], WIDE)
     for first in range(begin, end, BLOCK_S):
         segment = first + tl.arange(0, BLOCK_S)
         live = segment < end
         mask = live[:, None] & live_feature[None, :]
         place = partial + segment[:, None] * 5 * features + feature[None, :]
-        place_at = partial_at + segment[:, None] * 2 * features + feature[None, :]
         size = tl.minimum(degree - (segment - begin) * SEGMENT, SEGMENT)
         size = tl.where(live, size, 0).to(WIDE)
         count = tl.sum(size, 0)
@@ -344,38 +298,19 @@ def _statistics_merge_kernel(
         mean = tl.where(finite, mean + shift * (count / (before + count)), mean + tile_mean)
         if MAX >= 0:
             value = tl.load(place + 2 * features, mask=mask, other=float("-inf"))
-            rank = tl.load(place_at, mask=mask, other=2147483647)
-            tile = tl.reduce(value, 0, _nan_maximum)
-            tile_at = tl.min(tl.where((value == tile[None, :]) & mask, rank, 2147483647), 0)
-            better = (tile > largest) | (tile != tile) | (first == begin)
-            better = better & (largest == largest)
-            largest_at = tl.where(better, tile_at, largest_at)
-            largest = tl.where(better, tile, largest)
+            largest = _nan_maximum(largest, tl.reduce(value, 0, _nan_maximum))
         if MIN >= 0:
             value = tl.load(place + 3 * features, mask=mask, other=float("inf"))
-            rank = tl.load(place_at + features, mask=mask, other=2147483647)
-            tile = tl.reduce(value, 0, _nan_minimum)
-            tile_at = tl.min(tl.where((value == tile[None, :]) & mask, rank, 2147483647), 0)
-            better = (tile < smallest) | (tile != tile) | (first == begin)
-            better = better & (smallest == smallest)
-            smallest_at = tl.where(better, tile_at, smallest_at)
-            smallest = tl.where(better, tile, smallest)
+            smallest = _nan_minimum(smallest, tl.reduce(value, 0, _nan_minimum))
         if NORM >= 0:
             weighted += tl.sum(tl.load(place + 4 * features, mask=mask, other=0), 0)
-    largest_at = tl.where(largest == largest, largest_at, -1)
-    smallest_at = tl.where(smallest == smallest, smallest_at, -1)
     one = tl.zeros([1], tl.int64)
     _finish(
         one + row, one == 0, one + degree, mean[None, :], spread[None, :], largest[None, :],
-        smallest[None, :], largest_at[None, :], smallest_at[None, :], weighted[None, :],
-        out, mean_out, places, feature, live_feature, features,
+        smallest[None, :], weighted[None, :],
+        out, mean_out, feature, live_feature, features,
         MEAN, SUM, VAR, STD, MAX, MIN, NORM, KINDS, EPSILON, CLAMP, OWN_MEAN, WIDE,
     )  # fmt: skip
-    to = long_places + owner * 2 * features + feature
-    if MAX >= 0:
-        tl.store(to, largest_at, mask=live_feature)
-    if MIN >= 0:
-        tl.store(to + features, smallest_at, mask=live_feature)
 
 
 def forward(
@@ -388,20 +323,22 @@ def forward(
 ) -> None:
     """Write the statistics and what the backward pass needs into `saved`."""
     if adjacency.num_edges == 0:
-        for result in (saved.out, saved.mean, saved.places):
-            result.zero_()
+        saved.out.zero_()
+        saved.mean.zero_()
         return
     x, rows, features = unit_stride(x), adjacency.incoming, x.shape[1]
     tiles = Tiles(features, widest=32)
     places = output_places(request)
-    inputs = _inputs(x, edge, at, adjacency, request)
-    results = dict(out=saved.out, mean_out=saved.mean, places=saved.places, features=features)
+    wide = wide_type(x.dtype)
+    inputs = message_arguments(x, edge, at, adjacency)
+    inputs["weights"] = sender_weights(adjacency, wide) if places["NORM"] >= 0 else x
+    results = dict(out=saved.out, mean_out=saved.mean)
     finish = dict(
         places,
         KINDS=len(request.kinds),
         CLAMP=request.clamp,
         OWN_MEAN=saved.mean.shape[0] > 0,
-        WIDE=triton_type(wide_type(x.dtype)),
+        WIDE=triton_type(wide),
         EPSILON=request.epsilon,
     )
     with torch.cuda.device_of(x):
@@ -411,16 +348,13 @@ def forward(
         if rows.segment_owner.shape[0] == 0:
             return
         segments = rows.segment_owner.shape[0]
-        partial = x.new_empty((segments, 5, features), dtype=wide_type(x.dtype))
-        partial_at = x.new_empty((segments, 2, features), dtype=torch.int32)
+        partial = x.new_empty((segments, 5, features), dtype=wide)
         _statistics_segments_kernel[tiles.grid(segments)](
             **inputs,
             **long_arguments(rows),
             num_segments=segments,
             num_long=rows.long_rows.shape[0],
             partial=partial,
-            partial_at=partial_at,
-            features=features,
             SPREAD=request.needs_spread,
             **{kind: places[kind] >= 0 for kind in ("MAX", "MIN", "NORM")},
             WIDE=finish["WIDE"],
@@ -434,27 +368,9 @@ def forward(
             long_indptr=rows.long_indptr,
             num_rows=rows.num_rows,
             partial=partial,
-            partial_at=partial_at,
-            long_places=saved.long_places,
+            features=features,
             **results,
             **finish,
             SEGMENT=SEGMENT,
             **merge.tile,
         )
-
-
-def _inputs(
-    x: Tensor, edge: Tensor | None, at: Tensor | None, adjacency: Adjacency, request: Request
-) -> dict[str, Any]:
-    """The arguments by which the forward kernels find a message."""
-    normalised = "normalised_mean" in request.kinds
-    return dict(
-        x=x,
-        x_stride=x.stride(0),
-        indptr=adjacency.indptr,
-        senders=adjacency.senders,
-        num_edges=adjacency.num_edges,
-        WIDE_INDEX=wide_index(x),
-        weights=sender_weights(adjacency, wide_type(x.dtype)) if normalised else x,
-        **edge_arguments(edge, at, adjacency),
-    )

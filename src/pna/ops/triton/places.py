@@ -1,0 +1,241 @@
+"""Which edge was the maximum and which the minimum, found again when gradients are asked for.
+
+Keeping that in the forward pass would cost it as much as all the rest of its arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pna.adjacency import SEGMENT, Adjacency
+from pna.ops.statistics import Request, wide_type
+from pna.ops.triton.launch import (
+    MergeTiles,
+    Tiles,
+    long_arguments,
+    message_arguments,
+    triton_type,
+)
+from pna.ops.triton.messages import clamped, feature_block, message, segment_bounds
+
+
+@dataclass(frozen=True)
+class Places:
+    """The place in the receiver's row of the edge that was its maximum, and its minimum.
+
+    In one byte for rows of at most 255 slots, with 255 for none; a longer row keeps the lower
+    byte there and the whole number, or -1, in `long_rows`.
+    """
+
+    rows: Tensor  # (receivers, 2, features) uint8
+    long_rows: Tensor  # (long rows, 2, features) int32
+
+
+@triton.jit
+def _raise(value, largest, largest_at, rank):
+    above = value > largest
+    return tl.where(above, value, largest), tl.where(above, rank, largest_at)
+
+
+@triton.jit
+def _lower(value, smallest, smallest_at, rank):
+    below = value < smallest
+    return tl.where(below, value, smallest), tl.where(below, rank, smallest_at)
+
+
+@triton.jit
+def _find(
+    begin, end, x, x_stride, senders, edge, at, edge_ids,
+    feature, live_feature, features, types, num_edges,
+    EDGE: tl.constexpr, DEPTH: tl.constexpr, MAX: tl.constexpr, MIN: tl.constexpr,
+    WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Extrema of the slots begin..end of each row and their places, counted from begin."""
+    first = tl.minimum(begin, num_edges - 1)
+    mask = live_feature[None, :]
+    largest = message(
+        x, x_stride, senders, edge, at, edge_ids, first, feature, mask, features, types,
+        EDGE, DEPTH, WIDE, WIDE_INDEX,
+    )  # fmt: skip
+    smallest = largest
+    largest_at = tl.zeros([BLOCK_R, BLOCK_F], tl.int32)
+    smallest_at = tl.zeros([BLOCK_R, BLOCK_F], tl.int32)
+    for step in range(1, tl.max(end - begin), 4):
+        for ahead in tl.static_range(4):
+            slot = clamped(begin + step + ahead, end, first, False)
+            value = message(
+                x, x_stride, senders, edge, at, edge_ids, slot, feature, mask, features, types,
+                EDGE, DEPTH, WIDE, WIDE_INDEX,
+            )  # fmt: skip
+            if MAX >= 0:
+                largest, largest_at = _raise(value, largest, largest_at, step + ahead)
+            if MIN >= 0:
+                smallest, smallest_at = _lower(value, smallest, smallest_at, step + ahead)
+    return largest, smallest, largest_at, smallest_at
+
+
+@triton.jit
+def _without_nan(place, result, mask):
+    """Places, with -1 where the result is NaN: it has no gradient."""
+    value = tl.load(result, mask=mask, other=0)
+    return tl.where(value == value, place, -1)
+
+
+@triton.jit
+def _places_rows_kernel(
+    x, x_stride, edge, at, indptr, senders, edge_ids, out, places,
+    num_rows, num_edges, features, types,
+    MAX: tl.constexpr, MIN: tl.constexpr, KINDS: tl.constexpr, EDGE: tl.constexpr,
+    DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr,
+    EVEN: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Receivers of at most SEGMENT slots."""
+    row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+    feature, live_feature = feature_block(features, EVEN, BLOCK_F)
+    live = row < num_rows
+    begin = tl.load(indptr + row, mask=live, other=0)
+    end = tl.load(indptr + row + 1, mask=live, other=0)
+    live = live & (end - begin <= SEGMENT)
+    end = tl.where(live, end, begin)
+    _, _, largest_at, smallest_at = _find(
+        begin, end, x, x_stride, senders, edge, at, edge_ids,
+        feature, live_feature, features, types, num_edges,
+        EDGE, DEPTH, MAX, MIN, WIDE, WIDE_INDEX, BLOCK_R, BLOCK_F,
+    )  # fmt: skip
+    mask = live[:, None] & live_feature[None, :]
+    result = out + row[:, None] * KINDS * features + feature[None, :]
+    to = places + row[:, None] * 2 * features + feature[None, :]
+    if MAX >= 0:
+        largest_at = _without_nan(largest_at, result + MAX * features, mask)
+        tl.store(to, (largest_at & 255).to(tl.uint8), mask=mask)
+    if MIN >= 0:
+        smallest_at = _without_nan(smallest_at, result + MIN * features, mask)
+        tl.store(to + features, (smallest_at & 255).to(tl.uint8), mask=mask)
+
+
+@triton.jit
+def _places_segments_kernel(
+    x, x_stride, edge, at, indptr, senders, edge_ids,
+    long_rows, long_indptr, segment_owner, num_segments, num_long, partial, partial_at,
+    num_edges, features, types,
+    MAX: tl.constexpr, MIN: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr,
+    WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr, EVEN: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Segments of long receivers: extrema and their places, (segments, 2, features) each."""
+    segment = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+    feature, live_feature = feature_block(features, EVEN, BLOCK_F)
+    _, live, row_begin, begin, end = segment_bounds(
+        indptr, long_rows, long_indptr, segment_owner, segment, num_segments, num_long, SEGMENT
+    )
+    largest, smallest, largest_at, smallest_at = _find(
+        begin, end, x, x_stride, senders, edge, at, edge_ids,
+        feature, live_feature, features, types, num_edges,
+        EDGE, DEPTH, MAX, MIN, WIDE, WIDE_INDEX, BLOCK_R, BLOCK_F,
+    )  # fmt: skip
+    mask = live[:, None] & live_feature[None, :]
+    before = (begin - row_begin).to(tl.int32)[:, None]
+    to = segment[:, None] * 2 * features + feature[None, :]
+    tl.store(partial + to, largest, mask=mask)
+    tl.store(partial + to + features, smallest, mask=mask)
+    tl.store(partial_at + to, before + largest_at, mask=mask)
+    tl.store(partial_at + to + features, before + smallest_at, mask=mask)
+
+
+@triton.jit
+def _places_merge_kernel(
+    long_rows, long_indptr, num_rows, partial, partial_at, out, places, long_places, features,
+    KIND: tl.constexpr, WHICH: tl.constexpr, KINDS: tl.constexpr, WIDE: tl.constexpr,
+    BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Long receivers from their segments: the first of the extreme ones, for max or min."""
+    owner = tl.program_id(0).to(tl.int64)
+    feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
+    live_feature = feature < features
+    row = tl.load(long_rows + owner).to(tl.int64)
+    if row >= num_rows:
+        return
+    begin = tl.load(long_indptr + owner).to(tl.int64)
+    end = tl.load(long_indptr + owner + 1).to(tl.int64)
+    sign: tl.constexpr = 1 - 2 * WHICH
+    largest = tl.full([BLOCK_F], float("-inf"), WIDE)
+    place = tl.full([BLOCK_F], 2147483647, tl.int32)
+    for first in range(begin, end, BLOCK_S):
+        segment = first + tl.arange(0, BLOCK_S)
+        mask = (segment < end)[:, None] & live_feature[None, :]
+        source = (segment[:, None] * 2 + WHICH) * features + feature[None, :]
+        value = tl.load(partial + source, mask=mask, other=0) * sign
+        value = tl.where(mask, value, float("-inf"))
+        rank = tl.load(partial_at + source, mask=mask, other=2147483647)
+        tile = tl.max(value, 0)
+        tile_at = tl.min(tl.where(value == tile[None, :], rank, 2147483647), 0)
+        above = (tile > largest) | (first == begin)
+        place = tl.where(above, tile_at, place)
+        largest = tl.where(above, tile, largest)
+    result = out + (row * KINDS + KIND) * features + feature
+    place = _without_nan(place, result, live_feature)
+    tl.store(long_places + (owner * 2 + WHICH) * features + feature, place, mask=live_feature)
+    to = places + (row * 2 + WHICH) * features + feature
+    tl.store(to, (place & 255).to(tl.uint8), mask=live_feature)
+
+
+def find_places(
+    x: Tensor,
+    edge: Tensor | None,
+    at: Tensor | None,
+    adjacency: Adjacency,
+    request: Request,
+    out: Tensor,
+) -> Places:
+    """The places of the requested extrema; of no length where there is no such request."""
+    rows, features, wide = adjacency.incoming, x.shape[1], wide_type(x.dtype)
+    num_rows = rows.num_rows if request.needs_extrema else 0
+    num_long = rows.long_rows.shape[0] if request.needs_extrema else 0
+    found = Places(
+        rows=x.new_empty((num_rows, 2, features), dtype=torch.uint8),
+        long_rows=x.new_empty((num_long, 2, features), dtype=torch.int32),
+    )
+    if num_rows == 0:
+        return found
+    tiles, merge = Tiles(features, widest=64), MergeTiles(features)
+    extrema = dict(MAX=request.place("max"), MIN=request.place("min"), WIDE=triton_type(wide))
+    inputs = message_arguments(x, edge, at, adjacency)
+    _places_rows_kernel[tiles.grid(num_rows)](
+        **inputs,
+        **extrema,
+        out=out,
+        places=found.rows,
+        num_rows=num_rows,
+        KINDS=len(request.kinds),
+        SEGMENT=SEGMENT,
+        **tiles.tile,
+    )
+    if num_long == 0:
+        return found
+    segments = rows.segment_owner.shape[0]
+    partial = x.new_empty((segments, 2, features), dtype=wide)
+    partial_at = x.new_empty((segments, 2, features), dtype=torch.int32)
+    _places_segments_kernel[tiles.grid(segments)](
+        **inputs,
+        **extrema,
+        **long_arguments(rows),
+        num_segments=segments,
+        num_long=num_long,
+        partial=partial,
+        partial_at=partial_at,
+        SEGMENT=SEGMENT,
+        **tiles.tile,
+    )
+    for which, kind in enumerate(("max", "min")):
+        if kind in request.kinds:
+            _places_merge_kernel[(num_long, merge.blocks)](
+                rows.long_rows, rows.long_indptr, num_rows, partial, partial_at, out, found.rows,
+                found.long_rows, features, KIND=request.place(kind), WHICH=which,
+                KINDS=len(request.kinds), WIDE=extrema["WIDE"], **merge.tile,
+            )  # fmt: skip
+    return found
