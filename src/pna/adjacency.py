@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.weak import WeakIdKeyDictionary
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from pna.sharing import send_by_value
 
 #: Rows with more slots than this are cut into segments of this length, so that a hub is
 #: shared by many workers. Kernels keep a place in a shorter row in one byte, 255 meaning none.
@@ -23,10 +25,10 @@ class Rows:
     """Compressed rows: one direction of an `Adjacency`, with its long rows cut in segments.
 
     Row i owns the slots ``indptr[i]`` to ``indptr[i+1]``; slot s leads to ``neighbours[s]``.
-    The last four fields describe the rows of more than `SEGMENT` slots. They may be longer
-    than needed where their length could not be known without waiting for the device: spare
-    entries of `long_rows` hold the number of rows, spare entries of `segment_owner` the
-    number of long rows.
+    Four fields describe the rows of more than `SEGMENT` slots. They may be longer than needed
+    where their length could not be known without waiting for the device: spare entries of
+    `long_rows` hold the number of rows, those of `segment_owner` the number of long rows, as
+    many as fit in `long_rows`.
     """
 
     indptr: Tensor  # (rows + 1,)
@@ -35,6 +37,7 @@ class Rows:
     long_rank: Tensor  # (rows,) place of a row in long_rows, or -1
     long_indptr: Tensor  # (long + 1,) first segment of each long row
     segment_owner: Tensor  # (segments,) place in long_rows of the row a segment belongs to
+    order: Tensor  # (rows,) rows of about equal length side by side, within windows
 
     @property
     def num_rows(self) -> int:
@@ -76,9 +79,8 @@ class Adjacency:
         receivers, edge_ids = torch.sort(receivers, stable=True)
         edge_ids = edge_ids.to(index)
         indptr = _starts(receivers, num_receivers)
-        return _build(
-            indptr, senders[edge_ids], receivers, edge_ids, num_senders, wait=_values_visible()
-        )
+        cut = _cut_exactly if values_visible() else _cut_within_bounds
+        return _build(indptr, senders[edge_ids], receivers, edge_ids, num_senders, cut)
 
     @staticmethod
     def from_csr(
@@ -95,8 +97,8 @@ class Adjacency:
         indptr, senders = indptr.to(index), senders.to(index)
         receivers = _row_of_slot(indptr, senders.shape[0])
         edge_ids = torch.arange(senders.shape[0], dtype=index, device=senders.device)
-        short = 0 <= max_degree <= SEGMENT
-        return _build(indptr, senders, receivers, edge_ids, num_senders, wait=False, short=short)
+        cut = _cut_nothing if 0 <= max_degree <= SEGMENT else _cut_within_bounds
+        return _build(indptr, senders, receivers, edge_ids, num_senders, cut)
 
     @staticmethod
     def from_sparse(matrix: Tensor) -> Adjacency:
@@ -104,16 +106,17 @@ class Adjacency:
 
         Values are ignored; entries repeated in an uncoalesced COO matrix are repeated edges.
         """
-        if matrix.layout is torch.sparse_csr and matrix.dim() == 2:
+        layout = getattr(matrix, "layout", None)
+        if layout is torch.sparse_csr and matrix.dim() == 2:
             indptr, senders = matrix.crow_indices(), matrix.col_indices()
             edge_index = torch.stack([senders, _row_of_slot(indptr, senders.shape[0])])
-        elif matrix.layout is torch.sparse_coo and matrix.sparse_dim() == 2:
+        elif layout is torch.sparse_coo and matrix.sparse_dim() == 2:
             edge_index = matrix._indices().flip(0)
         else:
             raise TypeError(
-                f"got a matrix of layout {matrix.layout} and shape {tuple(matrix.shape)}, expected "
-                "two-dimensional torch.sparse_csr or torch.sparse_coo; convert it with "
-                "matrix.to_sparse_csr()"
+                f"got a {type(matrix).__name__} of layout {layout} and shape "
+                f"{tuple(getattr(matrix, 'shape', ()))}, expected a matrix of layout "
+                "torch.sparse_csr or torch.sparse_coo; convert it with matrix.to_sparse_csr()"
             )
         return Adjacency.from_edge_index(edge_index, (matrix.shape[1], matrix.shape[0]))
 
@@ -124,11 +127,18 @@ class Adjacency:
             raise ValueError("got an empty list, expected at least one Adjacency to join")
         if len(parts) == 1:
             return parts[0]
+        incoming, outgoing = [p.incoming for p in parts], [p.outgoing for p in parts]
+        counts = [r.num_rows for r in outgoing], [r.num_rows for r in incoming]
+        edge_counts = [p.num_edges for p in parts]
+        index = _index_type(*map(sum, counts), sum(edge_counts))
+        senders, receivers, edges = (
+            _number_on(c, index, parts[0].device) for c in (*counts, edge_counts)
+        )
         return Adjacency(
-            incoming=_join_rows([p.incoming for p in parts], [p.num_senders for p in parts]),
-            outgoing=_join_rows([p.outgoing for p in parts], [p.num_receivers for p in parts]),
-            edge_ids=_join([p.edge_ids for p in parts], [p.num_edges for p in parts]),
-            out_ranks=torch.cat([p.out_ranks for p in parts]),
+            incoming=_join_rows(incoming, receivers, senders, edges),
+            outgoing=_join_rows(outgoing, senders, receivers, edges),
+            edge_ids=torch.cat([p.edge_ids for p in parts]) + edges.shift(edges),
+            out_ranks=torch.cat([p.out_ranks for p in parts]).to(index),
         )
 
     @property
@@ -176,10 +186,17 @@ class Adjacency:
         """Out-degree of every sender, (senders,)."""
         return self.outgoing.indptr.diff()
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> Adjacency:
+    def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Adjacency:
         if torch.device(device) == self.device:
             return self
         return _map(self, lambda tensor: tensor.to(device, non_blocking=non_blocking))
+
+    # PyG moves a graph by these too, and says nothing of an attribute that has them not.
+    def cpu(self) -> Adjacency:
+        return self.to("cpu")
+
+    def cuda(self, device: str | int = "cuda", non_blocking: bool = False) -> Adjacency:
+        return self.to(device, non_blocking)
 
     def pin_memory(self) -> Adjacency:
         return _map(self, Tensor.pin_memory)
@@ -191,8 +208,11 @@ class Adjacency:
         )
 
 
-torch.export.register_dataclass(Rows)
-torch.export.register_dataclass(Adjacency)
+# As inputs of compiled and exported code, in files, and between processes.
+torch.export.register_dataclass(Rows, serialized_type_name="pna.Rows")
+torch.export.register_dataclass(Adjacency, serialized_type_name="pna.Adjacency")
+torch.serialization.add_safe_globals([Rows, Adjacency])
+send_by_value(Rows, Adjacency)
 
 
 def as_adjacency(
@@ -212,19 +232,21 @@ def as_adjacency(
             f"got edges of type {type(edges).__name__}, expected an edge_index tensor (2, edges), "
             "a sparse matrix or a pna.Adjacency"
         )
-    if not _values_visible():
+    if not values_visible():
         return _from_tensor(edges, num_nodes)
-    version = -1 if edges.is_inference() else edges._version
+    cacheable = not edges.is_inference()  # such a tensor does not tell when it is written to
+    key = (_sizes(num_nodes), edges._version, _plain(edges)._version) if cacheable else None
     known = _remembered.get(edges)
-    if known is not None and known[:2] == (num_nodes, version):
-        return known[2]
-    adjacency = _from_tensor(edges, num_nodes)
-    if version >= 0:
-        _remembered[edges] = (num_nodes, version, adjacency)
+    if known is not None and known[0] == key:
+        return known[1]
+    with torch.inference_mode(False):  # what is remembered may be wanted for training
+        adjacency = _from_tensor(edges, num_nodes)
+    if cacheable and not torch._C._functorch.is_functorch_wrapped_tensor(adjacency.edge_ids):
+        _remembered[edges] = (key, adjacency)
     return adjacency
 
 
-_remembered: WeakIdKeyDictionary = WeakIdKeyDictionary(ref_type=weakref.ref)
+_remembered: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def _from_tensor(edges: Tensor, num_nodes: int | tuple[int, int]) -> Adjacency:
@@ -239,18 +261,13 @@ def _build(
     receivers: Tensor,
     edge_ids: Tensor,
     num_senders: int,
-    *,
-    wait: bool,
-    short: bool = False,
+    cut: Callable[[Tensor, Tensor], Rows],
 ) -> Adjacency:
     """Finish an Adjacency from its sorted edges: the transpose, and the cutting of long rows."""
     by_sender, out_slots = torch.sort(senders, stable=True)
     out_indptr = _starts(by_sender, num_senders)
     out_slots = out_slots.to(indptr.dtype)
     out_receivers = receivers[out_slots]
-    cut = _cut_exactly if wait else _cut_within_bounds
-    if short:
-        cut = _cut_nothing
     return Adjacency(
         incoming=cut(indptr, senders),
         outgoing=cut(out_indptr, out_receivers),
@@ -285,7 +302,7 @@ def _cut(indptr: Tensor, neighbours: Tensor, num_long: int, num_segments: int) -
     if isinstance(num_long, int) and num_long == 0:
         long_rank = torch.full_like(degree, -1)
         none = indptr.new_zeros(0)
-        return Rows(indptr, neighbours, none, long_rank, indptr.new_zeros(1), none)
+        return Rows(indptr, neighbours, none, long_rank, indptr.new_zeros(1), none, _order(degree))
     rank = (is_long.cumsum(0) - 1).to(index)
     long_rank = torch.where(is_long, rank, -1)
     spare = torch.where(is_long, rank, num_long)  # short rows all write to one place past the end
@@ -293,37 +310,58 @@ def _cut(indptr: Tensor, neighbours: Tensor, num_long: int, num_segments: int) -
     long_rows = indptr.new_full((num_long + 1,), rows)
     long_rows = long_rows.scatter(0, spare.long(), numbers)[:num_long]
     padded_degree = torch.cat([degree, degree.new_zeros(1)])
-    long_rows = torch.where(
-        torch.arange(num_long, device=indptr.device) < is_long.sum(), long_rows, rows
-    )
     pieces = (padded_degree[long_rows] + (SEGMENT - 1)) // SEGMENT
     long_indptr = torch.cat([pieces.new_zeros(1), pieces.cumsum(0)]).to(index)
     places = torch.arange(num_segments, dtype=index, device=indptr.device)
     segment_owner = (torch.searchsorted(long_indptr, places, right=True) - 1).to(index)
     segment_owner = torch.where(places < long_indptr[-1], segment_owner, num_long)
-    return Rows(indptr, neighbours, long_rows, long_rank, long_indptr, segment_owner)
-
-
-def _join_rows(parts: list[Rows], num_neighbours: list[int]) -> Rows:
-    edges = [p.neighbours.shape[0] for p in parts]
-    tails = [p.indptr[1:] for p in parts]
-    indptr = torch.cat([parts[0].indptr[:1], _join(tails, edges)])
-    return _cut(
-        indptr,
-        _join([p.neighbours for p in parts], num_neighbours),
-        sum(p.long_rows.shape[0] for p in parts),
-        sum(p.segment_owner.shape[0] for p in parts),
+    return Rows(
+        indptr, neighbours, long_rows, long_rank, long_indptr, segment_owner, _order(degree)
     )
 
 
-def _join(parts: list[Tensor], lengths: list[int]) -> Tensor:
-    """Concatenate numberings, each shifted past the ones before it."""
-    index = torch.int64 if sum(lengths) >= 2**31 else parts[0].dtype
-    shifted, offset = [], 0
-    for part, length in zip(parts, lengths, strict=True):
-        shifted.append(part.to(index) + offset)
-        offset += length
-    return torch.cat(shifted)
+#: Rows are put side by side by length within windows of this many, which stay near each other.
+_WINDOW = 4096
+
+
+def _order(degree: Tensor) -> Tensor:
+    """Rows sorted by length within windows, so that those a worker walks together end together."""
+    rows = torch.arange(degree.shape[0], dtype=degree.dtype, device=degree.device)
+    length = degree.clamp(max=SEGMENT + 1)
+    key = rows // _WINDOW * (SEGMENT + 2) + length
+    return torch.sort(key, stable=True).indices.to(degree.dtype)
+
+
+@dataclass(frozen=True)
+class _Numbering:
+    """How the senders, receivers or edges of many graphs are numbered on in their union."""
+
+    part: Tensor  # (all,) which graph each belongs to
+    before: Tensor  # (graphs,) how many there are in the graphs before
+
+    def shift(self, other: _Numbering) -> Tensor:
+        """What to add to numbers of these that each of the `other` holds."""
+        return self.before.index_select(0, other.part)
+
+
+def _number_on(counts: list[int], index: torch.dtype, device: torch.device) -> _Numbering:
+    count = torch.tensor(counts, dtype=index, device=device)
+    part = torch.repeat_interleave(count, output_size=sum(counts))
+    return _Numbering(part, count.cumsum(0, dtype=index) - count)
+
+
+def _join_rows(
+    parts: list[Rows], rows: _Numbering, neighbours: _Numbering, edges: _Numbering
+) -> Rows:
+    # Of each indptr all but the first entry, which is where the part before it ended.
+    ends = torch.arange(1, rows.part.shape[0] + 1, device=rows.part.device) + rows.part
+    ends = torch.cat([p.indptr for p in parts]).index_select(0, ends) + edges.shift(rows)
+    return _cut(
+        torch.cat([ends.new_zeros(1), ends]),
+        torch.cat([p.neighbours for p in parts]) + neighbours.shift(edges),
+        sum(p.long_rows.shape[0] for p in parts),
+        sum(p.segment_owner.shape[0] for p in parts),
+    )
 
 
 def _starts(sorted_rows: Tensor, num_rows: int) -> Tensor:
@@ -341,7 +379,7 @@ def _index_type(*sizes: int) -> torch.dtype:
     return torch.int32 if max(sizes) < 2**31 - 1 else torch.int64
 
 
-def _values_visible() -> bool:
+def values_visible() -> bool:
     """Whether tensor values may be read now: not while compiling, nor while capturing."""
     if torch.compiler.is_compiling():
         return False
@@ -363,12 +401,18 @@ def _sizes(num_nodes: int | tuple[int, int] | None) -> tuple[int, int]:
             "got no num_nodes, expected the number of nodes or (senders, receivers): the largest "
             "index cannot tell of isolated nodes; pass num_nodes=x.shape[0]"
         )
-    senders, receivers = num_nodes if isinstance(num_nodes, tuple | list) else (num_nodes,) * 2
-    for size in (senders, receivers):
-        if not isinstance(size, int | torch.SymInt):
-            raise TypeError(f"got num_nodes={num_nodes!r}, expected an int or a pair of ints")
-        if isinstance(size, int) and size < 0:
-            raise ValueError(f"got num_nodes={num_nodes!r}, expected a count of at least 0")
+    pair = num_nodes if isinstance(num_nodes, tuple | list) else (num_nodes, num_nodes)
+    try:
+        senders, receivers = [
+            size if isinstance(size, int | torch.SymInt) else operator.index(size) for size in pair
+        ]
+    except (TypeError, ValueError):
+        raise TypeError(
+            f"got num_nodes={num_nodes!r}, expected a whole number or a pair of them: "
+            "(senders, receivers)"
+        ) from None
+    if any(isinstance(size, int) and size < 0 for size in (senders, receivers)):
+        raise ValueError(f"got num_nodes={num_nodes!r}, expected a count of at least 0")
     return senders, receivers
 
 
@@ -380,21 +424,21 @@ def _check_edge_index(edge_index: Tensor, num_senders: int, num_receivers: int) 
         )
     if edge_index.dtype not in _INTEGERS:
         raise TypeError(
-            f"got edge_index of dtype {edge_index.dtype}, expected an integer type; "
-            "convert it with edge_index.long()"
+            f"got edge_index of dtype {edge_index.dtype}, expected int64, int32, int16, int8 or "
+            "uint8; convert it with edge_index.long()"
         )
-    if edge_index.shape[1] == 0 or not _values_visible():
+    if edge_index.shape[1] == 0 or not values_visible():
         return
     low, high = torch.aminmax(edge_index, dim=1)
     bounds = torch.stack([low, high]).tolist()
     for row, (role, size) in enumerate([("sender", num_senders), ("receiver", num_receivers)]):
         if bounds[0][row] >= 0 and bounds[1][row] < size:
             continue
-        outside = (edge_index[row] < 0) | (edge_index[row] >= size)
-        edge = int(outside.nonzero()[0])
+        indices = edge_index[row].long()  # in which size can be said, unlike in int8
+        edge = int(((indices < 0) | (indices >= size)).nonzero()[0])
         raise ValueError(
-            f"got {role} {int(edge_index[row, edge])} in edge {edge}, expected 0 to {size - 1} "
-            f"(num_nodes is {size}); renumber the nodes or correct num_nodes"
+            f"got {role} {int(indices[edge])} in edge {edge}, expected a node, counted "
+            f"from 0 (num_nodes is {size}); renumber the nodes or correct num_nodes"
         )
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pna.adjacency import Adjacency
-from pna.ops import reference
+from pna.ops import blocks, reference
 from pna.ops.aggregators import (
     Aggregator,
     Max,
@@ -52,8 +52,8 @@ def aggregate(
     - a pair (coefficients, basis): e = coefficients @ basis, (edges, D) and (D, features).
 
     The last two never make an (edges, features) tensor for mean, sum, var, std, max, min and
-    normalised_mean, which are taken in one pass whatever the subset; the other aggregators
-    materialise the messages.
+    normalised_mean, which are taken in one pass whatever the subset; the other aggregators make
+    the messages of some receivers at a time.
 
     The result has the type of x and `edge` (the wider of the two), autocast or not; sums are kept
     in float32 or better. It is the same every time, to the bit. A node that nothing reaches gets
@@ -83,7 +83,7 @@ def aggregate(
             results[i] = out[:, place]
     others = [i for i in range(len(chosen)) if i not in places]
     if others:
-        out = reference.aggregate(x, adjacency, [chosen[i] for i in others], values, at)
+        out = blocks.aggregate(x, adjacency, [chosen[i] for i in others], values, at)
         for k, i in enumerate(others):
             results[i] = out[:, k]
     return torch.stack([r for r in results if r is not None], dim=1)

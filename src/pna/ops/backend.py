@@ -6,7 +6,6 @@ import contextlib
 import importlib.util
 import os
 from collections.abc import Iterator
-from contextvars import ContextVar
 
 import torch
 
@@ -14,30 +13,35 @@ from pna.names import lookup
 from pna.ops import cpu
 
 _CHOICES = {name: name for name in ("reference", "cpu", "triton")}
-_chosen: ContextVar[str | None] = ContextVar("pna_backend", default=None)
+_chosen: str | None = None  # a plain variable: compiled code watches it, and not a ContextVar
 
 
 @contextlib.contextmanager
 def backend(name: str) -> Iterator[None]:
-    """Run `pna.aggregate` with the named implementation inside a ``with`` block.
+    """Run `pna.aggregate` with the named implementation inside a ``with`` block, on all threads.
 
     One of `reference`, `cpu`, `triton`; an error says why where this machine cannot run it.
     """
+    global _chosen
     reason = availability()[lookup("backend", name, _CHOICES)]
     if reason is not None:
         raise RuntimeError(f"got backend {name!r}, which cannot run here: {reason}")
-    token = _chosen.set(name)
+    before, _chosen = _chosen, name
     try:
         yield
     finally:
-        _chosen.reset(token)
+        _chosen = before
 
 
 def choose(device: torch.device) -> str:
     """The implementation for tensors on this device."""
-    chosen = _chosen.get()
-    if chosen is not None:
-        return chosen
+    if _chosen is not None:
+        if not _runs_on(_chosen, device):
+            raise ValueError(
+                f"got tensors on {device} and backend {_chosen!r}, which cannot read them there; "
+                "move them, or choose 'reference', which runs on every device"
+            )
+        return _chosen
     if device.type == "cuda" and _triton_missing() is None:
         return "triton"
     if device.type == "cpu" and cpu.unavailable() is None:
@@ -53,6 +57,14 @@ def availability() -> dict[str, str | None]:
 def interpreting() -> bool:
     """Whether Triton kernels run on the CPU, in Triton's interpreter."""
     return os.environ.get("TRITON_INTERPRET", "0") == "1"
+
+
+def _runs_on(name: str, device: torch.device) -> bool:
+    if name == "reference" or device.type == "meta":
+        return True
+    if name == "triton":
+        return device.type == "cuda" or interpreting()
+    return device.type == "cpu"
 
 
 def _triton_missing() -> str | None:

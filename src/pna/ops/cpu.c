@@ -22,6 +22,7 @@
 #define ROWS_AHEAD 4 /* rows between asking for one and reading it, where they are in order */
 #define SHORT 255    /* longest row whose places fit a byte, where 255 means none */
 #define SAMPLE 256   /* receivers that the centre is taken from */
+#define REMOTE 16384 /* mean²/var from which the rounding of the mean matters to the gradient */
 #define ROW_COST 4   /* what a row costs beside its slots, in slots */
 
 enum { MEAN, SUM, VAR, STD, MAX, MIN, NORMALISED_MEAN, KINDS }; /* as in pna.ops.statistics */
@@ -188,12 +189,14 @@ typedef WHOLE mask __attribute__((vector_size(WIDTH)));
 
 /* Some slots of one row, and what is known of them. */
 struct block {
-    const REAL *row[BLOCK]; /* their messages, or what else is summed */
-    REAL weight[BLOCK];     /* 1/sqrt of the out-degree of their senders */
+    const REAL *row[BLOCK];  /* their messages, or what else is summed */
+    const REAL *term[BLOCK]; /* their edge terms */
+    REAL weight[BLOCK];      /* 1/sqrt of the out-degree of their senders */
+    REAL stage[BLOCK][WIDE]; /* room for rows that lie nowhere as they are */
     REAL total[WIDE], mean[WIDE], spread[WIDE], weighted[WIDE], top[WIDE], low[WIDE];
     WHOLE top_at[WIDE], low_at[WIDE];
-    REAL check[WIDE]; /* not finite where these are not to be trusted */
-    REAL stage[BLOCK][WIDE]; /* room for rows that lie nowhere as they are */
+    REAL drift[WIDE]; /* mean deviation from the first message; the mean, where none is wanted */
+    REAL check[WIDE]; /* not finite where the rest is not to be trusted */
 };
 
 /* What is known of the blocks before, in a row that has several. */
@@ -213,11 +216,6 @@ INLINE mask NAME(where)(mask condition, mask yes, mask no)
 INLINE void NAME(copy)(REAL *to, const REAL *from, int width)
 {
     memcpy(to, from, (size_t)width * sizeof(REAL));
-}
-
-INLINE void NAME(add_scaled)(REAL *restrict to, const REAL *restrict from, REAL factor, int width)
-{
-    for (int f = 0; f < width; f++) to[f] += factor * from[f];
 }
 
 INLINE INDEX NAME(at)(const void *array, int64_t place) { return ((const INDEX *)array)[place]; }
@@ -247,38 +245,82 @@ INLINE int64_t NAME(end_column)(const struct problem *p, int64_t end_tile)
     return least(end_tile * LANES, p->features);
 }
 
-/* e of one edge, for `width` features. */
-OUTLINE void NAME(edge_term)(const struct problem *p, int64_t edge, int64_t column, int width,
-                             REAL *restrict term)
+INLINE void NAME(prefetch)(const REAL *row, int width)
 {
-    const REAL *values = (const REAL *)p->edge + column;
-    if (p->edge_form == DENSE) values += edge * p->edge_stride;
-    if (p->edge_form == TABLE) values += NAME(at)(p->at, edge) * p->edge_stride;
-    NAME(copy)(term, values, width);
-    if (p->edge_form != COEFFICIENTS) return;
-    const REAL *coefficients = (const REAL *)p->at + edge * p->edge_rows;
-    for (int f = 0; f < width; f++) term[f] *= coefficients[0];
-    for (int64_t d = 1; d < p->edge_rows; d++) {
-        values += p->edge_stride;
-        for (int f = 0; f < width; f++) term[f] += coefficients[d] * values[f];
+    for (int f = 0; f < width; f += LANES) __builtin_prefetch(row + f);
+}
+
+INLINE void NAME(combine_vectors)(const REAL *basis, int64_t stride, const REAL *factors,
+                                  int64_t rows, int vectors, REAL *sum)
+{
+    vec total[2 * TILE];
+    for (int v = 0; v < vectors; v++) total[v] = (vec){0};
+    for (int64_t d = 0; d < rows; d++)
+        for (int v = 0; v < vectors; v++)
+            total[v] += factors[d] * NAME(load)(basis + d * stride + v * STEP);
+    for (int v = 0; v < vectors; v++) NAME(store)(sum + v * STEP, total[v]);
+}
+
+/* Σ factor · row over the rows of a basis. */
+OUTLINE void NAME(combine)(const REAL *basis, int64_t stride, const REAL *factors, int64_t rows,
+                           int width, REAL *sum)
+{
+    int f = 0;
+    for (; f + 2 * LANES <= width; f += 2 * LANES)
+        NAME(combine_vectors)(basis + f, stride, factors, rows, 2 * TILE, sum + f);
+    for (; f + STEP <= width; f += STEP)
+        NAME(combine_vectors)(basis + f, stride, factors, rows, 1, sum + f);
+    for (; f < width; f++) {
+        sum[f] = 0;
+        for (int64_t d = 0; d < rows; d++) sum[f] += factors[d] * basis[d * stride + f];
     }
 }
 
-/* Make the messages of `count` slots, with zeros up to whole tiles. */
+INLINE void NAME(prefetch_edge)(const struct problem *p, int64_t edge, int64_t column, int width)
+{
+    if (p->edge_form == DENSE)
+        NAME(prefetch)((const REAL *)p->edge + edge * p->edge_stride + column, width);
+    if (p->edge_form == COEFFICIENTS)
+        __builtin_prefetch((const REAL *)p->at + edge * p->edge_rows);
+}
+
+/* e of one edge, for `width` features: where it lies, or made in `stage` up to whole tiles. */
+INLINE const REAL *NAME(edge_term)(const struct problem *p, int64_t edge, int64_t column,
+                                   int width, REAL *stage)
+{
+    const REAL *values = (const REAL *)p->edge + column;
+    if (p->edge_form == COEFFICIENTS) {
+        const REAL *factors = (const REAL *)p->at + edge * p->edge_rows;
+        NAME(combine)(values, p->edge_stride, factors, p->edge_rows, width, stage);
+        return stage;
+    }
+    values += (p->edge_form == TABLE ? NAME(at)(p->at, edge) : edge) * p->edge_stride;
+    if (width % LANES == 0) return values;
+    NAME(copy)(stage, values, width);
+    return stage;
+}
+
+/* Make the messages of `count` slots from rows of x, with zeros up to whole tiles. */
 OUTLINE void NAME(make_messages)(const struct problem *p, int64_t slot, int count, int64_t column,
                                  int width, struct block *b)
 {
+    const INDEX *edges = (const INDEX *)p->edge_ids + slot;
+    int64_t last = p->num_edges - 1 - slot;
     for (int k = 0; k < count; k++) {
         const REAL *x = b->row[k];
-        REAL *restrict message = b->stage[k];
-        for (int f = width; f < NAME(whole_tiles)(width); f++) message[f] = 0;
+        REAL *message = b->stage[k];
         b->row[k] = message;
+        for (int f = width; f < NAME(whole_tiles)(width); f++) message[f] = 0;
         if (p->edge_form == NO_EDGE) {
             NAME(copy)(message, x, width);
             continue;
         }
-        NAME(edge_term)(p, NAME(at)(p->edge_ids, slot + k), column, width, message);
-        for (int f = 0; f < width; f++) message[f] += x[f];
+        NAME(prefetch_edge)(p, edges[least(k + AHEAD, last)], column, width);
+        const REAL *term = NAME(edge_term)(p, edges[k], column, width, message);
+        int f = 0;
+        for (; f + STEP <= width; f += STEP)
+            NAME(store)(message + f, NAME(load)(x + f) + NAME(load)(term + f));
+        for (; f < width; f++) message[f] = x[f] + term[f];
     }
 }
 
@@ -290,8 +332,7 @@ INLINE void NAME(gather)(const struct problem *p, int64_t slot, int count, int64
     const INDEX *senders = (const INDEX *)p->senders + slot;
     int64_t last = p->num_edges - 1 - slot;
     for (int k = 0; k < count; k++) {
-        const REAL *later = x + senders[least(k + AHEAD, last)] * p->x_stride;
-        for (int f = 0; f < width; f += LANES) __builtin_prefetch(later + f);
+        NAME(prefetch)(x + senders[least(k + AHEAD, last)] * p->x_stride, width);
         b->row[k] = x + senders[k] * p->x_stride;
     }
     if (p->edge_form != NO_EDGE || width % LANES)
@@ -319,6 +360,7 @@ OUTLINE void NAME(summarise_odd)(struct block *b, int count, int lanes)
         for (int k = 0; k < count; k++)
             spread += (b->row[k][f] - mean) * (b->row[k][f] - mean);
         b->total[f] = total, b->mean[f] = mean, b->spread[f] = spread;
+        b->drift[f] = mean - b->row[0][f];
         if (any_nan) b->top[f] = b->low[f] = total, b->top_at[f] = b->low_at[f] = -1;
     }
 }
@@ -374,6 +416,7 @@ INLINE void NAME(summarise)(struct block *b, int count, int64_t first, int lanes
             vec mean = total[g] * one_nth, check = flags & SPREAD ? spread[g] : total[g];
             odd |= (mask)(check - check != (vec){0});
             NAME(store)(b->check + at, check);
+            NAME(store)(b->drift + at, mean);
             if (flags & SPREAD) {
                 spread[g] -= total[g] * mean;
                 spread[g] = (vec)((mask)spread[g] & (mask)(spread[g] > (vec){0}));
@@ -398,16 +441,16 @@ INLINE void NAME(summarise)(struct block *b, int count, int64_t first, int lanes
 }
 
 /* Join a block to those before it, by the formula of Chan et al. */
-OUTLINE void NAME(merge)(const struct block *b, int count, int64_t before, int lanes,
+OUTLINE void NAME(merge)(const struct block *b, int count, int64_t before, int lanes, int flags,
                          struct so_far *all)
 {
     double share = (double)count / (double)(before + count);
     for (int f = 0; f < lanes; f++) {
-        double apart = b->mean[f] - all->mean[f];
+        double from = flags & SPREAD ? b->row[0][f] : 0, apart = from + b->drift[f] - all->mean[f];
         all->total[f] += b->total[f];
-        all->weighted[f] += b->weighted[f];
-        all->spread[f] += b->spread[f] + apart * apart * (double)before * share;
         all->mean[f] += apart * share;
+        if (flags & SPREAD) all->spread[f] += b->spread[f] + apart * apart * (double)before * share;
+        if (flags & WEIGHTED) all->weighted[f] += b->weighted[f];
     }
 }
 
@@ -415,10 +458,10 @@ OUTLINE void NAME(take_merged)(struct block *b, int64_t degree, int lanes,
                                const struct so_far *all)
 {
     for (int f = 0; f < lanes; f++) {
-        b->total[f] = (REAL)all->total[f];
-        b->mean[f] = (REAL)(all->total[f] / (double)degree);
-        b->spread[f] = (REAL)all->spread[f];
-        b->weighted[f] = (REAL)all->weighted[f];
+        double mean = all->mean[f], total = mean * (double)degree;
+        if (mean - mean != 0) total = all->total[f], mean = total / (double)degree;
+        b->total[f] = (REAL)total, b->mean[f] = (REAL)mean;
+        b->spread[f] = (REAL)all->spread[f], b->weighted[f] = (REAL)all->weighted[f];
     }
 }
 
@@ -480,8 +523,6 @@ INLINE void NAME(forward_for)(const struct problem *p, int64_t row, int64_t end_
     struct block b;
     struct so_far all;
     int width;
-    memset(b.weighted, 0, sizeof b.weighted);
-    memset(b.spread, 0, sizeof b.spread);
     for (; row < end_row; row++) {
         int64_t slot = NAME(at)(p->indptr, row), degree = NAME(at)(p->indptr, row + 1) - slot;
         int64_t column = tile * LANES, end = NAME(end_column)(p, end_tile);
@@ -498,7 +539,7 @@ INLINE void NAME(forward_for)(const struct problem *p, int64_t row, int64_t end_
                 NAME(gather)(p, slot + first, count, column, width, &b);
                 if (flags & WEIGHTED) NAME(gather_weights)(p, slot + first, count, b.weight);
                 NAME(summarise)(&b, count, first, lanes, flags);
-                if (degree > BLOCK) NAME(merge)(&b, count, first, lanes, &all);
+                if (degree > BLOCK) NAME(merge)(&b, count, first, lanes, flags, &all);
             }
             if (degree > BLOCK) NAME(take_merged)(&b, degree, lanes, &all);
             NAME(finish)(p, row, degree, column, width, &b);
@@ -562,42 +603,105 @@ INLINE REAL *NAME(slopes_of)(const struct problem *p, int64_t row)
     return (REAL *)p->slopes + row * NAME(num_parts)(p) * p->slopes_stride;
 }
 
+/* Which means are so large beside their deviations that their rounding spoils the gradient. */
+INLINE int NAME(find_remote)(const struct problem *p, int64_t row, int64_t column, int width,
+                             char *restrict remote)
+{
+    const REAL *restrict mean = NAME(mean_of)(p, row) + column;
+    const REAL *restrict std = NAME(row_of)(p, p->out, row, wants(p, STD) ? STD : VAR) + column;
+    int any = 0;
+    for (int f = 0; f < width; f++) {
+        REAL var = wants(p, STD) ? std[f] * std[f] : std[f];
+        remote[f] = mean[f] * mean[f] > REMOTE * var;
+        any |= remote[f];
+    }
+    return any;
+}
+
+/* mean - c of those, from the messages once more; and no slope where messages are equal. */
+OUTLINE void NAME(recentre)(const struct problem *p, int64_t slot, int64_t degree, int64_t column,
+                            int width, const char *remote, REAL *restrict offset,
+                            REAL *restrict slope)
+{
+    const REAL *centre = (const REAL *)p->centre + column;
+    struct block b;
+    double total[WIDE] = {0};
+    REAL start[WIDE];
+    int differ[WIDE] = {0};
+    for (int64_t first = 0; first < degree; first += BLOCK) {
+        int count = (int)least(BLOCK, degree - first);
+        REAL sum[WIDE] = {0};
+        NAME(gather)(p, slot + first, count, column, width, &b);
+        if (first == 0) NAME(copy)(start, b.row[0], width);
+        for (int k = 0; k < count; k++)
+            for (int f = 0; f < width; f++) {
+                REAL deviation = b.row[k][f] - start[f];
+                sum[f] += deviation;
+                differ[f] |= deviation != 0;
+            }
+        for (int f = 0; f < width; f++) total[f] += sum[f];
+    }
+    for (int f = 0; f < width; f++) {
+        if (!remote[f]) continue;
+        offset[f] = start[f] - centre[f] + (REAL)(total[f] / (double)degree);
+        if (!differ[f]) slope[f] = 0;
+    }
+}
+
+INLINE void NAME(add_grad)(const struct problem *p, int64_t row, int kind, int64_t column,
+                           int width, REAL factor, REAL *restrict to)
+{
+    const REAL *restrict grad = NAME(row_of)(p, p->grad, row, kind) + column;
+    for (int f = 0; f < width; f++) to[f] += factor * grad[f];
+}
+
 /* The rows A, B (with var or std) and C (with normalised_mean) of every receiver. */
 static TARGET void NAME(slopes)(const struct problem *p, int64_t row, int64_t end_row,
                                 int64_t tile, int64_t end_tile)
 {
-    int64_t column = tile * LANES, stride = p->slopes_stride, parts = NAME(num_parts)(p);
-    int width = (int)(NAME(end_column)(p, end_tile) - column);
-    const REAL *restrict centre = (const REAL *)p->centre + column;
+    int64_t stride = p->slopes_stride, parts = NAME(num_parts)(p);
+    REAL offset[WIDE];
+    char remote[WIDE];
+    int width;
     for (; row < end_row; row++) {
-        int64_t degree = NAME(at)(p->indptr, row + 1) - NAME(at)(p->indptr, row);
-        if (degree == 0) continue;
+        int64_t slot = NAME(at)(p->indptr, row), degree = NAME(at)(p->indptr, row + 1) - slot;
+        int64_t column = tile * LANES, end = NAME(end_column)(p, end_tile);
         REAL one_dth = 1 / (REAL)degree;
-        REAL *restrict a = NAME(slopes_of)(p, row) + column, *restrict b = a + stride;
-        for (int64_t part = 0; part < parts; part++)
-            memset(a + part * stride, 0, (size_t)(end_tile - tile) * LINE);
-        if (wants(p, MEAN))
-            NAME(add_scaled)(a, NAME(row_of)(p, p->grad, row, MEAN) + column, one_dth, width);
-        if (wants(p, SUM))
-            NAME(add_scaled)(a, NAME(row_of)(p, p->grad, row, SUM) + column, 1, width);
-        if (wants(p, NORMALISED_MEAN))
-            NAME(add_scaled)(a + (parts - 1) * stride,
-                             NAME(row_of)(p, p->grad, row, NORMALISED_MEAN) + column,
-                             ROOT(one_dth), width);
-        if (!wants_spread(p)) continue;
-        const REAL *restrict mean = NAME(mean_of)(p, row) + column;
-        if (wants(p, VAR) && degree > 1) /* alone, a message has no deviation to speak of */
-            NAME(add_scaled)(b, NAME(row_of)(p, p->grad, row, VAR) + column, 2 * one_dth, width);
-        if (wants(p, STD) && degree > 1) {
-            const REAL *restrict std = NAME(row_of)(p, p->out, row, STD) + column;
-            const REAL *restrict grad = NAME(row_of)(p, p->grad, row, STD) + column;
-            for (int f = 0; f < width; f++) {
-                REAL slope = grad[f] * one_dth / std[f];
-                b[f] += std[f] == 0 ? 0 : slope; /* std is 0, not differentiable, if clamped */
+        for (; degree > 0 && column < end; column += width) {
+            REAL *restrict a = NAME(slopes_of)(p, row) + column, *restrict b = a + stride;
+            REAL *restrict c = a + (parts - 1) * stride;
+            width = NAME(width_at)(column, end);
+            for (int64_t part = 0; part < parts; part++)
+                memset(a + part * stride, 0, (size_t)NAME(whole_tiles)(width) * sizeof(REAL));
+            if (wants(p, MEAN)) NAME(add_grad)(p, row, MEAN, column, width, one_dth, a);
+            if (wants(p, SUM)) NAME(add_grad)(p, row, SUM, column, width, 1, a);
+            if (wants(p, NORMALISED_MEAN))
+                NAME(add_grad)(p, row, NORMALISED_MEAN, column, width, ROOT(one_dth), c);
+            if (!wants_spread(p) || degree == 1) continue; /* alone, it is the mean */
+            if (wants(p, VAR)) NAME(add_grad)(p, row, VAR, column, width, 2 * one_dth, b);
+            if (wants(p, STD)) {
+                const REAL *restrict std = NAME(row_of)(p, p->out, row, STD) + column;
+                const REAL *restrict grad = NAME(row_of)(p, p->grad, row, STD) + column;
+                for (int f = 0; f < width; f++) {
+                    REAL slope = grad[f] * one_dth / std[f];
+                    b[f] += std[f] == 0 ? 0 : slope; /* 0, without a slope, if clamped */
+                }
             }
+            const REAL *restrict mean = NAME(mean_of)(p, row) + column;
+            const REAL *restrict centre = (const REAL *)p->centre + column;
+            for (int f = 0; f < width; f++) offset[f] = mean[f] - centre[f];
+            if (NAME(find_remote)(p, row, column, width, remote))
+                NAME(recentre)(p, slot, degree, column, width, remote, offset, b);
+            for (int f = 0; f < width; f++) a[f] -= b[f] * offset[f];
         }
-        for (int f = 0; f < width; f++) a[f] -= b[f] * (mean[f] - centre[f]);
     }
+}
+
+/* Which edge, as it was given, stands at a place among the outgoing ones. */
+INLINE INDEX NAME(edge_at)(const struct problem *p, int64_t place)
+{
+    INDEX receiver = NAME(at)(p->receivers, place);
+    return NAME(at)(p->edge_ids, NAME(at)(p->indptr, receiver) + NAME(at)(p->out_ranks, place));
 }
 
 /* Sums of A, B and C over a block, for `vectors` vectors of features. */
@@ -607,7 +711,7 @@ INLINE void NAME(sum_slopes)(struct block *b, int count, int lane, int vectors, 
     vec linear[2 * TILE], slope[2 * TILE], weighted[2 * TILE];
     for (int v = 0; v < vectors; v++) linear[v] = slope[v] = weighted[v] = (vec){0};
     for (int k = 0; k < count; k++) {
-        const REAL *row = b->row[k] + lane, *term = b->stage[k] + lane;
+        const REAL *row = b->row[k] + lane, *term = flags & EDGE ? b->term[k] + lane : row;
         const REAL *c = row + (flags & SPREAD ? 2 : 1) * stride;
         for (int v = 0; v < vectors; v++) {
             linear[v] += NAME(load)(row + v * STEP);
@@ -636,16 +740,15 @@ INLINE void NAME(add_slopes)(const struct problem *p, int64_t place, int count, 
     const INDEX *receivers = (const INDEX *)p->receivers + place;
     int64_t stride = p->slopes_stride, parts = NAME(num_parts)(p), last = p->num_edges - 1 - place;
     for (int k = 0; k < count; k++) {
-        const REAL *later = slopes + receivers[least(k + AHEAD, last)] * parts * stride;
-        for (int f = 0; f < width; f += LANES) {
-            __builtin_prefetch(later + f);
-            if (flags & SPREAD) __builtin_prefetch(later + stride + f);
-        }
+        int64_t ahead = least(k + AHEAD, last);
+        const REAL *later = slopes + receivers[ahead] * parts * stride;
+        NAME(prefetch)(later, width);
+        if (flags & SPREAD) NAME(prefetch)(later + stride, width);
         b->row[k] = slopes + receivers[k] * parts * stride;
-        if (flags & EDGE) {
-            int64_t slot = NAME(at)(p->indptr, receivers[k]) + NAME(at)(p->out_ranks, place + k);
-            NAME(edge_term)(p, NAME(at)(p->edge_ids, slot), column, width, b->stage[k]);
-        }
+        if (!(flags & EDGE)) continue;
+        int64_t edge = NAME(edge_at)(p, place + k);
+        b->term[k] = NAME(edge_term)(p, edge, column, width, b->stage[k]);
+        NAME(prefetch_edge)(p, NAME(edge_at)(p, place + ahead), column, width);
     }
     int lane = 0;
     for (; lane + LANES < width; lane += 2 * LANES)
@@ -672,8 +775,7 @@ INLINE void NAME(senders_for)(const struct problem *p, int64_t row, int64_t end_
             REAL *restrict grad_x = (REAL *)p->grad_x + row * p->features + column;
             width = NAME(width_at)(column, end);
             if (flags & SPREAD && row + ROWS_AHEAD < end_row)
-                for (int f = 0; f < width; f += LANES)
-                    __builtin_prefetch(x + ROWS_AHEAD * p->x_stride + f);
+                NAME(prefetch)(x + ROWS_AHEAD * p->x_stride, width);
             if (degree == 0) memset(grad_x, 0, (size_t)width * sizeof(REAL));
             if (degree == 0) continue;
             if (flags & EDGE)
@@ -689,7 +791,12 @@ INLINE void NAME(senders_for)(const struct problem *p, int64_t row, int64_t end_
                         all.weighted[f] += b.weighted[f];
                     }
             }
-            if (degree > BLOCK) NAME(take_merged)(&b, 1, width, &all);
+            if (degree > BLOCK)
+                for (int f = 0; f < width; f++) {
+                    b.total[f] = (REAL)all.total[f];
+                    b.spread[f] = (REAL)all.spread[f];
+                    b.weighted[f] = (REAL)all.weighted[f];
+                }
             if (flags & SPREAD && !(flags & EDGE))
                 for (int f = 0; f < width; f++)
                     grad_x[f] = b.total[f] + (x[f] - centre[f]) * b.spread[f];
@@ -768,8 +875,11 @@ OUTLINE void NAME(differentiate)(const struct problem *p, int64_t row, int64_t f
     for (int k = 0; k < count; k++) {
         REAL *message = b->stage[k];
         if (wants_spread(p))
-            for (int f = 0; f < width; f++)
-                message[f] = a[f] + slope[f] * (b->row[k][f] - centre[f]);
+            for (int f = 0; f < NAME(whole_tiles)(width); f += STEP) {
+                vec deviation = NAME(load)(b->row[k] + f) - NAME(load)(centre + f);
+                vec linear = NAME(load)(a + f) + NAME(load)(slope + f) * deviation;
+                NAME(store)(message + f, linear);
+            }
         else
             NAME(copy)(message, a, width);
         if (wants(p, NORMALISED_MEAN))
@@ -808,12 +918,11 @@ INLINE void NAME(to_basis)(const struct problem *p, const INDEX *edges, int coun
                            int width, const struct block *b)
 {
     for (int64_t d = 0; d < p->edge_rows; d++) {
-        REAL sum[WIDE] = {0};
         double *total = p->totals + d * p->features + column;
-        for (int k = 0; k < count; k++) {
-            REAL coefficient = ((const REAL *)p->at)[edges[k] * p->edge_rows + d];
-            for (int f = 0; f < width; f++) sum[f] += coefficient * b->stage[k][f];
-        }
+        REAL factors[BLOCK], sum[WIDE];
+        for (int k = 0; k < count; k++)
+            factors[k] = ((const REAL *)p->at)[edges[k] * p->edge_rows + d];
+        NAME(combine)(b->stage[0], WIDE, factors, count, width, sum);
         for (int f = 0; f < width; f++) total[f] += sum[f];
     }
 }
@@ -827,12 +936,16 @@ INLINE void NAME(to_coefficients)(const struct problem *p, const INDEX *edges, i
         for (int k = 0; k < count; k++) {
             REAL *grad = (REAL *)p->grad_at + edges[k] * p->edge_rows + d;
             REAL sum = column == 0 ? 0 : *grad;
-            vec dot = {0};
+            vec dot[TILE];
             int f = 0;
-            for (; f + STEP <= width; f += STEP)
-                dot += NAME(load)(basis + f) * NAME(load)(b->stage[k] + f);
+            for (int v = 0; v < TILE; v++) dot[v] = (vec){0};
+            for (; f + LANES <= width; f += LANES)
+                for (int v = 0; v < TILE; v++)
+                    dot[v] += NAME(load)(basis + f + v * STEP) *
+                              NAME(load)(b->stage[k] + f + v * STEP);
             for (; f < width; f++) sum += basis[f] * b->stage[k][f];
-            for (int lane = 0; lane < STEP; lane++) sum += dot[lane];
+            for (int v = 1; v < TILE; v++) dot[0] += dot[v];
+            for (int lane = 0; lane < STEP; lane++) sum += dot[0][lane];
             *grad = sum;
         }
     }
@@ -851,6 +964,8 @@ INLINE void NAME(edges_for)(const struct problem *p, int64_t row, int64_t end_ro
             int64_t column = tile * LANES, end = NAME(end_column)(p, end_tile);
             for (; column < end; column += width) {
                 width = NAME(width_at)(column, end);
+                for (int k = 0; k < count && p->edge_form == DENSE; k++)
+                    NAME(prefetch)((REAL *)p->grad_edge + edges[k] * p->features + column, width);
                 NAME(differentiate)(p, row, first, count, column, width, &b);
                 if (to_coefficients) NAME(to_coefficients)(p, edges, count, column, width, &b);
                 else if (p->edge_form == DENSE) NAME(to_edges)(p, edges, count, column, width, &b);

@@ -1,8 +1,8 @@
 """CPU kernels of the fused statistics: cpu.c, called through ctypes on Python threads.
 
-Every kernel works on a range of rows and a range of tiles (features that fit a cache line). A row
-and tile have one owner and a fixed order of summation, so that results do not depend on how many
-threads share the work.
+A kernel works on a range of rows and a range of tiles (features that fit a cache line). Every
+result has one owner and a fixed order of summation, so that none depends on how many threads
+share the work.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import ctypes
 import importlib.util
 import os
 from collections import deque
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -20,20 +19,16 @@ from torch import Tensor
 from pna.adjacency import Adjacency, Rows
 from pna.ops.statistics import KINDS, Request, Saved, wide_type
 
-_REMEDY = "install a C compiler and reinstall pna"
-
-#: Kernels, tile width and edge forms, numbered as in cpu.c.
+#: Kernels and edge terms, numbered as in cpu.c, and the bytes of a tile there.
 _FORWARD, _CENTRE, _SLOPES, _SENDERS, _EXTREMA, _EDGES, _COEFFICIENTS = range(7)
+_NO_EDGE, _DENSE, _TABLE, _BASIS = range(4)
 _LINE = 64
-_NO_EDGE, _DENSE, _TABLE, _COEFFICIENT_FORM = range(4)
 
-#: What a row costs beside its slots, as in cpu.c, and the least work worth a thread, in messages
-#: of one feature.
-_ROW_COST = 4
+#: The least work worth a thread of its own, in numbers read.
 _LEAST_WORK = 2**17
 
-_Piece = tuple[int, int, int, int]  # first row, end of rows, first tile, end of tiles
 _INTEGER, _POINTER = ctypes.c_int64, ctypes.c_void_p
+_Piece = tuple[int, int, int, int]  # first row, end of the rows, first tile, end of the tiles
 
 
 class _Problem(ctypes.Structure):
@@ -53,8 +48,7 @@ class _Problem(ctypes.Structure):
         ("clamp", _INTEGER),
         ("epsilon", ctypes.c_double),
         ("mean_stride", _INTEGER),
-        *[(name, _POINTER) for name in ("out", "mean", "places", "long_places")],
-        ("grad", _POINTER),
+        *[(name, _POINTER) for name in ("out", "mean", "places", "long_places", "grad")],
         ("slopes_stride", _INTEGER),
         *[(name, _POINTER) for name in ("centre", "slopes")],
         *[(name, _POINTER) for name in ("grad_x", "grad_edge", "grad_at", "totals")],
@@ -63,22 +57,23 @@ class _Problem(ctypes.Structure):
 
 def _load() -> tuple[ctypes.CDLL | None, str | None]:
     """The library made from cpu.c, or the reason why there is none."""
+    remedy = "install a C compiler and reinstall pna"
     spec = importlib.util.find_spec("pna.ops._cpu")
     if spec is None or spec.origin is None:
         reason = "the C kernel was not built: no compiler was found when pna was installed"
-        return None, f"{reason}; {_REMEDY}"
+        return None, f"{reason}; {remedy}"
     try:
         library = ctypes.CDLL(spec.origin)
         library.pna_problem_size.restype = _INTEGER
-        same = library.pna_problem_size() == ctypes.sizeof(_Problem)
+        known = library.pna_problem_size() == ctypes.sizeof(_Problem)
     except (OSError, AttributeError) as error:
-        return None, f"the C kernel {spec.origin} cannot be loaded: {error}; {_REMEDY}"
-    if not same:
-        return None, f"the C kernel {spec.origin} belongs to another version of pna; {_REMEDY}"
-    library.pna_run.argtypes = [_INTEGER, ctypes.POINTER(_Problem)] + [_INTEGER] * 4
+        return None, f"the C kernel {spec.origin} cannot be loaded ({error}); {remedy}"
+    if not known:
+        return None, f"the C kernel {spec.origin} belongs to another version of pna; {remedy}"
+    library.pna_run.argtypes = (_INTEGER, ctypes.POINTER(_Problem), *[_INTEGER] * 4)
     library.pna_run.restype = None
     library.pna_split.argtypes = [_POINTER, _INTEGER, _INTEGER, _INTEGER, _POINTER]
-    library.pna_split.restype = _INTEGER
+    library.pna_split.restype = ctypes.c_double
     return library, None
 
 
@@ -100,11 +95,11 @@ def forward(
 ) -> None:
     """Write the statistics of the messages to `saved`."""
     task = _Task(x, edge, at, adjacency, request)
-    out = task.wide(saved.out, read=False)
+    out = task.room_for(saved.out)
     task.point(out=out, places=saved.places, long_places=saved.long_places)
     if saved.mean.shape[0] > 0:
         task.point(mean=saved.mean)
-        task.problem.mean_stride = x.shape[1]
+        task.problem.mean_stride = saved.mean.shape[1]
     task.run(_FORWARD, adjacency.incoming)
     if out is not saved.out:
         saved.out.copy_(out)
@@ -122,42 +117,50 @@ def backward(
 ) -> None:
     """Write to `grads` the gradients of x, edge and at; those of no length are not needed."""
     task = _Task(x, edge, at, adjacency, request)
-    rows, features = adjacency.num_receivers, x.shape[1]
-    out = task.wide(saved.out)
-    task.point(grad=task.wide(grad), out=out, places=saved.places, long_places=saved.long_places)
-    centre = x.new_zeros(task.tiles * task.lanes, dtype=task.dtype)
-    task.point(centre=centre)
-    if request.needs_spread:
-        own = saved.mean.shape[0] > 0
-        task.point(mean=saved.mean if own else out[:, request.place("mean")])
-        task.problem.mean_stride = features * (1 if own else len(request.kinds))
-        _share(_CENTRE, task.problem, [(0, rows, 0, task.tiles)], 1)
-    parts = 1 + request.needs_spread + ("normalised_mean" in request.kinds)
-    task.point(slopes=x.new_empty((rows, parts, centre.shape[0]), dtype=task.dtype))
-    task.problem.slopes_stride = centre.shape[0]
-    task.run(_SLOPES, adjacency.incoming)
-
-    results = [task.wide(g, read=False) for g in grads]
+    task.point(places=saved.places, long_places=saved.long_places)
+    task.point(grad=grad.to(task.dtype).contiguous())
+    _differentiate_statistics(task, adjacency, request, saved)
+    results = [task.room_for(gradient) for gradient in grads]
     grad_x, grad_edge, grad_at = results
     if grad_x.numel() > 0:
         task.point(grad_x=grad_x)
         task.run(_SENDERS, adjacency.outgoing)
         if request.needs_extrema:
             task.run(_EXTREMA, adjacency.incoming)
-    if grad_edge.numel() > 0 and at is None:
-        task.point(grad_edge=grad_edge)
+    if grad_edge.numel() > 0:
+        totals = torch.zeros(0 if at is None else grad_edge.shape, dtype=torch.float64)
+        task.point(grad_edge=grad_edge, totals=totals)
         task.run(_EDGES, adjacency.incoming)
-    elif grad_edge.numel() > 0:
-        totals = torch.zeros(grad_edge.shape, dtype=torch.float64)
-        task.point(totals=totals)
-        task.run(_EDGES, adjacency.incoming)
-        grad_edge.copy_(totals)
+        if at is not None:
+            grad_edge.copy_(totals)
     if grad_at.numel() > 0:
         task.point(grad_at=grad_at)
         task.run(_COEFFICIENTS, adjacency.incoming)
-    for result, g in zip(results, grads, strict=True):
-        if result is not g:
-            g.copy_(result)
+    for result, gradient in zip(results, grads, strict=True):
+        if result is not gradient:
+            gradient.copy_(result)
+
+
+def _differentiate_statistics(
+    task: _Task, adjacency: Adjacency, request: Request, saved: Saved
+) -> None:
+    """What the messages of each receiver share of their gradient: the slopes of cpu.c."""
+    out = saved.out.to(task.dtype).contiguous()
+    stride = task.tiles * task.lanes
+    parts = 1 + request.needs_spread + ("normalised_mean" in request.kinds)
+    task.point(
+        out=out,
+        centre=out.new_zeros(stride),
+        slopes=out.new_empty((adjacency.num_receivers, parts, stride)),
+    )
+    task.problem.slopes_stride = stride
+    if request.needs_spread:
+        own = saved.mean.shape[0] > 0
+        mean = saved.mean if own else out[:, request.place("mean")]
+        task.point(mean=mean)
+        task.problem.mean_stride = mean.stride(0)
+        task.run(_CENTRE, adjacency.incoming)
+    task.run(_SLOPES, adjacency.incoming)
 
 
 class _Task:
@@ -175,10 +178,9 @@ class _Task:
         self.lanes = _LINE // self.dtype.itemsize
         self.tiles = -(-x.shape[1] // self.lanes)
         self.tensors: list[Tensor] = []
-        index = adjacency.indptr.dtype
         self.problem = _Problem(
             is_double=self.dtype == torch.float64,
-            is_long_index=index == torch.int64,
+            is_long_index=adjacency.edge_ids.dtype == torch.int64,
             num_receivers=adjacency.num_receivers,
             num_senders=adjacency.num_senders,
             num_edges=adjacency.num_edges,
@@ -188,40 +190,37 @@ class _Task:
             clamp=request.clamp,
             epsilon=request.epsilon,
         )
-        incoming, outgoing = adjacency.incoming, adjacency.outgoing
         self.point(
-            indptr=incoming.indptr,
-            senders=incoming.neighbours,
-            long_rank=incoming.long_rank,
+            indptr=adjacency.incoming.indptr,
+            senders=adjacency.incoming.neighbours,
+            long_rank=adjacency.incoming.long_rank,
             edge_ids=adjacency.edge_ids,
-            out_indptr=outgoing.indptr,
-            receivers=outgoing.neighbours,
+            out_indptr=adjacency.outgoing.indptr,
+            receivers=adjacency.outgoing.neighbours,
             out_ranks=adjacency.out_ranks,
         )
-        x = _rows(x.to(self.dtype))
+        x = _with_rows(x.to(self.dtype))
         self.point(x=x)
         self.problem.x_stride = x.stride(0)
         if edge is not None:
-            self._take_edge(edge, at, index)
+            self._take_edge(edge, at, adjacency.edge_ids.dtype)
         if "normalised_mean" in request.kinds:
-            degree = adjacency.out_degree.clamp(min=1)
-            self.point(weight=degree.to(self.dtype).rsqrt())
+            self.point(weight=adjacency.out_degree.clamp(min=1).to(self.dtype).rsqrt())
 
     def _take_edge(self, edge: Tensor, at: Tensor | None, index: torch.dtype) -> None:
-        edge = _rows(edge.to(self.dtype))
+        edge = _with_rows(edge.to(self.dtype))
+        form = _DENSE
+        if at is not None and at.is_floating_point():
+            form = _BASIS if edge.shape[0] > 0 else _NO_EDGE
+            self.point(at=at.to(self.dtype).contiguous())
+        elif at is not None:
+            _check_table(at, edge.shape[0])
+            form = _TABLE
+            self.point(at=at.to(index).contiguous())
         self.point(edge=edge)
+        self.problem.edge_form = form
         self.problem.edge_stride = edge.stride(0)
         self.problem.edge_rows = edge.shape[0]
-        self.problem.edge_form = _DENSE
-        if at is None:
-            return
-        if at.is_floating_point():
-            self.problem.edge_form = _COEFFICIENT_FORM
-            self.point(at=at.to(self.dtype).contiguous())
-        else:
-            _check_table(at, edge.shape[0])
-            self.problem.edge_form = _TABLE
-            self.point(at=at.to(index).contiguous())
 
     def point(self, **tensors: Tensor) -> None:
         """Let fields of the problem point at tensors, and keep those alive."""
@@ -229,89 +228,82 @@ class _Task:
             setattr(self.problem, name, tensor.data_ptr())
             self.tensors.append(tensor)
 
-    def wide(self, tensor: Tensor, read: bool = True) -> Tensor:
-        """The tensor, contiguous and of the type that the kernels compute in."""
-        if read or tensor.dtype == self.dtype:
-            return tensor.to(self.dtype).contiguous()
-        return torch.empty_like(tensor, dtype=self.dtype)
+    def room_for(self, result: Tensor) -> Tensor:
+        """Where a kernel may write a result: the tensor itself, if of the type it computes in."""
+        return result if result.dtype == self.dtype else torch.empty_like(result, dtype=self.dtype)
 
     def run(self, kernel: int, rows: Rows) -> None:
-        """Run a kernel over all rows and tiles, shared by the threads of torch."""
-        threads = torch.get_num_threads()
-        work = (rows.neighbours.shape[0] + _ROW_COST * rows.num_rows) * self.problem.features
-        pieces = [(0, rows.num_rows, 0, self.tiles)]
-        if threads > 1 and work >= 2 * _LEAST_WORK:
-            pieces = self._cut(kernel, rows, min(4 * threads, work // _LEAST_WORK), threads)
-        _share(kernel, self.problem, pieces, threads)
-
-    def _cut(self, kernel: int, rows: Rows, parts: int, threads: int) -> list[_Piece]:
-        """Pieces of about equal work: of rows, or of tiles where these have the one owner."""
+        """Run a kernel over all rows and tiles, shared by as many threads as torch uses."""
         assert _library is not None
-        bounds = (_INTEGER * (parts + 1))(0, rows.num_rows)
-        by_tile = kernel == _EXTREMA or (kernel == _EDGES and self.problem.edge_form != _DENSE)
-        largest = 0
-        if by_tile:
-            parts = 1
-        else:
-            indptr, is_long = rows.indptr.data_ptr(), self.problem.is_long_index
-            largest = _library.pna_split(indptr, is_long, rows.num_rows, parts, bounds)
-        work = rows.neighbours.shape[0] + _ROW_COST * rows.num_rows
-        hub = largest * parts > 2 * work and kernel != _COEFFICIENTS
-        bands = min(threads, self.tiles) if by_tile or hub else 1
-        edges = [self.tiles * band // bands for band in range(bands + 1)]
-        return [
-            (bounds[part], bounds[part + 1], edges[band], edges[band + 1])
-            for part in range(parts)
-            for band in range(bands)
-        ]
+        run, problem = _library.pna_run, ctypes.byref(self.problem)
+        threads = torch.get_num_threads()
+        work = (rows.neighbours.shape[0] + rows.num_rows) * self.problem.features
+        if threads == 1 or work < 2 * _LEAST_WORK or kernel == _CENTRE:
+            run(kernel, problem, 0, rows.num_rows, 0, self.tiles)
+            return
+        pieces = deque(self._pieces(kernel, rows, min(4 * threads, work // _LEAST_WORK), threads))
+
+        def take_pieces() -> None:
+            while pieces:
+                try:
+                    piece = pieces.popleft()
+                except IndexError:  # another thread was quicker
+                    return
+                run(kernel, problem, *piece)
+
+        helpers = [_threads().submit(take_pieces) for _ in range(min(threads, len(pieces)) - 1)]
+        try:
+            take_pieces()
+        finally:  # whatever happens, no memory is given back while a helper writes to it
+            for helper in helpers:
+                if not helper.cancel():
+                    helper.result()
+
+    def _pieces(self, kernel: int, rows: Rows, parts: int, threads: int) -> list[_Piece]:
+        """The work cut by rows; by tiles where a tile has one owner, or a row is most of it."""
+        assert _library is not None
+        if kernel == _EXTREMA or (kernel == _EDGES and self.problem.edge_form != _DENSE):
+            return [(0, rows.num_rows, *band) for band in _bands(self.tiles, threads)]
+        bounds = (_INTEGER * (parts + 1))()
+        excess = _library.pna_split(
+            rows.indptr.data_ptr(), self.problem.is_long_index, rows.num_rows, parts, bounds
+        )
+        bands = _bands(self.tiles, threads if excess > 2 and kernel != _COEFFICIENTS else 1)
+        return [(bounds[k], bounds[k + 1], *band) for k in range(parts) for band in bands]
 
 
-def _share(kernel: int, problem: _Problem, pieces: Sequence[_Piece], threads: int) -> None:
-    """Run a kernel on every piece; the calling thread works too."""
-    assert _library is not None
-    run, reference, waiting = _library.pna_run, ctypes.byref(problem), deque(pieces)
-
-    def take_pieces() -> None:
-        while waiting:
-            try:
-                piece = waiting.popleft()
-            except IndexError:  # another thread took the last one
-                return
-            run(kernel, reference, *piece)
-
-    helpers = [_pool().submit(take_pieces) for _ in range(min(threads, len(pieces)) - 1)]
-    try:
-        take_pieces()
-    finally:  # whatever happens, memory must not be given back while a helper writes to it
-        for helper in helpers:
-            if not helper.cancel():
-                helper.result()
+def _bands(tiles: int, count: int) -> list[tuple[int, int]]:
+    count = min(tiles, count)
+    return [(tiles * k // count, tiles * (k + 1) // count) for k in range(count)]
 
 
-_threads: ThreadPoolExecutor | None = None
+_pool: ThreadPoolExecutor | None = None
 
 
-def _pool() -> ThreadPoolExecutor:
-    global _threads
-    if _threads is None:
-        _threads = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="pna")
-    return _threads
+def _threads() -> ThreadPoolExecutor:
+    global _pool
+    if _pool is None:
+        _pool = ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="pna")
+    return _pool
 
 
-def _forget_pool() -> None:
-    global _threads
-    _threads = None
+def _forget_threads() -> None:
+    """Threads do not survive a fork: a child starts its own."""
+    global _pool
+    _pool = None
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_pool)
+    os.register_at_fork(after_in_child=_forget_threads)
 
 
-def _rows(tensor: Tensor) -> Tensor:
-    return tensor if tensor.stride(1) == 1 else tensor.contiguous()
+def _with_rows(tensor: Tensor) -> Tensor:
+    """The tensor, copied unless each of its rows lies in one piece."""
+    return tensor if tensor.stride(1) == 1 or tensor.shape[1] == 1 else tensor.contiguous()
 
 
 def _check_table(at: Tensor, length: int) -> None:
+    """Refuse an index that leaves the table, naming the first edge that has one."""
     if at.numel() == 0:
         return
     low, high = (int(bound) for bound in torch.aminmax(at))
@@ -319,6 +311,6 @@ def _check_table(at: Tensor, length: int) -> None:
         return
     edge = int(((at < 0) | (at >= length)).nonzero()[0])
     raise ValueError(
-        f"got row {int(at[edge])} of the edge table in edge {edge}, expected 0 to {length - 1} "
+        f"got row {int(at[edge])} of the edge table for edge {edge}, expected 0 to {length - 1} "
         f"(the table has {length} rows); correct the index or lengthen the table"
     )

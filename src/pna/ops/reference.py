@@ -57,8 +57,16 @@ def messages(x: Tensor, adjacency: Adjacency, edge: Tensor | None, at: Tensor | 
         return message + take(edge, adjacency.edge_ids).to(wide)
     at = take(at, adjacency.edge_ids)
     if at.is_floating_point():
-        return message + at.to(wide) @ edge.to(wide)
-    return message + take(edge, at).to(wide)
+        return message + _product(at.to(wide), edge.to(wide))
+    return message + take(edge, at.long()).to(wide)
+
+
+def _product(a: Tensor, b: Tensor) -> Tensor:
+    """a @ b in their own type, autocast or not."""
+    if not torch.amp.is_autocast_available(a.device.type):
+        return a @ b
+    with torch.autocast(a.device.type, enabled=False):
+        return a @ b
 
 
 @dataclass(frozen=True)
@@ -140,7 +148,8 @@ def _moment(moment: Moment, hood: Neighbourhoods) -> Tensor:
     if moment.published:
         return c.sign() * (c.abs() + epsilon) ** root
     sign = torch.where(c < 0, -1, 1)  # not 0 at 0, where the slope is not 0 either
-    return sign * ((sign * c + epsilon) ** root - epsilon**root)
+    at_zero = torch.full_like(c, epsilon) ** root  # rounded as the other root is
+    return sign * ((sign * c + epsilon) ** root - at_zero)
 
 
 def _softmax(softmax: Softmax, hood: Neighbourhoods) -> Tensor:
@@ -148,10 +157,13 @@ def _softmax(softmax: Softmax, hood: Neighbourhoods) -> Tensor:
     values = sign * hood.messages
     temperature = torch.as_tensor(softmax.temperature, dtype=values.dtype, device=values.device)
     logits = temperature * values
-    exponentials = (logits - hood.to_slots(hood.largest(logits))).exp()
-    if softmax.weight is not None:
-        weight = take(softmax.weight, hood.adjacency.edge_ids).to(values.dtype)
-        exponentials = weight[:, None] * exponentials
+    if softmax.weight is None:
+        exponentials = (logits - hood.to_slots(hood.largest(logits))).exp()
+    else:
+        weight = take(softmax.weight, hood.adjacency.edge_ids).to(values.dtype)[:, None]
+        largest = hood.largest(torch.where(weight > 0, logits, float("-inf")))
+        # what weighs nothing may be larger still
+        exponentials = weight * (logits - hood.to_slots(largest)).clamp(max=0).exp()
     total = hood.sum(exponentials)
     total = torch.where(total == 0, 1, total)
     return sign * hood.sum(exponentials * values) / total
@@ -174,7 +186,8 @@ def _kth_smallest(kth: KthSmallest, hood: Neighbourhoods) -> Tensor:
     place = adjacency.indptr[:-1].long() + kth.k - 1
     enough = (adjacency.degree >= kth.k)[:, None]
     picked = take(ordered, place.clamp(max=values.shape[0] - 1))
-    return torch.where(enough, picked, 0)
+    largest = hood.largest(values)
+    return torch.where(largest.isnan(), largest, torch.where(enough, picked, 0))
 
 
 DEFINITIONS: dict[type[Aggregator], Callable[..., Tensor]] = {

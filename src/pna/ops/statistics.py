@@ -7,13 +7,15 @@ into the feature axis, so that many models cost one pass over the graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd.function import _SingleLevelFunction
 
 from pna.adjacency import Adjacency, Rows
 
@@ -202,7 +204,7 @@ def _below_autograd(operator: Any, keyset: Any, inputs: Sequence[Any]) -> Any:
         return operator.redispatch(keyset & torch._C._after_autograd_keyset, *inputs)
 
 
-class _Differentiable(torch.autograd.Function):
+class _Differentiable(_SingleLevelFunction):
     """The operator and its gradients.
 
     `torch.library.register_autograd` would do the same at three times the cost of a small call.
@@ -235,7 +237,7 @@ class _Differentiable(torch.autograd.Function):
         return (None, *given, *[None] * (len(graph) + len(ctx.request)))
 
 
-class _DifferentiableOnce(torch.autograd.Function):
+class _DifferentiableOnce(_SingleLevelFunction):
     """The gradients, which have none of their own."""
 
     @staticmethod
@@ -250,8 +252,24 @@ class _DifferentiableOnce(torch.autograd.Function):
         )
 
 
-_library.impl("statistics", _Differentiable.apply, "Autograd", with_keyset=True)
-_library.impl("statistics_backward", _DifferentiableOnce.apply, "Autograd", with_keyset=True)
+def _apply(function: Any) -> Callable[..., Any]:
+    """``function.apply``, also inside the transforms of `torch.func`.
+
+    They hand one level at a time to a kernel that autograd dispatches to, which is all that is
+    needed; the `apply` of a plain `torch.autograd.Function` refuses to run there.
+    """
+
+    def apply(keyset: Any, *inputs: Any) -> Any:
+        if not torch._C._are_functorch_transforms_active():
+            return function.apply(keyset, *inputs)
+        with enable_single_level_autograd_function():
+            return function.apply(keyset, *inputs)
+
+    return apply
+
+
+_library.impl("statistics", _apply(_Differentiable), "Autograd", with_keyset=True)
+_library.impl("statistics_backward", _apply(_DifferentiableOnce), "Autograd", with_keyset=True)
 
 
 def _fold(tensor: Tensor | None, dim: int | None, batch: int) -> Tensor | None:
@@ -312,7 +330,7 @@ def _(
     pairs = list(zip(arguments, in_dims, strict=True))
     results = [
         torch.ops.pna.statistics_backward(
-            *[a.select(d, i) if isinstance(d, int) else a for a, d in pairs]
+            *[a.select(d, i).contiguous() if isinstance(d, int) else a for a, d in pairs]
         )
         for i in range(info.batch_size)
     ]

@@ -23,11 +23,35 @@ from pna.ops.triton.launch import (
     unit_stride,
     wide_index,
 )
-from pna.ops.triton.messages import edge_term, feature_block, offset_of, segment_bounds
+from pna.ops.triton.messages import edge_term, feature_block, offset_of, segment_bounds, short_rows
 from pna.ops.triton.places import find_places
 
 #: Bytes of message gradients that are held at once when edge tables or bases need theirs.
 _WORKSPACE = 2**27
+
+
+@triton.jit
+def _centre_kernel(
+    mean, mean_stride, indptr, centre, num_rows, every, features,
+    WIDE: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Mean over every so many receivers of their means; 0 where it is not finite."""
+    feature = tl.program_id(0) * BLOCK_F + tl.arange(0, BLOCK_F)
+    live_feature = feature < features
+    total = tl.zeros([BLOCK_F], WIDE)
+    count = tl.zeros([BLOCK_R], tl.int32)
+    for first in range(0, num_rows, BLOCK_R * every):
+        row = first + tl.arange(0, BLOCK_R).to(tl.int64) * every
+        live = row < num_rows
+        begin = tl.load(indptr + row, mask=live, other=0)
+        live = live & (tl.load(indptr + row + 1, mask=live, other=0) > begin)
+        mask = live[:, None] & live_feature[None, :]
+        place = mean + row[:, None] * mean_stride + feature[None, :]
+        total += tl.sum(tl.load(place, mask=mask, other=0), 0)
+        count += live.to(tl.int32)
+    total = total / tl.maximum(tl.sum(count), 1).to(WIDE)
+    total = tl.where(tl.abs(total) < float("inf"), total, 0)
+    tl.store(centre + feature, total, mask=live_feature)
 
 
 @triton.jit
@@ -82,15 +106,15 @@ def _extremum_gradient(
     WIDE_INDEX: tl.constexpr,
 ):  # fmt: skip
     """Gradient of the extremum where this edge was it, else 0: (BLOCK_R, BLOCK_F)."""
-    place = places + feature[None, :]
-    place += offset_of(receiver * 2 + WHICH, features, WIDE_INDEX)[:, None]
-    hit = mask & (tl.load(place, mask=mask, other=0) == (rank & 255)[:, None])
-    if LONG:
-        owner = tl.load(long_rank + receiver).to(tl.int64)
-        far = hit & (owner >= 0)[:, None]
-        place = long_places + (owner[:, None] * 2 + WHICH) * features + feature[None, :]
-        whole = tl.load(place, mask=far, other=-1)
-        hit = hit & ((owner < 0)[:, None] | (whole == rank[:, None]))
+    byte = places + feature[None, :]
+    byte += offset_of(receiver * 2 + WHICH, features, WIDE_INDEX)[:, None]
+    hit = mask & (tl.load(byte, mask=mask, other=0) == (rank & 255)[:, None])
+    if LONG:  # the byte of a long row is not the whole place
+        owner = tl.load(long_rank + receiver)
+        whole = long_places + feature[None, :]
+        whole += offset_of(tl.maximum(owner, 0) * 2 + WHICH, features, WIDE_INDEX)[:, None]
+        rank = tl.broadcast_to(rank[:, None], hit.shape)
+        hit = hit & (tl.load(whole, mask=hit & (owner >= 0)[:, None], other=rank) == rank)
     place = grad + feature[None, :] * stride_feature
     place += offset_of(receiver, stride_row, WIDE_INDEX)[:, None]
     return tl.load(place, mask=hit, other=0).to(WIDE)
@@ -98,30 +122,27 @@ def _extremum_gradient(
 
 @triton.jit
 def _outgoing_rows(
-    out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
+    order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
     SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
     """This program's work: senders of at most SEGMENT edges, or SEGMENTS of the others.
 
-    Number of the work, sender, whether there is any, and its places in the outgoing edges.
+    Row of the result, sender, whether there is any, and its places in the outgoing edges.
     """
-    work = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
     if SEGMENTS:
+        to = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
         row, live, _, begin, end = segment_bounds(
-            out_indptr, long_rows, long_indptr, segment_owner, work, num_segments, num_long, SEGMENT
+            out_indptr, long_rows, long_indptr, segment_owner, to, num_segments, num_long, SEGMENT
         )
     else:
-        row, live = work, work < num_rows
-        begin = tl.load(out_indptr + row, mask=live, other=0)
-        end = tl.load(out_indptr + row + 1, mask=live, other=0)
-        live = live & (end - begin <= SEGMENT)
-        end = tl.where(live, end, begin)
-    return work, row, live, begin, end
+        row, live, begin, end = short_rows(order, out_indptr, num_rows, SEGMENT, BLOCK_R)
+        to = row
+    return to, row, live, begin, end
 
 
 @triton.jit
 def _linear_gradient_kernel(
-    to, x, x_stride, out_indptr, long_rows, long_indptr, segment_owner,
+    to, x, x_stride, order, out_indptr, long_rows, long_indptr, segment_owner,
     num_rows, num_segments, num_long, receivers, out_ranks, weights, indptr, rows,
     edge, at, edge_ids, centre, features, types,
     FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr,
@@ -131,7 +152,7 @@ def _linear_gradient_kernel(
 ):  # fmt: skip
     """Sum of A_i + B_i·(m − c) + C_i·w_j over the outgoing edges of every sender."""
     work, row, live, begin, end = _outgoing_rows(
-        out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
+        order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
         SEGMENT, SEGMENTS, BLOCK_R,
     )  # fmt: skip
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
@@ -176,7 +197,7 @@ def _linear_gradient_kernel(
 
 @triton.jit
 def _extremum_gradient_kernel(
-    to, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
+    to, order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
     receivers, out_ranks, grad, stride_row, stride_kind, stride_feature,
     places, long_places, long_rank, features,
     MAX: tl.constexpr, MIN: tl.constexpr, ADD: tl.constexpr, LONG: tl.constexpr,
@@ -186,7 +207,7 @@ def _extremum_gradient_kernel(
 ):  # fmt: skip
     """The gradient of max and min for every sender, to ADD to what is there or to begin it."""
     work, _, live, begin, end = _outgoing_rows(
-        out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
+        order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
         SEGMENT, SEGMENTS, BLOCK_R,
     )  # fmt: skip
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
@@ -363,11 +384,16 @@ def _receiver_rows(
 
 
 def _centre(mean: Tensor, adjacency: Adjacency) -> Tensor:
-    """About where the messages lie, (features,): from at most 4,096 of the receivers."""
-    every = max(adjacency.num_receivers // 4096, 1)
-    reached = (adjacency.degree[::every] > 0).sum().clamp(min=1)
-    centre = mean[::every].sum(0) / reached
-    return torch.where(centre.isfinite(), centre, 0)
+    """About where the messages lie, (features,): from some 4,096 of the receivers."""
+    rows, features = mean.shape
+    every = max(rows // 4096, 1)
+    centre = mean.new_empty(features)
+    block = min(32, triton.next_power_of_2(features))
+    _centre_kernel[(triton.cdiv(features, block),)](
+        mean, mean.stride(0), adjacency.indptr, centre, rows, every, features,
+        WIDE=triton_type(mean.dtype), BLOCK_R=128, BLOCK_F=block,
+    )  # fmt: skip
+    return centre
 
 
 def _sender_gradient(
@@ -385,6 +411,7 @@ def _sender_gradient(
     partial = wide.new_empty((segments, features))
     shared = dict(
         long_arguments(rows),
+        order=rows.order,
         out_indptr=rows.indptr,
         receivers=rows.neighbours,
         out_ranks=adjacency.out_ranks,

@@ -40,7 +40,7 @@ class MergeTiles:
     def __init__(self, features: int) -> None:
         block = min(32, triton.next_power_of_2(features))
         self.blocks = triton.cdiv(features, block)
-        self.tile = dict(BLOCK_S=64, BLOCK_F=block, num_warps=4)
+        self.tile = dict(BLOCK_S=256, BLOCK_F=block, num_warps=8)
 
 
 def message_arguments(

@@ -63,6 +63,18 @@ def message(
 
 
 @triton.jit
+def short_rows(order, indptr, num_rows, SEGMENT: tl.constexpr, BLOCK_R: tl.constexpr):
+    """The rows of this program, which of them there are and are short, and their slots."""
+    place = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    live = place < num_rows
+    row = tl.load(order + place, mask=live, other=0).to(tl.int64)
+    begin = tl.load(indptr + row, mask=live, other=0)
+    end = tl.load(indptr + row + 1, mask=live, other=0)
+    live = live & (end - begin <= SEGMENT)
+    return row, live, begin, tl.where(live, end, begin)
+
+
+@triton.jit
 def segment_bounds(
     indptr, long_rows, long_indptr, segment_owner, segment, num_segments, num_long,
     SEGMENT: tl.constexpr,

@@ -21,7 +21,7 @@ from pna.ops.triton.launch import (
     message_arguments,
     triton_type,
 )
-from pna.ops.triton.messages import clamped, feature_block, message, segment_bounds
+from pna.ops.triton.messages import clamped, feature_block, message, segment_bounds, short_rows
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,34 @@ def _find(
 
 
 @triton.jit
+def _find_equal(
+    begin, end, largest, smallest, x, x_stride, senders, edge, at, edge_ids,
+    feature, live_feature, features, types, num_edges,
+    EDGE: tl.constexpr, DEPTH: tl.constexpr, MAX: tl.constexpr, MIN: tl.constexpr,
+    WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Places of the known extrema, walking backwards so that the first is the last to be seen."""
+    first = tl.minimum(begin, num_edges - 1)
+    mask = live_feature[None, :]
+    largest_at = tl.full([BLOCK_R, BLOCK_F], -1, tl.int32)
+    smallest_at = tl.full([BLOCK_R, BLOCK_F], -1, tl.int32)
+    steps = tl.cdiv(tl.max(end - begin), 4)
+    for done in range(0, steps):
+        for ahead in tl.static_range(4):
+            place = (steps - done) * 4 - 1 - ahead
+            slot = clamped(begin + place, end, first, False)
+            value = message(
+                x, x_stride, senders, edge, at, edge_ids, slot, feature, mask, features, types,
+                EDGE, DEPTH, WIDE, WIDE_INDEX,
+            )  # fmt: skip
+            if MAX >= 0:
+                largest_at = tl.where(value == largest, place, largest_at)
+            if MIN >= 0:
+                smallest_at = tl.where(value == smallest, place, smallest_at)
+    return largest_at, smallest_at
+
+
+@triton.jit
 def _without_nan(place, result, mask):
     """Places, with -1 where the result is NaN: it has no gradient."""
     value = tl.load(result, mask=mask, other=0)
@@ -88,27 +116,35 @@ def _without_nan(place, result, mask):
 
 @triton.jit
 def _places_rows_kernel(
-    x, x_stride, edge, at, indptr, senders, edge_ids, out, places,
+    x, x_stride, edge, at, order, indptr, senders, edge_ids, out, places,
     num_rows, num_edges, features, types,
     MAX: tl.constexpr, MIN: tl.constexpr, KINDS: tl.constexpr, EDGE: tl.constexpr,
     DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr,
     EVEN: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Receivers of at most SEGMENT slots."""
-    row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+    row, live, begin, end = short_rows(order, indptr, num_rows, SEGMENT, BLOCK_R)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
-    live = row < num_rows
-    begin = tl.load(indptr + row, mask=live, other=0)
-    end = tl.load(indptr + row + 1, mask=live, other=0)
-    live = live & (end - begin <= SEGMENT)
-    end = tl.where(live, end, begin)
-    _, _, largest_at, smallest_at = _find(
-        begin, end, x, x_stride, senders, edge, at, edge_ids,
-        feature, live_feature, features, types, num_edges,
-        EDGE, DEPTH, MAX, MIN, WIDE, WIDE_INDEX, BLOCK_R, BLOCK_F,
-    )  # fmt: skip
     mask = live[:, None] & live_feature[None, :]
     result = out + row[:, None] * KINDS * features + feature[None, :]
+    if EDGE == 0:
+        largest = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+        smallest = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+        if MAX >= 0:
+            largest = tl.load(result + MAX * features, mask=mask, other=0).to(WIDE)
+        if MIN >= 0:
+            smallest = tl.load(result + MIN * features, mask=mask, other=0).to(WIDE)
+        largest_at, smallest_at = _find_equal(
+            begin, end, largest, smallest, x, x_stride, senders, edge, at, edge_ids,
+            feature, live_feature, features, types, num_edges,
+            EDGE, DEPTH, MAX, MIN, WIDE, WIDE_INDEX, BLOCK_R, BLOCK_F,
+        )  # fmt: skip
+    else:
+        _, _, largest_at, smallest_at = _find(
+            begin, end, x, x_stride, senders, edge, at, edge_ids,
+            feature, live_feature, features, types, num_edges,
+            EDGE, DEPTH, MAX, MIN, WIDE, WIDE_INDEX, BLOCK_R, BLOCK_F,
+        )  # fmt: skip
     to = places + row[:, None] * 2 * features + feature[None, :]
     if MAX >= 0:
         largest_at = _without_nan(largest_at, result + MAX * features, mask)
@@ -210,6 +246,7 @@ def find_places(
         **extrema,
         out=out,
         places=found.rows,
+        order=rows.order,
         num_rows=num_rows,
         KINDS=len(request.kinds),
         SEGMENT=SEGMENT,

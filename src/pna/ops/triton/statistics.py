@@ -19,7 +19,7 @@ from pna.ops.triton.launch import (
     triton_type,
     unit_stride,
 )
-from pna.ops.triton.messages import clamped, feature_block, message, segment_bounds
+from pna.ops.triton.messages import clamped, feature_block, message, segment_bounds, short_rows
 
 
 @triton.jit
@@ -67,7 +67,7 @@ def _take_four(
     )  # fmt: skip
     d0, d1, d2, d3 = v0 - mean, v1 - mean, v2 - mean, v3 - mean
     if FULL:
-        inverse = 1 / (step + 4).to(WIDE)
+        inverse = 1 / tl.cast(step + 4, WIDE)
     else:
         d0 *= (begin + step < end).to(WIDE)[:, None]
         d1 *= (begin + step + 1 < end).to(WIDE)[:, None]
@@ -192,7 +192,7 @@ def _finish(
 
 @triton.jit
 def _statistics_rows_kernel(
-    x, x_stride, edge, at, indptr, senders, edge_ids, weights, out, mean_out,
+    x, x_stride, edge, at, order, indptr, senders, edge_ids, weights, out, mean_out,
     num_rows, num_edges, features, types,
     MEAN: tl.constexpr, SUM: tl.constexpr, VAR: tl.constexpr, STD: tl.constexpr,
     MAX: tl.constexpr, MIN: tl.constexpr, NORM: tl.constexpr, KINDS: tl.constexpr,
@@ -202,14 +202,8 @@ def _statistics_rows_kernel(
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Receivers of at most SEGMENT slots."""
-    row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+    row, live, begin, end = short_rows(order, indptr, num_rows, SEGMENT, BLOCK_R)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
-    live = row < num_rows
-    begin = tl.load(indptr + row, mask=live, other=0)
-    end = tl.load(indptr + row + 1, mask=live, other=0)
-    short = end - begin <= SEGMENT
-    live = live & short
-    end = tl.where(short, end, begin)
     mean, spread, largest, smallest, weighted = _summarise(
         begin, end, x, x_stride, senders, edge, at, edge_ids, weights,
         feature, live_feature, features, types, num_edges,
@@ -343,7 +337,13 @@ def forward(
     )
     with torch.cuda.device_of(x):
         _statistics_rows_kernel[tiles.grid(rows.num_rows)](
-            **inputs, **results, **finish, num_rows=rows.num_rows, SEGMENT=SEGMENT, **tiles.tile
+            **inputs,
+            **results,
+            **finish,
+            order=rows.order,
+            num_rows=rows.num_rows,
+            SEGMENT=SEGMENT,
+            **tiles.tile,
         )
         if rows.segment_owner.shape[0] == 0:
             return

@@ -1,0 +1,62 @@
+"""The definition in blocks of receivers gives what it gives at once."""
+
+import pytest
+import torch
+
+import pna
+from pna.ops import blocks, reference
+from pna.ops.aggregators import Moment, Softmax
+
+
+@pytest.fixture
+def graph() -> pna.Adjacency:
+    """Thirty receivers, one of which has a third of the edges, and twenty that nothing reaches."""
+    random = torch.Generator().manual_seed(0)
+    edge_index = torch.randint(30, (2, 1200), generator=random)
+    edge_index[1, :400] = 7
+    return pna.Adjacency.from_edge_index(edge_index, 50)
+
+
+def outputs_and_gradients(aggregate, adjacency):
+    random = torch.Generator().manual_seed(1)
+    x = torch.randn(50, 4, generator=random, dtype=torch.float64, requires_grad=True)
+    table = torch.randn(3, 4, generator=random, dtype=torch.float64, requires_grad=True)
+    temperature = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
+    index = torch.arange(1200) % 3
+    out = aggregate(x, adjacency, [Moment(3), Softmax(temperature)], table, index)
+    return out, *torch.autograd.grad((out**2).sum(), [x, table, temperature])
+
+
+@pytest.mark.parametrize("block", [4, 400, 2000, 10**6])  # one row each, some, two, all at once
+def test_blocks_change_nothing(graph, monkeypatch, block):
+    monkeypatch.setattr(blocks, "BLOCK", block)
+    got = outputs_and_gradients(blocks.aggregate, graph)
+    expected = outputs_and_gradients(reference.aggregate, graph)
+    for a, b in zip(got, expected, strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_blocks_hold_few_messages_at_a_time(graph, monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK", 400)
+    most = []
+
+    def messages(x, adjacency, edge, at):
+        most.append(adjacency.num_edges)
+        return definition(x, adjacency, edge, at)
+
+    definition = reference.messages
+    monkeypatch.setattr(reference, "messages", messages)
+    outputs_and_gradients(blocks.aggregate, graph)
+    hub = int(graph.degree.max())
+    assert hub > 300  # it has more than a block, and is one of its own
+    assert {count for count in most if count > 200} == {hub}
+    assert sum(most) == 2 * graph.num_edges  # made again in the backward pass
+
+
+def test_inside_vmap_there_is_one_block(graph, monkeypatch):
+    monkeypatch.setattr(blocks, "BLOCK", 400)
+    x = torch.randn(3, 50, 4, dtype=torch.float64, requires_grad=True)
+    out = torch.func.vmap(lambda x: pna.aggregate(x, graph, ["moment_3"]))(x)
+    out.sum().backward()
+    assert x.grad is not None
+    torch.testing.assert_close(out[1], pna.aggregate(x[1], graph, ["moment_3"]))

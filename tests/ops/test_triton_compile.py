@@ -1,0 +1,37 @@
+"""The kernels compile for a real GPU, with or without one here."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("triton")
+
+KERNELS = {
+    "_statistics_rows_kernel",
+    "_statistics_segments_kernel",
+    "_statistics_merge_kernel",
+    "_places_rows_kernel",
+    "_places_segments_kernel",
+    "_places_merge_kernel",
+    "_centre_kernel",
+    "_receiver_rows_kernel",
+    "_linear_gradient_kernel",
+    "_extremum_gradient_kernel",
+    "_gradient_merge_kernel",
+    "_message_gradient_kernel",
+}
+
+
+def test_every_kernel_compiles_for_a_gpu():
+    environment = {**os.environ, "TRITON_INTERPRET": "0"}
+    script = Path(__file__).with_name("compile_kernels.py")
+    done = subprocess.run(
+        [sys.executable, str(script)], capture_output=True, text=True, env=environment, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    compiled = dict(line.split() for line in done.stdout.splitlines())
+    assert set(compiled) == KERNELS
+    assert all(int(size) > 0 for size in compiled.values())
