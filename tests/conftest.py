@@ -28,7 +28,8 @@ class Backend:
 
 def pytest_configure(config: pytest.Config) -> None:
     # The interpreter is NumPy, which warns where a kernel divides by zero in a masked lane.
-    config.addinivalue_line("filterwarnings", "ignore::RuntimeWarning:triton.runtime.interpreter")
+    for module in ("triton.runtime.interpreter", "numpy._core.fromnumeric"):
+        config.addinivalue_line("filterwarnings", f"ignore::RuntimeWarning:{module}")
 
 
 @pytest.fixture

@@ -79,37 +79,60 @@ def test_a_repeated_edge_counts_as_often_as_it_occurs(backend):
     assert gradient[:, 0].tolist() == pytest.approx([2 / 3, 1 / 3, 0], rel=1e-6)
 
 
-def hub_gradients(places, length, device):
-    """The edges of a hub that get the gradient of its maximum, which is at these places; the
-    minimum is a tie of all the others, and its edge is the last number."""
-    adjacency = Graph([(0, 0)] * length, 1).adjacency(device)
-    edge = torch.zeros(length, 1, device=device)
-    edge[places] = 1
-    x = torch.zeros(1, 1, device=device)
-    high, low = (
-        outcome(x, adjacency, [kind], edge, torch.ones(1, 1, 1, device=device))[2][:, 0]
-        for kind in ("max", "min")
-    )
-    assert high.sum() == low.sum() == 1
-    return high.nonzero().flatten().tolist() + low.nonzero().flatten().tolist()
-
-
 # A place in a row of at most 255 slots is kept in a byte, 255 for none; in a longer one its lower
-# byte is kept there, and the whole place beside it.
-@pytest.mark.parametrize(
-    "length, places, first, other",
-    [
-        (255, [254], 254, 0),  # the last place that fits
-        (256, [255], 255, 0),  # the first segment full, the second of one slot; lower byte 255
-        (256, [0, 255], 0, 1),  # a tie across segments
-        (600, [259], 259, 0),  # the same lower byte as place 3
-        (600, [3, 259, 515], 3, 0),  # a tie of three segments, all of one lower byte
-        (600, [509, 510], 509, 0),  # the last place of a segment and the first of the next
-        (600, list(range(600)), 0, 0),  # all equal
+# byte is kept there, and the whole place beside it. Each feature is a case of its own: the places
+# where e is 1, the first of which is the maximum; the minimum is the first of the others.
+HUBS = {
+    255: [
+        ([254], 254, 0),  # the last place that fits
+        ([0, 254], 0, 1),
+        ([4, 8], 4, 0),
     ],
-)
-def test_hubs(backend, length, places, first, other):
-    assert hub_gradients(places, length, backend.device) == [first, other]
+    256: [  # the first segment full, the second of one slot
+        ([255], 255, 0),  # the lower byte is 255
+        ([0, 255], 0, 1),  # a tie across segments
+        (list(range(255)), 0, 255),
+    ],
+    600: [
+        ([259], 259, 0),  # the lower byte is that of place 3
+        ([3, 259, 515], 3, 0),  # a tie of three segments, all of one lower byte
+        ([509, 510], 509, 0),  # the last place of a segment and the first of the next
+    ],
+}
+
+
+def test_extrema_of_hubs(backend):
+    edges = [(slot % 64, row) for row, length in enumerate(HUBS) for slot in range(length)]
+    starts = dict(zip(HUBS, (0, 255, 511), strict=True))
+    edge = torch.zeros(len(edges), 3, device=backend.device)
+    expected = torch.zeros_like(edge)
+    for length, cases in HUBS.items():
+        for feature, (ones, highest, lowest) in enumerate(cases):
+            edge[[starts[length] + place for place in ones], feature] = 1
+            expected[starts[length] + highest, feature] = 1
+            expected[starts[length] + lowest, feature] = -10
+    adjacency = Graph(edges, 64).adjacency(backend.device)
+    upstream = torch.tensor([1.0, -10.0], device=backend.device)[:, None].expand(64, 2, 3)
+    x = torch.zeros(64, 3, device=backend.device)
+    _, gradient_x, gradient_edge = outcome(x, adjacency, ["max", "min"], edge, upstream)
+    assert torch.equal(gradient_edge, expected)
+    senders = torch.tensor([sender for sender, _ in edges], device=backend.device)
+    assert torch.equal(gradient_x, torch.zeros_like(x).index_add(0, senders, expected))
+
+
+def test_equal_messages_of_hubs(backend):
+    """Without e, where kernels may look for the maximum by another road."""
+    lengths = (255, 256, 600)
+    edges = [(3 + slot % 60, row) for row, length in enumerate(lengths) for slot in range(length)]
+    adjacency = Graph(edges, 63).adjacency(backend.device)
+    x = torch.full((63, 3), 0.1, device=backend.device)
+    x[3, 1], x[4, 2] = -7.0, 7.0  # sender 3 comes first, sender 4 second, in each of the rows
+    upstream = torch.tensor([1.0, -10.0], device=backend.device)[:, None].expand(63, 2, 3)
+    _, gradient = outcome(x, adjacency, ["max", "min"], None, upstream)
+    expected = torch.zeros_like(x)
+    expected[3] = torch.tensor([3.0 - 30.0, -30.0, -30.0])
+    expected[4] = torch.tensor([0.0, 3.0, 3.0])
+    assert torch.equal(gradient, expected)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -366,20 +366,20 @@ OUTLINE void NAME(summarise_odd)(struct block *b, int count, int lanes)
 }
 
 /* Total, mean and squared deviations of a block, and the extrema from the start of the row on.
- * Deviations are from the first message, then moved to the mean: no cancellation worse than the
- * length of the block, and none at all where the messages are equal. */
+ * Deviations are from the mean, found by way of those from the first message: they are exactly 0
+ * where the messages are equal. */
 INLINE void NAME(summarise)(struct block *b, int count, int64_t first, int lanes, int flags)
 {
     REAL one_nth = 1 / (REAL)count;
     mask odd = {0};
     for (int lane = 0; lane < lanes; lane += GROUP * STEP) {
-        vec shift[GROUP], total[GROUP], spread[GROUP], weighted[GROUP];
+        vec shift[GROUP], drift[GROUP], total[GROUP], weighted[GROUP];
         mask top[GROUP], low[GROUP], top_at[GROUP], low_at[GROUP]; /* extrema as their bits */
         for (int g = 0; g < GROUP; g++) {
             int at = lane + g * STEP;
             vec m = shift[g] = NAME(load)(b->row[0] + at);
-            total[g] = flags & SPREAD ? m - m : m;
-            spread[g] = m - m; /* not 0 but NaN where m is infinite */
+            total[g] = m;
+            drift[g] = m - m; /* not 0 but NaN where m is infinite */
             if (flags & WEIGHTED) weighted[g] = b->weight[0] * m;
             top[g] = low[g] = (mask)m;
             top_at[g] = low_at[g] = (mask){0} + (WHOLE)first;
@@ -398,9 +398,8 @@ INLINE void NAME(summarise)(struct block *b, int count, int64_t first, int lanes
             mask place = (mask){0} + (WHOLE)(first + k);
             for (int g = 0; g < GROUP; g++) {
                 vec m = NAME(load)(row + g * STEP);
-                vec deviation = flags & SPREAD ? m - shift[g] : m;
-                total[g] += deviation;
-                if (flags & SPREAD) spread[g] += deviation * deviation;
+                total[g] += m;
+                if (flags & SPREAD) drift[g] += m - shift[g];
                 if (flags & WEIGHTED) weighted[g] += b->weight[k] * m;
                 if (flags & EXTREMA) {
                     mask above = (mask)(m > (vec)top[g]), below = (mask)(m < (vec)low[g]);
@@ -411,17 +410,26 @@ INLINE void NAME(summarise)(struct block *b, int count, int64_t first, int lanes
                 }
             }
         }
+        vec spread[GROUP], rest[GROUP];
+        for (int g = 0; g < GROUP; g++) {
+            spread[g] = rest[g] = drift[g] - drift[g];
+            drift[g] *= one_nth, shift[g] += drift[g];
+        }
+        for (int k = 0; k < count && flags & SPREAD; k++)
+            for (int g = 0; g < GROUP; g++) {
+                vec deviation = NAME(load)(b->row[k] + lane + g * STEP) - shift[g];
+                rest[g] += deviation;
+                spread[g] += deviation * deviation;
+            }
         for (int g = 0; g < GROUP; g++) {
             int at = lane + g * STEP;
-            vec mean = total[g] * one_nth, check = flags & SPREAD ? spread[g] : total[g];
+            vec mean = total[g] / (REAL)count, check = flags & SPREAD ? spread[g] : total[g];
             odd |= (mask)(check - check != (vec){0});
             NAME(store)(b->check + at, check);
-            NAME(store)(b->drift + at, mean);
+            NAME(store)(b->drift + at, flags & SPREAD ? drift[g] : mean);
             if (flags & SPREAD) {
-                spread[g] -= total[g] * mean;
+                spread[g] -= rest[g] * rest[g] * one_nth;
                 spread[g] = (vec)((mask)spread[g] & (mask)(spread[g] > (vec){0}));
-                mean += shift[g];
-                total[g] += (REAL)count * shift[g];
                 NAME(store)(b->spread + at, spread[g]);
             }
             NAME(store)(b->total + at, total[g]);

@@ -87,6 +87,11 @@ def _take_four(
         w1 = tl.load(weights + tl.load(senders + s1), mask=begin + step + 1 < end, other=0)
         w2 = tl.load(weights + tl.load(senders + s2), mask=begin + step + 2 < end, other=0)
         w3 = tl.load(weights + tl.load(senders + s3), mask=begin + step + 3 < end, other=0)
+        if not FULL:  # the first message, read again, may be infinite: 0 times that is NaN
+            v0 = tl.where(w0[:, None] > 0, v0, 0)
+            v1 = tl.where(w1[:, None] > 0, v1, 0)
+            v2 = tl.where(w2[:, None] > 0, v2, 0)
+            v3 = tl.where(w3[:, None] > 0, v3, 0)
         weighted += w0[:, None] * v0 + w1[:, None] * v1
         weighted += w2[:, None] * v2 + w3[:, None] * v3
     return mean, spread, largest, smallest, weighted
