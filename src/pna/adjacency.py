@@ -128,12 +128,10 @@ class Adjacency:
         if len(parts) == 1:
             return parts[0]
         incoming, outgoing = [p.incoming for p in parts], [p.outgoing for p in parts]
-        counts = [r.num_rows for r in outgoing], [r.num_rows for r in incoming]
-        edge_counts = [p.num_edges for p in parts]
-        index = _index_type(*map(sum, counts), sum(edge_counts))
-        senders, receivers, edges = (
-            _number_on(c, index, parts[0].device) for c in (*counts, edge_counts)
-        )
+        num_edges = [p.num_edges for p in parts]
+        counts = [r.num_rows for r in outgoing], [r.num_rows for r in incoming], num_edges
+        index, device = _index_type(*map(sum, counts)), parts[0].device
+        senders, receivers, edges = (_number_on(count, index, device) for count in counts)
         return Adjacency(
             incoming=_join_rows(incoming, receivers, senders, edges),
             outgoing=_join_rows(outgoing, senders, receivers, edges),

@@ -1,0 +1,410 @@
+"""`pna.aggregate` under what torch does to functions: compile, export, vmap, autograd and so on."""
+
+import contextlib
+from dataclasses import fields
+
+import pytest
+import torch
+from torch._dynamo.testing import CompileCounter
+from torch.autograd import forward_ad, gradcheck, gradgradcheck
+from torch.func import grad, jacrev, vmap
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.checkpoint import checkpoint
+
+import pna
+from pna.ops.statistics import _flatten
+from tests.ops.cases import (
+    EVERY,
+    FORMS,
+    FUSED,
+    GRAPHS,
+    Graph,
+    definition,
+    edge_term,
+    features,
+    outcome,
+    random_edges,
+)
+
+PAPER = ["mean", "std", "max", "min"]
+WIDTH = 3
+
+
+@pytest.fixture
+def adjacency(backend):
+    return GRAPHS["repeated edges"].adjacency(backend.device)
+
+
+@pytest.fixture
+def x(backend, adjacency):
+    return features(adjacency.num_senders, WIDTH, torch.float64, backend.device)
+
+
+@pytest.fixture(autouse=True)
+def compiled_afresh():
+    torch._dynamo.reset()
+
+
+# --- compile and export
+
+
+def test_compiled_whole_with_the_graph_built_inside(fast):
+    """No graph break, and no compilation for another size, but one where rows may be long."""
+    counter = CompileCounter()
+
+    @torch.compile(fullgraph=True, dynamic=True, backend=counter)
+    def compiled(x, edge_index, num_nodes):
+        adjacency = pna.Adjacency.from_edge_index(edge_index, num_nodes)
+        return pna.aggregate(x, adjacency, PAPER)
+
+    for nodes, edges, compilations in ((5, 15, 1), (9, 30, 1), (60, 300, 2), (61, 320, 2)):
+        graph = Graph(random_edges(edges, nodes, nodes), nodes)
+        x = features(nodes, WIDTH, torch.float64, fast.device).requires_grad_()
+        out = compiled(x, graph.edge_index(fast.device), nodes)
+        assert counter.frame_count == compilations
+        (gradient,) = torch.autograd.grad(out.square().sum(), x)
+        expected, expected_gradient = definition(
+            x, graph.adjacency(fast.device), PAPER, upstream=2 * out.detach()
+        )
+        torch.testing.assert_close(out, expected)
+        torch.testing.assert_close(gradient, expected_gradient)
+
+
+def compiled_and_not(function, *inputs):
+    """What a function and its compiled form give, with the gradients of the first input."""
+    whole = torch.compile(function, fullgraph=True, backend="aot_eager")
+    leaf = inputs[0].requires_grad_()
+    for run in (whole, function):
+        out = run(*inputs)
+        yield out, *torch.autograd.grad(out.square().sum(), leaf)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_compiled_whole_with_every_edge_form(fast, form):
+    adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
+    x = features(3, WIDTH, torch.float64, fast.device)
+    edge = edge_term(form, adjacency.num_edges, WIDTH, x.dtype, x.device)
+
+    def function(x, adjacency, edge):
+        return pna.aggregate(x, adjacency, [*FUSED, "softmax"], edge)
+
+    torch.testing.assert_close(*compiled_and_not(function, x, adjacency, edge))
+
+
+def test_the_definition_compiled_whole(device):
+    adjacency = GRAPHS["repeated edges"].adjacency(device)
+    x = features(3, WIDTH, torch.float64, device)
+    edge = edge_term("coefficients", adjacency.num_edges, WIDTH, x.dtype, x.device)
+
+    def function(x, adjacency, edge):
+        return pna.aggregate(x, adjacency, EVERY, edge)
+
+    with pna.backend("reference"):
+        torch.testing.assert_close(*compiled_and_not(function, x, adjacency, edge))
+
+
+def test_compiled_by_inductor(fast):
+    adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
+
+    @torch.compile(fullgraph=True)
+    def compiled(x, adjacency):
+        return pna.aggregate(x.sin(), adjacency, PAPER).square().sum()
+
+    x = features(3, WIDTH, torch.float64, fast.device).requires_grad_()
+    (gradient,) = torch.autograd.grad(compiled(x, adjacency), x)
+    expected = pna.aggregate(x.sin(), adjacency, PAPER).square().sum()
+    torch.testing.assert_close(gradient, *torch.autograd.grad(expected, x))
+
+
+def test_another_backend_is_compiled_anew(device):
+    """The choice is not baked into compiled code."""
+    adjacency = GRAPHS["repeated edges"].adjacency(device)
+    x = features(3, WIDTH, torch.float64, device).requires_grad_()
+    compiled = torch.compile(
+        lambda x: pna.aggregate(x, adjacency, PAPER), fullgraph=True, backend="eager"
+    )
+    compiled(x)
+    with pna.backend("reference"):
+        (gradient,) = torch.autograd.grad(compiled(x).square().sum(), x, create_graph=True)
+        gradient.sum().backward()  # which only the definition has
+    assert x.grad.abs().sum() > 0
+
+
+class Layer(torch.nn.Module):
+    def forward(self, x, adjacency):
+        return pna.aggregate(2 * x, adjacency, [*PAPER, "moment_3", "softmax"])
+
+
+def test_exported(backend, adjacency, x):
+    program = torch.export.export(Layer(), (x, adjacency))
+    other = features(*x.shape, x.dtype, x.device, seed=9)
+    torch.testing.assert_close(program.module()(other, adjacency), Layer()(other, adjacency))
+
+
+def any_length(value):
+    """That the first axis of every tensor may have any length, as `torch.export` wants it said."""
+    if isinstance(value, torch.Tensor):
+        return {0: torch.export.Dim.AUTO}
+    return [any_length(getattr(value, field.name)) for field in fields(value)]
+
+
+def test_exported_for_any_number_of_nodes_and_edges(backend):
+    example = features(12, WIDTH, torch.float32, backend.device)
+    adjacency = GRAPHS["random"].adjacency(backend.device)
+    shapes = (any_length(example), any_length(adjacency))
+    program = torch.export.export(Layer(), (example, adjacency), dynamic_shapes=shapes)
+    other = Graph(random_edges(33, 20, 20), 20).adjacency(backend.device)
+    x = features(20, WIDTH, torch.float32, backend.device)
+    torch.testing.assert_close(program.module()(x, other), Layer()(x, other))
+
+
+# --- vmap
+
+
+class Calls(TorchDispatchMode):
+    """How often an operator of ours is called."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = {"statistics": 0, "statistics_backward": 0}
+
+    def __torch_dispatch__(self, function, types, arguments=(), keywords=None):
+        if function.namespace == "pna":
+            self.counts[function._opname] += 1
+        return function(*arguments, **(keywords or {}))
+
+
+def members(backend, *shape):
+    return features(1, torch.Size(shape).numel(), torch.float64, backend.device).reshape(shape)
+
+
+# What differs between members: x, and which part of which edge form.
+VMAPPED = {
+    "x": ("none", 0, None),
+    "x along its last axis": ("none", 2, None),
+    "x and e": ("dense", 0, 0),
+    "e": ("dense", None, 0),
+    "the table": ("table", None, (0, None)),
+    "x and the index": ("table", 0, (None, 0)),
+    "the basis": ("coefficients", None, (None, 0)),
+    "x and the coefficients": ("coefficients", 0, (0, None)),
+    "coefficients and basis": ("coefficients", None, (0, 0)),
+}
+
+
+@pytest.mark.parametrize("case", VMAPPED)
+def test_vmap_is_a_loop_in_one_call(backend, adjacency, x, case):
+    form, x_axis, edge_axes = VMAPPED[case]
+    edge = edge_term(form, adjacency.num_edges, WIDTH, x.dtype, x.device)
+
+    def stack(tensor, axis):
+        """Two members: the tensor itself and one that differs; an index stays in the table."""
+        if axis is None or tensor is None:
+            return tensor
+        other = -2 * tensor if tensor.is_floating_point() else 2 - tensor
+        return torch.stack([tensor, other], dim=axis)
+
+    def member(tensor, axis, i):
+        return tensor if axis is None or tensor is None else tensor.select(axis, i)
+
+    pair = isinstance(edge, tuple)
+    axes = edge_axes if pair else (edge_axes,)
+    xs = stack(x, x_axis)
+    parts = [stack(p, a) for p, a in zip(edge if pair else (edge,), axes, strict=True)]
+    with Calls() as calls:
+        out = vmap(lambda x, edge: pna.aggregate(x, adjacency, FUSED, edge), (x_axis, edge_axes))(
+            xs, tuple(parts) if pair else parts[0]
+        )
+    for i in range(2):
+        mine = [member(p, a, i) for p, a in zip(parts, axes, strict=True)]
+        expected = pna.aggregate(
+            member(xs, x_axis, i), adjacency, FUSED, tuple(mine) if pair else mine[0]
+        )
+        torch.testing.assert_close(out[i], expected)
+    assert calls.counts["statistics"] == (0 if backend.name == "reference" else 1)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_backward_through_vmap_of_losses(backend, adjacency, compiled):
+    """How a population trains: each member's loss under vmap, then one ordinary backward()."""
+    xs = members(backend, 4, adjacency.num_senders, WIDTH).requires_grad_()
+    tables = members(backend, 4, 2, WIDTH).requires_grad_()
+    index = torch.arange(adjacency.num_edges, device=backend.device) % 2
+
+    def loss(x, table):
+        return pna.aggregate(x, adjacency, FUSED, (table, index)).square().sum()
+
+    def losses(xs, tables):
+        return vmap(loss)(xs, tables).sum()
+
+    run = torch.compile(losses, fullgraph=True, backend="aot_eager") if compiled else losses
+    with contextlib.nullcontext() if compiled else Calls() as calls:
+        run(xs, tables).backward()
+    if not compiled:
+        once = 0 if backend.name == "reference" else 1
+        assert calls.counts == {"statistics": once, "statistics_backward": once}
+    for i in range(4):
+        x, table = xs[i].detach().requires_grad_(), tables[i].detach().requires_grad_()
+        expected = torch.autograd.grad(loss(x, table), (x, table))
+        torch.testing.assert_close((xs.grad[i], tables.grad[i]), expected)
+
+
+def test_vmap_of_grad(backend, adjacency):
+    """A derivative inside: each member's saved results are slices of those of all."""
+    xs = members(backend, 3, adjacency.num_senders, WIDTH)
+
+    def loss(x):
+        return pna.aggregate(x, adjacency, FUSED).square().sum()
+
+    for x, gradient in zip(xs, vmap(grad(loss))(xs), strict=True):
+        torch.testing.assert_close(gradient, grad(loss)(x))
+        x.requires_grad_()
+        torch.testing.assert_close(gradient, *torch.autograd.grad(loss(x), x))
+        x.requires_grad_(False)
+
+
+def test_jacrev(backend, adjacency, x):
+    """Node 1 receives node 0 three times and node 2 once."""
+    jacobian = jacrev(lambda x: pna.aggregate(x, adjacency, ["mean", "sum", "std"]))(x)
+    assert jacobian.shape == (3, 3, WIDTH, 3, WIDTH)
+    assert jacobian[1, 0, 0, :, 0].tolist() == pytest.approx([0.75, 0, 0.25])
+    assert jacobian[1, 1, 0, :, 0].tolist() == pytest.approx([3, 0, 1])
+    by_autograd = torch.autograd.functional.jacobian(
+        lambda x: pna.aggregate(x, adjacency, ["mean", "sum", "std"]), x
+    )
+    torch.testing.assert_close(jacobian, by_autograd)
+
+
+# --- autograd
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_gradcheck(backend, form):
+    graph = Graph([(0, 1), (2, 1), (1, 2), (2, 2), (0, 2)], 3)
+    adjacency = graph.adjacency(backend.device)
+    x = features(3, 2, torch.float64, backend.device).requires_grad_()
+    edge = edge_term(form, 5, 2, x.dtype, x.device)
+    parts = [edge] if isinstance(edge, torch.Tensor) else list(edge or ())
+    leaves = [part.requires_grad_() for part in parts if part.is_floating_point()]
+
+    def function(*_):
+        return pna.aggregate(x, adjacency, FUSED, edge)
+
+    assert gradcheck(function, (x, *leaves), fast_mode=backend.name == "triton")
+
+
+def test_second_derivatives_of_the_definition(device):
+    adjacency = GRAPHS["repeated edges"].adjacency(device)
+    x = features(3, 2, torch.float64, device).requires_grad_()
+    table, index = edge_term("table", adjacency.num_edges, 2, x.dtype, device)
+    with pna.backend("reference"):
+        assert gradgradcheck(
+            lambda x, table: pna.aggregate(x, adjacency, FUSED, (table, index)),
+            (x, table.requires_grad_()),
+        )
+
+
+def test_second_derivatives_of_kernels_say_what_to_do(fast):
+    adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
+    x = features(3, 2, torch.float64, fast.device).requires_grad_()
+    out = pna.aggregate(x, adjacency, PAPER)
+    (gradient,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"second derivative.*pna\.backend\('reference'\)"):
+        gradient.sum().backward()
+
+
+def test_forward_mode_is_refused_and_not_wrong(fast):
+    adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
+    x = features(3, 2, torch.float64, fast.device)
+    with forward_ad.dual_level(), pytest.raises((NotImplementedError, RuntimeError)):
+        pna.aggregate(forward_ad.make_dual(x, torch.ones_like(x)), adjacency, PAPER)
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_checkpoint(backend, adjacency, x, reentrant):
+    x.requires_grad_()
+    out = checkpoint(
+        lambda x: pna.aggregate(x, adjacency, [*FUSED, "softmax"]), x, use_reentrant=reentrant
+    )
+    out.square().sum().backward()
+    expected, gradient = outcome(x, adjacency, [*FUSED, "softmax"], upstream=2 * out.detach())
+    assert torch.equal(out, expected)
+    assert torch.equal(x.grad, gradient)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_autocast_leaves_the_type_of_x(backend, adjacency, dtype):
+    """And of the products with a basis, which autocast would like in bfloat16."""
+    x = features(3, WIDTH, dtype, backend.device).requires_grad_()
+    edge = edge_term("coefficients", adjacency.num_edges, WIDTH, dtype, backend.device)
+    kinds = [*FUSED, "softmax", "moment_3"]
+    expected = pna.aggregate(x, adjacency, kinds, edge)
+    with torch.autocast(backend.device.type, dtype=torch.bfloat16):
+        out = pna.aggregate(x, adjacency, kinds, edge)
+    assert out.dtype == dtype
+    torch.testing.assert_close(out, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_inference_mode(backend, adjacency, x):
+    expected = pna.aggregate(x, adjacency, FUSED)
+    with torch.inference_mode():
+        out = pna.aggregate(x, adjacency, FUSED)
+    assert out.is_inference()
+    assert torch.equal(out, expected)
+
+
+# --- the operators themselves
+
+
+def operator_arguments(fast, form):
+    adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
+    x = features(3, WIDTH, torch.float32, fast.device).requires_grad_()
+    edge = edge_term(form, adjacency.num_edges, WIDTH, x.dtype, x.device)
+    values, at = edge if isinstance(edge, tuple) else (edge, None)
+    if form == "coefficients":
+        values, at = at, values
+    request = (",".join(FUSED), 1e-5, False, fast.name)
+    return x, values, at, (*_flatten(adjacency), *request)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_opcheck(fast, form):
+    """Schema, fake tensors, autograd registration, and tracing with dynamic shapes."""
+    x, values, at, rest = operator_arguments(fast, form)
+    torch.library.opcheck(torch.ops.pna.statistics.default, (x, values, at, *rest))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_opcheck_of_the_gradient(fast, form):
+    x, values, at, rest = operator_arguments(fast, form)
+    x = x.detach()
+    saved = torch.ops.pna.statistics(x, values, at, *rest)
+    upstream = features(1, saved[0].numel(), x.dtype, x.device).reshape(saved[0].shape)
+    needs = [True, values is not None, form == "coefficients"]
+    torch.library.opcheck(
+        torch.ops.pna.statistics_backward.default,
+        (upstream, x, values, at, *saved, needs, *rest),
+    )
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+@pytest.mark.parametrize("form", FORMS)
+def test_captured_in_a_cuda_graph(triton, form):
+    graph = GRAPHS["hubs both ways"]
+    adjacency = graph.adjacency(triton.device)
+    x = features(adjacency.num_senders, 32, torch.float32, triton.device)
+    edge = edge_term(form, adjacency.num_edges, 32, x.dtype, x.device)
+    upstream = features(adjacency.num_receivers, len(FUSED) * 32, x.dtype, x.device, seed=3)
+    upstream = upstream.reshape(adjacency.num_receivers, len(FUSED), 32)
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        outcome(x, adjacency, FUSED, edge, upstream)  # kernels are compiled here, not captured
+    torch.cuda.current_stream().wait_stream(aside)
+    captured = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(captured):
+        results = outcome(x, adjacency, FUSED, edge, upstream)
+    x.copy_(features(*x.shape, x.dtype, x.device, seed=7))
+    captured.replay()
+    expected = outcome(x, adjacency, FUSED, edge, upstream)
+    assert all(torch.equal(a, b) for a, b in zip(results, expected, strict=True))
