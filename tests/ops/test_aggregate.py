@@ -63,6 +63,7 @@ def test_triton(triton, graph, form, dtype):
 @pytest.mark.parametrize(
     "width",
     [
+        0,  # nothing to do, and gradients of coefficients to fill with 0
         1,  # no vector at all
         33,  # one more than a block of features, or two cache lines
         130,  # over the widest block
@@ -97,6 +98,23 @@ def test_any_subset_in_any_order(fast, aggregators):
 @pytest.mark.parametrize("form", FORMS)
 def test_every_aggregator_mixed(fast, form):
     compare(fast, "random", form, torch.float64, EVERY)
+
+
+@pytest.mark.parametrize(
+    "depth",
+    [
+        0,  # e is 0
+        1,
+        17,  # more than any kernel would unroll into registers
+    ],
+)
+def test_bases_of_any_depth(fast, depth):
+    adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
+    rest = (torch.float64, fast.device)
+    x = features(adjacency.num_senders, WIDTH, *rest)
+    edge = (features(adjacency.num_edges, depth, *rest, 1), features(depth, WIDTH, *rest, 2))
+    got = outcome(x, adjacency, FUSED, edge)
+    assert_near(got, definition(x, adjacency, FUSED, edge), TOLERANCES[x.dtype])
 
 
 def test_classes_and_objects_are_names_too(fast):

@@ -1,6 +1,7 @@
 """`pna.aggregate` under what torch does to functions: compile, export, vmap, autograd and so on."""
 
 import contextlib
+import shutil
 from dataclasses import fields
 
 import pytest
@@ -43,9 +44,6 @@ def x(backend, adjacency):
 @pytest.fixture(autouse=True)
 def compiled_afresh():
     torch._dynamo.reset()
-
-
-# --- compile and export
 
 
 def test_compiled_whole_with_the_graph_built_inside(fast):
@@ -103,6 +101,9 @@ def test_the_definition_compiled_whole(device):
         torch.testing.assert_close(*compiled_and_not(function, x, adjacency, edge))
 
 
+@pytest.mark.skipif(
+    shutil.which("c++") is None and shutil.which("g++") is None, reason="no C++ compiler"
+)
 def test_compiled_by_inductor(fast):
     adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
 
@@ -156,9 +157,6 @@ def test_exported_for_any_number_of_nodes_and_edges(backend):
     other = Graph(random_edges(33, 20, 20), 20).adjacency(backend.device)
     x = features(20, WIDTH, torch.float32, backend.device)
     torch.testing.assert_close(program.module()(x, other), Layer()(x, other))
-
-
-# --- vmap
 
 
 class Calls(TorchDispatchMode):
@@ -275,9 +273,6 @@ def test_jacrev(backend, adjacency, x):
     torch.testing.assert_close(jacobian, by_autograd)
 
 
-# --- autograd
-
-
 @pytest.mark.parametrize("form", FORMS)
 def test_gradcheck(backend, form):
     graph = Graph([(0, 1), (2, 1), (1, 2), (2, 2), (0, 2)], 3)
@@ -351,9 +346,6 @@ def test_inference_mode(backend, adjacency, x):
         out = pna.aggregate(x, adjacency, FUSED)
     assert out.is_inference()
     assert torch.equal(out, expected)
-
-
-# --- the operators themselves
 
 
 def operator_arguments(fast, form):

@@ -1,7 +1,5 @@
 """Which implementation runs: by device, or by choice."""
 
-import importlib.util
-
 import pytest
 import torch
 
@@ -18,15 +16,10 @@ def machine(monkeypatch):
     """A machine that has, or has not, a GPU, Triton, its interpreter, and the C kernel."""
 
     def build(gpu=False, triton=True, interpreter=False, kernel=True):
-        found = importlib.util.find_spec
         monkeypatch.setattr(torch.cuda, "is_available", lambda: gpu)
         monkeypatch.setenv("TRITON_INTERPRET", "1" if interpreter else "0")
         monkeypatch.setattr(cpu, "unavailable", lambda: None if kernel else NO_COMPILER)
-        monkeypatch.setattr(
-            importlib.util,
-            "find_spec",
-            lambda name: (object() if triton else None) if name == "triton" else found(name),
-        )
+        monkeypatch.setattr(module, "_TRITON_FOUND", triton)
 
     return build
 

@@ -15,6 +15,7 @@ from pna.ops.aggregators import (
     Mean,
     Min,
     NormalisedMean,
+    Softmax,
     Std,
     Sum,
     Var,
@@ -65,6 +66,7 @@ def aggregate(
     _check_features(x, adjacency)
     values, at = _split_edge(edge)
     _check_edge(x, adjacency, values, at)
+    _check_weights(chosen, adjacency)
     if values is not None and values.dtype != x.dtype:
         dtype = torch.promote_types(x.dtype, values.dtype)
         x, values = x.to(dtype), values.to(dtype)
@@ -164,6 +166,16 @@ def _check_features(x: Tensor, adjacency: Adjacency) -> None:
             f"got x on {x.device} and an adjacency on {adjacency.device}, expected one device; "
             "move it with adjacency.to(x.device)"
         )
+
+
+def _check_weights(aggregators: list[Aggregator], adjacency: Adjacency) -> None:
+    for aggregator in aggregators:
+        weight = aggregator.weight if isinstance(aggregator, Softmax) else None
+        if weight is not None and tuple(weight.shape) != (adjacency.num_edges,):
+            raise ValueError(
+                f"got softmax weights of shape {tuple(weight.shape)}, expected "
+                f"({adjacency.num_edges},): one for each edge, in the order they were given"
+            )
 
 
 def _check_edge(x: Tensor, adjacency: Adjacency, values: Tensor | None, at: Tensor | None) -> None:

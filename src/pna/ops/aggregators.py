@@ -117,6 +117,7 @@ NAMES: dict[str, type[Aggregator]] = {
     "softmin": Softmin,
     "normalised_mean": NormalisedMean,
 }
+_KNOWN = {*NAMES.values(), Moment, KthSmallest}
 
 
 def resolve(aggregators: Sequence[str | Aggregator | type[Aggregator]]) -> list[Aggregator]:
@@ -133,9 +134,9 @@ def resolve(aggregators: Sequence[str | Aggregator | type[Aggregator]]) -> list[
 
 
 def _resolve_one(aggregator: str | Aggregator | type[Aggregator]) -> Aggregator:
-    if isinstance(aggregator, Aggregator):
+    if isinstance(aggregator, Aggregator) and type(aggregator) in _KNOWN:
         return aggregator
-    if isinstance(aggregator, type) and issubclass(aggregator, Aggregator):
+    if isinstance(aggregator, type) and aggregator in _KNOWN:
         return aggregator()
     if not isinstance(aggregator, str):
         raise TypeError(

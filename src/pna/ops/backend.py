@@ -12,6 +12,8 @@ import torch
 from pna.names import lookup
 from pna.ops import cpu
 
+# Looked for once: compiled code cannot look.
+_TRITON_FOUND = importlib.util.find_spec("triton") is not None
 _CHOICES = {name: name for name in ("reference", "cpu", "triton")}
 _chosen: str | None = None  # a plain variable: compiled code watches it, and not a ContextVar
 
@@ -42,7 +44,7 @@ def choose(device: torch.device) -> str:
                 "move them, or choose 'reference', which runs on every device"
             )
         return _chosen
-    if device.type == "cuda" and _triton_missing() is None:
+    if device.type == "cuda" and _TRITON_FOUND:
         return "triton"
     if device.type == "cpu" and cpu.unavailable() is None:
         return "cpu"
@@ -67,15 +69,9 @@ def _runs_on(name: str, device: torch.device) -> bool:
     return device.type == "cpu"
 
 
-def _triton_missing() -> str | None:
-    if importlib.util.find_spec("triton") is None:
-        return "Triton is not installed; it comes with torch's CUDA builds on Linux"
-    return None
-
-
 def _triton_unavailable() -> str | None:
-    if reason := _triton_missing():
-        return reason
+    if not _TRITON_FOUND:
+        return "Triton is not installed; it comes with torch's CUDA builds on Linux"
     if interpreting() or torch.cuda.is_available():
         return None
     return "there is no CUDA device (TRITON_INTERPRET=1 runs the kernels, slowly, on the CPU)"

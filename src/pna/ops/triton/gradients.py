@@ -148,7 +148,7 @@ def _linear_gradient_kernel(
     FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
     SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """Sum of A_i + B_i·(m − c) + C_i·w_j over the outgoing edges of every sender."""
     work, row, live, begin, end = _outgoing_rows(
@@ -165,8 +165,8 @@ def _linear_gradient_kernel(
         value += tl.load(x + row[:, None] * x_stride + feature[None, :], mask=mask, other=0)
         value -= tl.load(centre + feature, mask=live_feature, other=0)[None, :]
     source = rows + feature[None, :]
-    for step in range(0, tl.max(end - begin), 4):
-        for ahead in tl.static_range(4):
+    for step in range(0, tl.max(end - begin), UNROLL):
+        for ahead in tl.static_range(UNROLL):
             place = begin + step + ahead
             more = place < end
             here = more[:, None] & live_feature[None, :]
@@ -203,7 +203,7 @@ def _extremum_gradient_kernel(
     MAX: tl.constexpr, MIN: tl.constexpr, ADD: tl.constexpr, LONG: tl.constexpr,
     WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
     SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """The gradient of max and min for every sender, to ADD to what is there or to begin it."""
     work, _, live, begin, end = _outgoing_rows(
@@ -214,8 +214,8 @@ def _extremum_gradient_kernel(
     mask = live[:, None] & live_feature[None, :]
     to += work[:, None] * features + feature[None, :]
     total = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
-    for step in range(0, tl.max(end - begin), 4):
-        for ahead in tl.static_range(4):
+    for step in range(0, tl.max(end - begin), UNROLL):
+        for ahead in tl.static_range(UNROLL):
             place = begin + step + ahead
             more = place < end
             here = more[:, None] & live_feature[None, :]
@@ -406,8 +406,9 @@ def _sender_gradient(
     """Gradient of x: the linear part, then max and min added to it, then long rows merged."""
     rows, features = adjacency.outgoing, x.shape[1]
     segments = rows.segment_owner.shape[0]
-    wide = x.new_empty((rows.num_rows, features), dtype=wide_type(x.dtype))
-    wide = grad_x if grad_x.dtype == wide.dtype else wide
+    wide = grad_x
+    if grad_x.dtype != wide_type(x.dtype):
+        wide = torch.empty_like(grad_x, dtype=wide_type(x.dtype))
     partial = wide.new_empty((segments, features))
     shared = dict(
         long_arguments(rows),
@@ -422,21 +423,23 @@ def _sender_gradient(
         WIDE=linear["WIDE"],
         SEGMENT=SEGMENT,
     )
-    narrow, broad = Tiles(features, widest=32), Tiles(features, widest=128)
     for to, work in ((wide, rows.num_rows), (partial, segments)):
         if work == 0:
             continue
         shared |= dict(to=to, SEGMENTS=to is partial)
+        short = to is wide and adjacency.num_edges <= 8 * rows.num_rows
+        narrow, broad = Tiles(features, 32, short), Tiles(features, 128, short)
         if linear["WIDTH"] > 0:
             _linear_gradient_kernel[narrow.grid(work)](
-                **(shared | linear), indptr=adjacency.indptr, **narrow.tile
+                **(shared | linear), indptr=adjacency.indptr, UNROLL=narrow.unroll, **narrow.tile
             )
         if extrema["MAX"] >= 0 or extrema["MIN"] >= 0:
             _extremum_gradient_kernel[broad.grid(work)](
                 **shared,
                 **extrema,
                 ADD=linear["WIDTH"] > 0,
-                WIDE_INDEX=wide_index(extrema["grad"]),
+                WIDE_INDEX=wide_index(extrema["grad"], extrema["places"]),
+                UNROLL=broad.unroll,
                 **broad.tile,
             )
     if segments > 0:

@@ -19,15 +19,20 @@ NONE, DENSE, TABLE, COEFFICIENTS = 0, 1, 2, 3
 class Tiles:
     """How work is cut: rows and features into blocks that a program owns.
 
-    A program has one warp, and each of its threads four neighbouring features of one row. Narrow
-    blocks of many rows keep the columns being read in cache; wide blocks of few rows spend fewer
-    instructions on each edge.
+    Each thread has four neighbouring features of one row. Narrow blocks of many rows keep the
+    columns being read in cache; wide blocks of few rows spend fewer instructions on each edge.
+    Where rows are short, more of them side by side keep as many reads under way as long rows do
+    with several slots at a time.
     """
 
-    def __init__(self, features: int, widest: int) -> None:
+    def __init__(self, features: int, widest: int, short: bool = False) -> None:
         block = min(widest, max(triton.next_power_of_2(features), 4))
-        self.features, self.block, self.tall = features, block, max(128 // block, 1)
-        self.tile = dict(BLOCK_R=self.tall, BLOCK_F=block, EVEN=features % block == 0, num_warps=1)
+        warps = 4 if short else 1
+        self.features, self.block, self.tall = features, block, max(128 // block, 1) * warps
+        self.unroll = 1 if short else 4
+        self.tile = dict(
+            BLOCK_R=self.tall, BLOCK_F=block, EVEN=features % block == 0, num_warps=warps
+        )
 
     def grid(self, rows: int) -> tuple[int, int]:
         """Programs that own this many rows, all rows of one block of features after another."""
