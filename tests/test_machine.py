@@ -20,8 +20,11 @@ def test_version_of_what_is_not_installed_is_none() -> None:
 
 
 def test_an_untracked_copy_has_no_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("PNA_COMMIT", raising=False)
     monkeypatch.setattr(machine, "__file__", str(tmp_path / "machine.py"))
     assert machine.commit() is None
+    monkeypatch.setenv("PNA_COMMIT", "0123abc")
+    assert machine.commit() == "0123abc"
 
 
 # What lscpu prints on Arm, and on a machine without lscpu what /proc/cpuinfo has.

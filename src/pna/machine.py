@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import shutil
 import subprocess
@@ -45,7 +46,12 @@ def cpu_model() -> str:
 
 
 def commit() -> str | None:
-    """Commit of the checkout this package runs from, "-dirty" if it has changes; else None."""
+    """Commit of the checkout this package runs from, "-dirty" if it has changes; else None.
+
+    `PNA_COMMIT` names it where the files were copied without their history.
+    """
+    if named := os.environ.get("PNA_COMMIT"):
+        return named
     folder = Path(__file__).parent
     # An installed copy may lie in somebody else's repository.
     if _ask("git", "-C", str(folder), "ls-files", Path(__file__).name) is None:

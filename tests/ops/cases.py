@@ -87,11 +87,11 @@ GRAPHS = {
     "more receivers than senders": Graph(random_edges(20, 2, 40), (2, 40)),
     "nobody sends": Graph([], (0, 3)),
     "nobody receives": Graph([], (3, 0)),
-    # a row of more than 255 slots is cut in segments: here two of them, the second short
-    "hub that receives": Graph(into(3, 300, 60), 60),
-    "hub that sends": Graph(out_of(3, 300, 60), 60),
-    # 600 = 255 + 255 + 90, both ways, the one hub a neighbour of the other
-    "hubs both ways": Graph(into(0, 600, 60) + [(4, 0)] + out_of(4, 599, 60), 60),
+    # a row of more than 255 slots is cut in segments: 600 = 255 + 255 + 90
+    "hub that receives": Graph(into(3, 600, 60), 60),
+    "hub that sends": Graph(out_of(3, 600, 60), 60),
+    # the one hub a neighbour of the other, and of itself
+    "hubs both ways": Graph(into(0, 256, 60) + [(4, 0), (0, 0)] + out_of(4, 700, 60), 60),
 }
 
 

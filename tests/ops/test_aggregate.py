@@ -22,9 +22,7 @@ from tests.ops.cases import (
 
 WIDTH = 3
 
-#: Graphs whose long rows take Triton's interpreter seconds.
-HUBS = ("hub that receives", "hub that sends", "hubs both ways")
-SMALL = [graph for graph in GRAPHS if graph not in HUBS]
+SMALL = [graph for graph in GRAPHS if "hub" not in graph and graph != "every small degree"]
 
 
 def compare(backend, graph, form, dtype, aggregators=FUSED, width=WIDTH):
@@ -47,16 +45,16 @@ def test_cpu(cpu, graph, form, dtype):
 @pytest.mark.parametrize(
     "graph, form, dtype",
     [
-        *itertools.product(SMALL, FORMS, [torch.float32]),
-        *itertools.product(["every small degree"], FORMS, set(TOLERANCES) - {torch.float32}),
+        *itertools.product(SMALL, ["none", "dense"], [torch.float32]),
+        *itertools.product(["every small degree"], FORMS, TOLERANCES),
         ("hub that receives", "none", torch.float32),
-        ("hub that receives", "table", torch.bfloat16),
+        ("hub that receives", "dense", torch.bfloat16),
         ("hub that sends", "coefficients", torch.float32),
-        ("hubs both ways", "dense", torch.float64),
     ],
     ids=str,
 )
 def test_triton(triton, graph, form, dtype):
+    """Fewer of them, because the interpreter is slow: seconds for a hub."""
     compare(triton, graph, form, dtype)
 
 

@@ -27,6 +27,8 @@ from tests.ops.cases import (
     random_edges,
 )
 
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own
+
 PAPER = ["mean", "std", "max", "min"]
 WIDTH = 3
 

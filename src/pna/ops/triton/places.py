@@ -21,7 +21,14 @@ from pna.ops.triton.launch import (
     message_arguments,
     triton_type,
 )
-from pna.ops.triton.messages import clamped, feature_block, message, segment_bounds, short_rows
+from pna.ops.triton.messages import (
+    clamped,
+    feature_block,
+    message,
+    offset_of,
+    segment_bounds,
+    short_rows,
+)
 
 
 @dataclass(frozen=True)
@@ -218,6 +225,27 @@ def _places_merge_kernel(
     tl.store(long_places + (owner * 2 + WHICH) * features + feature, place, mask=live_feature)
     to = places + (row * 2 + WHICH) * features + feature
     tl.store(to, (place & 255).to(tl.uint8), mask=live_feature)
+
+
+@triton.jit
+def extremum_gradient(
+    grad, stride_row, stride_feature, places, long_places, long_rank, receiver, rank, mask,
+    feature, features, WHICH: tl.constexpr, LONG: tl.constexpr, WIDE: tl.constexpr,
+    WIDE_INDEX: tl.constexpr,
+):  # fmt: skip
+    """Gradient of the extremum where this edge was it, else 0: (BLOCK_R, BLOCK_F)."""
+    byte = places + feature[None, :]
+    byte += offset_of(receiver * 2 + WHICH, features, WIDE_INDEX)[:, None]
+    hit = mask & (tl.load(byte, mask=mask, other=0) == (rank & 255)[:, None])
+    if LONG:  # the byte of a long row is not the whole place
+        owner = tl.load(long_rank + receiver)
+        whole = long_places + feature[None, :]
+        whole += offset_of(tl.maximum(owner, 0) * 2 + WHICH, features, WIDE_INDEX)[:, None]
+        rank = tl.broadcast_to(rank[:, None], hit.shape)
+        hit = hit & (tl.load(whole, mask=hit & (owner >= 0)[:, None], other=rank) == rank)
+    place = grad + feature[None, :] * stride_feature
+    place += offset_of(receiver, stride_row, WIDE_INDEX)[:, None]
+    return tl.load(place, mask=hit, other=0).to(WIDE)
 
 
 def find_places(
