@@ -48,7 +48,6 @@ def test_cpu(cpu, graph, form, dtype):
         *itertools.product(SMALL, ["none", "dense"], [torch.float32]),
         *itertools.product(["every small degree"], FORMS, TOLERANCES),
         ("hub that receives", "none", torch.float32),
-        ("hub that receives", "dense", torch.bfloat16),
         ("hub that sends", "coefficients", torch.float32),
     ],
     ids=str,

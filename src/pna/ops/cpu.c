@@ -142,17 +142,21 @@ double pna_split(const void *indptr, int64_t is_long_index, int64_t rows, int64_
 #define REAL float
 #define WHOLE int32_t
 #define ROOT sqrtf
+#define LAST_PLACE 2.4e-7f
 #include "cpu.c"
 #undef REAL
 #undef WHOLE
 #undef ROOT
+#undef LAST_PLACE
 #define REAL double
 #define WHOLE int64_t
 #define ROOT sqrt
+#define LAST_PLACE 4.5e-16
 #include "cpu.c"
 #undef REAL
 #undef WHOLE
 #undef ROOT
+#undef LAST_PLACE
 
 #elif !defined(WIDTH)
 
@@ -495,8 +499,13 @@ OUTLINE void NAME(finish)(const struct problem *p, int64_t row, int64_t degree, 
                 REAL var = b->spread[f] * one_dth;
                 std[f] = var > epsilon ? ROOT(var) : var * 0;
             }
-        else
-            for (int f = 0; f < width; f++) std[f] = ROOT(b->spread[f] * one_dth + epsilon);
+        else { /* ROOT(epsilon) itself says that the messages are equal, which have no slope */
+            REAL least_std = ROOT(epsilon), next = least_std * (1 + LAST_PLACE);
+            for (int f = 0; f < width; f++) {
+                REAL root = ROOT(b->spread[f] * one_dth + epsilon);
+                std[f] = b->spread[f] > 0 && root <= least_std ? next : root;
+            }
+        }
     }
     if (wants(p, NORMALISED_MEAN)) {
         REAL *restrict normalised = NAME(row_of)(p, p->out, row, NORMALISED_MEAN) + column;
@@ -690,9 +699,10 @@ static TARGET void NAME(slopes)(const struct problem *p, int64_t row, int64_t en
             if (wants(p, STD)) {
                 const REAL *restrict std = NAME(row_of)(p, p->out, row, STD) + column;
                 const REAL *restrict grad = NAME(row_of)(p, p->grad, row, STD) + column;
+                REAL flat = p->clamp ? 0 : ROOT((REAL)p->epsilon);
                 for (int f = 0; f < width; f++) {
                     REAL slope = grad[f] * one_dth / std[f];
-                    b[f] += std[f] == 0 ? 0 : slope; /* 0, without a slope, if clamped */
+                    b[f] += std[f] == flat ? 0 : slope;
                 }
             }
             const REAL *restrict mean = NAME(mean_of)(p, row) + column;

@@ -23,7 +23,14 @@ from pna.ops.triton.launch import (
     unit_stride,
     wide_index,
 )
-from pna.ops.triton.messages import edge_term, feature_block, offset_of, segment_bounds, short_rows
+from pna.ops.triton.messages import (
+    edge_term,
+    feature_block,
+    offset_of,
+    root,
+    segment_bounds,
+    short_rows,
+)
 from pna.ops.triton.places import extremum_gradient, find_places
 
 
@@ -82,9 +89,9 @@ def _receiver_rows_kernel(
         if STD >= 0:
             place = out + (row[:, None] * KINDS + STD) * features + feature[None, :]
             std = tl.load(place, mask=mask, other=1).to(WIDE)
-            root = tl.load(source + STD * stride_kind, mask=mask, other=0).to(WIDE)
-            least = 0.0 if CLAMP else tl.sqrt(tl.full([1, 1], EPSILON, WIDE))
-            slope += tl.where(std > least, root / (count * std), 0)
+            steep = tl.load(source + STD * stride_kind, mask=mask, other=0).to(WIDE)
+            least = 0.0 if CLAMP else root(tl.full([1, 1], EPSILON, WIDE), WIDE)
+            slope += tl.where(std == least, 0, steep / (count * std))
         middle = tl.load(centre + feature, mask=feature < features, other=0)
         here = tl.load(mean + row[:, None] * mean_stride + feature[None, :], mask=mask, other=0)
         flat -= (here.to(WIDE) - middle[None, :]) * slope

@@ -16,6 +16,15 @@ def feature_block(features, EVEN: tl.constexpr, BLOCK_F: tl.constexpr):
 
 
 @triton.jit
+def root(value, WIDE: tl.constexpr):
+    """The square root, rounded right, so that it is the same whoever takes it."""
+    if WIDE == tl.float32:
+        return tl.sqrt_rn(value)
+    else:
+        return tl.sqrt(value)
+
+
+@triton.jit
 def offset_of(index, stride, WIDE_INDEX: tl.constexpr):
     """Where rows begin, in 64 bits only where 32 would overflow."""
     if WIDE_INDEX:

@@ -19,7 +19,14 @@ from pna.ops.triton.launch import (
     triton_type,
     unit_stride,
 )
-from pna.ops.triton.messages import clamped, feature_block, message, segment_bounds, short_rows
+from pna.ops.triton.messages import (
+    clamped,
+    feature_block,
+    message,
+    root,
+    segment_bounds,
+    short_rows,
+)
 
 
 @triton.jit
@@ -175,13 +182,13 @@ def _finish(
         tl.store(to + VAR * features, var, mask=mask)
     if STD >= 0:
         if CLAMP:
-            std = tl.where(var <= EPSILON, 0, tl.sqrt(var))
+            std = tl.where(var <= EPSILON, 0, root(var, WIDE))
         else:
             # kept apart from the value at var = 0, which tells the backward pass that there is
             # no gradient: it would come out as the difference of two large numbers
             ULP: tl.constexpr = 4.5e-16 if tl.float64 == WIDE else 2.4e-7
-            least = tl.sqrt(tl.full([1, 1], EPSILON, WIDE))
-            std = tl.sqrt(var + EPSILON)
+            least = root(tl.full([1, 1], EPSILON, WIDE), WIDE)
+            std = root(var + EPSILON, WIDE)
             std = tl.where(var > 0, tl.maximum(std, least * (1 + ULP)), std)
         tl.store(to + STD * features, tl.where(reached, std, 0), mask=mask)
     if MAX >= 0:

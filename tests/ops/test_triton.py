@@ -1,0 +1,114 @@
+"""What is particular to the Triton kernels; that they are right is in test_aggregate.py.
+
+What only shows on graphs of millions of edges is brought down to size by smaller limits.
+"""
+
+import importlib
+import pkgutil
+from dataclasses import fields
+
+import pytest
+import torch
+
+import pna
+from pna.adjacency import SEGMENT
+from tests.ops.cases import (
+    FORMS,
+    FUSED,
+    GRAPHS,
+    TOLERANCES,
+    Graph,
+    assert_near,
+    definition,
+    edge_term,
+    features,
+    into,
+    out_of,
+    outcome,
+    random_edges,
+)
+
+
+@pytest.fixture
+def patch(triton, monkeypatch):
+    """Replace a name in every module of the kernels that has it."""
+
+    def replace(name, value):
+        package = importlib.import_module("pna.ops.triton")
+        names = [f"pna.ops.triton.{found.name}" for found in pkgutil.iter_modules(package.__path__)]
+        having = [m for m in map(importlib.import_module, names) if hasattr(m, name)]
+        assert having
+        for module in having:
+            monkeypatch.setattr(module, name, value)
+
+    return replace
+
+
+def check(adjacency, form="dense", kinds=FUSED):
+    x = features(adjacency.num_senders, 3, torch.float32, adjacency.device)
+    edge = edge_term(form, adjacency.num_edges, 3, x.dtype, adjacency.device)
+    assert_near(
+        outcome(x, adjacency, kinds, edge),
+        definition(x, adjacency, kinds, edge),
+        TOLERANCES[x.dtype],
+    )
+
+
+def test_rows_of_more_segments_than_are_merged_at_once(triton, patch):
+    """Three segments, merged two and then one, of a node that receives and of one that sends.
+    Messages are whole numbers, so that all segments have the same extrema."""
+    from pna.ops.triton.launch import MergeTiles
+
+    class Pairs(MergeTiles):
+        def __init__(self, features):
+            super().__init__(features)
+            self.tile["BLOCK_S"] = 2
+
+    patch("MergeTiles", Pairs)
+    graph = Graph(into(0, 600, 60) + out_of(4, 600, 60), 60)
+    adjacency = graph.adjacency(triton.device)
+    x = features(60, 3, torch.float32, triton.device).round()
+    edge = features(1200, 3, torch.float32, triton.device, seed=1).round()
+    kinds = ["max", "std", "min"]
+    assert_near(
+        outcome(x, adjacency, kinds, edge),
+        definition(x, adjacency, kinds, edge),
+        TOLERANCES[x.dtype],
+    )
+
+
+@pytest.mark.parametrize("form", ["table", "coefficients"])
+def test_edge_gradients_in_many_chunks(triton, patch, form):
+    patch("_WORKSPACE", 7 * 3 * 4)  # seven edges of three float32 numbers
+    check(GRAPHS["random"].adjacency(triton.device), form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_offsets_of_64_bits(triton, patch, form):
+    patch("wide_index", lambda *tensors: True)
+    check(GRAPHS["every small degree"].adjacency(triton.device), form)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_indices_of_64_bits(triton, form):
+    """As in a graph of 2³¹ edges."""
+
+    def widen(rows):
+        return type(rows)(
+            *[
+                value.long() if isinstance(value, torch.Tensor) else widen(value)
+                for value in (getattr(rows, field.name) for field in fields(rows))
+            ]
+        )
+
+    check(widen(GRAPHS["every small degree"].adjacency(triton.device)), form)
+
+
+@pytest.mark.parametrize("hub", [[], into(0, 300, 60)], ids=["no hub", "a hub"])
+def test_room_for_long_rows_that_are_not_there(triton, hub):
+    """`from_csr` never waits to see how many rows are long, so it makes room for more."""
+    exact = Graph(random_edges(600, 60, 60) + hub, 60).adjacency(triton.device)
+    adjacency = pna.Adjacency.from_csr(exact.indptr, exact.senders)
+    long = int((adjacency.degree > SEGMENT).sum())
+    assert adjacency.incoming.long_rows.shape[0] > long == (1 if hub else 0)
+    check(adjacency)
