@@ -181,7 +181,9 @@ def test_upstream_gradients_that_are_views(fast, upstream, form):
     adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
     x = features(adjacency.num_senders, WIDTH, torch.float32, fast.device)
     edge = edge_term(form, adjacency.num_edges, WIDTH, x.dtype, fast.device)
-    gradient = UPSTREAMS[upstream](adjacency.num_receivers, len(FUSED), WIDTH).to(fast.device)
+    with fast.device:  # moved there afterwards, it would be a view no more
+        gradient = UPSTREAMS[upstream](adjacency.num_receivers, len(FUSED), WIDTH)
+    assert not gradient.is_contiguous()
     assert_near(
         outcome(x, adjacency, FUSED, edge, gradient),
         definition(x, adjacency, FUSED, edge, gradient),

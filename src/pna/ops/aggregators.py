@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -142,8 +141,9 @@ def _resolve_one(aggregator: str | Aggregator | type[Aggregator]) -> Aggregator:
         raise TypeError(
             f"got aggregator {aggregator!r}, expected a name or one of the aggregator objects"
         )
-    if moment := re.fullmatch(r"moment_(\d+)", aggregator):
-        return Moment(int(moment[1]))
+    order = aggregator.removeprefix("moment_")
+    if order != aggregator and order.isdecimal():
+        return Moment(int(order))
     return lookup("aggregator", aggregator, {**NAMES, "moment_3": Moment})()
 
 

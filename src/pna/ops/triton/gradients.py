@@ -19,6 +19,7 @@ from pna.ops.triton.launch import (
     long_arguments,
     output_places,
     sender_weights,
+    std_constants,
     triton_type,
     unit_stride,
     wide_index,
@@ -27,7 +28,6 @@ from pna.ops.triton.messages import (
     edge_term,
     feature_block,
     offset_of,
-    root,
     segment_bounds,
     short_rows,
 )
@@ -64,7 +64,7 @@ def _receiver_rows_kernel(
     num_rows, features,
     MEAN: tl.constexpr, SUM: tl.constexpr, VAR: tl.constexpr, STD: tl.constexpr,
     NORM: tl.constexpr, KINDS: tl.constexpr, FLAT: tl.constexpr, SPREAD: tl.constexpr,
-    WIDTH: tl.constexpr, EPSILON: tl.constexpr, CLAMP: tl.constexpr, WIDE: tl.constexpr,
+    WIDTH: tl.constexpr, LEAST: tl.constexpr, WIDE: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Rows A, B, C of every receiver, as needed, into rows (receivers, WIDTH, features)."""
@@ -90,8 +90,7 @@ def _receiver_rows_kernel(
             place = out + (row[:, None] * KINDS + STD) * features + feature[None, :]
             std = tl.load(place, mask=mask, other=1).to(WIDE)
             steep = tl.load(source + STD * stride_kind, mask=mask, other=0).to(WIDE)
-            least = 0.0 if CLAMP else root(tl.full([1, 1], EPSILON, WIDE), WIDE)
-            slope += tl.where(std == least, 0, steep / (count * std))
+            slope += tl.where(std == LEAST, 0, steep / (count * std))
         middle = tl.load(centre + feature, mask=feature < features, other=0)
         here = tl.load(mean + row[:, None] * mean_stride + feature[None, :], mask=mask, other=0)
         flat -= (here.to(WIDE) - middle[None, :]) * slope
@@ -309,7 +308,7 @@ def _receiver_rows(
     _receiver_rows_kernel[(triton.cdiv(num_rows, tall), triton.cdiv(features, block))](
         grad, *grad.stride(), saved.out, mean, mean.stride(0), centre, adjacency.indptr, rows,
         num_rows, features, **kernel_places, NORM=norm, KINDS=len(request.kinds), FLAT=flat,
-        SPREAD=spread, WIDTH=width, EPSILON=request.epsilon, CLAMP=request.clamp,
+        SPREAD=spread, WIDTH=width, LEAST=std_constants(request, x.dtype)["LEAST"],
         WIDE=shared["WIDE"], BLOCK_R=tall, BLOCK_F=block,
     )  # fmt: skip
     return shared

@@ -86,6 +86,19 @@ def output_places(request: Request) -> dict[str, int]:
     return places | {"NORM": request.place("normalised_mean")}
 
 
+def std_constants(request: Request, dtype: torch.dtype) -> dict[str, float]:
+    """ε, the std of equal messages, and the next number above it, which all other std reach.
+
+    That of equal messages so tells the backward pass that they have no gradient: it would come
+    out as the difference of two large numbers. PyG's convention has a plain 0 there.
+    """
+    if request.clamp:
+        return dict(EPSILON=request.epsilon, LEAST=0.0, NEXT=0.0)
+    least = torch.tensor(request.epsilon, dtype=torch.float64).sqrt().to(dtype).double()
+    above = (least * (1 + 0.75 * torch.finfo(dtype).eps)).to(dtype)
+    return dict(EPSILON=request.epsilon, LEAST=float(least), NEXT=float(above))
+
+
 def long_arguments(rows: Rows) -> dict[str, Tensor]:
     return dict(
         long_rows=rows.long_rows, long_indptr=rows.long_indptr, segment_owner=rows.segment_owner

@@ -16,6 +16,7 @@ from pna.ops.triton.launch import (
     message_arguments,
     output_places,
     sender_weights,
+    std_constants,
     triton_type,
     unit_stride,
 )
@@ -165,7 +166,8 @@ def _finish(
     out, mean_out, feature, live_feature, features,
     MEAN: tl.constexpr, SUM: tl.constexpr, VAR: tl.constexpr, STD: tl.constexpr,
     MAX: tl.constexpr, MIN: tl.constexpr, NORM: tl.constexpr, KINDS: tl.constexpr,
-    EPSILON: tl.constexpr, CLAMP: tl.constexpr, OWN_MEAN: tl.constexpr, WIDE: tl.constexpr,
+    EPSILON: tl.constexpr, LEAST: tl.constexpr, NEXT: tl.constexpr, CLAMP: tl.constexpr,
+    OWN_MEAN: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Write the results of receivers; all are 0 where nothing reaches one."""
     mask = live[:, None] & live_feature[None, :]
@@ -184,12 +186,8 @@ def _finish(
         if CLAMP:
             std = tl.where(var <= EPSILON, 0, root(var, WIDE))
         else:
-            # kept apart from the value at var = 0, which tells the backward pass that there is
-            # no gradient: it would come out as the difference of two large numbers
-            ULP: tl.constexpr = 4.5e-16 if tl.float64 == WIDE else 2.4e-7
-            least = root(tl.full([1, 1], EPSILON, WIDE), WIDE)
             std = root(var + EPSILON, WIDE)
-            std = tl.where(var > 0, tl.maximum(std, least * (1 + ULP)), std)
+            std = tl.where(var == 0, LEAST, tl.where(std < NEXT, NEXT, std))
         tl.store(to + STD * features, tl.where(reached, std, 0), mask=mask)
     if MAX >= 0:
         tl.store(to + MAX * features, tl.where(reached, largest, 0), mask=mask)
@@ -208,9 +206,9 @@ def _statistics_rows_kernel(
     num_rows, num_edges, features, types,
     MEAN: tl.constexpr, SUM: tl.constexpr, VAR: tl.constexpr, STD: tl.constexpr,
     MAX: tl.constexpr, MIN: tl.constexpr, NORM: tl.constexpr, KINDS: tl.constexpr,
-    EPSILON: tl.constexpr, CLAMP: tl.constexpr, OWN_MEAN: tl.constexpr,
-    EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
-    SEGMENT: tl.constexpr, EVEN: tl.constexpr,
+    EPSILON: tl.constexpr, LEAST: tl.constexpr, NEXT: tl.constexpr, CLAMP: tl.constexpr,
+    OWN_MEAN: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr,
+    WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr, EVEN: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Receivers of at most SEGMENT slots."""
@@ -225,7 +223,7 @@ def _statistics_rows_kernel(
     _finish(
         row, live, end - begin, mean, spread, largest, smallest, weighted,
         out, mean_out, feature, live_feature, features,
-        MEAN, SUM, VAR, STD, MAX, MIN, NORM, KINDS, EPSILON, CLAMP, OWN_MEAN, WIDE,
+        MEAN, SUM, VAR, STD, MAX, MIN, NORM, KINDS, EPSILON, LEAST, NEXT, CLAMP, OWN_MEAN, WIDE,
     )  # fmt: skip
 
 
@@ -264,7 +262,8 @@ def _statistics_merge_kernel(
     indptr, long_rows, long_indptr, num_rows, partial, out, mean_out, features,
     MEAN: tl.constexpr, SUM: tl.constexpr, VAR: tl.constexpr, STD: tl.constexpr,
     MAX: tl.constexpr, MIN: tl.constexpr, NORM: tl.constexpr, KINDS: tl.constexpr,
-    EPSILON: tl.constexpr, CLAMP: tl.constexpr, OWN_MEAN: tl.constexpr, WIDE: tl.constexpr,
+    EPSILON: tl.constexpr, LEAST: tl.constexpr, NEXT: tl.constexpr, CLAMP: tl.constexpr,
+    OWN_MEAN: tl.constexpr, WIDE: tl.constexpr,
     SEGMENT: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Long receivers from their segments, in order; spreads are merged by Chan's formula."""
@@ -277,7 +276,8 @@ def _statistics_merge_kernel(
     degree = tl.load(indptr + row + 1) - tl.load(indptr + row)
     begin = tl.load(long_indptr + owner).to(tl.int64)
     end = tl.load(long_indptr + owner + 1).to(tl.int64)
-    mean = tl.zeros([BLOCK_F], WIDE)
+    mean = tl.load(partial + begin * 5 * features + feature, mask=live_feature, other=0)
+    total = tl.zeros([BLOCK_F], WIDE)
     spread = tl.zeros([BLOCK_F], WIDE)
     largest = tl.full([BLOCK_F], float("-inf"), WIDE)
     smallest = tl.full([BLOCK_F], float("inf"), WIDE)
@@ -292,16 +292,15 @@ def _statistics_merge_kernel(
         count = tl.sum(size, 0)
         before = ((first - begin) * SEGMENT).to(WIDE)
         means = tl.load(place, mask=mask, other=0)
-        tile_mean = tl.sum(means * size[:, None], 0) / count
-        shift = tile_mean - mean
+        total += tl.sum(means * size[:, None], 0)
+        apart = tl.where(mask, means - mean[None, :], 0)
+        shift = tl.sum(apart * size[:, None], 0) / count
         if VAR + STD > -2:
-            centred = tl.where(mask, means - tile_mean[None, :], 0)
+            centred = tl.where(mask, apart - shift[None, :], 0)
             spread += tl.sum(tl.load(place + features, mask=mask, other=0), 0)
             spread += tl.sum(size[:, None] * centred * centred, 0)
             spread += shift * shift * (before * count / (before + count))
-        # an infinite mean stays: its distance from another would be NaN
-        finite = tl.abs(mean) < float("inf")
-        mean = tl.where(finite, mean + shift * (count / (before + count)), mean + tile_mean)
+        mean += shift * (count / (before + count))
         if MAX >= 0:
             value = tl.load(place + 2 * features, mask=mask, other=float("-inf"))
             largest = _nan_maximum(largest, tl.reduce(value, 0, _nan_maximum))
@@ -310,12 +309,13 @@ def _statistics_merge_kernel(
             smallest = _nan_minimum(smallest, tl.reduce(value, 0, _nan_minimum))
         if NORM >= 0:
             weighted += tl.sum(tl.load(place + 4 * features, mask=mask, other=0), 0)
+    mean = tl.where(mean == mean, mean, total / degree)  # of infinite ones, the differences are NaN
     one = tl.zeros([1], tl.int64)
     _finish(
         one + row, one == 0, one + degree, mean[None, :], spread[None, :], largest[None, :],
         smallest[None, :], weighted[None, :],
         out, mean_out, feature, live_feature, features,
-        MEAN, SUM, VAR, STD, MAX, MIN, NORM, KINDS, EPSILON, CLAMP, OWN_MEAN, WIDE,
+        MEAN, SUM, VAR, STD, MAX, MIN, NORM, KINDS, EPSILON, LEAST, NEXT, CLAMP, OWN_MEAN, WIDE,
     )  # fmt: skip
 
 
@@ -345,7 +345,7 @@ def forward(
         CLAMP=request.clamp,
         OWN_MEAN=saved.mean.shape[0] > 0,
         WIDE=triton_type(wide),
-        EPSILON=request.epsilon,
+        **std_constants(request, x.dtype),
     )
     with torch.cuda.device_of(x):
         _statistics_rows_kernel[tiles.grid(rows.num_rows)](
