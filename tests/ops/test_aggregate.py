@@ -47,7 +47,6 @@ def test_cpu(cpu, graph, form, dtype):
     [
         *itertools.product(SMALL, ["none", "dense"], [torch.float32]),
         *itertools.product(["every small degree"], FORMS, TOLERANCES),
-        ("hub that receives", "none", torch.float32),
         ("hub that sends", "coefficients", torch.float32),
     ],
     ids=str,

@@ -23,7 +23,6 @@ from tests.ops.cases import (
     edge_term,
     features,
     into,
-    out_of,
     outcome,
     random_edges,
 )
@@ -55,7 +54,7 @@ def check(adjacency, form="dense", kinds=FUSED):
 
 
 def test_rows_of_more_segments_than_are_merged_at_once(triton, patch):
-    """Three segments, merged two and then one, of a node that receives and of one that sends.
+    """Three segments, merged two and then one, of the node that receives and of that which sends.
     Messages are whole numbers, so that all segments have the same extrema."""
     from pna.ops.triton.launch import MergeTiles
 
@@ -65,10 +64,9 @@ def test_rows_of_more_segments_than_are_merged_at_once(triton, patch):
             self.tile["BLOCK_S"] = 2
 
     patch("MergeTiles", Pairs)
-    graph = Graph(into(0, 600, 60) + out_of(4, 600, 60), 60)
-    adjacency = graph.adjacency(triton.device)
-    x = features(60, 3, torch.float32, triton.device).round()
-    edge = features(1200, 3, torch.float32, triton.device, seed=1).round()
+    adjacency = Graph([(1, 0)] * 600, 2).adjacency(triton.device)
+    x = features(2, 3, torch.float32, triton.device).round()
+    edge = features(600, 3, torch.float32, triton.device, seed=1).round()
     kinds = ["max", "std", "min"]
     assert_near(
         outcome(x, adjacency, kinds, edge),
@@ -111,4 +109,4 @@ def test_room_for_long_rows_that_are_not_there(triton, hub):
     adjacency = pna.Adjacency.from_csr(exact.indptr, exact.senders)
     long = int((adjacency.degree > SEGMENT).sum())
     assert adjacency.incoming.long_rows.shape[0] > long == (1 if hub else 0)
-    check(adjacency)
+    check(adjacency, kinds=["std"])

@@ -56,17 +56,11 @@ def messages(x: Tensor, adjacency: Adjacency, edge: Tensor | None, at: Tensor | 
     if at is None:
         return message + take(edge, adjacency.edge_ids).to(wide)
     at = take(at, adjacency.edge_ids)
-    if at.is_floating_point():
-        return message + _product(at.to(wide), edge.to(wide))
-    return message + take(edge, at.long()).to(wide)
-
-
-def _product(a: Tensor, b: Tensor) -> Tensor:
-    """a @ b in their own type, autocast or not."""
-    if not torch.amp.is_autocast_available(a.device.type):
-        return a @ b
-    with torch.autocast(a.device.type, enabled=False):
-        return a @ b
+    if not at.is_floating_point():
+        return message + take(edge, at.long()).to(wide)
+    for coefficient, row in zip(at.to(wide).unbind(1), edge.to(wide), strict=True):
+        message = message + coefficient[:, None] * row  # a product that autocast leaves alone
+    return message
 
 
 @dataclass(frozen=True)
