@@ -3,5 +3,6 @@
 from pna.adjacency import Adjacency as Adjacency
 from pna.degree import DegreeStats as DegreeStats
 from pna.degree import scale as scale
+from pna.ops import aggregators as aggregators
 from pna.ops.aggregate import aggregate as aggregate
 from pna.ops.backend import backend as backend
