@@ -14,7 +14,8 @@ from triton.compiler import ASTSource, compile
 from triton.runtime.jit import JITFunction
 
 from pna.adjacency import Adjacency
-from pna.ops.statistics import KINDS, Request, statistics
+from pna.ops.request import KINDS, Request
+from pna.ops.statistics import statistics
 
 TARGET = GPUTarget("cuda", 90, 32)
 POINTERS = {

@@ -22,7 +22,8 @@ from pna.ops.aggregators import (
     resolve,
 )
 from pna.ops.backend import choose
-from pna.ops.statistics import Request, statistics
+from pna.ops.request import Request
+from pna.ops.statistics import statistics
 
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 

@@ -25,7 +25,7 @@
 #define REMOTE 16384 /* mean²/var from which the rounding of the mean matters to the gradient */
 #define ROW_COST 4   /* what a row costs beside its slots, in slots */
 
-enum { MEAN, SUM, VAR, STD, MAX, MIN, NORMALISED_MEAN, KINDS }; /* as in pna.ops.statistics */
+enum { MEAN, SUM, VAR, STD, MAX, MIN, NORMALISED_MEAN, KINDS }; /* as in pna.ops.request */
 enum { NO_EDGE, DENSE, TABLE, COEFFICIENTS };
 enum { SPREAD = 1, EXTREMA = 2, WEIGHTED = 4, EDGE = 8 }; /* what a loop is compiled for */
 

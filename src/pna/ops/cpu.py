@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pna.adjacency import Adjacency, Rows
-from pna.ops.statistics import KINDS, Request, Saved, wide_type
+from pna.ops.request import KINDS, Request, Saved, wide_type
 
 #: Kernels and edge terms, numbered as in cpu.c, and the bytes of a tile there.
 _FORWARD, _CENTRE, _SLOPES, _SENDERS, _EXTREMA, _EDGES, _COEFFICIENTS = range(7)

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.adjacency import Adjacency
-from pna.ops.statistics import wide_type
+from pna.ops.request import wide_type
 from pna.ops.triton.launch import DENSE
 from pna.ops.triton.messages import edge_term
 from pna.ops.triton.places import extremum_gradient

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.adjacency import Adjacency, Rows
-from pna.ops.statistics import Request
+from pna.ops.request import Request
 
 #: Forms of the edge term, as the kernels number them.
 NONE, DENSE, TABLE, COEFFICIENTS = 0, 1, 2, 3

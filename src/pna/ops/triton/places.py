@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.adjacency import SEGMENT, Adjacency
-from pna.ops.statistics import Request, wide_type
+from pna.ops.request import Request, wide_type
 from pna.ops.triton.launch import (
     MergeTiles,
     Tiles,

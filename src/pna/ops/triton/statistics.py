@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.adjacency import SEGMENT, Adjacency
-from pna.ops.statistics import Request, Saved, wide_type
+from pna.ops.request import Request, Saved, wide_type
 from pna.ops.triton.launch import (
     MergeTiles,
     Tiles,
