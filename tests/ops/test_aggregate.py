@@ -226,7 +226,7 @@ def test_the_wider_type_of_x_and_edge(fast, narrow, broad):
     "index_type", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 )
 def test_index_of_any_whole_type(fast, index_type):
-    adjacency = GRAPHS["random"].adjacency(fast.device)
+    adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
     x = features(adjacency.num_senders, WIDTH, torch.float64, fast.device)
     table, index = edge_term("table", adjacency.num_edges, WIDTH, x.dtype, fast.device)
     got = outcome(x, adjacency, FUSED, (table, index.to(index_type)))

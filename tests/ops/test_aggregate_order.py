@@ -135,7 +135,7 @@ def test_equal_messages_of_hubs(backend):
     assert torch.equal(gradient, expected)
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", ["none", "table"])
 def test_the_same_bits_every_time(fast, form):
     adjacency = GRAPHS["random"].adjacency(fast.device)
     x = features(adjacency.num_senders, 3, torch.float32, fast.device)

@@ -58,8 +58,8 @@ def messages(x: Tensor, adjacency: Adjacency, edge: Tensor | None, at: Tensor | 
     at = take(at, adjacency.edge_ids)
     if not at.is_floating_point():
         return message + take(edge, at.long()).to(wide)
-    for coefficient, row in zip(at.to(wide).unbind(1), edge.to(wide), strict=True):
-        message = message + coefficient[:, None] * row  # a product that autocast leaves alone
+    for d in range(edge.shape[0]):  # at @ edge, in steps that autocast leaves alone
+        message = message + at[:, d, None].to(wide) * edge[d].to(wide)
     return message
 
 
