@@ -99,7 +99,6 @@ def test_every_aggregator_mixed(fast, form):
 @pytest.mark.parametrize(
     "depth",
     [
-        0,  # e is 0
         1,
         17,  # more than any kernel would unroll into registers
     ],
@@ -111,6 +110,14 @@ def test_bases_of_any_depth(fast, depth):
     edge = (features(adjacency.num_edges, depth, *rest, 1), features(depth, WIDTH, *rest, 2))
     got = outcome(x, adjacency, FUSED, edge)
     assert_near(got, definition(x, adjacency, FUSED, edge), TOLERANCES[x.dtype])
+
+
+def test_a_basis_of_nothing_adds_nothing(fast):
+    adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
+    x = features(adjacency.num_senders, WIDTH, torch.float64, fast.device)
+    edge = (x.new_zeros(adjacency.num_edges, 0), x.new_zeros(0, WIDTH))
+    got = pna.aggregate(x, adjacency, FUSED, edge=edge)
+    torch.testing.assert_close(got, pna.aggregate(x, adjacency, FUSED))
 
 
 def test_classes_and_objects_are_names_too(fast):
