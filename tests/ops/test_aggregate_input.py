@@ -191,10 +191,11 @@ def test_x_on_the_gpu_and_the_graph_not():
 
 
 @pytest.mark.parametrize("row", [4, -1, 100])
-def test_index_outside_of_the_table(cpu, row):
+@pytest.mark.parametrize("aggregator", ["mean", "softmax"])  # with a kernel, and without
+def test_index_outside_of_the_table(cpu, row, aggregator):
     index = torch.tensor([0, 3, row, 0, 0, 0])
     with pytest.raises(ValueError, match=f"got row {row} .*edge 2, expected 0 to 3 .*correct"):
-        call(edge=(zeros(4, WIDTH), index))
+        call(aggregators=[aggregator], edge=(zeros(4, WIDTH), index))
 
 
 @pytest.mark.parametrize("row", [4, -1, 100])

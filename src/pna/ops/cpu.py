@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from pna.adjacency import Adjacency, Rows
-from pna.ops.request import KINDS, Request, Saved, wide_type
+from pna.ops.request import KINDS, Request, Saved, check_table, wide_type
 
 #: Kernels and edge terms, numbered as in cpu.c, and the bytes of a tile there.
 _FORWARD, _CENTRE, _SLOPES, _SENDERS, _EXTREMA, _EDGES, _COEFFICIENTS = range(7)
@@ -214,7 +214,7 @@ class _Task:
             form = _BASIS if edge.shape[0] > 0 else _NO_EDGE
             self.point(at=at.to(self.dtype).contiguous())
         elif at is not None:
-            _check_table(at, edge.shape[0])
+            check_table(at, edge.shape[0])
             form = _TABLE
             self.point(at=at.to(index).contiguous())
         self.point(edge=edge)
@@ -300,17 +300,3 @@ if hasattr(os, "register_at_fork"):
 def _with_rows(tensor: Tensor) -> Tensor:
     """The tensor, copied unless each of its rows lies in one piece."""
     return tensor if tensor.stride(1) == 1 or tensor.shape[1] == 1 else tensor.contiguous()
-
-
-def _check_table(at: Tensor, length: int) -> None:
-    """Refuse an index that leaves the table, naming the first edge that has one."""
-    if at.numel() == 0:
-        return
-    low, high = (int(bound) for bound in torch.aminmax(at))
-    if low >= 0 and high < length:
-        return
-    edge = int(((at < 0) | (at >= length)).nonzero()[0])
-    raise ValueError(
-        f"got row {int(at[edge])} of the edge table for edge {edge}, expected 0 to {length - 1} "
-        f"(the table has {length} rows); correct the index or lengthen the table"
-    )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pna.adjacency import Adjacency
+from pna.adjacency import Adjacency, values_visible
 from pna.ops.aggregators import (
     Aggregator,
     KthSmallest,
@@ -27,6 +27,7 @@ from pna.ops.aggregators import (
     Sum,
     Var,
 )
+from pna.ops.request import check_table
 
 
 def aggregate(
@@ -55,12 +56,19 @@ def messages(x: Tensor, adjacency: Adjacency, edge: Tensor | None, at: Tensor | 
         return message
     if at is None:
         return message + take(edge, adjacency.edge_ids).to(wide)
+    if not at.is_floating_point() and at.device.type == "cpu" and _readable():
+        check_table(at, edge.shape[0])
     at = take(at, adjacency.edge_ids)
     if not at.is_floating_point():
         return message + take(edge, at.long()).to(wide)
     for d in range(edge.shape[0]):  # at @ edge, in steps that autocast leaves alone
         message = message + at[:, d, None].to(wide) * edge[d].to(wide)
     return message
+
+
+def _readable() -> bool:
+    """Whether an index may be looked at: it would cost a wait on a GPU, and cannot be elsewhere."""
+    return values_visible() and not torch._C._are_functorch_transforms_active()
 
 
 @dataclass(frozen=True)

@@ -50,3 +50,17 @@ class Saved:
 def wide_type(dtype: torch.dtype) -> torch.dtype:
     """The type in which sums are kept."""
     return torch.promote_types(dtype, torch.float32)
+
+
+def check_table(at: Tensor, length: int) -> None:
+    """Refuse an index that leaves the table, naming the first edge that has one."""
+    if at.numel() == 0:
+        return
+    low, high = (int(bound) for bound in torch.aminmax(at))
+    if low >= 0 and high < length:
+        return
+    edge = int(((at < 0) | (at >= length)).nonzero()[0])
+    raise ValueError(
+        f"got row {int(at[edge])} of the edge table for edge {edge}, expected 0 to {length - 1} "
+        f"(the table has {length} rows); correct the index or lengthen the table"
+    )
