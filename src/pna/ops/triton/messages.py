@@ -16,15 +16,6 @@ def feature_block(features, EVEN: tl.constexpr, BLOCK_F: tl.constexpr):
 
 
 @triton.jit
-def root(value, WIDE: tl.constexpr):
-    """The square root, rounded right, so that it is the same whoever takes it."""
-    if WIDE == tl.float32:
-        return tl.sqrt_rn(value)
-    else:
-        return tl.sqrt(value)
-
-
-@triton.jit
 def offset_of(index, stride, WIDE_INDEX: tl.constexpr):
     """Where rows begin, in 64 bits only where 32 would overflow."""
     if WIDE_INDEX:
@@ -43,9 +34,9 @@ def edge_term(
         term = tl.load(edge + given[:, None] * features + feature[None, :], mask=mask, other=0)
         return term.to(WIDE)
     if EDGE == 2:
-        kind = tl.load(at + given).to(tl.int32)
+        kind = tl.load(at + given)
         known = (kind >= 0) & (kind < types)
-        place = kind[:, None] * features + feature[None, :]
+        place = kind.to(tl.int32)[:, None] * features + feature[None, :]
         term = tl.load(edge + place, mask=mask & known[:, None], other=float("nan"))
         return term.to(WIDE)
     term = tl.zeros([slot.shape[0], feature.shape[0]], WIDE)

@@ -24,7 +24,6 @@ from pna.ops.triton.messages import (
     clamped,
     feature_block,
     message,
-    root,
     segment_bounds,
     short_rows,
 )
@@ -161,6 +160,15 @@ def _summarise(
 
 
 @triton.jit
+def _root(value, WIDE: tl.constexpr):
+    """The square root, rounded right, which Triton's own is not in float32."""
+    if WIDE == tl.float32:
+        return tl.sqrt_rn(value)
+    else:
+        return tl.sqrt(value)
+
+
+@triton.jit
 def _finish(
     row, live, degree, mean, spread, largest, smallest, weighted,
     out, mean_out, feature, live_feature, features,
@@ -184,9 +192,9 @@ def _finish(
         tl.store(to + VAR * features, var, mask=mask)
     if STD >= 0:
         if CLAMP:
-            std = tl.where(var <= EPSILON, 0, root(var, WIDE))
+            std = tl.where(var <= EPSILON, 0, _root(var, WIDE))
         else:
-            std = root(var + EPSILON, WIDE)
+            std = _root(var + EPSILON, WIDE)
             std = tl.where(var == 0, LEAST, tl.where(std < NEXT, NEXT, std))
         tl.store(to + STD * features, tl.where(reached, std, 0), mask=mask)
     if MAX >= 0:
