@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, fields
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -158,12 +158,26 @@ def _dtype(edge: Edge, otherwise: torch.dtype) -> torch.dtype:
     return next((part.dtype for part in parts if part.is_floating_point()), otherwise)
 
 
-def assert_near(got: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float) -> None:
-    """Outputs and gradients, each within `tolerance` of the largest number that it holds."""
+def assert_near(
+    got: Sequence[Tensor], expected: Sequence[Tensor], tolerance: float, at_least: float = 0.0
+) -> None:
+    """Outputs and gradients, each within `tolerance` of the largest number that it holds, or of
+    `at_least`: the size of the terms whose difference it is, which may cancel to nothing."""
     names = ["out", "gradient of x", "first gradient of edge", "second gradient of edge"]
     assert len(got) == len(expected)
     for name, ours, theirs in zip(names, got, expected, strict=False):
-        scale = float(theirs.abs().max()) if theirs.numel() > 0 else 0.0
+        scale = max(at_least, float(theirs.abs().max())) if theirs.numel() > 0 else 0.0
         torch.testing.assert_close(
             ours.double(), theirs, rtol=0, atol=tolerance * scale, msg=lambda m, n=name: f"{n}: {m}"
         )
+
+
+def widened(adjacency: pna.Adjacency) -> pna.Adjacency:
+    """The same graph with all of its integers in 64 bits, as beyond 2³¹ edges."""
+
+    def widen(part: Any) -> Any:
+        if isinstance(part, Tensor):
+            return part.long()
+        return type(part)(*[widen(getattr(part, field.name)) for field in fields(part)])
+
+    return cast(pna.Adjacency, widen(adjacency))

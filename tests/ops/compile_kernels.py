@@ -16,6 +16,7 @@ from triton.runtime.jit import JITFunction
 from pna.adjacency import Adjacency
 from pna.ops.request import KINDS, Request
 from pna.ops.statistics import statistics
+from tests.ops.cases import widened
 
 TARGET = GPUTarget("cuda", 90, 32)
 POINTERS = {
@@ -63,7 +64,9 @@ def main() -> None:
         edge = None if edge is None else edge.to(dtype).requires_grad_()
         if at is not None and at.is_floating_point():
             at = at.to(dtype).requires_grad_()
-        statistics(x, adjacency, Request(KINDS, 1e-5, False), edge, at, "triton").sum().backward()
+        for graph in (adjacency, widened(adjacency)):
+            out = statistics(x, graph, Request(KINDS, 1e-5, False), edge, at, "triton")
+            out.sum().backward()
 
 
 if __name__ == "__main__":

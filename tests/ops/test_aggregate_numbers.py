@@ -55,7 +55,8 @@ def test_as_pyg(backend, graph, aggregator, name, arguments):
     x = features(adjacency.num_senders, 3, torch.float64, backend.device)
     upstream = features(adjacency.num_receivers, 3, x.dtype, x.device, seed=1)[:, None]
     expected = pyg_outcome(x, graph, name, upstream, **arguments)
-    assert_near(outcome(x, adjacency, [aggregator], upstream=upstream), expected, 1e-12)
+    got = outcome(x, adjacency, [aggregator], upstream=upstream)
+    assert_near(got, expected, 1e-12, at_least=1.0)  # alone, a neighbour has no variance
 
 
 @pytest.mark.parametrize(

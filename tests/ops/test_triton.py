@@ -5,7 +5,6 @@ What only shows on graphs of millions of edges is brought down to size by smalle
 
 import importlib
 import pkgutil
-from dataclasses import fields
 
 import pytest
 import torch
@@ -25,6 +24,7 @@ from tests.ops.cases import (
     into,
     outcome,
     random_edges,
+    widened,
 )
 
 
@@ -90,16 +90,7 @@ def test_offsets_of_64_bits(triton, patch, form):
 @pytest.mark.parametrize("form", FORMS)
 def test_indices_of_64_bits(triton, form):
     """As in a graph of 2³¹ edges."""
-
-    def widen(rows):
-        return type(rows)(
-            *[
-                value.long() if isinstance(value, torch.Tensor) else widen(value)
-                for value in (getattr(rows, field.name) for field in fields(rows))
-            ]
-        )
-
-    check(widen(GRAPHS["every small degree"].adjacency(triton.device)), form)
+    check(widened(GRAPHS["every small degree"].adjacency(triton.device)), form)
 
 
 @pytest.mark.parametrize("hub", [[], into(0, 300, 60)], ids=["no hub", "a hub"])

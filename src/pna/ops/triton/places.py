@@ -72,7 +72,7 @@ def _find(
     smallest = largest
     largest_at = tl.zeros([BLOCK_R, BLOCK_F], tl.int32)
     smallest_at = tl.zeros([BLOCK_R, BLOCK_F], tl.int32)
-    for step in range(1, tl.max(end - begin), 4):
+    for step in range(1, tl.max(end - begin).to(tl.int32), 4):
         for ahead in tl.static_range(4):
             slot = clamped(begin + step + ahead, end, first, False)
             value = message(
@@ -98,7 +98,7 @@ def _find_equal(
     mask = live_feature[None, :]
     largest_at = tl.full([BLOCK_R, BLOCK_F], -1, tl.int32)
     smallest_at = tl.full([BLOCK_R, BLOCK_F], -1, tl.int32)
-    steps = tl.cdiv(tl.max(end - begin), 4)
+    steps = tl.cdiv(tl.max(end - begin).to(tl.int32), 4)
     for done in range(0, steps):
         for ahead in tl.static_range(4):
             place = (steps - done) * 4 - 1 - ahead
