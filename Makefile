@@ -4,7 +4,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench docs clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -20,11 +20,15 @@ lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)  ## measure this machine: benchmarks/results/aggregate.csv
+bench: $(READY)  ## measure this machine: benchmarks/results/
 	$(BIN)/python benchmarks/aggregate.py
+	$(BIN)/pna bench layer --out benchmarks/results/layer.csv
+
+docs: $(READY)  ## the API reference: docs/site/index.html
+	$(BIN)/python docs/reference/build.py docs/site
 
 clean:  ## remove the environment and whatever was built
-	rm -rf $(VENV) build dist demo src/pna.egg-info src/pna/ops/_cpu.*
+	rm -rf $(VENV) build dist demo docs/site src/pna.egg-info src/pna/ops/_cpu.*
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt setup.py src/pna/ops/cpu.c

@@ -7,7 +7,6 @@ Rows measured before on the same hardware are replaced, those of other hardware 
 
 from __future__ import annotations
 
-import csv
 import datetime
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -25,7 +24,9 @@ from torch import Tensor
 import pna
 from pna.adjacency import Adjacency
 from pna.bench.beside_pyg import STATISTICS
+from pna.bench.graphs import uniform_edges
 from pna.bench.measure import peak_memory, time_calls
+from pna.bench.results import write
 from pna.machine import machine
 
 RESULTS = Path(__file__).parent / "results" / "aggregate.csv"
@@ -71,12 +72,6 @@ def graph(case: str, edge_index: Tensor, num_nodes: int, features: int) -> Graph
     x = torch.randn(num_nodes, features, device=edge_index.device, generator=random)
     adjacency = Adjacency.from_edge_index(edge_index, num_nodes)
     return Graph(case, edge_index, x.requires_grad_(), adjacency)
-
-
-def uniform_edges(num_nodes: int, num_edges: int, device: str) -> Tensor:
-    random = torch.Generator(device).manual_seed(0)
-    shape = (2, num_edges)
-    return torch.randint(num_nodes, shape, device=device, generator=random, dtype=torch.int32)
 
 
 def hub_edges(leaves: int, device: str) -> Tensor:
@@ -285,27 +280,6 @@ def table(results: list[Result]) -> Table:
         size = (f"{r.nodes:,}", f"{r.edges:,}", str(r.features))
         shown.add_row(r.case, r.contender, r.work, *size, ms, mib, error)
     return shown
-
-
-def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Put these rows in place of those of the same hardware and case; written aside, renamed."""
-    rows = [{k: "" if v is None else str(v) for k, v in row.items()} for row in rows]
-    new = {(row["case"], row["device"], row["cpu"], row["gpu"]) for row in rows}
-    kept: list[dict[str, Any]] = []
-    if path.exists():
-        with path.open(newline="") as file:
-            kept = [
-                row
-                for row in csv.DictReader(file)
-                if (row["case"], row["device"], row["cpu"], row["gpu"]) not in new
-            ]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".tmp")
-    with aside.open("w", newline="") as file:
-        writer = csv.DictWriter(file, fieldnames=list(rows[0]))
-        writer.writeheader()
-        writer.writerows(kept + rows)
-    aside.replace(path)
 
 
 if __name__ == "__main__":

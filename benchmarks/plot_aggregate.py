@@ -9,13 +9,10 @@ import csv
 from dataclasses import dataclass
 from pathlib import Path
 
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
-
-from pna.report.figures import APART, FAINT, INK, save
+from pna.report.bars import Bar, Bars, draw_bars
+from pna.report.figures import save_svg
 
 HERE = Path(__file__).parent
-OTHER = "#b9c2cc"
 
 
 @dataclass(frozen=True)
@@ -42,15 +39,8 @@ def main() -> None:
     with (HERE / "results" / "aggregate.csv").open(newline="") as file:
         results = list(csv.DictReader(file))
     panels = [(panel, _rows(results, panel)) for panel in PANELS]
-    panels = [(panel, rows) for panel, rows in panels if rows]
-    bars = [len(rows) + 1.6 for _, rows in panels]
-    figure = Figure(figsize=(8.5, 0.34 * sum(bars)), layout="constrained")
-    subplots = figure.subplots(len(panels), 1, height_ratios=bars, squeeze=False)[:, 0]
-    for axes, (panel, rows) in zip(subplots, panels, strict=True):
-        _draw(axes, panel, rows)
-    for path in save(figure, HERE.parent / "docs" / "figures", "aggregate"):
-        if path.suffix == ".png":
-            path.unlink()
+    figure = draw_bars([_bars(panel, rows) for panel, rows in panels if rows])
+    save_svg(figure, HERE.parent / "docs" / "figures" / "aggregate.svg")
 
 
 def _rows(results: list[dict[str, str]], panel: Panel) -> list[dict[str, str]]:
@@ -60,27 +50,19 @@ def _rows(results: list[dict[str, str]], panel: Panel) -> list[dict[str, str]]:
     return [r for r in rows if r["measured"] == latest]
 
 
-def _draw(axes: Axes, panel: Panel, rows: list[dict[str, str]]) -> None:
-    names = [r["contender"] for r in rows]
-    times = [float(r["ms"]) for r in rows]
-    colours = [APART if name in ("pna", "hub") else OTHER for name in names]
-    axes.barh(names, times, color=colours, height=0.7)
-    axes.invert_yaxis()
-    for y, time in enumerate(times):
-        ratio = f"  {time / times[0]:.2f}×" if y else ""
-        axes.text(time, y, f" {time:.2f} ms{ratio}", va="center", fontsize=8, color=INK)
+def _bars(panel: Panel, rows: list[dict[str, str]]) -> Bars:
     first = rows[0]
     size = f"{int(first['nodes']):,} nodes, {int(first['edges']):,} edges, F = {first['features']}"
     hardware = (
         first["gpu"] if first["device"] == "cuda" else f"{first['threads']} cores of {first['cpu']}"
     )
-    axes.set_title(f"{panel.title}", loc="left", fontsize=9.5, fontweight="bold", color=INK)
-    axes.set_title(f"{hardware}: {size}", loc="right", fontsize=7.5, color=FAINT)
-    axes.set_xlim(0, max(times) * 1.25)
-    axes.tick_params(axis="y", labelsize=8.5, length=0)
-    axes.tick_params(axis="x", bottom=False, labelbottom=False)
-    for side in axes.spines.values():
-        side.set_visible(False)
+    times = [float(r["ms"]) for r in rows]
+    bars = []
+    for i, (row, time) in enumerate(zip(rows, times, strict=True)):
+        ratio = f"  {time / times[0]:.2f}×" if i else ""
+        is_ours = row["contender"] in ("pna", "hub")
+        bars.append(Bar(row["contender"], time, f"{time:.2f} ms{ratio}", is_ours))
+    return Bars(panel.title, f"{hardware}: {size}", bars)
 
 
 if __name__ == "__main__":

@@ -46,6 +46,7 @@ def assert_is_the_graph(adj):
     assert adj.out_slots.tolist() == [2, 3, 1, 0, 4]
     assert adj.degree.tolist() == [2, 2, 0, 1]
     assert adj.out_degree.tolist() == [2, 1, 1, 1]
+    assert adj.by_degree.tolist() == [2, 3, 0, 1]
     assert (adj.num_senders, adj.num_receivers, adj.num_edges) == (4, 4, 5)
 
 
@@ -178,9 +179,42 @@ def test_edge_list_can_be_read_back(data):
     given_list = torch.tensor(edges, dtype=torch.int64).reshape(-1, 2).T
     adj = Adjacency.from_edge_index(given_list, (senders, receivers))
     assert edges_of(adj) == (given_list.tolist(), given_list.tolist())
+    assert adj.edge_index.tolist() == given_list.tolist()
     for begin, end in zip(adj.indptr, adj.indptr[1:], strict=False):
         ids = adj.edge_ids[begin:end].tolist()
         assert ids == sorted(ids)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32], ids=str)
+def test_edge_index_is_the_one_given(dtype):
+    """Also where edges were sorted before, or are none; in the type of indices."""
+    adj = Adjacency.from_edge_index(edge_index(dtype), 4)
+    assert adj.edge_index.tolist() == EDGES
+    assert adj.edge_index.dtype == torch.int32
+    assert_same(Adjacency.from_edge_index(adj.edge_index, 4), adj)
+    rows = Adjacency.from_csr(torch.tensor([0, 1, 3]), torch.tensor([1, 1, 0]))
+    assert rows.edge_index.tolist() == [[1, 1, 0], [0, 1, 1]]
+    assert Adjacency.from_edge_index(torch.empty(2, 0).long(), 3).edge_index.shape == (2, 0)
+
+
+def test_edge_index_of_a_union_numbers_on():
+    adj = Adjacency.from_edge_index(edge_index(), 4)
+    both = Adjacency.disjoint_union([adj, adj]).edge_index
+    assert both.tolist() == torch.cat([edge_index(), edge_index() + 4], 1).tolist()
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.integers(0, 5), max_size=12), st.booleans())
+def test_receivers_by_degree(degrees, joined):
+    """Sorted by degree, those of one degree in their own order; in a union all together."""
+    receivers = torch.arange(len(degrees)).repeat_interleave(torch.tensor(degrees).long())
+    edges = torch.stack([torch.zeros_like(receivers), receivers])
+    adj = Adjacency.from_edge_index(edges, (1, len(degrees)))
+    if joined:
+        adj, degrees = Adjacency.disjoint_union([adj, adj]), degrees + degrees
+    expected = sorted(range(len(degrees)), key=degrees.__getitem__)
+    assert adj.by_degree.tolist() == expected
+    assert adj.by_degree.dtype == adj.indptr.dtype
 
 
 # Long rows, cut in segments of 255 slots

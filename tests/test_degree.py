@@ -21,7 +21,18 @@ from torch_geometric.loader import DataLoader
 from torch_geometric.nn.aggr import DegreeScalerAggregation
 
 from pna.adjacency import Adjacency
-from pna.degree import SCALERS, DegreeStats, Linear, Power, scale, scaler_factors
+from pna.degree import (
+    SCALERS,
+    DegreeStats,
+    Linear,
+    Power,
+    counted_degree,
+    factor,
+    resolve_scalers,
+    scale,
+    scaler_factors,
+    typical_degree,
+)
 
 DEGREES = [0, 1, 1, 3]
 HISTOGRAM = [1, 2, 0, 1]
@@ -271,6 +282,47 @@ def test_any_alpha(stats):
     factors = scaler_factors(degree, scalers, stats)
     expected = torch.tensor([[1, 1, 0.5, 1 / 9], [2**0.5, 0.25, 1, 1]])
     torch.testing.assert_close(factors, expected)
+
+
+@pytest.mark.parametrize("family", [Power, Linear])
+@pytest.mark.parametrize("alpha", [1.0, -1.0, 0.5])
+def test_learned_and_given_numbers_have_the_same_factors(family, alpha):
+    """α = ±1 as a number is a quotient, as a tensor a power."""
+    degree = counted_degree(torch.tensor([0, 1, 3, 100]), torch.float64)
+    given = factor(family(alpha), degree, alpha, 1.7)
+    learned = factor(family(alpha), degree, torch.tensor([alpha]).double(), torch.tensor([[1.7]]))
+    torch.testing.assert_close(given, learned, rtol=1e-6, atol=0)
+
+
+def test_a_factor_takes_α_and_δ_in_place_of_the_scalers_own():
+    degree = counted_degree(torch.tensor([6]), torch.float32)
+    assert factor(Linear(1.0, delta=3.0), degree, 2.0, 2.0).tolist() == [9]
+
+
+@pytest.mark.parametrize(
+    "dtype, kept",
+    [
+        (torch.float64, torch.float64),
+        (torch.float32, torch.float32),
+        (torch.float16, torch.float32),
+        (torch.bfloat16, torch.float32),
+    ],
+    ids=str,
+)
+def test_a_degree_of_0_counts_as_1(dtype, kept):
+    counted = counted_degree(torch.tensor([0, 1, 300]), dtype)
+    assert counted.tolist() == [1, 1, 300]
+    assert counted.dtype == kept
+
+
+def test_identity_is_an_α_of_0_that_is_not_learned():
+    scalers = resolve_scalers([*SCALERS, Power(0), Linear(0.0), Power(torch.tensor(0.0))])
+    assert [s.is_identity for s in scalers] == [True] + [False] * 4 + [True, True, False]
+
+
+def test_typical_degrees(stats):
+    assert typical_degree(Power(1.0), stats) == pytest.approx(LOG2)
+    assert typical_degree(Linear(1.0), stats) == 1.25
 
 
 def test_scale_is_the_outer_product(stats):

@@ -1,8 +1,8 @@
 """Principal Neighbourhood Aggregation: the operation, the layer, the paper's benchmarks."""
 
+from pna import aggregators as aggregators
 from pna.adjacency import Adjacency as Adjacency
 from pna.degree import DegreeStats as DegreeStats
 from pna.degree import scale as scale
-from pna.ops import aggregators as aggregators
 from pna.ops.aggregate import aggregate as aggregate
 from pna.ops.backend import backend as backend

@@ -57,6 +57,7 @@ class Adjacency:
     outgoing: Rows  # by sender: neighbours are receivers
     edge_ids: Tensor  # (edges,) slot -> place of the edge as it was given
     out_ranks: Tensor  # (edges,) place in outgoing -> place in the receiver's row
+    by_degree: Tensor  # (receivers,) receivers sorted by their degree, those of one in order
 
     @staticmethod
     def from_edge_index(
@@ -122,7 +123,7 @@ class Adjacency:
 
     @staticmethod
     def disjoint_union(parts: Sequence[Adjacency]) -> Adjacency:
-        """One graph from many side by side, nodes and edges numbered on; nothing is sorted."""
+        """One graph from many side by side, nodes and edges numbered on; no edge is sorted."""
         if len(parts) == 0:
             raise ValueError("got an empty list, expected at least one Adjacency to join")
         if len(parts) == 1:
@@ -132,31 +133,38 @@ class Adjacency:
         counts = [r.num_rows for r in outgoing], [r.num_rows for r in incoming], num_edges
         index, device = _index_type(*map(sum, counts)), parts[0].device
         senders, receivers, edges = (_number_on(count, index, device) for count in counts)
+        joined = _join_rows(incoming, receivers, senders, edges)
         return Adjacency(
-            incoming=_join_rows(incoming, receivers, senders, edges),
+            incoming=joined,
             outgoing=_join_rows(outgoing, senders, receivers, edges),
             edge_ids=torch.cat([p.edge_ids for p in parts]) + edges.shift(edges),
             out_ranks=torch.cat([p.out_ranks for p in parts]).to(index),
+            by_degree=_by_degree(joined.indptr),
         )
 
     @property
     def num_receivers(self) -> int:
+        """How many nodes may receive, isolated ones too."""
         return self.incoming.num_rows
 
     @property
     def num_senders(self) -> int:
+        """How many nodes may send, isolated ones too."""
         return self.outgoing.num_rows
 
     @property
     def num_edges(self) -> int:
+        """How many edges there are, repeated ones and self-loops too."""
         return self.edge_ids.shape[0]
 
     @property
     def device(self) -> torch.device:
+        """Where all its tensors are."""
         return self.edge_ids.device
 
     @property
     def indptr(self) -> Tensor:
+        """First slot of every receiver, and the end of the last: (receivers + 1,)."""
         return self.incoming.indptr
 
     @property
@@ -168,6 +176,12 @@ class Adjacency:
     def receivers(self) -> Tensor:
         """Receiver of every slot, (edges,), ascending."""
         return _row_of_slot(self.indptr, self.num_edges)
+
+    @property
+    def edge_index(self) -> Tensor:
+        """Sender and receiver of every edge in the order they were given, (2, edges)."""
+        slots = torch.stack([self.senders, self.receivers])
+        return torch.empty_like(slots).index_copy(1, self.edge_ids.long(), slots)
 
     @property
     def out_slots(self) -> Tensor:
@@ -185,6 +199,7 @@ class Adjacency:
         return self.outgoing.indptr.diff()
 
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Adjacency:
+        """A copy on another device; itself if it is there already."""
         if torch.device(device) == self.device:
             return self
         return _map(self, lambda tensor: tensor.to(device, non_blocking=non_blocking))
@@ -271,7 +286,12 @@ def _build(
         outgoing=cut(out_indptr, out_receivers),
         edge_ids=edge_ids,
         out_ranks=out_slots - indptr[out_receivers],
+        by_degree=_by_degree(indptr),
     )
+
+
+def _by_degree(indptr: Tensor) -> Tensor:
+    return torch.sort(indptr.diff(), stable=True).indices.to(indptr.dtype)
 
 
 def _cut_exactly(indptr: Tensor, neighbours: Tensor) -> Rows:

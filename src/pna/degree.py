@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from pna.adjacency import Adjacency
 from pna.names import lookup
 
 
@@ -99,10 +100,12 @@ class DegreeStats:
 
     @property
     def num_nodes(self) -> int:
+        """How many nodes were counted."""
         return self._num_nodes
 
     @property
     def max_degree(self) -> int:
+        """The largest degree that occurred."""
         self._require_nodes()
         return len(self._histogram) - 1
 
@@ -126,9 +129,11 @@ class DegreeStats:
             )
 
     def state_dict(self) -> dict[str, Tensor]:
+        """The histogram, from which all else follows, to be saved."""
         return {"histogram": self.histogram}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
+        """Take over the histogram of a saved state, in place of this one."""
         if "histogram" not in state:
             raise ValueError(
                 f"got a state with keys {list(state)}, expected 'histogram'; "
@@ -176,17 +181,26 @@ def _check_number(name: str, value: Any) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Power:
-    """S(d) = (log(d + 1) / δ)^α. Without `delta`, δ is `mean_log` of the statistics.
-
-    α and δ are numbers, or tensors of one element, which may be learned; δ must stay positive.
-    """
+class Scaler:
+    """A power of a measure of the degree, against its typical value."""
 
     alpha: float | Tensor
     delta: float | Tensor | None = None
 
     def __post_init__(self) -> None:
         _check_parameters(self.alpha, self.delta)
+
+    @property
+    def is_identity(self) -> bool:
+        return not isinstance(self.alpha, Tensor) and self.alpha == 0
+
+
+@dataclass(frozen=True, eq=False)
+class Power(Scaler):
+    """S(d) = (log(d + 1) / δ)^α. Without `delta`, δ is `mean_log` of the statistics.
+
+    α and δ are numbers, or tensors of one element, which may be learned; δ must stay positive.
+    """
 
     def measure(self, degree: Tensor) -> Tensor:
         return torch.log1p(degree)
@@ -196,17 +210,13 @@ class Power:
 
 
 @dataclass(frozen=True, eq=False)
-class Linear:
+class Linear(Scaler):
     """S(d) = (d / δ)^α. Without `delta`, δ is the mean degree of the statistics.
 
     With α = δ = 1 it turns a mean into a sum.
     """
 
     alpha: float | Tensor = 1.0
-    delta: float | Tensor | None = None
-
-    def __post_init__(self) -> None:
-        _check_parameters(self.alpha, self.delta)
 
     def measure(self, degree: Tensor) -> Tensor:
         return degree
@@ -290,17 +300,36 @@ def scaler_factors(
             f"got stats of type {type(stats).__name__}, expected DegreeStats; "
             "make it with DegreeStats.from_histogram or DegreeStats.from_degrees"
         )
-    working = torch.float64 if dtype == torch.float64 else torch.float32
-    counted = degree.clamp(min=1).to(working)
-    return torch.stack([_factor(s, counted, stats) for s in _resolve(scalers)], dim=1)
+    counted = counted_degree(degree, dtype)
+    chosen = resolve_scalers(scalers)
+    return torch.stack([_factor_from(scaler, counted, stats) for scaler in chosen], dim=1)
 
 
-def _factor(scaler: Power | Linear, degree: Tensor, stats: DegreeStats | None) -> Tensor:
-    alpha = scaler.alpha
-    if not isinstance(alpha, Tensor) and alpha == 0:
+def counted_degree(degree: Tensor, dtype: torch.dtype) -> Tensor:
+    """Degrees as scalers count them: 0 as 1, in the type of factors for aggregates of `dtype`."""
+    return degree.clamp(min=1).to(torch.float64 if dtype == torch.float64 else torch.float32)
+
+
+def _factor_from(scaler: Power | Linear, degree: Tensor, stats: DegreeStats | None) -> Tensor:
+    delta = scaler.delta
+    if delta is None and not scaler.is_identity:
+        delta = typical_degree(scaler, stats)
+    return factor(scaler, degree, scaler.alpha, delta)
+
+
+def factor(
+    scaler: Power | Linear, degree: Tensor, alpha: float | Tensor, delta: float | Tensor | None
+) -> Tensor:
+    """S(d) at every counted degree, with this α and δ in place of the scaler's own."""
+    if scaler.is_identity:
         return torch.ones_like(degree)
-    delta = _typical(scaler, stats) if scaler.delta is None else scaler.delta
-    return (scaler.measure(degree) / _number(delta)) ** _number(alpha)
+    assert delta is not None
+    measure, delta = scaler.measure(degree), _number(delta)
+    if isinstance(alpha, Tensor):
+        return (measure / delta) ** _number(alpha)
+    if alpha == 1:
+        return measure / delta
+    return delta / measure if alpha == -1 else (measure / delta) ** alpha
 
 
 def _number(value: float | Tensor) -> float | Tensor:
@@ -308,7 +337,8 @@ def _number(value: float | Tensor) -> float | Tensor:
     return value.reshape(()) if isinstance(value, Tensor) else value
 
 
-def _typical(scaler: Power | Linear, stats: DegreeStats | None) -> float:
+def typical_degree(scaler: Power | Linear, stats: DegreeStats | None) -> float:
+    """δ of a scaler that brings none of its own."""
     if stats is None:
         raise ValueError(
             f"got no stats, expected them for {scaler}; pass "
@@ -323,7 +353,8 @@ def _typical(scaler: Power | Linear, stats: DegreeStats | None) -> float:
     return delta
 
 
-def _resolve(scalers: Sequence[str | Power | Linear]) -> list[Power | Linear]:
+def resolve_scalers(scalers: Sequence[str | Power | Linear]) -> list[Power | Linear]:
+    """The objects meant by a list of names or objects."""
     if isinstance(scalers, str | Power | Linear):
         raise TypeError(f"got scalers={scalers!r}, expected a list; write [{scalers!r}]")
     if len(scalers) == 0:
@@ -335,7 +366,7 @@ def _resolve(scalers: Sequence[str | Power | Linear]) -> list[Power | Linear]:
         if not isinstance(scaler, Power | Linear):
             raise TypeError(
                 f"got a scaler of type {type(scaler).__name__}, expected a name "
-                f"({', '.join(SCALERS)}), a pna.Power or a pna.Linear"
+                f"({', '.join(SCALERS)}), a pna.degree.Power or a pna.degree.Linear"
             )
         found.append(scaler)
     return found
@@ -361,6 +392,8 @@ def _in_degree(graph: Any) -> Tensor:
             f"got {type(graph).__name__}, expected a PyG Data or Batch with an edge_index, or a "
             "pna.Adjacency; pass a list or a loader of these"
         )
+    if isinstance(graph, Adjacency):
+        return graph.degree
     if getattr(graph, "edge_index", None) is not None:
         return _count_receivers(graph.edge_index, graph.num_nodes)
     return getattr(graph, "adjacency", graph).degree

@@ -13,6 +13,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 from triton.runtime.jit import JITFunction
 
+import pna.ops.degree_linear  # noqa: F401  (registers the operator)
 from pna.adjacency import Adjacency
 from pna.ops.request import KINDS, Request
 from pna.ops.statistics import statistics
@@ -44,7 +45,7 @@ def compile_instead(kernel: JITFunction, *args: Any, grid: Any, warmup: bool, **
         else:
             signature[parameter.name] = "i64" if abs(value) >= 2**31 else "i32"
     compiled = compile(ASTSource(kernel, signature, constants), target=TARGET, options=values)
-    print(kernel.fn.__name__, len(compiled.asm["cubin"]), flush=True)
+    print(kernel.fn.__name__, compiled.metadata.shared, flush=True)
 
 
 def main() -> None:
@@ -67,6 +68,22 @@ def main() -> None:
         for graph in (adjacency, widened(adjacency)):
             out = statistics(x, graph, Request(KINDS, 1e-5, False), edge, at, "triton")
             out.sum().backward()
+            if dtype != torch.float64:
+                compile_degree_linear(x, graph)
+
+
+def compile_degree_linear(x: torch.Tensor, adjacency: Adjacency) -> None:
+    """A layer of one tower and five scalers, and one of four towers and three."""
+    for towers, scalers in ((1, 5), (4, 3)):
+        z = x[:, None, None].expand(-1, 2, towers, -1).detach().requires_grad_()
+        weight = torch.randn(scalers, towers, 2 * x.shape[1], 24, dtype=x.dtype).requires_grad_()
+        base = torch.randn(x.shape[0], towers, 24, dtype=x.dtype)
+        factors, shift = torch.randn(x.shape[0], scalers), z.detach()[:, 0]
+        graph = (adjacency.indptr, adjacency.by_degree)
+        out = torch.ops.pna.degree_linear(
+            z, weight, factors, base, shift, [towers % 3, 2], *graph, "triton"
+        )
+        out.sum().backward()
 
 
 if __name__ == "__main__":

@@ -12,8 +12,9 @@ import torch
 from torch import Tensor
 
 import pna
-from pna.adjacency import Adjacency, Rows
+from pna.adjacency import Adjacency
 from pna.ops import cpu
+from tests.ops.cases import widened
 
 KINDS = ["mean", "sum", "var", "std", "max", "min", "normalised_mean"]
 EDGE_FORMS = ["none", "dense", "table", "coefficients"]
@@ -92,15 +93,7 @@ def test_long_indices_give_the_same(form):
     torch.manual_seed(0)
     adjacency = hub(600)
     x, edge = torch.randn(100, 33), make_edge(form, adjacency.num_edges, 33)
-    assert_equal(outcome(x, with_long_indices(adjacency), edge), outcome(x, adjacency, edge))
-
-
-def with_long_indices(adjacency: Adjacency) -> Adjacency:
-    sides = [
-        Rows(*[getattr(side, name).long() for name in Rows.__dataclass_fields__])
-        for side in (adjacency.incoming, adjacency.outgoing)
-    ]
-    return Adjacency(*sides, adjacency.edge_ids.long(), adjacency.out_ranks.long())
+    assert_equal(outcome(x, widened(adjacency), edge), outcome(x, adjacency, edge))
 
 
 @needs_kernel

@@ -22,6 +22,8 @@ KERNELS = {
     "_extremum_gradient_kernel",
     "_gradient_merge_kernel",
     "_message_gradient_kernel",
+    "_degree_linear_kernel",
+    "_degree_weight_kernel",
 }
 
 
@@ -36,6 +38,6 @@ def test_every_kernel_compiles_for_a_gpu():
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    compiled = dict(line.split() for line in done.stdout.splitlines())
-    assert set(compiled) == KERNELS
-    assert all(int(size) > 0 for size in compiled.values())
+    compiled = [line.split() for line in done.stdout.splitlines()]
+    assert {name for name, _ in compiled} == KERNELS
+    assert max(int(shared) for _, shared in compiled) <= 227 * 1024, "more than a GPU has to share"

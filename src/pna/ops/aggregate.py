@@ -77,7 +77,7 @@ def aggregate(
     if backend == "reference":
         return reference.aggregate(x, adjacency, chosen, values, at)
     results: list[Tensor | None] = [None] * len(chosen)
-    fused, places = _one_pass(chosen)
+    fused, places = one_pass(chosen)
     if fused is not None:
         out = statistics(x, adjacency, fused, values, at, backend)
         if len(places) == len(chosen) == len(fused.kinds):
@@ -92,7 +92,7 @@ def aggregate(
     return torch.stack([r for r in results if r is not None], dim=1)
 
 
-def _one_pass(aggregators: list[Aggregator]) -> tuple[Request | None, dict[int, int]]:
+def one_pass(aggregators: list[Aggregator]) -> tuple[Request | None, dict[int, int]]:
     """What the fused pass computes, and which of its results each aggregator takes."""
     kinds: list[str] = []
     places: dict[int, int] = {}

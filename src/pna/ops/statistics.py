@@ -7,17 +7,24 @@ into the feature axis, so that many models cost one pass over the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch._functorch.utils import enable_single_level_autograd_function
-from torch.autograd.function import _SingleLevelFunction
 
 from pna.adjacency import Adjacency, Rows
+from pna.ops.operators import (
+    Function,
+    below_autograd,
+    differentiate,
+    differentiate_once,
+    library,
+    one_by_one,
+    room,
+)
 from pna.ops.request import Request, Saved, wide_type
 
 
@@ -30,13 +37,23 @@ def statistics(
     backend: str,
 ) -> Tensor:
     """The requested statistics of x (senders, features): (receivers, kinds, features)."""
-    arguments = (",".join(request.kinds), request.epsilon, request.clamp, backend)
-    return torch.ops.pna.statistics(x, edge, at, *_flatten(adjacency), *arguments)[0]
+    arguments = request_arguments(adjacency, request, backend)
+    return torch.ops.pna.statistics(x, edge, at, *arguments)[0]
+
+
+def request_arguments(adjacency: Adjacency, request: Request, backend: str) -> list[Any]:
+    """What follows the inputs in the arguments of both operators."""
+    kinds = ",".join(request.kinds)
+    return [*_flatten(adjacency), kinds, request.epsilon, request.clamp, backend]
 
 
 # An operator takes tensors one by one: a list of them would cost more than a small graph's kernel.
 _ROWS = [field.name for field in fields(Rows)]
-_NAMES = [f"{side}_{name}" for side in ("in", "out") for name in _ROWS] + ["edge_ids", "out_ranks"]
+_NAMES = [f"{side}_{name}" for side in ("in", "out") for name in _ROWS] + [
+    "edge_ids",
+    "out_ranks",
+    "by_degree",
+]
 _GRAPH = "".join(f"Tensor {name}, " for name in _NAMES)
 _REQUEST = "str kinds, float epsilon, bool clamp, str backend"
 _INPUTS = "Tensor x, Tensor? edge, Tensor? at"
@@ -45,7 +62,7 @@ _INPUTS = "Tensor x, Tensor? edge, Tensor? at"
 def _flatten(adjacency: Adjacency) -> list[Tensor]:
     sides = (adjacency.incoming, adjacency.outgoing)
     rows = [getattr(side, name) for side in sides for name in _ROWS]
-    return [*rows, adjacency.edge_ids, adjacency.out_ranks]
+    return [*rows, adjacency.edge_ids, adjacency.out_ranks, adjacency.by_degree]
 
 
 def _unflatten(tensors: Sequence[Tensor]) -> Adjacency:
@@ -70,15 +87,14 @@ def _kernels(backend: str) -> ModuleType:
     return cpu
 
 
-_library = torch.library.Library("pna", "FRAGMENT")
-_library.define(f"statistics({_INPUTS}, {_GRAPH}{_REQUEST}) -> (Tensor, Tensor, Tensor, Tensor)")
-_library.define(
+library.define(f"statistics({_INPUTS}, {_GRAPH}{_REQUEST}) -> (Tensor, Tensor, Tensor, Tensor)")
+library.define(
     f"statistics_backward(Tensor grad, {_INPUTS}, Tensor out, Tensor mean, Tensor places, "
     f"Tensor long_places, bool[] needs, {_GRAPH}{_REQUEST}) -> (Tensor, Tensor, Tensor)"
 )
 
 
-@torch.library.impl(_library, "statistics", "CompositeExplicitAutograd")
+@torch.library.impl(library, "statistics", "CompositeExplicitAutograd")
 def _forward(
     x: Tensor, edge: Tensor | None, at: Tensor | None, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -104,7 +120,7 @@ def _allocate(x: Tensor, adjacency: Adjacency, request: Request, backend: str) -
     )
 
 
-@torch.library.register_fake("pna::statistics", lib=_library)
+@torch.library.register_fake("pna::statistics", lib=library)
 def _(
     x: Tensor, edge: Tensor | None, at: Tensor | None, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -112,7 +128,7 @@ def _(
     return saved.out, saved.mean, saved.places, saved.long_places
 
 
-@torch.library.impl(_library, "statistics_backward", "CompositeExplicitAutograd")
+@torch.library.impl(library, "statistics_backward", "CompositeExplicitAutograd")
 def _backward(
     grad: Tensor,
     x: Tensor,
@@ -141,35 +157,21 @@ def _empty_gradients(
     x: Tensor, edge: Tensor | None, at: Tensor | None, needs: Sequence[bool]
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Room for a gradient of each input; of no length where it is not needed."""
-
-    def room(tensor: Tensor | None, needed: bool) -> Tensor:
-        if tensor is None or not needed:
-            return x.new_empty(0)
-        return torch.empty_like(tensor, memory_format=torch.contiguous_format)
-
-    return room(x, needs[0]), room(edge, needs[1]), room(at, needs[2])
+    return room(x, needs[0], x), room(edge, needs[1], x), room(at, needs[2], x)
 
 
-@torch.library.register_fake("pna::statistics_backward", lib=_library)
+@torch.library.register_fake("pna::statistics_backward", lib=library)
 def _(grad: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
     x, edge, at, _, _, _, _, needs, *_ = rest
     return _empty_gradients(x, edge, at, needs)
 
 
-def _below_autograd(operator: Any, keyset: Any, inputs: Sequence[Any]) -> Any:
-    with torch._C._AutoDispatchBelowAutograd():
-        return operator.redispatch(keyset & torch._C._after_autograd_keyset, *inputs)
-
-
-class _Differentiable(_SingleLevelFunction):
-    """The operator and its gradients.
-
-    `torch.library.register_autograd` would do the same at three times the cost of a small call.
-    """
+class _Differentiable(Function):
+    """The operator and its gradients."""
 
     @staticmethod
     def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
-        output = _below_autograd(torch.ops.pna.statistics.default, keyset, inputs)
+        output = below_autograd(torch.ops.pna.statistics.default, keyset, inputs)
         x, edge, at, *rest = inputs
         ctx.request = rest[len(_NAMES) :]
         ctx.mark_non_differentiable(*output[1:])
@@ -194,39 +196,8 @@ class _Differentiable(_SingleLevelFunction):
         return (None, *given, *[None] * (len(graph) + len(ctx.request)))
 
 
-class _DifferentiableOnce(_SingleLevelFunction):
-    """The gradients, which have none of their own."""
-
-    @staticmethod
-    def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
-        return _below_autograd(torch.ops.pna.statistics_backward.default, keyset, inputs)
-
-    @staticmethod
-    def backward(ctx: Any, *_: Any) -> Any:
-        raise RuntimeError(
-            "got a second derivative of pna.aggregate, which its fast kernels do not have; "
-            "run it inside `with pna.backend('reference'):`"
-        )
-
-
-def _apply(function: Any) -> Callable[..., Any]:
-    """``function.apply``, also inside the transforms of `torch.func`.
-
-    They hand one level at a time to a kernel that autograd dispatches to, which is all that is
-    needed; the `apply` of a plain `torch.autograd.Function` refuses to run there.
-    """
-
-    def apply(keyset: Any, *inputs: Any) -> Any:
-        if not torch._C._are_functorch_transforms_active():
-            return function.apply(keyset, *inputs)
-        with enable_single_level_autograd_function():
-            return function.apply(keyset, *inputs)
-
-    return apply
-
-
-_library.impl("statistics", _apply(_Differentiable), "Autograd", with_keyset=True)
-_library.impl("statistics_backward", _apply(_DifferentiableOnce), "Autograd", with_keyset=True)
+differentiate("statistics", _Differentiable)
+differentiate_once("statistics_backward", "pna.aggregate")
 
 
 def _fold(tensor: Tensor | None, dim: int | None, batch: int) -> Tensor | None:
@@ -261,7 +232,7 @@ def _fold_edge(
     return _fold(torch.stack([e[a] for e, a in zip(edge, at, strict=True)]), 0, batch), None
 
 
-@torch.library.register_vmap("pna::statistics", lib=_library)
+@torch.library.register_vmap("pna::statistics", lib=library)
 def _(
     info: Any,
     in_dims: Sequence[Any],
@@ -279,16 +250,6 @@ def _(
     return tuple(r for r, _ in results), tuple(d for _, d in results)
 
 
-@torch.library.register_vmap("pna::statistics_backward", lib=_library)
-def _(
-    info: Any, in_dims: Sequence[Any], *arguments: Any
-) -> tuple[tuple[Tensor, ...], tuple[int, int, int]]:
-    """One by one: met only where a derivative itself is vmapped, as in `torch.func.jacrev`."""
-    pairs = list(zip(arguments, in_dims, strict=True))
-    results = [
-        torch.ops.pna.statistics_backward(
-            *[a.select(d, i).contiguous() if isinstance(d, int) else a for a, d in pairs]
-        )
-        for i in range(info.batch_size)
-    ]
-    return tuple(torch.stack(r) for r in zip(*results, strict=True)), (0, 0, 0)
+torch.library.register_vmap(
+    "pna::statistics_backward", one_by_one("statistics_backward"), lib=library
+)

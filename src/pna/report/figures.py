@@ -60,15 +60,20 @@ def draw_failures(result: Failures) -> Figure:
 
 
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
-    """Write NAME.svg, the same bytes for the same figure, and NAME.png into `folder`."""
-    from matplotlib import rc_context
-
-    folder.mkdir(parents=True, exist_ok=True)
+    """Write NAME.svg and NAME.png into `folder`."""
     svg, png = folder / f"{name}.svg", folder / f"{name}.png"
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-        figure.savefig(svg, metadata={"Date": None}, facecolor="white")
+    save_svg(figure, svg)
     figure.savefig(png, dpi=160, facecolor="white")
     return [svg, png]
+
+
+def save_svg(figure: Figure, path: Path) -> None:
+    """Write a figure, the same bytes for the same one; folders are made."""
+    from matplotlib import rc_context
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with rc_context({"svg.fonttype": "none", "svg.hashsalt": path.stem}):
+        figure.savefig(path, format="svg", metadata={"Date": None}, facecolor="white")
 
 
 def _star(axes: Axes, x: float, y: float, leaves: Neighbourhood) -> None:

@@ -16,7 +16,7 @@ from pna.ops.triton.messages import edge_term
 from pna.ops.triton.places import extremum_gradient
 
 #: Bytes of message gradients that are held at once when edge tables or bases need theirs.
-_WORKSPACE = 2**27
+_WORKSPACE = 2**26
 
 
 @triton.jit
@@ -95,11 +95,11 @@ def edge_gradient(
         if not at.is_floating_point():
             kinds = torch.arange(edge.shape[0], device=x.device)
             total += (at[given] == kinds[:, None]).to(wide) @ message
-            continue
-        if grad_edge.shape[0] > 0:
+        elif grad_edge.shape[0] > 0:
             total += at[given].to(wide).t() @ message
         if grad_at.shape[0] > 0:
             grad_at[given] = (message @ edge.to(wide).t()).to(grad_at.dtype)
+        del message  # before the next one is made
     if grad_edge.shape[0] > 0:
         grad_edge.copy_(total)
 

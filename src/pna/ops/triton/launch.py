@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
@@ -86,6 +87,7 @@ def output_places(request: Request) -> dict[str, int]:
     return places | {"NORM": request.place("normalised_mean")}
 
 
+@functools.cache
 def std_constants(request: Request, dtype: torch.dtype) -> dict[str, float]:
     """ε, the std of equal messages, and the next number above it, which all other std reach.
 

@@ -1,0 +1,44 @@
+"""The API reference, written from docstrings: `python docs/reference/build.py FOLDER`."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from pathlib import Path
+
+import pdoc
+
+#: What users may rely on: modules, and what each page shows, in order. All else is ours.
+PUBLIC: dict[str, tuple[str, ...]] = {
+    "pna": (
+        *("Adjacency", "DegreeStats", "aggregate", "scale", "backend"),
+        *("nn", "aggregators", "degree", "data"),
+    ),
+    "pna.nn": ("PNAConv", "PNASimpleConv", "PNA"),
+    "pna.aggregators": (
+        *("Aggregator", "Mean", "Sum", "Max", "Min", "Var", "Std", "Moment"),
+        *("Softmax", "Softmin", "NormalisedMean", "KthSmallest"),
+    ),
+    "pna.degree": ("Power", "Linear"),
+    "pna.data": ("pyg",),
+    "pna.data.pyg": ("AttachAdjacency",),
+}
+
+
+def build(folder: Path) -> None:
+    """Write a page for each module of `PUBLIC`, with an index and a search."""
+    for module, names in PUBLIC.items():
+        vars(importlib.import_module(module))["__all__"] = names  # pdoc shows these alone
+    pdoc.render.configure(
+        docformat="google",
+        include_undocumented=False,
+        show_source=False,
+        template_directory=Path(__file__).parent,
+    )
+    pdoc.pdoc("pna", output_directory=folder)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("folder", type=Path)
+    build(parser.parse_args().folder)

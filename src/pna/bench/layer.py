@@ -1,0 +1,421 @@
+"""The layer beside PyG's of the same name and weights: time, memory and errors.
+
+    for case in cases("cpu"):
+        results = measure_case(case, "cpu")
+
+x, all parameters and the table of edge types need gradients; the Adjacency is made beforehand.
+Both sides compute in float32, without TF32.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import os
+import textwrap
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from pna.adjacency import Adjacency
+from pna.bench.graphs import uniform_edges
+from pna.bench.measure import peak_memory, time_call, time_calls
+from pna.nn import PNAConv
+
+AGGREGATORS = ["mean", "std", "max", "min"]
+SCALERS = ["identity", "amplification", "attenuation"]
+EDGE_DIM = 50  # width in which edge types are embedded
+
+BOTH, FORWARD = "forward+backward", "forward"
+OURS, PYG, COMPILED = "pna", "PyG", "PyG, compiled"
+
+INSTALL_PYG = "PyG not found, so pna is measured alone: pip install 'pna[pyg]'"
+
+# Bytes of both passes, to know beforehand what fits: 7 kB an edge of PyG's at 128 features.
+_PYG_PER_EDGE = 55  # times features and towers
+_OURS_PER_NODE, _OURS_PER_EDGE = 100, 64  # the first times features and towers
+_USABLE = 0.8  # of the memory that is free
+
+T = TypeVar("T")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Case:
+    """A random graph, and a layer as wide at its output as at its input."""
+
+    name: str
+    nodes: int
+    edges: int
+    features: int
+    towers: int = 1  # undivided
+    edge_types: int = 0  # embedded in EDGE_DIM; 0: edges without features
+    compiled: bool = False  # beside PyG's layer under torch.compile as well
+    alone: bool = False  # PyG needs more memory than there is
+    errors: bool = False  # against PyG's layer in float64, instead of time and memory
+
+    @property
+    def size(self) -> str:
+        towers = f", {self.towers} towers" if self.towers > 1 else ""
+        types = f", {self.edge_types} edge types" if self.edge_types else ""
+        return f"{self.nodes:,} nodes, {self.edges:,} edges, F = {self.features}{towers}{types}"
+
+    def result(self, contender: str, work: str, **values: Any) -> Result:
+        sizes = (self.nodes, self.edges, self.features, self.towers)
+        return Result(self.name, contender, work, *sizes, **values)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One row; times in milliseconds, memory in MiB, None where not measured: `note` says why."""
+
+    case: str
+    contender: str
+    work: str
+    nodes: int
+    edges: int
+    features: int
+    towers: int
+    ms: float | None = None
+    ms_low: float | None = None
+    ms_high: float | None = None
+    mib: float | None = None
+    error: float | None = None
+    note: str | None = None
+
+
+CASES = {
+    "cuda": (
+        Case("layer", 100_000, 1_600_000, 128, compiled=True),
+        Case("many edges", 200_000, 10_000_000, 128),
+        Case("towers", 100_000, 1_000_000, 75, towers=5, edge_types=4),
+        Case("large", 1_000_000, 100_000_000, 128, alone=True),
+        Case("errors", 20_000, 320_000, 128, errors=True),
+    ),
+    "cpu": (
+        Case("layer", 10_000, 100_000, 64, compiled=True),
+        Case("many edges", 20_000, 320_000, 128),
+        Case("errors", 2_000, 32_000, 128, errors=True),
+    ),
+}
+#: One of each kind, on any device, under names of their own: no result of these replaces another.
+SMALL = (
+    Case("small layer", 200, 2_000, 16, compiled=True),
+    Case("small towers", 100, 1_000, 15, towers=5, edge_types=4),
+    Case("small alone", 200, 2_000, 16, alone=True),
+    Case("small errors", 200, 2_000, 16, errors=True),
+)
+
+
+def cases(device: torch.device | str, small: bool = False) -> tuple[Case, ...]:
+    """What is measured on a device of this kind."""
+    kind = torch.device(device).type
+    if kind not in CASES:
+        raise ValueError(f"got device {str(device)!r}, expected cpu or cuda")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"got device {str(device)!r}, but torch finds no GPU: `pna doctor`")
+    return SMALL if small else CASES[kind]
+
+
+def has_pyg() -> bool:
+    return find_spec("torch_geometric") is not None
+
+
+def measure_case(
+    case: Case,
+    device: torch.device | str = "cpu",
+    seconds: float = 1.0,
+    compiled: bool = True,
+    doing: Say = print,
+    say: Say = print,
+) -> list[Result]:
+    """All rows of a case: ours, PyG's if it is installed, and, if `compiled`, PyG's compiled.
+
+    Whatever fails, for want of memory say, becomes a row whose note tells of it. `doing` hears
+    what is being measured, `say` what a reader of the results has to know.
+    """
+    device = torch.device(device)
+    case = _fitting(case, device, say)
+    results: list[Result] = []
+
+    def measure() -> None:
+        if case.errors:
+            rows = _errors(case, device, doing)
+        else:
+            rows = _race(case, device, seconds, compiled, doing)
+        for row in rows:
+            results.append(row)
+
+    with _without_tf32():
+        _, problem = _attempt(measure)
+    if problem is not None:
+        results.append(case.result("all", "set-up", note=problem))
+    torch.compiler.reset()
+    _release()
+    return results
+
+
+def free_memory(device: torch.device) -> int:
+    """Bytes free on a GPU; half of what a machine has."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+
+
+@dataclass(frozen=True)
+class _Inputs:
+    """What both sides are given; PyG the edge_index, ours the Adjacency."""
+
+    edge_index: Tensor | None  # None where PyG is not run
+    adjacency: Adjacency
+    x: Tensor
+    table: Tensor | None  # of edge types
+    types: Tensor | None
+    upstream: Tensor  # the gradient of the result
+
+
+@dataclass(frozen=True)
+class _Contender:
+    name: str
+    forward: Callable[[], Tensor]
+    leaves: tuple[Tensor, ...]  # all that need gradients
+    upstream: Tensor
+    held: int = 0  # bytes of what was made beforehand for this one only
+
+    def both(self) -> None:
+        """A training step but for the optimizer; no gradient is left behind."""
+        try:
+            self.forward().backward(self.upstream)
+        finally:
+            for leaf in self.leaves:
+                leaf.grad = None
+
+    def step(self, work: str) -> Callable[[], Any]:
+        return self.both if work == BOTH else self.forward
+
+
+def _race(
+    case: Case, device: torch.device, seconds: float, compiled: bool, doing: Say
+) -> Iterator[Result]:
+    """Time and memory of all contenders, for each kind of work."""
+    doing(f"{case.name}: making the graph, {case.size}")
+    contenders = _contenders(case, device, compiled)
+    for work in (BOTH,) if case.alone else (BOTH, FORWARD):
+        failed: dict[str, Result] = {}
+        for contender in contenders:
+            hint = ", which may compile for a minute" if contender.name == COMPILED else ""
+            doing(f"{case.name}: {work}, first call of {contender.name}{hint}")
+            _, problem = _attempt(contender.step(work))
+            if problem is not None:
+                failed[contender.name] = case.result(contender.name, work, note=problem)
+        standing = [contender for contender in contenders if contender.name not in failed]
+        doing(f"{case.name}: {work}, timing {' / '.join(c.name for c in standing)}")
+        measured = _measure(case, work, standing, device, seconds) if standing else {}
+        yield from (failed.get(c.name) or measured[c.name] for c in contenders)
+    if case.alone and has_pyg():
+        gib = 2 * 4 * case.edges * case.features * case.towers / 2**30
+        note = f"not run: x_i and x_j of all edges side by side take {gib:.3g} GiB at once"
+        yield case.result(PYG, BOTH, note=note)
+
+
+def _measure(
+    case: Case, work: str, contenders: list[_Contender], device: torch.device, seconds: float
+) -> dict[str, Result]:
+    """Timed in turns, or each by itself should that fail; then memory."""
+    steps = [contender.step(work) for contender in contenders]
+    in_turns, _ = _attempt(time_calls, steps, device, seconds)
+    results = {}
+    for i, contender in enumerate(contenders):
+        timing = problem = None
+        if in_turns is not None:
+            timing = in_turns[i]
+        else:
+            timing, problem = _attempt(time_call, steps[i], device, seconds)
+        values: dict[str, float] = {}
+        if timing is not None:
+            times = {"ms": timing.median, "ms_low": timing.low, "ms_high": timing.high}
+            values = {name: value * 1e3 for name, value in times.items()}
+            peak, problem = _attempt(peak_memory, steps[i], device)
+            if peak is not None:
+                values["mib"] = (peak + contender.held) / 2**20
+        results[contender.name] = case.result(contender.name, work, **values, note=problem)
+    return results
+
+
+def _errors(case: Case, device: torch.device, doing: Say) -> Iterator[Result]:
+    """Relative errors in norm of the output and of the gradient of x; nothing without PyG."""
+    if not has_pyg():
+        return
+    given = _inputs(case, device)
+    conv = _pyg_layer(case, given.adjacency)
+    doing(f"{case.name}: PyG in float64, {case.size}")
+    exact = _in_float64(given)
+    truth = _output_and_gradient(partial(_call_pyg, copy.deepcopy(conv).double(), exact), exact)
+    forward = {
+        OURS: partial(_call_ours, PNAConv.from_pyg(conv), given),
+        PYG: partial(_call_pyg, conv, given),
+    }
+    for name, call in forward.items():
+        doing(f"{case.name}: {name} in float32")
+        got, problem = _attempt(_output_and_gradient, call, given)
+        for i, what in enumerate(("output", "gradient")):
+            error = None if got is None else _relative(got[i], truth[i])
+            yield case.result(name, f"error of {what}", error=error, note=problem)
+
+
+def _contenders(case: Case, device: torch.device, compiled: bool) -> list[_Contender]:
+    given = _inputs(case, device)
+    table = () if given.table is None else (given.table,)
+
+    def contender(name: str, layer: nn.Module, call: Callable[[], Tensor]) -> _Contender:
+        leaves = (given.x, *table, *layer.parameters())
+        held = _bytes(given.adjacency) if name == OURS else 0
+        return _Contender(name, call, leaves, given.upstream, held)
+
+    if not has_pyg():
+        ours = PNAConv(**_arguments(case, given.adjacency), std="pyg").to(device)
+        return [contender(OURS, ours, partial(_call_ours, ours, given))]
+    pyg = _pyg_layer(case, given.adjacency)
+    ours = PNAConv.from_pyg(pyg)
+    found = [contender(OURS, ours, partial(_call_ours, ours, given))]
+    if not case.alone:
+        found.append(contender(PYG, pyg, partial(_call_pyg, pyg, given)))
+    if case.compiled and compiled:
+        found.append(contender(COMPILED, pyg, partial(_call_pyg, torch.compile(pyg), given)))
+    return found
+
+
+def _inputs(case: Case, device: torch.device) -> _Inputs:
+    random = torch.Generator(device).manual_seed(1)
+
+    def normal(*shape: int) -> Tensor:
+        return torch.randn(shape, device=device, generator=random)
+
+    edges = uniform_edges(case.nodes, case.edges, device)
+    table = types = None
+    if case.edge_types:
+        table = normal(case.edge_types, EDGE_DIM).requires_grad_()
+        types = torch.randint(case.edge_types, (case.edges,), device=device, generator=random)
+    return _Inputs(
+        edge_index=None if case.alone else edges.long(),
+        adjacency=Adjacency.from_edge_index(edges, case.nodes),
+        x=normal(case.nodes, case.features).requires_grad_(),
+        table=table,
+        types=types,
+        upstream=normal(case.nodes, case.features),
+    )
+
+
+def _in_float64(given: _Inputs) -> _Inputs:
+    return replace(
+        given,
+        x=given.x.detach().double().requires_grad_(),
+        table=None if given.table is None else given.table.detach().double().requires_grad_(),
+        upstream=given.upstream.double(),
+    )
+
+
+def _arguments(case: Case, adjacency: Adjacency) -> dict[str, Any]:
+    """Of either layer."""
+    return {
+        "in_channels": case.features,
+        "out_channels": case.features,
+        "aggregators": AGGREGATORS,
+        "scalers": SCALERS,
+        "deg": torch.bincount(adjacency.degree.cpu()),
+        "edge_dim": EDGE_DIM if case.edge_types else None,
+        "towers": case.towers,
+    }
+
+
+def _pyg_layer(case: Case, adjacency: Adjacency) -> nn.Module:
+    from torch_geometric.nn import PNAConv as PyGConv
+
+    return PyGConv(**_arguments(case, adjacency)).to(adjacency.device)
+
+
+def _call_ours(layer: Callable[..., Tensor], given: _Inputs) -> Tensor:
+    if given.table is None:
+        return layer(given.x, given.adjacency)
+    return layer(given.x, given.adjacency, (given.table, given.types))
+
+
+def _call_pyg(layer: Callable[..., Tensor], given: _Inputs) -> Tensor:
+    if given.table is None:
+        return layer(given.x, given.edge_index)
+    return layer(given.x, given.edge_index, given.table[given.types])
+
+
+def _output_and_gradient(forward: Callable[[], Tensor], given: _Inputs) -> tuple[Tensor, Tensor]:
+    output = forward()
+    (gradient,) = torch.autograd.grad(output, given.x, given.upstream)
+    return output.detach(), gradient
+
+
+def _relative(got: Tensor, true: Tensor) -> float:
+    return float((got.double() - true).norm() / true.norm())
+
+
+def _bytes(value: Any) -> int:
+    """Of a dataclass of tensors."""
+    if isinstance(value, Tensor):
+        return value.nbytes
+    return sum(_bytes(getattr(value, field.name)) for field in fields(value))
+
+
+def _fitting(case: Case, device: torch.device, say: Say) -> Case:
+    """The case, or as many halves of it as it takes to fit in memory."""
+    usable = _USABLE * free_memory(device)
+    fits = case
+    while _need(fits) > usable and fits.nodes > 1:
+        fits = replace(fits, nodes=fits.nodes // 2, edges=fits.edges // 2)
+    if fits != case:
+        say(
+            f"{case.name}: {case.size} need about {_need(case) / 2**30:.1f} GiB, of which there "
+            f"are {usable / 2**30:.1f} to use; measured instead: {fits.size}"
+        )
+    return fits
+
+
+def _need(case: Case) -> int:
+    """About how many bytes the hungriest contender takes for both passes."""
+    width = case.features * case.towers
+    ours = _OURS_PER_NODE * case.nodes * width + _OURS_PER_EDGE * case.edges
+    if case.alone or not has_pyg():
+        return ours
+    times = 3 if case.errors else 1  # in float64 too, with float32 beside it
+    return max(ours, times * _PYG_PER_EDGE * case.edges * width)
+
+
+@contextmanager
+def _without_tf32() -> Iterator[None]:
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _attempt(call: Callable[..., T], *arguments: Any) -> tuple[T | None, str | None]:
+    """What a call returns, or what went wrong, in a line; then nothing of it stays in memory."""
+    try:
+        return call(*arguments), None
+    except Exception as error:
+        words = " ".join(str(error).split())
+        problem = textwrap.shorten(f"{type(error).__name__}: {words}", 120, placeholder=" …")
+    _release()
+    return None, problem
+
+
+def _release() -> None:
+    """Give back what no one holds any more, so that the next one has all the memory."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()

@@ -1,0 +1,129 @@
+"""`pna bench`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from pna.bench.layer import Result
+
+app = typer.Typer(help="Measure this machine, side by side with peers.", no_args_is_help=True)
+
+
+@app.command()
+def layer(
+    device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
+    seconds: Annotated[float, typer.Option(help="How long to time each call.")] = 1.0,
+    small: Annotated[bool, typer.Option("--small", help="Tiny graphs, to try it out.")] = False,
+    no_compile: Annotated[
+        bool, typer.Option("--no-compile", help="Without torch.compile of PyG's layer.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="CSV of results so far; this run's are put in.")
+    ] = None,
+) -> None:
+    """Time, memory and errors of the layer beside PyG's: a table, a figure and, if asked, a CSV."""
+    import datetime
+
+    import torch
+
+    from pna.bench.layer import INSTALL_PYG, cases, has_pyg, measure_case
+    from pna.bench.results import write
+    from pna.machine import machine
+
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = cases(device, small)
+    except (RuntimeError, ValueError) as error:
+        raise typer.BadParameter(str(error), param_hint="--device") from None
+    kind, here = torch.device(device).type, machine()
+    hardware = str(here["gpu"] if kind == "cuda" else f"{here['cpu']}, {here['threads']} threads")
+    console = Console(width=None if sys.stdout.isatty() else 120)
+
+    def say(words: str) -> None:
+        console.print(escape(words), highlight=False)
+
+    say(f"{hardware}, torch {here['torch']}, PyG {here['torch_geometric'] or 'missing'}")
+    if not has_pyg():
+        say(INSTALL_PYG)
+    results: list[Result] = []
+    when = {"measured": datetime.date.today().isoformat()}
+    with console.status("measuring") as status:
+        doing = (lambda words: status.update(escape(words))) if console.is_terminal else say
+        for case in chosen:
+            rows = measure_case(case, device, seconds, not no_compile, doing, say)
+            if not rows:
+                continue
+            results += rows
+            console.print(table(rows))
+            if out is not None:
+                write(out, [{**asdict(row), "device": kind, **when, **here} for row in rows])
+    say(
+        "Times are medians. Memory is the most that tensors took at once beyond the inputs; pna's "
+        "Adjacency counts. Errors are in norm, against PyG in float64. Faster, less, smaller: "
+        "PyG's figure over that of the row."
+    )
+    if out is not None:
+        say(f"wrote {out}")
+    _draw(results, hardware, Path("layer.svg") if out is None else out.with_suffix(".svg"), say)
+
+
+def table(rows: list[Result]) -> Table:
+    """The rows of a case, each figure followed by how many times it is in PyG's."""
+    from pna.bench.layer import PYG
+
+    first = rows[0]
+    towers = f", {first.towers} towers" if first.towers > 1 else ""
+    size = f"{first.nodes:,} nodes, {first.edges:,} edges, F = {first.features}{towers}"
+    shown = Table(
+        title=f"{first.case}: {size}", title_justify="left", title_style="bold", box=SIMPLE_HEAD
+    )
+    shown.add_column("work", no_wrap=True)
+    shown.add_column("", no_wrap=True)
+    figures = [f for f in FIGURES if any(getattr(row, f[0]) is not None for row in rows)]
+    for _, unit, better, _ in figures:
+        shown.add_column(unit, justify="right", no_wrap=True)
+        shown.add_column(better, justify="right", no_wrap=True)
+    if any(row.note for row in rows):
+        shown.add_column("note")
+    pyg = {row.work: row for row in rows if row.contender == PYG}
+    for row in rows:
+        cells = []
+        for name, _, _, form in figures:
+            value, beside = getattr(row, name), getattr(pyg.get(row.work), name, None)
+            cells.append("" if value is None else form.format(value))
+            cells.append("" if not value or beside is None else f"{beside / value:.3g}×")
+        shown.add_row(row.work, row.contender, *cells, *([escape(row.note)] if row.note else []))
+    return shown
+
+
+#: What a row may have measured: its field, its unit, what PyG's over it says, and its format.
+FIGURES = (
+    ("ms", "ms", "faster", "{:.3f}"),
+    ("mib", "MiB", "less", "{:,.1f}"),
+    ("error", "error", "smaller", "{:.1e}"),
+)
+
+
+def _draw(results: list[Result], hardware: str, path: Path, say: Callable[[str], None]) -> None:
+    if find_spec("matplotlib") is None:
+        say("matplotlib not found, so no figure: pip install 'pna[plot]'")
+        return
+    from pna.report.figures import save_svg
+    from pna.report.layer import draw_layer
+
+    figure = draw_layer(results, hardware)
+    if figure is not None:
+        save_svg(figure, path)
+        say(f"wrote {path}")

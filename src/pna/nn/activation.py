@@ -1,0 +1,34 @@
+"""Activations by name, as in PyG."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import Tensor, nn
+
+from pna.names import lookup
+
+_ACTIVATIONS = {
+    name.lower(): getattr(nn, name) for name in nn.modules.activation.__all__ if name[0].isupper()
+}
+
+
+def activation(
+    act: str | Callable[[Tensor], Tensor] | None, arguments: dict[str, Any] | None = None
+) -> Callable[[Tensor], Tensor]:
+    """The module meant by "relu", "leaky_relu", "LeakyReLU", …; a callable is itself, None nothing.
+
+    `arguments` are those of the module, where it is given by name.
+    """
+    if act is None:
+        return nn.Identity()
+    if isinstance(act, str):
+        name = act.lower().replace("_", "").replace(" ", "")
+        return lookup("activation", name, _ACTIVATIONS)(**(arguments or {}))
+    if not callable(act):
+        raise TypeError(
+            f"got act of type {type(act).__name__}, expected the name of an activation, a module "
+            "or a function"
+        )
+    return act

@@ -1,0 +1,1 @@
+"""Graph convolutions, one a file."""

@@ -1,0 +1,56 @@
+"""How much memory a layer will need, before it needs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pna.ops.aggregators import Max, Min, NormalisedMean, Std, Var
+
+if TYPE_CHECKING:
+    from pna.nn.conv.pna import PNAConv
+
+#: Bytes of an Adjacency for each edge and for each node.
+_PER_EDGE, _PER_NODE = 4 * 4, 7 * 4
+
+#: What the gradient of an edge table or of narrow edge features is made in.
+_WORKSPACE = 2**26
+
+
+def estimate(
+    layer: PNAConv, num_nodes: int, num_edges: int, training: bool, materialised: bool
+) -> int:
+    """Bytes at the peak of a call; see `PNAConv.memory`. `materialised`: edge features are wide,
+    and their part in the messages is made for every edge."""
+    size = layer.lin.weight.element_size()
+    graph = _PER_EDGE * num_edges + _PER_NODE * num_nodes
+    per_node = _training_bytes(layer, size) if training else _inference_bytes(layer, size)
+    row = layer.towers * layer.F_in * size
+    per_edge = 0
+    if len(layer.pre) > 1:  # senders', receivers' and edges' parts, and every layer of M
+        per_edge = row * ((2 * len(layer.pre) + 2) if training else 3)
+    elif materialised:
+        per_edge = row * (2 if training else 1)
+    workspace = 0
+    if training and layer.edge_dim is not None and not materialised:
+        workspace = min(_WORKSPACE, layer.towers * layer.F_in * 4 * num_edges)
+    return graph + per_node * num_nodes + per_edge * num_edges + workspace
+
+
+def _inference_bytes(layer: PNAConv, size: int) -> int:
+    """For each node: what senders and receivers contribute, the aggregates, and U before and
+    after them."""
+    width = layer.towers * layer.F_in
+    return size * ((layer.neighbourhood.num_aggregators + 2) * width + 2 * layer.out_channels)
+
+
+def _training_bytes(layer: PNAConv, size: int) -> int:
+    """For each node, when the gradient of the messages is made: messages, aggregates and their
+    gradients, what the kernels keep of them, results, and the gradient of x."""
+    width, aggregators = layer.towers * layer.F_in, layer.neighbourhood.aggregators
+    spread = any(isinstance(a, Std | Var) for a in aggregators)
+    normalised = any(isinstance(a, NormalisedMean) for a in aggregators)
+    extrema = any(isinstance(a, Max | Min) for a in aggregators)
+    kept = 4 * (1 + spread + normalised) + 2 * extrema
+    outputs = layer.out_channels * (len(layer.post) + (layer.towers > 1 or len(layer.post) > 1))
+    tensors = (2 * len(aggregators) + 2) * width + outputs + layer.in_channels
+    return size * tensors + kept * width

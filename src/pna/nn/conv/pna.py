@@ -1,0 +1,433 @@
+"""The PNA layer, with PyG's signature and without its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pna.adjacency import Adjacency, as_adjacency
+from pna.degree import DegreeStats, Linear, Power
+from pna.nn.activation import activation
+from pna.nn.conv import memory, pyg
+from pna.nn.conv.fused import Plan, edge_term, pna_layer, project
+from pna.nn.conv.split import Form, Parts, Weights, split
+from pna.nn.neighbourhood import Neighbourhood
+from pna.nn.towers import first_of, tower_layers
+from pna.ops.aggregate import aggregate, one_pass
+from pna.ops.aggregators import (
+    Aggregator,
+    KthSmallest,
+    Max,
+    Mean,
+    Min,
+    NormalisedMean,
+    Softmax,
+    Softmin,
+    Sum,
+)
+from pna.ops.backend import choose
+from pna.ops.degree_linear import degree_linear
+from pna.ops.request import Request
+
+#: Edge features of at most this width are multiplied inside the kernel; wider ones before it.
+NARROW = 16
+
+#: What adding one vector to all messages of a node adds to an aggregate: that vector, d times
+#: that vector, as many times as it makes of messages of 1, or (all others) nothing.
+_SHIFTED_ONCE = (Mean, Max, Min, Softmax, Softmin)
+_SHIFTED_BY_DEGREE = (Sum,)
+_SHIFTED_AS_ONES = (NormalisedMean, KthSmallest)
+
+_INDICES = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
+
+EdgeFeatures = Tensor | tuple[Tensor, Tensor] | None
+
+
+class PNAConv(nn.Module):
+    r"""Principal Neighbourhood Aggregation: x_i' = U(x_i, ⊕_{j→i} M(x_i, x_j, e_ji)).
+
+    ⊕ is every scaler times every aggregator. M and U are a linear layer each, or several with
+    `pre_layers`, `post_layers` > 1; `towers` of them run side by side, then one linear layer mixes
+    their outputs. Arguments, shapes and results are those of PyG's layer of this name.
+
+    With one layer before the aggregation, M is split in what receiver, sender and edge contribute,
+    and no tensor has a row for each edge, unless edge features are wider than 16. With more layers
+    the messages are made, (edges, towers × features) several times over. With one layer after it,
+    no tensor has a column for each scaler.
+
+    Args:
+        in_channels: features of a node.
+        out_channels: features of a node in the result.
+        aggregators: names or objects of `pna.aggregators`, any of them.
+        scalers: names or objects, as in `pna.scale`.
+        deg: histogram of in-degrees over the training set, or a `DegreeStats`.
+        edge_dim: features of an edge, if there are any.
+        towers: how many narrow layers run side by side.
+        pre_layers: layers of M.
+        post_layers: layers of U.
+        divide_input: each tower sees its share of the input, not all of it.
+        act: activation between the layers of M and of U.
+        act_kwargs: its arguments.
+        train_norm: learn δ.
+        std: "paper", sqrt(var + ε), or "pyg", sqrt(var) where var > ε, else 0.
+        swap_extrema: max and min see M(x_j, x_i), as in the authors' own multi-task code.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        aggregators: Sequence[str | Aggregator | type[Aggregator]],
+        scalers: Sequence[str | Power | Linear],
+        deg: Tensor | DegreeStats | None,
+        edge_dim: int | None = None,
+        towers: int = 1,
+        pre_layers: int = 1,
+        post_layers: int = 1,
+        divide_input: bool = False,
+        act: str | Callable[[Tensor], Tensor] | None = "relu",
+        act_kwargs: dict[str, Any] | None = None,
+        train_norm: bool = False,
+        *,
+        std: str = "paper",
+        swap_extrema: bool = False,
+    ) -> None:
+        super().__init__()
+        _check_sizes(in_channels, out_channels, towers, pre_layers, post_layers, divide_input)
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.edge_dim, self.towers, self.divide_input = edge_dim, towers, divide_input
+        self.swap_extrema = swap_extrema
+        self.F_in = in_channels // towers if divide_input else in_channels
+        self.F_out = out_channels // towers
+        self.neighbourhood = Neighbourhood(aggregators, scalers, deg, train_norm, std)
+        self.act = activation(act, act_kwargs)
+        results = self.neighbourhood.num_aggregators * self.neighbourhood.num_scalers
+        parts = 2 if edge_dim is None else 3
+        self.edge_encoder = None if edge_dim is None else nn.Linear(edge_dim, self.F_in)
+        self.pre = tower_layers(towers, parts * self.F_in, self.F_in, pre_layers)
+        self.post = tower_layers(towers, (results + 1) * self.F_in, self.F_out, post_layers)
+        self.lin = nn.Linear(out_channels, out_channels)
+        chosen = self.neighbourhood.aggregators
+        self._swapped, views = _views(chosen, swap_extrema)
+        self._times = tuple(_times(chosen))
+        usual = pre_layers == 1 and self._swapped == [False]
+        self._request = _request(chosen) if usual else None
+        self._form = Form(
+            width=self.F_in,
+            scalers=self.neighbourhood.num_scalers,
+            aggregators=self.neighbourhood.num_aggregators,
+            views=views,
+        )
+        self.register_load_state_dict_pre_hook(pyg.rename_keys)
+
+    @classmethod
+    def from_pyg(cls, conv: nn.Module) -> PNAConv:
+        """A layer with the weights and the results of a `torch_geometric.nn.PNAConv`."""
+        arguments = pyg.arguments_of(conv)
+        parameter = next(conv.parameters())
+        layer = cls(**arguments, std="pyg").to(parameter.device, parameter.dtype)
+        layer.load_state_dict(conv.state_dict())
+        return layer.train(conv.training)
+
+    def reset_parameters(self) -> None:
+        self.neighbourhood.reset_parameters()
+        for layer in (*self.pre, *self.post, self.lin, self.edge_encoder):
+            if layer is not None:
+                layer.reset_parameters()
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor | Adjacency | Sequence[Adjacency],
+        edge_attr: EdgeFeatures = None,
+    ) -> Tensor:
+        """x (nodes, in_channels) to (nodes, out_channels).
+
+        edge_attr is (edges, edge_dim), in the order of the edges, or a pair (table, index):
+        (types, edge_dim) and a row of it for each edge. An `Adjacency` in place of the
+        ``edge_index`` saves making one; a bare ``edge_index`` is remembered while it lives.
+        """
+        self._check_input(x, edge_attr)
+        adjacency = as_adjacency(edge_index, x.shape[0])
+        _check_graph(x, adjacency, edge_attr)
+        factors = self.neighbourhood.factors(adjacency, x.dtype)
+        edge, at = _edge_inputs(edge_attr)
+        plan = self._plan(x, edge, at, factors)
+        if plan is None:
+            out = self._step_by_step(x, adjacency, edge, at, factors)
+        else:
+            out = pna_layer(plan, x, adjacency, edge, at, factors, self._weights())
+        if self._is_folded:
+            return out.flatten(1)
+        for layer in self.post[1:]:
+            out = layer(self.act(out))
+        return self.lin(out.flatten(1))
+
+    def _plan(
+        self, x: Tensor, edge: Tensor | None, at: Tensor | None, factors: Tensor
+    ) -> Plan | None:
+        """How to do it all in one step of autograd, where that can be done."""
+        if self._request is None or not _is_plain(x, edge, at) or factors.requires_grad:
+            return None
+        backend = choose(x.device)
+        if backend == "reference" or (backend == "triton" and x.dtype == torch.float64):
+            return None
+        return Plan(self._form, self._request, self._times, self._shares, backend)
+
+    def _step_by_step(
+        self,
+        x: Tensor,
+        adjacency: Adjacency,
+        edge: Tensor | None,
+        at: Tensor | None,
+        factors: Tensor,
+    ) -> Tensor:
+        """Every layer, under every transform of torch: (nodes, towers, outputs)."""
+        with torch.autocast(x.device.type, enabled=False):
+            parts = split(self._form, self._weights())
+        term = _as_given(*edge_term(edge, at, parts.edge))
+        out = project(x, parts.keep, parts.keep_bias, self._shares)
+        every = self.neighbourhood.aggregators
+        for swapped, which, mix in zip(self._swapped, self._form.views, parts.mixes, strict=True):
+            aggregators = [every[i] for i in which]
+            see = self._aggregate if self._is_linear else self._aggregate_messages
+            results, shift = see(x, adjacency, aggregators, term, parts, swapped)
+            results = results.unflatten(2, (self.towers, self.F_in))
+            times = () if shift is None else _times(aggregators)
+            out = degree_linear(results, mix, factors, adjacency, out, shift, times)
+        return out
+
+    @property
+    def _shares(self) -> int:
+        """How many shares the input is divided in."""
+        return self.towers if self.divide_input else 1
+
+    @property
+    def _is_linear(self) -> bool:
+        """Whether M is one linear layer, of which the aggregation need not see the whole."""
+        return len(self.pre) == 1
+
+    @property
+    def _is_folded(self) -> bool:
+        """Whether the mixing layer follows U at once, so that they are one linear map."""
+        return self.towers == 1 and len(self.post) == 1
+
+    def _weights(self) -> Weights:
+        pre, post, encoder = first_of(self.pre), first_of(self.post), self.edge_encoder
+        return Weights(
+            pre.weight,
+            pre.bias,
+            post.weight,
+            post.bias,
+            self.lin.weight if self._is_folded else None,
+            self.lin.bias if self._is_folded else None,
+            None if encoder is None else encoder.weight,
+            None if encoder is None else encoder.bias,
+        )
+
+    def _aggregate(
+        self,
+        x: Tensor,
+        adjacency: Adjacency,
+        aggregators: list[Aggregator],
+        edge: EdgeFeatures,
+        parts: Parts,
+        swapped: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Aggregates of what senders and edges contribute to M, where M is linear, and what the
+        receiver contributes, by which some of them are still to be shifted."""
+        receiver, sender = _roles(parts, swapped)
+        sent = project(x, sender, None, self._shares)
+        results = aggregate(sent.flatten(1), adjacency, aggregators, edge)
+        # made after the aggregation, so that in the backward pass it is gone before
+        own = project(x, receiver, parts.bias, self._shares)
+        special = [i for i, a in enumerate(aggregators) if isinstance(a, _SHIFTED_AS_ONES)]
+        if special:
+            ones = results.new_ones((x.shape[0], 1))
+            times = aggregate(ones, adjacency, [aggregators[i] for i in special])
+            where = torch.tensor(special, device=x.device)
+            results = results.index_add(1, where, (times * own.flatten(1)[:, None]).to(sent.dtype))
+        return results, own
+
+    def _aggregate_messages(
+        self,
+        x: Tensor,
+        adjacency: Adjacency,
+        aggregators: list[Aggregator],
+        edge: EdgeFeatures,
+        parts: Parts,
+        swapped: bool,
+    ) -> tuple[Tensor, Tensor | None]:
+        """Aggregates of messages that are made, since M has several layers; nothing to shift."""
+        receiver, sender = _roles(parts, swapped)
+        senders, receivers = adjacency.edge_index
+        own = project(x, receiver, parts.bias, self._shares)
+        messages = project(x, sender, None, self._shares)[senders] + own[receivers]
+        if isinstance(edge, Tensor):
+            messages = messages + edge.view_as(messages)
+        elif edge is not None:
+            first, second = edge
+            term = first @ second if second.is_floating_point() else first[second]
+            messages = messages + term.view_as(messages)
+        for layer in self.pre[1:]:
+            messages = layer(self.act(messages))
+        messages = messages.flatten(1)
+        nothing = messages.new_zeros((x.shape[0], messages.shape[1]))
+        return aggregate(nothing, adjacency, aggregators, messages), None
+
+    def memory(
+        self, num_nodes: int, num_edges: int, training: bool = True, *, table: bool = True
+    ) -> int:
+        """About how many bytes a call adds to x and the edge_index, at its peak, on a GPU.
+
+        The Adjacency, what the layer keeps and makes, and, if `training`, a backward pass with the
+        gradient of x. For features of the type of the parameters. Edge features wider than 16 are
+        taken to be given as (table, index); without `table`, as numbers for every edge.
+        """
+        wide = self.edge_dim is not None and self.edge_dim > NARROW and not table
+        return memory.estimate(self, num_nodes, num_edges, training, wide)
+
+    def _check_input(self, x: Tensor, edge_attr: EdgeFeatures) -> None:
+        if x.dim() != 2 or x.shape[1] != self.in_channels:
+            raise ValueError(
+                f"got x of shape {tuple(x.shape)}, expected (nodes, {self.in_channels}): the layer "
+                f"was made with in_channels={self.in_channels}"
+            )
+        if edge_attr is None and self.edge_dim is not None:
+            raise ValueError(
+                f"got no edge_attr, expected (edges, {self.edge_dim}) or a pair (table, index): "
+                f"the layer was made with edge_dim={self.edge_dim}"
+            )
+        if edge_attr is None:
+            return
+        if self.edge_dim is None:
+            raise ValueError(
+                "got edge_attr, expected none: the layer was made without edge_dim; pass "
+                "edge_dim=edge_attr.shape[1] when making it"
+            )
+        features = edge_attr[0] if isinstance(edge_attr, tuple | list) else edge_attr
+        if features.dim() != 2 or features.shape[1] != self.edge_dim:
+            raise ValueError(
+                f"got edge features of shape {tuple(features.shape)}, expected "
+                f"(…, {self.edge_dim}): the layer was made with edge_dim={self.edge_dim}"
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.in_channels}, {self.out_channels}, "
+            f"towers={self.towers}, edge_dim={self.edge_dim})"
+        )
+
+
+def _check_graph(x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures) -> None:
+    if not x.shape[0] == adjacency.num_senders == adjacency.num_receivers:
+        raise ValueError(
+            f"got x with {x.shape[0]} rows and an adjacency of {adjacency.num_senders} senders and "
+            f"{adjacency.num_receivers} receivers, expected as many of each; build it with "
+            "num_nodes=x.shape[0]"
+        )
+    rows = edge_attr[1] if isinstance(edge_attr, tuple | list) else edge_attr
+    if rows is not None and rows.shape[0] != adjacency.num_edges:
+        raise ValueError(
+            f"got edge features of {rows.shape[0]} edges, expected {adjacency.num_edges}, one row "
+            "for each edge in the order of edge_index"
+        )
+
+
+def _edge_inputs(edge_attr: EdgeFeatures) -> tuple[Tensor | None, Tensor | None]:
+    """Edge features as `edge_term` takes them: (features, None), (table, index), or, where they
+    are narrow, (None, features)."""
+    if isinstance(edge_attr, tuple | list):
+        table, index = edge_attr
+        return table, index
+    narrow = edge_attr is not None and edge_attr.shape[1] <= NARROW
+    return (None, edge_attr) if narrow else (edge_attr, None)
+
+
+def _as_given(values: Tensor | None, at: Tensor | None) -> EdgeFeatures:
+    """An edge term as `aggregate` takes it."""
+    if values is None or at is None:
+        return values
+    return (at, values) if at.is_floating_point() else (values, at)
+
+
+def _is_plain(x: Tensor, edge: Tensor | None, at: Tensor | None) -> bool:
+    """Whether this is an ordinary call: nothing transformed, compiled or cast on the way, and
+    nothing for `aggregate` to object to."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False
+    if torch.is_autocast_enabled(x.device.type):
+        return False
+    if edge is not None and (edge.dtype != x.dtype or edge.device != x.device):
+        return False
+    if at is None:
+        return True
+    known = at.dtype == x.dtype if at.is_floating_point() else at.dtype in _INDICES
+    return known and at.device == x.device and at.dim() == (2 if at.is_floating_point() else 1)
+
+
+def working_type(x: Tensor) -> torch.dtype:
+    """The type in which products of x are taken: that of autocast where it is on."""
+    device = x.device.type
+    if x.dtype != torch.float64 and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return x.dtype
+
+
+def _views(
+    aggregators: list[Aggregator], swap_extrema: bool
+) -> tuple[list[bool], tuple[tuple[int, ...], ...]]:
+    """Aggregators that see M(x_i, x_j), and those that, swapped, see M(x_j, x_i)."""
+    swapped = [swap_extrema and isinstance(aggregator, Max | Min) for aggregator in aggregators]
+    sides = [side for side in (False, True) if side in swapped]
+    return sides, tuple(tuple(i for i, s in enumerate(swapped) if s == side) for side in sides)
+
+
+def _request(aggregators: list[Aggregator]) -> Request | None:
+    """What the kernels are asked for, if that is all there is to compute."""
+    request, places = one_pass(aggregators)
+    special = any(isinstance(aggregator, _SHIFTED_AS_ONES) for aggregator in aggregators)
+    exact = list(places.values()) == list(range(len(aggregators)))
+    return request if exact and not special else None
+
+
+def _roles(parts: Parts, swapped: bool) -> tuple[Tensor, Tensor]:
+    """Weights of receiver and sender."""
+    return (parts.sender, parts.receiver) if swapped else (parts.receiver, parts.sender)
+
+
+def _times(aggregators: list[Aggregator]) -> list[int]:
+    """How often aggregates are shifted by what shifts all messages, as `degree_linear` takes it."""
+    once, each = _SHIFTED_ONCE, _SHIFTED_BY_DEGREE
+    return [1 if isinstance(a, once) else 2 if isinstance(a, each) else 0 for a in aggregators]
+
+
+def _check_sizes(
+    in_channels: int,
+    out_channels: int,
+    towers: int,
+    pre_layers: int,
+    post_layers: int,
+    divide_input: bool,
+) -> None:
+    for name, value in (
+        ("in_channels", in_channels),
+        ("out_channels", out_channels),
+        ("towers", towers),
+        ("pre_layers", pre_layers),
+        ("post_layers", post_layers),
+    ):
+        if value < 1:
+            raise ValueError(f"got {name}={value}, expected at least 1")
+    if divide_input and in_channels % towers != 0:
+        raise ValueError(
+            f"got in_channels={in_channels} to divide among {towers} towers, expected a multiple "
+            f"of {towers}; or pass divide_input=False, so that every tower sees all of them"
+        )
+    if out_channels % towers != 0:
+        raise ValueError(
+            f"got out_channels={out_channels} from {towers} towers, expected a multiple of {towers}"
+        )

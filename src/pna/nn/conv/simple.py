@@ -1,0 +1,75 @@
+"""The simple PNA layer: neighbours' features as they are, aggregated, scaled and mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from torch import Tensor, nn
+
+from pna.adjacency import Adjacency, as_adjacency
+from pna.degree import DegreeStats, Linear, Power
+from pna.nn.activation import activation
+from pna.nn.conv.pna import working_type
+from pna.nn.neighbourhood import Neighbourhood
+from pna.nn.towers import TowerLinear, first_of, tower_layers
+from pna.ops.aggregate import aggregate
+from pna.ops.aggregators import Aggregator
+from pna.ops.degree_linear import degree_linear
+
+
+class PNASimpleConv(nn.Module):
+    """x_i' = U(⊕_{j→i} x_j): no M, no towers, and no x_i, which a residual brings back.
+
+    The layer of the paper's MolHIV model. Add self-loops, or x itself, where a node should see
+    its own features. Arguments are those of `PNAConv`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        aggregators: Sequence[str | Aggregator | type[Aggregator]],
+        scalers: Sequence[str | Power | Linear],
+        deg: Tensor | DegreeStats | None,
+        post_layers: int = 1,
+        act: str | Callable[[Tensor], Tensor] | None = "relu",
+        act_kwargs: dict[str, Any] | None = None,
+        train_norm: bool = False,
+        *,
+        std: str = "paper",
+    ) -> None:
+        super().__init__()
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.neighbourhood = Neighbourhood(aggregators, scalers, deg, train_norm, std)
+        self.act = activation(act, act_kwargs)
+        results = self.neighbourhood.num_aggregators * self.neighbourhood.num_scalers
+        self.post = tower_layers(1, results * in_channels, out_channels, post_layers)
+
+    def reset_parameters(self) -> None:
+        self.neighbourhood.reset_parameters()
+        for layer in self.post:
+            cast(TowerLinear, layer).reset_parameters()
+
+    def forward(self, x: Tensor, edge_index: Tensor | Adjacency | Sequence[Adjacency]) -> Tensor:
+        """x (nodes, in_channels) to (nodes, out_channels)."""
+        if x.dim() != 2 or x.shape[1] != self.in_channels:
+            raise ValueError(
+                f"got x of shape {tuple(x.shape)}, expected (nodes, {self.in_channels}): the layer "
+                f"was made with in_channels={self.in_channels}"
+            )
+        adjacency = as_adjacency(edge_index, x.shape[0])
+        factors = self.neighbourhood.factors(adjacency, x.dtype)
+        x = x.to(working_type(x))
+        results = aggregate(x, adjacency, self.neighbourhood.aggregators)[:, :, None]
+        counts = (self.neighbourhood.num_scalers, self.neighbourhood.num_aggregators)
+        first = first_of(self.post)
+        mix = first.weight.unflatten(2, (*counts, self.in_channels))
+        mix = mix.permute(2, 0, 3, 4, 1).flatten(2, 3)
+        out = degree_linear(results, mix, factors, adjacency) + first.bias.to(x.dtype)
+        for layer in self.post[1:]:
+            out = layer(self.act(out))
+        return out[:, 0]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.in_channels}, {self.out_channels})"

@@ -1,0 +1,106 @@
+"""The weights of a PNA layer, rearranged so that nothing is computed once for every edge.
+
+M = A x_i + B x_j + C e + b. Adding A x_i + b to all messages of a node adds it to their mean, max,
+min and softmax, d times it to their sum, and nothing to their spread. So only B x_j + C e is
+aggregated, and A x_i + b added after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a layer looks like, apart from the values of its weights."""
+
+    width: int  # features of a tower
+    scalers: int
+    aggregators: int
+    views: tuple[tuple[int, ...], ...]  # which aggregators see the same messages
+
+
+class Weights(NamedTuple):
+    """The parameters of a layer, (towers, outputs, inputs) and (towers, outputs) where not said."""
+
+    pre: Tensor
+    pre_bias: Tensor
+    post: Tensor
+    post_bias: Tensor
+    mixing: Tensor | None  # (outputs, outputs), where it is to be folded into U, and its bias
+    mixing_bias: Tensor | None
+    encoder: Tensor | None  # (width, edge features) and (width,), where edges have features
+    encoder_bias: Tensor | None
+
+
+class Parts(NamedTuple):
+    """What node-level products are taken with."""
+
+    receiver: Tensor  # A, (towers, width, width)
+    sender: Tensor  # B, as A
+    bias: Tensor  # b, (towers, width)
+    keep: Tensor  # what U does to x_i, (towers, outputs, width), and its bias
+    keep_bias: Tensor
+    edge: Tensor | None  # C after the encoder, (towers × width, edge features)
+    mixes: tuple[Tensor, ...]  # of each view, (scalers, towers, aggregators × width, outputs)
+
+
+def split(form: Form, weights: Weights) -> Parts:
+    """The parts, as views of the weights where they can be."""
+    pre, bias, post, post_bias, mixing, mixing_bias, encoder, encoder_bias = weights
+    if mixing is not None:
+        assert mixing_bias is not None
+        post = (mixing @ post[0])[None]
+        post_bias = torch.addmv(mixing_bias, mixing, post_bias[0])[None]
+    receiver, sender, *rest = pre.split(form.width, 2)
+    edge = None
+    if encoder is not None and encoder_bias is not None:
+        bias = bias + rest[0] @ encoder_bias
+        edge = (rest[0] @ encoder).flatten(0, 1)
+    # one row of blocks for each scaler, one block for each aggregator: (towers, outputs, S, A, F)
+    mix = post[:, :, form.width :].unflatten(2, (form.scalers, form.aggregators, form.width))
+    mixes = [
+        _select(mix, form, view).permute(2, 0, 3, 4, 1).flatten(2, 3)
+        for view in range(len(form.views))
+    ]
+    return Parts(receiver, sender, bias, post[:, :, : form.width], post_bias, edge, tuple(mixes))
+
+
+def _select(mix: Tensor, form: Form, view: int) -> Tensor:
+    return mix if len(form.views) == 1 else mix[:, :, :, list(form.views[view])]
+
+
+def split_gradients(
+    form: Form, weights: Weights, grads: Sequence[Tensor]
+) -> tuple[Tensor | None, ...]:
+    """Gradients of all weights from those of all parts, in order, `edge` if there is one."""
+    pre, _, post, post_bias, mixing, _, encoder, encoder_bias = weights
+    receiver, sender, bias, keep, keep_bias, *rest = grads
+    towers, outputs = keep.shape[:2]
+    blocks = [receiver, sender]
+    grad_encoder = grad_encoder_bias = None
+    if encoder is not None and encoder_bias is not None:
+        across = pre[:, :, 2 * form.width :].transpose(1, 2)
+        combined = rest.pop(0).unflatten(0, (towers, form.width))
+        blocks.append(combined @ encoder.t() + bias[:, :, None] * encoder_bias)
+        grad_encoder = (across @ combined).sum(0)
+        grad_encoder_bias = (across @ bias[:, :, None])[..., 0].sum(0)
+    shape = (form.scalers, towers, -1, form.width, outputs)
+    views = [part.reshape(shape).permute(1, 4, 0, 2, 3) for part in rest]
+    mix = views[0]
+    if len(views) > 1:
+        order = [i for view in form.views for i in view]
+        back = sorted(range(len(order)), key=order.__getitem__)
+        mix = torch.cat(views, 3)[:, :, :, back]
+    grad_post = torch.cat([keep, mix.flatten(2)], 2)
+    grads_of_update: tuple[Tensor | None, ...] = (grad_post, keep_bias, None, None)
+    if mixing is not None:
+        back_to_post, back_to_bias = mixing.t() @ grad_post[0], mixing.t() @ keep_bias[0]
+        grad_mixing = torch.addr(grad_post[0] @ post[0].t(), keep_bias[0], post_bias[0])
+        grads_of_update = (back_to_post[None], back_to_bias[None], grad_mixing, keep_bias[0])
+    return torch.cat(blocks, 2), bias, *grads_of_update, grad_encoder, grad_encoder_bias

@@ -1,0 +1,151 @@
+"""Ready models."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pna.adjacency import Adjacency, as_adjacency
+from pna.names import lookup
+from pna.nn.activation import activation
+from pna.nn.conv.pna import EdgeFeatures, PNAConv
+
+_NORMS: dict[str, Callable[..., nn.Module]] = {
+    "batch_norm": nn.BatchNorm1d,
+    "layer_norm": nn.LayerNorm,
+}
+_JUMPS = {name: name for name in ("last", "cat", "max")}
+
+
+class PNA(nn.Module):
+    """Several `PNAConv` with normalisation, activation and dropout between them.
+
+    Arguments and results are those of `torch_geometric.nn.models.PNA`, and its `load_state_dict`
+    takes the weights of one (made with ``std="pyg"`` it gives the same results).
+
+    Args:
+        in_channels: features of a node.
+        hidden_channels: features of a node between layers.
+        num_layers: how many layers.
+        out_channels: features of a node in the result; `hidden_channels` if left out.
+        dropout: probability that a feature is dropped after a layer.
+        act: activation after a layer, by name, as a module or a function, or None.
+        act_first: activation before normalisation, not after it.
+        act_kwargs: arguments of the activation.
+        norm: "batch_norm", "layer_norm" (of each node), a module that is copied for every layer,
+            or None.
+        norm_kwargs: arguments of the normalisation.
+        jk: how the results of all layers are joined before one more linear layer: "last" (the last
+            one alone), "cat", "max"; without it the last convolution gives the result.
+        **kwargs: of `PNAConv`: aggregators, scalers, deg, edge_dim, towers, std, …
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        hidden_channels: int,
+        num_layers: int,
+        out_channels: int | None = None,
+        dropout: float = 0.0,
+        act: str | Callable[[Tensor], Tensor] | None = "relu",
+        act_first: bool = False,
+        act_kwargs: dict[str, Any] | None = None,
+        norm: str | nn.Module | None = None,
+        norm_kwargs: dict[str, Any] | None = None,
+        jk: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__()
+        if num_layers < 1:
+            raise ValueError(f"got num_layers={num_layers}, expected at least 1")
+        self.in_channels, self.hidden_channels = in_channels, hidden_channels
+        self.num_layers = num_layers
+        self.out_channels = hidden_channels if out_channels is None else out_channels
+        self.act, self.act_first = activation(act, act_kwargs), act_first
+        self.dropout = nn.Dropout(dropout)
+        self.jk = None if jk is None else lookup("jk", jk, _JUMPS)
+        widths = [in_channels, *[hidden_channels] * num_layers]
+        if jk is None:
+            widths[-1] = self.out_channels
+        self.convs = nn.ModuleList(
+            PNAConv(widths[i], widths[i + 1], **kwargs) for i in range(num_layers)
+        )
+        joints = num_layers - 1 if jk is None else num_layers
+        self.norms = nn.ModuleList(_norm(norm, hidden_channels, norm_kwargs) for _ in range(joints))
+        self.lin = None
+        if jk is not None:
+            joined = hidden_channels * (num_layers if jk == "cat" else 1)
+            self.lin = nn.Linear(joined, self.out_channels)
+        self.register_load_state_dict_pre_hook(_rename_norms)
+
+    def reset_parameters(self) -> None:
+        for module in (*self.convs, *self.norms, self.lin):
+            if hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor | Adjacency | Sequence[Adjacency],
+        edge_weight: None = None,
+        edge_attr: EdgeFeatures = None,
+    ) -> Tensor:
+        """x (nodes, in_channels) to (nodes, out_channels).
+
+        `edge_attr` as in `PNAConv`. `edge_weight` stands where PyG's models have it, and must be
+        None: the layer has no use for one.
+        """
+        if edge_weight is not None:
+            raise ValueError(
+                "got edge_weight, expected none: PNA has edge features, not weights; pass "
+                "edge_attr=edge_weight[:, None] with edge_dim=1"
+            )
+        adjacency = as_adjacency(edge_index, x.shape[0])
+        results = []
+        for i, conv in enumerate(self.convs):
+            x = conv(x, adjacency, edge_attr)
+            if i < len(self.norms):
+                x = self._between(x, self.norms[i])
+            results.append(x)
+        if self.lin is None:
+            return x
+        if self.jk == "cat":
+            x = torch.cat(results, 1)
+        elif self.jk == "max":
+            x = torch.stack(results).amax(0)
+        return self.lin(x)
+
+    def _between(self, x: Tensor, norm: nn.Module) -> Tensor:
+        x = norm(self.act(x)) if self.act_first else self.act(norm(x))
+        return self.dropout(x)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.in_channels}, {self.out_channels}, "
+            f"num_layers={self.num_layers})"
+        )
+
+
+def _norm(norm: str | nn.Module | None, width: int, arguments: dict[str, Any] | None) -> nn.Module:
+    if norm is None:
+        return nn.Identity()
+    if isinstance(norm, str):
+        return lookup("norm", norm, _NORMS)(width, **(arguments or {}))
+    if not isinstance(norm, nn.Module):
+        raise TypeError(
+            f"got norm of type {type(norm).__name__}, expected one of {', '.join(_NORMS)} or a "
+            "module to copy for every layer"
+        )
+    return copy.deepcopy(norm)
+
+
+def _rename_norms(model: PNA, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    """PyG wraps its normalisations once more."""
+    for i in range(len(model.norms)):
+        begin = f"{prefix}norms.{i}.module."
+        for name in [name for name in state if name.startswith(begin)]:
+            state[f"{prefix}norms.{i}.{name.removeprefix(begin)}"] = state.pop(name)

@@ -1,0 +1,165 @@
+"""The aggregators and scalers of a layer, with whatever of them is learned."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from pna.adjacency import Adjacency, values_visible
+from pna.degree import (
+    DegreeStats,
+    Linear,
+    Power,
+    counted_degree,
+    factor,
+    resolve_scalers,
+    typical_degree,
+)
+from pna.names import lookup
+from pna.ops.aggregators import Aggregator, Std, resolve
+
+
+class _Remembered(NamedTuple):
+    """Factors of a graph, with what they were computed from, kept so that no `id` is reused."""
+
+    indptr: Callable[[], Tensor | None]
+    key: tuple[Any, ...]
+    held: tuple[Tensor, ...]
+    factors: Tensor
+
+    def matches(self, adjacency: Adjacency, key: tuple[Any, ...]) -> bool:
+        return self.indptr() is adjacency.indptr and self.key == key
+
+
+_STD = {"paper": Std(), "pyg": Std(clamp=True)}
+
+
+class Neighbourhood(nn.Module):
+    """Aggregators and scalers; δ is a buffer, or learned with `train_norm`.
+
+    Tensors inside aggregators and scalers (a temperature, an α) become buffers of this module,
+    or parameters if they are. `deg` is a histogram of in-degrees or a `DegreeStats`; None will do
+    where no scaler needs it.
+    """
+
+    mean_degree: Tensor
+    mean_log_degree: Tensor
+
+    def __init__(
+        self,
+        aggregators: Sequence[str | Aggregator | type[Aggregator]],
+        scalers: Sequence[str | Power | Linear],
+        deg: Tensor | DegreeStats | None,
+        train_norm: bool = False,
+        std: str = "paper",
+    ) -> None:
+        super().__init__()
+        convention = lookup("convention of std", std, _STD)
+        chosen = resolve(aggregators)
+        named = [given in ("std", Std) for given in aggregators]
+        self._aggregators = [
+            convention if is_named else aggregator
+            for is_named, aggregator in zip(named, chosen, strict=True)
+        ]
+        self._scalers = resolve_scalers(scalers)
+        stats = deg if isinstance(deg, DegreeStats) or deg is None else _from_histogram(deg)
+        for scaler in self._scalers:
+            if scaler.delta is None and not scaler.is_identity:
+                typical_degree(scaler, stats)
+        averages = (stats.mean, stats.mean_log) if stats is not None else (1.0, 1.0)
+        for name, value in zip(("mean_degree", "mean_log_degree"), averages, strict=True):
+            self._keep(name, torch.tensor([value]), learned=train_norm)
+        self._averages = averages
+        self._last: _Remembered | None = None
+        for kind, objects in (("aggregator", self._aggregators), ("scaler", self._scalers)):
+            for i, chosen_one in enumerate(objects):
+                for field in fields(chosen_one):
+                    value = getattr(chosen_one, field.name)
+                    if isinstance(value, Tensor):
+                        self._keep(
+                            f"{kind}_{i}_{field.name}", value, isinstance(value, nn.Parameter)
+                        )
+
+    def _keep(self, name: str, value: Tensor, learned: bool) -> None:
+        if learned:
+            self.register_parameter(
+                name, value if isinstance(value, nn.Parameter) else nn.Parameter(value)
+            )
+        else:
+            self.register_buffer(name, value)
+
+    def reset_parameters(self) -> None:
+        """δ as it was given; learned parts of aggregators and scalers are left as they are."""
+        with torch.no_grad():
+            self.mean_degree.fill_(self._averages[0])
+            self.mean_log_degree.fill_(self._averages[1])
+
+    @property
+    def num_aggregators(self) -> int:
+        return len(self._aggregators)
+
+    @property
+    def num_scalers(self) -> int:
+        return len(self._scalers)
+
+    @property
+    def aggregators(self) -> list[Aggregator]:
+        """With the tensors that this module holds now."""
+        current = []
+        for i, aggregator in enumerate(self._aggregators):
+            tensors = {
+                field.name: getattr(self, f"aggregator_{i}_{field.name}")
+                for field in fields(aggregator)
+                if hasattr(self, f"aggregator_{i}_{field.name}")
+            }
+            current.append(replace(aggregator, **tensors) if tensors else aggregator)
+        return current
+
+    def factors(self, adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
+        """S(d) of every scaler at every receiver, (receivers, scalers); 0 where d is.
+
+        Those of the last graph are remembered for as long as it lives, unless they are learned.
+        """
+        held = (*self.parameters(), *self.buffers())
+        passing = not values_visible() or torch._C._are_functorch_transforms_active()
+        if passing or any(tensor.requires_grad or tensor.is_inference() for tensor in held):
+            return self._factors(adjacency.degree, dtype)
+        key = (dtype, *[(id(tensor), tensor.data_ptr(), tensor._version) for tensor in held])
+        if self._last is not None and self._last.matches(adjacency, key):
+            return self._last.factors
+        with torch.inference_mode(False):  # what is remembered may be wanted for training
+            factors = self._factors(adjacency.degree, dtype)
+        self._last = _Remembered(weakref.ref(adjacency.indptr), key, held, factors)
+        return factors
+
+    def _factors(self, degree: Tensor, dtype: torch.dtype) -> Tensor:
+        counted = counted_degree(degree, dtype)
+        columns = []
+        for i, scaler in enumerate(self._scalers):
+            typical = self.mean_log_degree if isinstance(scaler, Power) else self.mean_degree
+            own = typical if scaler.delta is None else scaler.delta
+            alpha = getattr(self, f"scaler_{i}_alpha", scaler.alpha)
+            delta = getattr(self, f"scaler_{i}_delta", own)
+            columns.append(factor(scaler, counted, alpha, delta))
+        return torch.stack(columns, dim=1) * (degree > 0)[:, None]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_last": None}
+
+    def extra_repr(self) -> str:
+        names = [type(aggregator).__name__.lower() for aggregator in self._aggregators]
+        return f"{names}, {len(self._scalers)} scalers"
+
+
+def _from_histogram(deg: Tensor) -> DegreeStats:
+    if not isinstance(deg, Tensor):
+        raise TypeError(
+            f"got deg of type {type(deg).__name__}, expected a histogram of in-degrees or a "
+            "pna.DegreeStats; make one with pna.DegreeStats.from_graphs(training_set)"
+        )
+    return DegreeStats.from_histogram(deg)

@@ -1,0 +1,45 @@
+"""Several linear layers side by side, as one batched product."""
+
+from __future__ import annotations
+
+import math
+from typing import cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class TowerLinear(nn.Module):
+    """An independent linear layer in each tower: (nodes, towers, inputs) to (…, outputs)."""
+
+    def __init__(self, towers: int, inputs: int, outputs: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(towers, outputs, inputs))
+        self.bias = nn.Parameter(torch.empty(towers, outputs))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """As `torch.nn.Linear` is initialised."""
+        bound = 1 / math.sqrt(self.weight.shape[2]) if self.weight.shape[2] > 0 else 0.0
+        nn.init.uniform_(self.weight, -bound, bound)
+        nn.init.uniform_(self.bias, -bound, bound)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight.shape[0] == 1:
+            return F.linear(x, self.weight[0], self.bias[0])
+        return torch.einsum("nti,toi->nto", x, self.weight) + self.bias
+
+    def extra_repr(self) -> str:
+        towers, outputs, inputs = self.weight.shape
+        return f"towers={towers}, {inputs}, {outputs}"
+
+
+def first_of(layers: nn.ModuleList) -> TowerLinear:
+    return cast(TowerLinear, layers[0])
+
+
+def tower_layers(towers: int, inputs: int, outputs: int, count: int) -> nn.ModuleList:
+    """So many layers one after the other, all but the first of equal width."""
+    widths = [inputs, *[outputs] * count]
+    return nn.ModuleList(TowerLinear(towers, widths[i], widths[i + 1]) for i in range(count))

@@ -1,0 +1,158 @@
+"""`degree_linear` on a CPU: a product for every degree that enough nodes have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from pna.ops.request import wide_type
+
+#: A group of nodes is worth a product of its own if that spares so many operations.
+_WORTH = 5e6
+
+
+def definition(z: Tensor, weight: Tensor, factors: Tensor, base: Tensor | None = None) -> Tensor:
+    """`degree_linear` of shifted z in plain torch, one product for each factor.
+
+    factors may also be (receivers, R, towers), where each tower has its own."""
+    factors = factors.to(z.dtype)
+    factors = factors[:, :, None] if factors.dim() == 2 else factors
+    total = base
+    for r in range(weight.shape[0]):
+        scaled = factors[:, r, :, None] * _through(z, weight[r])
+        total = scaled if total is None else total + scaled
+    assert total is not None
+    return total
+
+
+def shifted(z: Tensor, shift: Tensor | None, times: Sequence[int], degree: Tensor) -> Tensor:
+    """z with `shift` added as often as `times` says: never, once, or (2) for each neighbour."""
+    if shift is None or not any(times):
+        return z
+    often = torch.tensor(times, dtype=z.dtype, device=z.device).clamp(max=1).expand(len(z), -1)
+    if 2 in times:
+        each = torch.tensor(times, device=z.device) == 2
+        often = torch.where(each, degree[:, None].to(z.dtype), often)
+    return z + often[:, :, None, None] * shift[:, None]
+
+
+def forward(
+    z: Tensor,
+    weight: Tensor,
+    factors: Tensor,
+    base: Tensor | None,
+    shift: Tensor | None,
+    times: Sequence[int],
+    indptr: Tensor,
+    by_degree: Tensor,
+    out: Tensor,
+) -> None:
+    """Write the result of `degree_linear` to out (receivers, towers, outputs)."""
+    degree = indptr.diff()
+    for rows, shares in _groups(weight, factors, degree, by_degree):
+        own = _shifted_rows(z, shift, times, degree, rows)
+        if shares is None:
+            part = definition(own, weight, _take(factors, rows))
+        else:
+            part = _through(own, _combine(shares, weight))
+        _put(out, rows, part)
+    if base is not None:
+        out += base
+
+
+def backward(
+    grad: Tensor,
+    z: Tensor,
+    weight: Tensor,
+    factors: Tensor,
+    shift: Tensor | None,
+    times: Sequence[int],
+    indptr: Tensor,
+    by_degree: Tensor,
+    grad_z: Tensor,
+    grad_weight: Tensor,
+) -> None:
+    """Write the gradients of z and weight; those of no length are not needed."""
+    across = weight.transpose(2, 3)
+    degree = indptr.diff()
+    total = torch.zeros(grad_weight.shape, dtype=wide_type(grad.dtype))
+    for rows, shares in _groups(weight, factors, degree, by_degree):
+        upstream = _take(grad, rows)
+        own = _take(factors, rows).to(grad.dtype) if shares is None else None
+        if grad_z.shape[0] > 0:
+            if own is not None:
+                part = definition(upstream[:, None], across, own)
+            else:
+                part = _through(upstream[:, None], _combine(shares, across))
+            part = part.unflatten(2, (z.shape[1], z.shape[3])).transpose(1, 2)
+            _put(grad_z, rows, part)
+        if grad_weight.shape[0] > 0:
+            flat = _shifted_rows(z, shift, times, degree, rows)
+            flat = flat.permute(2, 1, 3, 0).flatten(1, 2)  # (towers, A·K, n)
+            if own is not None:
+                for r in range(weight.shape[0]):
+                    scaled = own[:, r, None, None] * upstream
+                    total[r] += torch.bmm(flat, scaled.transpose(0, 1))
+            else:
+                assert shares is not None
+                product = torch.bmm(flat, upstream.transpose(0, 1))
+                for r, share in enumerate(shares.tolist()):
+                    total[r].add_(product, alpha=share)
+    if grad_weight.shape[0] > 0:
+        grad_weight.copy_(total)
+
+
+def _groups(
+    weight: Tensor, factors: Tensor, degree: Tensor, by_degree: Tensor
+) -> Iterator[tuple[Tensor | None, Tensor | None]]:
+    """Receivers of one degree with the factors that they share; then those of rarer degrees
+    together, with none. All receivers are None."""
+    count, towers, inner, outputs = weight.shape
+    few = _WORTH / max(2 * (count - 1) * towers * inner * outputs, 1)
+    if count == 1 or by_degree.shape[0] <= few:
+        yield None, None
+        return
+    order = by_degree.long()
+    counts = torch.unique_consecutive(degree[order], return_counts=True)[1].tolist()
+    rare = []
+    for rows in order.split(counts):
+        if rows.shape[0] <= few:
+            rare.append(rows)
+        else:
+            yield rows, factors[rows[0]]
+    if rare:
+        yield torch.cat(rare), None
+
+
+def _shifted_rows(
+    z: Tensor, shift: Tensor | None, times: Sequence[int], degree: Tensor, rows: Tensor | None
+) -> Tensor:
+    if shift is None:
+        return _take(z, rows)
+    return shifted(_take(z, rows), _take(shift, rows), times, _take(degree, rows))
+
+
+def _take(tensor: Tensor, rows: Tensor | None) -> Tensor:
+    return tensor if rows is None else tensor.index_select(0, rows)
+
+
+def _put(tensor: Tensor, rows: Tensor | None, values: Tensor) -> None:
+    if rows is None:
+        tensor.copy_(values)
+    else:
+        tensor.index_copy_(0, rows, values)
+
+
+def _combine(shares: Tensor | None, weight: Tensor) -> Tensor:
+    """Σ_r shares[r] · W_r."""
+    assert shares is not None
+    return torch.tensordot(shares.to(weight.dtype), weight, dims=1)
+
+
+def _through(z: Tensor, weight: Tensor) -> Tensor:
+    """z (n, A, towers, K) through weight (towers, A·K, outputs): (n, towers, outputs)."""
+    if weight.shape[0] == 1:
+        return (z.flatten(1) @ weight[0])[:, None]
+    return torch.bmm(z.permute(2, 0, 1, 3).flatten(2), weight).transpose(0, 1)

@@ -1,0 +1,86 @@
+"""How the operators of this package are made known to torch: gradients, also inside `torch.func`.
+
+`torch.library.register_autograd` would do the same at three times the cost of a small call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd.function import _SingleLevelFunction
+
+library = torch.library.Library("pna", "FRAGMENT")
+
+Function = _SingleLevelFunction
+
+
+def below_autograd(operator: Any, keyset: Any, inputs: Sequence[Any]) -> Any:
+    """Run the operator itself from inside the `forward` of its `Function`."""
+    with torch._C._AutoDispatchBelowAutograd():
+        return operator.redispatch(keyset & torch._C._after_autograd_keyset, *inputs)
+
+
+def differentiate(name: str, function: type[Function]) -> None:
+    """Give the operator the gradients of `function`, whose `forward` takes a keyset first.
+
+    The transforms of `torch.func` hand one level at a time to a kernel that autograd dispatches
+    to, which is all that is needed; the `apply` of a plain `torch.autograd.Function` refuses to
+    run there.
+    """
+
+    run: Callable[..., Any] = function.apply  # type: ignore[attr-defined]
+
+    def apply(keyset: Any, *inputs: Any) -> Any:
+        if not torch._C._are_functorch_transforms_active():
+            return run(keyset, *inputs)
+        with enable_single_level_autograd_function():
+            return run(keyset, *inputs)
+
+    library.impl(name, apply, "Autograd", with_keyset=True)
+
+
+def differentiate_once(name: str, of: str) -> None:
+    """Refuse the gradients of an operator that is itself a gradient, that `of` what is named."""
+
+    class Once(Function):
+        @staticmethod
+        def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
+            return below_autograd(getattr(torch.ops.pna, name).default, keyset, inputs)
+
+        @staticmethod
+        def backward(ctx: Any, *_: Any) -> Any:
+            raise RuntimeError(
+                f"got a second derivative of {of}, which its fast kernels do not have; "
+                "run it inside `with pna.backend('reference'):`"
+            )
+
+    differentiate(name, Once)
+
+
+def one_by_one(name: str) -> Callable[..., Any]:
+    """A vmap rule for gradients: met only where a derivative itself is vmapped, as in
+    `torch.func.jacrev`."""
+
+    def rule(info: Any, in_dims: Sequence[Any], *arguments: Any) -> Any:
+        pairs = list(zip(arguments, in_dims, strict=True))
+        results = [
+            getattr(torch.ops.pna, name)(
+                *[a.select(d, i).contiguous() if isinstance(d, int) else a for a, d in pairs]
+            )
+            for i in range(info.batch_size)
+        ]
+        stacked = tuple(torch.stack(r) for r in zip(*results, strict=True))
+        return stacked, (0,) * len(stacked)
+
+    return rule
+
+
+def room(tensor: Tensor | None, needed: bool, like: Tensor) -> Tensor:
+    """An empty gradient of `tensor`; of no length where none is needed."""
+    if tensor is None or not needed:
+        return like.new_empty(0)
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)

@@ -1,0 +1,344 @@
+"""Products with a weight that depends on the degree: a tile of nodes of one degree takes one.
+
+Nodes are taken in the order of their degrees, so that most tiles hold one degree only; a tile in
+which degrees meet takes a product for each factor. Float32 is multiplied as three products of
+tf32 numbers, whose error is that of float32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pna.ops.backend import interpreting
+
+#: How many nodes a tile has.
+_TILE = 64
+
+#: How many factors the kernel of the weight's gradient sums at a time.
+_AT_ONCE = 4
+
+
+@triton.jit
+def _tile(by_degree, indptr, tile, num_rows, BLOCK_R: tl.constexpr):
+    """Nodes of a tile, which of them there are, the first, and whether all have one degree."""
+    begin = tile * BLOCK_R
+    place = begin + tl.arange(0, BLOCK_R)
+    live = place < num_rows
+    row = tl.load(by_degree + place, mask=live, other=0).to(tl.int64)
+    first = tl.load(by_degree + begin).to(tl.int64)
+    last = tl.load(by_degree + tl.minimum(begin + BLOCK_R, num_rows) - 1).to(tl.int64)
+    least = tl.load(indptr + first + 1) - tl.load(indptr + first)
+    return row, live, first, tl.load(indptr + last + 1) - tl.load(indptr + last) == least
+
+
+@triton.jit
+def _thirds(a):
+    """a as a sum of three bfloat16 numbers."""
+    high = a.to(tl.bfloat16)
+    rest = a - high.to(tl.float32)
+    middle = rest.to(tl.bfloat16)
+    return high, middle, (rest - middle.to(tl.float32)).to(tl.bfloat16)
+
+
+@triton.jit
+def _product(a, b, PRECISION: tl.constexpr):
+    """a @ b, small terms first; short enough that the unit's own sums lose nothing by rounding."""
+    if PRECISION == "thirds":
+        a_1, a_2, a_3 = _thirds(a)
+        b_1, b_2, b_3 = _thirds(b)
+        total = tl.dot(a_3, b_1)
+        total = tl.dot(a_2, b_2, total)
+        total = tl.dot(a_1, b_3, total)
+        total = tl.dot(a_2, b_1, total)
+        total = tl.dot(a_1, b_2, total)
+        return tl.dot(a_1, b_1, total)
+    else:
+        return tl.dot(a, b, input_precision=PRECISION)
+
+
+@triton.jit
+def _shift_of(shift, row, live, live_column, indptr, EACH: tl.constexpr):
+    """What is added to some results of a tile's nodes, and what for each of their neighbours."""
+    mask = live[:, None] & live_column[None, :]
+    once = tl.load(shift, mask=mask, other=0).to(tl.float32)
+    if EACH == 0:
+        return once, once
+    degree = tl.load(indptr + row + 1, mask=live, other=0)
+    degree -= tl.load(indptr + row, mask=live, other=0)
+    return once, once * degree.to(tl.float32)[:, None]
+
+
+@triton.jit
+def _shifted(tile, once, each, group, ONCE: tl.constexpr, EACH: tl.constexpr):
+    """Results of one kind, shifted; bit a of ONCE and of EACH says how the a-th kind is."""
+    if ONCE != 0:
+        tile += tl.where(((ONCE >> group) & 1) != 0, once, 0.0)
+    if EACH != 0:
+        tile += tl.where(((EACH >> group) & 1) != 0, each, 0.0)
+    return tile
+
+
+@triton.jit
+def _degree_linear_kernel(
+    z, z_row, z_group, z_tower, width, groups, shift, shift_row, shift_tower,
+    weight, w_factor, w_tower, w_in, w_out, factors, base, indptr, by_degree,
+    out, out_row, out_group, out_tower, out_width, num_rows, towers,
+    R: tl.constexpr, BASE: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr,
+):  # fmt: skip
+    """A tile of nodes, a tower, a block of outputs. Both inputs and outputs come in groups of
+    equal width, so that the same kernel gives the gradient of z."""
+    row, live, first, uniform = _tile(by_degree, indptr, tl.program_id(0), num_rows, BLOCK_R)
+    tower = tl.program_id(1).to(tl.int64)
+    blocks = tl.cdiv(out_width, BLOCK_O)
+    out_of = tl.program_id(2) // blocks
+    output = tl.program_id(2) % blocks * BLOCK_O + tl.arange(0, BLOCK_O)
+    live_output = output < out_width
+    source = z + row[:, None] * z_row + tower * z_tower
+    moved = shift + row[:, None] * shift_row + tower * shift_tower
+    of_tower = weight + tower * w_tower + (out_of * out_width + output)[None, :] * w_out
+    total = tl.zeros([BLOCK_R, BLOCK_O], tl.float32)
+    for k in range(0, width, BLOCK_K):
+        column = k + tl.arange(0, BLOCK_K)
+        live_column = column < width
+        mask = live[:, None] & live_column[None, :]
+        w_mask = live_column[:, None] & live_output[None, :]
+        once = tl.zeros([BLOCK_R, BLOCK_K], tl.float32)
+        each = once
+        if (ONCE | EACH) != 0:
+            once, each = _shift_of(moved + column[None, :], row, live, live_column, indptr, EACH)
+        if uniform:  # the tile times the sum of all weights, each with its factor
+            for group in range(groups):
+                tile = tl.load(source + (group * z_group + column)[None, :], mask=mask, other=0)
+                tile = _shifted(tile.to(tl.float32), once, each, group, ONCE, EACH)
+                place = of_tower + (group * width + column)[:, None] * w_in
+                combined = tl.zeros([BLOCK_K, BLOCK_O], tl.float32)
+                for r in tl.static_range(R):
+                    part = tl.load(place + r * w_factor, mask=w_mask, other=0).to(tl.float32)
+                    combined += tl.load(factors + first * R + r) * part
+                total += _product(tile, combined, PRECISION)
+        else:  # the tile, scaled by each factor in turn, times its weight
+            for group in range(groups):
+                tile = tl.load(source + (group * z_group + column)[None, :], mask=mask, other=0)
+                tile = _shifted(tile.to(tl.float32), once, each, group, ONCE, EACH)
+                place = of_tower + (group * width + column)[:, None] * w_in
+                for r in range(R):
+                    share = tl.load(factors + row * R + r, mask=live, other=0)
+                    part = tl.load(place + r * w_factor, mask=w_mask, other=0).to(tl.float32)
+                    total += _product(tile * share[:, None], part, PRECISION)
+    mask = live[:, None] & live_output[None, :]
+    if BASE:
+        own = base + (row * towers + tower)[:, None] * out_width + output[None, :]
+        total += tl.load(own, mask=mask, other=0).to(tl.float32)
+    to = out + row[:, None] * out_row + tower * out_tower + out_of * out_group
+    tl.store(to + output[None, :], total, mask=mask)
+
+
+@triton.jit
+def _add_scaled(total, across, upstream, share, live, PRECISION: tl.constexpr):
+    scaled = upstream * tl.load(share, mask=live, other=0)[:, None]
+    return total + _product(across, scaled, PRECISION)
+
+
+@triton.jit
+def _degree_weight_kernel(
+    z, z_row, z_group, z_tower, width, groups, shift, shift_row, shift_tower,
+    grad, grad_row, grad_tower, outputs, factors, indptr, by_degree, partial, num_rows, tiles,
+    towers, first_factor,
+    R: tl.constexpr, SUMS: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr,
+    PRECISION: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr,
+):  # fmt: skip
+    """Sums over some tiles of nodes, for SUMS factors: (splits, R, towers, groups, width, …)."""
+    blocks = tl.cdiv(width, BLOCK_K)
+    column = tl.program_id(0) % blocks * BLOCK_K + tl.arange(0, BLOCK_K)
+    group = tl.program_id(0) // blocks % groups
+    output = tl.program_id(0) // (blocks * groups) * BLOCK_O + tl.arange(0, BLOCK_O)
+    tower = tl.program_id(1)
+    live_k, live_output = column < width, output < outputs
+    total_0 = tl.zeros([BLOCK_K, BLOCK_O], tl.float32)
+    total_1 = tl.zeros([BLOCK_K, BLOCK_O], tl.float32)
+    total_2 = tl.zeros([BLOCK_K, BLOCK_O], tl.float32)
+    total_3 = tl.zeros([BLOCK_K, BLOCK_O], tl.float32)
+    splits = tl.num_programs(2)
+    for i in range(tl.program_id(2), tiles, splits):
+        row, live, first, uniform = _tile(by_degree, indptr, i, num_rows, BLOCK_R)
+        place = z + row[:, None] * z_row + tower * z_tower + (group * z_group + column)[None, :]
+        tile = tl.load(place, mask=live[:, None] & live_k[None, :], other=0).to(tl.float32)
+        if (ONCE | EACH) != 0:
+            moved = shift + row[:, None] * shift_row + tower * shift_tower + column[None, :]
+            needed = live_k & ((((ONCE | EACH) >> group) & 1) != 0)
+            once, each = _shift_of(moved, row, live, needed, indptr, EACH)
+            tile = _shifted(tile, once, each, group, ONCE, EACH)
+        across = tl.trans(tile)
+        place = grad + row[:, None] * grad_row + tower * grad_tower + output[None, :]
+        mask = live[:, None] & live_output[None, :]
+        upstream = tl.load(place, mask=mask, other=0).to(tl.float32)
+        if uniform:
+            product = _product(across, upstream, PRECISION)
+            share = factors + first * R + first_factor
+            total_0 += tl.load(share) * product
+            if SUMS > 1:
+                total_1 += tl.load(share + 1) * product
+            if SUMS > 2:
+                total_2 += tl.load(share + 2) * product
+            if SUMS > 3:
+                total_3 += tl.load(share + 3) * product
+        else:
+            shares = factors + row * R + first_factor
+            total_0 = _add_scaled(total_0, across, upstream, shares, live, PRECISION)
+            if SUMS > 1:
+                total_1 = _add_scaled(total_1, across, upstream, shares + 1, live, PRECISION)
+            if SUMS > 2:
+                total_2 = _add_scaled(total_2, across, upstream, shares + 2, live, PRECISION)
+            if SUMS > 3:
+                total_3 = _add_scaled(total_3, across, upstream, shares + 3, live, PRECISION)
+    mask = live_k[:, None] & live_output[None, :]
+    size = towers * groups * width * outputs
+    to = partial + (tl.program_id(2).to(tl.int64) * R + first_factor) * size
+    to += ((tower * groups + group) * width + column)[:, None] * outputs + output[None, :]
+    tl.store(to, total_0, mask=mask)
+    if SUMS > 1:
+        tl.store(to + size, total_1, mask=mask)
+    if SUMS > 2:
+        tl.store(to + 2 * size, total_2, mask=mask)
+    if SUMS > 3:
+        tl.store(to + 3 * size, total_3, mask=mask)
+
+
+def forward(
+    z: Tensor,
+    weight: Tensor,
+    factors: Tensor,
+    base: Tensor | None,
+    shift: Tensor | None,
+    times: Sequence[int],
+    indptr: Tensor,
+    by_degree: Tensor,
+    out: Tensor,
+) -> None:
+    """Write the result of `degree_linear` to out (receivers, towers, outputs)."""
+    base = None if base is None else base.contiguous()
+    inputs = _inputs_of(z, shift, times)
+    with torch.cuda.device_of(z):
+        _multiply(inputs, weight, factors.contiguous(), base, indptr, by_degree, out[:, None])
+
+
+def backward(
+    grad: Tensor,
+    z: Tensor,
+    weight: Tensor,
+    factors: Tensor,
+    shift: Tensor | None,
+    times: Sequence[int],
+    indptr: Tensor,
+    by_degree: Tensor,
+    grad_z: Tensor,
+    grad_weight: Tensor,
+) -> None:
+    """Write the gradients of z and weight; those of no length are not needed."""
+    factors = factors.contiguous()
+    with torch.cuda.device_of(z):
+        if grad_weight.shape[0] > 0:
+            inputs = _inputs_of(z, shift, times)
+            _weight_gradient(grad, inputs, factors, indptr, by_degree, grad_weight)
+        if grad_z.shape[0] > 0:
+            inputs, across = _inputs_of(grad[:, None], None, ()), weight.transpose(2, 3)
+            _multiply(inputs, across, factors, None, indptr, by_degree, grad_z)
+
+
+def _inputs_of(z: Tensor, shift: Tensor | None, times: Sequence[int]) -> dict[str, Any]:
+    """z (rows, A, towers, K) and its shift as arguments of the kernels."""
+    z = _unit_stride(z)
+    shift = z[:, 0] if shift is None else _unit_stride(shift)
+    return dict(
+        z=z,
+        z_row=z.stride(0),
+        z_group=z.stride(1),
+        z_tower=z.stride(2),
+        width=z.shape[3],
+        groups=z.shape[1],
+        shift=shift,
+        shift_row=shift.stride(0),
+        shift_tower=shift.stride(1),
+        ONCE=sum(1 << a for a, often in enumerate(times) if often == 1),
+        EACH=sum(1 << a for a, often in enumerate(times) if often == 2),
+    )
+
+
+def _multiply(
+    inputs: dict[str, Any],
+    weight: Tensor,
+    factors: Tensor,
+    base: Tensor | None,
+    indptr: Tensor,
+    by_degree: Tensor,
+    out: Tensor,
+) -> None:
+    """z (rows, A, towers, K) to out (rows, B, towers, L) through weight (R, towers, A·K, B·L)."""
+    num_rows, groups, towers, width = out.shape
+    block_k = min(32, max(16, triton.next_power_of_2(inputs["width"])))
+    block_o = min(128, max(16, triton.next_power_of_2(width)))
+    grid = (triton.cdiv(num_rows, _TILE), towers, groups * triton.cdiv(width, block_o))
+    _degree_linear_kernel[grid](
+        **inputs, weight=weight, w_factor=weight.stride(0), w_tower=weight.stride(1),
+        w_in=weight.stride(2), w_out=weight.stride(3), factors=factors,
+        base=weight if base is None else base, indptr=indptr, by_degree=by_degree, out=out,
+        out_row=out.stride(0), out_group=out.stride(1), out_tower=out.stride(2), out_width=width,
+        num_rows=num_rows, towers=towers, R=weight.shape[0], BASE=base is not None,
+        PRECISION=_precision(inputs["z"]), BLOCK_R=_TILE, BLOCK_K=block_k, BLOCK_O=block_o,
+        num_warps=4, num_stages=2 if weight.shape[0] <= 3 else 1,
+    )  # fmt: skip
+
+
+def _weight_gradient(
+    grad: Tensor,
+    inputs: dict[str, Any],
+    factors: Tensor,
+    indptr: Tensor,
+    by_degree: Tensor,
+    grad_weight: Tensor,
+) -> None:
+    num_rows, groups, width = grad.shape[0], inputs["groups"], inputs["width"]
+    count, towers, _, outputs = grad_weight.shape
+    block_k = min(64, max(16, triton.next_power_of_2(width)))
+    block_o = min(64, max(16, triton.next_power_of_2(outputs)))
+    tiles = triton.cdiv(num_rows, _TILE)
+    blocks = groups * triton.cdiv(width, block_k) * triton.cdiv(outputs, block_o)
+    splits = max(1, min(tiles, _PROGRAMS // (blocks * towers)))
+    partial = grad.new_empty((splits, *grad_weight.shape), dtype=torch.float32)
+    grad = _unit_stride(grad)
+    for first in range(0, count, _AT_ONCE):
+        _degree_weight_kernel[(blocks, towers, splits)](
+            **inputs, grad=grad, grad_row=grad.stride(0), grad_tower=grad.stride(1),
+            outputs=outputs, factors=factors, indptr=indptr, by_degree=by_degree,
+            partial=partial, num_rows=num_rows, tiles=tiles, towers=towers, first_factor=first,
+            R=count, SUMS=min(_AT_ONCE, count - first), PRECISION=_precision(inputs["z"]),
+            BLOCK_R=_TILE, BLOCK_K=block_k, BLOCK_O=block_o, num_warps=4, num_stages=3,
+        )  # fmt: skip
+    if splits > 1 and grad_weight.dtype == partial.dtype:
+        torch.sum(partial, 0, out=grad_weight)
+    else:
+        grad_weight.copy_(partial.sum(0))
+
+
+#: About how many programs of a weight's gradient run side by side.
+_PROGRAMS = 264
+
+
+def _unit_stride(tensor: Tensor) -> Tensor:
+    return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()
+
+
+def _precision(z: Tensor) -> str:
+    """How numbers are multiplied; in the interpreter, which knows no bfloat16 products, as such."""
+    if interpreting():
+        return "ieee"
+    return "thirds" if z.dtype == torch.float32 else "tf32"

@@ -1,0 +1,88 @@
+import csv
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from pna.bench import layer
+from pna.bench.results import write
+from pna.cli import app, bench
+
+SMALL = ["bench", "layer", "--device", "cpu", "--small", "--seconds", "0.01", "--no-compile"]
+needs_pyg = pytest.mark.skipif(not layer.has_pyg(), reason="needs PyG: pip install 'pna[pyg]'")
+
+
+def run(*more: str) -> Result:
+    result = CliRunner().invoke(app, [*SMALL, *more])
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+@needs_pyg
+def test_everything_is_printed_and_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
+    path = tmp_path / "layer.csv"
+    run("--out", str(path))
+    elsewhere = [{**row, "cpu": "another machine"} for row in read(path)]
+    write(path, elsewhere)
+    printed = run("--out", str(path)).output
+
+    rows = read(path)
+    assert len(rows) == 2 * len(elsewhere)
+    assert [row for row in rows if row["cpu"] == "another machine"] == elsewhere
+    assert {row["case"] for row in rows} == {case.name for case in layer.SMALL}
+    for row in elsewhere:
+        assert row["ms"] or row["error"] or row["note"].startswith("not run")
+        assert row["torch"] and row["measured"] and row["device"] == "cpu"
+
+    for case in layer.SMALL:
+        assert f"{case.name}: {case.nodes:,} nodes" in printed
+    for line in printed.splitlines():
+        if line.strip().startswith(("forward  ", "error of ")):
+            assert "×" in line
+    assert "first call of PyG" in printed  # progress, in plain lines
+    assert "layer.svg" in printed.replace("\n", "")  # long paths are wrapped
+    svg = tmp_path / "layer.svg"
+    assert "as fast" in svg.read_text()
+
+
+def test_without_pyg_a_line_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(layer, "find_spec", lambda name: None)
+    monkeypatch.setattr(layer, "SMALL", layer.SMALL[-2:])
+    monkeypatch.chdir(tmp_path)
+    printed = run().output
+    assert "PyG not found, so pna is measured alone: pip install 'pna[pyg]'" in printed
+    assert "forward+backward   pna" in printed
+
+
+def test_without_matplotlib_a_line_says_how_to_get_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(bench, "find_spec", lambda name: None)
+    monkeypatch.setattr(layer, "SMALL", layer.SMALL[2:3])
+    monkeypatch.chdir(tmp_path)
+    assert "matplotlib not found, so no figure: pip install 'pna[plot]'" in run().output
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_figure_is_here_when_no_file_was_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
+    monkeypatch.setattr(layer, "SMALL", layer.SMALL[2:3])
+    monkeypatch.chdir(tmp_path)
+    assert "wrote layer.svg" in run().output
+    assert [path.name for path in tmp_path.iterdir()] == ["layer.svg"]
+
+
+def test_an_unknown_device_is_refused() -> None:
+    result = CliRunner().invoke(app, ["bench", "layer", "--device", "meta"])
+    assert result.exit_code == 2
+    assert "expected cpu or cuda" in result.output

@@ -1,0 +1,418 @@
+"""`PNAConv` against the paper's definition, its symmetries, its memory and its errors."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+
+import pna
+from pna.degree import Linear, Power
+from pna.nn import PNAConv
+from pna.ops.aggregators import KthSmallest, Moment, Softmax, Softmin, Std
+from tests.nn.cases import (
+    DEG,
+    GRAPHS,
+    PAPER,
+    SCALERS,
+    assert_equal_in_norm,
+    by_definition,
+    numbers,
+    outcome,
+)
+from tests.ops.cases import Graph, random_edges
+
+STATS = pna.DegreeStats.from_histogram(DEG)
+
+#: Beyond PyG's.
+OTHERS = ["moment_3", "softmin", "normalised_mean", KthSmallest(2), "sum", Moment(4), "softmax"]
+
+
+def parameter(value):
+    return nn.Parameter(torch.tensor(value))
+
+
+# Arguments of the layer, where they are not the paper's: 6 features to 6.
+LAYERS = {
+    "plain": {},
+    "one identity scaler": dict(scalers=["identity"], deg=None),
+    "swapped extrema": dict(swap_extrema=True),
+    "swapped extrema alone": dict(swap_extrema=True, aggregators=["min", "max"]),
+    "swapped extrema with towers and edge features": dict(
+        swap_extrema=True, towers=3, edge_dim=2, aggregators=["max", "sum", "std", "min"]
+    ),
+    "swapped extrema, divided, deep": dict(
+        swap_extrema=True, towers=2, divide_input=True, pre_layers=2, post_layers=2, edge_dim=2
+    ),
+    "other aggregators": dict(aggregators=OTHERS),
+    "other aggregators with towers and edge features": dict(
+        aggregators=[*OTHERS, "max"], towers=3, divide_input=True, edge_dim=2, swap_extrema=True
+    ),
+    "other aggregators, deep": dict(aggregators=OTHERS, pre_layers=2, act="tanh"),
+    "wide edge features": dict(edge_dim=20, towers=2),
+    "spread alone": dict(aggregators=["std", "var", "moment_3"]),  # which nothing shifts
+    "two conventions of std": dict(aggregators=[Std(), Std(clamp=True), "mean"]),
+    "any α": dict(scalers=[Power(0.5), Linear(-0.5), Power(1.0, delta=2.0), Linear(delta=1.0)]),
+    "sums by scaling means": dict(aggregators=["mean"], scalers=[Linear(delta=1.0)], deg=None),
+    "learned α and δ": dict(
+        scalers=["identity", Power(parameter(0.3), parameter([1.5])), Linear(parameter(-0.7))]
+    ),
+    "learned temperature of every feature": dict(
+        aggregators=["mean", Softmax(nn.Parameter(torch.linspace(-1, 1, 6))), "max"]
+    ),
+    "given tensors": dict(
+        scalers=[Power(torch.tensor(0.3))], aggregators=[Softmin(torch.tensor([0.5])), "std"]
+    ),
+}
+
+
+def made(device, dtype=torch.float64, **arguments):
+    """A layer and a function that does the same by the definition."""
+    torch.manual_seed(0)
+    given = dict(in_channels=6, out_channels=6, aggregators=PAPER, scalers=SCALERS, deg=STATS)
+    given = copy.deepcopy(given | arguments)  # tables are shared, what a layer learns is not
+    layer = PNAConv(**given).to(device, dtype)
+    stats = given["deg"]
+
+    def defined(x, edge_index, edge_attr):
+        held = layer.neighbourhood
+        scalers = [
+            type(scaler)(
+                getattr(held, f"scaler_{i}_alpha", scaler.alpha),
+                getattr(held, f"scaler_{i}_delta", scaler.delta),
+            )
+            if isinstance(scaler, Power | Linear)
+            else scaler
+            for i, scaler in enumerate(given["scalers"])
+        ]
+        names = [
+            current if isinstance(name, Softmax) else name
+            for name, current in zip(given["aggregators"], held.aggregators, strict=True)
+        ]
+        return by_definition(layer, x, edge_index, edge_attr, names, scalers, stats)
+
+    return layer, defined
+
+
+def inputs_of(layer, graph, dtype, device):
+    edge_index = graph.edge_index(device)
+    leaves = {"x": numbers(graph.nodes, layer.in_channels, dtype=dtype, device=device, seed=1)}
+    if layer.edge_dim is not None:
+        shape = (edge_index.shape[1], layer.edge_dim)
+        leaves["edge_attr"] = numbers(*shape, dtype=dtype, device=device, seed=2)
+    return leaves, edge_index
+
+
+def assert_is_the_definition(layer, defined, graph, device, tolerance, dtype=torch.float64):
+    leaves, edge_index = inputs_of(layer, graph, dtype, device)
+    everything = leaves | dict(layer.named_parameters())
+    got, expected = (
+        outcome(lambda run=run: run(leaves["x"], edge_index, leaves.get("edge_attr")), everything)
+        for run in (layer, defined)
+    )
+    assert_equal_in_norm(got, expected, tolerance)
+
+
+@pytest.mark.parametrize("arguments", LAYERS)
+def test_layers(device, arguments):
+    # δ is kept in the type of the layer, but comes as float32
+    layer, defined = made(device, **LAYERS[arguments])
+    assert_is_the_definition(layer, defined, GRAPHS["random"], device, 1e-6)
+
+
+@pytest.mark.parametrize("graph", [name for name in GRAPHS if name != "random"])
+@pytest.mark.parametrize("arguments", ["swapped extrema", "other aggregators"])
+def test_graphs(device, arguments, graph):
+    layer, defined = made(device, **LAYERS[arguments])
+    # the third moment of equal messages is a root of what rounding leaves: 1e-16 becomes 5e-6
+    assert_is_the_definition(layer, defined, GRAPHS[graph], device, 1e-5)
+
+
+@pytest.mark.parametrize(
+    "arguments, graph",
+    [
+        ("plain", "isolated"),
+        ("swapped extrema with towers and edge features", "random"),
+        ("learned α and δ", "repeated edges"),
+    ],
+)
+def test_every_backend(backend, arguments, graph):
+    layer, defined = made(backend.device, torch.float32, **LAYERS[arguments])
+    assert_is_the_definition(layer, defined, GRAPHS[graph], backend.device, 1e-5, torch.float32)
+
+
+def test_a_kth_smallest_that_is_not_there_is_nothing(device):
+    """Node 1 hears two others, node 2 one, node 0 none."""
+    layer, defined = made(device, aggregators=[KthSmallest(2)], scalers=["identity"], deg=None)
+    graph = Graph([(0, 1), (2, 1), (0, 2)], 3)
+    assert_is_the_definition(layer, defined, graph, device, 1e-12)
+
+
+def test_learned_parts_in_a_functional_call(device):
+    """With other values than the layer holds, and gradients to them."""
+    layer, defined = made(device, **LAYERS["learned α and δ"])
+    leaves, edge_index = inputs_of(layer, GRAPHS["random"], torch.float64, device)
+    other = {name: (value + 0.1).detach() for name, value in layer.named_parameters()}
+    got = outcome(
+        lambda: torch.func.functional_call(layer, other, (leaves["x"], edge_index)), other
+    )
+    layer.load_state_dict(other, strict=False)
+    expected = outcome(
+        lambda: defined(leaves["x"], edge_index, None), dict(layer.named_parameters())
+    )
+    assert_equal_in_norm(got, expected, 1e-6)
+
+
+def test_train_norm_learns_δ_of_every_scaler(device):
+    """A step of δ changes the result as its gradient says."""
+    layer, _ = made(device, scalers=["amplification", "inverse_linear"], train_norm=True)
+    leaves, edge_index = inputs_of(layer, GRAPHS["random"], torch.float64, device)
+    held = [layer.neighbourhood.mean_degree, layer.neighbourhood.mean_log_degree]
+    slopes = torch.autograd.grad(layer(leaves["x"], edge_index).sum(), held)
+    for δ, slope in zip(held, slopes, strict=True):
+        sums = []
+        for step in (1e-6, -2e-6):
+            with torch.no_grad():
+                δ += step
+            sums.append(layer(leaves["x"], edge_index).sum().item())
+        assert slope.item() != 0
+        assert (sums[0] - sums[1]) / 2e-6 == pytest.approx(slope.item(), rel=1e-5)
+        with torch.no_grad():
+            δ += 1e-6
+
+
+def test_reset_parameters(device):
+    layer, _ = made(device, edge_dim=2, train_norm=True)
+    with torch.no_grad():
+        for tensor in layer.parameters():
+            tensor.fill_(100)
+    layer.reset_parameters()
+    assert all(tensor.abs().max() < 5 for tensor in layer.parameters())
+    assert layer.neighbourhood.mean_degree.item() == pytest.approx(STATS.mean)
+
+
+# Which gradients are asked for, and how tensors lie in memory
+
+
+FORMS = ["none", "narrow", "wide", "table"]
+
+
+def case_of(fast, form):
+    """A layer with towers, and its inputs, with one of the forms of edge features."""
+    edge_dim = {"none": None, "wide": 20}.get(form, 2)
+    layer, _ = made(fast.device, torch.float32, towers=2, edge_dim=edge_dim)
+    leaves, edge_index = inputs_of(layer, GRAPHS["isolated"], torch.float32, fast.device)
+    if form == "table":
+        leaves["edge_attr"] = numbers(2, 2, dtype=torch.float32, device=fast.device, seed=2)
+    index = torch.tensor([1, 0, 1], device=fast.device)
+
+    def run(x, edge_attr=None):
+        return layer(x, edge_index, (edge_attr, index) if form == "table" else edge_attr)
+
+    return layer, leaves, run
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("wanted", ["x", "edge_attr", "pre", "post", "lin", "edge_encoder"])
+def test_only_the_gradients_asked_for(fast, form, wanted):
+    """All else frozen, as where a trained layer is explained, or one of its parts trained on."""
+    if form == "none" and "edge" in wanted:
+        pytest.skip("no edge features")
+    layer, leaves, run = case_of(fast, form)
+    everything = leaves | dict(layer.named_parameters())
+    expected = outcome(lambda: run(**leaves), everything)
+    for leaf in everything.values():
+        leaf.requires_grad_(False)
+    chosen = {n: leaf for n, leaf in everything.items() if n.split(".")[0] == wanted}
+    got = outcome(lambda: run(**leaves), chosen)
+    assert not any(leaf.requires_grad for n, leaf in everything.items() if n not in chosen)
+    assert_equal_in_norm(got, {name: expected[name] for name in got}, 1e-6)
+
+
+def test_nothing_to_differentiate(fast):
+    layer, leaves, run = case_of(fast, "narrow")
+    expected = run(**leaves)
+    layer.requires_grad_(False)
+    out = run(**leaves)
+    assert not out.requires_grad
+    torch.testing.assert_close(out, expected.detach())
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_tensors_that_are_views(fast, form):
+    """Transposed inputs, and a gradient that is one number expanded."""
+    layer, leaves, run = case_of(fast, form)
+    parameters = list(layer.parameters())
+    results = []
+    for lie in (torch.Tensor.contiguous, lambda t: t.t().contiguous().t()):
+        given = {n: lie(leaf).detach().requires_grad_() for n, leaf in leaves.items()}
+        out = run(**given)
+        gradients = torch.autograd.grad(out.sum(), [*given.values(), *parameters])
+        ones = torch.autograd.grad(
+            run(**given), [*given.values(), *parameters], torch.ones_like(out).contiguous()
+        )
+        torch.testing.assert_close(gradients, ones)
+        results.append((out, *gradients))
+    torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_repeatable_to_the_bit(fast, form):
+    layer, leaves, run = case_of(fast, form)
+    everything = leaves | dict(layer.named_parameters())
+    first, second = (outcome(lambda: run(**leaves), everything) for _ in range(2))
+    assert all(torch.equal(first[name], second[name]) for name in first)
+
+
+# No tensor of the size of the messages, nor of all scaled aggregates
+
+
+def largest_allocation(run):
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiled:
+        run()
+    events = profiled.profiler.kineto_results.events()
+    return max(event.nbytes() for event in events if event.name() == "[memory]")
+
+
+def trained(layer, x, adjacency, edge_attr):
+    return lambda: layer(x, adjacency, edge_attr).square().sum().backward()
+
+
+NODES, EDGES, WIDTH = 30, 2000, 32
+
+
+@pytest.mark.parametrize("form", ["none", "table", "narrow"])
+@pytest.mark.parametrize("towers", [1, 2])
+def test_nothing_has_a_row_of_features_for_each_edge(cpu, form, towers):
+    edge_dim = None if form == "none" else 4
+    layer, _ = made(
+        "cpu",
+        torch.float32,
+        in_channels=WIDTH,
+        out_channels=WIDTH,
+        edge_dim=edge_dim,
+        towers=towers,
+    )
+    x = numbers(NODES, WIDTH, dtype=torch.float32, device="cpu").requires_grad_()
+    adjacency = Graph(random_edges(EDGES, NODES, NODES), NODES).adjacency()
+    edge_attr = None
+    if form == "table":
+        table = numbers(3, 4, dtype=torch.float32, device="cpu").requires_grad_()
+        edge_attr = (table, torch.arange(EDGES) % 3)
+    elif form == "narrow":
+        edge_attr = numbers(EDGES, 4, dtype=torch.float32, device="cpu").requires_grad_()
+    largest = largest_allocation(trained(layer, x, adjacency, edge_attr))
+    assert largest < EDGES * WIDTH * x.element_size()
+
+
+def test_the_measure_of_memory_sees_messages_where_they_are_made(cpu):
+    layer, _ = made("cpu", torch.float32, in_channels=WIDTH, out_channels=WIDTH, pre_layers=2)
+    x = numbers(NODES, WIDTH, dtype=torch.float32, device="cpu")
+    adjacency = Graph(random_edges(EDGES, NODES, NODES), NODES).adjacency()
+    largest = largest_allocation(trained(layer, x, adjacency, None))
+    assert largest >= EDGES * WIDTH * x.element_size()
+
+
+@pytest.mark.parametrize("towers", [1, 2])
+def test_nothing_has_a_column_for_each_scaler_and_aggregator(cpu, towers):
+    nodes, width = 1000, 8
+    layer, _ = made(
+        "cpu",
+        torch.float32,
+        in_channels=width,
+        out_channels=width,
+        towers=towers,
+        divide_input=True,
+    )
+    x = numbers(nodes, width, dtype=torch.float32, device="cpu").requires_grad_()
+    adjacency = Graph(random_edges(3 * nodes, nodes, nodes), nodes).adjacency()
+    largest = largest_allocation(trained(layer, x, adjacency, None))
+    assert largest < nodes * 12 * width * x.element_size()
+
+
+# Errors
+
+
+def layer(**arguments):
+    given = dict(
+        in_channels=4, out_channels=4, aggregators=["mean"], scalers=["identity"], deg=None
+    )
+    return PNAConv(**(given | arguments))
+
+
+X, EDGE_INDEX = torch.ones(3, 4), torch.tensor([[0, 1], [1, 2]])
+
+
+@pytest.mark.parametrize(
+    "make, error, message",
+    [
+        (
+            lambda: layer()(X[:, :3], EDGE_INDEX),
+            ValueError,
+            r"\(3, 3\).*\(nodes, 4\).*in_channels=4",
+        ),
+        (lambda: layer()(X[0], EDGE_INDEX), ValueError, r"\(4,\).*\(nodes, 4\)"),
+        (
+            lambda: layer(edge_dim=2)(X, EDGE_INDEX),
+            ValueError,
+            r"got no edge_attr, expected \(edges, 2\).*edge_dim=2",
+        ),
+        (
+            lambda: layer()(X, EDGE_INDEX, torch.ones(2, 2)),
+            ValueError,
+            r"expected none.*edge_dim=edge_attr\.shape\[1\]",
+        ),
+        (
+            lambda: layer(edge_dim=2)(X, EDGE_INDEX, torch.ones(2, 3)),
+            ValueError,
+            r"\(2, 3\), expected \(…, 2\).*edge_dim=2",
+        ),
+        (
+            lambda: layer(edge_dim=2)(X, EDGE_INDEX, (torch.ones(5, 3), torch.tensor([0, 1]))),
+            ValueError,
+            r"\(5, 3\), expected \(…, 2\)",
+        ),
+        *(
+            (
+                lambda n=n: layer(edge_dim=2, pre_layers=n)(X, EDGE_INDEX, torch.ones(1, 2)),
+                ValueError,
+                "features of 1 edges, expected 2",  # and not the one row for all edges
+            )
+            for n in (1, 2)
+        ),
+        (
+            lambda: layer()(X, pna.Adjacency.from_edge_index(EDGE_INDEX, 5)),
+            ValueError,
+            r"x with 3 rows.*5 senders and 5 receivers.*num_nodes=x\.shape\[0\]",
+        ),
+        (
+            lambda: layer()(X, pna.Adjacency.from_edge_index(EDGE_INDEX, (3, 4))),
+            ValueError,
+            "3 senders and 4 receivers",
+        ),
+        (lambda: layer()(X, EDGE_INDEX + 1), ValueError, "3"),
+        (lambda: layer()(X, "edges"), TypeError, "got edges of type str, expected an edge_index"),
+        (
+            lambda: layer(towers=3, out_channels=6, divide_input=True),
+            ValueError,
+            "in_channels=4 to divide among 3 towers.*divide_input=False",
+        ),
+        (lambda: layer(towers=3), ValueError, "out_channels=4 from 3 towers, expected a multiple"),
+        *(
+            (lambda name=name: layer(**{name: 0}), ValueError, f"{name}=0, expected at least 1")
+            for name in ("in_channels", "out_channels", "towers", "pre_layers", "post_layers")
+        ),
+        (lambda: layer(deg=[1, 2]), TypeError, r"deg of type list.*DegreeStats\.from_graphs"),
+        (lambda: layer(scalers=["linear"]), ValueError, "no stats, expected them for Linear"),
+        (lambda: layer(scalers=["lin"]), ValueError, "unknown scaler 'lin'.*Known: identity"),
+        (lambda: layer(aggregators=["maks"]), ValueError, "unknown aggregator 'maks'.*max"),
+        (lambda: layer(std="pig"), ValueError, "unknown convention of std 'pig'.*'pyg'"),
+        (lambda: layer(act="rellu"), ValueError, "unknown activation 'rellu'.*'relu'"),
+    ],
+)
+def test_refuses(make, error, message):
+    with pytest.raises(error, match=message):
+        make()

@@ -1,0 +1,254 @@
+"""The aggregators and scalers of a layer, and what of them is learned."""
+
+import copy
+import math
+from unittest import mock
+
+import pytest
+import torch
+from torch import nn
+
+from pna.adjacency import Adjacency
+from pna.degree import SCALERS, DegreeStats, Linear, Power, scaler_factors
+from pna.nn.neighbourhood import Neighbourhood
+from pna.ops.aggregators import Max, Softmax, Std
+
+DEG = torch.tensor([1, 2, 0, 1])  # degrees 0, 1, 1, 3: δ = log 2, mean 1.25
+STATS = DegreeStats.from_histogram(DEG)
+DEGREES = (0, 1, 3, 9)
+
+
+def graph_of(*degrees):
+    """Receivers of these degrees, all hearing one sender."""
+    receivers = torch.arange(len(degrees)).repeat_interleave(torch.tensor(degrees))
+    edge_index = torch.stack([torch.zeros_like(receivers), receivers])
+    return Adjacency.from_edge_index(edge_index, (1, len(degrees)))
+
+
+@pytest.mark.parametrize("deg", [DEG, STATS, DEG.double()], ids=["histogram", "stats", "floats"])
+def test_factors_are_those_of_the_scalers(deg):
+    scalers = [*SCALERS, Power(0.5), Power(-2.0), Linear(2.0, delta=3.0), Power(1.0, delta=0.7)]
+    got = Neighbourhood(["mean"], scalers, deg).double().factors(graph_of(*DEGREES), torch.float64)
+    expected = scaler_factors(torch.tensor(DEGREES), scalers, STATS, torch.float64)
+    assert (got[0] == 0).all()  # where nothing arrives there is nothing to scale
+    torch.testing.assert_close(got[1:], expected[1:], rtol=1e-6, atol=0)  # δ was kept in float32
+
+
+@pytest.mark.parametrize(
+    "dtype, kept",
+    [
+        (torch.float64, torch.float64),
+        (torch.float32, torch.float32),
+        (torch.bfloat16, torch.float32),
+    ],
+    ids=str,
+)
+def test_factors_are_kept_in_float32_or_better(dtype, kept):
+    neighbourhood = Neighbourhood(["mean"], list(SCALERS), DEG)
+    assert neighbourhood.factors(graph_of(*DEGREES), dtype).dtype == kept
+
+
+def test_δ_is_kept_in_the_state_and_learned_if_asked():
+    fixed = Neighbourhood(["mean"], ["amplification"], DEG)
+    assert fixed.mean_log_degree.item() == pytest.approx(math.log(2))
+    assert fixed.mean_degree.item() == 1.25
+    assert set(fixed.state_dict()) == {"mean_degree", "mean_log_degree"}
+    assert list(fixed.parameters()) == []
+    learned = Neighbourhood(["mean"], ["amplification", "linear"], DEG, train_norm=True)
+    assert set(dict(learned.named_parameters())) == {"mean_degree", "mean_log_degree"}
+    factors = learned.factors(graph_of(3), torch.float32)
+    slopes = torch.autograd.grad(factors.sum(), [learned.mean_degree, learned.mean_log_degree])
+    # of 3/δ and log 4/δ
+    assert [s.item() for s in slopes] == pytest.approx([-3 / 1.25**2, -2 / math.log(2)])
+
+
+def test_another_δ_can_be_loaded():
+    ours, other = Neighbourhood(["mean"], ["linear"], DEG), DegreeStats.from_degrees([5])
+    ours.load_state_dict(Neighbourhood(["mean"], ["linear"], other).state_dict())
+    assert ours.factors(graph_of(10), torch.float32).item() == 2
+    ours.reset_parameters()
+    assert ours.factors(graph_of(10), torch.float32).item() == 8
+
+
+def made(trainable):
+    kind = nn.Parameter if trainable else torch.Tensor.clone
+    return Neighbourhood(
+        ["mean", Softmax(kind(torch.tensor([2.0])))],
+        ["identity", Power(kind(torch.tensor(0.5)), kind(torch.tensor([1.5])))],
+        None,
+    )
+
+
+TENSORS = {"aggregator_1_temperature", "scaler_1_alpha", "scaler_1_delta"}
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+def test_tensors_become_parameters_if_they_are_and_buffers_otherwise(trainable):
+    neighbourhood = made(trainable)
+    assert TENSORS <= set(neighbourhood.state_dict())
+    assert set(dict(neighbourhood.named_parameters())) == (TENSORS if trainable else set())
+
+
+@pytest.mark.parametrize("trainable", [True, False])
+@pytest.mark.parametrize("through", ["double", "deepcopy", "load", "functional_call"])
+def test_tensors_are_those_that_the_module_holds_now(trainable, through):
+    """However they came there: (log 2 / 1.5)^0.5 becomes (log 2 / 3)^2."""
+    neighbourhood = made(trainable)
+    values = dict(neighbourhood.state_dict())
+    values |= {
+        "aggregator_1_temperature": torch.tensor([5.0]),
+        "scaler_1_alpha": torch.tensor(2.0),
+        "scaler_1_delta": torch.tensor([3.0]),
+    }
+    if through == "double":
+        neighbourhood = neighbourhood.double()
+        values = {name: value.double() for name, value in values.items()}
+        neighbourhood.load_state_dict(values)
+        assert neighbourhood.aggregators[1].temperature.dtype == torch.float64
+    elif through == "deepcopy":
+        original, neighbourhood = neighbourhood, copy.deepcopy(neighbourhood)
+        neighbourhood.load_state_dict(values)
+        assert original.aggregators[1].temperature.item() == 2
+    elif through == "load":
+        neighbourhood.load_state_dict(values)
+    if through == "functional_call":
+        holder = Holder(neighbourhood)
+        values = {f"held.{name}": value for name, value in values.items()}
+        factor, temperature = torch.func.functional_call(holder, values, ())
+    else:
+        factor, temperature = Holder(neighbourhood)()
+    assert factor.item() == pytest.approx((math.log(2) / 3) ** 2)
+    assert temperature.item() == 5
+
+
+class Holder(nn.Module):
+    def __init__(self, held):
+        super().__init__()
+        self.held = held
+
+    def forward(self):
+        factors = self.held.factors(graph_of(1), torch.float64)
+        return factors[0, 1], self.held.aggregators[1].temperature
+
+
+@pytest.mark.parametrize(
+    "std, given, clamp",
+    [
+        ("paper", "std", False),
+        ("pyg", "std", True),
+        ("pyg", Std, True),
+        ("pyg", Std(), False),  # an object says itself what it is
+        ("paper", Std(clamp=True), True),
+    ],
+    ids=str,
+)
+def test_the_convention_of_std_is_of_names(std, given, clamp):
+    neighbourhood = Neighbourhood([given, Max], ["identity"], None, std=std)
+    assert neighbourhood.aggregators[0].clamp == clamp
+
+
+def test_factors_of_a_graph_are_remembered():
+    neighbourhood, graph = Neighbourhood(["mean"], ["linear"], DEG), graph_of(*DEGREES)
+    with mock.patch.object(neighbourhood, "_factors", wraps=neighbourhood._factors) as compute:
+        first, second = (neighbourhood.factors(graph, torch.float32) for _ in range(2))
+        assert compute.call_count == 1
+        assert torch.equal(first, second)
+        neighbourhood.factors(graph_of(*DEGREES), torch.float32)
+        assert compute.call_count == 2
+
+
+def write(neighbourhood):
+    neighbourhood.mean_degree.fill_(10)
+
+
+def replace_buffer(neighbourhood):
+    neighbourhood.mean_degree = torch.tensor([10.0])
+
+
+def load(neighbourhood):
+    other = Neighbourhood(["mean"], ["linear"], DegreeStats.from_degrees([10]))
+    neighbourhood.load_state_dict(other.state_dict())
+
+
+@pytest.mark.parametrize("change", [write, replace_buffer, load])
+def test_another_δ_is_not_mistaken_for_the_one_remembered(change):
+    neighbourhood, graph = Neighbourhood(["mean"], ["linear"], DEG), graph_of(5)
+    assert neighbourhood.factors(graph, torch.float32).item() == 4
+    change(neighbourhood)
+    assert neighbourhood.factors(graph, torch.float32).item() == 0.5
+
+
+def test_another_type_is_not_mistaken_for_the_one_remembered():
+    neighbourhood, graph = Neighbourhood(["mean"], ["linear"], DEG), graph_of(5)
+    for dtype in (torch.float32, torch.float64, torch.float32):
+        assert neighbourhood.factors(graph, dtype).dtype == dtype
+
+
+def test_what_is_remembered_in_inference_mode_serves_training():
+    neighbourhood, graph = Neighbourhood(["mean"], ["linear"], DEG), graph_of(5)
+    with torch.inference_mode():
+        neighbourhood.factors(graph, torch.float32)
+    x = torch.ones(1, requires_grad=True)
+    (x * neighbourhood.factors(graph, torch.float32)).sum().backward()
+    assert x.grad.item() == 4
+
+
+def test_what_is_made_in_inference_mode_works_there():
+    graph = graph_of(5)
+    with torch.inference_mode():
+        neighbourhood = Neighbourhood(["mean"], ["linear"], DEG)
+        assert neighbourhood.factors(graph, torch.float32).item() == 4
+
+
+def test_learned_factors_are_computed_each_time():
+    """Their history is used up by a backward pass."""
+    neighbourhood = Neighbourhood(["mean"], ["linear"], DEG, train_norm=True)
+    graph = graph_of(5)
+    for _ in range(2):
+        neighbourhood.factors(graph, torch.float32).sum().backward()
+    assert neighbourhood.mean_degree.grad.item() == pytest.approx(-2 * 5 / 1.25**2)
+
+
+def test_copied_after_use():
+    neighbourhood, graph = Neighbourhood(["mean"], ["linear"], DEG), graph_of(5)
+    neighbourhood.factors(graph, torch.float32)
+    other = copy.deepcopy(neighbourhood)
+    other.mean_degree.fill_(10)
+    assert other.factors(graph, torch.float32).item() == 0.5
+    assert neighbourhood.factors(graph, torch.float32).item() == 4
+
+
+def test_counts():
+    neighbourhood = Neighbourhood(["mean", "max"], list(SCALERS), DEG)
+    assert (neighbourhood.num_aggregators, neighbourhood.num_scalers) == (2, 5)
+    assert repr(neighbourhood) == "Neighbourhood(['mean', 'max'], 5 scalers)"
+
+
+def test_identity_and_own_δ_need_no_degrees():
+    scalers = ["identity", Power(0.0), Linear(1.0, delta=2.0)]
+    factors = Neighbourhood(["mean"], scalers, None).factors(graph_of(6), torch.float32)
+    assert factors.tolist() == [[1, 1, 3]]
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ((["mean"], ["linear"], [1, 2]), TypeError, r"deg of type list.*DegreeStats\.from_graphs"),
+        ((["mean"], ["linear"], None), ValueError, "no stats, expected them for Linear"),
+        ((["mean"], ["linear"], torch.zeros(3)), ValueError, "no nodes.*bincount"),
+        ((["mean"], ["linear"], torch.tensor([4])), ValueError, "δ = 0.*identity"),
+        ((["mean"], [Power(torch.tensor(0.5))], None), ValueError, "no stats"),
+        ((["mean"], ["linea"], DEG), ValueError, "unknown scaler 'linea'; did you mean 'linear'"),
+        ((["mean"], [], DEG), ValueError, "no scalers"),
+        ((["men"], ["linear"], DEG), ValueError, "unknown aggregator 'men'; did you mean 'mean'"),
+        (("mean", ["linear"], DEG), TypeError, r"write \['mean'\]"),
+        (
+            (["std"], ["linear"], DEG, False, "pig"),
+            ValueError,
+            "unknown convention of std 'pig'; did you mean 'pyg'.*paper, pyg",
+        ),
+    ],
+)
+def test_refuses(arguments, error, message):
+    with pytest.raises(error, match=message):
+        Neighbourhood(*arguments)
