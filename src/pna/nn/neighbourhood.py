@@ -149,7 +149,7 @@ class Neighbourhood(nn.Module):
         return torch.stack(columns, dim=1) * (degree > 0)[:, None]
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_last": None}
+        return {**self.__dict__, "_last": None}
 
     def extra_repr(self) -> str:
         names = [type(aggregator).__name__.lower() for aggregator in self._aggregators]

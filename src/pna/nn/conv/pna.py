@@ -291,6 +291,11 @@ class PNAConv(nn.Module):
         return memory.estimate(self, num_nodes, num_edges, training, wide)
 
     def _check_input(self, x: Tensor, edge_attr: EdgeFeatures) -> None:
+        if not x.is_floating_point():
+            raise TypeError(
+                f"got x of dtype {x.dtype}, expected a floating type; convert it with x.float(), "
+                "or embed it where it counts kinds"
+            )
         if x.dim() != 2 or x.shape[1] != self.in_channels:
             raise ValueError(
                 f"got x of shape {tuple(x.shape)}, expected (nodes, {self.in_channels}): the layer "
@@ -323,6 +328,11 @@ class PNAConv(nn.Module):
 
 
 def _check_graph(x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures) -> None:
+    if x.device != adjacency.device:
+        raise ValueError(
+            f"got x on {x.device} and an adjacency on {adjacency.device}, expected one device; "
+            "move it with adjacency.to(x.device)"
+        )
     if not x.shape[0] == adjacency.num_senders == adjacency.num_receivers:
         raise ValueError(
             f"got x with {x.shape[0]} rows and an adjacency of {adjacency.num_senders} senders and "
