@@ -28,7 +28,7 @@ from pna.ops.statistics import statistics
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 #: The aggregators that the fast backends take in one pass.
-_FUSED: dict[type[Aggregator], str] = {
+FUSED: dict[type[Aggregator], str] = {
     Mean: "mean",
     Sum: "sum",
     Var: "var",
@@ -98,7 +98,7 @@ def one_pass(aggregators: list[Aggregator]) -> tuple[Request | None, dict[int, i
     places: dict[int, int] = {}
     std: Std | None = None
     for i, aggregator in enumerate(aggregators):
-        kind = _FUSED.get(type(aggregator))
+        kind = FUSED.get(type(aggregator))
         if kind is None:
             continue
         if isinstance(aggregator, Std):

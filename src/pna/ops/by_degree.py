@@ -31,11 +31,9 @@ def shifted(z: Tensor, shift: Tensor | None, times: Sequence[int], degree: Tenso
     """z with `shift` added as often as `times` says: never, once, or (2) for each neighbour."""
     if shift is None or not any(times):
         return z
-    often = torch.tensor(times, dtype=z.dtype, device=z.device).clamp(max=1).expand(len(z), -1)
-    if 2 in times:
-        each = torch.tensor(times, device=z.device) == 2
-        often = torch.where(each, degree[:, None].to(z.dtype), often)
-    return z + often[:, :, None, None] * shift[:, None]
+    degree = degree.to(z.dtype)
+    often = (torch.zeros_like(degree), torch.ones_like(degree), degree)
+    return z + torch.stack([often[n] for n in times], 1)[:, :, None, None] * shift[:, None]
 
 
 def forward(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pna.ops.aggregate import FUSED
 from pna.ops.aggregators import Max, Min, NormalisedMean, Std, Var
+from pna.ops.blocks import BLOCK
 
 if TYPE_CHECKING:
     from pna.nn.conv.pna import PNAConv
@@ -24,16 +26,21 @@ def estimate(
     size = layer.lin.weight.element_size()
     graph = _PER_EDGE * num_edges + _PER_NODE * num_nodes
     per_node = _training_bytes(layer, size) if training else _inference_bytes(layer, size)
-    row = layer.towers * layer.F_in * size
-    per_edge = 0
-    if len(layer.pre) > 1:  # senders', receivers' and edges' parts, and every layer of M
-        per_edge = row * ((2 * len(layer.pre) + 2) if training else 3)
-    elif materialised:
-        per_edge = row * (2 if training else 1)
-    workspace = 0
-    if training and layer.edge_dim is not None and not materialised:
+    messages = num_edges * layer.towers * layer.F_in * size  # one row for each edge
+    if len(layer.pre) > 1:
+        if training:  # what comes in, and what each layer of M makes of it
+            return graph + per_node * num_nodes + (len(layer.pre) + 1) * messages
+        # before the aggregates: parts of senders, receivers and edges, and their sum
+        nodes = (2 * layer.towers * layer.F_in + layer.out_channels) * size * num_nodes
+        return graph + nodes + (3 + (layer.edge_dim is not None)) * messages
+    workspace = 0.0
+    if materialised:
+        workspace = messages * (2 if training else 1)
+    elif training and layer.edge_dim is not None:
         workspace = min(_WORKSPACE, layer.towers * layer.F_in * 4 * num_edges)
-    return graph + per_node * num_nodes + per_edge * num_edges + workspace
+    if any(type(aggregator) not in FUSED for aggregator in layer.neighbourhood.aggregators):
+        workspace += min(messages, BLOCK * size) * (4.5 if training else 2.5)
+    return graph + per_node * num_nodes + round(workspace)
 
 
 def _inference_bytes(layer: PNAConv, size: int) -> int:

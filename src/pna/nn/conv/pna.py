@@ -248,8 +248,10 @@ class PNAConv(nn.Module):
         if special:
             ones = results.new_ones((x.shape[0], 1))
             times = aggregate(ones, adjacency, [aggregators[i] for i in special])
-            where = torch.tensor(special, device=x.device)
-            results = results.index_add(1, where, (times * own.flatten(1)[:, None]).to(sent.dtype))
+            parts_of = list(results.unbind(1))
+            for j, i in enumerate(special):
+                parts_of[i] = parts_of[i] + (times[:, j] * own.flatten(1)).to(results.dtype)
+            results = torch.stack(parts_of, 1)
         return results, own
 
     def _aggregate_messages(
