@@ -46,7 +46,9 @@ def test_examples_run(page: str) -> None:
     assert run_examples(ROOT / page)
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/from-pyg.md", "docs/aggregate.md", "docs/layer.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/from-pyg.md", "docs/aggregate.md", "docs/layer.md"]
+)
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     targets = re.findall(r"\]\((?!https?:)([^)#]+)", text)
