@@ -87,7 +87,9 @@ def test_an_adjacency_gives_the_same():
 
 def test_own_weights_come_back():
     torch.manual_seed(2)
-    first, second = (PNA(6, 8, 2, norm="layer_norm", **ARGUMENTS).double() for _ in range(2))
+    first, second = (
+        PNA(6, 8, 2, norm=torch.nn.LayerNorm(8), **ARGUMENTS).double() for _ in range(2)
+    )
     x, edge_index, _ = inputs()
     assert not torch.equal(first(x, edge_index), second(x, edge_index))
     second.load_state_dict(first.state_dict())
@@ -117,6 +119,11 @@ def test_reset_parameters():
         (lambda: PNA(6, 8, 0, **ARGUMENTS), ValueError, "num_layers=0, expected at least 1"),
         (lambda: PNA(6, 8, 2, jk="lstm", **ARGUMENTS), ValueError, "unknown jk 'lstm'.*cat"),
         (lambda: PNA(6, 8, 2, norm="batchnorm", **ARGUMENTS), ValueError, "'batch_norm'"),
+        (
+            lambda: PNA(6, 8, 2, norm="layer_norm", **ARGUMENTS),
+            ValueError,  # PyG's takes the mean over a whole graph
+            r"over a whole graph.*torch\.nn\.LayerNorm\(8\)",
+        ),
         (lambda: PNA(6, 8, 2, norm=3, **ARGUMENTS), TypeError, "norm of type int.*module to copy"),
         (
             lambda: PNA(6, 8, 2, **ARGUMENTS).double()(*inputs()[:2], torch.ones(EDGES)),

@@ -66,8 +66,17 @@ def test_another_δ_can_be_loaded():
     ours, other = Neighbourhood(["mean"], ["linear"], DEG), DegreeStats.from_degrees([5])
     ours.load_state_dict(Neighbourhood(["mean"], ["linear"], other).state_dict())
     assert ours.factors(graph_of(10), torch.float32).item() == 2
+    ours.reset_parameters()  # which is about what is learned
+    assert ours.factors(graph_of(10), torch.float32).item() == 2
+
+
+def test_a_learned_δ_is_reset():
+    ours = Neighbourhood(["mean"], ["linear"], DEG, train_norm=True)
+    before = ours.mean_degree.clone()
+    with torch.no_grad():
+        ours.mean_degree.fill_(9.0)
     ours.reset_parameters()
-    assert ours.factors(graph_of(10), torch.float32).item() == 8
+    assert torch.equal(ours.mean_degree, before)
 
 
 def made(trainable):

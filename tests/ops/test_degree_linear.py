@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.autograd import gradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pna.ops import by_degree
-from pna.ops.by_degree import definition, shifted
+from pna.ops import degree_groups
+from pna.ops.degree_groups import definition, shifted
 from pna.ops.degree_linear import degree_linear
 from tests.ops.cases import GRAPHS, Graph, features, into, random_edges, widened
 
@@ -189,7 +189,7 @@ def test_cpu(cpu, monkeypatch, case, dtype, worth):
     if worth is None:
         each = chosen.towers * chosen.groups * chosen.width * chosen.outputs
         worth = 2.5 * 2 * max(chosen.factors - 1, 1) * each
-    monkeypatch.setattr(by_degree, "_WORTH", worth)
+    monkeypatch.setattr(degree_groups, "_WORTH", worth)
     compare(cpu, chosen, dtype)
 
 
@@ -200,8 +200,10 @@ def test_cpu_products_are_one_for_each_degree_that_is_worth_it(cpu, monkeypatch)
         inputs = inputs_of(CASES[graph], torch.float32, cpu.device)
         run = on(CASES[graph], cpu.device)
         for worth in (0.0, float("inf")):
-            monkeypatch.setattr(by_degree, "_WORTH", worth)
-            with mock.patch.object(by_degree, "_through", wraps=by_degree._through) as product:
+            monkeypatch.setattr(degree_groups, "_WORTH", worth)
+            with mock.patch.object(
+                degree_groups, "_through", wraps=degree_groups._through
+            ) as product:
                 run(*inputs)
             counts[graph, worth] = product.call_count
     assert list(counts.values()) == [9, 3, 1, 3]
@@ -407,7 +409,7 @@ def test_vmap_of_a_derivative(backend):
 
 @pytest.mark.parametrize("worth", [0.0, float("inf")])
 def test_gradcheck(cpu, monkeypatch, worth):
-    monkeypatch.setattr(by_degree, "_WORTH", worth)
+    monkeypatch.setattr(degree_groups, "_WORTH", worth)
     case = Case(GRAPHS["isolated"], towers=2, width=2, outputs=2)
     inputs = inputs_of(case, torch.float64, cpu.device)
     # factors may not be moved one at a time, nodes of one degree share theirs

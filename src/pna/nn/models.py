@@ -14,10 +14,7 @@ from pna.names import lookup
 from pna.nn.activation import activation
 from pna.nn.conv.pna import EdgeFeatures, PNAConv
 
-_NORMS: dict[str, Callable[..., nn.Module]] = {
-    "batch_norm": nn.BatchNorm1d,
-    "layer_norm": nn.LayerNorm,
-}
+_NORMS: dict[str, Callable[..., nn.Module]] = {"batch_norm": nn.BatchNorm1d}
 _JUMPS = {name: name for name in ("last", "cat", "max")}
 
 
@@ -36,8 +33,8 @@ class PNA(nn.Module):
         act: activation after a layer, by name, as a module or a function, or None.
         act_first: activation before normalisation, not after it.
         act_kwargs: arguments of the activation.
-        norm: "batch_norm", "layer_norm" (of each node), a module that is copied for every layer,
-            or None.
+        norm: "batch_norm", a module that is copied for every layer, such as
+            ``torch.nn.LayerNorm(hidden_channels)``, or None.
         norm_kwargs: arguments of the normalisation.
         jk: how the results of all layers are joined before one more linear layer: "last" (the last
             one alone), "cat", "max"; without it the last convolution gives the result.
@@ -133,6 +130,12 @@ class PNA(nn.Module):
 def _norm(norm: str | nn.Module | None, width: int, arguments: dict[str, Any] | None) -> nn.Module:
     if norm is None:
         return nn.Identity()
+    if norm == "layer_norm":
+        raise ValueError(
+            'got norm="layer_norm", which in PyG normalises over a whole graph, expected '
+            "'batch_norm' or a module; for every node by itself pass "
+            f"torch.nn.LayerNorm({width})"
+        )
     if isinstance(norm, str):
         return lookup("norm", norm, _NORMS)(width, **(arguments or {}))
     if not isinstance(norm, nn.Module):

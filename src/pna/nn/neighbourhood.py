@@ -94,10 +94,15 @@ class Neighbourhood(nn.Module):
             self.register_buffer(name, value)
 
     def reset_parameters(self) -> None:
-        """δ as it was given; learned parts of aggregators and scalers are left as they are."""
-        with torch.no_grad():
-            self.mean_degree.fill_(self._averages[0])
-            self.mean_log_degree.fill_(self._averages[1])
+        """A learned δ as it was given; other learned parts are left as they are."""
+        if isinstance(self.mean_degree, nn.Parameter):
+            with torch.no_grad():
+                self.mean_degree.fill_(self._averages[0])
+                self.mean_log_degree.fill_(self._averages[1])
+
+    def keep_averages(self) -> None:
+        """Take δ as it is now, from a checkpoint say, for that which was given."""
+        self._averages = (self.mean_degree.item(), self.mean_log_degree.item())
 
     @property
     def num_aggregators(self) -> int:
@@ -123,15 +128,17 @@ class Neighbourhood(nn.Module):
     def factors(self, adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
         """S(d) of every scaler at every receiver, (receivers, scalers); 0 where d is.
 
-        Those of the last graph are remembered for as long as it lives, unless they are learned.
+        Those of the last graph are remembered until there is another, unless they are learned. On
+        a GPU, δ must not be written to through `.data`, which does not tell.
         """
         held = (*self.parameters(), *self.buffers())
         passing = not values_visible() or torch._C._are_functorch_transforms_active()
         if passing or any(tensor.requires_grad or tensor.is_inference() for tensor in held):
             return self._factors(adjacency.degree, dtype)
-        key = (dtype, *[(id(tensor), tensor.data_ptr(), tensor._version) for tensor in held])
-        if self._last is not None and self._last.matches(adjacency, key):
-            return self._last.factors
+        key = (dtype, *map(_identity, held))
+        last = self._last
+        if last is not None and last.matches(adjacency, key):
+            return last.factors
         with torch.inference_mode(False):  # what is remembered may be wanted for training
             factors = self._factors(adjacency.degree, dtype)
         self._last = _Remembered(weakref.ref(adjacency.indptr), key, held, factors)
@@ -154,6 +161,12 @@ class Neighbourhood(nn.Module):
     def extra_repr(self) -> str:
         names = [type(aggregator).__name__.lower() for aggregator in self._aggregators]
         return f"{names}, {len(self._scalers)} scalers"
+
+
+def _identity(tensor: Tensor) -> tuple[Any, ...]:
+    """What changes when a tensor does; its values too, where that takes no waiting."""
+    values = tuple(tensor.flatten().tolist()) if tensor.device.type == "cpu" else ()
+    return (id(tensor), tensor.data_ptr(), tensor._version, values)
 
 
 def _from_histogram(deg: Tensor) -> DegreeStats:

@@ -58,8 +58,8 @@ def aggregate(
     the messages of some receivers at a time.
 
     The result has the type of x and `edge` (the wider of the two), autocast or not; sums are kept
-    in float32 or better. It is the same every time, to the bit. A node that nothing reaches gets
-    0. A NaN in a message makes that receiver and feature NaN in every aggregator and touches
+    in float32 or better. It is the same every time, to the bit. Where nothing reaches a node, it
+    gets 0. A NaN in a message makes that receiver and feature NaN in every aggregator and touches
     nothing else. An infinite message follows arithmetic: sum, mean, max, min and normalised_mean
     are infinite (NaN where both signs meet in a sum), var, std, moments, softmax and softmin NaN.
     """

@@ -16,9 +16,9 @@ import torch
 from torch import Tensor
 
 from pna.adjacency import Adjacency
-from pna.ops import by_degree as groups
+from pna.ops import degree_groups
 from pna.ops.backend import choose
-from pna.ops.by_degree import definition, shifted
+from pna.ops.degree_groups import definition, shifted
 from pna.ops.operators import (
     Function,
     below_autograd,
@@ -28,6 +28,7 @@ from pna.ops.operators import (
     one_by_one,
     room,
 )
+from pna.ops.request import wide_type
 
 
 def degree_linear(
@@ -62,7 +63,7 @@ def _kernels(backend: str) -> ModuleType:
         from pna.ops.triton import degree_linear as kernels
 
         return kernels
-    return groups
+    return degree_groups
 
 
 _GRAPH = "Tensor? shift, int[] times, Tensor indptr, Tensor by_degree, str backend"
@@ -139,7 +140,8 @@ def _add_shifted(grad_z: Tensor, times: Sequence[int], indptr: Tensor, total: Te
         total += part
     for a, often in enumerate(times):
         if often == 2:
-            total.addcmul_(indptr.diff()[:, None, None].to(grad_z.dtype), grad_z[:, a])
+            degree = indptr.diff()[:, None, None].to(wide_type(grad_z.dtype))
+            total += (degree * grad_z[:, a]).to(total.dtype)
 
 
 def _empty_gradients(

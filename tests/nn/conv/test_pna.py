@@ -400,6 +400,36 @@ X, EDGE_INDEX = torch.ones(3, 4), torch.tensor([[0, 1], [1, 2]])
             ValueError,
             "in_channels=4 to divide among 3 towers.*divide_input=False",
         ),
+        (lambda: layer()(X.numpy(), EDGE_INDEX), TypeError, "x of type ndarray, expected a tensor"),
+        (lambda: layer()(X.long(), EDGE_INDEX), TypeError, r"dtype torch\.int64.*x\.float\(\)"),
+        (
+            lambda: layer()(X.double(), EDGE_INDEX),
+            TypeError,
+            r"x of dtype torch\.float64 for a layer of torch\.float32.*autocast",
+        ),
+        (lambda: layer(edge_dim=-1), ValueError, "edge_dim=-1, expected at least 1"),
+        *(
+            (
+                lambda n=n, edge=edge: layer(edge_dim=2, pre_layers=n)(X, EDGE_INDEX, edge),
+                error,
+                message,
+            )
+            for n in (1, 2)
+            for edge, error, message in (
+                (torch.ones(2, 2).long(), TypeError, r"dtype torch\.int64.*\(table, index\)"),
+                (torch.ones(2, 2).double(), TypeError, "float64 for a layer of torch.float32"),
+                ((torch.ones(5, 2), torch.tensor([0, -1])), ValueError, "got row -1 .* 0 to 4"),
+                ((torch.ones(5, 2), torch.tensor([0, 5])), ValueError, "got row 5 .* 0 to 4"),
+                (
+                    (torch.ones(5, 2), torch.ones(2)),
+                    TypeError,
+                    r"expected whole numbers \(edges,\)",
+                ),
+                ((torch.ones(5, 2), torch.ones(2, 1).long()), TypeError, r"shape \(2, 1\)"),
+                ((torch.ones(5, 2), X, X), TypeError, "Tensor and Tensor and Tensor, expected"),
+                ([[1.0, 2.0]], TypeError, "edge_attr of list, expected a tensor"),
+            )
+        ),
         (lambda: layer(towers=3), ValueError, "out_channels=4 from 3 towers, expected a multiple"),
         *(
             (lambda name=name: layer(**{name: 0}), ValueError, f"{name}=0, expected at least 1")
@@ -416,3 +446,43 @@ X, EDGE_INDEX = torch.ones(3, 4), torch.tensor([[0, 1], [1, 2]])
 def test_refuses(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+@pytest.mark.parametrize("dtype", [torch.int8, torch.uint8, torch.int16, torch.int32])
+@pytest.mark.parametrize("pre_layers", [1, 2])
+def test_small_integers_in_the_edge_index_count_rows(dtype, pre_layers):
+    conv = layer(edge_dim=2, pre_layers=pre_layers)
+    table, index = torch.randn(3, 2), torch.tensor([2, 1])
+    expected = conv(X, EDGE_INDEX, (table, index))
+    assert torch.equal(conv(X, EDGE_INDEX, (table, index.to(dtype))), expected)
+
+
+def test_a_replaced_or_hooked_mixing_layer_is_called():
+    conv = layer()
+    expected = conv(X, EDGE_INDEX)
+    calls = []
+    conv.lin.register_forward_hook(lambda module, given, out: calls.append(out))
+    torch.testing.assert_close(conv(X, EDGE_INDEX), expected)
+    assert len(calls) == 1
+    conv.lin = torch.nn.Sequential(conv.lin, torch.nn.ReLU())
+    torch.testing.assert_close(conv(X, EDGE_INDEX), expected.relu())
+
+
+@pytest.mark.parametrize("part", ["pre", "post"])
+def test_hooks_on_what_is_never_called_are_refused(part):
+    conv = layer()
+    getattr(conv, part)[0].register_forward_hook(lambda *_: None)
+    with pytest.raises(TypeError, match="never called, expected none"):
+        conv(X, EDGE_INDEX)
+
+
+def test_sums_of_more_neighbours_than_half_precision_can_count():
+    nodes = 70_000
+    conv = layer(aggregators=["sum"]).half()
+    torch.nn.init.constant_(conv.pre[0].weight, 1e-4)
+    x = torch.full((nodes, 4), 0.25, dtype=torch.float16)
+    edges = torch.stack([torch.arange(nodes), torch.zeros(nodes, dtype=torch.int64)])
+    with pna.backend("reference"):
+        expected = conv(x, edges)
+    assert expected.isfinite().all()
+    torch.testing.assert_close(conv(x, edges), expected, rtol=2e-2, atol=1e-2)

@@ -103,3 +103,14 @@ def test_states_of_other_shapes_are_refused():
 def test_refuses(make, error, message):
     with pytest.raises(error, match=message):
         PNAConv.from_pyg(make())
+
+
+def test_a_converted_layer_keeps_its_degrees_and_what_is_frozen():
+    deg = torch.tensor([0, 3, 5, 2])
+    theirs = pyg.PNAConv(4, 4, ["mean"], ["amplification"], deg, train_norm=True)
+    theirs.requires_grad_(False)
+    ours = PNAConv.from_pyg(theirs)
+    assert not any(parameter.requires_grad for parameter in ours.parameters())
+    before = ours.neighbourhood.mean_log_degree.clone()
+    ours.reset_parameters()
+    assert torch.equal(ours.neighbourhood.mean_log_degree, before)

@@ -6,6 +6,7 @@ products; and a backward pass that is written out adds gradients up where they a
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,6 +76,17 @@ def pna_layer(
     return _Layer.apply(plan, adjacency, factors, x, edge, at, *weights)
 
 
+def _saves_elsewhere() -> bool:
+    """Whether what is kept for the backward pass goes to a CPU, say, or is not kept at all."""
+    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+
+
+def _no_autocast(device: torch.device) -> Any:
+    if torch.is_autocast_enabled(device.type):
+        return torch.autocast(device.type, enabled=False)
+    return nullcontext()
+
+
 class _Layer(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -100,7 +112,8 @@ class _Layer(torch.autograd.Function):
             rest = (adjacency.indptr, adjacency.by_degree, plan.backend)
             mix = parts.mixes[0]
             out = torch.ops.pna.degree_linear(results, mix, factors, base, own, plan.times, *rest)
-        ctx.plan, ctx.adjacency, ctx.parts, ctx.own = plan, adjacency, parts, own
+        ctx.plan, ctx.adjacency, ctx.parts = plan, adjacency, parts
+        ctx.own = None if _saves_elsewhere() else own
         ctx.save_for_backward(factors, x, edge, sent, values, place, *outputs, *given)
         return out
 
@@ -115,9 +128,9 @@ class _Layer(torch.autograd.Function):
         factors, x, edge, sent, values, place, *saved = ctx.saved_tensors
         outputs, mix, weights = saved[:4], parts.mixes[0], Weights(*saved[4:])
         for_x, for_edge, for_at, *for_weights = ctx.needs_input_grad[3:]
-        with torch._C._AutoDispatchBelowAutograd():
+        with _no_autocast(x.device), torch._C._AutoDispatchBelowAutograd():
             own, ctx.own = ctx.own, None  # the memory is wanted below
-            if own is None:  # a second time
+            if own is None:  # a second time, or not kept
                 own = project(x, parts.receiver, parts.bias, plan.shares)
             results = outputs[0].unflatten(2, sent.shape[1:])
             rest = (adjacency.indptr, adjacency.by_degree, plan.backend)

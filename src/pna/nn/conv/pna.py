@@ -13,6 +13,15 @@ from pna.degree import DegreeStats, Linear, Power
 from pna.nn.activation import activation
 from pna.nn.conv import memory, pyg
 from pna.nn.conv.fused import Plan, edge_term, pna_layer, project
+from pna.nn.conv.inputs import (
+    NARROW,
+    EdgeFeatures,
+    check_edges,
+    check_features,
+    check_graph,
+    edge_inputs,
+    working_type,
+)
 from pna.nn.conv.split import Form, Parts, Weights, split
 from pna.nn.neighbourhood import Neighbourhood
 from pna.nn.towers import first_of, tower_layers
@@ -32,44 +41,40 @@ from pna.ops.backend import choose
 from pna.ops.degree_linear import degree_linear
 from pna.ops.request import Request
 
-#: Edge features of at most this width are multiplied inside the kernel; wider ones before it.
-NARROW = 16
-
 #: What adding one vector to all messages of a node adds to an aggregate: that vector, d times
 #: that vector, as many times as it makes of messages of 1, or (all others) nothing.
 _SHIFTED_ONCE = (Mean, Max, Min, Softmax, Softmin)
 _SHIFTED_BY_DEGREE = (Sum,)
 _SHIFTED_AS_ONES = (NormalisedMean, KthSmallest)
 
-_INDICES = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
-
-EdgeFeatures = Tensor | tuple[Tensor, Tensor] | None
-
 
 class PNAConv(nn.Module):
-    r"""Principal Neighbourhood Aggregation: x_i' = U(x_i, ⊕_{j→i} M(x_i, x_j, e_ji)).
+    """Principal Neighbourhood Aggregation: x_i' = U(x_i, ⊕_{j→i} M(x_i, x_j, e_ji)).
 
     ⊕ is every scaler times every aggregator. M and U are a linear layer each, or several with
     `pre_layers`, `post_layers` > 1; `towers` of them run side by side, then one linear layer mixes
-    their outputs. Arguments, shapes and results are those of PyG's layer of this name.
+    their outputs. Arguments, shapes and, with ``std="pyg"``, results are those of PyG's layer of
+    this name.
 
     With one layer before the aggregation, M is split in what receiver, sender and edge contribute,
-    and no tensor has a row for each edge, unless edge features are wider than 16. With more layers
-    the messages are made, (edges, towers × features) several times over. With one layer after it,
-    no tensor has a column for each scaler.
+    and no tensor has a row of features for each edge, unless edge features wider than 16 are given
+    for each. Aggregators without a kernel (moments, softmax, k-th smallest) make the messages of
+    some receivers at a time. With more layers in M all messages are made, (edges, towers ×
+    features) several times over. No tensor has a column for each scaler.
 
     Args:
         in_channels: features of a node.
         out_channels: features of a node in the result.
         aggregators: names or objects of `pna.aggregators`, any of them.
         scalers: names or objects, as in `pna.scale`.
-        deg: histogram of in-degrees over the training set, or a `DegreeStats`.
+        deg: histogram of in-degrees over the training set, or a `DegreeStats`; None will do where
+            the only scaler is the identity.
         edge_dim: features of an edge, if there are any.
         towers: how many narrow layers run side by side.
         pre_layers: layers of M.
         post_layers: layers of U.
         divide_input: each tower sees its share of the input, not all of it.
-        act: activation between the layers of M and of U.
+        act: activation between the layers of M and of U: a name, a module, a function, or None.
         act_kwargs: its arguments.
         train_norm: learn δ.
         std: "paper", sqrt(var + ε), or "pyg", sqrt(var) where var > ε, else 0.
@@ -97,6 +102,11 @@ class PNAConv(nn.Module):
     ) -> None:
         super().__init__()
         _check_sizes(in_channels, out_channels, towers, pre_layers, post_layers, divide_input)
+        if edge_dim is not None and edge_dim < 1:
+            raise ValueError(
+                f"got edge_dim={edge_dim}, expected at least 1; leave it out where edges have no "
+                "features"
+            )
         self.in_channels, self.out_channels = in_channels, out_channels
         self.edge_dim, self.towers, self.divide_input = edge_dim, towers, divide_input
         self.swap_extrema = swap_extrema
@@ -125,11 +135,17 @@ class PNAConv(nn.Module):
 
     @classmethod
     def from_pyg(cls, conv: nn.Module) -> PNAConv:
-        """A layer with the weights and the results of a `torch_geometric.nn.PNAConv`."""
+        """A layer with the weights and the results of a `torch_geometric.nn.PNAConv`.
+
+        It has ``std="pyg"``. Aggregations that this package has not, an activation with weights of
+        its own, and ``flow="target_to_source"`` are refused.
+        """
         arguments = pyg.arguments_of(conv)
         parameter = next(conv.parameters())
         layer = cls(**arguments, std="pyg").to(parameter.device, parameter.dtype)
         layer.load_state_dict(conv.state_dict())
+        layer.neighbourhood.keep_averages()
+        layer.requires_grad_(any(p.requires_grad for p in conv.parameters()))
         return layer.train(conv.training)
 
     def reset_parameters(self) -> None:
@@ -150,12 +166,14 @@ class PNAConv(nn.Module):
         (types, edge_dim) and a row of it for each edge. An `Adjacency` in place of the
         ``edge_index`` saves making one; a bare ``edge_index`` is remembered while it lives.
         """
-        self._check_input(x, edge_attr)
+        weight = first_of(self.pre).weight
+        check_features(x, self.in_channels, weight)
         adjacency = as_adjacency(edge_index, x.shape[0])
-        _check_graph(x, adjacency, edge_attr)
+        check_graph(x, adjacency)
+        check_edges(edge_attr, adjacency, self.edge_dim, weight)
         factors = self.neighbourhood.factors(adjacency, x.dtype)
-        edge, at = _edge_inputs(edge_attr)
-        plan = self._plan(x, edge, at, factors)
+        edge, at = edge_inputs(edge_attr)
+        plan = self._plan(x, factors)
         if plan is None:
             out = self._step_by_step(x, adjacency, edge, at, factors)
         else:
@@ -166,11 +184,9 @@ class PNAConv(nn.Module):
             out = layer(self.act(out))
         return self.lin(out.flatten(1))
 
-    def _plan(
-        self, x: Tensor, edge: Tensor | None, at: Tensor | None, factors: Tensor
-    ) -> Plan | None:
+    def _plan(self, x: Tensor, factors: Tensor) -> Plan | None:
         """How to do it all in one step of autograd, where that can be done."""
-        if self._request is None or not _is_plain(x, edge, at) or factors.requires_grad:
+        if self._request is None or not _is_plain(x) or factors.requires_grad:
             return None
         backend = choose(x.device)
         if backend == "reference" or (backend == "triton" and x.dtype == torch.float64):
@@ -188,6 +204,8 @@ class PNAConv(nn.Module):
         """Every layer, under every transform of torch: (nodes, towers, outputs)."""
         with torch.autocast(x.device.type, enabled=False):
             parts = split(self._form, self._weights())
+        if at is not None and at.is_floating_point():
+            at = at.to(working_type(x))
         term = _as_given(*edge_term(edge, at, parts.edge))
         out = project(x, parts.keep, parts.keep_bias, self._shares)
         every = self.neighbourhood.aggregators
@@ -213,10 +231,18 @@ class PNAConv(nn.Module):
     @property
     def _is_folded(self) -> bool:
         """Whether the mixing layer follows U at once, so that they are one linear map."""
-        return self.towers == 1 and len(self.post) == 1
+        alone = self.towers == 1 and len(self.post) == 1
+        return alone and type(self.lin) is nn.Linear and not _is_hooked(self.lin)
 
     def _weights(self) -> Weights:
         pre, post, encoder = first_of(self.pre), first_of(self.post), self.edge_encoder
+        for module in (pre, post, encoder):
+            if module is not None and _is_hooked(module):
+                raise TypeError(
+                    f"got a hook on {module} of a PNAConv, whose weights are read and which is "
+                    "never called, expected none; put hooks on the layer itself, and change "
+                    "weights with torch.nn.utils.parametrize"
+                )
         return Weights(
             pre.weight,
             pre.bias,
@@ -272,7 +298,7 @@ class PNAConv(nn.Module):
             messages = messages + edge.view_as(messages)
         elif edge is not None:
             first, second = edge
-            term = first @ second if second.is_floating_point() else first[second]
+            term = first @ second if second.is_floating_point() else first[second.long()]
             messages = messages + term.view_as(messages)
         for layer in self.pre[1:]:
             messages = layer(self.act(messages))
@@ -292,71 +318,11 @@ class PNAConv(nn.Module):
         wide = self.edge_dim is not None and self.edge_dim > NARROW and not table
         return memory.estimate(self, num_nodes, num_edges, training, wide)
 
-    def _check_input(self, x: Tensor, edge_attr: EdgeFeatures) -> None:
-        if not x.is_floating_point():
-            raise TypeError(
-                f"got x of dtype {x.dtype}, expected a floating type; convert it with x.float(), "
-                "or embed it where it counts kinds"
-            )
-        if x.dim() != 2 or x.shape[1] != self.in_channels:
-            raise ValueError(
-                f"got x of shape {tuple(x.shape)}, expected (nodes, {self.in_channels}): the layer "
-                f"was made with in_channels={self.in_channels}"
-            )
-        if edge_attr is None and self.edge_dim is not None:
-            raise ValueError(
-                f"got no edge_attr, expected (edges, {self.edge_dim}) or a pair (table, index): "
-                f"the layer was made with edge_dim={self.edge_dim}"
-            )
-        if edge_attr is None:
-            return
-        if self.edge_dim is None:
-            raise ValueError(
-                "got edge_attr, expected none: the layer was made without edge_dim; pass "
-                "edge_dim=edge_attr.shape[1] when making it"
-            )
-        features = edge_attr[0] if isinstance(edge_attr, tuple | list) else edge_attr
-        if features.dim() != 2 or features.shape[1] != self.edge_dim:
-            raise ValueError(
-                f"got edge features of shape {tuple(features.shape)}, expected "
-                f"(…, {self.edge_dim}): the layer was made with edge_dim={self.edge_dim}"
-            )
-
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({self.in_channels}, {self.out_channels}, "
             f"towers={self.towers}, edge_dim={self.edge_dim})"
         )
-
-
-def _check_graph(x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures) -> None:
-    if x.device != adjacency.device:
-        raise ValueError(
-            f"got x on {x.device} and an adjacency on {adjacency.device}, expected one device; "
-            "move it with adjacency.to(x.device)"
-        )
-    if not x.shape[0] == adjacency.num_senders == adjacency.num_receivers:
-        raise ValueError(
-            f"got x with {x.shape[0]} rows and an adjacency of {adjacency.num_senders} senders and "
-            f"{adjacency.num_receivers} receivers, expected as many of each; build it with "
-            "num_nodes=x.shape[0]"
-        )
-    rows = edge_attr[1] if isinstance(edge_attr, tuple | list) else edge_attr
-    if rows is not None and rows.shape[0] != adjacency.num_edges:
-        raise ValueError(
-            f"got edge features of {rows.shape[0]} edges, expected {adjacency.num_edges}, one row "
-            "for each edge in the order of edge_index"
-        )
-
-
-def _edge_inputs(edge_attr: EdgeFeatures) -> tuple[Tensor | None, Tensor | None]:
-    """Edge features as `edge_term` takes them: (features, None), (table, index), or, where they
-    are narrow, (None, features)."""
-    if isinstance(edge_attr, tuple | list):
-        table, index = edge_attr
-        return table, index
-    narrow = edge_attr is not None and edge_attr.shape[1] <= NARROW
-    return (None, edge_attr) if narrow else (edge_attr, None)
 
 
 def _as_given(values: Tensor | None, at: Tensor | None) -> EdgeFeatures:
@@ -366,27 +332,16 @@ def _as_given(values: Tensor | None, at: Tensor | None) -> EdgeFeatures:
     return (at, values) if at.is_floating_point() else (values, at)
 
 
-def _is_plain(x: Tensor, edge: Tensor | None, at: Tensor | None) -> bool:
-    """Whether this is an ordinary call: nothing transformed, compiled or cast on the way, and
-    nothing for `aggregate` to object to."""
+def _is_plain(x: Tensor) -> bool:
+    """Whether this is an ordinary call: nothing transformed, compiled or cast on the way."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return False
-    if torch.is_autocast_enabled(x.device.type):
-        return False
-    if edge is not None and (edge.dtype != x.dtype or edge.device != x.device):
-        return False
-    if at is None:
-        return True
-    known = at.dtype == x.dtype if at.is_floating_point() else at.dtype in _INDICES
-    return known and at.device == x.device and at.dim() == (2 if at.is_floating_point() else 1)
+    return not torch.is_autocast_enabled(x.device.type)
 
 
-def working_type(x: Tensor) -> torch.dtype:
-    """The type in which products of x are taken: that of autocast where it is on."""
-    device = x.device.type
-    if x.dtype != torch.float64 and torch.is_autocast_enabled(device):
-        return torch.get_autocast_dtype(device)
-    return x.dtype
+def _is_hooked(module: nn.Module) -> bool:
+    """Whether calling this module does more than its forward."""
+    return bool(module._forward_pre_hooks or module._forward_hooks)
 
 
 def _views(

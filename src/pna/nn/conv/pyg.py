@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -59,7 +60,7 @@ def arguments_of(conv: nn.Module) -> dict[str, Any]:
         pre_layers=layers["pre_nns"][0] // 2 + 1,
         post_layers=layers["post_nns"][0] // 2 + 1,
         divide_input=source.divide_input,
-        act=None if deep is None else deep[1],
+        act=None if deep is None else copy.deepcopy(deep[1]),
         train_norm=isinstance(aggr.avg_deg_log, nn.Parameter),
     )
 

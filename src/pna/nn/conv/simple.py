@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from pna.adjacency import Adjacency, as_adjacency
 from pna.degree import DegreeStats, Linear, Power
 from pna.nn.activation import activation
-from pna.nn.conv.pna import working_type
+from pna.nn.conv.inputs import check_features, working_type
 from pna.nn.neighbourhood import Neighbourhood
 from pna.nn.towers import TowerLinear, first_of, tower_layers
 from pna.ops.aggregate import aggregate
@@ -22,7 +22,7 @@ class PNASimpleConv(nn.Module):
     """x_i' = U(⊕_{j→i} x_j): no M, no towers, and no x_i, which a residual brings back.
 
     The layer of the paper's MolHIV model. Add self-loops, or x itself, where a node should see
-    its own features. Arguments are those of `PNAConv`.
+    its own features. Arguments are those of `PNAConv` of the same names.
     """
 
     def __init__(
@@ -40,6 +40,11 @@ class PNASimpleConv(nn.Module):
         std: str = "paper",
     ) -> None:
         super().__init__()
+        for name, size in (("in_channels", in_channels), ("out_channels", out_channels)):
+            if size < 1:
+                raise ValueError(f"got {name}={size}, expected at least 1")
+        if post_layers < 1:
+            raise ValueError(f"got post_layers={post_layers}, expected at least 1")
         self.in_channels, self.out_channels = in_channels, out_channels
         self.neighbourhood = Neighbourhood(aggregators, scalers, deg, train_norm, std)
         self.act = activation(act, act_kwargs)
@@ -52,12 +57,8 @@ class PNASimpleConv(nn.Module):
             cast(TowerLinear, layer).reset_parameters()
 
     def forward(self, x: Tensor, edge_index: Tensor | Adjacency | Sequence[Adjacency]) -> Tensor:
-        """x (nodes, in_channels) to (nodes, out_channels)."""
-        if x.dim() != 2 or x.shape[1] != self.in_channels:
-            raise ValueError(
-                f"got x of shape {tuple(x.shape)}, expected (nodes, {self.in_channels}): the layer "
-                f"was made with in_channels={self.in_channels}"
-            )
+        """x (nodes, in_channels) to (nodes, out_channels); `edge_index` as in `PNAConv`."""
+        check_features(x, self.in_channels, first_of(self.post).weight)
         adjacency = as_adjacency(edge_index, x.shape[0])
         factors = self.neighbourhood.factors(adjacency, x.dtype)
         x = x.to(working_type(x))

@@ -31,9 +31,10 @@ def shifted(z: Tensor, shift: Tensor | None, times: Sequence[int], degree: Tenso
     """z with `shift` added as often as `times` says: never, once, or (2) for each neighbour."""
     if shift is None or not any(times):
         return z
-    degree = degree.to(z.dtype)
+    degree = degree.to(wide_type(z.dtype))  # which half precision may not hold
     often = (torch.zeros_like(degree), torch.ones_like(degree), degree)
-    return z + torch.stack([often[n] for n in times], 1)[:, :, None, None] * shift[:, None]
+    added = torch.stack([often[n] for n in times], 1)[:, :, None, None] * shift[:, None]
+    return z + added.to(z.dtype)
 
 
 def forward(

@@ -1,0 +1,135 @@
+"""What a layer is given: checked once, with errors that say what to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pna.adjacency import Adjacency, values_visible
+from pna.ops.request import check_table
+
+#: Edge features of at most this width are multiplied inside the kernel; wider ones before it.
+NARROW = 16
+
+EdgeFeatures = Tensor | tuple[Tensor, Tensor] | None
+
+_INDICES = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
+
+
+def check_features(x: Any, channels: int, weight: Tensor) -> None:
+    if not isinstance(x, Tensor):
+        raise TypeError(f"got x of type {type(x).__name__}, expected a tensor (nodes, {channels})")
+    if not x.is_floating_point():
+        raise TypeError(
+            f"got x of dtype {x.dtype}, expected a floating type; convert it with x.float(), "
+            "or embed it where it counts kinds"
+        )
+    if x.dim() != 2 or x.shape[1] != channels:
+        raise ValueError(
+            f"got x of shape {tuple(x.shape)}, expected (nodes, {channels}): the layer "
+            f"was made with in_channels={channels}"
+        )
+    _check_type("x", x, weight)
+
+
+def check_graph(x: Tensor, adjacency: Adjacency) -> None:
+    if x.device != adjacency.device:
+        raise ValueError(
+            f"got x on {x.device} and an adjacency on {adjacency.device}, expected one device; "
+            "move it with adjacency.to(x.device)"
+        )
+    if not x.shape[0] == adjacency.num_senders == adjacency.num_receivers:
+        raise ValueError(
+            f"got x with {x.shape[0]} rows and an adjacency of {adjacency.num_senders} senders and "
+            f"{adjacency.num_receivers} receivers, expected as many of each; build it with "
+            "num_nodes=x.shape[0]"
+        )
+
+
+def check_edges(
+    edge_attr: EdgeFeatures, adjacency: Adjacency, width: int | None, weight: Tensor
+) -> None:
+    """`width` is what the layer was made for; None: edges without features."""
+    if edge_attr is None:
+        if width is None:
+            return
+        raise ValueError(
+            f"got no edge_attr, expected (edges, {width}) or a pair (table, index): "
+            f"the layer was made with edge_dim={width}"
+        )
+    if width is None:
+        raise ValueError(
+            "got edge_attr, expected none: the layer was made without edge_dim; pass "
+            "edge_dim=edge_attr.shape[1] when making it"
+        )
+    pair = isinstance(edge_attr, tuple | list)
+    given: tuple[Any, ...] = tuple(edge_attr) if pair else (edge_attr,)
+    if len(given) > 2 or not all(isinstance(part, Tensor) for part in given):
+        kinds = " and ".join(type(part).__name__ for part in given)
+        raise TypeError(
+            f"got edge_attr of {kinds}, expected a tensor (edges, {width}) or a pair of tensors "
+            "(table, index)"
+        )
+    features, rows = given[0], given[-1]
+    if not features.is_floating_point():
+        raise TypeError(
+            f"got edge features of dtype {features.dtype}, expected a floating type; convert them "
+            "with edge_attr.float(), or give kinds of edges as (table, index)"
+        )
+    if features.dim() != 2 or features.shape[1] != width:
+        raise ValueError(
+            f"got edge features of shape {tuple(features.shape)}, expected "
+            f"(…, {width}): the layer was made with edge_dim={width}"
+        )
+    _check_type("edge features", features, weight)
+    if any(part.device != adjacency.device for part in given):
+        raise ValueError(
+            f"got edge features on {features.device} and a graph on {adjacency.device}, expected "
+            "one device"
+        )
+    if rows.shape[:1] != (adjacency.num_edges,):
+        raise ValueError(
+            f"got edge features of {len(rows)} edges, expected {adjacency.num_edges}, one row "
+            "for each edge in the order of edge_index"
+        )
+    if pair:
+        _check_index(rows, len(features))
+
+
+def _check_index(index: Tensor, length: int) -> None:
+    if index.dtype not in _INDICES or index.dim() != 1:
+        raise TypeError(
+            f"got an edge index of dtype {index.dtype} and shape {tuple(index.shape)}, expected "
+            "whole numbers (edges,), a row of the table for each edge"
+        )
+    if index.device.type == "cpu" and values_visible():
+        check_table(index, length)
+
+
+def _check_type(name: str, tensor: Tensor, weight: Tensor) -> None:
+    """Products are taken between equal types; autocast sees to that itself."""
+    if tensor.dtype != weight.dtype and not torch.is_autocast_enabled(tensor.device.type):
+        raise TypeError(
+            f"got {name} of dtype {tensor.dtype} for a layer of {weight.dtype}, expected one type; "
+            f"convert one of them with .to({weight.dtype}), or call the layer under torch.autocast"
+        )
+
+
+def edge_inputs(edge_attr: EdgeFeatures) -> tuple[Tensor | None, Tensor | None]:
+    """Edge features as `edge_term` takes them: (features, None), (table, index), or, where they
+    are narrow, (None, features)."""
+    if isinstance(edge_attr, tuple | list):
+        table, index = edge_attr
+        return table, index
+    narrow = edge_attr is not None and edge_attr.shape[1] <= NARROW
+    return (None, edge_attr) if narrow else (edge_attr, None)
+
+
+def working_type(x: Tensor) -> torch.dtype:
+    """The type in which products of x are taken: that of autocast where it is on."""
+    device = x.device.type
+    if x.dtype != torch.float64 and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return x.dtype
