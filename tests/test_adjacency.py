@@ -197,6 +197,16 @@ def test_edge_index_is_the_one_given(dtype):
     assert Adjacency.from_edge_index(torch.empty(2, 0).long(), 3).edge_index.shape == (2, 0)
 
 
+def test_a_known_transpose_spares_the_sort_of_edges():
+    built = Adjacency.from_edge_index(edge_index(), 4)
+    expected = Adjacency.from_csr(built.indptr, built.senders)
+    transpose = (built.outgoing.indptr, built.outgoing.neighbours, built.out_ranks)
+    with mock.patch("torch.sort", side_effect=torch.sort) as sort:
+        given = Adjacency.from_csr(built.indptr, built.senders, transpose=transpose)
+    assert {call.args[0].shape[0] for call in sort.call_args_list} == {4}  # nodes by degree
+    assert_same(given, expected)
+
+
 def test_edge_index_of_a_union_numbers_on():
     adj = Adjacency.from_edge_index(edge_index(), 4)
     both = Adjacency.disjoint_union([adj, adj]).edge_index

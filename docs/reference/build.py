@@ -11,7 +11,7 @@ import pdoc
 #: What users may rely on: modules, and what each page shows, in order. All else is ours.
 PUBLIC: dict[str, tuple[str, ...]] = {
     "pna": (
-        *("Adjacency", "DegreeStats", "aggregate", "scale", "backend"),
+        *("Adjacency", "DegreeStats", "aggregate", "scale", "backend", "GraphSet"),
         *("nn", "aggregators", "degree", "data"),
     ),
     "pna.nn": ("PNAConv", "PNASimpleConv", "PNA"),
@@ -20,7 +20,8 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         *("Softmax", "Softmin", "NormalisedMean", "KthSmallest"),
     ),
     "pna.degree": ("Power", "Linear"),
-    "pna.data": ("pyg",),
+    "pna.data": ("batch", "pyg"),
+    "pna.data.batch": ("Batch",),
     "pna.data.pyg": ("AttachAdjacency",),
 }
 

@@ -2,6 +2,7 @@
 
 from pna import aggregators as aggregators
 from pna.adjacency import Adjacency as Adjacency
+from pna.data.graphset import GraphSet as GraphSet
 from pna.degree import DegreeStats as DegreeStats
 from pna.degree import scale as scale
 from pna.ops.aggregate import aggregate as aggregate

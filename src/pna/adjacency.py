@@ -81,25 +81,37 @@ class Adjacency:
         edge_ids = edge_ids.to(index)
         indptr = _starts(receivers, num_receivers)
         cut = _cut_exactly if values_visible() else _cut_within_bounds
-        return _build(indptr, senders[edge_ids], receivers, edge_ids, num_senders, cut)
+        senders = senders[edge_ids]
+        transpose = _transpose(indptr, senders, receivers, num_senders)
+        return _build(indptr, senders, transpose, edge_ids, cut)
 
     @staticmethod
     def from_csr(
-        indptr: Tensor, senders: Tensor, num_senders: int | None = None, *, max_degree: int = -1
+        indptr: Tensor,
+        senders: Tensor,
+        num_senders: int | None = None,
+        *,
+        max_degree: int = -1,
+        transpose: tuple[Tensor, Tensor, Tensor] | None = None,
     ) -> Adjacency:
         """Build from rows already sorted by receiver; trusts its caller and never synchronises.
 
         A true upper bound `max_degree` on in- and out-degrees of at most `SEGMENT` spares the
-        room kept for long rows.
+        room kept for long rows. Who knows the `transpose` spares the sort of the edges: the first
+        place of every sender, (senders + 1,), and of every place its receiver and its rank in
+        the receiver's row, (edges,) each, ordered by sender and then by slot.
         """
         num_receivers = indptr.shape[0] - 1
         num_senders = num_receivers if num_senders is None else num_senders
         index = _index_type(senders.shape[0], num_senders, num_receivers)
         indptr, senders = indptr.to(index), senders.to(index)
-        receivers = _row_of_slot(indptr, senders.shape[0])
+        if transpose is None:
+            receivers = _row_of_slot(indptr, senders.shape[0])
+            transpose = _transpose(indptr, senders, receivers, num_senders)
+        out_indptr, out_receivers, out_ranks = (part.to(index) for part in transpose)
         edge_ids = torch.arange(senders.shape[0], dtype=index, device=senders.device)
         cut = _cut_nothing if 0 <= max_degree <= SEGMENT else _cut_within_bounds
-        return _build(indptr, senders, receivers, edge_ids, num_senders, cut)
+        return _build(indptr, senders, (out_indptr, out_receivers, out_ranks), edge_ids, cut)
 
     @staticmethod
     def from_sparse(matrix: Tensor) -> Adjacency:
@@ -268,24 +280,30 @@ def _from_tensor(edges: Tensor, num_nodes: int | tuple[int, int]) -> Adjacency:
     return Adjacency.from_edge_index(edges, num_nodes)
 
 
+def _transpose(
+    indptr: Tensor, senders: Tensor, receivers: Tensor, num_senders: int
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Starts, receivers and ranks of sorted edges in the order of their senders."""
+    by_sender, out_slots = torch.sort(senders, stable=True)
+    out_slots = out_slots.to(indptr.dtype)
+    out_receivers = receivers[out_slots]
+    return _starts(by_sender, num_senders), out_receivers, out_slots - indptr[out_receivers]
+
+
 def _build(
     indptr: Tensor,
     senders: Tensor,
-    receivers: Tensor,
+    transpose: tuple[Tensor, Tensor, Tensor],
     edge_ids: Tensor,
-    num_senders: int,
     cut: Callable[[Tensor, Tensor], Rows],
 ) -> Adjacency:
-    """Finish an Adjacency from its sorted edges: the transpose, and the cutting of long rows."""
-    by_sender, out_slots = torch.sort(senders, stable=True)
-    out_indptr = _starts(by_sender, num_senders)
-    out_slots = out_slots.to(indptr.dtype)
-    out_receivers = receivers[out_slots]
+    """Finish an Adjacency from its sorted edges and their transpose: long rows are cut."""
+    out_indptr, out_receivers, out_ranks = transpose
     return Adjacency(
         incoming=cut(indptr, senders),
         outgoing=cut(out_indptr, out_receivers),
         edge_ids=edge_ids,
-        out_ranks=out_slots - indptr[out_receivers],
+        out_ranks=out_ranks,
         by_degree=_by_degree(indptr),
     )
 

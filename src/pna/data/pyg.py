@@ -1,12 +1,19 @@
-"""PyTorch Geometric's loaders, with each graph's edges sorted once instead of in every layer."""
+"""PyTorch Geometric: its loaders with each graph's edges sorted once, and its lists of graphs."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
+import torch
+from torch import Tensor
+from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
 from pna.adjacency import Adjacency
+
+if TYPE_CHECKING:
+    from pna.data.graphset import GraphSet
 
 
 class AttachAdjacency(BaseTransform):
@@ -26,3 +33,119 @@ class AttachAdjacency(BaseTransform):
             )
         data.adjacency = Adjacency.from_edge_index(edge_index, data.num_nodes)
         return data
+
+
+def to_data_list(graphs: GraphSet) -> list[Data]:
+    """What `GraphSet.to_pyg` gives: a `Data` for each graph, sharing no memory with the set."""
+    sizes, edge_counts = graphs.sizes.tolist(), graphs.edge_counts.tolist()
+    columns: dict[str, Sequence[Any]] = {"edge_index": graphs.edges.split(edge_counts, 1)}
+    both = graphs.y_node is not None and graphs.y_graph is not None
+    for name, tensor, counts in (
+        ("x", graphs.x, sizes),
+        ("edge_attr", graphs.edge_attr, edge_counts),
+        ("y_node" if both else "y", graphs.y_node, sizes),
+        ("y_graph" if both else "y", graphs.y_graph, [1] * len(graphs)),
+    ):
+        if tensor is not None:
+            columns[name] = tensor.clone().split(counts)
+    if graphs.x is None:
+        columns["num_nodes"] = sizes
+    for name, tags, names in (
+        ("split", graphs.split_of_graph, graphs.splits),
+        ("type", graphs.type_of_graph, graphs.types),
+    ):
+        if tags is not None:
+            columns[name] = [names[tag] for tag in tags.tolist()]
+    return [
+        Data(**{name: column[graph] for name, column in columns.items()})
+        for graph in range(len(graphs))
+    ]
+
+
+def from_data_list(graphs: Sequence[Any], level: str | None = None) -> dict[str, Any]:
+    """Arguments of `GraphSet.from_arrays` for these graphs; for `level` see `GraphSet.from_pyg`."""
+    edge_index, sizes = _edges(graphs)
+    edge_counts, ones = [edges.shape[1] for edges in edge_index], [1] * len(graphs)
+    y_node, y_graph = _values(graphs, "y_node"), _values(graphs, "y_graph")
+    y = _values(graphs, "y")
+    if y is not None and y_node is None and y_graph is None:
+        if (level or _level(y, sizes)) == "node":
+            y_node = y
+        else:
+            y_graph = y
+    arrays = {
+        "x": _joined("x", _values(graphs, "x"), sizes, "node"),
+        "edge_attr": _joined("edge_attr", _values(graphs, "edge_attr"), edge_counts, "edge"),
+        "y_node": _joined("y_node", y_node, sizes, "node"),
+        "y_graph": _joined("y_graph", y_graph, ones, "graph"),
+        "split": _names(graphs, "split"),
+        "type": _names(graphs, "type"),
+    }
+    edges = torch.cat([torch.zeros(2, 0, dtype=torch.int64), *edge_index], 1)
+    return {"sizes": sizes, "edge_index": edges, "edge_counts": edge_counts, **arrays}
+
+
+def _edges(graphs: Sequence[Any]) -> tuple[list[Tensor], list[int]]:
+    """Edges and number of nodes of every graph."""
+    edges, sizes = [], []
+    for place, graph in enumerate(graphs):
+        edge_index = getattr(graph, "edge_index", None)
+        if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or len(edge_index) != 2:
+            raise ValueError(
+                f"got graph {place}, {graph!r}, without an edge_index (2, edges), expected a "
+                "PyG Data; a graph without edges has one of shape (2, 0)"
+            )
+        plain = edge_index.as_tensor() if hasattr(edge_index, "as_tensor") else edge_index
+        edges.append(plain.cpu())
+        sizes.append(graph.num_nodes)
+    return edges, sizes
+
+
+def _values(graphs: Sequence[Any], name: str) -> list[Tensor] | None:
+    """An attribute that all graphs have, or none."""
+    values = [getattr(graph, name, None) for graph in graphs]
+    missing = [place for place, value in enumerate(values) if value is None]
+    if len(missing) == len(graphs):
+        return None
+    if missing:
+        raise ValueError(
+            f"got graph {missing[0]} without {name}, which others have, expected it in all or none"
+        )
+    return [torch.as_tensor(value).cpu() for value in values]
+
+
+def _names(graphs: Sequence[Any], tag: str) -> list[str] | None:
+    """A tag of every graph; None where they have none, or keep something else by this name."""
+    names = [getattr(graph, tag, None) for graph in graphs]
+    words = [name for name in names if isinstance(name, str)]
+    return words if words and len(words) == len(names) else None
+
+
+def _level(y: list[Tensor], sizes: list[int]) -> str:
+    """Whether targets are of nodes or of graphs, by their rows."""
+    of_graph = all(rows.dim() == 0 or rows.shape[0] == 1 for rows in y)
+    of_node = all(rows.dim() > 0 and len(rows) == n for rows, n in zip(y, sizes, strict=True))
+    if of_graph and of_node:
+        raise ValueError(
+            "got y with one row in graphs of one node, expected to know what it is of; pass "
+            "level='node' or level='graph'"
+        )
+    if not of_graph and not of_node:
+        raise ValueError(
+            "got y with neither one row in every graph nor a row for every node, expected either; "
+            "give a graph its targets as y of shape (1, targets)"
+        )
+    return "graph" if of_graph else "node"
+
+
+def _joined(name: str, values: list[Tensor] | None, counts: list[int], level: str) -> Tensor | None:
+    if values is None:
+        return None
+    rows = [value.reshape(-1, 1) if value.dim() < 2 else value for value in values]
+    for place, (value, count) in enumerate(zip(rows, counts, strict=True)):
+        if value.shape != (count, rows[0].shape[-1]):
+            raise ValueError(
+                f"got {name} of shape {tuple(values[place].shape)} in graph {place}, expected "
+                f"({count}, {rows[0].shape[-1]}): a row for each {level}, as wide as in graph 0"
+            )
+    return torch.cat(rows)

@@ -1,0 +1,76 @@
+"""Some graphs as one: what a model is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pna.adjacency import Adjacency
+from pna.sharing import send_by_value
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Some graphs of a `GraphSet` side by side as one graph, nodes numbered on. Immutable.
+
+    What the set does not have is None. Edges are in the order of their receivers.
+    """
+
+    adjacency: Adjacency
+    graph_of_node: Tensor  # (nodes,) int64, ascending; PyG calls it `batch`
+    sizes: Tensor  # (graphs,) int64, how many nodes each graph has
+    x: Tensor | None  # (nodes, features)
+    edge_attr: Tensor | None  # (edges, features)
+    y_node: Tensor | None  # (nodes, targets)
+    y_graph: Tensor | None  # (graphs, targets)
+
+    @property
+    def num_graphs(self) -> int:
+        """How many graphs there are, those without nodes too."""
+        return self.sizes.shape[0]
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes all graphs have together."""
+        return self.graph_of_node.shape[0]
+
+    @property
+    def num_edges(self) -> int:
+        """How many edges all graphs have together."""
+        return self.adjacency.num_edges
+
+    @property
+    def device(self) -> torch.device:
+        """Where all its tensors are."""
+        return self.sizes.device
+
+    def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Batch:
+        """A copy on another device; itself if it is there already."""
+        if torch.device(device) == self.device:
+            return self
+
+        def moved(tensor: Tensor | None) -> Tensor | None:
+            return None if tensor is None else tensor.to(device, non_blocking=non_blocking)
+
+        return Batch(
+            adjacency=self.adjacency.to(device, non_blocking),
+            graph_of_node=self.graph_of_node.to(device, non_blocking=non_blocking),
+            sizes=self.sizes.to(device, non_blocking=non_blocking),
+            x=moved(self.x),
+            edge_attr=moved(self.edge_attr),
+            y_node=moved(self.y_node),
+            y_graph=moved(self.y_graph),
+        )
+
+    def __repr__(self) -> str:
+        return (
+            f"Batch({self.num_graphs} graphs, {self.num_nodes} nodes, {self.num_edges} edges, "
+            f"{self.device})"
+        )
+
+
+# As inputs of compiled and exported code, and between processes.
+torch.export.register_dataclass(Batch, serialized_type_name="pna.Batch")
+send_by_value(Batch)

@@ -1,0 +1,453 @@
+"""Many graphs as flat tensors: kept in one file, chosen from, and batched without sorting."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pna.adjacency import SEGMENT, Adjacency
+from pna.data import tensor_file
+from pna.data.batch import Batch
+from pna.data.columns import as_columns, as_json, as_tags, column_names, maxima, tagged
+from pna.data.structure import Structure, check_structure, offsets, small_type, sort_edges
+from pna.degree import DegreeStats
+
+Array = Tensor | np.ndarray | Sequence[Any]
+
+_KIND, _VERSION = "pna.GraphSet", 1
+
+#: What the rows of each tensor stand for; each group has its offsets, but for graphs.
+_NODE = ("degree", "out_degree", "x", "y_node")
+_EDGE = ("senders", "receivers", "out_ranks", "edge_attr")
+_GRAPH = ("y_graph", "split_of_graph", "type_of_graph")
+_RAGGED = {"node_offsets": _NODE, "edge_offsets": _EDGE}
+_TENSORS = (*_RAGGED, *_NODE, *_EDGE, *_GRAPH)
+
+#: Which tensors have columns or hold tags, and where the names of those are.
+_COLUMNS = {
+    "x": "node_features",
+    "edge_attr": "edge_features",
+    "y_node": "node_targets",
+    "y_graph": "graph_targets",
+}
+_TAGS = {"split_of_graph": "splits", "type_of_graph": "types"}
+
+#: Kept on the host wherever the rest is, so that choosing graphs never waits for a device.
+_ON_HOST = (*_RAGGED, *_TAGS)
+
+
+@dataclass(frozen=True, eq=False)
+class GraphSet:
+    """Graphs with their features and targets, as flat tensors and offsets. Immutable.
+
+    Nodes are numbered within their graph, and edges sorted by receiver, in the order they were
+    given within one, as in an `Adjacency`, so that a batch is copied together and no edge is
+    sorted. Numbers of nodes, degrees and ranks are uint8, int16 or int32, what they need.
+    Repeated edges and self-loops are edges like any other, and graphs may have no edges or
+    no nodes. ``len(gs)`` counts graphs; ``gs[i]``, ``gs[2:5]``, ``gs[[4, 1]]`` and ``gs[mask]``
+    are graph sets too, and share memory with this one where the graphs lie side by side.
+    """
+
+    node_offsets: Tensor  # (graphs + 1,) int64, always on the CPU: first node of every graph
+    edge_offsets: Tensor  # (graphs + 1,) int64, always on the CPU: first edge of every graph
+    degree: Tensor  # (nodes,) how many edges a node receives
+    senders: Tensor  # (edges,) by receiver
+    out_degree: Tensor  # (nodes,) how many edges a node sends
+    receivers: Tensor  # (edges,) by sender
+    out_ranks: Tensor  # (edges,) by sender: place among the edges of the receiver
+    x: Tensor | None = None  # (nodes, features)
+    edge_attr: Tensor | None = None  # (edges, features) by receiver
+    y_node: Tensor | None = None  # (nodes, targets), NaN where there is none
+    y_graph: Tensor | None = None  # (graphs, targets), NaN where there is none
+    split_of_graph: Tensor | None = None  # (graphs,) place in `splits`, always on the CPU
+    type_of_graph: Tensor | None = None  # (graphs,) place in `types`, always on the CPU
+    node_features: tuple[str, ...] = ()
+    edge_features: tuple[str, ...] = ()
+    node_targets: tuple[str, ...] = ()
+    graph_targets: tuple[str, ...] = ()
+    splits: tuple[str, ...] = ()
+    types: tuple[str, ...] = ()
+    node_scale: tuple[float, ...] = ()  # what training divides each target by: its maximum over
+    graph_scale: tuple[float, ...] = ()  # the split "train", which its parts and other splits keep
+    metadata: dict[str, Any] = field(default_factory=dict)  # what JSON holds: protocol, seed
+
+    @classmethod
+    def from_arrays(
+        cls,
+        sizes: Array,
+        edge_index: Array,
+        edge_counts: Array,
+        *,
+        x: Array | None = None,
+        edge_attr: Array | None = None,
+        y_node: Array | None = None,
+        y_graph: Array | None = None,
+        split: Array | None = None,
+        type: Array | None = None,
+        node_features: Sequence[str] | None = None,
+        edge_features: Sequence[str] | None = None,
+        node_targets: Sequence[str] | None = None,
+        graph_targets: Sequence[str] | None = None,
+        splits: Sequence[str] | None = None,
+        types: Sequence[str] | None = None,
+        metadata: dict[str, Any] | None = None,
+    ) -> GraphSet:
+        """Build from graphs laid end to end: NumPy arrays, tensors or lists, which are copied.
+
+        `sizes` and `edge_counts` (graphs,) count nodes and edges; ``edge_index`` (2, edges) has
+        the sender and receiver of every edge, numbered from 0 within its graph, in any order;
+        `edge_attr` is in the order of the edges. Features and targets have a row for each node,
+        edge or graph, and a name for each column, by default its number; without columns they
+        are None. `split` and `type` (graphs,) are names, or places in `splits` and `types`.
+
+        Targets are scaled by their maximum over the graphs of the split "train", over all
+        graphs where there are none, and by 1 where that is not positive.
+        """
+        structure, edge_ids = sort_edges(sizes, edge_index, edge_counts)
+        num_graphs = len(structure.node_offsets) - 1
+        num_nodes, num_edges = len(structure.degree), len(structure.senders)
+        x = as_columns("x", x, num_nodes, "node")
+        edge_attr = as_columns("edge_attr", edge_attr, num_edges, "edge")
+        y_node = as_columns("y_node", y_node, num_nodes, "node")
+        y_graph = as_columns("y_graph", y_graph, num_graphs, "graph")
+        split_of_graph, splits = as_tags("split", split, splits, num_graphs)
+        type_of_graph, types = as_tags("type", type, types, num_graphs)
+        return cls(
+            **vars(structure),
+            x=x,
+            edge_attr=None if edge_attr is None else edge_attr[edge_ids],
+            y_node=y_node,
+            y_graph=y_graph,
+            split_of_graph=split_of_graph,
+            type_of_graph=type_of_graph,
+            node_features=column_names("node_features", node_features, x),
+            edge_features=column_names("edge_features", edge_features, edge_attr),
+            node_targets=column_names("node_targets", node_targets, y_node),
+            graph_targets=column_names("graph_targets", graph_targets, y_graph),
+            splits=splits,
+            types=types,
+            metadata=as_json(metadata),
+        )._with_scales()
+
+    @classmethod
+    def from_pyg(cls, graphs: Iterable[Any], *, level: str | None = None, **facts: Any) -> GraphSet:
+        """Build from PyG's `Data`: x, edge_index, edge_attr, y or y_node and y_graph, num_nodes.
+
+        Targets ``y`` with a row for each node are of nodes, with one row of the graph; `level`
+        ("node" or "graph") says which where every graph has one node. ``split`` and ``type``,
+        where all graphs have them, are names. All else is as for `from_arrays`.
+        """
+        from pna.data.pyg import from_data_list
+
+        return cls.from_arrays(**(from_data_list(list(graphs), level) | facts))
+
+    @classmethod
+    def concat(cls, parts: Sequence[GraphSet]) -> GraphSet:
+        """One set from many, which must have the same features and targets by name.
+
+        Their splits and types are gathered. Scales on which the parts do not agree are taken
+        anew, metadata left out.
+        """
+        if len(parts) == 0:
+            raise ValueError("got an empty list, expected at least one GraphSet to join")
+        first = parts[0]
+        for place, part in enumerate(parts):
+            _check_joinable(first, part, place)
+        joined: dict[str, Any] = {
+            name: offsets(torch.cat([getattr(part, name).diff() for part in parts]))
+            for name in _RAGGED
+        }
+        for name in first._held((*_NODE, *_EDGE, "y_graph")):
+            joined[name] = torch.cat([getattr(part, name) for part in parts])
+        for name, where in _TAGS.items():
+            joined[name], joined[where] = _joined_tags(parts, name, where)
+        known = [part.metadata for part in parts]
+        agreed = {k: v for k, v in known[0].items() if all(k in m and m[k] == v for m in known)}
+        whole = replace(first, **joined, metadata=agreed)
+        scales = {(part.node_scale, part.graph_scale) for part in parts}
+        return whole if len(scales) == 1 else whole._with_scales()
+
+    @classmethod
+    def load(cls, path: str | Path) -> GraphSet:
+        """Map a file that `save` wrote. Its structure is checked; features and targets are not."""
+        path = Path(path)
+        tensors, facts = tensor_file.read(path, kind=_KIND, version=_VERSION)
+        named: dict[str, Any] = {
+            name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()
+        }
+        try:
+            _check_contents(tensors, named)
+        except ValueError as error:
+            raise ValueError(
+                f"got {path} with contents that do not fit: {error}; copy or make it again"
+            ) from error
+        return cls(**(tensors | named))
+
+    def save(self, path: str | Path, force: bool = False) -> None:
+        """Write one safetensors file, wholly or not at all; only `force` overwrites another."""
+        tensors = {name: getattr(self, name).cpu() for name in self._held(_TENSORS)}
+        facts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _TENSORS}
+        where = Path(path)
+        tensor_file.write(where, tensors, facts, kind=_KIND, version=_VERSION, force=force)
+
+    def to_pyg(self) -> list[Any]:
+        """PyG's `Data`, one for each graph: x, edge_index and edge_attr, edges by receiver.
+
+        Targets are ``y``, or ``y_node`` and ``y_graph`` (1, targets) where there are both;
+        ``split`` and ``type`` are names. Without x, ``num_nodes`` tells of isolated nodes.
+        """
+        from pna.data.pyg import to_data_list
+
+        return to_data_list(self)
+
+    def batch(self, indices: Any = None) -> Batch:
+        """All graphs, or those of these indices, as one graph, put together where the set is.
+
+        Indices are whatever ``gs[indices]`` takes, in any order, repeated or not. It never waits
+        for the device, unless the indices are there: give them as a list or on the CPU.
+        """
+        chosen = self if indices is None else self[indices]
+        return chosen._joined()
+
+    def split(self, name: str) -> GraphSet:
+        """The graphs of one split."""
+        return self.select(split=name)
+
+    def select(
+        self,
+        *,
+        split: str | Collection[str] | None = None,
+        type: str | Collection[str] | None = None,
+        size: int | Collection[int] | None = None,
+    ) -> GraphSet:
+        """The graphs of these splits, types and numbers of nodes, such as ``range(15, 25)``."""
+        chosen = torch.ones(len(self), dtype=torch.bool)
+        if split is not None:
+            chosen &= tagged("split", split, self.split_of_graph, self.splits)
+        if type is not None:
+            chosen &= tagged("type", type, self.type_of_graph, self.types)
+        if size is not None:
+            wanted = [size] if isinstance(size, int) else list(size)
+            chosen &= torch.isin(self.sizes, torch.tensor(wanted, dtype=torch.int64))
+        return self[chosen]
+
+    def __len__(self) -> int:
+        return self.node_offsets.shape[0] - 1
+
+    def __getitem__(self, key: Any) -> GraphSet:
+        chosen = _chosen(key, len(self))
+        first = int(chosen[0]) if len(chosen) else 0
+        if torch.equal(chosen, torch.arange(first, first + len(chosen))):
+            return self._stretch(first, first + len(chosen))
+        return self._gather(chosen)
+
+    @property
+    def sizes(self) -> Tensor:
+        """How many nodes each graph has, (graphs,), on the CPU."""
+        return self.node_offsets.diff()
+
+    @property
+    def edge_counts(self) -> Tensor:
+        """How many edges each graph has, (graphs,), on the CPU."""
+        return self.edge_offsets.diff()
+
+    @property
+    def num_nodes(self) -> int:
+        """How many nodes all graphs have together."""
+        return self.degree.shape[0]
+
+    @property
+    def num_edges(self) -> int:
+        """How many edges all graphs have together, repeated ones and self-loops too."""
+        return self.senders.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        """Where its tensors are, but for offsets, splits and types."""
+        return self.senders.device
+
+    def degree_stats(self) -> DegreeStats:
+        """In-degrees of all nodes, from which δ follows: ``gs.split("train").degree_stats()``."""
+        return DegreeStats.from_degrees(self.degree)
+
+    def to(self, device: torch.device | str | int) -> GraphSet:
+        """A copy on another device; itself if it is there already."""
+        if torch.device(device) == self.device:
+            return self
+        names = [name for name in self._held(_TENSORS) if name not in _ON_HOST]
+        return replace(self, **{name: getattr(self, name).to(device) for name in names})
+
+    def __repr__(self) -> str:
+        return (
+            f"GraphSet({len(self)} graphs, {self.num_nodes} nodes, {self.num_edges} edges, "
+            f"{self.device})"
+        )
+
+    @property
+    def edges(self) -> Tensor:
+        """Sender and receiver of every edge, numbered within its graph, by receiver: (2, edges)."""
+        starts, sizes = self._on_device(self.node_offsets[:-1], self.sizes)
+        nodes = torch.arange(self.num_nodes, device=self.device)
+        nodes = nodes - torch.repeat_interleave(starts, sizes, output_size=self.num_nodes)
+        degree = self.degree.long()
+        receivers = torch.repeat_interleave(nodes, degree, output_size=self.num_edges)
+        return torch.stack([self.senders.long(), receivers])
+
+    def _on_device(self, *numbers: Tensor) -> Tensor:
+        """Numbers of graphs, sent to the device at once and without waiting for it."""
+        return torch.stack(numbers).to(self.device, non_blocking=True)
+
+    def _stretch(self, first: int, end: int) -> GraphSet:
+        """Graphs side by side, in the same memory."""
+        parts: dict[str, Any] = {}
+        parts |= {name: getattr(self, name)[first:end] for name in self._held(_GRAPH)}
+        for where, names in _RAGGED.items():
+            starts = getattr(self, where)[first : end + 1]
+            begin, stop = starts[0].item(), starts[-1].item()
+            parts[where] = starts - begin
+            parts |= {name: getattr(self, name)[begin:stop] for name in self._held(names)}
+        return replace(self, **parts)
+
+    def _gather(self, chosen: Tensor) -> GraphSet:
+        """Any graphs in any order, copied."""
+        parts: dict[str, Any] = {}
+        for name in self._held(_GRAPH):
+            tensor: Tensor = getattr(self, name)
+            parts[name] = tensor[chosen.to(tensor.device, non_blocking=True)]
+        for where, names in _RAGGED.items():
+            old: Tensor = getattr(self, where)
+            counts = old[chosen + 1] - old[chosen]
+            new = offsets(counts)
+            total = int(new[-1])
+            shifts, counts = self._on_device(old[chosen] - new[:-1], counts)
+            rows = torch.repeat_interleave(shifts, counts, output_size=total)
+            rows += torch.arange(total, device=self.device)
+            parts[where] = new
+            parts |= {name: getattr(self, name).index_select(0, rows) for name in self._held(names)}
+        return replace(self, **parts)
+
+    def _held(self, names: Iterable[str]) -> list[str]:
+        return [name for name in names if getattr(self, name) is not None]
+
+    def _joined(self) -> Batch:
+        """All graphs as one: what was numbered within a graph is numbered on."""
+        numbers = self._on_device(self.sizes, self.edge_counts, self.node_offsets[:-1])
+        sizes, edge_counts, before = numbers
+        graphs = torch.arange(len(self), device=self.device)
+        before = torch.repeat_interleave(before, edge_counts, output_size=self.num_edges)
+        short = self.degree.dtype == self.out_degree.dtype == torch.uint8
+        adjacency = Adjacency.from_csr(
+            offsets(self.degree),
+            self.senders + before,
+            max_degree=SEGMENT if short else -1,
+            transpose=(offsets(self.out_degree), self.receivers + before, self.out_ranks),
+        )
+        return Batch(
+            adjacency=adjacency,
+            graph_of_node=torch.repeat_interleave(graphs, sizes, output_size=self.num_nodes),
+            sizes=sizes,
+            x=self.x,
+            edge_attr=self.edge_attr,
+            y_node=self.y_node,
+            y_graph=self.y_graph,
+        )
+
+    def _with_scales(self) -> GraphSet:
+        """With the scale of every target taken from the graphs that are here."""
+        training = torch.ones(len(self), dtype=torch.bool)
+        if self.split_of_graph is not None and "train" in self.splits:
+            is_train = self.split_of_graph == self.splits.index("train")
+            training = is_train if is_train.any() else training
+        of_nodes = torch.repeat_interleave(training, self.sizes)
+        return replace(
+            self,
+            node_scale=maxima(self.y_node, of_nodes),
+            graph_scale=maxima(self.y_graph, training),
+        )
+
+
+def _chosen(key: Any, num_graphs: int) -> Tensor:
+    """The places meant by an index, a slice, a list, or a mask, int64 on the CPU."""
+    if isinstance(key, slice):
+        span = range(num_graphs)[key]
+        return torch.arange(len(span)) * span.step + span.start
+    if hasattr(key, "__index__") and getattr(key, "ndim", 0) == 0:
+        key = [operator.index(key)]
+    places = torch.as_tensor(key).cpu()
+    if places.dim() != 1 or (places.dtype.is_floating_point and len(places)):
+        raise TypeError(
+            f"got an index of shape {tuple(places.shape)} and type {places.dtype}, expected a "
+            "whole number, a slice, a list of numbers, or a mask (graphs,)"
+        )
+    if places.dtype == torch.bool:
+        if len(places) != num_graphs:
+            raise IndexError(f"got a mask of {len(places)} for {num_graphs} graphs")
+        return places.nonzero()[:, 0]
+    places = places.long()
+    wrong = (places < -num_graphs) | (places >= num_graphs)
+    if wrong.any():
+        raise IndexError(f"got graph {int(places[wrong][0])} of a set of {num_graphs}")
+    return places % max(num_graphs, 1)
+
+
+def _check_joinable(first: GraphSet, part: GraphSet, place: int) -> None:
+    for name in _COLUMNS.values():
+        expected, got = getattr(first, name), getattr(part, name)
+        if got != expected:
+            raise ValueError(
+                f"got {name} {', '.join(got) or 'none'} in part {place}, expected "
+                f"{', '.join(expected) or 'none'} as in part 0; make the parts alike"
+            )
+    for name, where in _TAGS.items():
+        if (getattr(first, name) is None) != (getattr(part, name) is None):
+            raise ValueError(
+                f"got {where} in one of the parts 0 and {place}, expected them in all or none"
+            )
+
+
+def _joined_tags(
+    parts: Sequence[GraphSet], name: str, where: str
+) -> tuple[Tensor | None, tuple[str, ...]]:
+    names = tuple(dict.fromkeys(tag for part in parts for tag in getattr(part, where)))
+    if getattr(parts[0], name) is None:
+        return None, names
+    tags = []
+    for part in parts:
+        renamed = torch.tensor(
+            [names.index(tag) for tag in getattr(part, where)], dtype=torch.int64
+        )
+        tags.append(renamed[getattr(part, name).long()])
+    return torch.cat(tags).to(small_type(len(names) - 1)), names
+
+
+def _check_contents(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+    """Raise unless these are the fields of a GraphSet, and agree with each other."""
+    expected = {f.name for f in fields(GraphSet)} - set(_TENSORS)
+    required = {f.name for f in fields(Structure)}
+    if not required <= set(tensors) <= set(_TENSORS) or set(facts) != expected:
+        odd = (required - set(tensors)) | (set(tensors) - set(_TENSORS)) | (set(facts) ^ expected)
+        raise ValueError(f"it lacks, or has but should not: {', '.join(sorted(odd))}")
+    check_structure(Structure(**{name: tensors[name] for name in required}))
+    rows = dict.fromkeys(_NODE, len(tensors["degree"]))
+    rows |= dict.fromkeys(_EDGE, len(tensors["senders"]))
+    rows |= dict.fromkeys(_GRAPH, len(tensors["node_offsets"]) - 1)
+    for name, where in _COLUMNS.items():
+        width = len(facts[where])
+        shape = tuple(tensors[name].shape) if name in tensors else (rows[name], 0)
+        if shape != (rows[name], width):
+            raise ValueError(f"{name} has shape {shape}, expected {(rows[name], width)}")
+    for name, where in _TAGS.items():
+        tags = tensors.get(name, torch.zeros(rows[name], dtype=torch.uint8))
+        limit = len(facts[where]) if name in tensors else 1
+        if tags.shape != (rows[name],) or bool(((tags < 0) | (tags >= limit)).any()):
+            raise ValueError(f"{name} are not {rows[name]} places in {where}")
+    for scale, where in (("node_scale", "node_targets"), ("graph_scale", "graph_targets")):
+        if len(facts[scale]) != len(facts[where]):
+            raise ValueError(f"{scale} has {len(facts[scale])} numbers for {where}")

@@ -1,0 +1,64 @@
+"""Graphs of a type as the benchmark has them: edges toggled, none isolated, nodes shuffled."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pna.data.multitask.families import Family, Graphs, from_pairs, to_pairs
+from pna.data.multitask.stream import Stream
+
+#: How edges are toggled, by protocol: with the probability of the paper, or with that of the
+#: published code, whose random numbers are sums of two.
+PROTOCOLS = {"paper": lambda p: p, "published": lambda p: 2 * p * p}
+
+#: Pairs of nodes drawn at once, and draws without one success after which to give up.
+_BULK, _PATIENCE = 2_000_000, 1_000_000
+
+
+def draw(stream: Stream, family: Family, count: int, n: int, protocol: str) -> Graphs:
+    """`count` graphs of n nodes; those with an isolated node are drawn again."""
+    accepted = [np.zeros((0, n, n), bool)]
+    have = tries = 0
+    while have < count:
+        rate = max(have, 0.5) / tries if tries else 1.0
+        bulk = int(min(max((count - have) / rate * 1.1, 16), max(2 * _BULK // n**2, 16)))
+        upper = from_pairs(toggle(stream, to_pairs(family.make(stream, bulk, n)), protocol), n)
+        whole = np.all(np.any(upper, 1) | np.any(upper, 2), axis=1)
+        accepted.append(upper[whole][: count - have])
+        have, tries = have + len(accepted[-1]), tries + bulk
+        if have == 0 and tries > _PATIENCE:
+            raise ValueError(
+                f"got {tries:,} graphs of type {family.name} with {n} nodes, all of them with an "
+                f"isolated node, expected one without; leave out sizes of {n} and more"
+            )
+    graphs = np.concatenate(accepted)
+    return shuffle(stream, graphs | graphs.transpose(0, 2, 1))
+
+
+def toggle(stream: Stream, joined: NDArray[np.bool_], protocol: str) -> NDArray[np.bool_]:
+    """Flip pairs: with e edges and m missing ones, edges with 0.1 and missing ones with 0.1·e/m
+    where e ≤ m, else edges with 0.1·m/e and missing ones with 0.1."""
+    edges = np.count_nonzero(joined, axis=1)
+    missing = joined.shape[1] - edges
+    few = edges <= missing
+    of_edges = np.where(few, 0.1, 0.1 * missing / np.maximum(edges, 1))
+    of_missing = np.where(few, 0.1 * edges / np.maximum(missing, 1), 0.1)
+    limits = [
+        np.rint(PROTOCOLS[protocol](chance) * 2.0**32).astype(np.uint32)[:, None]
+        for chance in (of_edges, of_missing)
+    ]
+    return joined ^ (stream.bits(*joined.shape) < np.where(joined, *limits))
+
+
+def shuffle(stream: Stream, graphs: Graphs) -> Graphs:
+    """Number the nodes of every graph at random."""
+    count, n, _ = graphs.shape
+    order = stream.order(count, n)
+    return graphs[np.arange(count)[:, None, None], order[:, :, None], order[:, None, :]]
+
+
+def types_of(stream: Stream, families: tuple[Family, ...], count: int) -> NDArray[np.int64]:
+    """Which family each of `count` graphs is of, by their shares."""
+    ends = np.cumsum([family.share for family in families])
+    return np.searchsorted(ends, stream.below(int(ends[-1]), count), side="right")

@@ -1,0 +1,229 @@
+"""The benchmark as a GraphSet: which splits, which sizes, how many of each."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pna.data.graphset import GraphSet
+from pna.data.multitask.draw import PROTOCOLS, draw, types_of
+from pna.data.multitask.families import FAMILIES
+from pna.data.multitask.stream import Stream
+from pna.data.multitask.tasks import SIX, TASKS, Labelled
+from pna.names import lookup
+
+#: Changes with every change to the graphs or labels that a seed stands for.
+VERSION = 1
+
+#: Graphs of each size in a split.
+COUNTS = {"train": 512, "validation": 128, "test": 256}
+
+SIZES = range(15, 25)
+#: What to extrapolate to: tests of five sizes each, beginning with these.
+BEYOND = (20, 25, 30, 35, 40, 45, 60, 75, 95)
+
+_BLOCK = 256  # graphs made at a time, by one worker, from a stream of their own
+
+
+@dataclass(frozen=True)
+class Part:
+    """Graphs of one size in a split, of one type if it is given."""
+
+    split: str
+    size: int
+    count: int
+    family: int | None = None
+
+
+@dataclass(frozen=True)
+class Block:
+    """Some graphs of a part, and what decides about them."""
+
+    part: Part
+    number: int
+    count: int
+    seed: int
+    protocol: str
+    tasks: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Made:
+    """The graphs of a block, flat."""
+
+    edges: NDArray[np.int16]  # (2, edges): sender and receiver, in the numbers of their graph
+    edge_counts: NDArray[np.int64]
+    types: NDArray[np.int64]
+    x: NDArray[np.float32]  # (nodes, 2)
+    y_node: NDArray[np.float32]  # (nodes, tasks)
+    y_graph: NDArray[np.float32]  # (graphs, tasks)
+
+
+def multitask(
+    seed: int = 0,
+    protocol: str = "paper",
+    *,
+    extrapolation: bool = False,
+    types: bool = False,
+    sizes: Sequence[int] = SIZES,
+    counts: dict[str, int] | None = None,
+    tasks: Sequence[str] = SIX,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> GraphSet:
+    """Make the multi-task benchmark.
+
+    512 graphs of each size to train, 128 to validate, 256 to test. With `extrapolation` it
+    validates on sizes of 25 to 29 and tests on 20 to 24, 25 to 29, … 95 to 99, in splits named
+    after them; with `types` there is a further test for each type of graph. The protocol `paper` is
+    the paper's; `published` toggles as few edges, and calls bipartite graphs disconnected, as the
+    published code did. What is made depends on seed and protocol, not on the number of workers.
+    `progress` is told how many graphs are made, and of how many.
+    """
+    lookup("protocol", protocol, PROTOCOLS)
+    for name in tasks:
+        lookup("task", name, TASKS)
+    if len(tasks) == 0:
+        raise ValueError(f"got no tasks, expected some of {', '.join(TASKS)}")
+    if workers < 1:
+        raise ValueError(f"got workers={workers}, expected at least 1")
+    parts = _parts(sizes, COUNTS | (counts or {}), extrapolation, types)
+    blocks = list(_blocks(parts, seed, protocol, tuple(tasks)))
+    total = sum(block.count for block in blocks)
+    made, done = [], 0
+    for block, result in zip(blocks, _make_all(blocks, workers), strict=True):
+        made.append(result)
+        done += block.count
+        if progress is not None:
+            progress(done, total)
+    return _collect(blocks, made, seed, protocol, tasks)
+
+
+def _parts(
+    sizes: Sequence[int], counts: dict[str, int], extrapolation: bool, types: bool
+) -> list[Part]:
+    _check(sizes, counts)
+    spans = {"train": sizes, "validation": sizes, "test": sizes}
+    if extrapolation:
+        del spans["test"]
+        spans["validation"] = range(25, 30)
+        spans |= {f"test {first}-{first + 4}": range(first, first + 5) for first in BEYOND}
+    parts = [
+        Part(split, size, counts[split.split()[0]])
+        for split, span in spans.items()
+        for size in span
+    ]
+    if types:
+        parts += [
+            Part(f"test {family.name}", size, counts["test"], i)
+            for i, family in enumerate(FAMILIES)
+            for size in sizes
+        ]
+    return parts
+
+
+def _check(sizes: Sequence[int], counts: dict[str, int]) -> None:
+    if len(sizes) == 0:
+        raise ValueError("got no sizes, expected at least one, such as 15-24")
+    for size in sizes:
+        if not 4 <= size <= 999:
+            raise ValueError(f"got a size of {size} nodes, expected 4 to 999")
+    for split, count in counts.items():
+        lookup("split", split, COUNTS)
+        if count < 0:
+            raise ValueError(f"got {count} graphs to {split}, expected 0 or more")
+    if counts["train"] == 0:
+        raise ValueError("got 0 graphs to train, expected some: targets are scaled by theirs")
+
+
+def _blocks(
+    parts: Iterable[Part], seed: int, protocol: str, tasks: tuple[str, ...]
+) -> Iterator[Block]:
+    for part in parts:
+        for number, first in enumerate(range(0, part.count, _BLOCK)):
+            count = min(_BLOCK, part.count - first)
+            yield Block(part, number, count, seed, protocol, tasks)
+
+
+def _make_all(blocks: list[Block], workers: int) -> Iterator[Made]:
+    if workers == 1:
+        yield from map(make_block, blocks)
+        return
+    # where a process can be copied, its memory is shared
+    ways = multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("fork" if "fork" in ways else "spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        yield from pool.map(make_block, blocks)
+
+
+def make_block(block: Block) -> Made:
+    """The graphs of a block with their features and targets."""
+    part, n = block.part, block.part.size
+    names = (VERSION, block.seed, block.protocol, part.split, n, block.number)
+    kinds = np.full(block.count, part.family)
+    if part.family is None:
+        kinds = types_of(Stream(*names, "types"), FAMILIES, block.count)
+    graphs = np.zeros((block.count, n, n), bool)
+    for i, family in enumerate(FAMILIES):
+        which = np.flatnonzero(kinds == i)
+        stream = Stream(*names, family.name)
+        graphs[which] = draw(stream, family, len(which), n, block.protocol)
+    stream = Stream(*names, "features")
+    source = stream.below(n, block.count)
+    given = Labelled(graphs, source, stream.unit(block.count, n), block.protocol)
+    tasks = [TASKS[name] for name in block.tasks]
+    of_node = [task.label(given) for task in tasks if task.level == "node"]
+    of_graph = [task.label(given) for task in tasks if task.level == "graph"]
+    is_source = np.arange(n) == source[:, None]
+    graph, receiver, sender = np.nonzero(graphs)
+    return Made(
+        edges=np.stack([sender, receiver]).astype(np.int16),
+        edge_counts=np.bincount(graph, minlength=block.count),
+        types=kinds.astype(np.int64),
+        x=np.stack([is_source, given.feature], 2).reshape(-1, 2).astype(np.float32),
+        y_node=_columns(of_node, block.count * n),
+        y_graph=_columns(of_graph, block.count),
+    )
+
+
+def _columns(labels: list[NDArray[np.float64]], rows: int) -> NDArray[np.float32]:
+    if not labels:
+        return np.zeros((rows, 0), np.float32)
+    return np.stack([label.reshape(rows) for label in labels], 1).astype(np.float32)
+
+
+def _collect(
+    blocks: list[Block], made: list[Made], seed: int, protocol: str, tasks: Sequence[str]
+) -> GraphSet:
+    splits = list(dict.fromkeys(block.part.split for block in blocks))
+    counts = [block.count for block in blocks]
+
+    def joined(name: str, axis: int = 0) -> NDArray[np.generic]:
+        return np.concatenate([getattr(part, name) for part in made], axis)
+
+    return GraphSet.from_arrays(
+        sizes=np.repeat([block.part.size for block in blocks], counts),
+        edge_index=joined("edges", 1),
+        edge_counts=joined("edge_counts"),
+        x=joined("x"),
+        y_node=joined("y_node"),
+        y_graph=joined("y_graph"),
+        split=np.repeat([splits.index(block.part.split) for block in blocks], counts),
+        type=joined("types"),
+        node_features=["source", "feature"],
+        node_targets=[name for name in tasks if TASKS[name].level == "node"],
+        graph_targets=[name for name in tasks if TASKS[name].level == "graph"],
+        splits=splits,
+        types=[family.name for family in FAMILIES],
+        metadata={
+            "benchmark": "multitask",
+            "protocol": protocol,
+            "seed": seed,
+            "generator": VERSION,
+        },
+    )
