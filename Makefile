@@ -23,6 +23,7 @@ lint: $(READY)  ## ruff and mypy
 bench: $(READY)  ## measure this machine: benchmarks/results/
 	$(BIN)/python benchmarks/aggregate.py
 	$(BIN)/pna bench layer --out benchmarks/results/layer.csv
+	$(BIN)/pna bench generate --out benchmarks/results/generate.csv
 
 docs: $(READY)  ## the API reference: docs/site/index.html
 	$(BIN)/python docs/reference/build.py docs/site

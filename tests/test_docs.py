@@ -39,15 +39,17 @@ def test_blocks_share_names_and_keep_their_lines(tmp_path: Path) -> None:
     assert caught.traceback[-1].lineno == 2  # counted from 0
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/from-pyg.md"])
-def test_examples_run(page: str) -> None:
+@pytest.mark.parametrize("page", ["README.md", "docs/from-pyg.md", "docs/multitask.md"])
+def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if page != "README.md":
         pytest.importorskip("torch_geometric")
+    monkeypatch.chdir(tmp_path)  # for what they write
     assert run_examples(ROOT / page)
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/from-pyg.md", "docs/aggregate.md", "docs/layer.md"]
+    "page",
+    ["README.md", *(f"docs/{page}.md" for page in ("from-pyg", "aggregate", "layer", "multitask"))],
 )
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")

@@ -2,7 +2,7 @@
 
 import typer
 
-from pna.cli import bench, demo, doctor
+from pna.cli import bench, data, demo, doctor
 
 app = typer.Typer(
     help="Principal Neighbourhood Aggregation for graph neural networks.",
@@ -11,4 +11,5 @@ app = typer.Typer(
 )
 app.command()(demo.demo)
 app.command()(doctor.doctor)
+app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")

@@ -79,6 +79,43 @@ def layer(
     _draw(results, hardware, Path("layer.svg") if out is None else out.with_suffix(".svg"), say)
 
 
+@app.command()
+def generate(
+    small: Annotated[bool, typer.Option("--small", help="Few graphs, to try it out.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="CSV of results so far; this run's are put in.")
+    ] = None,
+) -> None:
+    """Graphs of the multi-task benchmark a second, on one core, beside NetworkX's labels."""
+    import datetime
+
+    from pna.bench.generate import measure
+    from pna.bench.results import write
+    from pna.machine import machine
+
+    here = machine()
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    console.print(f"{here['cpu']}, one core", highlight=False)
+    shown = Table(box=SIMPLE_HEAD)
+    for name in ("case", "", "graphs", "seconds", "graphs a second", "MiB of a worker"):
+        shown.add_column(name, justify="left" if name in ("case", "") else "right")
+    rows = []
+    with console.status("measuring") as status:
+        for row in measure(small, lambda words: status.update(escape(words))):
+            memory = "" if row.mib is None else f"{row.mib:.0f}"
+            counts = (f"{row.graphs:,}", f"{row.seconds:.2f}", f"{row.per_second:,.0f}", memory)
+            shown.add_row(row.case, row.contender, *counts)
+            rows.append(row)
+    console.print(shown)
+    if out is not None:
+        when = {"measured": datetime.date.today().isoformat(), "device": "cpu"}
+        write(
+            out,
+            [{**asdict(row), "per_second": row.per_second, **when, **here} for row in rows],
+        )
+        console.print(f"wrote {out}", highlight=False)
+
+
 def table(rows: list[Result]) -> Table:
     """The rows of a case, each figure followed by how many times it is in PyG's."""
     from pna.bench.layer import PYG

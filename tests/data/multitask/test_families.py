@@ -125,12 +125,12 @@ def test_barabasi_albert_prefers_the_rich_as_networkx_does():
 
 
 def test_power_law_trees_have_the_degrees_of_networkx():
-    n = 15
+    n = 9
     ours = np.sort(made("power_law_tree", n, 4000).sum(2), axis=1)
     theirs = np.array(
         [
-            sorted(d for _, d in nx.random_powerlaw_tree(n, 3, seed=seed, tries=100_000).degree)
-            for seed in range(400)
+            sorted(d for _, d in nx.random_powerlaw_tree(n, 3, seed=seed, tries=5000).degree)
+            for seed in range(300)
         ]
     )
     error = ours.std(0) / np.sqrt(len(ours)) + theirs.std(0) / np.sqrt(len(theirs))

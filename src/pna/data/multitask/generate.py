@@ -14,7 +14,7 @@ from pna.data.graphset import GraphSet
 from pna.data.multitask.draw import PROTOCOLS, draw, types_of
 from pna.data.multitask.families import FAMILIES
 from pna.data.multitask.stream import Stream
-from pna.data.multitask.tasks import SIX, TASKS, Labelled
+from pna.data.multitask.tasks import SIX, TASKS, Labelled, Numbers
 from pna.names import lookup
 
 #: Changes with every change to the graphs or labels that a seed stands for.
@@ -191,7 +191,7 @@ def make_block(block: Block) -> Made:
     )
 
 
-def _columns(labels: list[NDArray[np.float64]], rows: int) -> NDArray[np.float32]:
+def _columns(labels: list[Numbers], rows: int) -> NDArray[np.float32]:
     if not labels:
         return np.zeros((rows, 0), np.float32)
     return np.stack([label.reshape(rows) for label in labels], 1).astype(np.float32)

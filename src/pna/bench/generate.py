@@ -1,0 +1,131 @@
+"""How fast the multi-task benchmark is made, beside the same labels by NetworkX."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from pna.data.multitask.draw import draw
+from pna.data.multitask.families import FAMILIES
+from pna.data.multitask.generate import Block, Part, make_block
+from pna.data.multitask.stream import Stream
+from pna.data.multitask.tasks import SIX, TASKS, Labelled
+
+#: Types of which few draws have an isolated node, also where graphs are large.
+OFTEN_WHOLE = ("erdos_renyi", "barabasi_albert", "grid", "caveman", "ladder")
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One row: graphs with all six labels, the time that they took, and memory beyond the start."""
+
+    case: str
+    contender: str
+    graphs: int
+    seconds: float
+    mib: float | None = None
+
+    @property
+    def per_second(self) -> float:
+        return self.graphs / self.seconds
+
+
+def measure(small: bool = False, doing: Say = print) -> Iterator[Result]:
+    """All rows, on one core."""
+    share = 16 if small else 1
+    default = [
+        Part(split, size, count // share)
+        for split, count in (("train", 512), ("validation", 128), ("test", 256))
+        for size in range(15, 25)
+    ]
+    doing("the default set")
+    yield _made("default set", default)
+    doing("a quarter of it")
+    yield _made("a quarter", [Part(part.split, part.size, part.count // 4) for part in default])
+    doing("labels alone, and NetworkX's")
+    yield labels_alone(10 if small else 100)
+    yield _by_networkx(2 if small else 10)
+    if small:
+        return
+    for i, family in enumerate(FAMILIES):
+        if family.name in OFTEN_WHOLE:
+            doing(f"{family.name}, 95 to 99 nodes")
+            parts = [Part("test", size, 128, i) for size in range(95, 100)]
+            yield _made(f"{family.name}, 95-99", parts)
+    doing("the whole test of 95 to 99 nodes")
+    yield _made("test 95-99", [Part("test 95-99", size, 256) for size in range(95, 100)])
+
+
+def _made(case: str, parts: list[Part]) -> Result:
+    """In a process of its own, whose growth is its memory."""
+    ways = multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("fork" if "fork" in ways else "spawn")
+    with context.Pool(1) as pool:
+        return pool.apply(_make, (case, parts))
+
+
+def _make(case: str, parts: list[Part]) -> Result:
+    before, start, graphs = _resident(), time.perf_counter(), 0
+    for part in parts:
+        for number, first in enumerate(range(0, part.count, 256)):
+            count = min(256, part.count - first)
+            make_block(Block(part, number, count, 0, "paper", SIX))
+            graphs += count
+    seconds = time.perf_counter() - start
+    return Result(case, "pna", graphs, seconds, (_peak() - before) / 2**20)
+
+
+def _by_networkx(per_type: int) -> Result:
+    """The labels alone, of graphs that were made by us."""
+    import networkx as nx
+
+    samples = [
+        graph
+        for family in FAMILIES
+        for graph in draw(Stream("bench", family.name), family, per_type, 20, "paper")
+    ]
+    feature = np.linspace(0, 1, 20)
+    start = time.perf_counter()
+    for matrix in samples:
+        graph = nx.from_numpy_array(matrix)
+        paths = dict(nx.all_pairs_shortest_path_length(graph))
+        _ = [max(lengths.values()) for lengths in paths.values()]
+        _ = nx.laplacian_matrix(graph) @ feature
+        _ = nx.is_connected(graph)
+        _ = max(nx.adjacency_spectrum(graph).real)
+    return Result("labels, 20 nodes", "NetworkX", len(samples), time.perf_counter() - start)
+
+
+def labels_alone(per_type: int = 100) -> Result:
+    """Ours, of the same graphs as NetworkX's."""
+    graphs = np.concatenate(
+        [draw(Stream("bench", family.name), family, per_type, 20, "paper") for family in FAMILIES]
+    )
+    start = time.perf_counter()
+    source = np.zeros(len(graphs), np.int64)
+    given = Labelled(graphs, source, np.tile(np.linspace(0, 1, 20), (len(graphs), 1)), "paper")
+    for name in SIX:
+        TASKS[name].label(given)
+    return Result("labels, 20 nodes", "pna", len(graphs), time.perf_counter() - start)
+
+
+def _resident() -> int:
+    """Bytes of memory that this process has now; its peak, where the system does not say."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * resource.getpagesize()
+    except OSError:
+        return _peak()
+
+
+def _peak() -> int:
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,0 +1,201 @@
+"""`pna data`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from pna.data.describe import Description
+
+app = typer.Typer(help="Make graph sets, and look at them.", no_args_is_help=True)
+
+
+@app.command()
+def multitask(
+    out: Annotated[Path, typer.Option(help="File to write, such as multitask.safetensors.")],
+    seed: Annotated[int, typer.Option(help="Another seed, another set.")] = 0,
+    protocol: Annotated[
+        str, typer.Option(help="paper, or published: as the authors' code had it.")
+    ] = "paper",
+    extrapolation: Annotated[
+        bool, typer.Option("--extrapolation", help="Test on sizes of up to 99.")
+    ] = False,
+    types: Annotated[
+        bool, typer.Option("--types", help="A test of each type of graph as well.")
+    ] = False,
+    sizes: Annotated[str, typer.Option(help="Nodes of a graph, both ends included.")] = "15-24",
+    tasks: Annotated[
+        str, typer.Option(help="Targets, with commas between; empty: the six of the paper.")
+    ] = "",
+    workers: Annotated[int, typer.Option(help="Processes to share the work.")] = 1,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+) -> None:
+    """Make the multi-task benchmark: random graphs of ten types, and what to predict of them."""
+    from pna.data.multitask import multitask as make
+    from pna.data.multitask.tasks import SIX
+
+    console = _console()
+    with _errors(console):
+        _check_target(out, force)
+        chosen = [name.strip() for name in tasks.split(",") if name.strip()] or list(SIX)
+        span = parse_sizes(sizes)
+        with _progress(console, "graphs") as told:
+            graphs = make(
+                seed,
+                protocol,
+                extrapolation=extrapolation,
+                types=types,
+                sizes=span,
+                tasks=chosen,
+                workers=workers,
+                progress=told,
+            )
+        graphs.save(out, force=force)
+    megabytes = out.stat().st_size / 1e6
+    console.print(f"wrote {out}: {len(graphs):,} graphs, {megabytes:.1f} MB", highlight=False)
+
+
+@app.command()
+def describe(
+    file: Annotated[Path, typer.Argument(help="A graph set.")],
+    figure: Annotated[
+        Path | None, typer.Option(help="Where the figure goes; beside the file if not said.")
+    ] = None,
+) -> None:
+    """Print and plot sizes, degrees, types and targets, and what predicting the mean would give."""
+    from pna.data.describe import describe as figures_of
+    from pna.data.graphset import GraphSet
+
+    console = _console()
+    with _errors(console):
+        graphs = GraphSet.load(file)
+        found = figures_of(graphs)
+        for table in tables(found):
+            console.print(table)
+        if find_spec("matplotlib") is None:
+            console.print("matplotlib not found, so no figure: pip install 'pna\\[plot]'")
+            return
+        from pna.report.describe import draw_description
+        from pna.report.figures import save_svg
+
+        path = figure or file.with_suffix(".svg")
+        save_svg(draw_description(graphs, file.name), path)
+        console.print(f"wrote {path}", highlight=False)
+
+
+def tables(found: Description) -> Iterator[Table]:
+    """Facts, splits, types and targets."""
+    if found.metadata:
+        facts = Table(box=None, show_header=False)
+        for name, value in found.metadata.items():
+            facts.add_row(name, str(value))
+        yield facts
+    splits = Table(box=SIMPLE_HEAD)
+    for name in ("split", "graphs", "nodes of a graph", "nodes", "edges", "mean degree", "δ"):
+        splits.add_column(name, justify="left" if name == "split" else "right")
+    for split in found.splits:
+        low, high = split.sizes
+        counts = (f"{split.graphs:,}", f"{low}-{high}", f"{split.nodes:,}", f"{split.edges:,}")
+        means = (f"{split.mean_degree:.3f}", f"{split.mean_log_degree:.4f}")
+        splits.add_row(split.name, *counts, *means)
+    yield splits
+    if any(split.types for split in found.splits):
+        types = Table(box=SIMPLE_HEAD)
+        types.add_column("type, % of graphs")
+        for split in found.splits:
+            types.add_column(split.name, justify="right")
+        for kind in dict.fromkeys(kind for split in found.splits for kind in split.types):
+            shares = [100 * split.types.get(kind, 0) / split.graphs for split in found.splits]
+            types.add_row(kind, *[f"{share:.1f}" if share else "" for share in shares])
+        yield types
+    targets = Table(box=SIMPLE_HEAD)
+    names = [split.name for split in found.splits]
+    for name in ("target", "of", "least", "mean", "greatest", "missing", "scale"):
+        targets.add_column(name, justify="left" if name in ("target", "of") else "right")
+    for name in names:
+        targets.add_column(f"log10 MSE of the mean, {name}", justify="right")
+    for target in found.targets:
+        values = [f"{v:.4g}" for v in (target.least, target.mean, target.greatest)]
+        errors = [f"{target.baseline[name]:.2f}" for name in names]
+        row = (target.name, target.level, *values, f"{target.missing:,}", f"{target.scale:.4g}")
+        targets.add_row(*row, *errors)
+    if found.targets:
+        averages = [
+            f"{sum(target.baseline[name] for target in found.targets) / len(found.targets):.2f}"
+            for name in names
+        ]
+        targets.add_row("average", *[""] * 6, *averages, style="bold")
+        yield targets
+
+
+def parse_sizes(text: str) -> list[int]:
+    """ "15-24" or "15,17,20-22": whole numbers, both ends of a span included."""
+    sizes: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdecimal() or (dash and not last.isdecimal()):
+            raise ValueError(f"got sizes {text!r}, expected spans such as 15-24 or 15,17,20-22")
+        span = range(int(first), int(last or first) + 1)
+        if len(span) == 0:
+            raise ValueError(f"got sizes {part.strip()!r}, expected the smaller one first")
+        sizes += span
+    return sizes
+
+
+def _check_target(out: Path, force: bool) -> None:
+    """Before an hour's work, not after it."""
+    if out.exists() and not force:
+        raise FileExistsError(
+            f"got {out}, which exists, expected a new file; --force overwrites it"
+        )
+    if not out.resolve().parent.is_dir():
+        raise FileNotFoundError(
+            f"got {out}, but there is no folder {out.resolve().parent}; make it"
+        )
+
+
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 160)
+
+
+@contextmanager
+def _errors(console: Console) -> Iterator[None]:
+    """Errors of the user or the machine as a line, not a traceback."""
+    try:
+        yield
+    except (ValueError, OSError) as error:
+        Console(stderr=True).print(f"error: {error}", style="red", highlight=False, markup=False)
+        raise typer.Exit(1) from error
+
+
+@contextmanager
+def _progress(console: Console, what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal; elsewhere a line for every tenth."""
+    if not console.is_terminal:
+        said = [0]
+
+        def plain(done: int, total: int) -> None:
+            tenth = 10 * done // total
+            if tenth > said[0]:
+                said[0] = tenth
+                console.print(f"{done:,} of {total:,} {what}", highlight=False)
+
+        yield plain
+        return
+    columns: tuple[Any, ...] = (
+        TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
