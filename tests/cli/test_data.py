@@ -37,6 +37,16 @@ def test_multitask(made):
     assert (graphs.senders == again.senders).all()
 
 
+def test_another_mixture(tmp_path):
+    path = tmp_path / "g"
+    done = run("multitask", "--out", path, "--sizes", "15", "--mixture", "star=1,line=3")
+    assert done.exit_code == 0, done.output
+    graphs = GraphSet.load(path)
+    kinds = {graphs.types[i] for i in graphs.type_of_graph.tolist()}
+    assert kinds == {"star", "line"}
+    assert graphs.metadata["mixture"]["line"] == 3 and graphs.metadata["mixture"]["grid"] == 0
+
+
 def test_progress_in_lines(tmp_path):
     done = run("multitask", "--out", tmp_path / "g", "--sizes", "15", "--protocol", "published")
     assert "11 of 11 graphs" in done.output and "wrote" in done.output
@@ -73,6 +83,9 @@ def test_an_existing_file_is_kept_unless_forced(made):
         (["--protocol", "papers"], "unknown protocol 'papers'"),
         (["--tasks", "sssp,diametre"], "unknown task 'diametre'"),
         (["--workers", "0"], "workers=0"),
+        (["--mixture", "star"], "expected a share such as star=1"),
+        (["--mixture", "sta=1"], "unknown type of graph 'sta'"),
+        (["--mixture", "star=0"], "expected some of them above 0"),
     ],
 )
 def test_refuses(tmp_path, arguments, message):

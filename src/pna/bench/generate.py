@@ -74,10 +74,11 @@ def _made(case: str, parts: list[Part]) -> Result:
 
 def _make(case: str, parts: list[Part]) -> Result:
     before, start, graphs = _resident(), time.perf_counter(), 0
+    shares = tuple(family.share for family in FAMILIES)
     for part in parts:
         for number, first in enumerate(range(0, part.count, 256)):
             count = min(256, part.count - first)
-            make_block(Block(part, number, count, 0, "paper", SIX))
+            make_block(Block(part, number, count, 0, "paper", SIX, shares))
             graphs += count
     seconds = time.perf_counter() - start
     return Result(case, "pna", graphs, seconds, (_peak() - before) / 2**20)

@@ -38,6 +38,9 @@ def multitask(
     tasks: Annotated[
         str, typer.Option(help="Targets, with commas between; empty: the six of the paper.")
     ] = "",
+    mixture: Annotated[
+        str, typer.Option(help="Other shares of types, such as star=1,line=3; empty: the paper's.")
+    ] = "",
     workers: Annotated[int, typer.Option(help="Processes to share the work.")] = 1,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
@@ -49,7 +52,7 @@ def multitask(
     with _errors(console):
         _check_target(out, force)
         chosen = [name.strip() for name in tasks.split(",") if name.strip()] or list(SIX)
-        span = parse_sizes(sizes)
+        span, shares = parse_sizes(sizes), parse_mixture(mixture)
         with _progress(console, "graphs") as told:
             graphs = make(
                 seed,
@@ -58,6 +61,7 @@ def multitask(
                 types=types,
                 sizes=span,
                 tasks=chosen,
+                mixture=shares,
                 workers=workers,
                 progress=told,
             )
@@ -151,6 +155,17 @@ def parse_sizes(text: str) -> list[int]:
             raise ValueError(f"got sizes {part.strip()!r}, expected the smaller one first")
         sizes += span
     return sizes
+
+
+def parse_mixture(text: str) -> dict[str, int] | None:
+    """ "star=1,line=3"; None of nothing."""
+    shares: dict[str, int] = {}
+    for part in filter(None, (part.strip() for part in text.split(","))):
+        name, _, share = part.partition("=")
+        if not share.strip().isdecimal():
+            raise ValueError(f"got {part!r} in the mixture, expected a share such as star=1")
+        shares[name.strip()] = int(share)
+    return shares or None
 
 
 def _check_target(out: Path, force: bool) -> None:

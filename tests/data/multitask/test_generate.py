@@ -188,6 +188,9 @@ def _is_connected(edge_index, num_nodes):
         (dict(counts={"train": -1}), "-1 graphs to train, expected 0 or more"),
         (dict(counts={"trian": 3}), "unknown split 'trian'.*'train'"),
         (dict(workers=0), "workers=0, expected at least 1"),
+        (dict(mixture={"star": -1}), "share of -1 for star, expected a whole number"),
+        (dict(mixture={}), "expected some of them above 0"),
+        (dict(mixture={"moon": 1}), "unknown type of graph 'moon'"),
     ],
 )
 def test_refuses(arguments, message):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -58,7 +60,7 @@ def shuffle(stream: Stream, graphs: Graphs) -> Graphs:
     return graphs[np.arange(count)[:, None, None], order[:, :, None], order[:, None, :]]
 
 
-def types_of(stream: Stream, families: tuple[Family, ...], count: int) -> NDArray[np.int64]:
-    """Which family each of `count` graphs is of, by their shares."""
-    ends = np.cumsum([family.share for family in families])
+def types_of(stream: Stream, shares: Sequence[int], count: int) -> NDArray[np.int64]:
+    """Which type each of `count` graphs is of, by the shares of all types."""
+    ends = np.cumsum(shares)
     return np.searchsorted(ends, stream.below(int(ends[-1]), count), side="right")

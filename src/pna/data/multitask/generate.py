@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
@@ -50,6 +50,7 @@ class Block:
     seed: int
     protocol: str
     tasks: tuple[str, ...]
+    shares: tuple[int, ...]  # of each type in the mixture
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ def multitask(
     sizes: Sequence[int] = SIZES,
     counts: dict[str, int] | None = None,
     tasks: Sequence[str] = SIX,
+    mixture: Mapping[str, int] | None = None,
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> GraphSet:
@@ -82,7 +84,8 @@ def multitask(
     validates on sizes of 25 to 29 and tests on 20 to 24, 25 to 29, … 95 to 99, in splits named
     after them; with `types` there is a further test for each type of graph. The protocol `paper` is
     the paper's; `published` toggles as few edges, and calls bipartite graphs disconnected, as the
-    published code did. What is made depends on seed and protocol, not on the number of workers.
+    published code did. `mixture` gives other shares to the types, in whole numbers; those it does
+    not name have none. What is made depends on seed and protocol, not on the number of workers.
     `progress` is told how many graphs are made, and of how many.
     """
     lookup("protocol", protocol, PROTOCOLS)
@@ -93,7 +96,12 @@ def multitask(
     if workers < 1:
         raise ValueError(f"got workers={workers}, expected at least 1")
     parts = _parts(sizes, COUNTS | (counts or {}), extrapolation, types)
-    blocks = list(_blocks(parts, seed, protocol, tuple(tasks)))
+    shares = _shares(mixture)
+    blocks = [
+        Block(part, number, min(_BLOCK, part.count - first), seed, protocol, tuple(tasks), shares)
+        for part in parts
+        for number, first in enumerate(range(0, part.count, _BLOCK))
+    ]
     total = sum(block.count for block in blocks)
     made, done = [], 0
     for block, result in zip(blocks, _make_all(blocks, workers), strict=True):
@@ -101,7 +109,7 @@ def multitask(
         done += block.count
         if progress is not None:
             progress(done, total)
-    return _collect(blocks, made, seed, protocol, tasks)
+    return _collect(blocks, made)
 
 
 def _parts(
@@ -141,13 +149,18 @@ def _check(sizes: Sequence[int], counts: dict[str, int]) -> None:
         raise ValueError("got 0 graphs to train, expected some: targets are scaled by theirs")
 
 
-def _blocks(
-    parts: Iterable[Part], seed: int, protocol: str, tasks: tuple[str, ...]
-) -> Iterator[Block]:
-    for part in parts:
-        for number, first in enumerate(range(0, part.count, _BLOCK)):
-            count = min(_BLOCK, part.count - first)
-            yield Block(part, number, count, seed, protocol, tasks)
+def _shares(mixture: Mapping[str, int] | None) -> tuple[int, ...]:
+    if mixture is None:
+        return tuple(family.share for family in FAMILIES)
+    known = {family.name: 0 for family in FAMILIES}
+    for name, share in mixture.items():
+        lookup("type of graph", name, known)
+        if not isinstance(share, int) or share < 0:
+            raise ValueError(f"got a share of {share!r} for {name}, expected a whole number from 0")
+        known[name] = share
+    if not 0 < sum(known.values()) < 2**31:
+        raise ValueError(f"got shares {dict(mixture)}, expected some of them above 0")
+    return tuple(known.values())
 
 
 def _make_all(blocks: list[Block], workers: int) -> Iterator[Made]:
@@ -167,7 +180,7 @@ def make_block(block: Block) -> Made:
     names = (VERSION, block.seed, block.protocol, part.split, n, block.number)
     kinds = np.full(block.count, part.family)
     if part.family is None:
-        kinds = types_of(Stream(*names, "types"), FAMILIES, block.count)
+        kinds = types_of(Stream(*names, "types"), block.shares, block.count)
     graphs = np.zeros((block.count, n, n), bool)
     for i, family in enumerate(FAMILIES):
         which = np.flatnonzero(kinds == i)
@@ -197,9 +210,8 @@ def _columns(labels: list[Numbers], rows: int) -> NDArray[np.float32]:
     return np.stack([label.reshape(rows) for label in labels], 1).astype(np.float32)
 
 
-def _collect(
-    blocks: list[Block], made: list[Made], seed: int, protocol: str, tasks: Sequence[str]
-) -> GraphSet:
+def _collect(blocks: list[Block], made: list[Made]) -> GraphSet:
+    first = blocks[0]
     splits = list(dict.fromkeys(block.part.split for block in blocks))
     counts = [block.count for block in blocks]
 
@@ -216,14 +228,15 @@ def _collect(
         split=np.repeat([splits.index(block.part.split) for block in blocks], counts),
         type=joined("types"),
         node_features=["source", "feature"],
-        node_targets=[name for name in tasks if TASKS[name].level == "node"],
-        graph_targets=[name for name in tasks if TASKS[name].level == "graph"],
+        node_targets=[name for name in first.tasks if TASKS[name].level == "node"],
+        graph_targets=[name for name in first.tasks if TASKS[name].level == "graph"],
         splits=splits,
         types=[family.name for family in FAMILIES],
         metadata={
             "benchmark": "multitask",
-            "protocol": protocol,
-            "seed": seed,
+            "protocol": first.protocol,
+            "seed": first.seed,
             "generator": VERSION,
+            "mixture": dict(zip((family.name for family in FAMILIES), first.shares, strict=True)),
         },
     )
