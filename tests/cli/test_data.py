@@ -68,7 +68,7 @@ def test_describe_puts_the_figure_where_it_is_asked(made, tmp_path):
 def test_an_existing_file_is_kept_unless_forced(made):
     before = made.read_bytes()
     refused = run("multitask", "--out", made, "--sizes", "17")
-    assert refused.exit_code == 1 and "--force overwrites it" in refused.output
+    assert refused.exit_code == 1 and "--force overwrites it" in " ".join(refused.output.split())
     assert made.read_bytes() == before
     assert run("multitask", "--out", made, "--sizes", "17", "--force").exit_code == 0
     assert GraphSet.load(made).sizes.tolist() == [17] * 11
@@ -79,7 +79,10 @@ def test_an_existing_file_is_kept_unless_forced(made):
     [
         (["--sizes", "24-15"], "expected the smaller one first"),
         (["--sizes", "many"], "expected spans such as 15-24"),
-        (["--sizes", "2"], "expected 4 to 999"),
+        (["--sizes", "2"], "expected 4 to 120"),
+        (["--sizes", "15-16,16"], "sizes [16] more than once"),
+        (["--tasks", "sssp,sssp"], "tasks ['sssp'] more than once"),
+        (["--mixture", "star=1,star=2"], "star more than once"),
         (["--protocol", "papers"], "unknown protocol 'papers'"),
         (["--tasks", "sssp,diametre"], "unknown task 'diametre'"),
         (["--workers", "0"], "workers=0"),
@@ -97,7 +100,7 @@ def test_refuses(tmp_path, arguments, message):
 
 def test_no_folder(tmp_path):
     done = run("multitask", "--out", tmp_path / "no" / "g")
-    assert done.exit_code == 1 and "there is no folder" in done.output
+    assert done.exit_code == 1 and "there is no folder" in " ".join(done.output.split())
 
 
 def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):

@@ -202,6 +202,12 @@ def less(name):
         (written("senders", 4, 3), "senders lead out of graph 0"),
         (written("receivers", 5, 2), "receivers lead out of graph 3"),
         (written("out_ranks", 5, 1), "out_ranks lead out of graph 3"),
+        (
+            changed(degree=torch.tensor([300, -300, 5, 0, 0, 0, 1], dtype=torch.int16)),
+            "degree is below 0 at node 1",
+        ),
+        (lambda held, facts: held.update(receivers=held["receivers"].flip(0)), "edges|lead out"),
+        (lambda held, facts: facts.update(node_scale=None), "NoneType"),
         (changed(x=torch.ones(6, 2)), r"x has shape \(6, 2\), expected \(7, 2\)"),
         (changed(x=torch.ones(7, 3)), r"x has shape \(7, 3\), expected \(7, 2\)"),
         (less("y_graph"), r"y_graph has shape \(4, 0\)"),

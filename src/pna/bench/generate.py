@@ -13,7 +13,7 @@ import numpy as np
 
 from pna.data.multitask.draw import draw
 from pna.data.multitask.families import FAMILIES
-from pna.data.multitask.generate import Block, Part, make_block
+from pna.data.multitask.generate import COUNTS, SIZES, Block, Part, make_block
 from pna.data.multitask.stream import Stream
 from pna.data.multitask.tasks import SIX, TASKS, Labelled
 
@@ -42,9 +42,7 @@ def measure(small: bool = False, doing: Say = print) -> Iterator[Result]:
     """All rows, on one core."""
     share = 16 if small else 1
     default = [
-        Part(split, size, count // share)
-        for split, count in (("train", 512), ("validation", 128), ("test", 256))
-        for size in range(15, 25)
+        Part(split, size, count // share) for split, count in COUNTS.items() for size in SIZES
     ]
     doing("the default set")
     yield _made("default set", default)
@@ -58,7 +56,7 @@ def measure(small: bool = False, doing: Say = print) -> Iterator[Result]:
     for i, family in enumerate(FAMILIES):
         if family.name in OFTEN_WHOLE:
             doing(f"{family.name}, 95 to 99 nodes")
-            parts = [Part("test", size, 128, i) for size in range(95, 100)]
+            parts = [Part("test", size, 256, i) for size in range(95, 100)]
             yield _made(f"{family.name}, 95-99", parts)
     doing("the whole test of 95 to 99 nodes")
     yield _made("test 95-99", [Part("test 95-99", size, 256) for size in range(95, 100)])

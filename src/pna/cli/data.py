@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -94,6 +95,8 @@ def describe(
         from pna.report.figures import save_svg
 
         path = figure or file.with_suffix(".svg")
+        if path.suffix != ".svg":
+            raise ValueError(f"got a figure {path}, expected a name that ends in .svg")
         save_svg(draw_description(graphs, file.name), path)
         console.print(f"wrote {path}", highlight=False)
 
@@ -162,6 +165,8 @@ def parse_mixture(text: str) -> dict[str, int] | None:
     shares: dict[str, int] = {}
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, _, share = part.partition("=")
+        if name.strip() in shares:
+            raise ValueError(f"got {name.strip()} more than once in the mixture, expected it once")
         if not share.strip().isdecimal():
             raise ValueError(f"got {part!r} in the mixture, expected a share such as star=1")
         shares[name.strip()] = int(share)
@@ -169,15 +174,18 @@ def parse_mixture(text: str) -> dict[str, int] | None:
 
 
 def _check_target(out: Path, force: bool) -> None:
-    """Before an hour's work, not after it."""
+    """Before the work, not after it."""
+    folder = out.resolve().parent
+    if out.is_dir():
+        raise IsADirectoryError(f"got {out}, which is a folder, expected a file in it")
     if out.exists() and not force:
         raise FileExistsError(
             f"got {out}, which exists, expected a new file; --force overwrites it"
         )
-    if not out.resolve().parent.is_dir():
-        raise FileNotFoundError(
-            f"got {out}, but there is no folder {out.resolve().parent}; make it"
-        )
+    if not folder.is_dir():
+        raise FileNotFoundError(f"got {out}, but there is no folder {folder}; make it")
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"got {out}, but its folder may not be written to; choose another")
 
 
 def _console() -> Console:
@@ -189,7 +197,7 @@ def _errors(console: Console) -> Iterator[None]:
     """Errors of the user or the machine as a line, not a traceback."""
     try:
         yield
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, MemoryError) as error:
         Console(stderr=True).print(f"error: {error}", style="red", highlight=False, markup=False)
         raise typer.Exit(1) from error
 

@@ -53,6 +53,8 @@ def describe(graphs: GraphSet) -> Description:
     """Figures of a graph set, as `pna data describe` prints them."""
     parts = {name: graphs.split(name) for name in graphs.splits} or {"all": graphs}
     parts = {name: part for name, part in parts.items() if len(part) > 0}
+    if not parts:
+        return Description((), (), graphs.metadata)
     targets = []
     for level, names, scales in (
         ("node", graphs.node_targets, graphs.node_scale),

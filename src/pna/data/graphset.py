@@ -184,7 +184,7 @@ class GraphSet:
         }
         try:
             _check_contents(tensors, named)
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
             raise ValueError(
                 f"got {path} with contents that do not fit: {error}; copy or make it again"
             ) from error
@@ -211,7 +211,8 @@ class GraphSet:
         """All graphs, or those of these indices, as one graph, put together where the set is.
 
         Indices are whatever ``gs[indices]`` takes, in any order, repeated or not. It never waits
-        for the device, unless the indices are there: give them as a list or on the CPU.
+        for the device, unless the indices are there: give them as a list or on the CPU. Where the
+        graphs lie side by side their features and targets are not copied: do not write to them.
         """
         chosen = self if indices is None else self[indices]
         return chosen._joined()
@@ -234,7 +235,7 @@ class GraphSet:
         if type is not None:
             chosen &= tagged("type", type, self.type_of_graph, self.types)
         if size is not None:
-            wanted = [size] if isinstance(size, int) else list(size)
+            wanted = list(size) if isinstance(size, Collection) else [operator.index(size)]
             chosen &= torch.isin(self.sizes, torch.tensor(wanted, dtype=torch.int64))
         return self[chosen]
 
@@ -242,6 +243,8 @@ class GraphSet:
         return self.node_offsets.shape[0] - 1
 
     def __getitem__(self, key: Any) -> GraphSet:
+        if isinstance(key, str):
+            raise TypeError(f"got graphs[{key!r}], expected numbers; write graphs.split({key!r})")
         chosen = _chosen(key, len(self))
         first = int(chosen[0]) if len(chosen) else 0
         if torch.equal(chosen, torch.arange(first, first + len(chosen))):

@@ -11,6 +11,7 @@ from torch_geometric.data import Data
 from torch_geometric.transforms import BaseTransform
 
 from pna.adjacency import Adjacency
+from pna.names import lookup
 
 if TYPE_CHECKING:
     from pna.data.graphset import GraphSet
@@ -64,6 +65,8 @@ def to_data_list(graphs: GraphSet) -> list[Data]:
 
 def from_data_list(graphs: Sequence[Any], level: str | None = None) -> dict[str, Any]:
     """Arguments of `GraphSet.from_arrays` for these graphs; for `level` see `GraphSet.from_pyg`."""
+    if level is not None:
+        lookup("level", level, {"node": None, "graph": None})
     edge_index, sizes = _edges(graphs)
     edge_counts, ones = [edges.shape[1] for edges in edge_index], [1] * len(graphs)
     y_node, y_graph = _values(graphs, "y_node"), _values(graphs, "y_graph")

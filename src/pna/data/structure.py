@@ -136,11 +136,33 @@ def check_structure(structure: Structure) -> None:
         if len(one) != len(other):
             raise ValueError(f"{names} have {len(one)} and {len(other)} rows")
     for name in ("degree", "out_degree"):
+        if (getattr(structure, name) < 0).any():
+            raise ValueError(f"{name} is below 0 at node {_first(getattr(structure, name) < 0)}")
         ends = offsets(getattr(structure, name))[structure.node_offsets]
         wrong = (ends != structure.edge_offsets).nonzero()
         if len(wrong):
             raise ValueError(f"{name} does not sum to the edges of graph {int(wrong[0]) - 1}")
     _check_ranges(structure)
+    _check_transpose(structure)
+
+
+def _first(wrong: Tensor) -> int:
+    return int(wrong.nonzero()[0])
+
+
+def _check_transpose(structure: Structure) -> None:
+    """Every edge by sender must be one edge by receiver, and each of these met once."""
+    graph = torch.repeat_interleave(structure.edge_offsets.diff())
+    receiver = structure.receivers.long() + structure.node_offsets[graph]
+    rank = structure.out_ranks.long()
+    beyond = rank >= structure.degree.long()[receiver]
+    if beyond.any():
+        raise ValueError(f"out_ranks lead out of their receiver at place {_first(beyond)}")
+    slot = offsets(structure.degree)[receiver] + rank
+    sender = torch.repeat_interleave(structure.out_degree.long())
+    same = structure.senders.long()[slot] + structure.node_offsets[graph] == sender
+    if not same.all() or (torch.bincount(slot, minlength=len(slot)) != 1).any():
+        raise ValueError("edges by sender are not the edges by receiver")
 
 
 def _check_types(structure: Structure) -> None:

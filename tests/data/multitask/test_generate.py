@@ -31,9 +31,9 @@ def fingerprint(graphs):
 @pytest.mark.parametrize(
     "protocol, seed, expected, laplacian, radius",
     [
-        ("paper", 0, "97d85e2478a487da", 1244.03, 338.074),
-        ("paper", 1, "dd13ae07b8714fea", 1156.27, 321.699),
-        ("published", 0, "e8d51ec4682adebc", 1137.84, 316.923),
+        ("paper", 0, "97d85e2478a487da", 1210.4, 338.074),
+        ("paper", 1, "dd13ae07b8714fea", 1117.16, 321.699),
+        ("published", 0, "e8d51ec4682adebc", 1154.04, 316.923),
     ],
 )
 def test_what_a_seed_stands_for_never_changes(protocol, seed, expected, laplacian, radius):
@@ -56,12 +56,28 @@ def test_neither_workers_nor_global_state_matter():
     assert torch.equal(alone.x, many.x) and torch.equal(alone.y_graph, many.y_graph)
 
 
-def test_more_graphs_begin_with_the_same():
-    few, many = small(), small(counts=SMALL | {"train": 256 + 20})
+def test_one_split_does_not_touch_another():
+    few, later = small(), small(counts=SMALL | {"test": 9})
     assert few.split("train").sizes.tolist() == [15] * 20 + [16] * 20
-    later = small(counts=SMALL | {"test": 9})
     assert torch.equal(few.split("train").senders, later.split("train").senders)
-    assert len(many.split("train")) == 2 * 276
+    assert len(small(counts=SMALL | {"train": 276}).split("train")) == 2 * 276
+
+
+def test_a_seed_is_a_whole_number():
+    assert fingerprint(small(np.int64(1))) == fingerprint(small(1))
+    with pytest.raises(TypeError):
+        small(1.0)
+
+
+def test_labels_are_of_the_features_that_are_kept():
+    graphs = small()
+    for graph in graphs.to_pyg()[:10]:
+        x = graph.x[:, 1].double()
+        degree = torch.bincount(graph.edge_index[1], minlength=graph.num_nodes)
+        around = torch.zeros_like(x).index_add(0, graph.edge_index[1], x[graph.edge_index[0]])
+        torch.testing.assert_close(
+            graph.y_node[:, 2].double(), degree * x - around, rtol=1e-6, atol=1e-6
+        )
 
 
 def test_splits_sizes_and_names():
@@ -183,7 +199,9 @@ def _is_connected(edge_index, num_nodes):
         (dict(tasks=["diametre"]), "unknown task 'diametre'.*'diameter'"),
         (dict(tasks=[]), "no tasks, expected some of sssp"),
         (dict(sizes=()), "no sizes, expected at least one"),
-        (dict(sizes=(3,)), "a size of 3 nodes, expected 4 to 999"),
+        (dict(sizes=(3,)), "a size of 3 nodes, expected 4 to 120"),
+        (dict(sizes=(130,)), "a size of 130 nodes, expected 4 to 120.*isolated node"),
+        (dict(sizes=(15, 15)), r"sizes \[15\] more than once"),
         (dict(counts={"train": 0}), "0 graphs to train, expected some"),
         (dict(counts={"train": -1}), "-1 graphs to train, expected 0 or more"),
         (dict(counts={"trian": 3}), "unknown split 'trian'.*'train'"),

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
 import multiprocessing
+import operator
+import signal
+import sys
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from pna.data.graphset import GraphSet
 from pna.data.multitask.draw import PROTOCOLS, draw, types_of
@@ -27,6 +34,7 @@ SIZES = range(15, 25)
 #: What to extrapolate to: tests of five sizes each, beginning with these.
 BEYOND = (20, 25, 30, 35, 40, 45, 60, 75, 95)
 
+_LABELLED = 500_000  # pairs of nodes whose labels are taken at a time
 _BLOCK = 256  # graphs made at a time, by one worker, from a stream of their own
 
 
@@ -85,10 +93,12 @@ def multitask(
     after them; with `types` there is a further test for each type of graph. The protocol `paper` is
     the paper's; `published` toggles as few edges, and calls bipartite graphs disconnected, as the
     published code did. `mixture` gives other shares to the types, in whole numbers; those it does
-    not name have none. What is made depends on seed and protocol, not on the number of workers.
+    not name have none. What is made depends on all these, and not on the number of workers.
     `progress` is told how many graphs are made, and of how many.
     """
+    seed = operator.index(seed)
     lookup("protocol", protocol, PROTOCOLS)
+    _check_once("tasks", tasks)
     for name in tasks:
         lookup("task", name, TASKS)
     if len(tasks) == 0:
@@ -138,15 +148,25 @@ def _parts(
 def _check(sizes: Sequence[int], counts: dict[str, int]) -> None:
     if len(sizes) == 0:
         raise ValueError("got no sizes, expected at least one, such as 15-24")
+    _check_once("sizes", sizes)
     for size in sizes:
-        if not 4 <= size <= 999:
-            raise ValueError(f"got a size of {size} nodes, expected 4 to 999")
+        if not 4 <= size <= 120:
+            raise ValueError(
+                f"got a size of {size} nodes, expected 4 to 120: of larger stars hardly one in "
+                "100,000 has no isolated node"
+            )
     for split, count in counts.items():
         lookup("split", split, COUNTS)
         if count < 0:
             raise ValueError(f"got {count} graphs to {split}, expected 0 or more")
     if counts["train"] == 0:
         raise ValueError("got 0 graphs to train, expected some: targets are scaled by theirs")
+
+
+def _check_once(name: str, values: Sequence[object]) -> None:
+    repeated = [value for value, times in Counter(values).items() if times > 1]
+    if repeated:
+        raise ValueError(f"got {name} {repeated} more than once, expected each once")
 
 
 def _shares(mixture: Mapping[str, int] | None) -> tuple[int, ...]:
@@ -170,12 +190,28 @@ def _make_all(blocks: list[Block], workers: int) -> Iterator[Made]:
     # where a process can be copied, its memory is shared
     ways = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("fork" if "fork" in ways else "spawn")
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
-        yield from pool.map(make_block, blocks)
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool:
+        try:
+            yield from pool.map(make_block, blocks)
+        except BrokenProcessPool:
+            raise MemoryError(
+                "a worker was killed, probably for want of memory; use fewer workers"
+            ) from None
+
+
+def _end_with_parent() -> None:
+    """Have the system end this worker with whoever made it; only Linux can."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def make_block(block: Block) -> Made:
-    """The graphs of a block with their features and targets."""
+    """The graphs of a block with their features and targets, on one core."""
+    with threadpool_limits(1, "blas"):  # matrices are small, and blocks share the cores
+        return _make_block(block)
+
+
+def _make_block(block: Block) -> Made:
     part, n = block.part, block.part.size
     names = (VERSION, block.seed, block.protocol, part.split, n, block.number)
     kinds = np.full(block.count, part.family)
@@ -188,20 +224,35 @@ def make_block(block: Block) -> Made:
         graphs[which] = draw(stream, family, len(which), n, block.protocol)
     stream = Stream(*names, "features")
     source = stream.below(n, block.count)
-    given = Labelled(graphs, source, stream.unit(block.count, n), block.protocol)
-    tasks = [TASKS[name] for name in block.tasks]
-    of_node = [task.label(given) for task in tasks if task.level == "node"]
-    of_graph = [task.label(given) for task in tasks if task.level == "graph"]
+    feature = (stream.bits(block.count, n) >> np.uint32(8)) * 2.0**-24  # as float32 keeps it
+    few = max(1, _LABELLED // n**2)
+    pieces = [
+        Labelled(graphs[i : i + few], source[i : i + few], feature[i : i + few], block.protocol)
+        for i in range(0, block.count, few)
+    ]
+    of_node, of_graph = (
+        [
+            np.concatenate([TASKS[name].label(piece) for piece in pieces])
+            for name in block.tasks
+            if TASKS[name].level == level
+        ]
+        for level in ("node", "graph")
+    )
     is_source = np.arange(n) == source[:, None]
-    graph, receiver, sender = np.nonzero(graphs)
     return Made(
-        edges=np.stack([sender, receiver]).astype(np.int16),
-        edge_counts=np.bincount(graph, minlength=block.count),
+        edges=np.concatenate([_edges(piece.graphs) for piece in pieces], 1),
+        edge_counts=graphs.sum((1, 2)),
         types=kinds.astype(np.int64),
-        x=np.stack([is_source, given.feature], 2).reshape(-1, 2).astype(np.float32),
+        x=np.stack([is_source, feature], 2).reshape(-1, 2).astype(np.float32),
         y_node=_columns(of_node, block.count * n),
         y_graph=_columns(of_graph, block.count),
     )
+
+
+def _edges(graphs: NDArray[np.bool_]) -> NDArray[np.int16]:
+    """Sender and receiver of every edge, (2, edges), by receiver."""
+    _, receiver, sender = np.nonzero(graphs)
+    return np.stack([sender.astype(np.int16), receiver.astype(np.int16)])
 
 
 def _columns(labels: list[Numbers], rows: int) -> NDArray[np.float32]:
