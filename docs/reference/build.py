@@ -20,8 +20,10 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         *("Softmax", "Softmin", "NormalisedMean", "KthSmallest"),
     ),
     "pna.degree": ("Power", "Linear"),
-    "pna.data": ("batch", "pyg"),
+    "pna.data": ("batch", "describe", "multitask", "pyg"),
     "pna.data.batch": ("Batch",),
+    "pna.data.describe": ("describe", "Description", "Split", "Target"),
+    "pna.data.multitask": ("multitask",),
     "pna.data.pyg": ("AttachAdjacency",),
 }
 

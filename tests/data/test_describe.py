@@ -3,7 +3,6 @@
 import math
 
 import pytest
-import torch
 
 from pna import GraphSet
 from pna.data.describe import describe
@@ -55,4 +54,8 @@ def test_a_set_without_splits_types_or_targets():
 
 def test_metadata(graphs):
     assert describe(graphs).metadata == {"seed": 3}
-    assert torch.equal(graphs.sizes, torch.tensor([2, 3, 1]))
+
+
+def test_a_set_of_no_graphs(graphs):
+    found = describe(graphs[:0])
+    assert found.splits == () and found.targets == ()

@@ -77,7 +77,7 @@ def test_rows_of_more_segments_than_are_merged_at_once(triton, patch):
 
 @pytest.mark.parametrize("form", ["table", "coefficients"])
 def test_edge_gradients_in_many_chunks(triton, patch, form):
-    patch("_WORKSPACE", 7 * 3 * 4)  # seven edges of three float32 numbers
+    patch("EDGE_WORKSPACE", 7 * 3 * 4)  # seven edges of three float32 numbers
     check(GRAPHS["random"].adjacency(triton.device), form)
 
 

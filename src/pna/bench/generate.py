@@ -13,7 +13,7 @@ import numpy as np
 
 from pna.data.multitask.draw import draw
 from pna.data.multitask.families import FAMILIES
-from pna.data.multitask.generate import COUNTS, SIZES, Block, Part, make_block
+from pna.data.multitask.generate import COUNTS, SIZES, Part, cut, make_block
 from pna.data.multitask.stream import Stream
 from pna.data.multitask.tasks import SIX, TASKS, Labelled
 
@@ -72,12 +72,9 @@ def _made(case: str, parts: list[Part]) -> Result:
 
 def _make(case: str, parts: list[Part]) -> Result:
     before, start, graphs = _resident(), time.perf_counter(), 0
-    shares = tuple(family.share for family in FAMILIES)
-    for part in parts:
-        for number, first in enumerate(range(0, part.count, 256)):
-            count = min(256, part.count - first)
-            make_block(Block(part, number, count, 0, "paper", SIX, shares))
-            graphs += count
+    for block in cut(parts):
+        make_block(block)
+        graphs += block.count
     seconds = time.perf_counter() - start
     return Result(case, "pna", graphs, seconds, (_peak() - before) / 2**20)
 

@@ -44,6 +44,8 @@ class Target:
 
 @dataclass(frozen=True)
 class Description:
+    """Figures of a graph set: of its splits and its targets, and what it says of itself."""
+
     splits: tuple[Split, ...]
     targets: tuple[Target, ...]
     metadata: Mapping[str, Any]

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+#: Bytes in which the gradient of an edge table or basis is made, some edges at a time.
+EDGE_WORKSPACE = 2**26
+
 #: The statistics that the kernels know, in the order in which they number them.
 KINDS = ("mean", "sum", "var", "std", "max", "min", "normalised_mean")
 

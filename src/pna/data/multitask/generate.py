@@ -106,12 +106,7 @@ def multitask(
     if workers < 1:
         raise ValueError(f"got workers={workers}, expected at least 1")
     parts = _parts(sizes, COUNTS | (counts or {}), extrapolation, types)
-    shares = _shares(mixture)
-    blocks = [
-        Block(part, number, min(_BLOCK, part.count - first), seed, protocol, tuple(tasks), shares)
-        for part in parts
-        for number, first in enumerate(range(0, part.count, _BLOCK))
-    ]
+    blocks = cut(parts, seed, protocol, tasks, mixture)
     total = sum(block.count for block in blocks)
     made, done = [], 0
     for block, result in zip(blocks, _make_all(blocks, workers), strict=True):
@@ -167,6 +162,22 @@ def _check_once(name: str, values: Sequence[object]) -> None:
     repeated = [value for value, times in Counter(values).items() if times > 1]
     if repeated:
         raise ValueError(f"got {name} {repeated} more than once, expected each once")
+
+
+def cut(
+    parts: Sequence[Part],
+    seed: int = 0,
+    protocol: str = "paper",
+    tasks: Sequence[str] = SIX,
+    mixture: Mapping[str, int] | None = None,
+) -> list[Block]:
+    """The blocks of these parts, which can be made in any order and by anyone."""
+    shares = _shares(mixture)
+    return [
+        Block(part, number, min(_BLOCK, part.count - first), seed, protocol, tuple(tasks), shares)
+        for part in parts
+        for number, first in enumerate(range(0, part.count, _BLOCK))
+    ]
 
 
 def _shares(mixture: Mapping[str, int] | None) -> tuple[int, ...]:

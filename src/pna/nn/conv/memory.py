@@ -7,15 +7,13 @@ from typing import TYPE_CHECKING
 from pna.ops.aggregate import FUSED
 from pna.ops.aggregators import Max, Min, NormalisedMean, Std, Var
 from pna.ops.blocks import BLOCK
+from pna.ops.request import EDGE_WORKSPACE
 
 if TYPE_CHECKING:
     from pna.nn.conv.pna import PNAConv
 
 #: Bytes of an Adjacency for each edge and for each node.
 _PER_EDGE, _PER_NODE = 4 * 4, 7 * 4
-
-#: What the gradient of an edge table or of narrow edge features is made in.
-_WORKSPACE = 2**26
 
 
 def estimate(
@@ -37,7 +35,7 @@ def estimate(
     if materialised:
         workspace = messages * (2 if training else 1)
     elif training and layer.edge_dim is not None:
-        workspace = min(_WORKSPACE, layer.towers * layer.F_in * 4 * num_edges)
+        workspace = min(EDGE_WORKSPACE, layer.towers * layer.F_in * 4 * num_edges)
     if any(type(aggregator) not in FUSED for aggregator in layer.neighbourhood.aggregators):
         workspace += min(messages, BLOCK * size) * (4.5 if training else 2.5)
     return graph + per_node * num_nodes + round(workspace)

@@ -10,13 +10,10 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.adjacency import Adjacency
-from pna.ops.request import wide_type
+from pna.ops.request import EDGE_WORKSPACE, wide_type
 from pna.ops.triton.launch import DENSE
 from pna.ops.triton.messages import edge_term
 from pna.ops.triton.places import extremum_gradient
-
-#: Bytes of message gradients that are held at once when edge tables or bases need theirs.
-_WORKSPACE = 2**26
 
 
 @triton.jit
@@ -86,7 +83,7 @@ def edge_gradient(
         return
     wide, features = wide_type(x.dtype), x.shape[1]
     total = torch.zeros_like(edge, dtype=wide)
-    chunk = max(1, _WORKSPACE // (features * total.element_size()))
+    chunk = max(1, EDGE_WORKSPACE // (features * total.element_size()))
     for first in range(0, adjacency.num_edges, chunk):
         count = min(chunk, adjacency.num_edges - first)
         message = x.new_empty((count, features), dtype=wide)
