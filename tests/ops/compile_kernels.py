@@ -13,7 +13,10 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 from triton.runtime.jit import JITFunction
 
-import pna.ops.degree_linear  # noqa: F401  (registers the operator)
+import pna.ops.degree_linear
+import pna.ops.gru
+import pna.ops.linears
+import pna.ops.set2set  # noqa: F401  (registers the operator, as do those above)
 from pna.adjacency import Adjacency
 from pna.ops.request import KINDS, Request
 from pna.ops.statistics import statistics
@@ -70,6 +73,10 @@ def main() -> None:
             out.sum().backward()
             if dtype != torch.float64:
                 compile_degree_linear(x, graph)
+        if dtype != torch.float64:
+            compile_linears(dtype)
+            compile_gru(dtype)
+    compile_set2set()
 
 
 def compile_degree_linear(x: torch.Tensor, adjacency: Adjacency) -> None:
@@ -84,6 +91,36 @@ def compile_degree_linear(x: torch.Tensor, adjacency: Adjacency) -> None:
             z, weight, factors, base, shift, [towers % 3, 2], *graph, "triton"
         )
         out.sum().backward()
+
+
+def compile_linears(dtype: torch.dtype) -> None:
+    """The narrow maps of a population, in one kernel each way, and the widest there are."""
+    for inputs, outputs in ((16, (16, 16, 16)), (16, (48,)), (5, (1, 3, 16, 7)), (128, (128, 100))):
+        x = torch.randn(1000, 2, inputs, dtype=dtype, requires_grad=True)
+        weights = [torch.randn(2, n, inputs, dtype=dtype).requires_grad_() for n in outputs]
+        biases = [torch.randn(2, n, dtype=dtype) if n > 1 else None for n in outputs]
+        results = torch.ops.pna.linears(x, weights, biases)
+        torch.cat(results, 2).sum().backward()
+
+
+def compile_gru(dtype: torch.dtype) -> None:
+    for inputs, hidden in ((16, 16), (5, 7), (20, 32)):
+        x = torch.randn(1000, 2, inputs, dtype=dtype, requires_grad=True)
+        h = torch.randn(1000, 2, hidden, dtype=dtype, requires_grad=True)
+        shapes = ((3 * hidden, inputs), (3 * hidden, hidden), (3 * hidden,), (3 * hidden,))
+        parameters = [torch.randn(2, *shape, dtype=dtype).requires_grad_() for shape in shapes]
+        torch.ops.pna.gru_cell(x, h, *parameters).sum().backward()
+
+
+def compile_set2set() -> None:
+    """The width of a population, the widest there is, an odd one and one."""
+    for width in (16, 64, 5, 1):
+        x = torch.randn(40, 2, width, requires_grad=True)
+        weight = torch.randn(2, 4 * width, 2 * width, requires_grad=True)
+        bias = torch.randn(2, 4 * width, requires_grad=True)
+        for index in (torch.int64, torch.int32):
+            graph = torch.tensor([0, 3, 40], dtype=index), torch.tensor([3, 4], dtype=index)
+            torch.ops.pna.set2set(x, *graph, weight, bias, 4, "triton")[0].sum().backward()
 
 
 if __name__ == "__main__":

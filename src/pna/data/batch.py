@@ -25,6 +25,27 @@ class Batch:
     edge_attr: Tensor | None  # (edges, features)
     y_node: Tensor | None  # (nodes, targets)
     y_graph: Tensor | None  # (graphs, targets)
+    graph_ids: Tensor | None = None  # (graphs,) int64, place of each graph in the set
+    diameter: Tensor | None = None  # (graphs,) int64, where a model asks for it
+    real: Tensor | None = None  # (graphs,) bool, False for padding; None where there is none
+    size_range: tuple[int, int] | None = None  # bounds on the sizes of real graphs, where known
+
+    @property
+    def indptr(self) -> Tensor:
+        """First node of every graph, and the end of the last: (graphs + 1,)."""
+        return torch.cat([self.sizes.new_zeros(1), self.sizes.cumsum(0)])
+
+    @property
+    def real_nodes(self) -> Tensor | None:
+        """(nodes,) bool, False for padding; None where there is none."""
+        return None if self.real is None else self.real[self.graph_of_node]
+
+    def sizes_between(self) -> tuple[int, int]:
+        """Bounds on the sizes of real graphs; waits for the device where they are not known."""
+        if self.size_range is not None:
+            return self.size_range
+        sizes = self.sizes if self.real is None else self.sizes[self.real]
+        return (int(sizes.min()), int(sizes.max())) if sizes.numel() else (0, 0)
 
     @property
     def num_graphs(self) -> int:
@@ -62,6 +83,10 @@ class Batch:
             edge_attr=moved(self.edge_attr),
             y_node=moved(self.y_node),
             y_graph=moved(self.y_graph),
+            graph_ids=moved(self.graph_ids),
+            diameter=moved(self.diameter),
+            real=moved(self.real),
+            size_range=self.size_range,
         )
 
     def __repr__(self) -> str:

@@ -214,8 +214,9 @@ class GraphSet:
         for the device, unless the indices are there: give them as a list or on the CPU. Where the
         graphs lie side by side their features and targets are not copied: do not write to them.
         """
-        chosen = self if indices is None else self[indices]
-        return chosen._joined()
+        places = _chosen(slice(None) if indices is None else indices, len(self))
+        chosen = self if indices is None else self[places]
+        return replace(chosen._joined(), graph_ids=places.to(self.device, non_blocking=True))
 
     def split(self, name: str) -> GraphSet:
         """The graphs of one split."""
@@ -360,6 +361,7 @@ class GraphSet:
             edge_attr=self.edge_attr,
             y_node=self.y_node,
             y_graph=self.y_graph,
+            size_range=(int(self.sizes.min()), int(self.sizes.max())) if len(self) else (0, 0),
         )
 
     def _with_scales(self) -> GraphSet:

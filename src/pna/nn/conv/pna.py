@@ -22,7 +22,7 @@ from pna.nn.conv.inputs import (
     edge_inputs,
     working_type,
 )
-from pna.nn.conv.split import Form, Parts, Weights, split
+from pna.nn.conv.split import Form, Parts, Weights, join_towers, split
 from pna.nn.neighbourhood import Neighbourhood
 from pna.nn.towers import first_of, tower_layers
 from pna.ops.aggregate import aggregate, one_pass
@@ -39,7 +39,11 @@ from pna.ops.aggregators import (
 )
 from pna.ops.backend import choose
 from pna.ops.degree_linear import degree_linear
+from pna.ops.linears import linears
 from pna.ops.request import Request
+
+#: The widest layer that is done without towers where it is called many times.
+NARROW_LAYER = 32
 
 #: What adding one vector to all messages of a node adds to an aggregate: that vector, d times
 #: that vector, as many times as it makes of messages of 1, or (all others) nothing.
@@ -184,6 +188,24 @@ class PNAConv(nn.Module):
             out = layer(self.act(out))
         return self.lin(out.flatten(1))
 
+    def prepared(self) -> Callable[..., Tensor]:
+        """The layer as it is now, for many calls: a narrow one has its weights rearranged once."""
+        if not self._is_narrow:
+            return self
+        with torch.autocast(self.lin.weight.device.type, enabled=False):
+            parts = split(self._form, self._weights())
+            if not self._is_folded:
+                lin = self.lin
+                parts = join_towers(self._form, parts, self._shares, lin.weight, lin.bias)
+        return _Prepared(self, parts)
+
+    @property
+    def _is_narrow(self) -> bool:
+        """Whether towers are better joined: little to multiply, and no layer in between."""
+        width = max(self.towers * self.F_in, self.in_channels, self.out_channels)
+        plain = type(self.lin) is nn.Linear and not _is_hooked(self.lin)
+        return width <= NARROW_LAYER and self._is_linear and len(self.post) == 1 and plain
+
     def _plan(self, x: Tensor, factors: Tensor) -> Plan | None:
         """How to do it all in one step of autograd, where that can be done."""
         if self._request is None or not _is_plain(x) or factors.requires_grad:
@@ -270,15 +292,7 @@ class PNAConv(nn.Module):
         results = aggregate(sent.flatten(1), adjacency, aggregators, edge)
         # made after the aggregation, so that in the backward pass it is gone before
         own = project(x, receiver, parts.bias, self._shares)
-        special = [i for i, a in enumerate(aggregators) if isinstance(a, _SHIFTED_AS_ONES)]
-        if special:
-            ones = results.new_ones((x.shape[0], 1))
-            times = aggregate(ones, adjacency, [aggregators[i] for i in special])
-            parts_of = list(results.unbind(1))
-            for j, i in enumerate(special):
-                parts_of[i] = parts_of[i] + (times[:, j] * own.flatten(1)).to(results.dtype)
-            results = torch.stack(parts_of, 1)
-        return results, own
+        return _add_as_ones(results, own, adjacency, aggregators), own
 
     def _aggregate_messages(
         self,
@@ -323,6 +337,60 @@ class PNAConv(nn.Module):
             f"{type(self).__name__}({self.in_channels}, {self.out_channels}, "
             f"towers={self.towers}, edge_dim={self.edge_dim})"
         )
+
+
+class _Prepared:
+    """A narrow `PNAConv` without towers, whose weights do not change between calls."""
+
+    def __init__(self, layer: PNAConv, parts: Parts) -> None:
+        self._layer, self._parts = layer, parts
+        self._known: tuple[Adjacency, Tensor] | None = None
+
+    def __call__(self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures = None) -> Tensor:
+        """As `PNAConv.forward`, with the Adjacency of a graph."""
+        layer, parts = self._layer, self._parts
+        factors = self._factors(adjacency, x.dtype)
+        edge, at = edge_inputs(edge_attr)
+        term = _as_given(*edge_term(edge, at, parts.edge))
+        every = layer.neighbourhood.aggregators
+        weights: list[Tensor] = [parts.keep[0]]
+        biases: list[Tensor | None] = [parts.keep_bias[0]]
+        for swapped in layer._swapped:
+            receiver, sender = _roles(parts, swapped)
+            weights += [sender[0], receiver[0]]
+            biases += [None, parts.bias[0]]
+        out, *projected = linears(x, weights, biases)
+        out = out[:, None]
+        views = zip(layer._form.views, parts.mixes, strict=True)
+        for i, (which, mix) in enumerate(views):
+            sent, own = projected[2 * i], projected[2 * i + 1]
+            aggregators = [every[i] for i in which]
+            results = aggregate(sent, adjacency, aggregators, term)
+            results = _add_as_ones(results, own, adjacency, aggregators)
+            times = _times(aggregators)
+            shift = own[:, None].to(results.dtype)
+            out = degree_linear(results[:, :, None], mix, factors, adjacency, out, shift, times)
+        return out[:, 0]
+
+    def _factors(self, adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
+        if self._known is None or self._known[0] is not adjacency:
+            self._known = (adjacency, self._layer.neighbourhood.factors(adjacency, dtype))
+        return self._known[1]
+
+
+def _add_as_ones(
+    results: Tensor, own: Tensor, adjacency: Adjacency, aggregators: list[Aggregator]
+) -> Tensor:
+    """Results shifted by what the receiver contributes, as often as they make of messages of 1."""
+    special = [i for i, a in enumerate(aggregators) if isinstance(a, _SHIFTED_AS_ONES)]
+    if not special:
+        return results
+    ones = results.new_ones((results.shape[0], 1))
+    times = aggregate(ones, adjacency, [aggregators[i] for i in special])
+    parts_of = list(results.unbind(1))
+    for j, i in enumerate(special):
+        parts_of[i] = parts_of[i] + (times[:, j] * own.flatten(1)).to(results.dtype)
+    return torch.stack(parts_of, 1)
 
 
 def _as_given(values: Tensor | None, at: Tensor | None) -> EdgeFeatures:

@@ -71,6 +71,39 @@ def split(form: Form, weights: Weights) -> Parts:
     return Parts(receiver, sender, bias, post[:, :, : form.width], post_bias, edge, tuple(mixes))
 
 
+def join_towers(form: Form, parts: Parts, shares: int, mixing: Tensor, bias: Tensor) -> Parts:
+    """The same layer without towers, and with its last linear layer folded into U.
+
+    A narrow layer has more to read than to multiply, so blocks of zeros between the towers, and
+    every tower's own way to every output, cost less than products of their own.
+    """
+    towers, outputs = parts.keep.shape[:2]
+    to_output = mixing.unflatten(1, (towers, outputs))  # (outputs in all, towers, outputs)
+
+    def side_by_side(weight: Tensor) -> Tensor:
+        """(towers, rows, width) to (1, towers × rows, inputs)."""
+        if shares == 1:
+            return weight.flatten(0, 1)[None]
+        own = torch.eye(towers, dtype=weight.dtype, device=weight.device)
+        return (weight[:, :, None] * own[:, None, :, None]).flatten(0, 1).flatten(1)[None]
+
+    keep = torch.einsum("otp,tpw->otw", to_output, parts.keep)
+    keep = keep.flatten(1) if shares > 1 else keep.sum(1)
+    mixes = []
+    for mix in parts.mixes:  # (scalers, towers, aggregators × width, outputs)
+        folded = torch.einsum("otp,stap->stao", to_output, mix).unflatten(2, (-1, form.width))
+        mixes.append(folded.transpose(1, 2).flatten(1, 3)[:, None])
+    return Parts(
+        receiver=side_by_side(parts.receiver),
+        sender=side_by_side(parts.sender),
+        bias=parts.bias.flatten()[None],
+        keep=keep[None],
+        keep_bias=torch.addmv(bias, mixing, parts.keep_bias.flatten())[None],
+        edge=parts.edge,
+        mixes=tuple(mixes),
+    )
+
+
 def _select(mix: Tensor, form: Form, view: int) -> Tensor:
     return mix if len(form.views) == 1 else mix[:, :, :, list(form.views[view])]
 

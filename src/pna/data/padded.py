@@ -1,0 +1,137 @@
+"""Batches of one shape, whatever graphs are in them: what a captured step is given."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pna.adjacency import SEGMENT, Adjacency
+from pna.data.batch import Batch
+from pna.data.graphset import GraphSet
+from pna.data.structure import offsets
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Room for so many graphs, and for so many nodes and edges in all."""
+
+    graphs: int
+    nodes: int
+    edges: int
+
+    def holds(self, graphs: int, nodes: int, edges: int) -> bool:
+        """Whether these fit, and what is left over makes a graph of padding whose nodes have no
+        more edges than a short row."""
+        spare_nodes, spare_edges = self.nodes - nodes, self.edges - edges
+        if graphs > self.graphs or spare_nodes < 0 or spare_edges < 0:
+            return False
+        return spare_edges <= spare_nodes * SEGMENT
+
+
+class PaddedBatches:
+    """Puts graphs of a set together in batches of a given shape, all of it on the device.
+
+    Graphs of padding have no nodes, but for one more, the last, that has all nodes and edges that
+    are left over, its edges being self-loops spread evenly.
+    """
+
+    def __init__(self, graphs: GraphSet, diameters: Tensor | None = None) -> None:
+        self.graphs, self._diameters = graphs, diameters
+        device = graphs.device
+        self._first_node = graphs.node_offsets.to(device)
+        self._first_edge = graphs.edge_offsets.to(device)
+        self._short = graphs.degree.dtype == graphs.out_degree.dtype == torch.uint8
+        sizes = graphs.sizes
+        self._size_range = (int(sizes.min()), int(sizes.max())) if len(graphs) else (0, 0)
+
+    def batch(self, ids: Tensor, shape: Shape) -> Batch:
+        """The graphs of these ids (shape.graphs,), int64 on the device; −1 stands for none.
+
+        They must fit: ``shape.holds`` what they have. Nothing here waits for the device.
+        """
+        graphs, device = self.graphs, ids.device
+        real = ids >= 0
+        safe = ids.clamp(min=0)
+        first_node, first_edge = self._first_node[safe], self._first_edge[safe]
+        sizes = _with_rest((self._first_node[safe + 1] - first_node) * real, shape.nodes)
+        edges = _with_rest((self._first_edge[safe + 1] - first_edge) * real, shape.edges)
+        starts = offsets(sizes)
+        numbers = torch.arange(shape.graphs + 1, device=device)
+        of_node = torch.repeat_interleave(numbers, sizes, output_size=shape.nodes)
+        of_edge = torch.repeat_interleave(numbers, edges, output_size=shape.edges)
+        node = torch.arange(shape.nodes, device=device)
+        edge = torch.arange(shape.edges, device=device)
+        place = node - starts[of_node]
+        is_node, is_edge = of_node < shape.graphs, of_edge < shape.graphs
+        none = first_node.new_zeros(1)
+        from_node = torch.where(is_node, torch.cat([first_node, none])[of_node] + place, 0)
+        first_of_edge = torch.cat([first_edge, none]) - offsets(edges)[:-1]
+        from_edge = torch.where(is_edge, first_of_edge[of_edge] + edge, 0)
+
+        # k-th node of padding: edges k·e/n up to (k + 1)·e/n of the e that are spread over n
+        spread = (place * edges[-1]).div(sizes[-1].clamp(min=1), rounding_mode="floor")
+        until = ((place + 1) * edges[-1]).div(sizes[-1].clamp(min=1), rounding_mode="floor")
+        padding = until - spread
+        degree = torch.where(is_node, graphs.degree[from_node].long(), padding)
+        out_degree = torch.where(is_node, graphs.out_degree[from_node].long(), padding)
+        indptr = offsets(degree)
+        loops = torch.repeat_interleave(node, degree, output_size=shape.edges)
+        before = starts[of_edge]
+        senders = torch.where(is_edge, graphs.senders[from_edge].long() + before, loops)
+        receivers = torch.where(is_edge, graphs.receivers[from_edge].long() + before, loops)
+        ranks = torch.where(is_edge, graphs.out_ranks[from_edge].long(), edge - indptr[loops])
+        adjacency = Adjacency.from_csr(
+            indptr,
+            senders,
+            max_degree=SEGMENT if self._short else -1,
+            transpose=(offsets(out_degree), receivers, ranks),
+        )
+
+        def rows(tensor: Tensor | None, places: Tensor) -> Tensor | None:
+            return None if tensor is None else tensor.index_select(0, places)
+
+        every = torch.cat([safe, none])
+        return Batch(
+            adjacency=adjacency,
+            graph_of_node=of_node,
+            sizes=sizes,
+            x=rows(graphs.x, from_node),
+            edge_attr=rows(graphs.edge_attr, from_edge),
+            y_node=rows(graphs.y_node, from_node),
+            y_graph=rows(graphs.y_graph, every),
+            graph_ids=every,
+            diameter=rows(self._diameters, every),
+            real=torch.cat([real, torch.zeros_like(real[:1])]),
+            size_range=self._size_range,
+        )
+
+
+def _with_rest(counts: Tensor, total: int) -> Tensor:
+    """Counts, and one more that makes them a total."""
+    return torch.cat([counts, (total - counts.sum())[None]])
+
+
+def usual_shapes(graphs: GraphSet, batch_size: int, count: int = 2) -> list[Shape]:
+    """Shapes that hold nearly all batches of graphs drawn at random: the smallest half of them in
+    the first of two, those up to four standard deviations above the mean in the last."""
+    together = min(batch_size, len(graphs))
+    sums = []
+    for numbers in (graphs.sizes.double(), graphs.edge_counts.double()):
+        # of a sum of `together` drawn without replacement
+        left = (len(graphs) - together) / max(len(graphs) - 1, 1)
+        sums.append(
+            (together * numbers.mean(), (together * left * numbers.var(unbiased=False)) ** 0.5)
+        )
+    shapes = []
+    for k in range(count):
+        above = 4.0 if k == count - 1 else 0.5
+        nodes, edges = (int(mean + above * deviation) + 1 for mean, deviation in sums)
+        spare = 8 + edges // 64  # nodes for the edges of padding, also where sizes do not vary
+        shapes.append(Shape(together, _rounded(nodes + spare), _rounded(edges)))
+    return shapes
+
+
+def _rounded(number: int) -> int:
+    return -(-number // 64) * 64

@@ -1,0 +1,142 @@
+"""Graph attention of Veličković and others."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pna.nn.conv.baseline import Edges, check_sizes, checked
+from pna.nn.conv.inputs import EdgeFeatures
+from pna.ops.edges import (
+    Slots,
+    count_self_loops,
+    exponentials_of_receivers,
+    from_receivers,
+    from_senders,
+    sum_to_receivers,
+    to_slots,
+    weighted_sum,
+)
+
+
+class GATConv(nn.Module):
+    """x_i' = ‖_h Σ_{j→i} α_ij W_h x_j, with α the softmax over the edges that reach i of
+    LeakyReLU(a_h · W_h x_i + b_h · W_h x_j [+ c_h · V_h e_ji]).
+
+    A node that nothing reaches gets 0. Results are those of PyG's layer of this name.
+
+    Args:
+        in_channels: features of a node.
+        out_channels: features of a node in the result, over all heads.
+        heads: how many there are.
+        concat: put the heads side by side; otherwise each has all of `out_channels` and the
+            result is their mean.
+        negative_slope: of the LeakyReLU.
+        add_self_loops: every node sees itself, by one self-loop, whatever self-loops were given;
+            its edge features are the mean of those that reach the node.
+        edge_dim: features of an edge, if there are any.
+        bias: add one to the result.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        heads: int = 4,
+        concat: bool = True,
+        negative_slope: float = 0.2,
+        add_self_loops: bool = False,
+        edge_dim: int | None = None,
+        bias: bool = False,
+    ) -> None:
+        super().__init__()
+        check_sizes(
+            in_channels=in_channels, out_channels=out_channels, heads=heads, edge_dim=edge_dim
+        )
+        if concat and out_channels % heads != 0:
+            raise ValueError(
+                f"got out_channels={out_channels} from {heads} heads side by side, expected a "
+                f"multiple of {heads}; or pass concat=False, for the mean of heads of "
+                f"{out_channels} features each"
+            )
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.heads, self.concat, self.edge_dim = heads, concat, edge_dim
+        self.negative_slope, self.add_self_loops = negative_slope, add_self_loops
+        each = out_channels // heads if concat else out_channels
+        self.lin = nn.Linear(in_channels, heads * each, bias=False)
+        self.att_receiver = nn.Parameter(torch.empty(heads, each))
+        self.att_sender = nn.Parameter(torch.empty(heads, each))
+        self.lin_edge = None if edge_dim is None else nn.Linear(edge_dim, heads * each, bias=False)
+        self.att_edge = None if edge_dim is None else nn.Parameter(torch.empty(heads, each))
+        self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        for name, parameter in self.named_parameters():
+            if name == "bias":
+                nn.init.zeros_(parameter)
+            else:
+                nn.init.xavier_uniform_(parameter)
+
+    def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
+        """x (nodes, in_channels) to (nodes, out_channels); `edge_attr` as in `PNAConv`."""
+        adjacency = checked(
+            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.lin.weight
+        )
+        slots = Slots.of(adjacency)
+        h = self.lin(x).unflatten(1, self.att_sender.shape)
+        receiver = (h * self.att_receiver).sum(2)
+        sender = (h * self.att_sender).sum(2)
+        scores = from_receivers(receiver, slots) + from_senders(sender, slots)
+        own = receiver + sender if self.add_self_loops else None
+        if edge_attr is not None:
+            edge = to_slots(edge_attr, adjacency, self._score_edges)
+            if own is not None:
+                edge, mean = _mean_for_self_loops(edge, slots)
+                own = own + mean
+            scores = scores + edge
+        scores = F.leaky_relu(scores, self.negative_slope)
+        own = None if own is None else F.leaky_relu(own, self.negative_slope)
+        out = _attend(h, scores, own, slots).to(h.dtype)
+        out = out.flatten(1) if self.concat else out.mean(1)
+        return out if self.bias is None else out + self.bias.to(out.dtype)
+
+    def _score_edges(self, features: Tensor) -> Tensor:
+        """c_h · V_h e, (…, heads), as one narrow product."""
+        assert self.lin_edge is not None and self.att_edge is not None
+        weight = self.lin_edge.weight.unflatten(0, self.att_edge.shape)
+        return F.linear(features, (weight * self.att_edge[..., None]).sum(1))
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads}, "
+            f"edge_dim={self.edge_dim})"
+        )
+
+
+def _attend(h: Tensor, scores: Tensor, own: Tensor | None, slots: Slots) -> Tensor:
+    """Σ α h_j, (nodes, heads, features), with α the softmax of scores (edges, heads) by slot.
+
+    With `own` scores (nodes, heads), every node has exactly one self-loop: the sums run over the
+    edges as they are, where self-loops have that score too, then self-loops are added or taken
+    away to make one. The softmax is divided by its total at the nodes.
+    """
+    exponentials, highest = exponentials_of_receivers(scores, slots, own)
+    total = sum_to_receivers(exponentials, slots)
+    out = weighted_sum(h, exponentials, slots)
+    if own is None:
+        total = torch.where(total > 0, total, 1)  # nothing reaches the node
+    else:
+        mine = (1 - count_self_loops(slots))[:, None] * (own - highest).exp()
+        total, out = total + mine, out + mine[:, :, None] * h
+    return out / total[:, :, None]
+
+
+def _mean_for_self_loops(edge: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
+    """Edge scores (edges, heads) by slot with those of self-loops replaced by the mean of the
+    others that reach the node, and that mean, (nodes, heads)."""
+    is_loop = (slots.adjacency.senders == slots.receivers)[:, None]
+    others = (slots.adjacency.degree - count_self_loops(slots)).clamp(min=1)[:, None]
+    mean = sum_to_receivers(edge.masked_fill(is_loop, 0), slots) / others.to(edge.dtype)
+    return torch.where(is_loop, from_receivers(mean, slots), edge), mean

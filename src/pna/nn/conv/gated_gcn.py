@@ -1,0 +1,85 @@
+"""Residual gated graph convolution of Bresson and Laurent, without the residual."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from pna.adjacency import Adjacency
+from pna.nn.conv.baseline import Edges, check_sizes, checked
+from pna.nn.conv.inputs import EdgeFeatures
+from pna.ops.edges import Slots, from_receivers, from_senders, sum_to_receivers, to_slots
+
+
+class GatedGCNConv(nn.Module):
+    """x_i' = U x_i + Σ_{j→i} σ(e'_ji) ⊙ V x_j / (Σ_{j→i} σ(e'_ji) + 10⁻⁶), with
+    e'_ji = A x_i + B x_j [+ C e_ji].
+
+    The layer of the benchmark of Dwivedi and others; residuals, normalisation and activation of
+    nodes and edges are left to the model. Stacks that carry edge states call `update`.
+
+    Args:
+        in_channels: features of a node.
+        out_channels: features of a node, and of an edge, in the result.
+        normalise: divide by the sum of the gates. Otherwise the sums are those of PyG's
+            `ResGatedGraphConv`.
+        edge_dim: features of an edge, if there are any.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        normalise: bool = True,
+        edge_dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_sizes(in_channels=in_channels, out_channels=out_channels, edge_dim=edge_dim)
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.normalise, self.edge_dim = normalise, edge_dim
+        self.nodes = nn.Linear(in_channels, 4 * out_channels)  # A, B, U, V
+        self.edges = None if edge_dim is None else nn.Linear(edge_dim, out_channels)  # C
+
+    def reset_parameters(self) -> None:
+        self.nodes.reset_parameters()
+        if self.edges is not None:
+            self.edges.reset_parameters()
+
+    def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
+        """x (nodes, in_channels) to (nodes, out_channels); `edge_attr` as in `PNAConv`."""
+        adjacency = checked(
+            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.nodes.weight
+        )
+        edge = None if edge_attr is None else to_slots(edge_attr, adjacency, self.edges)
+        return self._update(x, adjacency, edge)[0]
+
+    def update(self, x: Tensor, adjacency: Adjacency, e: Tensor | None) -> tuple[Tensor, Tensor]:
+        """x' (nodes, out_channels) and e' (edges, out_channels).
+
+        Unlike in `forward`, e (edges, edge_dim) is by slot, as is e', so that layers one after
+        the other need not sort them: `pna.ops.edges.to_slots` does that once.
+        """
+        checked(x, adjacency, e, self.in_channels, self.edge_dim, self.nodes.weight)
+        edge = None if self.edges is None else self.edges(e)
+        return self._update(x, adjacency, edge)
+
+    def _update(
+        self, x: Tensor, adjacency: Adjacency, edge: Tensor | None
+    ) -> tuple[Tensor, Tensor]:
+        """x' and e', from what edges contribute to e', by slot."""
+        slots = Slots.of(adjacency)
+        at_receiver, at_sender, own, sent = self.nodes(x).chunk(4, 1)
+        state = from_receivers(at_receiver, slots) + from_senders(at_sender, slots)
+        if edge is not None:
+            state = state + edge
+        gate = torch.sigmoid(state)
+        total = sum_to_receivers(gate * from_senders(sent, slots), slots)
+        if self.normalise:
+            total = total / (sum_to_receivers(gate, slots) + 1e-6)
+        return own + total, state
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.in_channels}, {self.out_channels}, "
+            f"edge_dim={self.edge_dim})"
+        )

@@ -1,0 +1,49 @@
+"""Layers that see no graph: what the other convolutions are to be better than."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from pna.nn.conv.baseline import Edges, check_sizes, refuse_edge_features
+from pna.nn.conv.inputs import EdgeFeatures, check_features
+
+
+class MLPConv(nn.Module):
+    """x_i' = W x_i + b: a linear layer with the signature of a convolution."""
+
+    def __init__(self, in_channels: int, out_channels: int, edge_dim: int | None = None) -> None:
+        super().__init__()
+        check_sizes(in_channels=in_channels, out_channels=out_channels)
+        refuse_edge_features("MLPConv", edge_dim)
+        self.in_channels, self.out_channels = in_channels, out_channels
+        self.lin = nn.Linear(in_channels, out_channels)
+
+    def reset_parameters(self) -> None:
+        self.lin.reset_parameters()
+
+    def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
+        """x (nodes, in_channels) to (nodes, out_channels); edges are not looked at, edge features
+        refused."""
+        check_features(x, self.in_channels, self.lin.weight)
+        if edge_attr is not None:
+            raise ValueError("got edge_attr, expected none: MLPConv sees no edges; leave it out")
+        return self.lin(x)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.in_channels}, {self.out_channels})"
+
+
+class Gate(nn.Module):
+    """x ⊙ σ(W x + b): (…, channels), of which each feature says how much of it passes."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        check_sizes(channels=channels)
+        self.lin = nn.Linear(channels, channels)
+
+    def reset_parameters(self) -> None:
+        self.lin.reset_parameters()
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(self.lin(x))

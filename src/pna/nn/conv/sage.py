@@ -1,0 +1,57 @@
+"""GraphSAGE of Hamilton, Ying and Leskovec."""
+
+from __future__ import annotations
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pna.nn.conv.baseline import Edges, check_sizes, checked, refuse_edge_features
+from pna.nn.conv.inputs import EdgeFeatures
+from pna.ops.aggregate import aggregate
+from pna.ops.aggregators import Aggregator, Mean, NormalisedMean, Sum, resolve
+
+#: Aggregators that may be taken after a linear map as well as before it.
+_LINEAR = (Mean, Sum, NormalisedMean)
+
+
+class SAGEConv(nn.Module):
+    """x_i' = W_l ⊕_{j→i} x_j + b + W_r x_i.
+
+    ⊕ is any one aggregator, by name or as an object of `pna.aggregators`. Results are those of
+    PyG's layer of this name. Where ⊕ is linear and the result narrower than x, W_l comes first.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        aggregator: str | Aggregator | type[Aggregator] = "mean",
+        edge_dim: int | None = None,
+    ) -> None:
+        super().__init__()
+        check_sizes(in_channels=in_channels, out_channels=out_channels)
+        refuse_edge_features("SAGEConv", edge_dim)
+        self.in_channels, self.out_channels = in_channels, out_channels
+        [self.aggregator] = resolve([aggregator])
+        self.lin_l = nn.Linear(in_channels, out_channels)
+        self.lin_r = nn.Linear(in_channels, out_channels, bias=False)
+
+    def reset_parameters(self) -> None:
+        self.lin_l.reset_parameters()
+        self.lin_r.reset_parameters()
+
+    def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
+        """x (nodes, in_channels) to (nodes, out_channels); edge features are refused."""
+        weight, bias = self.lin_l.weight, self.lin_l.bias
+        adjacency = checked(x, edge_index, edge_attr, self.in_channels, None, weight)
+        own = self.lin_r(x)
+        if self.out_channels < self.in_channels and isinstance(self.aggregator, _LINEAR):
+            sent = F.linear(x, weight)
+            return aggregate(sent, adjacency, [self.aggregator])[:, 0] + own + bias.to(own.dtype)
+        return self.lin_l(aggregate(x, adjacency, [self.aggregator])[:, 0]) + own
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.in_channels}, {self.out_channels}, "
+            f"aggregator={type(self.aggregator).__name__})"
+        )

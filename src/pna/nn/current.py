@@ -1,0 +1,48 @@
+"""The batch that a model is working on, for layers that must know which rows are real.
+
+A normalisation or a dropout somewhere inside a convolution sees a table of numbers; which of its
+rows are padding, and of which graph each is, it asks here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pna.data.batch import Batch
+
+
+@dataclass(frozen=True)
+class Rows:
+    """What there is to know of the rows of a table, one for each node or for each graph."""
+
+    real: Tensor | None  # (rows,) bool; None where all are
+    graph: Tensor | None  # (rows,) place in the set of the graph of each
+    place: Tensor | None  # (rows,) number of each within its graph
+
+
+_EVERY = Rows(None, None, None)
+_working_on: list[dict[str, Rows]] = []
+
+
+@contextmanager
+def working_on(batch: Batch) -> Iterator[None]:
+    """Have `rows` tell of this batch."""
+    nodes, graphs = batch.graph_of_node, batch.graph_ids
+    place = torch.arange(batch.num_nodes, device=batch.device) - batch.indptr[nodes]
+    of_nodes = Rows(batch.real_nodes, None if graphs is None else graphs[nodes], place)
+    of_graphs = Rows(batch.real, graphs, None)
+    _working_on.append({"node": of_nodes, "graph": of_graphs})
+    try:
+        yield
+    finally:
+        _working_on.pop()
+
+
+def rows(level: str) -> Rows:
+    """Those of the nodes or of the graphs of the batch at hand; where there is none, no facts."""
+    return _working_on[-1][level] if _working_on else _EVERY

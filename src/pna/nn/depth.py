@@ -1,0 +1,68 @@
+"""How many times a recurrent model passes messages over a graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from pna.data.batch import Batch
+from pna.names import lookup
+
+#: Rules that look at the number of nodes alone, as the authors named them.
+BY_SIZE: dict[str, Callable[[int], int]] = {
+    "N": lambda n: n,
+    "N/2": lambda n: n // 2,
+    "4log2N": lambda n: int(4 * math.log2(n)) if n else 0,
+    "2log2N": lambda n: int(2 * math.log2(n)) if n else 0,
+    "3sqrtN": lambda n: int(3 * math.sqrt(n)),
+}
+RULES = (*BY_SIZE, "diameter", "adaptive")
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How many steps each graph takes, at least one, and a bound for all of them."""
+
+    steps: Tensor | None  # (graphs,) int64; None where all take `most`
+    most: int
+
+
+def check_rule(rule: str | int) -> str | int:
+    """The rule itself: a name, or a number of steps for every graph."""
+    if isinstance(rule, int):
+        if rule < 1:
+            raise ValueError(f"got depth={rule}, expected at least 1")
+        return rule
+    if rule.isdecimal():
+        return check_rule(int(rule))
+    return lookup("rule of depth", rule, {name: name for name in RULES})
+
+
+def depth_of(batch: Batch, rule: str | int) -> Depth:
+    """What the rule says of the graphs of a batch; "adaptive" is bounded by the nodes of each."""
+    if isinstance(rule, int):
+        return Depth(None, rule)
+    smallest, largest = batch.sizes_between()
+    if rule == "diameter":
+        if batch.diameter is None:
+            raise ValueError(
+                "got a batch without the diameters of its graphs, expected them for depth="
+                "'diameter'; pass diameter=pna.data.diameter.diameters(graphs) with it"
+            )
+        return Depth(batch.diameter.clamp(min=1), max(largest - 1, 1))
+    table = _table("N" if rule == "adaptive" else rule, largest, batch.device)
+    most = max(BY_SIZE.get(rule, BY_SIZE["N"])(largest), 1)
+    if smallest == largest and rule != "adaptive":
+        return Depth(None, most)
+    return Depth(table[batch.sizes.clamp(max=largest)], most)
+
+
+@cache
+def _table(rule: str, largest: int, device: torch.device) -> Tensor:
+    """Steps of a graph of every size; kept, since a captured step cannot copy it to the device."""
+    return torch.tensor([max(BY_SIZE[rule](n), 1) for n in range(largest + 1)], device=device)

@@ -1,0 +1,114 @@
+"""Every convolution of the paper's comparisons by its name, made with one signature."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from pna.adjacency import Adjacency
+from pna.degree import DegreeStats
+from pna.names import lookup
+from pna.nn.activation import activation
+from pna.nn.conv.gat import GATConv
+from pna.nn.conv.gated_gcn import GatedGCNConv
+from pna.nn.conv.gcn import GCNConv
+from pna.nn.conv.gin import GINConv
+from pna.nn.conv.inputs import EdgeFeatures
+from pna.nn.conv.mlp import MLPConv
+from pna.nn.conv.monet import MoNetConv
+from pna.nn.conv.pna import PNAConv
+from pna.nn.conv.sage import SAGEConv
+from pna.nn.norm import BatchNorm
+
+_ALL_SCALERS = ("identity", "amplification", "attenuation")
+_ALL_FOUR = ("mean", "std", "max", "min")
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How a convolution is made, and what is done to its result."""
+
+    make: Callable[..., nn.Module]
+    act: str | None
+    towers: bool = False  # whether it takes δ and runs as towers
+    edges: bool = True  # whether it has a place for edge features
+
+
+def _message_passing(aggregators: tuple[str, ...], scalers: tuple[str, ...]) -> Kind:
+    make = partial(PNAConv, aggregators=aggregators, scalers=scalers)
+    return Kind(make, act="leaky_relu", towers=True)
+
+
+KINDS = {
+    "pna": _message_passing(_ALL_FOUR, _ALL_SCALERS),
+    "pna-no-scalers": _message_passing(_ALL_FOUR, ("identity",)),
+    "pna-moments": _message_passing(("mean", "std", "moment_3"), _ALL_SCALERS),
+    "mpnn-sum": _message_passing(("sum",), ("identity",)),
+    "mpnn-max": _message_passing(("max",), ("identity",)),
+    "mpnn-mean-max-min": _message_passing(("mean", "max", "min"), ("identity",)),
+    "gat": Kind(GATConv, act="elu"),
+    "gcn": Kind(GCNConv, act="leaky_relu", edges=False),
+    "gin": Kind(partial(GINConv, norm=BatchNorm), act=None),
+    "sage": Kind(SAGEConv, act="relu", edges=False),
+    "monet": Kind(MoNetConv, act="relu"),
+    "gated-gcn": Kind(GatedGCNConv, act="relu"),
+    "mlp": Kind(MLPConv, act="relu", edges=False),
+}
+
+
+class Convolution(nn.Module):
+    """One of `KINDS` with its activation: x (nodes, inputs) to (nodes, outputs).
+
+    Args:
+        name: which one.
+        in_channels: features of a node.
+        out_channels: features of a node in the result.
+        deg: degrees of the training set, for those that have scalers.
+        towers: narrow layers side by side, for those that have towers.
+        divide_input: whether each of them sees its share of the input.
+        edge_dim: features of an edge, if there are any.
+        act: another activation than the usual one; "none" for none.
+        **arguments: of the layer itself, such as aggregators, heads, swap_extrema.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        in_channels: int,
+        out_channels: int,
+        *,
+        deg: Tensor | DegreeStats | None = None,
+        towers: int = 1,
+        divide_input: bool = False,
+        edge_dim: int | None = None,
+        act: str | None = None,
+        **arguments: Any,
+    ) -> None:
+        super().__init__()
+        self.kind = lookup("convolution", name, KINDS)
+        self.name = name
+        if self.kind.towers:
+            arguments |= {"deg": deg, "towers": towers, "divide_input": divide_input}
+        if edge_dim is not None:
+            if not self.kind.edges:
+                able = ", ".join(other for other, kind in KINDS.items() if kind.edges)
+                raise ValueError(
+                    f"got edge features for {name!r}, which has no place for them; train without "
+                    f"them, or take one of {able}"
+                )
+            arguments["edge_dim"] = edge_dim
+        self.conv = self.kind.make(in_channels, out_channels, **arguments)
+        usual = self.kind.act if act is None else act
+        self.act = activation(None if usual in (None, "none") else usual)
+
+    def forward(self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures = None) -> Tensor:
+        return self.act(self.conv(x, adjacency, edge_attr))
+
+    def prepared(self) -> Callable[..., Tensor]:
+        """The layer as it is now, for many calls."""
+        conv = self.conv.prepared() if isinstance(self.conv, PNAConv) else self.conv
+        return lambda x, adjacency, edge_attr=None: self.act(conv(x, adjacency, edge_attr))

@@ -1,0 +1,293 @@
+"""Between nodes and edges: rows of node features for every edge, and sums of edges at nodes.
+
+For layers whose messages have to be made. Rows for edges are in the order of slots: by receiver,
+see `Adjacency`. Reading rows and summing them are each other's gradient: every sum has one owner
+and a fixed order, in both directions, so that results repeat to the bit. Both can be
+differentiated any number of times, and a vmapped axis is folded into the features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields, replace
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pna.adjacency import Adjacency, Rows
+from pna.ops import reference
+from pna.ops.backend import choose
+from pna.ops.operators import Function, below_autograd, differentiate, library
+from pna.ops.request import Request, Saved, wide_type
+from pna.ops.statistics import statistics
+
+_SUM = Request(("sum",), 0.0, False)
+_MAX = Request(("max",), 0.0, False)
+
+#: On the CPU, rows of fewer features than fill a cache line are summed by torch.
+_NARROW = 16
+
+
+@dataclass(frozen=True, eq=False)
+class Slots:
+    """What leads from nodes to slots and back; made once where several functions need it."""
+
+    adjacency: Adjacency
+    receivers: Tensor  # (edges,) receiver of every slot
+    by_receiver: Rows  # of which `neighbours` are slots
+    by_sender: Rows
+
+    @staticmethod
+    def of(edges: Adjacency | Slots) -> Slots:
+        if isinstance(edges, Slots):
+            return edges
+        slots = torch.arange(edges.num_edges, dtype=edges.senders.dtype, device=edges.device)
+        return Slots(
+            edges,
+            edges.receivers,
+            replace(edges.incoming, neighbours=slots),
+            replace(edges.outgoing, neighbours=edges.out_slots),
+        )
+
+
+def from_senders(x: Tensor, edges: Adjacency | Slots) -> Tensor:
+    """Row of the sender of every slot: x (senders, …) to (edges, …)."""
+    slots = Slots.of(edges)
+    adjacency = slots.adjacency
+    _check("x", x, adjacency, adjacency.num_senders, "sender")
+    return _take(x, adjacency.senders, slots.by_sender)
+
+
+def from_receivers(x: Tensor, edges: Adjacency | Slots) -> Tensor:
+    """Row of the receiver of every slot: x (receivers, …) to (edges, …)."""
+    slots = Slots.of(edges)
+    _check("x", x, slots.adjacency, slots.adjacency.num_receivers, "receiver")
+    return _take(x, slots.receivers, slots.by_receiver)
+
+
+def sum_to_receivers(messages: Tensor, edges: Adjacency | Slots) -> Tensor:
+    """Sum over the slots of every receiver: (edges, …) to (receivers, …); 0 where it has none."""
+    slots = Slots.of(edges)
+    adjacency = slots.adjacency
+    _check("messages", messages, adjacency, adjacency.num_edges, "edge")
+    backend = choose(messages.device)
+    if backend == "reference":
+        return reference.Neighbourhoods(messages, adjacency).sum(messages)
+    rows = _tensors(slots.by_receiver)
+    out = torch.ops.pna.sum_rows(_flat(messages), slots.receivers, *rows, backend)
+    return out.reshape((adjacency.num_receivers, *messages.shape[1:]))
+
+
+def weighted_sum(x: Tensor, weights: Tensor, edges: Adjacency | Slots) -> Tensor:
+    """Σ_{j→i} w_ij x_j in every head: x (senders, heads, …), weights (edges, heads), by slot, to
+    (receivers, heads, …)."""
+    slots = Slots.of(edges)
+    weights = weights.reshape(weights.shape + (1,) * (x.dim() - 2))
+    return sum_to_receivers(from_senders(x, slots) * weights, slots)
+
+
+def exponentials_of_receivers(
+    scores: Tensor, edges: Adjacency | Slots, own: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """exp(s − c_i) for scores s (edges, heads) by slot, and c (receivers, heads).
+
+    c_i is the largest score of a receiver, that of its `own` (receivers, heads) among them, and 0
+    where it has none. No gradient goes through c: what is made of these must not depend on it.
+    """
+    slots = Slots.of(edges)
+    _check("scores", scores, slots.adjacency, slots.adjacency.num_edges, "edge")
+    highest = _highest(scores.detach(), slots)
+    if own is not None:
+        own = own.detach()
+        reached = (slots.adjacency.degree > 0)[:, None]
+        highest = torch.where(reached, torch.maximum(highest, own), own)
+    return (scores - from_receivers(highest, slots)).exp(), highest
+
+
+def softmax_of_receivers(scores: Tensor, edges: Adjacency | Slots) -> Tensor:
+    """Softmax over the slots of every receiver, for scores (edges, heads) by slot, of any size."""
+    slots = Slots.of(edges)
+    exponentials, _ = exponentials_of_receivers(scores, slots)
+    return exponentials / from_receivers(sum_to_receivers(exponentials, slots), slots)
+
+
+def to_slots(
+    edge: Tensor | tuple[Tensor, Tensor],
+    adjacency: Adjacency,
+    through: Callable[[Tensor], Tensor] | None = None,
+) -> Tensor:
+    """Features of edges, as they were given, in the order of slots: (edges, …).
+
+    (edges, …), or a pair (table, index) with a row of the table for each edge. `through` is done
+    to each row on its way: to those of the table, not of the edges, where there is one.
+    """
+    if isinstance(edge, Tensor):
+        # a gradient reaches every row once: no sum whose order could matter
+        values = edge.index_select(0, adjacency.edge_ids)
+        return values if through is None else through(values)
+    table, index = edge
+    table = table if through is None else through(table)
+    return reference.take(table, index.index_select(0, adjacency.edge_ids).long())
+
+
+def count_self_loops(edges: Adjacency | Slots) -> Tensor:
+    """How many edges lead from each node to itself, (receivers,) of whole numbers."""
+    adjacency = edges.adjacency if isinstance(edges, Slots) else edges
+    receivers = edges.receivers
+    before = (adjacency.senders == receivers).cumsum(0, dtype=receivers.dtype)
+    before = torch.cat([before.new_zeros(1), before])
+    return before.index_select(0, adjacency.indptr).diff()
+
+
+def _take(x: Tensor, row_of_slot: Tensor, rows: Rows) -> Tensor:
+    backend = choose(x.device)
+    if backend == "reference":
+        return reference.take(x, row_of_slot)
+    out = torch.ops.pna.take_rows(_flat(x), row_of_slot, *_tensors(rows), backend)
+    return out.reshape((row_of_slot.shape[0], *x.shape[1:]))
+
+
+def _highest(scores: Tensor, slots: Slots) -> Tensor:
+    """The largest of the scores (edges, heads) of every receiver; 0 where it has none."""
+    adjacency = slots.adjacency
+    if adjacency.num_edges == 0:
+        return scores.new_zeros((adjacency.num_receivers, scores.shape[1]))
+    backend = choose(scores.device)
+    if backend == "reference":
+        return reference.Neighbourhoods(scores, adjacency).largest(scores)
+    half = _half_adjacency(slots.by_receiver)
+    return statistics(scores, half, _MAX, None, None, backend)[:, 0]
+
+
+def _half_adjacency(rows: Rows) -> Adjacency:
+    """What the kernels need to go through rows forward: whatever else there is, they never read."""
+    return Adjacency(
+        incoming=rows,
+        outgoing=rows,
+        edge_ids=rows.neighbours,
+        out_ranks=rows.neighbours,
+        by_degree=rows.order,
+    )
+
+
+def _flat(values: Tensor) -> Tensor:
+    """(rows, …) as (rows, features)."""
+    return values[:, None] if values.dim() == 1 else values.flatten(1)
+
+
+def _check(name: str, values: Tensor, adjacency: Adjacency, rows: int, role: str) -> None:
+    if not values.is_floating_point():
+        raise TypeError(
+            f"got {name} of dtype {values.dtype}, expected a floating type; convert it with "
+            f"{name}.float()"
+        )
+    if values.dim() == 0 or values.shape[0] != rows:
+        raise ValueError(
+            f"got {name} of shape {tuple(values.shape)}, expected ({rows}, …): a row for each "
+            f"{role} of the adjacency"
+        )
+    if values.device != adjacency.device:
+        raise ValueError(
+            f"got {name} on {values.device} and an adjacency on {adjacency.device}, expected one "
+            f"device; move it with adjacency.to({name}.device)"
+        )
+
+
+_NAMES = [field.name for field in fields(Rows)]
+
+
+def _tensors(rows: Rows) -> list[Tensor]:
+    return [getattr(rows, name) for name in _NAMES]
+
+
+def _kernels(backend: str) -> ModuleType:
+    if backend == "triton":
+        from pna.ops import triton
+
+        return triton
+    from pna.ops import cpu
+
+    return cpu
+
+
+# Rows whose `neighbours` are slots, and the row that owns each slot.
+_ROWS = "Tensor row_of_slot, " + "".join(f"Tensor {name}, " for name in _NAMES) + "str backend"
+library.define(f"take_rows(Tensor values, {_ROWS}) -> Tensor")
+library.define(f"sum_rows(Tensor values, {_ROWS}) -> Tensor")
+
+
+@torch.library.impl(library, "take_rows", "CompositeExplicitAutograd")
+def _take_rows(values: Tensor, row_of_slot: Tensor, *_: Any) -> Tensor:
+    return values.index_select(0, row_of_slot)
+
+
+@torch.library.impl(library, "sum_rows", "CompositeExplicitAutograd")
+def _sum_rows(values: Tensor, row_of_slot: Tensor, *rest: Any) -> Tensor:
+    *tensors, backend = rest
+    rows = Rows(*tensors)
+    if values.shape[0] == 0:
+        return values.new_zeros((rows.num_rows, values.shape[1]))
+    if backend == "cpu" and values.shape[1] < _NARROW:
+        return _sum_narrow(values, rows)
+    out = values.new_empty((rows.num_rows, 1, values.shape[1]))
+    if out.numel() > 0:
+        none = values.new_empty((0, values.shape[1]))
+        saved = Saved(out, none, none, none)
+        _kernels(backend).forward(values, None, None, _half_adjacency(rows), _SUM, saved)
+    return out[:, 0]
+
+
+def _sum_narrow(values: Tensor, rows: Rows) -> Tensor:
+    wide = values.to(wide_type(values.dtype)).index_select(0, rows.neighbours)
+    out = torch.segment_reduce(wide, "sum", offsets=rows.indptr, axis=0, unsafe=True)
+    return out.to(values.dtype)
+
+
+@torch.library.register_fake("pna::take_rows", lib=library)
+def _(values: Tensor, row_of_slot: Tensor, *_: Any) -> Tensor:
+    return values.new_empty((row_of_slot.shape[0], values.shape[1]))
+
+
+@torch.library.register_fake("pna::sum_rows", lib=library)
+def _(values: Tensor, row_of_slot: Tensor, indptr: Tensor, *_: Any) -> Tensor:
+    return values.new_empty((indptr.shape[0] - 1, values.shape[1]))
+
+
+def _differentiable(name: str, transpose: str) -> type[Function]:
+    """The operator, whose gradient is its transpose, the other one."""
+
+    class Linear(Function):
+        @staticmethod
+        def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
+            _, *rows, ctx.backend = inputs
+            ctx.save_for_backward(*rows)
+            return below_autograd(getattr(torch.ops.pna, name).default, keyset, inputs)
+
+        @staticmethod
+        def backward(ctx: Any, grad: Tensor) -> Any:
+            rows = ctx.saved_tensors
+            to_values = getattr(torch.ops.pna, transpose)(grad, *rows, ctx.backend)
+            return None, to_values, *[None] * (len(rows) + 1)
+
+    return Linear
+
+
+differentiate("take_rows", _differentiable("take_rows", "sum_rows"))
+differentiate("sum_rows", _differentiable("sum_rows", "take_rows"))
+
+
+def _folded(name: str) -> Callable[..., Any]:
+    """A vmap rule: members side by side in the features, in which layout they stay."""
+
+    def rule(info: Any, in_dims: Sequence[Any], values: Tensor, *rest: Any) -> tuple[Tensor, int]:
+        values = values.movedim(in_dims[0], 1)
+        out = getattr(torch.ops.pna, name)(values.flatten(1), *rest)
+        return out.unflatten(1, values.shape[1:]), 1
+
+    return rule
+
+
+torch.library.register_vmap("pna::take_rows", _folded("take_rows"), lib=library)
+torch.library.register_vmap("pna::sum_rows", _folded("sum_rows"), lib=library)

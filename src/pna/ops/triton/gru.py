@@ -1,0 +1,256 @@
+"""A gated recurrent unit in one kernel each way.
+
+A program owns a member and walks every so manyeth tile of its rows. Input and state stand side by
+side, and so do the weights of all gates: one product gives the gates, one the gradients of input
+and state, and one those of the weights. Backward the gates are found anew, and each program keeps
+its own sums of the parameters' gradients, which are added in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pna.ops.triton.degree_linear import _precision, _unit_stride
+from pna.ops.triton.linears import (
+    _TILE,
+    PROGRAMS,
+    _block,
+    _parts,
+    _product_of_parts,
+    _side_by_side,
+    _tile_of,
+    add_up,
+)
+
+
+@triton.jit
+def _tanh(a):
+    """As accurate near zero, where exponentials cancel, as elsewhere."""
+    square = a * a
+    series = -5.70498872745e-3 * square + 2.06390887954e-2
+    series = series * square - 5.37397155531e-2
+    series = series * square + 1.33314422036e-1
+    series = series * square - 3.33332819422e-1
+    size = tl.abs(a)
+    far = 1 - 2 / (tl.exp(2 * size) + 1)
+    return tl.where(size < 0.625, a + a * square * series, tl.where(a < 0, -far, far))
+
+
+@triton.jit
+def _places(member, gate, unit, inputs, hidden, column, BLOCK: tl.constexpr):
+    """Where in weight_ih and in weight_hh the joint weight stands, and which of it does.
+
+    Its gates are r, z, n as far as the input goes, and what r multiplies inside n, of the state
+    alone: so it is (4 gates × units, inputs and states).
+    """
+    of_state = column - BLOCK
+    live = unit < hidden
+    row = (member * 3 + tl.minimum(gate, 2)) * hidden + unit
+    in_ih = (live & (gate < 3))[:, None] & (column < inputs)[None, :]
+    in_hh = (live & (gate != 2))[:, None] & ((of_state >= 0) & (of_state < hidden))[None, :]
+    to_ih = row[:, None] * inputs + column[None, :]
+    to_hh = row[:, None] * hidden + of_state[None, :]
+    return to_ih, in_ih, to_hh, in_hh
+
+
+@triton.jit
+def _parameters_of(
+    weight_ih, weight_hh, bias_ih, bias_hh, member, inputs, hidden, gate, unit, column,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """The joint weight and bias of a member."""
+    to_ih, in_ih, to_hh, in_hh = _places(member, gate, unit, inputs, hidden, column, BLOCK)
+    weight = tl.load(weight_ih + to_ih, mask=in_ih, other=0).to(tl.float32)
+    weight += tl.load(weight_hh + to_hh, mask=in_hh, other=0).to(tl.float32)
+    place, live = (member * 3 + tl.minimum(gate, 2)) * hidden + unit, unit < hidden
+    bias = tl.load(bias_ih + place, mask=live & (gate < 3), other=0).to(tl.float32)
+    bias += tl.load(bias_hh + place, mask=live & (gate != 2), other=0).to(tl.float32)
+    return weight, bias
+
+
+@triton.jit
+def _gates(
+    t_1, t_2, t_3, w_1, w_2, w_3, bias,
+    PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """r, z, n, and what r multiplies inside n; of the parts of inputs and of the joint weight."""
+    gates = _product_of_parts(t_1, t_2, t_3, tl.trans(w_1), tl.trans(w_2), tl.trans(w_3), PRECISION)
+    gates += bias[None, :]
+    gates = tl.permute(tl.reshape(gates, [BLOCK_R, 2, 2, BLOCK]), (0, 3, 1, 2))
+    r_and_n, z_and_candidate = tl.split(gates)
+    r, n = tl.split(r_and_n)
+    z, candidate = tl.split(z_and_candidate)
+    r, z = tl.sigmoid(r), tl.sigmoid(z)
+    return r, z, _tanh(n + r * candidate), candidate
+
+
+@triton.jit
+def _gru_kernel(
+    x, x_row, x_member, inputs, h, h_row, h_member, hidden,
+    weight_ih, weight_hh, bias_ih, bias_hh, out, num_rows, members, tiles,
+    PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Some tiles of one member's rows."""
+    member = tl.program_id(1).to(tl.int64)
+    column, of_gate, unit = tl.arange(0, 2 * BLOCK), tl.arange(0, 4 * BLOCK), tl.arange(0, BLOCK)
+    weight, bias = _parameters_of(
+        weight_ih, weight_hh, bias_ih, bias_hh, member, inputs, hidden, of_gate // BLOCK,
+        of_gate % BLOCK, column, BLOCK,
+    )  # fmt: skip
+    w_1, w_2, w_3 = _parts(weight, PRECISION)
+    x += member * x_member
+    h += member * h_member
+    row = tl.arange(0, BLOCK_R)
+    for i in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        begin = tl.cast(i, tl.int64) * BLOCK_R
+        live = begin + row < num_rows
+        input = _tile_of(x, begin, row, live, x_row, unit, unit < inputs)
+        state = _tile_of(h, begin, row, live, h_row, unit, unit < hidden)
+        t_1, t_2, t_3 = _parts(_side_by_side(input, state, input, state, 2), PRECISION)
+        _, z, n, _ = _gates(t_1, t_2, t_3, w_1, w_2, w_3, bias, PRECISION, BLOCK_R, BLOCK)
+        to = out + (begin * members + member) * hidden
+        to += (row * members * hidden)[:, None] + unit[None, :]
+        tl.store(to, n + z * (state - n), mask=live[:, None] & (unit < hidden)[None, :])
+
+
+@triton.jit
+def _gru_backward_kernel(
+    grad, grad_row, grad_member, x, x_row, x_member, inputs, h, h_row, h_member, hidden,
+    weight_ih, weight_hh, bias_ih, bias_hh, grad_x, grad_h, partial, size, num_rows, members, tiles,
+    TO_X: tl.constexpr, TO_H: tl.constexpr, TO_PARAMETERS: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Some tiles of one member's rows, and sums over them in partial (splits, size): for all
+    members weight_ih, then weight_hh, bias_ih, bias_hh."""
+    member = tl.program_id(1).to(tl.int64)
+    column, of_gate, unit = tl.arange(0, 2 * BLOCK), tl.arange(0, 4 * BLOCK), tl.arange(0, BLOCK)
+    gate, gate_unit = of_gate // BLOCK, of_gate % BLOCK
+    weight, bias = _parameters_of(
+        weight_ih, weight_hh, bias_ih, bias_hh, member, inputs, hidden, gate, gate_unit, column,
+        BLOCK,
+    )  # fmt: skip
+    w_1, w_2, w_3 = _parts(weight, PRECISION)
+    to_weight = tl.zeros([4 * BLOCK, 2 * BLOCK], tl.float32)
+    to_bias = tl.zeros([4 * BLOCK], tl.float32)
+    grad += member * grad_member
+    x += member * x_member
+    h += member * h_member
+    row = tl.arange(0, BLOCK_R)
+    for i in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        begin = tl.cast(i, tl.int64) * BLOCK_R
+        live = begin + row < num_rows
+        input = _tile_of(x, begin, row, live, x_row, unit, unit < inputs)
+        state = _tile_of(h, begin, row, live, h_row, unit, unit < hidden)
+        upstream = _tile_of(grad, begin, row, live, grad_row, unit, unit < hidden)
+        t_1, t_2, t_3 = _parts(_side_by_side(input, state, input, state, 2), PRECISION)
+        r, z, n, candidate = _gates(t_1, t_2, t_3, w_1, w_2, w_3, bias, PRECISION, BLOCK_R, BLOCK)
+        by_n = upstream * (1 - z) * (1 - n * n)  # gradients before tanh and σ
+        by_z = upstream * (state - n) * z * (1 - z)
+        by_r = by_n * candidate * r * (1 - r)
+        by_gate = _side_by_side(by_r, by_z, by_n, by_n * r, 4)
+        g_1, g_2, g_3 = _parts(by_gate, PRECISION)
+        if TO_X or TO_H:
+            total = _product_of_parts(g_1, g_2, g_3, w_1, w_2, w_3, PRECISION)
+            to_x, to_h = tl.split(tl.permute(tl.reshape(total, [BLOCK_R, 2, BLOCK]), (0, 2, 1)))
+            first = begin * members + member
+            if TO_X:
+                to = grad_x + first * inputs + ((row * members * inputs)[:, None] + unit[None, :])
+                tl.store(to, to_x, mask=live[:, None] & (unit < inputs)[None, :])
+            if TO_H:
+                to = grad_h + first * hidden + ((row * members * hidden)[:, None] + unit[None, :])
+                to_h += upstream * z
+                tl.store(to, to_h, mask=live[:, None] & (unit < hidden)[None, :])
+        if TO_PARAMETERS:
+            to_weight += _product_of_parts(
+                tl.trans(g_1), tl.trans(g_2), tl.trans(g_3), t_1, t_2, t_3, PRECISION
+            )
+            to_bias += tl.sum(by_gate, 0)
+    if TO_PARAMETERS:
+        to_ih, in_ih, to_hh, in_hh = _places(member, gate, gate_unit, inputs, hidden, column, BLOCK)
+        to = partial + tl.program_id(0).to(tl.int64) * size
+        tl.store(to + to_ih, to_weight, mask=in_ih)
+        to += members * 3 * hidden * inputs
+        tl.store(to + to_hh, to_weight, mask=in_hh)
+        to += members * 3 * hidden * hidden
+        place = (member * 3 + tl.minimum(gate, 2)) * hidden + gate_unit
+        tl.store(to + place, to_bias, mask=(gate_unit < hidden) & (gate < 3))
+        to += members * 3 * hidden
+        tl.store(to + place, to_bias, mask=(gate_unit < hidden) & (gate != 2))
+
+
+def forward(x: Tensor, h: Tensor, parameters: Sequence[Tensor], out: Tensor) -> None:
+    """Write the next state (rows, members, hidden) to out."""
+    if out.numel() == 0:
+        return
+    inputs = _arguments(x, h, parameters)
+    programs = max(1, min(inputs["tiles"], 2 * PROGRAMS // out.shape[1]))
+    with torch.cuda.device_of(x):
+        _gru_kernel[(programs, out.shape[1])](**inputs, out=out, num_stages=2)
+
+
+def backward(
+    grad: Tensor,
+    x: Tensor,
+    h: Tensor,
+    parameters: Sequence[Tensor],
+    grad_x: Tensor,
+    grad_h: Tensor,
+    flat: Tensor,
+) -> None:
+    """Write the gradients of x, of h, and of the parameters one after another to flat; those of
+    no length are not needed."""
+    if grad.numel() == 0:
+        grad_x.zero_()
+        flat.zero_()
+        return
+    inputs = _arguments(x, h, parameters)
+    grad = _unit_stride(grad)
+    members = grad.shape[1]
+    tiles = inputs["tiles"]
+    size = flat.numel()
+    splits = max(1, min(tiles, PROGRAMS // members)) if size > 0 else tiles
+    straight = splits == 1 and flat.dtype == torch.float32
+    partial = flat if straight else flat.new_empty((splits, size), dtype=torch.float32)
+    with torch.cuda.device_of(x):
+        _gru_backward_kernel[(splits, members)](
+            grad=grad, grad_row=grad.stride(0), grad_member=grad.stride(1), **inputs,
+            grad_x=grad_x, grad_h=grad_h, partial=partial, size=size,
+            TO_X=grad_x.numel() > 0, TO_H=grad_h.numel() > 0, TO_PARAMETERS=size > 0,
+            num_stages=2,
+        )  # fmt: skip
+    if size > 0 and not straight:
+        add_up(partial, flat)
+
+
+def _arguments(x: Tensor, h: Tensor, parameters: Sequence[Tensor]) -> dict[str, Any]:
+    """What both kernels are given."""
+    weight_ih, weight_hh, bias_ih, bias_hh = (p.contiguous() for p in parameters)
+    x, h = _unit_stride(x), _unit_stride(h)
+    block = _block(max(x.shape[2], h.shape[2]))
+    return dict(
+        x=x,
+        x_row=x.stride(0),
+        x_member=x.stride(1),
+        inputs=x.shape[2],
+        h=h,
+        h_row=h.stride(0),
+        h_member=h.stride(1),
+        hidden=h.shape[2],
+        weight_ih=weight_ih,
+        weight_hh=weight_hh,
+        bias_ih=bias_ih,
+        bias_hh=bias_hh,
+        num_rows=h.shape[0],
+        members=h.shape[1],
+        PRECISION=_precision(x),
+        tiles=triton.cdiv(h.shape[0], _TILE),
+        BLOCK_R=_TILE,
+        BLOCK=block,
+        num_warps=4 if block == 16 else 8,
+    )

@@ -1,0 +1,1 @@
+"""Training: populations of models, their runs on disk, and what is asked of them."""

@@ -1,0 +1,135 @@
+"""The batches of an epoch: which graphs, in which order, and how a step is run on them.
+
+On a CPU a step is called with every batch. On a GPU it is captured and replayed: batches that
+never change are captured one by one, those of a shuffled set in padded shapes, put together from
+their indices inside the captured step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pna.data.batch import Batch
+from pna.data.graphset import GraphSet
+from pna.data.padded import PaddedBatches, Shape, usual_shapes
+from pna.train.capture import Captured
+
+#: Batches that never change are captured each by itself, up to so many.
+_MOST_CAPTURED = 64
+
+Step = Callable[[Batch], None]
+
+
+def order(num_graphs: int, shuffle: bool, seed: int, epoch: int) -> np.ndarray:
+    """The graphs of an epoch: a function of seed and epoch alone."""
+    if not shuffle:
+        return np.arange(num_graphs)
+    return np.random.default_rng([seed, epoch]).permutation(num_graphs)
+
+
+class Batches:
+    """A graph set on a device in batches, and the step that is run on each of them.
+
+    Args:
+        graphs: the set, on the device.
+        step: what is done with a batch.
+        batch_size: graphs of a batch, over all processes.
+        shuffle: draw another order each epoch.
+        seed: of that order.
+        capture: whether steps are captured; only on a GPU.
+        pad: whether batches are padded as for capturing, on a CPU too.
+        diameters: of every graph, where the model asks for them.
+        rank, processes: which share of every batch is ours.
+    """
+
+    def __init__(
+        self,
+        graphs: GraphSet,
+        step: Step,
+        batch_size: int,
+        *,
+        shuffle: bool,
+        seed: int = 0,
+        capture: bool = False,
+        pad: bool = False,
+        diameters: Tensor | None = None,
+        rank: int = 0,
+        processes: int = 1,
+    ) -> None:
+        self.graphs, self._step, self._batch_size = graphs, step, batch_size
+        self._shuffle, self._seed, self._capture = shuffle, seed, capture
+        self._rank, self._processes = rank, processes
+        self._diameters = None if diameters is None else diameters.to(graphs.device)
+        self._fixed = not shuffle and len(graphs) <= batch_size * _MOST_CAPTURED
+        self._padded = None
+        if pad or (capture and not self._fixed):
+            self._padded = PaddedBatches(graphs, self._diameters)
+            self._shapes = usual_shapes(graphs, batch_size)
+            self._ids = torch.full(
+                (self._shapes[0].graphs,), -1, dtype=torch.int64, device=graphs.device
+            )
+        self._batches: dict[int, Batch] = {}
+        self._captured: dict[int | Shape, Captured] = {}
+
+    def __len__(self) -> int:
+        return -(-len(self.graphs) // self._batch_size)
+
+    def forget(self) -> None:
+        """Capture anew, since the tensors that steps work on have been replaced."""
+        self._captured.clear()
+
+    def run(self, epoch: int) -> None:
+        """The step on every batch of an epoch."""
+        chosen = order(len(self.graphs), self._shuffle, self._seed, epoch)
+        for number in range(len(self)):
+            ids = chosen[number * self._batch_size : (number + 1) * self._batch_size]
+            self._run(number, self._share(ids))
+
+    def _share(self, ids: np.ndarray) -> np.ndarray:
+        """Those of a batch that this process takes."""
+        return np.array_split(ids, self._processes)[self._rank]
+
+    def _run(self, number: int, ids: np.ndarray) -> None:
+        if self._padded is not None:
+            self._run_padded(ids)
+        elif self._fixed:
+            if number not in self._batches:
+                self._batches[number] = self._batch(ids)
+            self._call(number, lambda: self._step(self._batches[number]))
+        else:
+            self._step(self._batch(ids))
+
+    def _batch(self, ids: np.ndarray) -> Batch:
+        batch = self.graphs.batch(ids)
+        if self._diameters is None:
+            return batch
+        return replace(batch, diameter=self._diameters[batch.graph_ids])
+
+    def _run_padded(self, ids: np.ndarray) -> None:
+        """In the first shape that holds them; in none, as they are."""
+        assert self._padded is not None
+        chosen = torch.from_numpy(ids)
+        nodes = int(self.graphs.sizes[chosen].sum())
+        edges = int(self.graphs.edge_counts[chosen].sum())
+        shape = next((s for s in self._shapes if s.holds(len(ids), nodes, edges)), None)
+        if shape is None:
+            self._step(self._batch(ids))
+            return
+        filled = torch.full_like(self._ids, -1, device="cpu")
+        filled[: len(ids)] = chosen
+        self._ids.copy_(filled)
+        padded, own = self._padded, self._ids
+        self._call(shape, lambda: self._step(padded.batch(own, shape)))
+
+    def _call(self, key: int | Shape, work: Callable[[], None]) -> None:
+        if not self._capture:
+            work()
+            return
+        if key not in self._captured:
+            self._captured[key] = Captured(work)
+        self._captured[key]()

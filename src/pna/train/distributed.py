@@ -1,0 +1,33 @@
+"""One training on many processes, as `torchrun` starts them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+import torch.distributed as distributed
+
+
+@contextmanager
+def joined() -> Iterator[None]:
+    """Work together with the other processes that `torchrun` has started, if it has."""
+    if int(os.environ.get("WORLD_SIZE", "1")) == 1 or distributed.is_initialized():
+        yield
+        return
+    gpu = torch.cuda.is_available()
+    if gpu:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    distributed.init_process_group("nccl" if gpu else "gloo")
+    try:
+        yield
+    finally:
+        distributed.destroy_process_group()
+
+
+def is_first() -> bool:
+    """Whether this process writes files and tells of progress."""
+    return not (distributed.is_available() and distributed.is_initialized()) or (
+        distributed.get_rank() == 0
+    )

@@ -1,0 +1,316 @@
+"""Training from a graph set to a run, interrupted or not."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pna.data.diameter import diameters
+from pna.data.graphset import GraphSet
+from pna.machine import machine
+from pna.ops.across import processes
+from pna.train.distributed import is_first, joined
+from pna.train.models import build, count_parameters, fitted
+from pna.train.population import Population
+from pna.train.run import LAST, METRICS, Config, Metrics, Run
+from pna.train.settings import ModelSettings, Settings
+from pna.train.tasks import tasks_of
+from pna.train.trainer import Trainer
+
+
+@dataclass(frozen=True)
+class Report:
+    """How training stands after an epoch, for whoever shows it."""
+
+    epoch: int
+    epochs: int
+    seconds: float  # of this epoch
+    training: list[float]  # loss of each member, NaN where it has left
+    validation: list[float]
+    best: list[float]  # least validation loss of each member
+    alive: list[bool]
+    broken: list[bool]
+    lr: list[float]
+
+
+Reporter = Callable[[Report], None]
+
+
+class Interrupted(KeyboardInterrupt):
+    """Training was asked to stop, and has saved where it was."""
+
+
+def train(
+    data: GraphSet | str | Path,
+    out: str | Path,
+    model: ModelSettings | str = "pna",
+    settings: Settings | None = None,
+    *,
+    loss: str | dict[str, str] = "mse",
+    weights: dict[str, float] | None = None,
+    tasks: Sequence[str] | None = None,
+    splits: tuple[str, str] = ("train", "validation"),
+    device: str | torch.device | None = None,
+    resume: bool = False,
+    save_every: float = 60.0,
+    report: Reporter | None = None,
+) -> Run:
+    """Train a population on one split of a graph set, and stop each member by another.
+
+    Args:
+        data: a graph set or its file.
+        out: folder of the run, which must be new unless it is resumed.
+        model: its settings, or the name of a convolution.
+        settings: of the training.
+        loss: for all targets, or for each by name.
+        weights: of the targets' losses, 1 where not given.
+        tasks: which targets; all if left out.
+        splits: names of those to train and to validate on.
+        device: a GPU if there is one, if left out.
+        resume: go on with the run in `out`; all but `data`, `device`, `save_every` and `report`
+            is then what it was begun with.
+        save_every: seconds between checkpoints.
+        report: called after every epoch.
+    """
+    with joined():
+        path = None if isinstance(data, GraphSet) else Path(data)
+        graphs = data if isinstance(data, GraphSet) else GraphSet.load(data)
+        run = Run(out)
+        if resume:
+            config = run.config
+            _check_data(config, graphs, run)
+        else:
+            _check_new(run)
+            kind = ModelSettings(convolution=model) if isinstance(model, str) else model
+            config = _config(graphs, path, kind, settings or Settings(), loss, weights, tasks,
+                             splits)  # fmt: skip
+        return _train(run, config, graphs, resume, device, save_every, report)
+
+
+def _config(
+    graphs: GraphSet,
+    path: Path | None,
+    model: ModelSettings,
+    settings: Settings,
+    loss: str | dict[str, str],
+    weights: dict[str, float] | None,
+    chosen: Sequence[str] | None,
+    splits: tuple[str, str],
+) -> Config:
+    training = graphs.split(splits[0])
+    for name in splits:
+        if len(graphs.split(name)) == 0:
+            raise ValueError(f"got no graphs in the split {name!r}, expected some to train with")
+    tasks = tasks_of(training, loss, weights, chosen)
+    held = {
+        "path": None if path is None else str(path),
+        "fingerprint": fingerprint(graphs),
+        "splits": list(splits),
+    }
+    return Config(held, fitted(model, training, tasks), tasks, settings)
+
+
+def _train(
+    run: Run,
+    config: Config,
+    graphs: GraphSet,
+    resume: bool,
+    device: str | torch.device | None,
+    save_every: float,
+    report: Reporter | None,
+) -> Run:
+    settings = config.settings
+    trainer = make_trainer(config, graphs, device)
+    done, seconds = 0, 0.0
+    if resume and (run.folder / LAST).is_file():
+        done, seconds = _restore(run, trainer, config)
+    elif is_first():
+        run.begin(config, machine())
+    names = ["epoch", "member", "training", "validation", "lr", "seconds"]
+    names += [f"validation {task.name}" for task in config.tasks]
+    writes = is_first()
+    metrics = Metrics(run.folder / METRICS, names, done) if writes else None
+    saved = time.monotonic()
+    finished = done >= settings.epochs or not bool(trainer.standing.alive.any())
+    try:
+        with _asked_to_stop() as stop:
+            while not finished:
+                begin = time.monotonic()
+                training, validation = trainer.run_epoch(done)
+                rows = _rows(trainer, training, validation)  # waits for the device
+                done += 1
+                taken = time.monotonic() - begin
+                seconds += taken
+                if metrics is not None:
+                    metrics.add(_lines(done, rows, taken))
+                if report is not None and writes:
+                    report(_report(done, settings.epochs, taken, rows))
+                finished = done >= settings.epochs or not any(rows["alive"])
+                late = time.monotonic() - saved >= save_every
+                if metrics is not None and (late or finished or stop.is_set()):
+                    metrics.flush()
+                    _save(run, trainer, done, seconds)
+                    saved = time.monotonic()
+                if not finished:
+                    if stop.is_set():
+                        raise Interrupted(
+                            f"stopped after epoch {done}; {run.folder} can be resumed"
+                        )
+                    trainer.compact()
+    finally:
+        if metrics is not None:
+            metrics.close()
+    if writes:
+        run.finish(_summary(trainer, config, done, seconds))
+    return run
+
+
+def make_trainer(
+    config: Config, graphs: GraphSet, device: str | torch.device | None = None, **options: Any
+) -> Trainer:
+    """The population of a configuration, with its graphs, where it is to be trained."""
+    settings = config.settings
+    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    dtype = torch.float64 if settings.precision == "float64" else torch.float32
+    population = Population([build(config.model, seed) for seed in settings.seeds])
+    population.to(where, dtype)
+    parts = [graphs.split(name) for name in config.data["splits"]]
+    far = None
+    if config.model.arguments.get("depth") == "diameter":
+        far = (diameters(parts[0]), diameters(parts[1]))
+    on_device = [part.to(where) for part in parts]
+    return Trainer(population, config.tasks, settings, *on_device, diameters=far, **options)
+
+
+def _restore(run: Run, trainer: Trainer, config: Config) -> tuple[int, float]:
+    tensors, facts = run.read(LAST)
+    try:
+        trainer.load_state(tensors)
+        return int(facts["epoch"]), float(facts["seconds"])
+    except (ValueError, KeyError, RuntimeError) as error:
+        raise ValueError(
+            f"got {run.folder / LAST}, which does not belong to {run.folder}: {error}; restore "
+            "the file, or train anew in another folder"
+        ) from error
+
+
+def _save(run: Run, trainer: Trainer, epoch: int, seconds: float) -> None:
+    """The best weights first: what is last knows of no better ones than there are."""
+    standing = trainer.standing
+    facts = {"epoch": epoch, "seconds": seconds, "best": standing.best.tolist(),
+             "best_epoch": standing.best_epoch.tolist()}  # fmt: skip
+    run.save_best(trainer.population, trainer.best, trainer.best_buffers, facts)
+    run.save_last(trainer.state(), facts)
+
+
+def _rows(trainer: Trainer, training: Tensor, validation: Tensor) -> dict[str, Any]:
+    """Everything told of an epoch, fetched from the device at once."""
+    standing, tasks = trainer.standing, len(trainer.tasks)
+    totals = [(losses * trainer.weights).sum(1, keepdim=True) / tasks for losses in
+              (training, validation)]  # fmt: skip
+    columns = [
+        *totals, standing.best[:, None], standing.lr[:, None], standing.alive[:, None],
+        standing.broken[:, None], validation,
+    ]  # fmt: skip
+    table = torch.cat([c.to(torch.float64) for c in columns], 1).cpu().tolist()
+    return {
+        "training": [row[0] for row in table],
+        "validation": [row[1] for row in table],
+        "best": [row[2] for row in table],
+        "lr": [row[3] for row in table],
+        "alive": [bool(row[4]) for row in table],
+        "broken": [bool(row[5]) for row in table],
+        "tasks": [row[6:] for row in table],
+        "names": [task.name for task in trainer.tasks],
+    }
+
+
+def _lines(epoch: int, rows: dict[str, Any], seconds: float) -> Iterator[dict[str, Any]]:
+    for member, loss in enumerate(rows["training"]):
+        if loss != loss and not rows["alive"][member]:
+            continue  # it has left
+        yield {
+            "epoch": epoch, "member": member, "training": loss,
+            "validation": rows["validation"][member], "lr": rows["lr"][member],
+            "seconds": round(seconds, 6),
+            **{f"validation {name}": value for name, value in
+               zip(rows["names"], rows["tasks"][member], strict=True)},
+        }  # fmt: skip
+
+
+def _report(epoch: int, epochs: int, seconds: float, rows: dict[str, Any]) -> Report:
+    held = {f.name: rows[f.name] for f in fields(Report) if f.name in rows}
+    return Report(epoch=epoch, epochs=epochs, seconds=seconds, **held)
+
+
+def _summary(trainer: Trainer, config: Config, epoch: int, seconds: float) -> dict[str, Any]:
+    standing = trainer.standing
+    return {
+        "epochs": epoch,
+        "seconds": seconds,
+        "parameters": count_parameters(trainer.population.model),
+        "best": standing.best.tolist(),
+        "best_epoch": standing.best_epoch.tolist(),
+        "broken": standing.broken.tolist(),
+        "seeds": config.settings.seeds,
+        "processes": processes(),
+        "device": str(trainer.population.device),
+    }
+
+
+@contextmanager
+def _asked_to_stop() -> Iterator[threading.Event]:
+    """Ctrl-C and SIGTERM wait for the end of an epoch; a second Ctrl-C does not."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked
+        return
+
+    def ask(number: int, frame: Any) -> None:
+        if asked.is_set():
+            raise KeyboardInterrupt
+        asked.set()
+
+    before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def fingerprint(graphs: GraphSet) -> str:
+    """What tells this set from others: a hash of all its tensors."""
+    digest = hashlib.sha256()
+    for f in fields(graphs):
+        value = getattr(graphs, f.name)
+        if isinstance(value, Tensor):
+            digest.update(f"{f.name} {tuple(value.shape)} {value.dtype}".encode())
+            digest.update(value.cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _check_new(run: Run) -> None:
+    if run.exists or (run.folder.exists() and any(run.folder.iterdir())):
+        raise FileExistsError(
+            f"got {run.folder}, which is not empty, expected a new folder; go on with the run in "
+            "it with resume, or choose another"
+        )
+
+
+def _check_data(config: Config, graphs: GraphSet, run: Run) -> None:
+    if config.data["fingerprint"] != fingerprint(graphs):
+        raise ValueError(
+            f"got other graphs than those that {run.folder} was begun with "
+            f"({config.data['path'] or 'a set in memory'}), expected the same to resume it"
+        )

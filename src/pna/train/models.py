@@ -1,0 +1,95 @@
+"""From the settings of a model to the model, and from a graph set to settings that fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pna.data.graphset import GraphSet
+from pna.degree import DegreeStats
+from pna.names import lookup
+from pna.nn.architectures import ARCHITECTURES
+from pna.nn.family import KINDS
+from pna.nn.initial import initialise
+from pna.train.settings import ModelSettings
+from pna.train.tasks import Task, outputs_of
+
+
+def fitted(model: ModelSettings, training: GraphSet, tasks: Sequence[Task]) -> ModelSettings:
+    """The settings with all that follows from the training set: widths, δ, values of columns."""
+    if training.x is None:
+        raise ValueError(
+            "got graphs whose nodes have no features, expected some; give every node a 1, say"
+        )
+    lookup("convolution", model.convolution, KINDS)
+    lookup("architecture", model.architecture, ARCHITECTURES)
+    arguments = dict(model.arguments)
+    if model.architecture == "stacked":
+        arguments |= {"node_values": _values("node", training.x, training.node_features)}
+        if training.edge_attr is not None and arguments.pop("edges", True):
+            arguments["edge_columns"] = training.edge_attr.shape[1]
+            arguments["edge_values"] = _values("edge", training.edge_attr, training.edge_features)
+    else:
+        if not training.x.is_floating_point():
+            raise ValueError(
+                f"got nodes whose features are whole numbers for a {model.architecture} model, "
+                "which takes them as they are; take architecture 'stacked', which learns a vector "
+                "for every value, or give the graphs features of floating point"
+            )
+        if training.edge_attr is not None and arguments.pop("edges", True):
+            if not training.edge_attr.is_floating_point():
+                raise ValueError(
+                    f"got edges whose features are whole numbers for a {model.architecture} "
+                    "model; take architecture 'stacked', or leave them out with edges=False"
+                )
+            arguments["edge_dim"] = training.edge_attr.shape[1]
+    degrees = torch.bincount(training.degree.long().cpu())
+    return replace(
+        model,
+        arguments=arguments,
+        in_channels=training.x.shape[1],
+        node_targets=outputs_of(tasks, "node"),
+        graph_targets=outputs_of(tasks, "graph"),
+        degrees=tuple(degrees.tolist()),
+    )
+
+
+def _values(what: str, columns: Tensor, names: Sequence[str]) -> list[int]:
+    """How many values each column has, where they are whole numbers; none where they are not."""
+    if columns.is_floating_point():
+        return []
+    least = columns.amin(0) if len(columns) else columns.new_zeros(columns.shape[1])
+    for name, low in zip(names, least.tolist(), strict=True):
+        if low < 0:
+            raise ValueError(
+                f"got {low} in the {what} feature {name!r}, expected kinds counted from 0"
+            )
+    return [int(c) + 1 for c in (columns.amax(0).tolist() if len(columns) else least.tolist())]
+
+
+def build(model: ModelSettings, seed: int | None = None) -> nn.Module:
+    """The model with fresh weights; a `seed` gives the same ones every time."""
+    make: Any = lookup("architecture", model.architecture, ARCHITECTURES)
+    with torch.random.fork_rng(devices=[]):
+        if seed is not None:
+            torch.manual_seed(seed)
+        built: nn.Module = make(
+            model.convolution,
+            model.in_channels,
+            model.hidden,
+            model.node_targets,
+            model.graph_targets,
+            deg=DegreeStats.from_histogram(torch.tensor(model.degrees)),
+            **model.arguments,
+        )
+        initialise(built, model.init)
+    return built
+
+
+def count_parameters(model: nn.Module) -> int:
+    """How many numbers are learned."""
+    return sum(p.numel() for p in model.parameters())

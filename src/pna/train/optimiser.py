@@ -1,0 +1,51 @@
+"""Adam for a population: every member with its own learning rate, decay and norm."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+_BETAS, _EPS = (0.9, 0.999), 1e-8
+
+
+class Adam:
+    """Moves rows of weights (members, parameters) down their gradients, in place.
+
+    `decoupled` takes the decay out of the gradient, as AdamW. Everything is a tensor on the
+    device, so that a step can be captured.
+    """
+
+    def __init__(self, weights: Tensor, clip: float | None, decoupled: bool) -> None:
+        self.clip, self.decoupled = clip, decoupled
+        self.mean = torch.zeros_like(weights, requires_grad=False)
+        self.square = torch.zeros_like(weights, requires_grad=False)
+        self.steps = torch.zeros_like(self.mean[:, 0])
+
+    @torch.no_grad()
+    def step(
+        self, weights: Tensor, grad: Tensor, lr: Tensor, weight_decay: Tensor, allowed: Tensor
+    ) -> None:
+        """One step with these rates (members,); members that are not `allowed` stay put."""
+        if self.clip is not None:
+            norm = grad.norm(dim=1, keepdim=True)
+            grad = grad * (self.clip / norm.clamp(min=self.clip))
+        decay, rows = weight_decay[:, None], allowed[:, None]
+        if not self.decoupled:
+            grad = torch.addcmul(grad, weights, decay)
+        steps = self.steps + 1
+        first, second = _BETAS
+        mean = torch.lerp(self.mean, grad, 1 - first)
+        square = torch.lerp(self.square, grad * grad, 1 - second)
+        rate = (lr / (1 - first**steps))[:, None]
+        root = (square / (1 - second**steps)[:, None]).sqrt()
+        moved = weights - rate * mean / (root + _EPS)
+        if self.decoupled:
+            moved = moved - (lr[:, None] * decay) * weights
+        weights.copy_(torch.where(rows, moved, weights))
+        self.mean.copy_(torch.where(rows, mean, self.mean))
+        self.square.copy_(torch.where(rows, square, self.square))
+        self.steps.copy_(torch.where(allowed, steps, self.steps))
+
+    def state(self) -> dict[str, Tensor]:
+        """What is to be kept of it: tensors with a row for each member."""
+        return {"mean": self.mean, "square": self.square, "steps": self.steps}

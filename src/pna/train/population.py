@@ -1,0 +1,108 @@
+"""Models of one shape as one: their weights stacked, every graph passed over once for all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, vmap
+
+from pna.data.batch import Batch
+from pna.nn.architectures import Prediction
+
+
+class Population:
+    """K models of one shape, members, that share their input and nothing else.
+
+    All parameters lie in one tensor `flat` (members, parameters). Buffers that a model changes as
+    it is trained, such as running statistics, are stacked; modules name them in `changing`.
+    Others, such as δ, are those of the first model.
+    """
+
+    def __init__(self, models: Sequence[nn.Module]) -> None:
+        if len(models) == 0:
+            raise ValueError("got no models, expected at least one member")
+        self.model = models[0]
+        self.shapes = {name: p.shape for name, p in self.model.named_parameters()}
+        rows = [torch.cat([p.detach().flatten() for p in m.parameters()]) for m in models]
+        self.flat = torch.stack(rows).requires_grad_()
+        self.buffers = {
+            name: torch.stack([dict(m.named_buffers())[name] for m in models])
+            for name in changing_buffers(self.model)
+        }
+
+    def __len__(self) -> int:
+        return self.flat.shape[0]
+
+    @property
+    def device(self) -> torch.device:
+        return self.flat.device
+
+    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Population:
+        """Itself, moved."""
+        self.model.to(device, dtype)
+        self.flat = self.flat.detach().to(device, dtype).requires_grad_()
+        self.buffers = {
+            name: b.to(device, dtype if b.is_floating_point() else None)
+            for name, b in self.buffers.items()
+        }
+        return self
+
+    def train(self, mode: bool = True) -> None:
+        self.model.train(mode)
+
+    def parameters_from(self, flat: Tensor) -> dict[str, Tensor]:
+        """Every parameter as (members, *shape), in the memory of a tensor like `flat`."""
+        sizes = [shape.numel() for shape in self.shapes.values()]
+        parts = flat.split(sizes, 1)
+        return {
+            name: part.unflatten(1, shape) if len(shape) else part[:, 0]
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
+
+    def apply(
+        self,
+        batch: Batch,
+        measure: Callable[[Prediction], Tensor],
+        flat: Tensor | None = None,
+        buffers: dict[str, Tensor] | None = None,
+    ) -> Tensor:
+        """What `measure` makes of each member's prediction, stacked: (members, …).
+
+        With the weights and buffers at hand, or with others of their shapes.
+        """
+        parameters = self.parameters_from(self.flat if flat is None else flat)
+        buffers = self.buffers if buffers is None else buffers
+
+        def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
+            return measure(functional_call(self.model, {**parameters, **buffers}, (batch,)))
+
+        if len(self) == 1:  # spares torch the batching of every operation
+            alone = {name: p[0] for name, p in parameters.items()}
+            return one(alone, {name: b[0] for name, b in buffers.items()})[None]
+        return vmap(one, randomness="error")(parameters, buffers)
+
+    def member(self, k: int) -> dict[str, Tensor]:
+        """The state dictionary of one model."""
+        return state_of(self.parameters_from(self.flat.detach()), self.buffers, k)
+
+    def keep(self, places: Tensor) -> None:
+        """Go on with these members alone."""
+        self.flat = self.flat.detach()[places].clone().requires_grad_()
+        self.buffers = {name: b[places].clone() for name, b in self.buffers.items()}
+
+
+def state_of(parameters: dict[str, Tensor], buffers: dict[str, Tensor], k: int) -> dict[str, Any]:
+    """What `load_state_dict` takes, of one member of stacked tensors."""
+    return {name: tensor[k].clone() for name, tensor in {**parameters, **buffers}.items()}
+
+
+def changing_buffers(model: nn.Module) -> list[str]:
+    """Names of the buffers that training changes."""
+    return [
+        f"{prefix}.{name}" if prefix else name
+        for prefix, module in model.named_modules()
+        for name in getattr(module, "changing", ())
+    ]

@@ -1,0 +1,219 @@
+"""A run: the folder that holds a training, enough to resume, to rebuild and to repeat it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pna.data import tensor_file
+from pna.train.models import build
+from pna.train.population import Population
+from pna.train.settings import ModelSettings, Settings
+from pna.train.tasks import Task, as_dicts
+
+CONFIG, ENVIRONMENT, METRICS = "config.json", "environment.json", "metrics.csv"
+BEST, LAST, SUMMARY = "best.safetensors", "last.safetensors", "summary.json"
+_VERSION = 1
+
+
+@dataclass(frozen=True)
+class Config:
+    """What a run is: its data, model, tasks and settings."""
+
+    data: dict[str, Any]  # path, fingerprint, splits
+    model: ModelSettings
+    tasks: tuple[Task, ...]
+    settings: Settings
+
+    def as_dict(self) -> dict[str, Any]:
+        return {
+            "version": _VERSION,
+            "data": self.data,
+            "model": self.model.as_dict(),
+            "tasks": as_dicts(self.tasks),
+            "settings": self.settings.as_dict(),
+        }
+
+    @classmethod
+    def from_dict(cls, held: dict[str, Any]) -> Config:
+        if held.get("version", 0) > _VERSION:
+            raise ValueError(f"is of version {held['version']}, newer than this pna; upgrade it")
+        return cls(
+            data=held["data"],
+            model=ModelSettings.from_dict(held["model"]),
+            tasks=tuple(Task(**task) for task in held["tasks"]),
+            settings=Settings.from_dict(held["settings"]),
+        )
+
+
+class Run:
+    """A folder of a training.
+
+    `config.json` says what it is, `environment.json` where it ran, `metrics.csv` has a row for
+    each member and epoch, `last.safetensors` all that training goes on from, `best.safetensors`
+    the weights of every member at its least validation loss, `summary.json` how it ended.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    @property
+    def exists(self) -> bool:
+        return (self.folder / CONFIG).is_file()
+
+    @property
+    def config(self) -> Config:
+        """What was asked for."""
+        path = self.folder / CONFIG
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"got {self.folder}, which has no {CONFIG}, expected the folder of a run; "
+                "pass the folder that pna train wrote"
+            )
+        try:
+            return Config.from_dict(json.loads(path.read_text()))
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"got {path}, which cannot be used: {error!r}") from error
+
+    @property
+    def summary(self) -> dict[str, Any] | None:
+        """How it ended; None if it has not."""
+        path = self.folder / SUMMARY
+        return json.loads(path.read_text()) if path.is_file() else None
+
+    def begin(self, config: Config, environment: dict[str, Any]) -> None:
+        """Make the folder, and say in it what is about to be done."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_json(self.folder / ENVIRONMENT, environment)
+        write_json(self.folder / CONFIG, config.as_dict())
+
+    def save_last(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Write what training goes on from, in place of what was there."""
+        self._write(LAST, tensors, facts)
+
+    def save_best(
+        self,
+        population: Population,
+        best: Tensor,
+        buffers: dict[str, Tensor],
+        facts: dict[str, Any],
+    ) -> None:
+        """Write the best weights of every member, by their names in the model."""
+        tensors = {**population.parameters_from(best), **buffers}
+        self._write(BEST, tensors, facts | {"config": self.config.as_dict()})
+
+    def _write(self, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        on_host = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
+        path = self.folder / name
+        tensor_file.write(path, on_host, facts, kind=_KINDS[name], version=_VERSION, force=True)
+
+    def read(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """Tensors and facts of `BEST` or `LAST`."""
+        return tensor_file.read(self.folder / name, kind=_KINDS[name], version=_VERSION)
+
+    def metrics(self) -> list[dict[str, float]]:
+        """Rows of `metrics.csv`."""
+        with (self.folder / METRICS).open(newline="") as file:
+            return [{k: float(v) if v else float("nan") for k, v in row.items()}
+                    for row in csv.DictReader(file)]  # fmt: skip
+
+    def finish(self, summary: dict[str, Any]) -> None:
+        write_json(self.folder / SUMMARY, summary)
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"
+
+
+_KINDS = {BEST: "pna.train.best", LAST: "pna.train.last"}
+
+
+class Metrics:
+    """Rows of numbers appended to a CSV file, cut back to an epoch when a run is resumed."""
+
+    def __init__(self, path: Path, names: Sequence[str], until: int) -> None:
+        self._path, self._names = path, list(names)
+        kept: list[dict[str, str]] = []
+        if until > 0 and path.is_file():
+            with path.open(newline="") as file:
+                kept = [row for row in csv.DictReader(file) if _epoch(row) <= until]
+        aside = path.with_name(f".{path.name}.tmp")
+        with aside.open("w", newline="") as file:
+            writer = csv.DictWriter(file, self._names, extrasaction="ignore")
+            writer.writeheader()
+            writer.writerows(kept)
+        aside.replace(path)
+        self._file = path.open("a", newline="")
+        self._writer = csv.DictWriter(self._file, self._names)
+
+    def add(self, rows: Iterable[dict[str, Any]]) -> None:
+        self._writer.writerows(rows)
+
+    def flush(self) -> None:
+        """Have what was added survive whatever comes."""
+        self._file.flush()
+        os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        self.flush()
+        self._file.close()
+
+
+def _epoch(row: dict[str, str]) -> float:
+    """The epoch of a row, which a killed process may have left unfinished."""
+    try:
+        return int(row["epoch"]) if None not in row.values() else float("inf")
+    except (KeyError, ValueError, TypeError):
+        return float("inf")
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Aside, synced, renamed."""
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with aside.open("w") as file:
+            json.dump(content, file, indent=2, ensure_ascii=False)
+            file.write("\n")
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def load(run: str | Path | Run, member: int | None = None) -> nn.Module:
+    """The trained model of a run, ready to use; without `member`, the best on validation.
+
+    `run` is the folder, or its ``best.safetensors`` alone, which holds the configuration too.
+    """
+    path = run.folder if isinstance(run, Run) else Path(run)
+    path = path / BEST if path.is_dir() else path
+    tensors, facts = tensor_file.read(path, kind=_KINDS[BEST], version=_VERSION)
+    config = Config.from_dict(facts["config"])
+    losses = torch.tensor(facts["best"], dtype=torch.float64)
+    if member is None:
+        member = int(losses.nan_to_num(float("inf")).argmin())
+    if not 0 <= member < len(losses):
+        raise IndexError(f"got member {member} of a run of {len(losses)}")
+    model = build(config.model).to(next(iter(tensors.values())).dtype)
+    model.load_state_dict({n: t[member] for n, t in tensors.items()}, strict=False)
+    return model.eval()
+
+
+def load_population(run: Run) -> tuple[Population, Config]:
+    """All members of a run at their best."""
+    tensors, facts = run.read(BEST)
+    config = Config.from_dict(facts["config"])
+    models = []
+    for member in range(len(facts["best"])):
+        model = build(config.model).to(next(iter(tensors.values())).dtype)
+        model.load_state_dict({n: t[member] for n, t in tensors.items()}, strict=False)
+        models.append(model)
+    return Population(models), config

@@ -1,0 +1,113 @@
+"""How a population is trained: everything that a run must remember to be repeated."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from pna.names import lookup
+
+OPTIMISERS = ("adam", "adamw")
+SCHEDULES = ("constant", "plateau", "cosine")
+PRECISIONS = ("float32", "float64", "bfloat16")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Training of one population. Lists have a number for each member."""
+
+    members: int = 1
+    seed: int = 0  # of the first member's weights and dropout; others count on from it
+    data_seed: int = 0  # of the order of the graphs
+    epochs: int = 1000
+    patience: int | None = 100  # epochs without a better validation loss; None: never stop
+    batch_size: int = 128
+    shuffle: bool = True  # else the graphs come in the order of the file
+    optimiser: str = "adam"  # or "adamw", whose decay is not part of the gradient
+    lr: tuple[float, ...] = (1e-3,)
+    weight_decay: tuple[float, ...] = (0.0,)
+    schedule: str = "constant"
+    warmup: int = 0  # epochs in which the learning rate grows from 0
+    decay: float = 0.5  # of a plateau: what the learning rate is multiplied by
+    plateau: int = 10  # epochs without a better validation loss before it is
+    min_lr: float = 0.0  # of plateau and cosine; a plateau stops a member that would go below
+    clip: float | None = None  # greatest norm of a member's gradient
+    average: float | None = None  # decay of the average of weights that is validated and kept
+    precision: str = "float32"
+    task_weights: tuple[tuple[float, ...], ...] = ()  # of each task, for each member; else those
+    # of the tasks
+    balance: bool = False  # divide each loss by the variance of its targets
+
+    def __post_init__(self) -> None:
+        for name in ("lr", "weight_decay"):
+            given = getattr(self, name)
+            values = tuple(given) if isinstance(given, list | tuple) else (given,)
+            object.__setattr__(self, name, tuple(float(v) for v in values))
+            if len(values) not in (1, self.members):
+                raise ValueError(
+                    f"got {len(values)} numbers for {name}, expected one, or one for each of "
+                    f"{self.members} members"
+                )
+        object.__setattr__(self, "task_weights", tuple(tuple(w) for w in self.task_weights))
+        if self.task_weights and len(self.task_weights) != self.members:
+            raise ValueError(
+                f"got task weights for {len(self.task_weights)} members, expected {self.members}"
+            )
+        lookup("optimiser", self.optimiser, dict.fromkeys(OPTIMISERS))
+        lookup("schedule", self.schedule, dict.fromkeys(SCHEDULES))
+        lookup("precision", self.precision, dict.fromkeys(PRECISIONS))
+        for name, least in (("members", 1), ("epochs", 0), ("batch_size", 1), ("plateau", 1)):
+            if getattr(self, name) < least:
+                raise ValueError(f"got {name}={getattr(self, name)}, expected at least {least}")
+        for name in ("lr", "weight_decay"):
+            if any(not value >= 0 for value in getattr(self, name)):
+                raise ValueError(f"got {name}={getattr(self, name)}, expected at least 0")
+        if self.average is not None and not 0 < self.average < 1:
+            raise ValueError(f"got average={self.average}, expected a decay between 0 and 1")
+        if self.clip is not None and not self.clip > 0:
+            raise ValueError(f"got clip={self.clip}, expected a norm above 0")
+
+    @property
+    def seeds(self) -> list[int]:
+        return [self.seed + k for k in range(self.members)]
+
+    def of_members(self, name: str) -> list[float]:
+        """A list of these numbers, one for each member."""
+        values = getattr(self, name)
+        return list(values) * (self.members if len(values) == 1 else 1)
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, held: dict[str, Any]) -> Settings:
+        known = {f.name for f in fields(cls)}
+        odd = set(held) - known
+        if odd:
+            raise ValueError(
+                f"got settings {', '.join(sorted(odd))}, which this version of pna does not have; "
+                "upgrade it"
+            )
+        return cls(**held)
+
+
+@dataclass(frozen=True)
+class ModelSettings:
+    """A model by its names and numbers, from which it can be built again."""
+
+    convolution: str = "pna"
+    architecture: str = "recurrent"
+    hidden: int = 16
+    init: str = "default"
+    arguments: dict[str, Any] = field(default_factory=dict)  # of the architecture
+    in_channels: int = 0
+    node_targets: int = 0
+    graph_targets: int = 0
+    degrees: tuple[int, ...] = ()  # histogram of the training set's in-degrees
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, held: dict[str, Any]) -> ModelSettings:
+        return cls(**(held | {"degrees": tuple(held.get("degrees", ()))}))

@@ -1,0 +1,178 @@
+"""What is to be predicted, how errors are counted, and what is told of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pna.data.batch import Batch
+from pna.data.graphset import GraphSet
+from pna.names import lookup
+from pna.nn.architectures import Prediction
+
+
+@dataclass(frozen=True)
+class Loss:
+    """An error of every prediction, and whether targets are classes."""
+
+    error: Callable[[Tensor, Tensor], Tensor]  # predictions and targets (…) to (…)
+    classes: bool
+    scaled: bool  # whether targets are divided by their scale
+    metrics: tuple[str, ...]  # what is told of it, beside itself; names of `pna.train.metrics`
+
+
+def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    """(…, classes) and (…) to (…), by plain operations, which vmap takes to members."""
+    chosen = F.one_hot(target.long(), logits.shape[-1]).to(logits.dtype)
+    return logits.logsumexp(-1) - (logits * chosen).sum(-1)
+
+
+LOSSES = {
+    "mse": Loss(lambda p, y: (p - y).square(), False, True, ("mae",)),
+    "mae": Loss(lambda p, y: (p - y).abs(), False, True, ("mse",)),
+    "huber": Loss(
+        lambda p, y: F.smooth_l1_loss(p, y, reduction="none"), False, True, ("mae", "mse")
+    ),
+    "bce": Loss(lambda p, y: F.softplus(p) - p * y, False, False, ("roc_auc", "accuracy")),
+    "cross_entropy": Loss(_cross_entropy, True, False, ("accuracy",)),
+}
+
+
+@dataclass(frozen=True)
+class Task:
+    """One target: its level, its column, its loss, and which outputs of the model are its own."""
+
+    name: str
+    level: str  # "node" or "graph"
+    column: int  # in y_node or y_graph
+    loss: str  # of `LOSSES`
+    first: int  # first of its outputs at that level
+    outputs: int = 1  # how many: one, or one for each class
+    scale: float = 1.0  # what targets are divided by
+    weight: float = 1.0  # of its loss among all
+
+    @property
+    def end(self) -> int:
+        return self.first + self.outputs
+
+
+def tasks_of(
+    graphs: GraphSet,
+    loss: str | Mapping[str, str] = "mse",
+    weights: Mapping[str, float] | None = None,
+    chosen: Sequence[str] | None = None,
+) -> tuple[Task, ...]:
+    """The tasks of a set's targets, all or those chosen.
+
+    `loss` is one for all, or one for each by name; `weights` are 1 where not given.
+    """
+    targets = [("node", i, name) for i, name in enumerate(graphs.node_targets)]
+    targets += [("graph", i, name) for i, name in enumerate(graphs.graph_targets)]
+    names = [name for _, _, name in targets]
+    for given in (*(loss if isinstance(loss, Mapping) else ()), *(weights or ()), *(chosen or ())):
+        lookup("target", given, {name: name for name in names})
+    wanted = [t for t in targets if chosen is None or t[2] in chosen]
+    if not wanted:
+        raise ValueError("got graphs without targets, expected some in y_node or y_graph")
+    used = {"node": 0, "graph": 0}
+    tasks = []
+    for level, column, name in wanted:
+        of_name = loss if isinstance(loss, str) else loss.get(name, "mse")
+        kind = lookup("loss", of_name, LOSSES)
+        y = graphs.y_node if level == "node" else graphs.y_graph
+        assert y is not None
+        outputs = _classes(name, y[:, column]) if kind.classes else 1
+        scales = graphs.node_scale if level == "node" else graphs.graph_scale
+        scale = scales[column] if kind.scaled else 1.0
+        weight = (weights or {}).get(name, 1.0)
+        tasks.append(Task(name, level, column, of_name, used[level], outputs, scale, weight))
+        used[level] += outputs
+    return tuple(tasks)
+
+
+def _classes(name: str, y: Tensor) -> int:
+    known = y[~y.isnan()] if y.is_floating_point() else y
+    if len(known) == 0 or bool((known != known.round()).any()) or bool((known < 0).any()):
+        raise ValueError(
+            f"got target {name!r} for cross_entropy, expected classes 0, 1, 2, …; take another loss"
+        )
+    return int(known.max()) + 1
+
+
+def outputs_of(tasks: Sequence[Task], level: str) -> int:
+    """How many numbers a model gives for each node or graph."""
+    return sum(task.outputs for task in tasks if task.level == level)
+
+
+def as_dicts(tasks: Sequence[Task]) -> list[dict[str, Any]]:
+    return [asdict(task) for task in tasks]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Targets of a group of tasks with one level and loss: values, 0 where there are none."""
+
+    tasks: tuple[int, ...]  # their places among all tasks
+    values: Tensor  # (rows, tasks)
+    known: Tensor  # (rows, tasks), 1 where there is a target, else 0
+
+
+def targets_of(tasks: Sequence[Task], batch: Batch, dtype: torch.dtype) -> list[Target]:
+    """What a batch is to be compared with, divided by its scale; padding is not known."""
+    groups: dict[tuple[str, str, int], list[int]] = {}
+    for place, task in enumerate(tasks):
+        alone = place if LOSSES[task.loss].classes else -1
+        groups.setdefault((task.level, task.loss, alone), []).append(place)
+    found = []
+    for (level, _, _), places in groups.items():
+        y = batch.y_node if level == "node" else batch.y_graph
+        assert y is not None
+        values = torch.stack([y[:, tasks[p].column].to(dtype) / tasks[p].scale for p in places], 1)
+        known = ~values.isnan()
+        real = batch.real_nodes if level == "node" else batch.real
+        if real is not None:
+            known = known & real[:, None]
+        found.append(Target(tuple(places), torch.where(known, values, 0), known.to(dtype)))
+    return found
+
+
+def count_targets(targets: Sequence[Target], tasks: int) -> Tensor:
+    """How many targets each task has, (tasks,)."""
+    counts: list[Tensor] = [torch.empty(0)] * tasks
+    for target in targets:
+        for place, count in zip(target.tasks, target.known.sum(0), strict=True):
+            counts[place] = count
+    return torch.stack(counts)
+
+
+def summed_errors(
+    tasks: Sequence[Task], prediction: Prediction, targets: Sequence[Target]
+) -> Tensor:
+    """The sum of every task's errors over the targets there are, (tasks,)."""
+    sums: list[Tensor] = [torch.empty(0)] * len(tasks)
+    for target in targets:
+        first = tasks[target.tasks[0]]
+        given = prediction.node if first.level == "node" else prediction.graph
+        assert given is not None
+        loss = LOSSES[first.loss]
+        if loss.classes:
+            outputs = given[:, None, first.first : first.end]
+        else:
+            outputs = _columns(given, [tasks[place].first for place in target.tasks])
+        errors = (loss.error(outputs.to(target.values.dtype), target.values) * target.known).sum(0)
+        for i, place in enumerate(target.tasks):
+            sums[place] = errors[i]
+    return torch.stack(sums)
+
+
+def _columns(given: Tensor, places: list[int]) -> Tensor:
+    """These columns, as a view where they stand side by side."""
+    first, count = places[0], len(places)
+    if places == list(range(first, first + count)):
+        return given[:, first : first + count]
+    return torch.stack([given[:, place] for place in places], 1)

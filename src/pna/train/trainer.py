@@ -1,0 +1,229 @@
+"""A population being trained: its steps, its validation, and all that a checkpoint must hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as distributed
+from torch import Tensor
+
+from pna.data.batch import Batch
+from pna.data.graphset import GraphSet
+from pna.ops.across import processes, sum_of_all
+from pna.train.batches import Batches
+from pna.train.optimiser import Adam
+from pna.train.population import Population
+from pna.train.progress import Standing
+from pna.train.settings import Settings
+from pna.train.tasks import Task, count_targets, summed_errors, targets_of
+
+
+class Trainer:
+    """Trains a population on one graph set and validates it on another, epoch by epoch.
+
+    Tensors of `standing` and `best` have a row for every member there ever was; those of the
+    population and its optimiser for the members `ids` that are still in it.
+    """
+
+    def __init__(
+        self,
+        population: Population,
+        tasks: Sequence[Task],
+        settings: Settings,
+        training: GraphSet,
+        validation: GraphSet,
+        *,
+        capture: bool | None = None,
+        pad: bool = False,
+        diameters: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
+        self.population, self.tasks, self.settings = population, tuple(tasks), settings
+        device, dtype = population.device, population.flat.dtype
+        self._dtype = dtype
+        self.standing = Standing.at_start(settings, device, dtype)
+        self.ids = torch.arange(settings.members, device=device)
+        self.adam = Adam(population.flat, settings.clip, settings.optimiser == "adamw")
+        self._decay = torch.tensor(settings.of_members("weight_decay"), dtype=dtype, device=device)
+        self.weights = _task_weights(self.tasks, settings, training).to(device, dtype)
+        self.average = None if settings.average is None else population.flat.detach().clone()
+        self.best = population.flat.detach().clone()
+        self.best_buffers = {name: b.clone() for name, b in population.buffers.items()}
+        self.sums = torch.zeros(2, settings.members, len(self.tasks), dtype=dtype, device=device)
+        self.counts = torch.zeros(2, len(self.tasks), dtype=dtype, device=device)
+        rank = distributed.get_rank() if processes() > 1 else 0
+        if capture is None:
+            capture = device.type == "cuda" and processes() == 1
+        shared: dict[str, Any] = {
+            "capture": capture, "pad": pad, "rank": rank, "processes": processes(),
+        }  # fmt: skip
+        of_training, of_validation = (None, None) if diameters is None else diameters
+        size = settings.batch_size
+        self.training = Batches(
+            training, self._train, size, shuffle=settings.shuffle, seed=settings.data_seed,
+            diameters=of_training, **shared,
+        )  # fmt: skip
+        self.validation = Batches(
+            validation, self._validate, size, shuffle=False, diameters=of_validation, **shared
+        )
+
+    @property
+    def epoch(self) -> int:
+        """How many epochs are done; waits for the device."""
+        return int(self.standing.epoch)
+
+    def run_epoch(self, epoch: int) -> tuple[Tensor, Tensor]:
+        """Train and validate once; losses of training and validation, (members, tasks) each.
+
+        Members that are not in the population any more have NaN.
+        """
+        self.sums.zero_()
+        self.counts.zero_()
+        self.population.train()
+        self.training.run(epoch)
+        self.population.train(False)
+        self.validation.run(0)
+        losses = self.sums / self.counts.clamp(min=1)[:, None]
+        total = (losses[1] * self.weights).sum(1) / len(self.tasks)
+        better = self.standing.after_epoch(self.settings, total)
+        self._keep_best(better)
+        gone = torch.ones_like(total, dtype=torch.bool).index_fill(0, self.ids, False)
+        losses = losses.masked_fill(gone[:, None], torch.nan)
+        return losses[0], losses[1]
+
+    @torch.no_grad()
+    def _keep_best(self, better: Tensor) -> None:
+        weights = self.population.flat if self.average is None else self.average
+        rows = better[self.ids]
+
+        def keep(best: Tensor, now: Tensor) -> None:
+            mask = rows.view(-1, *[1] * (now.dim() - 1))
+            best.index_copy_(0, self.ids, torch.where(mask, now, best[self.ids]))
+
+        keep(self.best, weights)
+        for name, buffer in self.population.buffers.items():
+            keep(self.best_buffers[name], buffer)
+
+    def _train(self, batch: Batch) -> None:
+        population, standing = self.population, self.standing
+        targets = targets_of(self.tasks, batch, self._dtype)
+        counts = sum_of_all(count_targets(targets, len(self.tasks)))
+        with self._precision():
+            sums = population.apply(batch, lambda p: summed_errors(self.tasks, p, targets))
+        loss = (sums / counts.clamp(min=1) * self.weights[self.ids]).sum(1) / len(self.tasks)
+        (grad,) = torch.autograd.grad(loss.sum(), population.flat)
+        with torch.no_grad():
+            grad, sums, loss = self._reduced(grad, sums, loss)
+            finite = loss.isfinite() & grad.isfinite().all(1)
+            standing.refuse(torch.ones_like(standing.alive).index_copy(0, self.ids, finite))
+            allowed = standing.alive[self.ids]
+            lr, decay = standing.lr[self.ids], self._decay[self.ids]
+            self.adam.step(population.flat, grad, lr, decay, allowed)
+            if self.average is not None and self.settings.average is not None:
+                # a short memory at first, so that the beginning is soon forgotten
+                share = 1 / (self.adam.steps + 1)
+                share = share.clamp(min=1 - self.settings.average)[:, None]
+                moved = torch.lerp(self.average, population.flat, share)
+                self.average.copy_(torch.where(allowed[:, None], moved, self.average))
+            self.sums[0].index_add_(0, self.ids, sums)
+            self.counts[0] += counts
+
+    @torch.no_grad()
+    def _validate(self, batch: Batch) -> None:
+        targets = targets_of(self.tasks, batch, self._dtype)
+        counts = sum_of_all(count_targets(targets, len(self.tasks)))
+        with self._precision():
+            sums = self.population.apply(
+                batch, lambda p: summed_errors(self.tasks, p, targets), self.average
+            )
+        self.sums[1].index_add_(0, self.ids, sum_of_all(sums))
+        self.counts[1] += counts
+
+    def _reduced(self, *tensors: Tensor) -> list[Tensor]:
+        """Summed over all processes, in one buffer."""
+        if processes() == 1:
+            return list(tensors)
+        flat = sum_of_all(torch.cat([t.flatten() for t in tensors]))
+        parts = flat.split([t.numel() for t in tensors])
+        return [part.view_as(t) for part, t in zip(parts, tensors, strict=True)]
+
+    def _precision(self) -> Any:
+        if self.settings.precision != "bfloat16":
+            return nullcontext()
+        return torch.autocast(self.population.device.type, torch.bfloat16)
+
+    def compact(self) -> bool:
+        """Leave out the members that have stopped, once they are half; says whether it did."""
+        alive = self.standing.alive[self.ids]
+        count = int(alive.sum())
+        if count == 0 or 2 * count > len(self.ids):
+            return False
+        self._choose(alive.nonzero()[:, 0])
+        return True
+
+    def _choose(self, places: Tensor) -> None:
+        self.ids = self.ids[places].clone()
+        self.population.keep(places)
+        for name, tensor in self.adam.state().items():
+            setattr(self.adam, name, tensor[places].clone())
+        if self.average is not None:
+            self.average = self.average[places].clone()
+        self.training.forget()
+        self.validation.forget()
+
+    def state(self) -> dict[str, Tensor]:
+        """Every tensor that training goes on from, in its own memory."""
+        held = {f"standing.{name}": t for name, t in self.standing.state().items()}
+        held |= {f"adam.{name}": t for name, t in self.adam.state().items()}
+        held |= {f"buffer.{name}": t for name, t in self.population.buffers.items()}
+        held |= {f"best.buffer.{name}": t for name, t in self.best_buffers.items()}
+        held |= {"ids": self.ids, "weights": self.population.flat.detach(), "best": self.best}
+        if self.average is not None:
+            held["average"] = self.average
+        return held
+
+    @torch.no_grad()
+    def load_state(self, held: dict[str, Tensor]) -> None:
+        """Go on from what `state` gave."""
+        ids = held["ids"].to(self.ids.device)
+        if len(ids) != len(self.ids):
+            self._choose(ids)
+        own = self.state()
+        if set(own) != set(held) or any(own[n].shape != held[n].shape for n in own):
+            odd = [n for n in sorted(set(own) | set(held)) if n not in own or n not in held]
+            raise ValueError(
+                f"holds tensors of another model or other settings ({', '.join(odd) or 'sizes'})"
+            )
+        for name, tensor in own.items():
+            tensor.copy_(held[name])
+
+
+def _task_weights(tasks: Sequence[Task], settings: Settings, training: GraphSet) -> Tensor:
+    """What each loss is multiplied by, (members, tasks)."""
+    usual = torch.tensor([task.weight for task in tasks], dtype=torch.float64)
+    rows = torch.tensor(settings.task_weights, dtype=torch.float64).reshape(-1, len(tasks))
+    weights = rows if len(rows) else usual.expand(settings.members, -1)
+    if settings.balance:
+        weights = weights / torch.tensor([_variance(task, training) for task in tasks])
+    return weights.contiguous()
+
+
+def _variance(task: Task, training: GraphSet) -> float:
+    y = training.y_node if task.level == "node" else training.y_graph
+    assert y is not None
+    values = y[:, task.column].double().cpu().numpy() / task.scale
+    return max(float(np.nanvar(values)), 1e-12)
+
+
+@contextmanager
+def evaluating(population: Population) -> Iterator[None]:
+    """As it is used, not trained."""
+    population.train(False)
+    try:
+        with torch.no_grad():
+            yield
+    finally:
+        population.train()
