@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
+
+from pna.cli.shared import check_target, errors, make_console, progress
 
 if TYPE_CHECKING:
     from pna.data.describe import Description
@@ -49,12 +46,12 @@ def multitask(
     from pna.data.multitask import multitask as make
     from pna.data.multitask.tasks import SIX
 
-    console = _console()
-    with _errors(console):
-        _check_target(out, force)
+    console = make_console()
+    with errors():
+        check_target(out, force)
         chosen = [name.strip() for name in tasks.split(",") if name.strip()] or list(SIX)
         span, shares = parse_sizes(sizes), parse_mixture(mixture)
-        with _progress(console, "graphs") as told:
+        with progress(console, "graphs") as told:
             graphs = make(
                 seed,
                 protocol,
@@ -82,8 +79,8 @@ def describe(
     from pna.data.describe import describe as figures_of
     from pna.data.graphset import GraphSet
 
-    console = _console()
-    with _errors(console):
+    console = make_console()
+    with errors():
         graphs = GraphSet.load(file)
         found = figures_of(graphs)
         for table in tables(found):
@@ -171,54 +168,3 @@ def parse_mixture(text: str) -> dict[str, int] | None:
             raise ValueError(f"got {part!r} in the mixture, expected a share such as star=1")
         shares[name.strip()] = int(share)
     return shares or None
-
-
-def _check_target(out: Path, force: bool) -> None:
-    """Before the work, not after it."""
-    folder = out.resolve().parent
-    if out.is_dir():
-        raise IsADirectoryError(f"got {out}, which is a folder, expected a file in it")
-    if out.exists() and not force:
-        raise FileExistsError(
-            f"got {out}, which exists, expected a new file; --force overwrites it"
-        )
-    if not folder.is_dir():
-        raise FileNotFoundError(f"got {out}, but there is no folder {folder}; make it")
-    if not os.access(folder, os.W_OK):
-        raise PermissionError(f"got {out}, but its folder may not be written to; choose another")
-
-
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 160)
-
-
-@contextmanager
-def _errors(console: Console) -> Iterator[None]:
-    """Errors of the user or the machine as a line, not a traceback."""
-    try:
-        yield
-    except (ValueError, OSError, MemoryError) as error:
-        Console(stderr=True).print(f"error: {error}", style="red", highlight=False, markup=False)
-        raise typer.Exit(1) from error
-
-
-@contextmanager
-def _progress(console: Console, what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal; elsewhere a line for every tenth."""
-    if not console.is_terminal:
-        said = [0]
-
-        def plain(done: int, total: int) -> None:
-            tenth = 10 * done // total
-            if tenth > said[0]:
-                said[0] = tenth
-                console.print(f"{done:,} of {total:,} {what}", highlight=False)
-
-        yield plain
-        return
-    columns: tuple[Any, ...] = (
-        TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)

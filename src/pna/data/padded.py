@@ -74,14 +74,16 @@ class PaddedBatches:
         spread = (place * edges[-1]).div(sizes[-1].clamp(min=1), rounding_mode="floor")
         until = ((place + 1) * edges[-1]).div(sizes[-1].clamp(min=1), rounding_mode="floor")
         padding = until - spread
-        degree = torch.where(is_node, graphs.degree[from_node].long(), padding)
-        out_degree = torch.where(is_node, graphs.out_degree[from_node].long(), padding)
+        degree = torch.where(is_node, _rows(graphs.degree, from_node).long(), padding)
+        out_degree = torch.where(is_node, _rows(graphs.out_degree, from_node).long(), padding)
         indptr = offsets(degree)
         loops = torch.repeat_interleave(node, degree, output_size=shape.edges)
         before = starts[of_edge]
-        senders = torch.where(is_edge, graphs.senders[from_edge].long() + before, loops)
-        receivers = torch.where(is_edge, graphs.receivers[from_edge].long() + before, loops)
-        ranks = torch.where(is_edge, graphs.out_ranks[from_edge].long(), edge - indptr[loops])
+        senders = torch.where(is_edge, _rows(graphs.senders, from_edge).long() + before, loops)
+        receivers = torch.where(is_edge, _rows(graphs.receivers, from_edge).long() + before, loops)
+        ranks = torch.where(
+            is_edge, _rows(graphs.out_ranks, from_edge).long(), edge - indptr[loops]
+        )
         adjacency = Adjacency.from_csr(
             indptr,
             senders,
@@ -90,7 +92,7 @@ class PaddedBatches:
         )
 
         def rows(tensor: Tensor | None, places: Tensor) -> Tensor | None:
-            return None if tensor is None else tensor.index_select(0, places)
+            return None if tensor is None else _rows(tensor, places)
 
         every = torch.cat([safe, none])
         return Batch(
@@ -106,6 +108,13 @@ class PaddedBatches:
             real=torch.cat([real, torch.zeros_like(real[:1])]),
             size_range=self._size_range,
         )
+
+
+def _rows(tensor: Tensor, places: Tensor) -> Tensor:
+    """These rows; zeros of a tensor that has none, whose places are all of padding."""
+    if len(tensor) == 0:
+        return tensor.new_zeros(len(places), *tensor.shape[1:])
+    return tensor.index_select(0, places)
 
 
 def _with_rest(counts: Tensor, total: int) -> Tensor:

@@ -103,7 +103,8 @@ class Recurrent(nn.Module):
                 at_nodes = moving[batch.graph_of_node]
                 going = at_nodes if going is None else going & at_nodes
             state = new if going is None else torch.where(going, new, state)
-            if moving is not None and _seen(moving) and not moving.any():
+            # in training, layers that count their calls must do so alike in every setting
+            if moving is not None and not self.training and _seen(moving) and not moving.any():
                 break
         return state
 

@@ -110,5 +110,6 @@ class Convolution(nn.Module):
 
     def prepared(self) -> Callable[..., Tensor]:
         """The layer as it is now, for many calls."""
-        conv = self.conv.prepared() if isinstance(self.conv, PNAConv) else self.conv
+        ready = getattr(self.conv, "prepared", None)
+        conv = self.conv if ready is None else ready()
         return lambda x, adjacency, edge_attr=None: self.act(conv(x, adjacency, edge_attr))

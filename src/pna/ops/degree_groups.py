@@ -72,8 +72,9 @@ def backward(
     by_degree: Tensor,
     grad_z: Tensor,
     grad_weight: Tensor,
+    grad_shift: Tensor,
 ) -> None:
-    """Write the gradients of z and weight; those of no length are not needed."""
+    """Write the gradients of z, weight and shift; those of no length are not needed."""
     across = weight.transpose(2, 3)
     degree = indptr.diff()
     total = torch.zeros(grad_weight.shape, dtype=wide_type(grad.dtype))
@@ -101,6 +102,25 @@ def backward(
                     total[r].add_(product, alpha=share)
     if grad_weight.shape[0] > 0:
         grad_weight.copy_(total)
+    if grad_shift.shape[0] > 0:
+        add_shifted(grad_z, times, indptr, grad_shift)
+
+
+def add_shifted(grad_z: Tensor, times: Sequence[int], indptr: Tensor, total: Tensor) -> None:
+    """Write the gradient of `shift`: that of everything it was added to."""
+    once = [grad_z[:, a] for a, often in enumerate(times) if often == 1]
+    if len(once) > 1:
+        torch.add(once[0], once[1], out=total)
+    elif once:
+        total.copy_(once[0])
+    else:
+        total.zero_()
+    for part in once[2:]:
+        total += part
+    for a, often in enumerate(times):
+        if often == 2:
+            degree = indptr.diff()[:, None, None].to(wide_type(grad_z.dtype))
+            total += (degree * grad_z[:, a]).to(total.dtype)
 
 
 def _groups(

@@ -28,7 +28,6 @@ from pna.ops.operators import (
     one_by_one,
     room,
 )
-from pna.ops.request import wide_type
 
 
 def degree_linear(
@@ -116,32 +115,13 @@ def _backward(
             product = definition(moved, weight[r : r + 1], torch.ones_like(factors[:, :1]))
             grad_factors[:, r] = (product * grad).flatten(1).sum(1)
     if grad.numel() == 0:
-        grad_z.zero_()
-        grad_weight.zero_()
+        for gradient in (grad_z, grad_weight, grad_shift):
+            gradient.zero_()
     elif needs[0] or needs[1] or needs[3]:
         graph = (indptr, by_degree)
-        kernels = _kernels(backend)
-        kernels.backward(grad, z, weight, factors, shift, times, *graph, grad_z, grad_weight)
-    if needs[3]:
-        _add_shifted(grad_z, times, indptr, grad_shift)
+        of = (grad_z, grad_weight, grad_shift)
+        _kernels(backend).backward(grad, z, weight, factors, shift, times, *graph, *of)
     return grads
-
-
-def _add_shifted(grad_z: Tensor, times: Sequence[int], indptr: Tensor, total: Tensor) -> None:
-    """Write the gradient of `shift`: that of everything it was added to."""
-    once = [grad_z[:, a] for a, often in enumerate(times) if often == 1]
-    if len(once) > 1:
-        torch.add(once[0], once[1], out=total)
-    elif once:
-        total.copy_(once[0])
-    else:
-        total.zero_()
-    for part in once[2:]:
-        total += part
-    for a, often in enumerate(times):
-        if often == 2:
-            degree = indptr.diff()[:, None, None].to(wide_type(grad_z.dtype))
-            total += (degree * grad_z[:, a]).to(total.dtype)
 
 
 def _empty_gradients(

@@ -1,1 +1,14 @@
 """Training: populations of models, their runs on disk, and what is asked of them."""
+
+from pna.train.evaluation import Evaluation as Evaluation
+from pna.train.evaluation import TaskScores as TaskScores
+from pna.train.evaluation import evaluate as evaluate
+from pna.train.loop import Interrupted as Interrupted
+from pna.train.loop import Report as Report
+from pna.train.loop import train as train
+from pna.train.prediction import Predictions as Predictions
+from pna.train.prediction import predict as predict
+from pna.train.run import Run as Run
+from pna.train.run import load as load
+from pna.train.settings import ModelSettings as ModelSettings
+from pna.train.settings import Settings as Settings

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as distributed
 
+from pna.ops.across import processes, sum_of_all
+
 
 @contextmanager
 def joined() -> Iterator[None]:
@@ -24,6 +26,17 @@ def joined() -> Iterator[None]:
         yield
     finally:
         distributed.destroy_process_group()
+
+
+def wait_for_all() -> None:
+    """Until every process has come here."""
+    if processes() > 1:
+        distributed.barrier()
+
+
+def any_of_all(said: bool, device: torch.device) -> bool:
+    """Whether any process says so."""
+    return said if processes() == 1 else bool(sum_of_all(torch.tensor(float(said), device=device)))
 
 
 def is_first() -> bool:

@@ -19,7 +19,7 @@ from pna.data.diameter import diameters
 from pna.data.graphset import GraphSet
 from pna.machine import machine
 from pna.ops.across import processes
-from pna.train.distributed import is_first, joined
+from pna.train.distributed import any_of_all, is_first, joined, wait_for_all
 from pna.train.models import build, count_parameters, fitted
 from pna.train.population import Population
 from pna.train.run import LAST, METRICS, Config, Metrics, Run
@@ -94,6 +94,7 @@ def train(
             kind = ModelSettings(convolution=model) if isinstance(model, str) else model
             config = _config(graphs, path, kind, settings or Settings(), loss, weights, tasks,
                              splits)  # fmt: skip
+        wait_for_all()  # nothing is written before all have looked
         return _train(run, config, graphs, resume, device, save_every, report)
 
 
@@ -132,13 +133,15 @@ def _train(
     settings = config.settings
     trainer = make_trainer(config, graphs, device)
     done, seconds = 0, 0.0
+    writes = is_first()
     if resume and (run.folder / LAST).is_file():
         done, seconds = _restore(run, trainer, config)
-    elif is_first():
+        if writes:
+            run.tidy()
+    elif writes:
         run.begin(config, machine())
     names = ["epoch", "member", "training", "validation", "lr", "seconds"]
     names += [f"validation {task.name}" for task in config.tasks]
-    writes = is_first()
     metrics = Metrics(run.folder / METRICS, names, done) if writes else None
     saved = time.monotonic()
     finished = done >= settings.epochs or not bool(trainer.standing.alive.any())
@@ -146,6 +149,7 @@ def _train(
         with _asked_to_stop() as stop:
             while not finished:
                 begin = time.monotonic()
+                trainer.compact()
                 training, validation = trainer.run_epoch(done)
                 rows = _rows(trainer, training, validation)  # waits for the device
                 done += 1
@@ -157,16 +161,13 @@ def _train(
                     report(_report(done, settings.epochs, taken, rows))
                 finished = done >= settings.epochs or not any(rows["alive"])
                 late = time.monotonic() - saved >= save_every
-                if metrics is not None and (late or finished or stop.is_set()):
+                stopping = any_of_all(stop.is_set(), trainer.population.device)
+                if metrics is not None and (late or finished or stopping):
                     metrics.flush()
                     _save(run, trainer, done, seconds)
                     saved = time.monotonic()
-                if not finished:
-                    if stop.is_set():
-                        raise Interrupted(
-                            f"stopped after epoch {done}; {run.folder} can be resumed"
-                        )
-                    trainer.compact()
+                if stopping and not finished:
+                    raise Interrupted(f"stopped after epoch {done}; {run.folder} can be resumed")
     finally:
         if metrics is not None:
             metrics.close()
@@ -195,9 +196,11 @@ def make_trainer(
 def _restore(run: Run, trainer: Trainer, config: Config) -> tuple[int, float]:
     tensors, facts = run.read(LAST)
     try:
+        if Config.from_dict(facts["config"]) != config:
+            raise ValueError("it is of another configuration")
         trainer.load_state(tensors)
         return int(facts["epoch"]), float(facts["seconds"])
-    except (ValueError, KeyError, RuntimeError) as error:
+    except (ValueError, LookupError, TypeError, RuntimeError) as error:
         raise ValueError(
             f"got {run.folder / LAST}, which does not belong to {run.folder}: {error}; restore "
             "the file, or train anew in another folder"

@@ -28,11 +28,12 @@ def fitted(model: ModelSettings, training: GraphSet, tasks: Sequence[Task]) -> M
     lookup("convolution", model.convolution, KINDS)
     lookup("architecture", model.architecture, ARCHITECTURES)
     arguments = dict(model.arguments)
+    edge_attr = training.edge_attr if arguments.pop("edges", True) else None
     if model.architecture == "stacked":
         arguments |= {"node_values": _values("node", training.x, training.node_features)}
-        if training.edge_attr is not None and arguments.pop("edges", True):
-            arguments["edge_columns"] = training.edge_attr.shape[1]
-            arguments["edge_values"] = _values("edge", training.edge_attr, training.edge_features)
+        if edge_attr is not None:
+            arguments["edge_columns"] = edge_attr.shape[1]
+            arguments["edge_values"] = _values("edge", edge_attr, training.edge_features)
     else:
         if not training.x.is_floating_point():
             raise ValueError(
@@ -40,13 +41,13 @@ def fitted(model: ModelSettings, training: GraphSet, tasks: Sequence[Task]) -> M
                 "which takes them as they are; take architecture 'stacked', which learns a vector "
                 "for every value, or give the graphs features of floating point"
             )
-        if training.edge_attr is not None and arguments.pop("edges", True):
-            if not training.edge_attr.is_floating_point():
+        if edge_attr is not None:
+            if not edge_attr.is_floating_point():
                 raise ValueError(
                     f"got edges whose features are whole numbers for a {model.architecture} "
                     "model; take architecture 'stacked', or leave them out with edges=False"
                 )
-            arguments["edge_dim"] = training.edge_attr.shape[1]
+            arguments["edge_dim"] = edge_attr.shape[1]
     degrees = torch.bincount(training.degree.long().cpu())
     return replace(
         model,

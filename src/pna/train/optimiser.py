@@ -24,12 +24,13 @@ class Adam:
     @torch.no_grad()
     def step(
         self, weights: Tensor, grad: Tensor, lr: Tensor, weight_decay: Tensor, allowed: Tensor
-    ) -> None:
-        """One step with these rates (members,); members that are not `allowed` stay put."""
+    ) -> Tensor:
+        """One step with these rates (members,); members that are not `allowed`, or whose weights
+        would not be finite, stay put. Says which of them did move, (members,)."""
         if self.clip is not None:
             norm = grad.norm(dim=1, keepdim=True)
             grad = grad * (self.clip / norm.clamp(min=self.clip))
-        decay, rows = weight_decay[:, None], allowed[:, None]
+        decay = weight_decay[:, None]
         if not self.decoupled:
             grad = torch.addcmul(grad, weights, decay)
         steps = self.steps + 1
@@ -41,10 +42,13 @@ class Adam:
         moved = weights - rate * mean / (root + _EPS)
         if self.decoupled:
             moved = moved - (lr[:, None] * decay) * weights
+        allowed = allowed & moved.isfinite().all(1)
+        rows = allowed[:, None]
         weights.copy_(torch.where(rows, moved, weights))
         self.mean.copy_(torch.where(rows, mean, self.mean))
         self.square.copy_(torch.where(rows, square, self.square))
         self.steps.copy_(torch.where(allowed, steps, self.steps))
+        return allowed
 
     def state(self) -> dict[str, Tensor]:
         """What is to be kept of it: tensors with a row for each member."""

@@ -25,6 +25,7 @@ class Population:
         if len(models) == 0:
             raise ValueError("got no models, expected at least one member")
         self.model = models[0]
+        self._order: tuple[Tensor, Tensor] | None = None
         self.shapes = {name: p.shape for name, p in self.model.named_parameters()}
         rows = [torch.cat([p.detach().flatten() for p in m.parameters()]) for m in models]
         self.flat = torch.stack(rows).requires_grad_()
@@ -43,6 +44,7 @@ class Population:
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Population:
         """Itself, moved."""
         self.model.to(device, dtype)
+        self._order = None
         self.flat = self.flat.detach().to(device, dtype).requires_grad_()
         self.buffers = {
             name: b.to(device, dtype if b.is_floating_point() else None)
@@ -54,13 +56,25 @@ class Population:
         self.model.train(mode)
 
     def parameters_from(self, flat: Tensor) -> dict[str, Tensor]:
-        """Every parameter as (members, *shape), in the memory of a tensor like `flat`."""
-        sizes = [shape.numel() for shape in self.shapes.values()]
-        parts = flat.split(sizes, 1)
+        """Every parameter as (members, *shape), of a tensor like `flat`."""
+        members = flat.shape[0]
+        packed = _Repacked.apply(flat, *self._orders(members)) if members > 1 else flat.flatten()
+        parts = packed.split([members * shape.numel() for shape in self.shapes.values()])
         return {
-            name: part.unflatten(1, shape) if len(shape) else part[:, 0]
+            name: part.view(members, *shape)
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
+
+    def _orders(self, members: int) -> tuple[Tensor, Tensor]:
+        """Where in `flat` each number of the parameters stands, one parameter after another, and
+        the way back."""
+        if self._order is None or self._order[0].numel() != self.flat.numel():
+            numbers = torch.arange(self.flat.numel(), device=self.device).view(members, -1)
+            sizes = [shape.numel() for shape in self.shapes.values()]
+            order = torch.cat([part.flatten() for part in numbers.split(sizes, 1)])
+            back = torch.empty_like(order).index_copy(0, order, numbers.flatten())
+            self._order = (order, back)
+        return self._order
 
     def apply(
         self,
@@ -92,6 +106,21 @@ class Population:
         """Go on with these members alone."""
         self.flat = self.flat.detach()[places].clone().requires_grad_()
         self.buffers = {name: b[places].clone() for name, b in self.buffers.items()}
+
+
+class _Repacked(torch.autograd.Function):
+    """Numbers in another order, and their gradients put back: one kernel each way."""
+
+    @staticmethod
+    def forward(ctx: Any, flat: Tensor, order: Tensor, back: Tensor) -> Tensor:
+        ctx.save_for_backward(back)
+        ctx.shape = flat.shape
+        return flat.flatten()[order]
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        (back,) = ctx.saved_tensors
+        return grad[back].view(ctx.shape), None, None
 
 
 def state_of(parameters: dict[str, Tensor], buffers: dict[str, Tensor], k: int) -> dict[str, Any]:

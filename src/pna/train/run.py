@@ -5,10 +5,11 @@ from __future__ import annotations
 import csv
 import json
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import torch
 from torch import Tensor, nn
@@ -99,6 +100,11 @@ class Run:
         """Write what training goes on from, in place of what was there."""
         self._write(LAST, tensors, facts)
 
+    def tidy(self) -> None:
+        """Remove what a killed process was writing."""
+        for aside in self.folder.glob(".*.tmp"):
+            aside.unlink(missing_ok=True)
+
     def save_best(
         self,
         population: Population,
@@ -107,10 +113,11 @@ class Run:
         facts: dict[str, Any],
     ) -> None:
         """Write the best weights of every member, by their names in the model."""
-        tensors = {**population.parameters_from(best), **buffers}
-        self._write(BEST, tensors, facts | {"config": self.config.as_dict()})
+        self._write(BEST, {**population.parameters_from(best), **buffers}, facts)
 
     def _write(self, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """With the configuration, by which it can be used and known without the folder."""
+        facts = facts | {"config": self.config.as_dict()}
         on_host = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
         path = self.folder / name
         tensor_file.write(path, on_host, facts, kind=_KINDS[name], version=_VERSION, force=True)
@@ -144,12 +151,10 @@ class Metrics:
         if until > 0 and path.is_file():
             with path.open(newline="") as file:
                 kept = [row for row in csv.DictReader(file) if _epoch(row) <= until]
-        aside = path.with_name(f".{path.name}.tmp")
-        with aside.open("w", newline="") as file:
+        with _replacing(path) as file:
             writer = csv.DictWriter(file, self._names, extrasaction="ignore")
             writer.writeheader()
             writer.writerows(kept)
-        aside.replace(path)
         self._file = path.open("a", newline="")
         self._writer = csv.DictWriter(self._file, self._names)
 
@@ -175,12 +180,18 @@ def _epoch(row: dict[str, str]) -> float:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Aside, synced, renamed."""
+    with _replacing(path) as file:
+        json.dump(content, file, indent=2, ensure_ascii=False)
+        file.write("\n")
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[TextIO]:
+    """A file to write in place of another: aside, synced, renamed."""
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with aside.open("w") as file:
-            json.dump(content, file, indent=2, ensure_ascii=False)
-            file.write("\n")
+        with aside.open("w", newline="", encoding="utf-8") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         aside.replace(path)
@@ -202,18 +213,20 @@ def load(run: str | Path | Run, member: int | None = None) -> nn.Module:
         member = int(losses.nan_to_num(float("inf")).argmin())
     if not 0 <= member < len(losses):
         raise IndexError(f"got member {member} of a run of {len(losses)}")
-    model = build(config.model).to(next(iter(tensors.values())).dtype)
-    model.load_state_dict({n: t[member] for n, t in tensors.items()}, strict=False)
-    return model.eval()
+    return _rebuilt(config, tensors, member).eval()
 
 
 def load_population(run: Run) -> tuple[Population, Config]:
     """All members of a run at their best."""
     tensors, facts = run.read(BEST)
     config = Config.from_dict(facts["config"])
-    models = []
-    for member in range(len(facts["best"])):
-        model = build(config.model).to(next(iter(tensors.values())).dtype)
-        model.load_state_dict({n: t[member] for n, t in tensors.items()}, strict=False)
-        models.append(model)
+    models = [_rebuilt(config, tensors, member) for member in range(len(facts["best"]))]
     return Population(models), config
+
+
+def _rebuilt(config: Config, tensors: dict[str, Tensor], member: int) -> nn.Module:
+    """The model of one member, in the type of its weights."""
+    model = build(config.model)
+    model.to(next(t.dtype for t in tensors.values() if t.is_floating_point()))
+    model.load_state_dict({n: t[member] for n, t in tensors.items()}, strict=False)
+    return model

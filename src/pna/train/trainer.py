@@ -117,11 +117,11 @@ class Trainer:
         (grad,) = torch.autograd.grad(loss.sum(), population.flat)
         with torch.no_grad():
             grad, sums, loss = self._reduced(grad, sums, loss)
-            finite = loss.isfinite() & grad.isfinite().all(1)
-            standing.refuse(torch.ones_like(standing.alive).index_copy(0, self.ids, finite))
-            allowed = standing.alive[self.ids]
+            alive = standing.alive[self.ids]
             lr, decay = standing.lr[self.ids], self._decay[self.ids]
-            self.adam.step(population.flat, grad, lr, decay, allowed)
+            allowed = alive & loss.isfinite()
+            allowed = self.adam.step(population.flat, grad, lr, decay, allowed)
+            standing.refuse(torch.ones_like(standing.alive).index_copy(0, self.ids, allowed))
             if self.average is not None and self.settings.average is not None:
                 # a short memory at first, so that the beginning is soon forgotten
                 share = 1 / (self.adam.steps + 1)
@@ -204,6 +204,12 @@ class Trainer:
 def _task_weights(tasks: Sequence[Task], settings: Settings, training: GraphSet) -> Tensor:
     """What each loss is multiplied by, (members, tasks)."""
     usual = torch.tensor([task.weight for task in tasks], dtype=torch.float64)
+    for row in settings.task_weights:
+        if len(row) != len(tasks):
+            raise ValueError(
+                f"got {len(row)} task weights for a member, expected {len(tasks)}: one for each of "
+                + ", ".join(task.name for task in tasks)
+            )
     rows = torch.tensor(settings.task_weights, dtype=torch.float64).reshape(-1, len(tasks))
     weights = rows if len(rows) else usual.expand(settings.members, -1)
     if settings.balance:

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from pna.nn.conv.baseline import Edges, check_sizes, checked
 from pna.nn.conv.inputs import EdgeFeatures
+from pna.nn.linear import Linear
 from pna.ops.edges import (
     Slots,
     count_self_loops,
@@ -64,10 +65,10 @@ class GATConv(nn.Module):
         self.heads, self.concat, self.edge_dim = heads, concat, edge_dim
         self.negative_slope, self.add_self_loops = negative_slope, add_self_loops
         each = out_channels // heads if concat else out_channels
-        self.lin = nn.Linear(in_channels, heads * each, bias=False)
+        self.lin = Linear(in_channels, heads * each, bias=False)
         self.att_receiver = nn.Parameter(torch.empty(heads, each))
         self.att_sender = nn.Parameter(torch.empty(heads, each))
-        self.lin_edge = None if edge_dim is None else nn.Linear(edge_dim, heads * each, bias=False)
+        self.lin_edge = None if edge_dim is None else Linear(edge_dim, heads * each, bias=False)
         self.att_edge = None if edge_dim is None else nn.Parameter(torch.empty(heads, each))
         self.bias = nn.Parameter(torch.empty(out_channels)) if bias else None
         self.reset_parameters()

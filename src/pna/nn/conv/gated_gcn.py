@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from pna.adjacency import Adjacency
 from pna.nn.conv.baseline import Edges, check_sizes, checked
 from pna.nn.conv.inputs import EdgeFeatures
+from pna.nn.linear import Linear
 from pna.ops.edges import Slots, from_receivers, from_senders, sum_to_receivers, to_slots
 
 
@@ -37,8 +38,8 @@ class GatedGCNConv(nn.Module):
         check_sizes(in_channels=in_channels, out_channels=out_channels, edge_dim=edge_dim)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.normalise, self.edge_dim = normalise, edge_dim
-        self.nodes = nn.Linear(in_channels, 4 * out_channels)  # A, B, U, V
-        self.edges = None if edge_dim is None else nn.Linear(edge_dim, out_channels)  # C
+        self.nodes = Linear(in_channels, 4 * out_channels)  # A, B, U, V
+        self.edges = None if edge_dim is None else Linear(edge_dim, out_channels)  # C
 
     def reset_parameters(self) -> None:
         self.nodes.reset_parameters()

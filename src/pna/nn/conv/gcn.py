@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
 from pna.nn.conv.baseline import Edges, check_sizes, checked, refuse_edge_features
 from pna.nn.conv.inputs import EdgeFeatures
+from pna.nn.linear import Linear
 from pna.ops.aggregate import aggregate
 from pna.ops.edges import count_self_loops
+from pna.ops.linears import linear
 
 
 class GCNConv(nn.Module):
@@ -26,7 +30,7 @@ class GCNConv(nn.Module):
         check_sizes(in_channels=in_channels, out_channels=out_channels)
         refuse_edge_features("GCNConv", edge_dim)
         self.in_channels, self.out_channels = in_channels, out_channels
-        self.lin = nn.Linear(in_channels, out_channels)
+        self.lin = Linear(in_channels, out_channels)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -35,26 +39,50 @@ class GCNConv(nn.Module):
 
     def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
         """x (nodes, in_channels) to (nodes, out_channels); edge features are refused."""
-        weight, bias = self.lin.weight, self.lin.bias
+        weight = self.lin.weight
         adjacency = checked(x, edge_index, edge_attr, self.in_channels, None, weight)
+        return self._through(x, adjacency, _Norm.of(adjacency, x.dtype))
+
+    def prepared(self) -> Callable[..., Tensor]:
+        """The layer for many calls on one graph, whose degrees are looked at once."""
+        known: list[tuple[Adjacency, _Norm]] = []
+
+        def call(x: Tensor, adjacency: Adjacency, edge_attr: None = None) -> Tensor:
+            if not known or known[0][0] is not adjacency:
+                known[:] = [(adjacency, _Norm.of(adjacency, x.dtype))]
+            return self._through(x, adjacency, known[0][1])
+
+        return call
+
+    def _through(self, x: Tensor, adjacency: Adjacency, norm: _Norm) -> Tensor:
         if self.in_channels < self.out_channels:
-            return self.lin(_normalised_sum(x, adjacency))
-        out = _normalised_sum(F.linear(x, weight), adjacency)
-        return out + bias.to(out.dtype)
+            return self.lin(norm.sum(x, adjacency))
+        out = norm.sum(linear(x, self.lin.weight), adjacency)
+        return out + self.lin.bias.to(out.dtype)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.in_channels}, {self.out_channels})"
 
 
-def _normalised_sum(x: Tensor, adjacency: Adjacency) -> Tensor:
-    """Σ x_j / sqrt(d_i d_j), each node with exactly one self-loop: (nodes, features).
+class _Norm(NamedTuple):
+    """1 / sqrt(d) of every node, and how many self-loops it lacks to have one, (nodes, 1)."""
 
-    The sum runs over the edges as they are, then self-loops are added or taken away to make one.
-    """
-    loops = count_self_loops(adjacency)
-    missing = 1 - loops
-    factor = (adjacency.degree + missing).to(torch.promote_types(x.dtype, torch.float32)).rsqrt()
-    factor = factor[:, None].to(x.dtype)
-    sent = factor * x
-    total = aggregate(sent, adjacency, ["sum"])[:, 0]
-    return factor * torch.addcmul(total, missing[:, None].to(x.dtype), sent)
+    factor: Tensor
+    missing: Tensor
+
+    @staticmethod
+    def of(adjacency: Adjacency, dtype: torch.dtype) -> _Norm:
+        missing = 1 - count_self_loops(adjacency)
+        wide = torch.promote_types(dtype, torch.float32)
+        factor = (adjacency.degree + missing).to(wide).rsqrt()
+        return _Norm(factor[:, None].to(dtype), missing[:, None].to(dtype))
+
+    def sum(self, x: Tensor, adjacency: Adjacency) -> Tensor:
+        """Σ x_j / sqrt(d_i d_j), each node with exactly one self-loop: (nodes, features).
+
+        The sum runs over the edges as they are, then self-loops are added or taken away to make
+        one.
+        """
+        sent = self.factor.to(x.dtype) * x
+        total = aggregate(sent, adjacency, ["sum"])[:, 0]
+        return self.factor.to(x.dtype) * torch.addcmul(total, self.missing.to(x.dtype), sent)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from pna.nn.conv.baseline import Edges, check_sizes, checked
 from pna.nn.conv.inputs import EdgeFeatures
+from pna.nn.linear import Linear
 from pna.ops.aggregate import aggregate
 from pna.ops.edges import Slots, from_senders, sum_to_receivers, to_slots
 
@@ -53,10 +54,10 @@ class GINConv(nn.Module):
         else:
             self.register_buffer("eps", start)
         hidden = max(in_channels, out_channels)
-        self.first = nn.Linear(in_channels, hidden)
+        self.first = Linear(in_channels, hidden)
         self.norm = norm(hidden)
-        self.last = nn.Linear(hidden, out_channels)
-        self.edge_encoder = None if edge_dim is None else nn.Linear(edge_dim, in_channels)
+        self.last = Linear(hidden, out_channels)
+        self.edge_encoder = None if edge_dim is None else Linear(edge_dim, in_channels)
 
     def reset_parameters(self) -> None:
         nn.init.constant_(self.eps, self.initial_eps)

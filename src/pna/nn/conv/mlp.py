@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from pna.nn.conv.baseline import Edges, check_sizes, refuse_edge_features
 from pna.nn.conv.inputs import EdgeFeatures, check_features
+from pna.nn.linear import Linear
 
 
 class MLPConv(nn.Module):
@@ -17,7 +18,7 @@ class MLPConv(nn.Module):
         check_sizes(in_channels=in_channels, out_channels=out_channels)
         refuse_edge_features("MLPConv", edge_dim)
         self.in_channels, self.out_channels = in_channels, out_channels
-        self.lin = nn.Linear(in_channels, out_channels)
+        self.lin = Linear(in_channels, out_channels)
 
     def reset_parameters(self) -> None:
         self.lin.reset_parameters()
@@ -40,7 +41,7 @@ class Gate(nn.Module):
     def __init__(self, channels: int) -> None:
         super().__init__()
         check_sizes(channels=channels)
-        self.lin = nn.Linear(channels, channels)
+        self.lin = Linear(channels, channels)
 
     def reset_parameters(self) -> None:
         self.lin.reset_parameters()

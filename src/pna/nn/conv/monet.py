@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from pna.nn.conv.baseline import Edges, check_sizes, checked
 from pna.nn.conv.inputs import EdgeFeatures
+from pna.nn.linear import Linear
 from pna.ops.edges import Slots, from_receivers, from_senders, sum_to_receivers, to_slots
 
 
@@ -45,11 +46,11 @@ class MoNetConv(nn.Module):
         self.in_channels, self.out_channels = in_channels, out_channels
         self.kernels, self.edge_dim = kernels, edge_dim
         coordinates = dim if edge_dim is None else edge_dim
-        self.lin = nn.Linear(in_channels, kernels * out_channels, bias=False)
+        self.lin = Linear(in_channels, kernels * out_channels, bias=False)
         self.mean = nn.Parameter(torch.empty(kernels, coordinates))
         self.inverse_sigma = nn.Parameter(torch.empty(kernels, coordinates))
         self.bias = nn.Parameter(torch.empty(out_channels))
-        self.project = nn.Linear(2, dim) if edge_dim is None else None
+        self.project = Linear(2, dim) if edge_dim is None else None
         self.reset_parameters()
 
     def reset_parameters(self) -> None:

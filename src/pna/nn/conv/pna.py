@@ -175,6 +175,8 @@ class PNAConv(nn.Module):
         adjacency = as_adjacency(edge_index, x.shape[0])
         check_graph(x, adjacency)
         check_edges(edge_attr, adjacency, self.edge_dim, weight)
+        if self._is_narrow and torch._C._are_functorch_transforms_active():
+            return self.prepared()(x, adjacency, edge_attr)
         factors = self.neighbourhood.factors(adjacency, x.dtype)
         edge, at = edge_inputs(edge_attr)
         plan = self._plan(x, factors)

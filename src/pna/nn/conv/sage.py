@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pna.nn.conv.baseline import Edges, check_sizes, checked, refuse_edge_features
 from pna.nn.conv.inputs import EdgeFeatures
+from pna.nn.linear import Linear
 from pna.ops.aggregate import aggregate
 from pna.ops.aggregators import Aggregator, Mean, NormalisedMean, Sum, resolve
+from pna.ops.linears import linear
 
 #: Aggregators that may be taken after a linear map as well as before it.
 _LINEAR = (Mean, Sum, NormalisedMean)
@@ -33,8 +34,8 @@ class SAGEConv(nn.Module):
         refuse_edge_features("SAGEConv", edge_dim)
         self.in_channels, self.out_channels = in_channels, out_channels
         [self.aggregator] = resolve([aggregator])
-        self.lin_l = nn.Linear(in_channels, out_channels)
-        self.lin_r = nn.Linear(in_channels, out_channels, bias=False)
+        self.lin_l = Linear(in_channels, out_channels)
+        self.lin_r = Linear(in_channels, out_channels, bias=False)
 
     def reset_parameters(self) -> None:
         self.lin_l.reset_parameters()
@@ -46,7 +47,7 @@ class SAGEConv(nn.Module):
         adjacency = checked(x, edge_index, edge_attr, self.in_channels, None, weight)
         own = self.lin_r(x)
         if self.out_channels < self.in_channels and isinstance(self.aggregator, _LINEAR):
-            sent = F.linear(x, weight)
+            sent = linear(x, weight)
             return aggregate(sent, adjacency, [self.aggregator])[:, 0] + own + bias.to(own.dtype)
         return self.lin_l(aggregate(x, adjacency, [self.aggregator])[:, 0]) + own
 

@@ -15,7 +15,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.ops.backend import interpreting
+from pna.ops.degree_groups import add_shifted
+from pna.ops.triton import narrow_linear
+from pna.ops.triton.products import precision, product, unit_stride
 
 #: How many nodes a tile has.
 _TILE = 64
@@ -35,31 +37,6 @@ def _tile(by_degree, indptr, tile, num_rows, BLOCK_R: tl.constexpr):
     last = tl.load(by_degree + tl.minimum(begin + BLOCK_R, num_rows) - 1).to(tl.int64)
     least = tl.load(indptr + first + 1) - tl.load(indptr + first)
     return row, live, first, tl.load(indptr + last + 1) - tl.load(indptr + last) == least
-
-
-@triton.jit
-def _thirds(a):
-    """a as a sum of three bfloat16 numbers."""
-    high = a.to(tl.bfloat16)
-    rest = a - high.to(tl.float32)
-    middle = rest.to(tl.bfloat16)
-    return high, middle, (rest - middle.to(tl.float32)).to(tl.bfloat16)
-
-
-@triton.jit
-def _product(a, b, PRECISION: tl.constexpr):
-    """a @ b, small terms first; short enough that the unit's own sums lose nothing by rounding."""
-    if PRECISION == "thirds":
-        a_1, a_2, a_3 = _thirds(a)
-        b_1, b_2, b_3 = _thirds(b)
-        total = tl.dot(a_3, b_1)
-        total = tl.dot(a_2, b_2, total)
-        total = tl.dot(a_1, b_3, total)
-        total = tl.dot(a_2, b_1, total)
-        total = tl.dot(a_1, b_2, total)
-        return tl.dot(a_1, b_1, total)
-    else:
-        return tl.dot(a, b, input_precision=PRECISION)
 
 
 @triton.jit
@@ -123,7 +100,7 @@ def _degree_linear_kernel(
                 for r in tl.static_range(R):
                     part = tl.load(place + r * w_factor, mask=w_mask, other=0).to(tl.float32)
                     combined += tl.load(factors + first * R + r) * part
-                total += _product(tile, combined, PRECISION)
+                total += product(tile, combined, PRECISION)
         else:  # the tile, scaled by each factor in turn, times its weight
             for group in range(groups):
                 tile = tl.load(source + (group * z_group + column)[None, :], mask=mask, other=0)
@@ -132,7 +109,7 @@ def _degree_linear_kernel(
                 for r in range(R):
                     share = tl.load(factors + row * R + r, mask=live, other=0)
                     part = tl.load(place + r * w_factor, mask=w_mask, other=0).to(tl.float32)
-                    total += _product(tile * share[:, None], part, PRECISION)
+                    total += product(tile * share[:, None], part, PRECISION)
     mask = live[:, None] & live_output[None, :]
     if BASE:
         own = base + (row * towers + tower)[:, None] * out_width + output[None, :]
@@ -144,7 +121,7 @@ def _degree_linear_kernel(
 @triton.jit
 def _add_scaled(total, across, upstream, share, live, PRECISION: tl.constexpr):
     scaled = upstream * tl.load(share, mask=live, other=0)[:, None]
-    return total + _product(across, scaled, PRECISION)
+    return total + product(across, scaled, PRECISION)
 
 
 @triton.jit
@@ -182,7 +159,7 @@ def _degree_weight_kernel(
         mask = live[:, None] & live_output[None, :]
         upstream = tl.load(place, mask=mask, other=0).to(tl.float32)
         if uniform:
-            product = _product(across, upstream, PRECISION)
+            product = product(across, upstream, PRECISION)
             share = factors + first * R + first_factor
             total_0 += tl.load(share) * product
             if SUMS > 1:
@@ -225,6 +202,9 @@ def forward(
     out: Tensor,
 ) -> None:
     """Write the result of `degree_linear` to out (receivers, towers, outputs)."""
+    if narrow_linear.is_narrow(z, weight):
+        narrow_linear.forward(z, weight, factors, base, shift, times, indptr, out)
+        return
     base = None if base is None else base.contiguous()
     inputs = _inputs_of(z, shift, times)
     with torch.cuda.device_of(z):
@@ -242,8 +222,13 @@ def backward(
     by_degree: Tensor,
     grad_z: Tensor,
     grad_weight: Tensor,
+    grad_shift: Tensor,
 ) -> None:
-    """Write the gradients of z and weight; those of no length are not needed."""
+    """Write the gradients of z, weight and shift; those of no length are not needed."""
+    if narrow_linear.is_narrow(z, weight):
+        of = (grad_z, grad_weight, grad_shift)
+        narrow_linear.backward(grad, z, weight, factors, shift, times, indptr, *of)
+        return
     factors = factors.contiguous()
     with torch.cuda.device_of(z):
         if grad_weight.shape[0] > 0:
@@ -252,12 +237,14 @@ def backward(
         if grad_z.shape[0] > 0:
             inputs, across = _inputs_of(grad[:, None], None, ()), weight.transpose(2, 3)
             _multiply(inputs, across, factors, None, indptr, by_degree, grad_z)
+    if grad_shift.shape[0] > 0:
+        add_shifted(grad_z, times, indptr, grad_shift)
 
 
 def _inputs_of(z: Tensor, shift: Tensor | None, times: Sequence[int]) -> dict[str, Any]:
     """z (rows, A, towers, K) and its shift as arguments of the kernels."""
-    z = _unit_stride(z)
-    shift = z[:, 0] if shift is None else _unit_stride(shift)
+    z = unit_stride(z)
+    shift = z[:, 0] if shift is None else unit_stride(shift)
     return dict(
         z=z,
         z_row=z.stride(0),
@@ -293,7 +280,7 @@ def _multiply(
         base=weight if base is None else base, indptr=indptr, by_degree=by_degree, out=out,
         out_row=out.stride(0), out_group=out.stride(1), out_tower=out.stride(2), out_width=width,
         num_rows=num_rows, towers=towers, R=weight.shape[0], BASE=base is not None,
-        PRECISION=_precision(inputs["z"]), BLOCK_R=_TILE, BLOCK_K=block_k, BLOCK_O=block_o,
+        PRECISION=precision(inputs["z"]), BLOCK_R=_TILE, BLOCK_K=block_k, BLOCK_O=block_o,
         num_warps=4, num_stages=2 if weight.shape[0] <= 3 else 1,
     )  # fmt: skip
 
@@ -314,13 +301,13 @@ def _weight_gradient(
     blocks = groups * triton.cdiv(width, block_k) * triton.cdiv(outputs, block_o)
     splits = max(1, min(tiles, _PROGRAMS // (blocks * towers)))
     partial = grad.new_empty((splits, *grad_weight.shape), dtype=torch.float32)
-    grad = _unit_stride(grad)
+    grad = unit_stride(grad)
     for first in range(0, count, _AT_ONCE):
         _degree_weight_kernel[(blocks, towers, splits)](
             **inputs, grad=grad, grad_row=grad.stride(0), grad_tower=grad.stride(1),
             outputs=outputs, factors=factors, indptr=indptr, by_degree=by_degree,
             partial=partial, num_rows=num_rows, tiles=tiles, towers=towers, first_factor=first,
-            R=count, SUMS=min(_AT_ONCE, count - first), PRECISION=_precision(inputs["z"]),
+            R=count, SUMS=min(_AT_ONCE, count - first), PRECISION=precision(inputs["z"]),
             BLOCK_R=_TILE, BLOCK_K=block_k, BLOCK_O=block_o, num_warps=4, num_stages=3,
         )  # fmt: skip
     if splits > 1 and grad_weight.dtype == partial.dtype:
@@ -331,14 +318,3 @@ def _weight_gradient(
 
 #: About how many programs of a weight's gradient run side by side.
 _PROGRAMS = 264
-
-
-def _unit_stride(tensor: Tensor) -> Tensor:
-    return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()
-
-
-def _precision(z: Tensor) -> str:
-    """How numbers are multiplied; in the interpreter, which knows no bfloat16 products, as such."""
-    if interpreting():
-        return "ieee"
-    return "thirds" if z.dtype == torch.float32 else "tf32"

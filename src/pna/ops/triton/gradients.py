@@ -315,14 +315,14 @@ def _receiver_rows(
 
 
 def _centre(mean: Tensor, adjacency: Adjacency) -> Tensor:
-    """About where the messages lie, (features,): from some 4,096 of the receivers."""
+    """About where the messages lie, (features,): from some 512 of the receivers."""
     rows, features = mean.shape
-    every = max(rows // 4096, 1)
+    every = max(rows // 512, 1)
     centre = mean.new_empty(features)
-    block = min(32, triton.next_power_of_2(features))
+    block = min(16, triton.next_power_of_2(features))
     _centre_kernel[(triton.cdiv(features, block),)](
         mean, mean.stride(0), adjacency.indptr, centre, rows, every, features,
-        WIDE=triton_type(mean.dtype), BLOCK_R=128, BLOCK_F=block,
+        WIDE=triton_type(mean.dtype), BLOCK_R=256, BLOCK_F=block, num_warps=8,
     )  # fmt: skip
     return centre
 

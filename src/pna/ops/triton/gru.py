@@ -16,17 +16,15 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.ops.triton.degree_linear import _precision, _unit_stride
 from pna.ops.triton.linears import (
     _TILE,
     PROGRAMS,
     _block,
-    _parts,
-    _product_of_parts,
     _side_by_side,
     _tile_of,
     add_up,
 )
+from pna.ops.triton.products import parts, precision, product_of_parts, unit_stride
 
 
 @triton.jit
@@ -80,7 +78,7 @@ def _gates(
     PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """r, z, n, and what r multiplies inside n; of the parts of inputs and of the joint weight."""
-    gates = _product_of_parts(t_1, t_2, t_3, tl.trans(w_1), tl.trans(w_2), tl.trans(w_3), PRECISION)
+    gates = product_of_parts(t_1, t_2, t_3, tl.trans(w_1), tl.trans(w_2), tl.trans(w_3), PRECISION)
     gates += bias[None, :]
     gates = tl.permute(tl.reshape(gates, [BLOCK_R, 2, 2, BLOCK]), (0, 3, 1, 2))
     r_and_n, z_and_candidate = tl.split(gates)
@@ -103,7 +101,7 @@ def _gru_kernel(
         weight_ih, weight_hh, bias_ih, bias_hh, member, inputs, hidden, of_gate // BLOCK,
         of_gate % BLOCK, column, BLOCK,
     )  # fmt: skip
-    w_1, w_2, w_3 = _parts(weight, PRECISION)
+    w_1, w_2, w_3 = parts(weight, PRECISION)
     x += member * x_member
     h += member * h_member
     row = tl.arange(0, BLOCK_R)
@@ -112,7 +110,7 @@ def _gru_kernel(
         live = begin + row < num_rows
         input = _tile_of(x, begin, row, live, x_row, unit, unit < inputs)
         state = _tile_of(h, begin, row, live, h_row, unit, unit < hidden)
-        t_1, t_2, t_3 = _parts(_side_by_side(input, state, input, state, 2), PRECISION)
+        t_1, t_2, t_3 = parts(_side_by_side(input, state, input, state, 2), PRECISION)
         _, z, n, _ = _gates(t_1, t_2, t_3, w_1, w_2, w_3, bias, PRECISION, BLOCK_R, BLOCK)
         to = out + (begin * members + member) * hidden
         to += (row * members * hidden)[:, None] + unit[None, :]
@@ -135,7 +133,7 @@ def _gru_backward_kernel(
         weight_ih, weight_hh, bias_ih, bias_hh, member, inputs, hidden, gate, gate_unit, column,
         BLOCK,
     )  # fmt: skip
-    w_1, w_2, w_3 = _parts(weight, PRECISION)
+    w_1, w_2, w_3 = parts(weight, PRECISION)
     to_weight = tl.zeros([4 * BLOCK, 2 * BLOCK], tl.float32)
     to_bias = tl.zeros([4 * BLOCK], tl.float32)
     grad += member * grad_member
@@ -148,15 +146,15 @@ def _gru_backward_kernel(
         input = _tile_of(x, begin, row, live, x_row, unit, unit < inputs)
         state = _tile_of(h, begin, row, live, h_row, unit, unit < hidden)
         upstream = _tile_of(grad, begin, row, live, grad_row, unit, unit < hidden)
-        t_1, t_2, t_3 = _parts(_side_by_side(input, state, input, state, 2), PRECISION)
+        t_1, t_2, t_3 = parts(_side_by_side(input, state, input, state, 2), PRECISION)
         r, z, n, candidate = _gates(t_1, t_2, t_3, w_1, w_2, w_3, bias, PRECISION, BLOCK_R, BLOCK)
         by_n = upstream * (1 - z) * (1 - n * n)  # gradients before tanh and σ
         by_z = upstream * (state - n) * z * (1 - z)
         by_r = by_n * candidate * r * (1 - r)
         by_gate = _side_by_side(by_r, by_z, by_n, by_n * r, 4)
-        g_1, g_2, g_3 = _parts(by_gate, PRECISION)
+        g_1, g_2, g_3 = parts(by_gate, PRECISION)
         if TO_X or TO_H:
-            total = _product_of_parts(g_1, g_2, g_3, w_1, w_2, w_3, PRECISION)
+            total = product_of_parts(g_1, g_2, g_3, w_1, w_2, w_3, PRECISION)
             to_x, to_h = tl.split(tl.permute(tl.reshape(total, [BLOCK_R, 2, BLOCK]), (0, 2, 1)))
             first = begin * members + member
             if TO_X:
@@ -167,7 +165,7 @@ def _gru_backward_kernel(
                 to_h += upstream * z
                 tl.store(to, to_h, mask=live[:, None] & (unit < hidden)[None, :])
         if TO_PARAMETERS:
-            to_weight += _product_of_parts(
+            to_weight += product_of_parts(
                 tl.trans(g_1), tl.trans(g_2), tl.trans(g_3), t_1, t_2, t_3, PRECISION
             )
             to_bias += tl.sum(by_gate, 0)
@@ -210,7 +208,7 @@ def backward(
         flat.zero_()
         return
     inputs = _arguments(x, h, parameters)
-    grad = _unit_stride(grad)
+    grad = unit_stride(grad)
     members = grad.shape[1]
     tiles = inputs["tiles"]
     size = flat.numel()
@@ -231,7 +229,7 @@ def backward(
 def _arguments(x: Tensor, h: Tensor, parameters: Sequence[Tensor]) -> dict[str, Any]:
     """What both kernels are given."""
     weight_ih, weight_hh, bias_ih, bias_hh = (p.contiguous() for p in parameters)
-    x, h = _unit_stride(x), _unit_stride(h)
+    x, h = unit_stride(x), unit_stride(h)
     block = _block(max(x.shape[2], h.shape[2]))
     return dict(
         x=x,
@@ -248,7 +246,7 @@ def _arguments(x: Tensor, h: Tensor, parameters: Sequence[Tensor]) -> dict[str, 
         bias_hh=bias_hh,
         num_rows=h.shape[0],
         members=h.shape[1],
-        PRECISION=_precision(x),
+        PRECISION=precision(x),
         tiles=triton.cdiv(h.shape[0], _TILE),
         BLOCK_R=_TILE,
         BLOCK=block,

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.ops.triton.degree_linear import _precision, _product, _thirds, _unit_stride
+from pna.ops.triton.products import parts, precision, product, product_of_parts, unit_stride
 
 #: How many rows a tile has.
 _TILE = 64
@@ -37,29 +37,6 @@ def _tile_of(x, begin, row, live, x_row, column, live_column):
 
 
 @triton.jit
-def _parts(a, PRECISION: tl.constexpr):
-    """What `_product_of_parts` multiplies: found once, for a factor of several products."""
-    if PRECISION == "thirds":
-        return _thirds(a)
-    else:
-        return a, a, a
-
-
-@triton.jit
-def _product_of_parts(a_1, a_2, a_3, b_1, b_2, b_3, PRECISION: tl.constexpr):
-    """`_product` of two numbers' parts."""
-    if PRECISION == "thirds":
-        total = tl.dot(a_3, b_1)
-        total = tl.dot(a_2, b_2, total)
-        total = tl.dot(a_1, b_3, total)
-        total = tl.dot(a_2, b_1, total)
-        total = tl.dot(a_1, b_2, total)
-        return tl.dot(a_1, b_1, total)
-    else:
-        return tl.dot(a_1, b_1, input_precision=PRECISION)
-
-
-@triton.jit
 def _through(
     tile, weight, w_out, w_in, bias, out, outputs, inputs, begin, row, live, member, members,
     BIAS: tl.constexpr, PRECISION: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr,
@@ -71,7 +48,7 @@ def _through(
         live_output = output < outputs
         place = weight + output[None, :] * w_out + column[:, None] * w_in
         mask = (column < inputs)[:, None] & live_output[None, :]
-        total = _product(tile, tl.load(place, mask=mask, other=0).to(tl.float32), PRECISION)
+        total = product(tile, tl.load(place, mask=mask, other=0).to(tl.float32), PRECISION)
         if BIAS:
             own = tl.load(bias + output, mask=live_output, other=0)
             total += own.to(tl.float32)[None, :]
@@ -205,7 +182,7 @@ def _linears_backward_kernel(
     if COUNT > 3:
         of_3 = _weight_of(weight_3, w_out_3, w_in_3, output, outputs_3, column, inputs)
     weight = _above_each_other(of_0, of_1, of_2, of_3, COUNT)
-    w_1, w_2, w_3 = _parts(weight, PRECISION)
+    w_1, w_2, w_3 = parts(weight, PRECISION)
     to_weights = tl.zeros([BLOCKS_O, BLOCK_I], tl.float32)
     to_biases = tl.zeros([BLOCKS_O], tl.float32)
     row = tl.arange(0, BLOCK_R)
@@ -222,16 +199,16 @@ def _linears_backward_kernel(
         if COUNT > 3:
             tile_3 = _tile_of(grad_3, begin, row, live, row_3, output, live_3)
         upstream = _side_by_side(tile_0, tile_1, tile_2, tile_3, COUNT)
-        u_1, u_2, u_3 = _parts(upstream, PRECISION)
+        u_1, u_2, u_3 = parts(upstream, PRECISION)
         if TO_WEIGHTS:
             tile = _tile_of(x, begin, row, live, x_row, column, column < inputs)
-            x_1, x_2, x_3 = _parts(tile, PRECISION)
-            to_weights += _product_of_parts(
+            x_1, x_2, x_3 = parts(tile, PRECISION)
+            to_weights += product_of_parts(
                 tl.trans(u_1), tl.trans(u_2), tl.trans(u_3), x_1, x_2, x_3, PRECISION
             )
             to_biases += tl.sum(upstream, 0)
         if TO_X:
-            total = _product_of_parts(u_1, u_2, u_3, w_1, w_2, w_3, PRECISION)
+            total = product_of_parts(u_1, u_2, u_3, w_1, w_2, w_3, PRECISION)
             to = grad_x + (begin * members + member) * inputs
             to += (row * members * inputs)[:, None] + column[None, :]
             mask = live[:, None] & (column < inputs)[None, :]
@@ -270,7 +247,7 @@ def forward(
     present = [k for k, out in enumerate(outputs) if out.numel() > 0]
     if not present:
         return
-    x = _unit_stride(x)
+    x = unit_stride(x)
     rows, members, inputs = x.shape
     block_i = _block(inputs)
     for at in range(0, len(present), _AT_ONCE):
@@ -279,7 +256,7 @@ def forward(
         named = []
         for k in group:
             bias = biases[k]
-            bias = weights[k] if bias is None else _unit_stride(bias)
+            bias = weights[k] if bias is None else unit_stride(bias)
             named.append(
                 dict(
                     **_strided(weights[k]),
@@ -294,7 +271,7 @@ def forward(
                 x=x, x_row=x.stride(0), x_member=x.stride(1), inputs=inputs, num_rows=rows,
                 members=members, **_numbered(named), COUNT=len(group),
                 BIASES=sum(1 << i for i, k in enumerate(group) if biases[k] is not None),
-                PRECISION=_precision(x), BLOCK_R=_TILE, BLOCK_I=block_i, BLOCK_O=block_o,
+                PRECISION=precision(x), BLOCK_R=_TILE, BLOCK_I=block_i, BLOCK_O=block_o,
                 num_warps=4, num_stages=1,
             )  # fmt: skip
 
@@ -314,7 +291,7 @@ def backward(
         grad_x.zero_()
         flat.zero_()
         return
-    x = _unit_stride(x)
+    x = unit_stride(x)
     size = flat.numel()
     block_i = min(32, _block(inputs))
     blocks = max(1, triton.cdiv(inputs, block_i))
@@ -334,7 +311,7 @@ def backward(
         for k in group:
             grad = grads[k]
             assert grad is not None
-            grad = _unit_stride(grad)
+            grad = unit_stride(grad)
             named.append(
                 dict(
                     grad=grad,
@@ -350,7 +327,7 @@ def backward(
                 x=x, x_row=x.stride(0), x_member=x.stride(1), inputs=inputs, num_rows=rows,
                 members=members, tiles=triton.cdiv(rows, tall), grad_x=grad_x, partial=partial,
                 size=size, **_numbered(named), COUNT=len(group), TO_X=grad_x.numel() > 0,
-                ADD=not first, TO_WEIGHTS=size > 0, PRECISION=_precision(x), BLOCK_R=tall,
+                ADD=not first, TO_WEIGHTS=size > 0, PRECISION=precision(x), BLOCK_R=tall,
                 BLOCK_I=block_i, BLOCK_O=block_o, BLOCKS_O=blocks_o, num_warps=8 if wide else 4,
                 num_stages=2,
             )  # fmt: skip

@@ -12,6 +12,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pna.ops.triton.products import unit_stride
+
 #: How many nodes are read at a time.
 _NODES = 32
 
@@ -223,7 +225,7 @@ def forward(
 ) -> None:
     """Write the result of `set2set`, and what its backward pass reads of every step."""
     max_steps, members, graphs, _ = z.shape
-    x, width = _unit_stride(x), x.shape[2]
+    x, width = unit_stride(x), x.shape[2]
     by_unit = weight.unflatten(1, (4, width)).permute(0, 3, 2, 1).contiguous()
     with torch.cuda.device_of(x):
         _set2set_forward_kernel[(graphs, members)](
@@ -248,7 +250,7 @@ def backward(
 ) -> None:
     """Write the gradients of x, weight and bias."""
     max_steps, members, graphs, _ = z.shape
-    x, width = _unit_stride(x), x.shape[2]
+    x, width = unit_stride(x), x.shape[2]
     grad_r = z.new_empty((max_steps, members, graphs, width))
     grad_gates = z.new_empty((max_steps, members, graphs, 4 * width))
     of_graphs = z.new_empty((graphs, members, 4 * width))
@@ -270,7 +272,3 @@ def _tile(width: int) -> dict[str, int]:
     block = triton.next_power_of_2(width)
     warps = max(1, block * block // 256)
     return dict(H=width, BLOCK_H=block, BLOCK_N=_NODES, num_warps=warps, num_stages=1)
-
-
-def _unit_stride(x: Tensor) -> Tensor:
-    return x if x.stride(2) == 1 or x.shape[2] == 1 else x.contiguous()

@@ -1,0 +1,141 @@
+"""How training stands, while it goes on: on a terminal, in plain lines, or in JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.text import Text
+
+from pna.cli.shared import say_error
+
+if TYPE_CHECKING:
+    from pna.train.loop import Report, Reporter
+
+_EVERY = 5.0  # seconds between plain lines
+_RECENT = 20  # epochs by which the time left is judged
+
+
+@contextmanager
+def telling(console: Console, quiet: bool, as_json: bool) -> Iterator[Reporter]:
+    """A reporter that shows every epoch: not at all, as JSON, as a bar, or as a line now and then."""
+    if quiet:
+        yield lambda report: None
+    elif as_json:
+        yield _together(broken_once(say_error), lambda report: print_json(asdict(report)))
+    elif console.is_terminal:
+        with Live(console=console) as live:
+            yield _together(broken_once(_sayer(console)), _bar(live))
+    else:
+        yield _together(broken_once(_sayer(console)), _plain(_sayer(console)))
+
+
+def _together(*reporters: Reporter) -> Reporter:
+    def all_of_them(report: Report) -> None:
+        for one in reporters:
+            one(report)
+
+    return all_of_them
+
+
+def _sayer(console: Console) -> Callable[[str], None]:
+    return lambda words: console.print(words, highlight=False, markup=False, soft_wrap=True)
+
+
+def broken_once(say: Callable[[str], None]) -> Reporter:
+    """Tells of every member whose loss is not finite, when that happens."""
+    told: set[int] = set()
+
+    def tell(report: Report) -> None:
+        for member in (k for k, broken in enumerate(report.broken) if broken and k not in told):
+            told.add(member)
+            rest = "; frozen, the others go on" if any(report.alive) else "; frozen"
+            say(f"member {member}: loss not finite at epoch {report.epoch}{rest}")
+
+    return tell
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """One line, in which numbers that are not finite are null."""
+    typer.echo(json.dumps(_finite(content), allow_nan=False, ensure_ascii=False))
+
+
+def _finite(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {name: _finite(value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [_finite(value) for value in content]
+    return None if isinstance(content, float) and not math.isfinite(content) else content
+
+
+def _plain(say: Callable[[str], None]) -> Reporter:
+    """The first epoch, the last, and one every few seconds."""
+    words, said = _Words(), -math.inf
+
+    def tell(report: Report) -> None:
+        nonlocal said
+        line, now = words(report), time.monotonic()
+        last = report.epoch == report.epochs or not any(report.alive)
+        if last or now - said >= _EVERY:
+            said = now
+            say(line)
+
+    return tell
+
+
+def _bar(live: Live) -> Reporter:
+    words = _Words()
+
+    def show(report: Report) -> None:
+        bar = ProgressBar(report.epochs, report.epoch, width=40)
+        live.update(Group(bar, Text(words(report))))
+
+    return show
+
+
+class _Words:
+    """An epoch in words, with the time left judged by those before it."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=_RECENT)
+
+    def __call__(self, report: Report) -> str:
+        self._seconds.append(report.seconds)
+        left = statistics.mean(self._seconds) * (report.epochs - report.epoch)
+        parts = [
+            f"epoch {report.epoch} of {report.epochs}: training {_losses(report, 'training')}",
+            f"validation {_losses(report, 'validation')}",
+            f"best so far {min(report.best):.4g}",
+        ]
+        if len(report.alive) > 1:
+            parts.append(f"{sum(report.alive)} of {len(report.alive)} members")
+        rates = [rate for rate, alive in zip(report.lr, report.alive, strict=True) if alive]
+        if rates:
+            low, high = min(rates), max(rates)
+            parts.append(f"lr {low:.3g}" if low == high else f"lr {low:.3g} to {high:.3g}")
+            parts.append(f"at most {timedelta(seconds=round(left))} left")
+        return ", ".join(parts)
+
+
+def _losses(report: Report, name: str) -> str:
+    """The median over the members still trained, or over all once none is, and the best."""
+    held = list(zip(getattr(report, name), report.alive, strict=True))
+    finite = [loss for loss, _ in held if math.isfinite(loss)]
+    known = [loss for loss, alive in held if alive and math.isfinite(loss)] or finite
+    if not known:
+        return "not finite"
+    if len(report.alive) == 1:
+        return f"{known[0]:.4g}"
+    return f"{statistics.median(known):.4g} (best {min(known):.4g})"

@@ -1,0 +1,70 @@
+"""What commands share: where they print, how they fail, and how they tell of long work."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+
+def check_target(out: Path, force: bool) -> None:
+    """Before the work, not after it."""
+    folder = out.resolve().parent
+    if out.is_dir():
+        raise IsADirectoryError(f"got {out}, which is a folder, expected a file in it")
+    if out.exists() and not force:
+        raise FileExistsError(
+            f"got {out}, which exists, expected a new file; --force overwrites it"
+        )
+    if not folder.is_dir():
+        raise FileNotFoundError(f"got {out}, but there is no folder {folder}; make it")
+    if not os.access(folder, os.W_OK):
+        raise PermissionError(f"got {out}, but its folder may not be written to; choose another")
+
+
+def make_console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 160)
+
+
+@contextmanager
+def errors() -> Iterator[None]:
+    """Errors of the user or the machine as a line, not a traceback."""
+    try:
+        yield
+    except (ValueError, OSError, MemoryError) as error:
+        say_error(f"error: {error}")
+        raise typer.Exit(1) from error
+
+
+def say_error(words: str) -> None:
+    """One line, to where errors go."""
+    Console(stderr=True).print(words, style="red", highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def progress(console: Console, what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal; elsewhere a line for every tenth."""
+    if not console.is_terminal:
+        said = [0]
+
+        def plain(done: int, total: int) -> None:
+            tenth = 10 * done // total
+            if tenth > said[0]:
+                said[0] = tenth
+                console.print(f"{done:,} of {total:,} {what}", highlight=False)
+
+        yield plain
+        return
+    columns: tuple[Any, ...] = (
+        TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+    )  # fmt: skip
+    with Progress(*columns, console=console) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)

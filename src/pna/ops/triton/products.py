@@ -1,0 +1,63 @@
+"""Products of tiles that are as accurate as float32, on units that multiply bfloat16."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pna.ops.backend import interpreting
+
+
+@triton.jit
+def thirds(a):
+    """a as a sum of three bfloat16 numbers."""
+    high = a.to(tl.bfloat16)
+    rest = a - high.to(tl.float32)
+    middle = rest.to(tl.bfloat16)
+    return high, middle, (rest - middle.to(tl.float32)).to(tl.bfloat16)
+
+
+@triton.jit
+def parts(a, PRECISION: tl.constexpr):
+    """What `product_of_parts` multiplies: found once, for a factor of several products."""
+    if PRECISION == "thirds":
+        return thirds(a)
+    else:
+        return a, a, a
+
+
+@triton.jit
+def product_of_parts(a_1, a_2, a_3, b_1, b_2, b_3, PRECISION: tl.constexpr):
+    """a @ b of two numbers' parts, small terms first; short enough that the unit's own sums lose
+    nothing by rounding."""
+    if PRECISION == "thirds":
+        total = tl.dot(a_3, b_1)
+        total = tl.dot(a_2, b_2, total)
+        total = tl.dot(a_1, b_3, total)
+        total = tl.dot(a_2, b_1, total)
+        total = tl.dot(a_1, b_2, total)
+        return tl.dot(a_1, b_1, total)
+    else:
+        return tl.dot(a_1, b_1, input_precision=PRECISION)
+
+
+@triton.jit
+def product(a, b, PRECISION: tl.constexpr):
+    """a @ b."""
+    a_1, a_2, a_3 = parts(a, PRECISION)
+    b_1, b_2, b_3 = parts(b, PRECISION)
+    return product_of_parts(a_1, a_2, a_3, b_1, b_2, b_3, PRECISION)
+
+
+def precision(z: Tensor) -> str:
+    """How numbers are multiplied; in the interpreter, which knows no bfloat16 products, as such."""
+    if interpreting():
+        return "ieee"
+    return "thirds" if z.dtype == torch.float32 else "tf32"
+
+
+def unit_stride(tensor: Tensor) -> Tensor:
+    """The tensor, copied where its last numbers do not stand side by side."""
+    return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()

@@ -1,0 +1,68 @@
+"""Settings that suit a graph set, where none are given."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import fields
+from inspect import signature
+from typing import Any
+
+from pna.data.graphset import GraphSet
+from pna.names import lookup
+from pna.nn.architectures import ARCHITECTURES
+from pna.train.settings import ModelSettings, Settings
+from pna.train.tasks import LOSSES
+
+#: Training, and the architecture, of benchmarks by the name in the metadata of their graphs.
+BENCHMARKS: dict[str, dict[str, Any]] = {
+    # in the order of the file, so that graphs of one size come together
+    "multitask": {"architecture": "recurrent", "shuffle": False, "batch_size": 512},
+}
+_OTHERS: dict[str, Any] = {"architecture": "stacked"}
+
+#: Models by their architecture.
+MODELS: dict[str, dict[str, Any]] = {
+    "recurrent": {"hidden": 16, "towers": 4},
+    "standard": {"hidden": 16, "towers": 4},
+    "stacked": {"hidden": 64},
+}
+
+
+def settings_for(graphs: GraphSet, given: Mapping[str, Any]) -> Settings:
+    """What is given of `Settings`, and for the rest what suits these graphs."""
+    names = {f.name for f in fields(Settings)}
+    usual = {name: value for name, value in _usual(graphs).items() if name in names}
+    return Settings(**{**usual, **given})
+
+
+def model_for(
+    graphs: GraphSet,
+    convolution: str,
+    given: Mapping[str, Any],
+    loss: str | Mapping[str, str] = "mse",
+) -> ModelSettings:
+    """What is given of `ModelSettings` and of the architecture's arguments, and what suits these
+    graphs for the rest."""
+    architecture = given.get("architecture", _usual(graphs)["architecture"])
+    make = lookup("architecture", architecture, ARCHITECTURES)
+    arguments = {**MODELS[architecture], **given}
+    arguments.pop("architecture", None)
+    hidden, init = arguments.pop("hidden"), arguments.pop("init", "default")
+    if arguments.get("edges") is not False or graphs.edge_attr is None:
+        arguments.pop("edges", None)
+    takes = {*signature(make).parameters, "edges", "towers"}
+    for name in arguments:
+        if name not in takes:
+            able = [a for a in ARCHITECTURES if name in signature(ARCHITECTURES[a]).parameters]
+            raise ValueError(
+                f"got {name}={arguments[name]} for a {architecture} model, which has none; leave "
+                f"it out, or take the architecture {' or '.join(able)}"
+            )
+    losses = {loss} if isinstance(loss, str) else set(loss.values())
+    if any(not lookup("loss", name, LOSSES).scaled for name in losses):
+        arguments["final"] = "none"  # scores of classes are not bounded on either side
+    return ModelSettings(convolution, architecture, hidden, init, arguments)
+
+
+def _usual(graphs: GraphSet) -> dict[str, Any]:
+    return BENCHMARKS.get(graphs.metadata.get("benchmark", ""), _OTHERS)

@@ -1,0 +1,159 @@
+"""How good the trained models of a run are: losses and metrics, by member and task."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from pna.data.graphset import GraphSet
+from pna.names import lookup
+from pna.train.loop import fingerprint
+from pna.train.metrics import METRICS, measure
+from pna.train.prediction import Models, in_units
+from pna.train.run import Config, Run
+from pna.train.tasks import LOSSES, Task
+
+#: Told of every target that is divided by its scale, whatever it was trained with.
+_OF_NUMBERS = ("mse", "log10_mse", "mae")
+
+
+@dataclass(frozen=True)
+class TaskScores:
+    """Of one task: a number for each member."""
+
+    name: str
+    level: str
+    kind: str  # name of its loss
+    loss: list[float]
+    metrics: dict[str, list[float]]  # of targets divided by their scale, but for "mae_in_units"
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Losses and metrics of the members of a run on some graphs."""
+
+    run: str
+    split: str | None
+    graphs: int
+    members: list[int]
+    tasks: list[TaskScores]
+    loss: list[float]  # mean over tasks, one for each member
+    metrics: dict[str, list[float]]  # means over tasks, of those that all have; and of all numbers
+    # "log10_of_mean_mse", the logarithm of the mean where "log10_mse" is the mean of logarithms
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @property
+    def best(self) -> int:
+        """Place among `members` of the one with the least loss."""
+        return int(np.nan_to_num(self.loss, nan=np.inf).argmin())
+
+
+def evaluate(
+    run: Run | str | Path,
+    data: GraphSet | str | Path | None = None,
+    split: str | None = "test",
+    member: int | None = None,
+    *,
+    device: str | torch.device | None = None,
+) -> Evaluation:
+    """Losses and metrics of a run's members at their best.
+
+    Args:
+        run: a run or its folder.
+        data: a graph set or its file; that of the run if left out.
+        split: which of its graphs; None for all.
+        member: one alone.
+        device: a GPU if there is one, if left out.
+    """
+    run = run if isinstance(run, Run) else Run(run)
+    models = Models.of(run, member, device)
+    graphs = _own_data(run, models.config) if data is None else data
+    graphs = graphs if isinstance(graphs, GraphSet) else GraphSet.load(graphs)
+    graphs = graphs if split is None else graphs.split(split)
+    if len(graphs) == 0:
+        raise ValueError("got no graphs, expected some to evaluate with")
+    targets = [_targets(task, graphs) for task in models.config.tasks]
+    node, graph = models.outputs(graphs)
+    scores = [
+        _scores(task, node if task.level == "node" else graph, y)
+        for task, y in zip(models.config.tasks, targets, strict=True)
+    ]
+    losses = np.mean([s.loss for s in scores], 0).tolist()
+    return Evaluation(
+        str(run.folder), split, len(graphs), models.members, scores, losses, _means(scores)
+    )
+
+
+def _own_data(run: Run, config: Config) -> GraphSet:
+    """The set a run was trained on, if it is still where and what it was."""
+    graphs = GraphSet.load(own_path(run, config))
+    if fingerprint(graphs) != config.data["fingerprint"]:
+        raise ValueError(
+            f"got {config.data['path']}, which has changed since {run.folder} was trained on it, "
+            "expected the same graphs; name the file to evaluate with it as it is"
+        )
+    return graphs
+
+
+def own_path(run: Run, config: Config) -> Path:
+    """The file of the graphs that a run was begun with."""
+    path = config.data["path"]
+    if path is None:
+        raise ValueError(
+            f"got {run.folder}, which was trained on graphs in memory, expected a file of them; "
+            "pass them too"
+        )
+    if not Path(path).is_file():
+        raise FileNotFoundError(
+            f"got {run.folder}, which was trained on {path}, but that is gone; say where the file "
+            "is now"
+        )
+    return Path(path)
+
+
+def _targets(task: Task, graphs: GraphSet) -> np.ndarray:
+    """Of one task, (rows,), found by its name."""
+    names = graphs.node_targets if task.level == "node" else graphs.graph_targets
+    places = {name: place for place, name in enumerate(names)}
+    column = lookup(f"{task.level} target", task.name, places)
+    y = graphs.y_node if task.level == "node" else graphs.y_graph
+    assert y is not None
+    return y[:, column].double().cpu().numpy()
+
+
+def _scores(task: Task, outputs: np.ndarray, targets: np.ndarray) -> TaskScores:
+    loss = LOSSES[task.loss]
+    meant, scaled = in_units(task, outputs), targets / task.scale
+    found: dict[str, list[float]] = {}
+    for name in _OF_NUMBERS if loss.scaled else loss.metrics:
+        found[name] = [measure(name, row / task.scale, scaled) for row in meant]
+    if loss.scaled:
+        found["mae_in_units"] = [measure("mae", row, targets) for row in meant]
+    own = outputs[..., task.first : task.end]
+    losses = [_loss(loss.error, row if loss.classes else row[:, 0], scaled) for row in own]
+    return TaskScores(task.name, task.level, task.loss, losses, found)
+
+
+def _loss(error: Callable[..., Any], outputs: np.ndarray, targets: np.ndarray) -> float:
+    """As in training: the mean over the targets there are."""
+    known = ~np.isnan(targets)
+    if not known.any():
+        return float("nan")
+    return float(error(torch.from_numpy(outputs[known]), torch.from_numpy(targets[known])).mean())
+
+
+def _means(scores: list[TaskScores]) -> dict[str, list[float]]:
+    shared = [name for name in scores[0].metrics if all(name in s.metrics for s in scores)]
+    shared = [name for name in shared if name in METRICS]  # units differ between tasks
+    means = {name: np.mean([s.metrics[name] for s in scores], 0).tolist() for name in shared}
+    if "mse" in means:
+        with np.errstate(divide="ignore"):
+            means["log10_of_mean_mse"] = np.log10(means["mse"]).tolist()
+    return means

@@ -1,0 +1,238 @@
+"""What the trained models of a run say of graphs, in the units of the targets."""
+
+from __future__ import annotations
+
+import csv
+import math
+import os
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pna.data.batch import Batch
+from pna.data.columns import tagged
+from pna.data.diameter import diameters
+from pna.data.graphset import GraphSet
+from pna.nn.architectures import Prediction
+from pna.train.batches import Batches
+from pna.train.population import Population
+from pna.train.run import BEST, Config, Run, load_population
+from pna.train.settings import ModelSettings
+from pna.train.tasks import LOSSES, Task
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """Columns of numbers for nodes and graphs, named after the targets.
+
+    Targets trained with "bce" have the probability of a 1. Classes have a column of the likeliest,
+    and for each class c another, ``name=c``, of its probability.
+    """
+
+    graph_ids: np.ndarray  # (graphs,) place of each in the set
+    sizes: np.ndarray  # (graphs,) how many nodes each has
+    node: dict[str, np.ndarray]  # (nodes,) each
+    graph: dict[str, np.ndarray]  # (graphs,) each
+
+    def save(self, path: str | Path) -> list[Path]:
+        """Write CSV, each file wholly or not at all; says where.
+
+        Predictions for nodes go to a file of their own, ``…-nodes.csv``, if there are both.
+        """
+        places = files(Path(path), bool(self.node), bool(self.graph))
+        if self.graph:
+            _write_csv(places[0], {"graph": self.graph_ids, **self.graph})
+        if self.node:
+            nodes = [np.arange(size) for size in self.sizes.tolist()]
+            which = {
+                "graph": np.repeat(self.graph_ids, self.sizes),
+                "node": np.concatenate([np.arange(0), *nodes]),
+            }
+            _write_csv(places[-1], which | self.node)
+        return places
+
+
+def files(path: Path, node: bool, graph: bool) -> list[Path]:
+    """Where predictions go: those for graphs, then those for nodes."""
+    return [path, path.with_name(f"{path.stem}-nodes{path.suffix}")] if node and graph else [path]
+
+
+def predict(
+    run: Run | str | Path,
+    data: GraphSet | str | Path,
+    member: int | None = None,
+    *,
+    split: str | None = None,
+    device: str | torch.device | None = None,
+) -> Predictions:
+    """What the members of a run predict at their best, on the average; or what one of them does.
+
+    Args:
+        run: a run or its folder.
+        data: a graph set or its file, with the features of the training set; targets are not
+            looked at.
+        member: which one; without it the mean over all that have ever been validated.
+        split: the graphs of this split alone.
+        device: a GPU if there is one, if left out.
+    """
+    models = Models.of(run, member, device)
+    graphs = data if isinstance(data, GraphSet) else GraphSet.load(data)
+    ids = torch.arange(len(graphs))
+    if split is not None:
+        ids = ids[tagged("split", split, graphs.split_of_graph, graphs.splits)]
+        graphs = graphs[ids]
+    node, graph = models.outputs(graphs)
+    columns: dict[str, dict[str, np.ndarray]] = {"node": {}, "graph": {}}
+    for task in models.config.tasks:
+        given = in_units(task, node if task.level == "node" else graph)
+        mean = given[models.validated].mean(0)
+        of_level = columns[task.level]
+        of_level[task.name] = mean.argmax(1) if LOSSES[task.loss].classes else mean
+        if LOSSES[task.loss].classes:
+            of_level |= {f"{task.name}={c}": mean[:, c] for c in range(task.outputs)}
+    return Predictions(ids.numpy(), graphs.sizes.numpy(), **columns)
+
+
+def in_units(task: Task, outputs: np.ndarray) -> np.ndarray:
+    """From a model's outputs of a level (members, rows, outputs) to what they mean for a task.
+
+    Numbers in the units of the target, (members, rows); probabilities of 1, (members, rows); or
+    of every class, (members, rows, classes).
+    """
+    own = torch.from_numpy(outputs[..., task.first : task.end]).double()
+    if LOSSES[task.loss].classes:
+        return own.softmax(-1).numpy()
+    alone = own[..., 0]
+    return (alone.sigmoid() if task.loss == "bce" else alone * task.scale).numpy()
+
+
+@dataclass(frozen=True)
+class Models:
+    """The members of a run at their best, where they are to be used."""
+
+    population: Population
+    config: Config
+    members: list[int]  # which of the run's
+    validated: list[int]  # places among these of such as have ever been validated
+
+    @classmethod
+    def of(
+        cls,
+        run: Run | str | Path,
+        member: int | None = None,
+        device: str | torch.device | None = None,
+    ) -> Models:
+        """All members of a run, or one."""
+        run = run if isinstance(run, Run) else Run(run)
+        config = run.config
+        if not (run.folder / BEST).is_file():
+            raise FileNotFoundError(
+                f"got {run.folder}, which has no {BEST} yet, expected a run that was trained; go "
+                f"on with it: pna train --resume {run.folder}"
+            )
+        population, config = load_population(run)
+        members = list(range(len(population)))
+        if member is not None:
+            if member not in members:
+                raise ValueError(
+                    f"got member {member} of {run.folder}, expected one of 0 to {len(members) - 1}"
+                )
+            members = [member]
+            population.keep(torch.tensor(members))
+        best = run.read(BEST)[1]["best"]
+        validated = [i for i, k in enumerate(members) if math.isfinite(best[k])]
+        where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+        population.to(where).train(False)
+        return cls(population, config, members, validated or list(range(len(members))))
+
+    @torch.no_grad()
+    def outputs(self, graphs: GraphSet) -> tuple[np.ndarray, np.ndarray]:
+        """Outputs for nodes and graphs, (members, rows, outputs) each, without columns where the
+        models were made without such targets."""
+        check_features(self.config.model, graphs)
+        model, found = self.config.model, []
+        widths = (model.node_targets, model.graph_targets)
+        autocast: Any = nullcontext()
+        if self.config.settings.precision == "bfloat16":
+            autocast = torch.autocast(self.population.device.type, torch.bfloat16)
+
+        def step(batch: Batch) -> None:
+            with autocast:
+                flat = self.population.apply(batch, _flattened)
+            rows = (batch.num_nodes, batch.num_graphs)
+            parts = flat.double().cpu().split([r * w for r, w in zip(rows, widths, strict=True)], 1)
+            found.append([p.unflatten(1, s) for p, s in zip(parts, zip(rows, widths), strict=True)])
+
+        far = diameters(graphs) if model.arguments.get("depth") == "diameter" else None
+        size = self.config.settings.batch_size
+        batches = Batches(
+            graphs.to(self.population.device), step, size, shuffle=False, diameters=far
+        )
+        batches.run(0)
+        if not found:
+            count = len(self.members)
+            return np.zeros((count, 0, widths[0])), np.zeros((count, 0, widths[1]))
+        node, graph = (torch.cat(level, 1).numpy() for level in zip(*found, strict=True))
+        return node, graph
+
+
+def _flattened(prediction: Prediction) -> Tensor:
+    return torch.cat([level.flatten() for level in prediction if level is not None])
+
+
+def check_features(model: ModelSettings, graphs: GraphSet) -> None:
+    """Raise unless the graphs have the features that the model was made for."""
+    arguments = model.arguments
+    wanted = {
+        "node": (model.in_channels, arguments.get("node_values", ())),
+        "edge": (
+            arguments.get("edge_columns") or arguments.get("edge_dim") or 0,
+            arguments.get("edge_values", ()),
+        ),
+    }
+    for what, given in (("node", graphs.x), ("edge", graphs.edge_attr)):
+        columns, values = wanted[what]
+        if columns == 0:
+            continue  # what a model has no place for it does not look at
+        width = 0 if given is None else given.shape[1]
+        if given is None or width != columns:
+            raise ValueError(
+                f"got graphs with {width} {what} features, expected the {columns} that the model "
+                "was trained with; make them as those of its training set were made"
+            )
+        if values and given.is_floating_point():
+            raise ValueError(
+                f"got {what} features of floating point, expected whole numbers, as the model was "
+                "trained with"
+            )
+        for column, count in enumerate(values):
+            own = given[:, column]
+            if len(own) and not (0 <= int(own.min()) and int(own.max()) < count):
+                raise ValueError(
+                    f"got {int(own.max())} in {what} feature {column}, expected 0 to {count - 1}, "
+                    "the kinds in the training set; leave those graphs out, or train with them"
+                )
+
+
+def _write_csv(path: Path, columns: dict[str, np.ndarray]) -> None:
+    """Aside, synced, renamed."""
+    texts = [
+        [f"{value:.9g}" if isinstance(value, float) else str(value) for value in column.tolist()]
+        for column in columns.values()
+    ]
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with aside.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(columns)
+            writer.writerows(zip(*texts, strict=True))
+            file.flush()
+            os.fsync(file.fileno())
+        aside.replace(path)
+    finally:
+        aside.unlink(missing_ok=True)

@@ -1,0 +1,148 @@
+"""The trials of a sweep on Ray Tune, which shares out processors and stops the worse ones.
+
+Ray is given numbers of trials to try, each once (a grid of them), and told how they stand. What a
+trial is and where it is kept is decided by `pna.train.sweep`, so Ray's own state is scrap: it lies
+in a folder of its own while the sweep runs, and is never read back.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import ray
+import torch
+from ray import tune
+
+from pna.train.sweep import Sweep, Trial, run_trial
+
+#: Usage is not reported to anyone, Ctrl-C is ours, and nothing but our own tables is written.
+_ENVIRONMENT = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
+}
+#: Ours is none of it: results are a line after every epoch.
+_OBJECT_STORE = 128 * 2**20
+#: The best of so many go on at each of three rungs.
+_REDUCTION, _RUNGS = 3, 3
+
+
+def run(
+    sweep: Sweep,
+    address: str,
+    cpus: int,
+    gpus: float | None,
+    say: Callable[[Sweep, Trial], None] | None,
+) -> None:
+    """Run the trials that wait, on a cluster, or on this machine if `address` is "local"."""
+    with _connected(address):
+        offered = ray.cluster_resources()
+        gpus = min(1.0, offered.get("GPU", 0.0)) if gpus is None else gpus
+        for name, wanted in (("CPU", cpus), ("GPU", gpus)):
+            if wanted > offered.get(name, 0.0):
+                raise ValueError(
+                    f"got {wanted:g} {name}s for each trial, expected at most the "
+                    f"{offered.get(name, 0.0):g} that there are"
+                )
+        remote = address.startswith("ray://")
+        with _scrap(sweep) as scrap:
+            tuner = tune.Tuner(
+                tune.with_resources(_trainable(sweep, cpus, gpus), {"cpu": cpus, "gpu": gpus}),
+                param_space={"trial": tune.grid_search(sweep.waiting)},
+                tune_config=tune.TuneConfig(scheduler=_scheduler(sweep)),
+                run_config=tune.RunConfig(
+                    name="ray",
+                    storage_path=scrap,
+                    verbose=0,
+                    callbacks=[_Recorder(sweep, None if remote else say)],
+                ),
+            )
+            tuner.fit()
+        sweep.update()  # a client's tuner runs, and records, on the cluster
+
+
+def _trainable(sweep: Sweep, cpus: int, gpus: float) -> Callable[[dict[str, Any]], None]:
+    """What Ray calls in a process of its own for each trial."""
+
+    def trial(config: dict[str, Any]) -> None:
+        torch.set_num_threads(cpus)
+        run_trial(sweep, config["trial"], "cuda" if gpus else "cpu", tune.report)
+
+    return trial
+
+
+def _scheduler(sweep: Sweep) -> Any:
+    """ASHA over epochs, or none."""
+    if not sweep.plan.asha:
+        return None
+    epochs = sweep.plan.settings.epochs
+    return tune.schedulers.ASHAScheduler(
+        time_attr="epoch",
+        metric="objective",
+        mode="min",
+        max_t=max(epochs, 1),
+        grace_period=max(epochs // _REDUCTION**_RUNGS, 1),
+        reduction_factor=_REDUCTION,
+    )
+
+
+class _Recorder(tune.Callback):
+    """Writes down every trial that ends."""
+
+    def __init__(self, sweep: Sweep, say: Callable[[Sweep, Trial], None] | None) -> None:
+        self._sweep, self._say = sweep, say
+
+    def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
+        self._record(trial)
+
+    def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
+        self._record(trial, str(trial.get_error() or "ended without an error of its own"))
+
+    def _record(self, trial: Any, error: str = "") -> None:
+        number, told = trial.config["trial"], trial.last_result or {}
+        ended = self._sweep.record(number, told, error)
+        if self._say is not None:
+            self._say(self._sweep, ended)
+
+
+@contextmanager
+def _connected(address: str) -> Iterator[None]:
+    """A cluster to work on: the one this process is in, if it is, else that of the address."""
+    os.environ.update(_ENVIRONMENT)
+    if ray.is_initialized():
+        yield
+        return
+    own = {"include_dashboard": False, "object_store_memory": _OBJECT_STORE}
+    try:
+        ray.init(
+            address=address,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            **(own if address == "local" else {}),
+        )
+    except (ConnectionError, ImportError, RuntimeError, ValueError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        raise ConnectionError(f"got address {address!r}, and Ray says: {first}") from error
+    try:
+        yield
+    finally:
+        ray.shutdown()
+
+
+@contextmanager
+def _scrap(sweep: Sweep) -> Iterator[str]:
+    """A folder for Ray's own state, beside the trials, where all machines of a cluster see it."""
+    folder = tempfile.mkdtemp(prefix=".ray-", dir=sweep.folder)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

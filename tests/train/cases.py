@@ -1,0 +1,206 @@
+"""Tiny graph sets and models for the tests of training, and training as torch would have it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pna.data.batch import Batch
+from pna.data.diameter import diameters
+from pna.data.graphset import GraphSet
+from pna.train.batches import order
+from pna.train.models import build, fitted
+from pna.train.population import Population
+from pna.train.settings import ModelSettings, Settings
+from pna.train.tasks import LOSSES, Task, tasks_of
+from pna.train.trainer import Trainer
+
+#: Towers and hidden size small enough for a step in milliseconds.
+SMALL: dict[str, ModelSettings] = {
+    "pna recurrent": ModelSettings("pna", "recurrent", 4, arguments={"towers": 2}),
+    "gin recurrent": ModelSettings("gin", "recurrent", 4),
+    "gat recurrent": ModelSettings("gat", "recurrent", 4),
+    "pna standard": ModelSettings("pna", "standard", 4, arguments={"towers": 2, "layers": 2}),
+    "pna stacked": ModelSettings("pna", "stacked", 4, arguments={"layers": 2, "graph_norm": True}),
+}
+
+
+def random_graphs(
+    train: int = 10,
+    validation: int = 5,
+    sizes: tuple[int, int] = (3, 8),
+    *,
+    seed: int = 0,
+    edges: int = 0,
+    whole: bool = False,
+    missing: bool = False,
+) -> GraphSet:
+    """Undirected random graphs, also with nodes of degree 0, in two splits.
+
+    Three targets of nodes and three of graphs. `edges` is how many columns edges have; `whole`
+    makes all features whole numbers below 3; `missing` leaves out some targets.
+    """
+    rng = np.random.default_rng(seed)
+    count = train + validation
+    nodes = rng.integers(*sizes, count)
+    index, edge_counts = [], []
+    for n in nodes:
+        upper = np.triu(rng.random((n, n)) < 0.5, 1)
+        found = np.stack(np.nonzero(upper | upper.T))
+        index.append(found)
+        edge_counts.append(found.shape[1])
+    total, total_edges = int(nodes.sum()), sum(edge_counts)
+
+    def features(rows: int, columns: int) -> Any:
+        return rng.integers(0, 3, (rows, columns)) if whole else rng.random((rows, columns))
+
+    x = features(total, 2)
+    edge_attr = features(total_edges, edges) if edges else None
+    y_node, y_graph = rng.random((total, 3)), rng.random((count, 3))
+    if missing:
+        y_node[rng.random(y_node.shape) < 0.3] = np.nan
+        y_graph[rng.random(y_graph.shape) < 0.3] = np.nan
+    return GraphSet.from_arrays(
+        nodes,
+        np.concatenate(index, 1),
+        edge_counts,
+        x=x,
+        edge_attr=edge_attr,
+        y_node=y_node,
+        y_graph=y_graph,
+        node_targets=["a", "b", "c"],
+        graph_targets=["p", "q", "r"],
+        split=["train"] * train + ["validation"] * validation,
+    )
+
+
+def with_arguments(model: ModelSettings, **arguments: Any) -> ModelSettings:
+    return replace(model, arguments=model.arguments | arguments)
+
+
+def trainer_of(
+    graphs: GraphSet,
+    model: ModelSettings,
+    settings: Settings,
+    *,
+    dtype: torch.dtype = torch.float64,
+    **options: Any,
+) -> Trainer:
+    """A trainer as `pna.train.loop` makes it, of a type of its own."""
+    training, validation = graphs.split("train"), graphs.split("validation")
+    tasks = tasks_of(training)
+    full = fitted(model, training, tasks)
+    population = Population([build(full, seed) for seed in settings.seeds]).to("cpu", dtype)
+    if model.arguments.get("depth") == "diameter":
+        options["diameters"] = (diameters(training), diameters(validation))
+    return Trainer(population, tasks, settings, training, validation, **options)
+
+
+def whole_batch(graphs: GraphSet, indices: Any = None) -> Batch:
+    """A batch with the sizes of the whole set, by which a recurrent model counts its steps."""
+    sizes = graphs.sizes
+    return replace(graphs.batch(indices), size_range=(int(sizes.min()), int(sizes.max())))
+
+
+def plain_losses(tasks: tuple[Task, ...], prediction: Any, batch: Batch) -> Tensor:
+    """The mean error of every task over the targets it has, (tasks,)."""
+    losses = []
+    for task in tasks:
+        y = batch.y_node if task.level == "node" else batch.y_graph
+        given = prediction.node if task.level == "node" else prediction.graph
+        target = y[:, task.column].to(given.dtype) / task.scale
+        known = ~target.isnan()
+        errors = LOSSES[task.loss].error(given[known, task.first], target[known])
+        losses.append(errors.mean() if known.any() else errors.sum())
+    return torch.stack(losses)
+
+
+def clipped(gradients: list[Tensor], clip: float | None) -> list[Tensor]:
+    """Gradients of at most this norm together."""
+    if clip is None:
+        return gradients
+    norm = torch.cat([g.flatten() for g in gradients]).norm()
+    return [g * min(1.0, clip / float(norm)) for g in gradients]
+
+
+class Alone:
+    """One model trained with torch's own optimiser, step by step: what a member is to equal."""
+
+    def __init__(
+        self, graphs: GraphSet, model: ModelSettings, settings: Settings, member: int
+    ) -> None:
+        self.training, self.validation = graphs.split("train"), graphs.split("validation")
+        self.tasks, self.settings = tasks_of(self.training), settings
+        seed = settings.seeds[member]
+        self.model = build(fitted(model, self.training, self.tasks), seed).double().train()
+        weights = settings.task_weights[member] if settings.task_weights else None
+        self.weights = torch.tensor(
+            weights or [task.weight for task in self.tasks], dtype=torch.float64
+        )
+        kind = torch.optim.AdamW if settings.optimiser == "adamw" else torch.optim.Adam
+        self.optimiser = kind(
+            self.model.parameters(),
+            lr=settings.of_members("lr")[member],
+            weight_decay=settings.of_members("weight_decay")[member],
+        )
+        self.average = [p.detach().clone() for p in self.model.parameters()]
+        self.steps = 0
+
+    def run_epoch(self, epoch: int) -> tuple[Tensor, Tensor]:
+        """Losses of training, before each step, and of validation, (tasks,) each; of sets whose
+        batches all have as many targets."""
+        settings = self.settings
+        self.model.train()
+        ids = order(len(self.training), settings.shuffle, settings.data_seed, epoch)
+        seen, counts = 0.0, 0.0
+        for start in range(0, len(ids), settings.batch_size):
+            batch = whole_batch(self.training, ids[start : start + settings.batch_size])
+            losses = plain_losses(self.tasks, self.model(batch), batch)
+            count = torch.tensor(
+                [batch.num_nodes if t.level == "node" else batch.num_graphs for t in self.tasks]
+            )
+            seen, counts = seen + losses.detach() * count, counts + count
+            self.step((losses * self.weights).sum() / len(self.tasks))
+        return seen / counts, self.validated()
+
+    def step(self, loss: Tensor) -> None:
+        parameters = list(self.model.parameters())
+        gradients = torch.autograd.grad(loss, parameters, materialize_grads=True)
+        for parameter, gradient in zip(
+            parameters, clipped(list(gradients), self.settings.clip), strict=True
+        ):
+            parameter.grad = gradient
+        self.optimiser.step()
+        self.steps += 1
+        if self.settings.average is not None:
+            share = max(1 / (self.steps + 1), 1 - self.settings.average)
+            for held, parameter in zip(self.average, parameters, strict=True):
+                held += share * (parameter.detach() - held)
+
+    @torch.no_grad()
+    def validated(self) -> Tensor:
+        self.model.eval()
+        batch = whole_batch(self.validation)
+        own = [p.detach().clone() for p in self.model.parameters()]
+        if self.settings.average is not None:
+            self.set(self.average)
+        losses = plain_losses(self.tasks, self.model(batch), batch)
+        self.set(own)
+        return losses
+
+    @torch.no_grad()
+    def set(self, values: list[Tensor]) -> None:
+        for parameter, value in zip(self.model.parameters(), values, strict=True):
+            parameter.copy_(value)
+
+
+def assert_near(got: Tensor, expected: Tensor, tolerance: float, what: str = "") -> None:
+    """Within `tolerance` of the norm of what is expected."""
+    assert got.shape == expected.shape, what
+    distance = float((got.double() - expected.double()).norm())
+    scale = max(float(expected.double().norm()), 1e-2)
+    assert distance <= tolerance * scale, f"{what}: {distance:.2e} of {scale:.2e}"
