@@ -201,6 +201,7 @@ class Alone:
 def assert_near(got: Tensor, expected: Tensor, tolerance: float, what: str = "") -> None:
     """Within `tolerance` of the norm of what is expected."""
     assert got.shape == expected.shape, what
-    distance = float((got.double() - expected.double()).norm())
-    scale = max(float(expected.double().norm()), 1e-2)
+    got, expected = got.detach().double(), expected.detach().double()
+    distance = float((got - expected).norm())
+    scale = max(float(expected.norm()), 1e-2)
     assert distance <= tolerance * scale, f"{what}: {distance:.2e} of {scale:.2e}"

@@ -53,14 +53,14 @@ def test_members_are_what_they_are_alone(name, optimiser, arguments):
     model = with_arguments(SMALL[name], dropout=0.2, **arguments)
     settings = Settings(**{**vars(OWN), "optimiser": optimiser})
     trainer = trainer_of(graphs, model, settings)
-    every = [Alone(graphs, model, settings, k) for k in range(4)]
+    some = {k: Alone(graphs, model, settings, k) for k in (1, 3)}
     for epoch in range(10):
         training, validation = trainer.run_epoch(epoch)
-        for k, alone in enumerate(every):
+        for k, alone in some.items():
             expected = alone.run_epoch(epoch)
             assert_near(training[k], expected[0], 1e-9, f"training loss {k} of epoch {epoch}")
             assert_near(validation[k], expected[1], 1e-9, f"validation loss {k} of {epoch}")
-    for k, alone in enumerate(every):
+    for k, alone in some.items():
         state = trainer.population.member(k)
         assert state.keys() <= alone.model.state_dict().keys()
         for key, value in state.items():

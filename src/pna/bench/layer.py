@@ -10,21 +10,19 @@ Both sides compute in float32, without TF32.
 from __future__ import annotations
 
 import copy
-import gc
 import os
 import statistics
-import textwrap
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
+from pna.bench.attempt import attempt, release, without_tf32
 from pna.bench.graphs import uniform_edges
 from pna.bench.measure import peak_memory, time_call, time_calls
 from pna.nn import PNAConv
@@ -45,7 +43,6 @@ _USABLE = 0.8  # of the memory that is free
 
 _DRAWS = 9  # of features and weights, on which errors are taken
 
-T = TypeVar("T")
 Say = Callable[[str], None]
 
 
@@ -155,12 +152,12 @@ def measure_case(
         for row in rows:
             results.append(row)
 
-    with _without_tf32():
-        _, problem = _attempt(measure)
+    with without_tf32():
+        _, problem = attempt(measure)
     if problem is not None:
         results.append(case.result("all", "set-up", note=problem))
     torch.compiler.reset()
-    _release()
+    release()
     return results
 
 
@@ -214,7 +211,7 @@ def _race(
         for contender in contenders:
             hint = ", which may compile for a minute" if contender.name == COMPILED else ""
             doing(f"{case.name}: {work}, first call of {contender.name}{hint}")
-            _, problem = _attempt(contender.step(work))
+            _, problem = attempt(contender.step(work))
             if problem is not None:
                 failed[contender.name] = case.result(contender.name, work, note=problem)
         standing = [contender for contender in contenders if contender.name not in failed]
@@ -232,19 +229,19 @@ def _measure(
 ) -> dict[str, Result]:
     """Timed in turns, or each by itself should that fail; then memory."""
     steps = [contender.step(work) for contender in contenders]
-    in_turns, _ = _attempt(time_calls, steps, device, seconds)
+    in_turns, _ = attempt(time_calls, steps, device, seconds)
     results = {}
     for i, contender in enumerate(contenders):
         timing = problem = None
         if in_turns is not None:
             timing = in_turns[i]
         else:
-            timing, problem = _attempt(time_call, steps[i], device, seconds)
+            timing, problem = attempt(time_call, steps[i], device, seconds)
         values: dict[str, float] = {}
         if timing is not None:
             times = {"ms": timing.median, "ms_low": timing.low, "ms_high": timing.high}
             values = {name: value * 1e3 for name, value in times.items()}
-            peak, problem = _attempt(peak_memory, steps[i], device)
+            peak, problem = attempt(peak_memory, steps[i], device)
             if peak is not None:
                 values["mib"] = (peak + contender.held) / 2**20
         results[contender.name] = case.result(contender.name, work, **values, note=problem)
@@ -402,31 +399,3 @@ def _need(case: Case) -> int:
         return ours
     times = 3 if case.errors else 1  # in float64 too, with float32 beside it
     return max(ours, times * _PYG_PER_EDGE * case.edges * width)
-
-
-@contextmanager
-def _without_tf32() -> Iterator[None]:
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("highest")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-def _attempt(call: Callable[..., T], *arguments: Any) -> tuple[T | None, str | None]:
-    """What a call returns, or what went wrong, in a line; then nothing of it stays in memory."""
-    try:
-        return call(*arguments), None
-    except Exception as error:
-        words = " ".join(str(error).split())
-        problem = textwrap.shorten(f"{type(error).__name__}: {words}", 120, placeholder=" …")
-    _release()
-    return None, problem
-
-
-def _release() -> None:
-    """Give back what no one holds any more, so that the next one has all the memory."""
-    gc.collect()
-    if torch.cuda.is_available():
-        torch.cuda.empty_cache()

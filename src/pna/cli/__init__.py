@@ -2,7 +2,7 @@
 
 import typer
 
-from pna.cli import bench, data, demo, doctor
+from pna.cli import bench, data, demo, doctor, evaluate, sweep, train
 
 app = typer.Typer(
     help="Principal Neighbourhood Aggregation for graph neural networks.",
@@ -11,5 +11,9 @@ app = typer.Typer(
 )
 app.command()(demo.demo)
 app.command()(doctor.doctor)
+app.command()(train.train)
+app.command()(evaluate.evaluate)
+app.command()(evaluate.predict)
+app.command()(sweep.sweep)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")

@@ -2,53 +2,69 @@
 
 from __future__ import annotations
 
+import os
+import time
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
-from rich.console import Console
 from rich.table import Table
 
+from pna.cli.shared import errors, make_console, progress
+
 if TYPE_CHECKING:
-    from pna.bench.beside_pyg import Row
+    from pna.paper.demo import Comparison
     from pna.paper.failures import Failures
 
 
 def demo(
-    folder: Annotated[Path, typer.Option("--out", help="Where the figure goes.")] = Path("demo"),
-    seconds: Annotated[float, typer.Option(help="How long to time each call.")] = 1.0,
+    folder: Annotated[Path, typer.Option("--out", help="Where everything goes.")] = Path("demo"),
+    epochs: Annotated[int, typer.Option(hidden=True)] = 0,
+    graphs: Annotated[int, typer.Option(hidden=True)] = 0,
+    workers: Annotated[
+        int, typer.Option(min=0, help="Models trained at a time; 0: one for each core.")
+    ] = 0,
 ) -> None:
-    """Draw the neighbourhoods that single aggregators confuse; run the operation beside PyG's."""
-    missing = [name for name in ("matplotlib", "torch_geometric") if find_spec(name) is None]
-    if missing:
-        typer.echo(f"{' and '.join(missing)} not found: pip install 'pna[plot,pyg]'", err=True)
+    """Train PNA and five rivals on small graphs, in minutes: a table, figures and a page."""
+    if find_spec("matplotlib") is None:
+        typer.echo("matplotlib not found: pip install 'pna[plot]'", err=True)
         raise typer.Exit(1)
 
-    import torch
-
-    from pna.bench.beside_pyg import beside_pyg
-    from pna.machine import machine
+    from pna.paper.demo import EPOCHS, GRAPHS, MODELS, compare, make_graphs
     from pna.paper.failures import failures
-    from pna.report.figures import draw_failures, save
+    from pna.report.demo import draw_comparison, write_page
+    from pna.report.figures import draw_failures, save, save_svg
 
-    console = Console()
-    result = failures()
-    console.print(marks(result))
-    for path in save(draw_failures(result), folder, "failures"):
-        console.print(f"wrote {path}")
+    console = make_console()
+    begin = time.monotonic()
+    epochs, graphs = epochs or EPOCHS, graphs or GRAPHS
+    confused = failures()
+    console.print(marks(confused))
+    with errors():
+        data = folder / "multitask.safetensors"
+        made = make_graphs(data, graphs)
+        console.print(f"made {len(made):,} graphs, training {len(MODELS)} models", highlight=False)
+        done = dict.fromkeys(MODELS, 0)
+        with progress(console, "epochs") as tell:
 
-    here = machine()
-    rows = beside_pyg("cuda" if torch.cuda.is_available() else "cpu", seconds=seconds)
-    hardware = here["gpu"] or f"{here['cpu']}, {here['threads']} threads"
-    console.print(f"\n{hardware}, torch {here['torch']}, PyG {here['torch_geometric']}")
-    console.print(comparison(rows))
-    console.print(
-        "Times are medians, and how many times pna's. Memory is the most that tensors took at "
-        "once, beyond the inputs. Errors are the largest against float64; std is here by PyG's "
-        "convention (sqrt(var) where var > 1e-5, else 0), so that both compute the same."
-    )
+            def told(model: str, epoch: int) -> None:
+                done[model] = epoch
+                tell(sum(done.values()), epochs * len(MODELS))
+
+            together = min(workers or _cores(), len(MODELS))
+            result = compare(data, folder / "runs", epochs, together, told)
+        console.print(scores(result))
+        compared, pairs = draw_comparison(result), draw_failures(confused)
+        save_svg(compared, folder / "comparison.svg")
+        save(pairs, folder, "failures")
+        captions = ("Six convolutions in one architecture; dots are single runs.",
+                    "Why: every single statistic confuses some neighbourhoods.")  # fmt: skip
+        page = folder / "index.html"
+        write_page(page, result, list(zip(captions, (compared, pairs), strict=True)), epochs)
+    console.print(f"{time.monotonic() - begin:.0f} s. Open {page}; runs, for `pna evaluate`, are "
+                  f"in {folder / 'runs'}", highlight=False)  # fmt: skip
 
 
 def marks(result: Failures) -> Table:
@@ -65,25 +81,25 @@ def marks(result: Failures) -> Table:
     return table
 
 
-def comparison(rows: list[Row]) -> Table:
-    """Every contender in a column, and how many times the first one's figures."""
-    table = _table("mean, std, max, min: 10k nodes, 100k edges, 64 features")
-    table.add_column("")
+def scores(result: Comparison) -> Table:
+    """Every model in a row, every task in a column."""
+    from pna.paper.demo import MODELS
+    from pna.report.demo import table_of
+
+    heads, rows = table_of(result)
+    table = _table("log10 of the mean square error on test graphs: less is better")
+    for head in heads:
+        table.add_column(head, justify="right" if head else "left", no_wrap=True)
     for row in rows:
-        table.add_column(row.name, justify="right")
-    milliseconds, mebibytes = 1e-3, 2**20
-    for name, unit, values in (
-        ("forward", "ms", [row.forward.median / milliseconds for row in rows]),
-        ("forward, backward", "ms", [row.both.median / milliseconds for row in rows]),
-        ("memory, forward", "MiB", [row.forward_bytes / mebibytes for row in rows]),
-        ("memory, both", "MiB", [row.both_bytes / mebibytes for row in rows]),
-    ):
-        cells = [f"{value:.1f} {unit} {value / values[0]:5.1f}×" for value in values]
-        table.add_row(name, *cells)
-    for i, name in enumerate(("mean", "std", "max", "min")):
-        table.add_row(f"error of {name}", *(f"{row.output_errors[i]:.1e}" for row in rows))
-    table.add_row("error of gradients", *(f"{row.gradient_error:.1e}" for row in rows))
+        table.add_row(*row, style="bold" if row[0] == MODELS["pna"] else None)
     return table
+
+
+def _cores() -> int:
+    """Those that this process may use, where the system says."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def _table(title: str) -> Table:

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from pna.cli.progress import print_json
-from pna.cli.shared import check_target, errors, make_console
-from pna.cli.show import table
+from pna.cli.shared import check_device, check_target, errors, make_console
+from pna.cli.show import caption, table
 
 
 def evaluate(
@@ -27,13 +27,12 @@ def evaluate(
 
     console = make_console()
     with errors():
+        check_device(device)
         found = evaluate_run(run, data, split or None, member, device=device or None)
         if as_json:
             print_json(found.as_dict())
             return
-        of = "" if len(found.members) == 1 else f", {len(found.members)} members"
-        where = f"{found.split}, " if found.split else ""
-        console.print(f"{run}: {where}{found.graphs:,} graphs{of}", highlight=False, markup=False)
+        console.print(caption(found), highlight=False, markup=False, soft_wrap=True)
         console.print(table(found))
         if len(found.tasks) > 1 and "log10_of_mean_mse" in found.metrics:
             value = found.metrics["log10_of_mean_mse"][found.best]
@@ -58,6 +57,7 @@ def predict(
 
     console = make_console()
     with errors():
+        check_device(device)
         levels = {task.level for task in Run(run).config.tasks}
         for path in files(out, "node" in levels, "graph" in levels):
             check_target(path, force)

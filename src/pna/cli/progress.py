@@ -14,9 +14,10 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console, Group
+from rich.console import Console
 from rich.live import Live
 from rich.progress_bar import ProgressBar
+from rich.table import Table
 from rich.text import Text
 
 from pna.cli.shared import say_error
@@ -30,7 +31,7 @@ _RECENT = 20  # epochs by which the time left is judged
 
 @contextmanager
 def telling(console: Console, quiet: bool, as_json: bool) -> Iterator[Reporter]:
-    """A reporter that shows every epoch: not at all, as JSON, as a bar, or as a line now and then."""
+    """A reporter that shows epochs: not at all, as JSON, as a bar, or a line now and then."""
     if quiet:
         yield lambda report: None
     elif as_json:
@@ -99,8 +100,10 @@ def _bar(live: Live) -> Reporter:
     words = _Words()
 
     def show(report: Report) -> None:
-        bar = ProgressBar(report.epochs, report.epoch, width=40)
-        live.update(Group(bar, Text(words(report))))
+        shown = Table.grid()
+        shown.add_row(ProgressBar(report.epochs, report.epoch, width=40))
+        shown.add_row(Text(words(report)))
+        live.update(shown)
 
     return show
 

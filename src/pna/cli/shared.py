@@ -68,3 +68,18 @@ def progress(console: Console, what: str) -> Iterator[Callable[[int, int], None]
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(what, total=None)
         yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def check_device(name: str) -> None:
+    """Raise unless tensors can be made there; nothing stands for a usual place."""
+    if not name:
+        return
+    import torch
+
+    try:
+        torch.empty(0, device=name)
+    except (RuntimeError, AssertionError) as error:
+        why = str(error).splitlines()[0]
+        raise ValueError(
+            f"got --device {name}, which cannot be used ({why}); leave it out, or take cpu"
+        ) from error

@@ -22,23 +22,22 @@ _SHOWN = {
 
 
 def table(found: Evaluation) -> Table:
-    """Tasks and their average, of the only member, or of the best one and the median over all."""
+    """Tasks and their average, of the member best in validation, and the median over all."""
     kinds = {task.kind for task in found.tasks}
     names = [name for name in _SHOWN if any(name in task.metrics for task in found.tasks)]
-    heads = [f"loss ({kinds.pop()})" if len(kinds) == 1 else "loss", *(_SHOWN[n] for n in names)]
-    best = found.members[found.best]
+    heads = [kinds.pop() if len(kinds) == 1 else "loss", *(_SHOWN[name] for name in names)]
     shown = Table(box=SIMPLE_HEAD)
-    for name in ("task", "of"):
-        shown.add_column(name)
+    shown.add_column("task")
     for head in heads:
-        for of in [""] if len(found.members) == 1 else [f", member {best}", ", median"]:
-            shown.add_column(head + of, justify="right")
+        shown.add_column(head, justify="right")
+        if len(found.members) > 1:
+            shown.add_column("median", justify="right")
     for task in found.tasks:
         columns = [task.loss, *(task.metrics.get(name) for name in names)]
-        shown.add_row(task.name, task.level, *_cells(found, columns))
+        shown.add_row(task.name, *_cells(found, columns))
     if len(found.tasks) > 1:
         columns = [found.loss, *(found.metrics.get(name) for name in names)]
-        shown.add_row("average", "", *_cells(found, columns), style="bold")
+        shown.add_row("average", *_cells(found, columns), style="bold")
     return shown
 
 
@@ -50,3 +49,12 @@ def _cells(found: Evaluation, columns: list[list[float] | None]) -> Iterator[str
         yield f"{values[found.best]:.4g}"
         if len(values) > 1:
             yield f"{statistics.median(values):.4g}"
+
+
+def caption(found: Evaluation) -> str:
+    """What the numbers are of."""
+    where = f"{found.split}, " if found.split else ""
+    who = f"member {found.members[found.best]}"
+    if len(found.members) > 1:
+        who += f", the best of {len(found.members)} in validation, and the median over all"
+    return f"{where}{found.graphs:,} graphs; {who}:"

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pna.data.batch import Batch
 from pna.names import lookup
-from pna.nn.current import working_on
+from pna.nn.current import still, working_on
 from pna.nn.depth import check_rule, depth_of
 from pna.nn.dropout import Dropout
 from pna.nn.encoder import Embedding, encoder
@@ -94,18 +94,19 @@ class Recurrent(nn.Module):
         again = self.again.prepared()
         steps = None if depth.steps is None else depth.steps[batch.graph_of_node, None]
         moving: Tensor | None = None
+        self.dropout.advance()
         for step in range(1, depth.most):
-            state = self.dropout(state)
-            new = self._update(state, again(state, adjacency, edges))
             going = None if steps is None else steps > step
+            if going is not None and moving is not None:
+                going = going & moving[batch.graph_of_node]
+            with still(going):
+                dropped = self.dropout(state, step)
+                new = self._update(dropped, again(dropped, adjacency, edges))
             if self.depth == "adaptive":
                 moving = self._moving(new, state, moving, batch)
-                at_nodes = moving[batch.graph_of_node]
-                going = at_nodes if going is None else going & at_nodes
+                if _seen(moving) and not moving.any():
+                    break
             state = new if going is None else torch.where(going, new, state)
-            # in training, layers that count their calls must do so alike in every setting
-            if moving is not None and not self.training and _seen(moving) and not moving.any():
-                break
         return state
 
     def _update(self, state: Tensor, result: Tensor) -> Tensor:
@@ -115,6 +116,8 @@ class Recurrent(nn.Module):
         """Graphs, (graphs, 1), of which some state still moves."""
         change = (new - state).detach().abs().amax(1, keepdim=True)
         moving = max_nodes(change, batch.sizes) > self.tolerance
+        if batch.real is not None:
+            moving = moving & batch.real[:, None]
         return moving if before is None else moving & before
 
     def _predict(self, state: Tensor, batch: Batch) -> Prediction:
@@ -163,9 +166,10 @@ class Standard(nn.Module):
 
     def forward(self, batch: Batch) -> Prediction:
         with working_on(batch):
+            self.dropout.advance()
             states = [_features(batch, self.convolutions[0])]
             for i, convolution in enumerate(self.convolutions):
-                x = states[-1] if i == 0 else self.dropout(states[-1])
+                x = states[-1] if i == 0 else self.dropout(states[-1], i)
                 states.append(convolution(x, batch.adjacency, batch.edge_attr))
             seen = torch.cat(states, 1)
             node = None if self.node_head is None else self.node_head(seen)
@@ -246,7 +250,9 @@ class Stacked(nn.Module):
         with working_on(batch):
             x = self.embed(_columns(batch) if self.whole else _features(batch, self.embed))
             edges = self._edges(batch)
-            for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+            self.dropout.advance()
+            layers = zip(self.convolutions, self.norms, strict=True)
+            for layer, (convolution, norm) in enumerate(layers):
                 result = convolution(x, batch.adjacency, edges)
                 if self.graph_norm:
                     nodes = batch.sizes.clamp(min=1)[batch.graph_of_node, None]
@@ -254,7 +260,7 @@ class Stacked(nn.Module):
                 result = torch.relu(norm(result))
                 if self.residual and result.shape == x.shape:
                     result = result + x
-                x = self.dropout(result)
+                x = self.dropout(result, layer)
             node = None if self.node_head is None else self.node_head(x)
             if self.graph_head is None:
                 return Prediction(node, None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -37,6 +37,22 @@ def working_on(batch: Batch) -> Iterator[None]:
     of_nodes = Rows(batch.real_nodes, None if graphs is None else graphs[nodes], place)
     of_graphs = Rows(batch.real, graphs, None)
     _working_on.append({"node": of_nodes, "graph": of_graphs})
+    try:
+        yield
+    finally:
+        _working_on.pop()
+
+
+@contextmanager
+def still(going: Tensor | None) -> Iterator[None]:
+    """Have `rows` tell that only these nodes (nodes, 1) are real; all that were, if None."""
+    if going is None or not _working_on:
+        yield
+        return
+    known = _working_on[-1]
+    nodes, going = known["node"], going[:, 0]
+    real = going if nodes.real is None else going & nodes.real
+    _working_on.append(known | {"node": replace(nodes, real=real)})
     try:
         yield
     finally:

@@ -65,8 +65,6 @@ class Batches:
         self._shuffle, self._seed, self._capture = shuffle, seed, capture
         self._rank, self._processes = rank, processes
         self._diameters = None if diameters is None else diameters.to(graphs.device)
-        sizes = graphs.sizes
-        self._size_range = (int(sizes.min()), int(sizes.max())) if len(graphs) else (0, 0)
         self._fixed = not shuffle and len(graphs) <= batch_size * _MOST_CAPTURED
         self._padded = None
         if pad or (capture and not self._fixed):
@@ -107,9 +105,7 @@ class Batches:
             self._step(self._batch(ids))
 
     def _batch(self, ids: np.ndarray) -> Batch:
-        """With the sizes of the whole set, so that a recurrent model calls its layers as often,
-        and they count and average as often, in every share of a batch, padded or not."""
-        batch = replace(self.graphs.batch(ids), size_range=self._size_range)
+        batch = self.graphs.batch(ids)
         if self._diameters is None:
             return batch
         return replace(batch, diameter=self._diameters[batch.graph_ids])

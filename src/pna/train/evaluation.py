@@ -35,24 +35,23 @@ class TaskScores:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Losses and metrics of the members of a run on some graphs."""
+    """Losses and metrics of the members of a run on some graphs.
+
+    Among the metrics "log10_mse" is the mean of the tasks' logarithms, as the paper has it, and
+    "log10_of_mean_mse" the logarithm of their mean.
+    """
 
     run: str
     split: str | None
     graphs: int
-    members: list[int]
+    members: list[int]  # those that have ever been validated, or the one asked for
+    best: int  # place among these of the one with the least loss in the run's own validation
     tasks: list[TaskScores]
-    loss: list[float]  # mean over tasks, one for each member
-    metrics: dict[str, list[float]]  # means over tasks, of those that all have; and of all numbers
-    # "log10_of_mean_mse", the logarithm of the mean where "log10_mse" is the mean of logarithms
+    loss: list[float]  # mean over tasks, for each member
+    metrics: dict[str, list[float]]  # means over tasks of what all have, for each member
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
-
-    @property
-    def best(self) -> int:
-        """Place among `members` of the one with the least loss."""
-        return int(np.nan_to_num(self.loss, nan=np.inf).argmin())
 
 
 def evaluate(
@@ -85,9 +84,15 @@ def evaluate(
         _scores(task, node if task.level == "node" else graph, y)
         for task, y in zip(models.config.tasks, targets, strict=True)
     ]
-    losses = np.mean([s.loss for s in scores], 0).tolist()
     return Evaluation(
-        str(run.folder), split, len(graphs), models.members, scores, losses, _means(scores)
+        run=str(run.folder),
+        split=split,
+        graphs=len(graphs),
+        members=models.members,
+        best=int(np.argmin(models.validation)),
+        tasks=scores,
+        loss=np.mean([task.loss for task in scores], 0).tolist(),
+        metrics=_means(scores),
     )
 
 

@@ -25,7 +25,7 @@ class Population:
         if len(models) == 0:
             raise ValueError("got no models, expected at least one member")
         self.model = models[0]
-        self._order: tuple[Tensor, Tensor] | None = None
+        self._known: dict[int, tuple[Tensor, Tensor]] = {}  # orders, kept for captured steps
         self.shapes = {name: p.shape for name, p in self.model.named_parameters()}
         rows = [torch.cat([p.detach().flatten() for p in m.parameters()]) for m in models]
         self.flat = torch.stack(rows).requires_grad_()
@@ -44,7 +44,7 @@ class Population:
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Population:
         """Itself, moved."""
         self.model.to(device, dtype)
-        self._order = None
+        self._known.clear()
         self.flat = self.flat.detach().to(device, dtype).requires_grad_()
         self.buffers = {
             name: b.to(device, dtype if b.is_floating_point() else None)
@@ -66,15 +66,15 @@ class Population:
         }
 
     def _orders(self, members: int) -> tuple[Tensor, Tensor]:
-        """Where in `flat` each number of the parameters stands, one parameter after another, and
-        the way back."""
-        if self._order is None or self._order[0].numel() != self.flat.numel():
-            numbers = torch.arange(self.flat.numel(), device=self.device).view(members, -1)
+        """Where in rows of so many members each number of the parameters stands, one parameter
+        after another, and the way back."""
+        if members not in self._known:
             sizes = [shape.numel() for shape in self.shapes.values()]
+            numbers = torch.arange(members * sum(sizes), device=self.device).view(members, -1)
             order = torch.cat([part.flatten() for part in numbers.split(sizes, 1)])
             back = torch.empty_like(order).index_copy(0, order, numbers.flatten())
-            self._order = (order, back)
-        return self._order
+            self._known[members] = (order, back)
+        return self._known[members]
 
     def apply(
         self,

@@ -90,7 +90,7 @@ def predict(
     columns: dict[str, dict[str, np.ndarray]] = {"node": {}, "graph": {}}
     for task in models.config.tasks:
         given = in_units(task, node if task.level == "node" else graph)
-        mean = given[models.validated].mean(0)
+        mean = given.mean(0)
         of_level = columns[task.level]
         of_level[task.name] = mean.argmax(1) if LOSSES[task.loss].classes else mean
         if LOSSES[task.loss].classes:
@@ -118,7 +118,7 @@ class Models:
     population: Population
     config: Config
     members: list[int]  # which of the run's
-    validated: list[int]  # places among these of such as have ever been validated
+    validation: list[float]  # least validation loss of each
 
     @classmethod
     def of(
@@ -127,7 +127,7 @@ class Models:
         member: int | None = None,
         device: str | torch.device | None = None,
     ) -> Models:
-        """All members of a run, or one."""
+        """One member of a run, or all but those that broke before they were ever validated."""
         run = run if isinstance(run, Run) else Run(run)
         config = run.config
         if not (run.folder / BEST).is_file():
@@ -136,19 +136,20 @@ class Models:
                 f"on with it: pna train --resume {run.folder}"
             )
         population, config = load_population(run)
-        members = list(range(len(population)))
-        if member is not None:
-            if member not in members:
-                raise ValueError(
-                    f"got member {member} of {run.folder}, expected one of 0 to {len(members) - 1}"
-                )
-            members = [member]
-            population.keep(torch.tensor(members))
         best = run.read(BEST)[1]["best"]
-        validated = [i for i, k in enumerate(members) if math.isfinite(best[k])]
+        if member is None:
+            members = [k for k, loss in enumerate(best) if math.isfinite(loss)]
+            members = members or list(range(len(best)))
+        elif 0 <= member < len(best):
+            members = [member]
+        else:
+            raise ValueError(
+                f"got member {member} of {run.folder}, expected one of 0 to {len(best) - 1}"
+            )
+        population.keep(torch.tensor(members))
         where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
         population.to(where).train(False)
-        return cls(population, config, members, validated or list(range(len(members))))
+        return cls(population, config, members, [best[k] for k in members])
 
     @torch.no_grad()
     def outputs(self, graphs: GraphSet) -> tuple[np.ndarray, np.ndarray]:
@@ -164,9 +165,9 @@ class Models:
         def step(batch: Batch) -> None:
             with autocast:
                 flat = self.population.apply(batch, _flattened)
-            rows = (batch.num_nodes, batch.num_graphs)
-            parts = flat.double().cpu().split([r * w for r, w in zip(rows, widths, strict=True)], 1)
-            found.append([p.unflatten(1, s) for p, s in zip(parts, zip(rows, widths), strict=True)])
+            shapes = ((batch.num_nodes, widths[0]), (batch.num_graphs, widths[1]))
+            parts = flat.double().cpu().split([rows * width for rows, width in shapes], 1)
+            found.append([p.unflatten(1, s) for p, s in zip(parts, shapes, strict=True)])
 
         far = diameters(graphs) if model.arguments.get("depth") == "diameter" else None
         size = self.config.settings.batch_size

@@ -53,7 +53,6 @@ def run(
                     f"got {wanted:g} {name}s for each trial, expected at most the "
                     f"{offered.get(name, 0.0):g} that there are"
                 )
-        remote = address.startswith("ray://")
         with _scrap(sweep) as scrap:
             tuner = tune.Tuner(
                 tune.with_resources(_trainable(sweep, cpus, gpus), {"cpu": cpus, "gpu": gpus}),
@@ -63,7 +62,7 @@ def run(
                     name="ray",
                     storage_path=scrap,
                     verbose=0,
-                    callbacks=[_Recorder(sweep, None if remote else say)],
+                    callbacks=[_Recorder(sweep, say)],
                 ),
             )
             tuner.fit()
@@ -101,15 +100,18 @@ class _Recorder(tune.Callback):
     def __init__(self, sweep: Sweep, say: Callable[[Sweep, Trial], None] | None) -> None:
         self._sweep, self._say = sweep, say
 
+    def __getstate__(self) -> dict[str, Any]:
+        """For Ray, which keeps a copy, and on a cluster uses it; a terminal stays where it is."""
+        return vars(self) | {"_say": None}
+
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
         self._record(trial)
 
     def on_trial_error(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
-        self._record(trial, str(trial.get_error() or "ended without an error of its own"))
+        self._record(trial, failed=True)
 
-    def _record(self, trial: Any, error: str = "") -> None:
-        number, told = trial.config["trial"], trial.last_result or {}
-        ended = self._sweep.record(number, told, error)
+    def _record(self, trial: Any, failed: bool = False) -> None:
+        ended = self._sweep.record(trial.config["trial"], trial.last_result or {}, failed)
         if self._say is not None:
             self._say(self._sweep, ended)
 
@@ -118,10 +120,11 @@ class _Recorder(tune.Callback):
 def _connected(address: str) -> Iterator[None]:
     """A cluster to work on: the one this process is in, if it is, else that of the address."""
     os.environ.update(_ENVIRONMENT)
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are ours to tell
     if ray.is_initialized():
         yield
         return
-    own = {"include_dashboard": False, "object_store_memory": _OBJECT_STORE}
+    own: dict[str, Any] = {"include_dashboard": False, "object_store_memory": _OBJECT_STORE}
     try:
         ray.init(
             address=address,

@@ -11,6 +11,7 @@ import json
 import math
 import os
 import shutil
+import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from pna.train.run import Run, write_json
 from pna.train.settings import ModelSettings, Settings
 
 PLAN, TRIALS, TABLE, BEST = "sweep.json", "trials", "sweep.csv", "best.json"
+ERROR = "error.txt"  # in the folder of a trial that failed
 _VERSION = 1
 
 
@@ -236,20 +238,27 @@ class Sweep:
             seconds=summary["seconds"],
         )
 
-    def record(self, number: int, told: dict[str, Any], error: str = "") -> Trial:
+    def record(self, number: int, told: dict[str, Any], failed: bool = False) -> Trial:
         """Take in that a trial has ended, by what its last report told, and write the table."""
         trial = self.trials[number]
         ended = self._finished(trial) or replace(
             trial,
-            state="failed" if error else "stopped",
+            state="failed" if failed else "stopped",
             objective=told.get("objective"),
             epochs=told.get("epoch", 0),
             seconds=told.get("seconds", 0.0),
-            error=error,
+            error=self._error(trial) if failed else "",
         )
         self.trials[number] = ended
         self.save()
         return ended
+
+    def _error(self, trial: Trial) -> str:
+        """The last line of what a trial left behind."""
+        path = self.folder_of(trial) / ERROR
+        if not path.is_file():
+            return "its process was killed; for lack of memory, perhaps"
+        return path.read_text(encoding="utf-8").strip().splitlines()[-1]
 
     def save(self) -> None:
         """Write the table and the best."""
@@ -277,11 +286,16 @@ def _from_row(trial: Trial, row: dict[str, str]) -> Trial:
     if row.get("state") not in ("stopped", "failed"):
         return trial
     try:
-        told = {"epochs": int(row["epochs"]), "seconds": float(row["seconds"])}
-        least = float(row["objective"]) if row["objective"] else None
+        return replace(
+            trial,
+            state=row["state"],
+            objective=float(row["objective"]) if row["objective"] else None,
+            epochs=int(row["epochs"]),
+            seconds=float(row["seconds"]),
+            error=row["error"],
+        )
     except (KeyError, TypeError, ValueError):
         return trial
-    return replace(trial, **told, objective=least, state=row["state"], error=row.get("error", ""))
 
 
 def objective(best: list[float]) -> float:
@@ -289,16 +303,27 @@ def objective(best: list[float]) -> float:
     return sum(best) / len(best)
 
 
-def run_trial(
-    sweep: Sweep, number: int, device: str, tell: Callable[[dict[str, Any]], None]
-) -> None:
-    """Train the population of a trial, or go on with it; `tell` how it stands after each epoch."""
-    plan, trial = sweep.plan, sweep.trials[number]
-    point, run = trial.point, Run(sweep.folder_of(trial))
+Tell = Callable[[dict[str, Any]], None]
+
+
+def run_trial(sweep: Sweep, number: int, device: str, tell: Tell) -> None:
+    """Train the population of a trial, or go on with it; `tell` how it stands after each epoch.
+
+    What goes wrong is left in its folder, and raised.
+    """
+    run = Run(sweep.folder_of(sweep.trials[number]))
     if not run.exists:
-        shutil.rmtree(
-            run.folder, ignore_errors=True
-        )  # all there is of a trial that failed to start
+        shutil.rmtree(run.folder, ignore_errors=True)  # of a trial that failed before it began
+    (run.folder / ERROR).unlink(missing_ok=True)
+    try:
+        _train(sweep.plan, sweep.trials[number].point, run, device, tell)
+    except Exception:
+        run.folder.mkdir(parents=True, exist_ok=True)
+        (run.folder / ERROR).write_text(traceback.format_exc(), encoding="utf-8")
+        raise
+
+
+def _train(plan: Plan, point: Point, run: Run, device: str, tell: Tell) -> None:
     arguments = plan.model.arguments | {"dropout": point.dropout}
     model = replace(plan.model, hidden=point.width, arguments=arguments)
     settings = replace(plan.settings, lr=(point.lr,), weight_decay=(point.weight_decay,))

@@ -159,15 +159,15 @@ def _degree_weight_kernel(
         mask = live[:, None] & live_output[None, :]
         upstream = tl.load(place, mask=mask, other=0).to(tl.float32)
         if uniform:
-            product = product(across, upstream, PRECISION)
+            here = product(across, upstream, PRECISION)
             share = factors + first * R + first_factor
-            total_0 += tl.load(share) * product
+            total_0 += tl.load(share) * here
             if SUMS > 1:
-                total_1 += tl.load(share + 1) * product
+                total_1 += tl.load(share + 1) * here
             if SUMS > 2:
-                total_2 += tl.load(share + 2) * product
+                total_2 += tl.load(share + 2) * here
             if SUMS > 3:
-                total_3 += tl.load(share + 3) * product
+                total_3 += tl.load(share + 3) * here
         else:
             shares = factors + row * R + first_factor
             total_0 = _add_scaled(total_0, across, upstream, shares, live, PRECISION)

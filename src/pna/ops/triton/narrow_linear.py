@@ -15,7 +15,13 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.ops.triton.products import parts, precision, product_of_parts, unit_stride
+from pna.ops.triton.products import (
+    parts,
+    precision,
+    product,
+    product_of_parts,
+    unit_stride,
+)
 
 #: How many nodes a tile has.
 _TILE = 64
@@ -23,50 +29,61 @@ _TILE = 64
 #: The most columns that groups of inputs, and outputs of all factors, may take side by side.
 _WIDEST = 128
 
+#: The most numbers that the weights of a tower may have.
+_LARGEST = 8192
+
 #: About how many programs run side by side.
 _PROGRAMS = 264
 
 
 @triton.jit
 def _inputs(
-    z, z_row, z_group, shift, shift_row, indptr, begin, row, live, column, groups, width,
-    ONCE: tl.constexpr, EACH: tl.constexpr, BLOCK_K: tl.constexpr,
+    z, z_row, z_group, shift, shift_row, indptr, begin, row, live, groups, width,
+    ONCE: tl.constexpr, EACH: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
     """A tile of all groups side by side, shifted; each has BLOCK_K columns."""
-    group, k = column // BLOCK_K, column % BLOCK_K
-    mask = live[:, None] & ((group < groups) & (k < width))[None, :]
-    place = z + begin * z_row + (row * z_row)[:, None] + (group * z_group + k)[None, :]
-    tile = tl.load(place, mask=mask, other=0).to(tl.float32)
+    group, k = tl.arange(0, BLOCK_G), tl.arange(0, BLOCK_K)
+    mask = (live[:, None] & (group < groups)[None, :])[:, :, None] & (k < width)[None, None, :]
+    place = (row * z_row)[:, None, None] + (group * z_group)[None, :, None] + k[None, None, :]
+    tile = tl.load(z + begin * z_row + place, mask=mask, other=0).to(tl.float32)
     if (ONCE | EACH) != 0:
-        moved = ((ONCE | EACH) >> group) & 1 != 0
         place = shift + begin * shift_row + (row * shift_row)[:, None] + k[None, :]
-        value = tl.load(place, mask=mask & moved[None, :], other=0).to(tl.float32)
-        if EACH != 0:
-            degree = tl.load(indptr + begin + row + 1, mask=live, other=0)
-            degree -= tl.load(indptr + begin + row, mask=live, other=0)
-            each = (EACH >> group) & 1 != 0
-            value *= tl.where(each[None, :], degree.to(tl.float32)[:, None], 1.0)
-        tile += value
-    return tile
+        own = tl.load(place, mask=live[:, None] & (k < width)[None, :], other=0).to(tl.float32)
+        tile += own[:, None, :] * _times(indptr, begin, row, live, group, ONCE, EACH)[:, :, None]
+    return tl.reshape(tile, [BLOCK_R, BLOCK_G * BLOCK_K])
+
+
+@triton.jit
+def _times(indptr, begin, row, live, group, ONCE: tl.constexpr, EACH: tl.constexpr):
+    """How often the shift is added to every group of a tile's nodes."""
+    once = ((ONCE >> group) & 1).to(tl.float32)[None, :] + tl.zeros_like(row)[:, None]
+    if EACH == 0:
+        return once
+    degree = tl.load(indptr + begin + row + 1, mask=live, other=0)
+    degree -= tl.load(indptr + begin + row, mask=live, other=0)
+    return once + ((EACH >> group) & 1).to(tl.float32)[None, :] * degree.to(tl.float32)[:, None]
 
 
 @triton.jit
 def _weights(
-    weight, w_factor, w_in, w_out, column, groups, width, output, factors, outputs,
-    BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr,
+    weight, w_factor, w_in, w_out, groups, width, outputs,
+    R: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_F: tl.constexpr,
+    BLOCK_O: tl.constexpr,
 ):  # fmt: skip
     """Weights of all groups (rows) and all factors (columns) of a tower."""
+    column, output = tl.arange(0, BLOCK_G * BLOCK_K), tl.arange(0, BLOCK_F * BLOCK_O)
     group, k = column // BLOCK_K, column % BLOCK_K
     factor, o = output // BLOCK_O, output % BLOCK_O
-    live = ((group < groups) & (k < width))[:, None] & ((factor < factors) & (o < outputs))[None, :]
+    live = ((group < groups) & (k < width))[:, None] & ((factor < R) & (o < outputs))[None, :]
     place = ((group * width + k) * w_in)[:, None] + (factor * w_factor + o * w_out)[None, :]
     return tl.load(weight + place, mask=live, other=0).to(tl.float32)
 
 
 @triton.jit
-def _shares(factors, begin, row, live, output, R: tl.constexpr, BLOCK_O: tl.constexpr):
-    """The factor of every node for every column of the outputs."""
-    factor = output // BLOCK_O
+def _shares(factors, begin, row, live, R: tl.constexpr, BLOCK_F: tl.constexpr):
+    """Every factor of every node of a tile."""
+    factor = tl.arange(0, BLOCK_F)
     place = factors + begin * R + (row * R)[:, None] + factor[None, :]
     return tl.load(place, mask=live[:, None] & (factor < R)[None, :], other=0).to(tl.float32)
 
@@ -77,15 +94,14 @@ def _narrow_linear_kernel(
     weight, w_factor, w_tower, w_in, w_out, factors, base, base_row, base_tower, indptr,
     out, outputs, num_rows, towers, tiles,
     R: tl.constexpr, BASE: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr,
-    BLOCKS_K: tl.constexpr, BLOCKS_O: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_F: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
     """Some tiles of a tower's nodes."""
     tower = tl.program_id(1).to(tl.int64)
-    column, output = tl.arange(0, BLOCKS_K), tl.arange(0, BLOCKS_O)
     own = _weights(
-        weight + tower * w_tower, w_factor, w_in, w_out, column, groups, width, output, R, outputs,
-        BLOCK_K, BLOCK_O,
+        weight + tower * w_tower, w_factor, w_in, w_out, groups, width, outputs,
+        R, BLOCK_G, BLOCK_K, BLOCK_F, BLOCK_O,
     )  # fmt: skip
     w_1, w_2, w_3 = parts(own, PRECISION)
     z += tower * z_tower
@@ -95,13 +111,13 @@ def _narrow_linear_kernel(
         begin = tl.cast(i, tl.int64) * BLOCK_R
         live = begin + row < num_rows
         tile = _inputs(
-            z, z_row, z_group, shift, shift_row, indptr, begin, row, live, column, groups, width,
-            ONCE, EACH, BLOCK_K,
+            z, z_row, z_group, shift, shift_row, indptr, begin, row, live, groups, width,
+            ONCE, EACH, BLOCK_R, BLOCK_G, BLOCK_K,
         )  # fmt: skip
         t_1, t_2, t_3 = parts(tile, PRECISION)
-        product = product_of_parts(t_1, t_2, t_3, w_1, w_2, w_3, PRECISION)
-        product *= _shares(factors, begin, row, live, output, R, BLOCK_O)
-        total = tl.sum(tl.reshape(product, [BLOCK_R, BLOCKS_O // BLOCK_O, BLOCK_O]), 1)
+        every = product_of_parts(t_1, t_2, t_3, w_1, w_2, w_3, PRECISION)
+        share = _shares(factors, begin, row, live, R, BLOCK_F)
+        total = tl.sum(tl.reshape(every, [BLOCK_R, BLOCK_F, BLOCK_O]) * share[:, :, None], 1)
         mask = live[:, None] & (o < outputs)[None, :]
         if BASE:
             place = base + begin * base_row + tower * base_tower
@@ -113,89 +129,110 @@ def _narrow_linear_kernel(
 
 
 @triton.jit
-def _narrow_linear_backward_kernel(
-    z, z_row, z_group, z_tower, width, groups, shift, shift_row, shift_tower,
-    weight, w_factor, w_tower, w_in, w_out, factors, indptr,
-    grad, grad_row, grad_tower, grad_z, grad_shift, partial, outputs, num_rows, towers, tiles,
-    R: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr, TO_Z: tl.constexpr,
-    TO_SHIFT: tl.constexpr, TO_WEIGHT: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr,
-    BLOCKS_K: tl.constexpr, BLOCKS_O: tl.constexpr,
+def _upstream(
+    grad, grad_row, factors, begin, row, live, outputs,
+    R: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
-    """Some tiles of a tower's nodes: gradients of z and shift there, and the sums of the weight's
-    over these tiles in partial (splits, R, towers, groups × width, outputs)."""
+    """The gradient of a tile's nodes times every factor, side by side."""
+    o = tl.arange(0, BLOCK_O)
+    place = grad + begin * grad_row + (row * grad_row)[:, None] + o[None, :]
+    above = tl.load(place, mask=live[:, None] & (o < outputs)[None, :], other=0).to(tl.float32)
+    share = _shares(factors, begin, row, live, R, BLOCK_F)
+    return tl.reshape(above[:, None, :] * share[:, :, None], [BLOCK_R, BLOCK_F * BLOCK_O])
+
+
+@triton.jit
+def _narrow_input_kernel(
+    weight, w_factor, w_tower, w_in, w_out, width, groups, factors, indptr,
+    grad, grad_row, grad_tower, grad_z, grad_shift, outputs, num_rows, towers, tiles,
+    R: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr, TO_SHIFT: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_F: tl.constexpr, BLOCK_O: tl.constexpr,
+):  # fmt: skip
+    """Gradients of z and shift, for some tiles of a tower's nodes."""
     tower = tl.program_id(1).to(tl.int64)
-    column, output = tl.arange(0, BLOCKS_K), tl.arange(0, BLOCKS_O)
-    group, k = column // BLOCK_K, column % BLOCK_K
-    factor, o = output // BLOCK_O, output % BLOCK_O
     own = _weights(
-        weight + tower * w_tower, w_factor, w_in, w_out, column, groups, width, output, R, outputs,
-        BLOCK_K, BLOCK_O,
+        weight + tower * w_tower, w_factor, w_in, w_out, groups, width, outputs,
+        R, BLOCK_G, BLOCK_K, BLOCK_F, BLOCK_O,
     )  # fmt: skip
     w_1, w_2, w_3 = parts(tl.trans(own), PRECISION)
-    total = tl.zeros([BLOCKS_K, BLOCKS_O], tl.float32)
-    z += tower * z_tower
-    shift += tower * shift_tower
     grad += tower * grad_tower
-    row, unit = tl.arange(0, BLOCK_R), tl.arange(0, BLOCK_K)
+    row, group, k = tl.arange(0, BLOCK_R), tl.arange(0, BLOCK_G), tl.arange(0, BLOCK_K)
     for i in range(tl.program_id(0), tiles, tl.num_programs(0)):
         begin = tl.cast(i, tl.int64) * BLOCK_R
         live = begin + row < num_rows
-        place = grad + begin * grad_row + (row * grad_row)[:, None] + o[None, :]
-        mask = live[:, None] & (o < outputs)[None, :]
-        upstream = tl.load(place, mask=mask, other=0).to(tl.float32)
-        upstream *= _shares(factors, begin, row, live, output, R, BLOCK_O)
-        u_1, u_2, u_3 = parts(upstream, PRECISION)
-        if TO_WEIGHT:
-            tile = _inputs(
-                z, z_row, z_group, shift, shift_row, indptr, begin, row, live, column, groups,
-                width, ONCE, EACH, BLOCK_K,
-            )  # fmt: skip
-            t_1, t_2, t_3 = parts(tile, PRECISION)
-            total += product_of_parts(
-                tl.trans(t_1), tl.trans(t_2), tl.trans(t_3), u_1, u_2, u_3, PRECISION
-            )
-        if TO_Z:
-            to_z = product_of_parts(u_1, u_2, u_3, w_1, w_2, w_3, PRECISION)
-            to = grad_z + begin * groups * towers * width + tower * width
-            to += (row * groups * towers * width)[:, None] + (group * towers * width + k)[None, :]
-            mask = live[:, None] & ((group < groups) & (k < width))[None, :]
-            tl.store(to, to_z, mask=mask)
-            if TO_SHIFT:
-                moved = tl.where((((ONCE | EACH) >> group) & 1 != 0)[None, :], to_z, 0.0)
-                if EACH != 0:
-                    degree = tl.load(indptr + begin + row + 1, mask=live, other=0)
-                    degree -= tl.load(indptr + begin + row, mask=live, other=0)
-                    each = (EACH >> group) & 1 != 0
-                    moved *= tl.where(each[None, :], degree.to(tl.float32)[:, None], 1.0)
-                moved = tl.sum(tl.reshape(moved, [BLOCK_R, BLOCKS_K // BLOCK_K, BLOCK_K]), 1)
-                to = grad_shift + (begin * towers + tower) * width
-                to += (row * towers * width)[:, None] + unit[None, :]
-                tl.store(to, moved, mask=live[:, None] & (unit < width)[None, :])
-    if TO_WEIGHT:
-        size = groups * width * outputs
-        to = partial + (tl.program_id(0).to(tl.int64) * R * towers + tower) * size
-        place = ((group * width + k) * outputs)[:, None] + (factor * towers * size + o)[None, :]
-        live_in, live_out = (group < groups) & (k < width), (factor < R) & (o < outputs)
-        tl.store(to + place, total, mask=live_in[:, None] & live_out[None, :])
+        above = _upstream(
+            grad, grad_row, factors, begin, row, live, outputs, R, BLOCK_R, BLOCK_F, BLOCK_O
+        )
+        u_1, u_2, u_3 = parts(above, PRECISION)
+        to_z = product_of_parts(u_1, u_2, u_3, w_1, w_2, w_3, PRECISION)
+        to_z = tl.reshape(to_z, [BLOCK_R, BLOCK_G, BLOCK_K])
+        line = towers * width
+        to = grad_z + begin * groups * line + tower * width
+        to += (row * groups * line)[:, None, None] + (group * line)[None, :, None]
+        mask = (live[:, None] & (group < groups)[None, :])[:, :, None] & (k < width)[None, None, :]
+        tl.store(to + k[None, None, :], to_z, mask=mask)
+        if TO_SHIFT:
+            often = _times(indptr, begin, row, live, group, ONCE, EACH)
+            moved = tl.sum(to_z * often[:, :, None], 1)
+            to = grad_shift + (begin * towers + tower) * width
+            to += (row * line)[:, None] + k[None, :]
+            tl.store(to, moved, mask=live[:, None] & (k < width)[None, :])
+
+
+@triton.jit
+def _narrow_weight_kernel(
+    z, z_row, z_group, z_tower, width, groups, shift, shift_row, shift_tower, factors, indptr,
+    grad, grad_row, grad_tower, partial, outputs, num_rows, towers, tiles,
+    R: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_F: tl.constexpr, BLOCK_O: tl.constexpr,
+):  # fmt: skip
+    """Sums of the weight's gradient over some tiles of a tower's nodes: (splits, R, towers,
+    groups × width, outputs)."""
+    tower = tl.program_id(1).to(tl.int64)
+    total = tl.zeros([BLOCK_G * BLOCK_K, BLOCK_F * BLOCK_O], tl.float32)
+    z += tower * z_tower
+    shift += tower * shift_tower
+    grad += tower * grad_tower
+    row = tl.arange(0, BLOCK_R)
+    for i in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        begin = tl.cast(i, tl.int64) * BLOCK_R
+        live = begin + row < num_rows
+        above = _upstream(
+            grad, grad_row, factors, begin, row, live, outputs, R, BLOCK_R, BLOCK_F, BLOCK_O
+        )
+        tile = _inputs(
+            z, z_row, z_group, shift, shift_row, indptr, begin, row, live, groups, width,
+            ONCE, EACH, BLOCK_R, BLOCK_G, BLOCK_K,
+        )  # fmt: skip
+        total += product(tl.trans(tile), above, PRECISION)
+    size = groups * width * outputs
+    to = partial + (tl.program_id(0).to(tl.int64) * R * towers + tower) * size
+    column, output = tl.arange(0, BLOCK_G * BLOCK_K), tl.arange(0, BLOCK_F * BLOCK_O)
+    group, k = column // BLOCK_K, column % BLOCK_K
+    factor, o = output // BLOCK_O, output % BLOCK_O
+    place = ((group * width + k) * outputs)[:, None] + (factor * towers * size + o)[None, :]
+    live_in, live_out = (group < groups) & (k < width), (factor < R) & (o < outputs)
+    tl.store(to + place, total, mask=live_in[:, None] & live_out[None, :])
 
 
 def is_narrow(z: Tensor, weight: Tensor) -> bool:
     """Whether a tower's weights of all factors fit in a program."""
-    blocks_k, blocks_o = _blocks(z, weight)[2:]
-    return blocks_k <= _WIDEST and blocks_o <= _WIDEST and blocks_k * blocks_o <= 8192
+    blocks = _blocks(z, weight)
+    inputs = blocks["BLOCK_G"] * blocks["BLOCK_K"]
+    outputs = blocks["BLOCK_F"] * blocks["BLOCK_O"]
+    return max(inputs, outputs) <= _WIDEST and inputs * outputs <= _LARGEST
 
 
-def _blocks(z: Tensor, weight: Tensor) -> tuple[int, int, int, int]:
-    groups, width = z.shape[1], z.shape[3]
-    factors, outputs = weight.shape[0], weight.shape[3]
-    block_k = triton.next_power_of_2(max(width, 1))
-    block_o = triton.next_power_of_2(max(outputs, 1))
-    return (
-        block_k,
-        block_o,
-        max(16, block_k * triton.next_power_of_2(groups)),
-        max(16, block_o * triton.next_power_of_2(factors)),
+def _blocks(z: Tensor, weight: Tensor) -> dict[str, int]:
+    """Groups, their columns, factors, and their outputs, each padded to a power of two."""
+    groups, factors = triton.next_power_of_2(z.shape[1]), triton.next_power_of_2(weight.shape[0])
+    return dict(
+        BLOCK_G=groups,
+        BLOCK_K=max(triton.next_power_of_2(z.shape[3]), 16 // groups, 1),
+        BLOCK_F=factors,
+        BLOCK_O=max(triton.next_power_of_2(weight.shape[3]), 16 // factors, 1),
     )
 
 
@@ -210,12 +247,12 @@ def forward(
     out: Tensor,
 ) -> None:
     """Write the result of `degree_linear` to out (receivers, towers, outputs)."""
-    shared, grid = _arguments(z, weight, factors, shift, times, indptr, 2 * _PROGRAMS)
     own = out if base is None else unit_stride(base)
+    shared, tiles = _shared(z, weight, factors, times, indptr)
     with torch.cuda.device_of(z):
-        _narrow_linear_kernel[grid](
-            **shared, base=own, base_row=own.stride(0), base_tower=own.stride(1),
-            BASE=base is not None, out=out, num_stages=2,
+        _narrow_linear_kernel[_grid(z, tiles, 2 * _PROGRAMS)](
+            **shared, **_of_inputs(z, shift), **_of_weight(weight), base=own,
+            base_row=own.stride(0), base_tower=own.stride(1), BASE=base is not None, out=out,
         )  # fmt: skip
 
 
@@ -232,46 +269,56 @@ def backward(
     grad_shift: Tensor,
 ) -> None:
     """Write the gradients of z, weight and shift; those of no length are not needed."""
-    shared, grid = _arguments(z, weight, factors, shift, times, indptr, _PROGRAMS)
     grad = unit_stride(grad)
-    to_weight = grad_weight.shape[0] > 0
-    sums = (grid[0], *weight.shape) if to_weight else (0,)
-    partial = z.new_empty(sums, dtype=torch.float32)
+    shared, tiles = _shared(z, weight, factors, times, indptr)
+    shared |= dict(grad=grad, grad_row=grad.stride(0), grad_tower=grad.stride(1))
     with torch.cuda.device_of(z):
-        _narrow_linear_backward_kernel[grid](
-            **shared, grad=grad, grad_row=grad.stride(0), grad_tower=grad.stride(1),
-            grad_z=grad_z, grad_shift=grad_shift, partial=partial, TO_Z=grad_z.shape[0] > 0,
-            TO_SHIFT=grad_shift.shape[0] > 0, TO_WEIGHT=to_weight, num_stages=2,
-        )  # fmt: skip
-    if to_weight and grad_weight.dtype == partial.dtype:
+        if grad_z.shape[0] > 0:
+            _narrow_input_kernel[_grid(z, tiles, 2 * _PROGRAMS)](
+                **shared, **_of_weight(weight), grad_z=grad_z, grad_shift=grad_shift,
+                TO_SHIFT=grad_shift.shape[0] > 0,
+            )  # fmt: skip
+        if grad_weight.shape[0] == 0:
+            return
+        grid = _grid(z, tiles, _PROGRAMS)
+        partial = z.new_empty((grid[0], *weight.shape), dtype=torch.float32)
+        _narrow_weight_kernel[grid](**shared, **_of_inputs(z, shift), partial=partial)
+    if grad_weight.dtype == partial.dtype:
         torch.sum(partial, 0, out=grad_weight)
-    elif to_weight:
+    else:
         grad_weight.copy_(partial.sum(0))
 
 
-def _arguments(
-    z: Tensor,
-    weight: Tensor,
-    factors: Tensor,
-    shift: Tensor | None,
-    times: Sequence[int],
-    indptr: Tensor,
-    programs: int,
-) -> tuple[dict[str, Any], tuple[int, int]]:
-    """What both kernels are given, and how many programs there are."""
-    z = unit_stride(z)
-    shift = z[:, 0] if shift is None else unit_stride(shift)
-    block_k, block_o, blocks_k, blocks_o = _blocks(z, weight)
-    towers, tiles = z.shape[2], triton.cdiv(z.shape[0], _TILE)
-    shared = dict(
-        z=z, z_row=z.stride(0), z_group=z.stride(1), z_tower=z.stride(2), width=z.shape[3],
-        groups=z.shape[1], shift=shift, shift_row=shift.stride(0), shift_tower=shift.stride(1),
-        weight=weight, w_factor=weight.stride(0), w_tower=weight.stride(1),
-        w_in=weight.stride(2), w_out=weight.stride(3), factors=factors.contiguous(),
-        indptr=indptr, outputs=weight.shape[3], num_rows=z.shape[0], towers=towers, tiles=tiles,
+def _shared(
+    z: Tensor, weight: Tensor, factors: Tensor, times: Sequence[int], indptr: Tensor
+) -> tuple[dict[str, Any], int]:
+    """What all kernels are given, and how many tiles there are."""
+    tiles = triton.cdiv(z.shape[0], _TILE)
+    blocks = _blocks(z, weight)
+    given = dict(
+        width=z.shape[3], groups=z.shape[1], factors=factors.contiguous(), indptr=indptr,
+        outputs=weight.shape[3], num_rows=z.shape[0], towers=z.shape[2], tiles=tiles,
         R=weight.shape[0], ONCE=sum(1 << a for a, often in enumerate(times) if often == 1),
         EACH=sum(1 << a for a, often in enumerate(times) if often == 2), PRECISION=precision(z),
-        BLOCK_R=_TILE, BLOCK_K=block_k, BLOCK_O=block_o, BLOCKS_K=blocks_k, BLOCKS_O=blocks_o,
-        num_warps=8 if blocks_k * blocks_o > 4096 else 4,
+        BLOCK_R=_TILE, **blocks, num_stages=1, num_warps=4,
     )  # fmt: skip
-    return shared, (max(1, min(tiles, programs // towers)), towers)
+    return given, tiles
+
+
+def _of_inputs(z: Tensor, shift: Tensor | None) -> dict[str, Any]:
+    z = unit_stride(z)
+    shift = z[:, 0] if shift is None else unit_stride(shift)
+    return dict(
+        z=z, z_row=z.stride(0), z_group=z.stride(1), z_tower=z.stride(2),
+        shift=shift, shift_row=shift.stride(0), shift_tower=shift.stride(1),
+    )  # fmt: skip
+
+
+def _of_weight(weight: Tensor) -> dict[str, Any]:
+    factor, tower, into, out = weight.stride()
+    return dict(weight=weight, w_factor=factor, w_tower=tower, w_in=into, w_out=out)
+
+
+def _grid(z: Tensor, tiles: int, programs: int) -> tuple[int, int]:
+    """Programs for each tower, and towers."""
+    return max(1, min(tiles, programs // z.shape[2])), z.shape[2]

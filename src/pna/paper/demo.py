@@ -1,0 +1,182 @@
+"""The multi-task comparison in small: PNA and its rivals on tiny graphs, within minutes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import queue
+import shutil
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pna.data.describe import describe
+from pna.data.graphset import GraphSet
+from pna.data.multitask import multitask
+from pna.train.loop import train
+from pna.train.population import Population
+from pna.train.run import Run, load_population
+from pna.train.settings import ModelSettings, Settings
+from pna.train.tasks import Task, count_targets, summed_errors, targets_of
+
+#: Convolutions by the names they are shown under.
+MODELS = {
+    "pna": "PNA",
+    "mpnn-sum": "MPNN (sum)",
+    "mpnn-max": "MPNN (max)",
+    "gat": "GAT",
+    "gcn": "GCN",
+    "gin": "GIN",
+}
+SIZES = range(6, 10)  # nodes of a graph
+GRAPHS = 256  # of each size, to train and to test
+EPOCHS = 60
+MEMBERS = 2  # runs of each model
+
+Told = Callable[[str, int], None]  # which model, and how many epochs it has done
+
+
+@dataclass(frozen=True)
+class Score:
+    """How a model did on the test graphs."""
+
+    model: str  # of `MODELS`
+    seconds: float
+    errors: tuple[tuple[float, ...], ...]  # log10 of the mean square error: members, tasks
+
+    @property
+    def averages(self) -> list[float]:
+        """Of the tasks, for each member."""
+        return [sum(member) / len(member) for member in self.errors]
+
+    @property
+    def average(self) -> float:
+        return sum(self.averages) / len(self.averages)
+
+    @property
+    def tasks(self) -> list[float]:
+        """Of the members, for each task."""
+        return [sum(task) / len(task) for task in zip(*self.errors, strict=True)]
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """All models, and how far the mean of the training set gets as every prediction."""
+
+    tasks: tuple[str, ...]
+    baseline: tuple[float, ...]  # log10 of its mean square error, by task
+    scores: tuple[Score, ...]
+
+    @property
+    def baseline_average(self) -> float:
+        return sum(self.baseline) / len(self.baseline)
+
+
+def make_graphs(path: Path, graphs: int = GRAPHS) -> GraphSet:
+    """Graphs of 6 to 9 nodes with the six targets, written in place of those there were."""
+    counts = {"train": graphs, "validation": max(graphs // 8, 1), "test": graphs}
+    made = multitask(0, "paper", sizes=SIZES, counts=counts)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    made.save(path, force=True)
+    return made
+
+
+def compare(
+    data: Path, runs: Path, epochs: int = EPOCHS, workers: int = 1, told: Told = lambda *_: None
+) -> Comparison:
+    """Train every model of `MODELS` on the graphs in `data`, each to a run of its name in `runs`.
+
+    Runs that are there already are replaced. `told` hears of every epoch.
+    """
+    for model in MODELS:
+        if Run(runs / model).exists:
+            shutil.rmtree(runs / model)
+    graphs = GraphSet.load(data)
+    targets = describe(graphs).targets
+    if workers == 1:
+        scores = [_train(model, data, runs / model, epochs, told) for model in MODELS]
+    else:
+        scores = _train_together(data, runs, epochs, workers, told)
+    return Comparison(
+        tuple(target.name for target in targets),
+        tuple(target.baseline["test"] for target in targets),
+        tuple(scores),
+    )
+
+
+def _train_together(data: Path, runs: Path, epochs: int, workers: int, told: Told) -> list[Score]:
+    """In processes of one thread each: steps are so small that more would wait for each other."""
+    context = multiprocessing.get_context("spawn")
+    news: Any = context.Queue()
+    with ProcessPoolExecutor(
+        workers, mp_context=context, initializer=_begin, initargs=(news,)
+    ) as pool:
+        work = [pool.submit(_work, model, data, runs / model, epochs) for model in MODELS]
+        try:
+            _listen(work, news, told)
+            return [future.result() for future in work]
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+
+
+def _listen(work: Sequence[Future[Score]], news: Any, told: Told) -> None:
+    """Pass on what workers tell, until all are done or one has failed."""
+    while not all(future.done() for future in work):
+        if any(future.done() and future.exception() for future in work):
+            return
+        try:
+            told(*news.get(timeout=0.2))
+        except queue.Empty:
+            continue
+    while True:
+        try:
+            told(*news.get(timeout=0.05))
+        except queue.Empty:
+            return
+
+
+_news: Any = None  # of a worker: where it tells what it has done
+
+
+def _begin(news: Any) -> None:
+    global _news
+    _news = news
+    torch.set_num_threads(1)
+
+
+def _work(model: str, data: Path, run: Path, epochs: int) -> Score:
+    return _train(model, data, run, epochs, lambda *what: _news.put(what))
+
+
+def _train(model: str, data: Path, run: Path, epochs: int, told: Told) -> Score:
+    settings = Settings(
+        members=MEMBERS, epochs=epochs, patience=None, batch_size=128, shuffle=False, lr=(0.01,),
+        weight_decay=(1e-6,), schedule="cosine", clip=1.0, balance=True,
+    )  # fmt: skip
+    arguments: dict[str, Any] = {"final": "none"}
+    if model.startswith(("pna", "mpnn")):
+        arguments["towers"] = 4
+    kind = ModelSettings(convolution=model, arguments=arguments)
+    done = train(data, run, kind, settings, device="cpu", report=lambda now: told(model, now.epoch))
+    population, config = load_population(done)
+    errors = errors_on(population, config.tasks, GraphSet.load(data).split("test"))
+    summary = done.summary
+    assert summary is not None
+    return Score(model, summary["seconds"], errors)
+
+
+@torch.no_grad()
+def errors_on(
+    population: Population, tasks: Sequence[Task], graphs: GraphSet
+) -> tuple[tuple[float, ...], ...]:
+    """log10 of the mean error of every member and task."""
+    population.train(False)
+    batch = graphs.batch()
+    targets = targets_of(tasks, batch, population.flat.dtype)
+    sums = population.apply(batch, lambda p: summed_errors(tasks, p, targets))
+    errors = (sums / count_targets(targets, len(tasks))).double().log10()
+    return tuple(tuple(member) for member in errors.tolist())

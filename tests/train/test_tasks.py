@@ -1,0 +1,177 @@
+"""Errors against torch's own losses, and what is missing, padded, scaled or misnamed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pna.data.graphset import GraphSet
+from pna.nn.architectures import Prediction
+from pna.train.tasks import (
+    LOSSES,
+    Task,
+    as_dicts,
+    count_targets,
+    outputs_of,
+    summed_errors,
+    targets_of,
+    tasks_of,
+)
+from tests.train.cases import random_graphs
+
+TORCH = {
+    "mse": F.mse_loss,
+    "mae": F.l1_loss,
+    "huber": F.huber_loss,
+    "bce": F.binary_cross_entropy_with_logits,
+}
+
+
+def numbers(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(1)) * 2
+
+
+def sums(tasks, prediction, batch):
+    targets = targets_of(tasks, batch, torch.float64)
+    return summed_errors(tasks, prediction, targets), count_targets(targets, len(tasks))
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_errors_are_those_of_torch(name):
+    given, target = numbers(50), torch.rand(50, dtype=torch.float64)
+    got = LOSSES[name].error(given, target)
+    expected = TORCH[name](given, target, reduction="none")
+    torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
+
+
+def test_bce_of_large_logits():
+    """Neither overflow nor more than softplus leaves out above 20."""
+    given = torch.tensor([-800.0, -30.0, 30.0, 800.0], dtype=torch.float64)
+    for y in (torch.zeros(4).double(), torch.ones(4).double()):
+        got = LOSSES["bce"].error(given, y)
+        expected = F.binary_cross_entropy_with_logits(given, y, reduction="none")
+        torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-8)
+
+
+def test_cross_entropy_is_that_of_torch():
+    logits, target = numbers(20, 1, 4), torch.arange(20)[:, None] % 4
+    got = LOSSES["cross_entropy"].error(logits, target.double())
+    expected = F.cross_entropy(logits[:, 0], target[:, 0], reduction="none")
+    torch.testing.assert_close(got[:, 0], expected)
+
+
+@pytest.mark.parametrize("loss", TORCH)
+@pytest.mark.parametrize("missing", [False, True], ids=["all targets", "some missing"])
+def test_sums_are_over_the_targets_there_are(loss, missing):
+    """Of nodes and graphs together, each divided by its scale where the loss is scaled."""
+    graphs = random_graphs(missing=missing)
+    tasks, batch = tasks_of(graphs, loss), graphs.batch()
+    prediction = Prediction(numbers(batch.num_nodes, 3), numbers(batch.num_graphs, 3))
+    got, counts = sums(tasks, prediction, batch)
+    for place, task in enumerate(tasks):
+        y, given, scales = (
+            (graphs.y_node, prediction.node, graphs.node_scale)
+            if place < 3
+            else (graphs.y_graph, prediction.graph, graphs.graph_scale)
+        )
+        scale = scales[place % 3] if loss != "bce" else 1.0
+        assert task.scale == scale
+        target = y[:, place % 3] / scale
+        known = ~target.isnan()
+        expected = TORCH[loss](given[known, place % 3], target[known], reduction="sum")
+        torch.testing.assert_close(got[place], expected)
+        assert int(counts[place]) == int(known.sum())
+    assert bool((counts < torch.tensor([batch.num_nodes] * 3 + [15] * 3)).any()) is missing
+
+
+def test_padding_is_not_counted():
+    graphs = random_graphs()
+    tasks, batch = tasks_of(graphs), graphs.batch()
+    real = torch.arange(len(graphs)) % 3 != 0
+    prediction = Prediction(numbers(batch.num_nodes, 3), numbers(batch.num_graphs, 3))
+    got, counts = sums(tasks, prediction, replace(batch, real=real))
+    kept = graphs[real]
+    nodes = real[batch.graph_of_node]
+    expected, expected_counts = sums(
+        tasks, Prediction(prediction.node[nodes], prediction.graph[real]), kept.batch()
+    )
+    torch.testing.assert_close(got, expected)
+    assert torch.equal(counts, expected_counts)
+
+
+def test_losses_of_several_kinds_find_their_own_outputs():
+    """Classes between others take more outputs; the columns after them move on."""
+    graphs = GraphSet.from_arrays(
+        [1, 1, 1, 1], np.zeros((2, 0), int), [0] * 4,
+        x=np.ones((4, 1)), graph_targets=["size", "kind", "toxic", "colour"],
+        y_graph=np.array([[2.0, 1, 1, 0], [4.0, 2, 0, 1], [1.0, np.nan, 1, 1], [3.0, 0, 0, 0]]),
+    )  # fmt: skip
+    loss = {"kind": "cross_entropy", "toxic": "bce", "colour": "cross_entropy", "size": "mae"}
+    tasks = tasks_of(graphs, loss, weights={"toxic": 0.5})
+    assert [(t.first, t.end) for t in tasks] == [(0, 1), (1, 4), (4, 5), (5, 7)]
+    assert [t.scale for t in tasks] == [4.0, 1.0, 1.0, 1.0]
+    assert [t.weight for t in tasks] == [1.0, 1.0, 0.5, 1.0]
+    assert (outputs_of(tasks, "node"), outputs_of(tasks, "graph")) == (0, 7)
+    given = numbers(4, 7)
+    got, counts = sums(tasks, Prediction(None, given), graphs.batch())
+    y = graphs.y_graph
+    known = torch.tensor([0, 1, 3])
+    expected = [
+        F.l1_loss(given[:, 0], y[:, 0] / 4, reduction="sum"),
+        F.cross_entropy(given[known, 1:4], y[known, 1].long(), reduction="sum"),
+        F.binary_cross_entropy_with_logits(given[:, 4], y[:, 2], reduction="sum"),
+        F.cross_entropy(given[:, 5:7], y[:, 3].long(), reduction="sum"),
+    ]
+    torch.testing.assert_close(got, torch.stack(expected).double())
+    assert counts.tolist() == [4, 3, 4, 4]
+
+
+def test_columns_apart_from_each_other():
+    """Of the same loss, with one of another between them."""
+    graphs = random_graphs()
+    tasks = tasks_of(graphs, {"a": "mae", "b": "mse", "c": "mae"}, chosen=["a", "b", "c"])
+    batch = graphs.batch()
+    given = numbers(batch.num_nodes, 3)
+    got, _ = sums(tasks, Prediction(given, None), batch)
+    y = graphs.y_node / torch.tensor(graphs.node_scale)
+    expected = [(given - y)[:, 0].abs(), (given - y)[:, 1].square(), (given - y)[:, 2].abs()]
+    torch.testing.assert_close(got, torch.stack([e.sum() for e in expected]))
+
+
+def test_chosen_tasks_have_outputs_from_the_first():
+    tasks = tasks_of(random_graphs(), chosen=["c", "q"])
+    assert [(t.name, t.level, t.column, t.first) for t in tasks] == [
+        ("c", "node", 2, 0),
+        ("q", "graph", 1, 0),
+    ]
+    assert tuple(Task(**held) for held in as_dicts(tasks)) == tasks
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"loss": "msee"}, "unknown loss 'msee'; did you mean 'mse'?"),
+        ({"loss": {"z": "mse"}}, "unknown target 'z'"),
+        ({"weights": {"aa": 2.0}}, "unknown target 'aa'; did you mean 'a'?"),
+        ({"chosen": ["aa"]}, "Known: a, b, c, p, q, r"),
+        ({"chosen": []}, "without targets"),
+        ({"loss": "cross_entropy"}, "got target 'a' for cross_entropy, expected classes 0, 1, 2"),
+    ],
+)
+def test_what_does_not_exist_is_refused(arguments, message):
+    with pytest.raises(ValueError) as error:
+        tasks_of(random_graphs(), **arguments)
+    assert message in str(error.value)
+
+
+@pytest.mark.parametrize("values", [[-1.0, 2.0], [0.5, 1.0], [np.nan, np.nan]], ids=str)
+def test_what_are_no_classes_is_refused(values):
+    graphs = GraphSet.from_arrays(
+        [1, 1], np.zeros((2, 0), int), [0, 0], y_graph=np.array(values)[:, None]
+    )
+    with pytest.raises(ValueError, match="expected classes"):
+        tasks_of(graphs, "cross_entropy")

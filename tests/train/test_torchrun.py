@@ -1,0 +1,58 @@
+"""`pna train` under torchrun: two processes give what one gives."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from pna.data.multitask import multitask
+from pna.train.run import LAST, Run
+
+TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0")
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "graphs.safetensors"
+    counts = {"train": 7, "validation": 3, "test": 1}  # odd: one process has a graph more
+    multitask(0, sizes=(15, 18), counts=counts).save(path)
+    return path
+
+
+def train(data: Path, out: Path, *launcher: str) -> str:
+    """What the command printed; a global batch of 5 graphs, so that shares are uneven too."""
+    command = [
+        *(sys.executable, *launcher, "-m", "pna", "train", str(data), "--out", str(out)),
+        *("--members", "2", "--epochs", "3", "--batch-size", "5", "--hidden", "8"),
+        *("--precision", "float64", "--dropout", "0.2", "--device", "cpu", "--json"),
+    ]
+    quiet = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+    done = subprocess.run(
+        command, env={**os.environ, **quiet}, cwd=data.parent, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_two_processes_give_what_one_gives(data, tmp_path):
+    if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
+        pytest.skip("this torch has no gloo")
+    alone, together = tmp_path / "alone", tmp_path / "together"
+    said = [train(data, alone), train(data, together, *TORCHRUN)]
+    # One process prints, and writes: the same number of lines, each a whole one.
+    lines = [[json.loads(line) for line in text.splitlines()] for text in said]
+    assert len(lines[0]) == len(lines[1]) == 3 + 1
+    assert sorted(p.name for p in alone.iterdir()) == sorted(p.name for p in together.iterdir())
+    rows = [Run(folder).metrics() for folder in (alone, together)]
+    assert [(r["epoch"], r["member"]) for r in rows[1]] == [(e, m) for e in (1, 2, 3) for m in (0, 1)]
+    for one, two in zip(*rows, strict=True):
+        assert one["training"] == pytest.approx(two["training"], rel=0, abs=1e-9)
+        assert one["validation"] == pytest.approx(two["validation"], rel=0, abs=1e-9)
+    assert [Run(folder).summary["processes"] for folder in (alone, together)] == [1, 2]
+    weights = [Run(folder).read(LAST)[0]["weights"] for folder in (alone, together)]
+    assert weights[0].dtype == torch.float64
+    torch.testing.assert_close(weights[1], weights[0], rtol=0, atol=1e-9)

@@ -1,0 +1,258 @@
+"""Members that break, stop and leave; padding; averages; what a checkpoint must hold."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pna.train.settings import Settings
+from pna.train.tasks import tasks_of
+from pna.train.trainer import _task_weights, _variance
+from tests.train.cases import SMALL, assert_near, random_graphs, trainer_of, with_arguments
+
+BASE = Settings(members=3, batch_size=5, lr=(1e-2,), epochs=50, patience=None)
+
+
+def run(trainer, epochs, start=0):
+    """Losses of training and validation, (epochs, members, tasks) each."""
+    losses = [trainer.run_epoch(epoch) for epoch in range(start, start + epochs)]
+    return [torch.stack(part) for part in zip(*losses, strict=True)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_member_that_explodes_is_broken_and_frozen(dtype):
+    """A step of 1e30 leaves weights whose loss is not finite; the others do not notice."""
+    graphs, model = random_graphs(), SMALL["gin recurrent"]
+    wild = trainer_of(graphs, model, replace(BASE, lr=(1e-2, 1e30, 1e-2)), dtype=dtype)
+    tame = trainer_of(graphs, model, BASE, dtype=dtype)
+    run(wild, 3), run(tame, 3)
+    standing = wild.standing
+    if standing.broken.tolist() == [False, False, False]:  # 1e30 may be bearable in float64
+        wild = trainer_of(graphs, model, replace(BASE, lr=(1e-2, 1e200, 1e-2)), dtype=dtype)
+        run(wild, 3)
+        standing = wild.standing
+    assert standing.broken.tolist() == [False, True, False]
+    assert standing.alive.tolist() == [True, False, True]
+    frozen = wild.population.flat.detach()[1].clone()
+    assert frozen.isfinite().all()
+    assert wild.best[1].isfinite().all()
+    run(wild, 2, 3), run(tame, 2, 3)
+    assert torch.equal(wild.population.flat[1], frozen)
+    assert torch.equal(wild.population.flat[[0, 2]], tame.population.flat[[0, 2]])
+    assert torch.equal(standing.best[[0, 2]], tame.standing.best[[0, 2]])
+
+
+@pytest.mark.parametrize("lr", [1e3, 1e10, 1e18, 1e25, 1e38], ids="{:.0e}".format)
+def test_weights_never_stop_being_finite(lr):
+    """Whatever overflows first: the loss, the gradient, its square, or the step itself."""
+    trainer = trainer_of(
+        random_graphs(), SMALL["pna stacked"], replace(BASE, lr=(1e-2, lr, 1e-2)),
+        dtype=torch.float32,
+    )  # fmt: skip
+    run(trainer, 6)
+    assert trainer.population.flat.isfinite().all()
+    assert trainer.best.isfinite().all()
+    assert trainer.standing.alive[[0, 2]].all()
+
+
+def test_a_nan_among_the_weights_breaks_only_its_member():
+    graphs, model = random_graphs(), SMALL["pna recurrent"]
+    hurt, whole = (trainer_of(graphs, model, BASE) for _ in range(2))
+    hurt.population.flat.data[2, 7] = torch.nan
+    before = hurt.population.flat.detach()[2].clone()
+    training, _ = run(hurt, 2)
+    expected, _ = run(whole, 2)
+    assert hurt.standing.broken.tolist() == [False, False, True]
+    assert torch.equal(training[:, :2], expected[:, :2])
+    assert torch.equal(hurt.population.flat[:2], whole.population.flat[:2])
+    assert torch.equal(hurt.population.flat[2].isnan(), before.isnan())
+    assert torch.equal(hurt.population.flat[2].nan_to_num(), before.nan_to_num())
+    assert int(hurt.adam.steps[2]) == 0
+    assert hurt.standing.best[2] == torch.inf  # and it has no best
+
+
+def test_members_stop_each_by_itself_and_leave_once_they_are_half():
+    """Members 1 and 3 learn nothing and wait in vain; 0 and 2 go on as if alone."""
+    graphs, model = random_graphs(), with_arguments(SMALL["gin recurrent"], dropout=0.2)
+    settings = replace(BASE, members=4, lr=(1e-2, 0.0, 5e-3, 0.0), patience=2, average=0.9)
+    leaving = trainer_of(graphs, model, settings)
+    staying = trainer_of(graphs, model, settings)
+    alive, chose = [], []
+    for epoch in range(8):
+        chose.append(leaving.compact())
+        got = leaving.run_epoch(epoch)
+        expected = staying.run_epoch(epoch)
+        alive.append(leaving.standing.alive.tolist())
+        for a, b in zip(got, expected, strict=True):
+            assert_near(a[[0, 2]], b[[0, 2]], 1e-9)
+            gone = [k for k in range(4) if k not in leaving.ids.tolist()]
+            assert a[gone].isnan().all() and not a[leaving.ids].isnan().any()
+    assert sum(chose) == 1
+    first = chose.index(True)
+    assert alive[first - 1][1] is alive[first - 1][3] is False
+    assert leaving.ids.tolist() == [0, 2] and staying.ids.tolist() == [0, 1, 2, 3]
+    assert len(leaving.population) == len(leaving.adam.steps) == len(leaving.average) == 2
+    assert_near(leaving.population.flat, staying.population.flat[[0, 2]], 1e-8)
+    assert_near(leaving.best, staying.best, 1e-8)  # of all, those that left as they were
+    assert leaving.standing.best_epoch.tolist() == staying.standing.best_epoch.tolist()
+    for name, buffer in leaving.best_buffers.items():
+        assert_near(buffer, staying.best_buffers[name], 1e-8, name)
+
+
+def test_members_that_have_stopped_do_not_move():
+    settings = replace(BASE, lr=(1e-2, 0.0, 1e-2), patience=1)
+    trainer = trainer_of(random_graphs(), SMALL["pna stacked"], settings)
+    trainer.standing.alive[0] = False
+    before, best = trainer.population.flat.detach().clone(), trainer.best.clone()
+    run(trainer, 2)
+    assert torch.equal(trainer.population.flat[0], before[0])
+    assert torch.equal(trainer.best[0], best[0])
+    assert not torch.equal(trainer.population.flat[2], before[2])
+
+
+@pytest.mark.parametrize("alive", [[1, 0, 1, 1], [1, 1, 1, 1], [0, 0, 0, 0]], ids=str)
+def test_no_member_leaves_while_most_are_alive_or_none_is(alive):
+    trainer = trainer_of(random_graphs(), SMALL["pna stacked"], replace(BASE, members=4))
+    trainer.standing.alive.copy_(torch.tensor(alive, dtype=torch.bool))
+    assert not trainer.compact()
+    assert trainer.ids.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("name", ["gin recurrent", "pna recurrent", "gat recurrent", "pna stacked"])
+@pytest.mark.parametrize("missing", [False, True], ids=["all targets", "missing targets"])
+def test_padded_training_is_training(name, missing):
+    """Losses, weights and running statistics, with dropout, of batches that leave some over."""
+    graphs = random_graphs(train=11, missing=missing)
+    model = with_arguments(SMALL[name], dropout=0.2)
+    settings = replace(BASE, members=2, batch_size=4)
+    plain = trainer_of(graphs, model, settings)
+    padded = trainer_of(graphs, model, settings, pad=True)
+    shapes = []
+    inner = padded.training._step
+    padded.training._step = lambda batch: (shapes.append(batch.real is not None), inner(batch))
+    for got, expected in zip(run(padded, 3), run(plain, 3), strict=True):
+        assert_near(got, expected, 1e-9)
+    assert any(shapes)
+    assert_near(padded.population.flat, plain.population.flat, 1e-8)
+    for key, buffer in padded.population.buffers.items():
+        assert_near(buffer, plain.population.buffers[key], 1e-8, key)
+
+
+@pytest.mark.parametrize("depth", ["diameter", "adaptive", "2log2N"])
+def test_padded_training_is_training_at_every_depth(depth):
+    graphs = random_graphs(train=7, validation=3)
+    model = with_arguments(SMALL["gin recurrent"], dropout=0.2, depth=depth, tolerance=0.05)
+    settings = replace(BASE, members=1, batch_size=4)
+    plain = trainer_of(graphs, model, settings)
+    padded = trainer_of(graphs, model, settings, pad=True)
+    for got, expected in zip(run(padded, 2), run(plain, 2), strict=True):
+        assert_near(got, expected, 1e-9)
+    assert_near(padded.population.flat, plain.population.flat, 1e-8)
+
+
+def test_best_is_what_was_at_the_least_validation_loss():
+    trainer = trainer_of(random_graphs(), SMALL["gin recurrent"], replace(BASE, lr=(0.05,)))
+    least = torch.full((3,), torch.inf, dtype=torch.float64)
+    best = trainer.best.clone()
+    buffers = {name: b.clone() for name, b in trainer.best_buffers.items()}
+    when = [0] * 3
+    for epoch in range(6):
+        _, validation = trainer.run_epoch(epoch)
+        total = validation.mean(1)
+        for k in range(3):
+            if total[k] < least[k]:
+                least[k], when[k] = total[k], epoch + 1
+                best[k] = trainer.population.flat[k].detach()
+                for name, buffer in trainer.population.buffers.items():
+                    buffers[name][k] = buffer[k]
+    assert torch.equal(trainer.best, best)
+    assert all(torch.equal(trainer.best_buffers[name], b) for name, b in buffers.items())
+    assert trainer.standing.best_epoch.tolist() == when
+    torch.testing.assert_close(trainer.standing.best, least)
+
+
+def test_the_average_is_what_is_validated_and_kept():
+    settings = replace(BASE, members=2, average=0.5, lr=(0.05,))
+    trainer = trainer_of(random_graphs(), SMALL["pna stacked"], settings)
+    trainer.run_epoch(0)
+    assert torch.equal(trainer.best, trainer.average)
+    assert not torch.equal(trainer.best, trainer.population.flat)
+
+
+def test_bfloat16_trains_weights_of_float32():
+    settings = replace(BASE, members=2, precision="bfloat16")
+    trainer = trainer_of(random_graphs(), SMALL["pna recurrent"], settings, dtype=torch.float32)
+    plain = trainer_of(
+        random_graphs(), SMALL["pna recurrent"], replace(settings, precision="float32"),
+        dtype=torch.float32,
+    )  # fmt: skip
+    got, expected = run(trainer, 3), run(plain, 3)
+    assert trainer.population.flat.dtype == torch.float32
+    assert got[0].isfinite().all() and not trainer.standing.broken.any()
+    for a, b in zip(got, expected, strict=True):
+        assert_near(a, b, 0.15)
+        assert not torch.equal(a, b)
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["all members", "after some have left"])
+def test_state_is_all_that_training_goes_on_from(left):
+    graphs, model = random_graphs(), with_arguments(SMALL["gin recurrent"], dropout=0.2)
+    settings = replace(BASE, members=4, average=0.9, schedule="plateau", plateau=2)
+    trainer = trainer_of(graphs, model, settings)
+    run(trainer, 2)
+    if left:
+        trainer.standing.alive[[0, 3]] = False
+        assert trainer.compact()
+    held = {name: tensor.clone() for name, tensor in trainer.state().items()}
+    again = trainer_of(graphs, model, replace(settings, seed=77))
+    again.load_state(held)
+    assert again.epoch == 2
+    for got, expected in zip(run(again, 2, 2), run(trainer, 2, 2), strict=True):
+        torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
+    for name, tensor in trainer.state().items():
+        assert torch.equal(again.state()[name], tensor), name
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"members": 2},
+        {"average": 0.5},  # one tensor more
+    ],
+    ids=str,
+)
+def test_states_of_other_settings_are_refused(other):
+    graphs, model = random_graphs(), SMALL["pna stacked"]
+    held = trainer_of(graphs, model, replace(BASE, **other)).state()
+    with pytest.raises((ValueError, IndexError)):
+        trainer_of(graphs, model, replace(BASE, members=3)).load_state(held)
+
+
+def test_states_of_other_models_are_refused():
+    graphs = random_graphs()
+    held = trainer_of(graphs, replace(SMALL["pna stacked"], hidden=8), BASE).state()
+    with pytest.raises(ValueError, match="another model"):
+        trainer_of(graphs, SMALL["pna stacked"], BASE).load_state(held)
+
+
+def test_balance_divides_by_the_variance_of_targets():
+    graphs = random_graphs(missing=True).split("train")
+    tasks = tasks_of(graphs, weights={"b": 3.0})
+    weights = _task_weights(tasks, Settings(members=2, balance=True), graphs)
+    assert weights.shape == (2, 6)
+    for place, task in enumerate(tasks):
+        y = graphs.y_node if task.level == "node" else graphs.y_graph
+        scaled = y[:, task.column] / task.scale
+        known = scaled[~scaled.isnan()].double()
+        variance = float(((known - known.mean()) ** 2).mean())
+        assert _variance(task, graphs) == pytest.approx(variance)
+        expected = (3.0 if task.name == "b" else 1.0) / variance
+        assert weights[:, place].tolist() == pytest.approx([expected] * 2)
+
+
+def test_task_weights_of_another_number_are_refused():
+    settings = replace(BASE, members=2, task_weights=((1.0,) * 3, (1.0,) * 3))
+    with pytest.raises(ValueError, match="got 3 task weights for a member, expected 6"):
+        trainer_of(random_graphs(), SMALL["pna stacked"], settings)
