@@ -9,7 +9,7 @@ READY = $(VENV)/ready
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(READY)  ## draw what single aggregators confuse, race PyG: figures in demo/
+demo: $(READY)  ## train PNA and five rivals on small graphs, in minutes: demo/index.html
 	$(BIN)/pna demo
 
 test: lint  ## lint, then every test
@@ -23,6 +23,7 @@ lint: $(READY)  ## ruff and mypy
 bench: $(READY)  ## measure this machine: benchmarks/results/
 	$(BIN)/python benchmarks/aggregate.py
 	$(BIN)/pna bench layer --out benchmarks/results/layer.csv
+	$(BIN)/pna bench train --out benchmarks/results/train.csv
 	$(BIN)/pna bench generate --out benchmarks/results/generate.csv
 
 docs: $(READY)  ## the API reference: docs/site/index.html

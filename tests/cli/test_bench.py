@@ -86,3 +86,33 @@ def test_an_unknown_device_is_refused() -> None:
     result = CliRunner().invoke(app, ["bench", "layer", "--device", "meta"])
     assert result.exit_code == 2
     assert "expected cpu or cuda" in result.output
+
+
+@needs_pyg
+def test_training_is_printed_and_written(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
+    path = tmp_path / "train.csv"
+    asked = ["bench", "train", "--device", "cpu", "--small", "--seconds", "0.01"]
+    result = CliRunner().invoke(app, [*asked, "--out", str(path)])
+    assert result.exit_code == 0, result.output
+    rows = {(row["case"], row["contender"]): row for row in read(path)}
+    assert list(rows) == [
+        ("small population", "pna, 10 members"),
+        ("small population", "pna, 1 member"),
+        ("small multitask", "pna"),
+        ("small multitask", "PyG"),
+        ("small zinc-sized", "pna"),
+        ("small zinc-sized", "PyG"),
+    ]
+    for row in rows.values():
+        assert row["ms"] and row["per_second"] and row["torch"] and not row["note"]
+    assert rows["small multitask", "PyG"]["parameters"] == "8350"
+    assert "10 members take" in result.output
+    assert "times PyG" in result.output
+    assert "as fast" in (tmp_path / "train.svg").read_text()
+
+
+def test_an_unknown_case_is_refused() -> None:
+    result = CliRunner().invoke(app, ["bench", "train", "--device", "cpu", "--only", "all"])
+    assert result.exit_code == 2
+    assert "population" in result.output

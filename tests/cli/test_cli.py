@@ -1,5 +1,6 @@
 import io
 import json
+import re
 import subprocess
 import sys
 from dataclasses import asdict, replace
@@ -50,18 +51,33 @@ def test_doctor_prints_for_people() -> None:
     assert "figures: pip install 'pna[plot]'" in printed
 
 
-def test_demo_draws_and_compares(tmp_path: Path) -> None:
+def test_demo_trains_draws_and_writes_a_page(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
-    pytest.importorskip("torch_geometric", reason="needs PyG: pip install 'pna[pyg]'")
-    result = run(app, ["demo", "--out", str(tmp_path), "--seconds", "0.01"])
-    assert result.exit_code == 0, result.output
-    assert {path.name for path in tmp_path.iterdir()} == {"failures.svg", "failures.png"}
+    asked = ["demo", "--out", str(tmp_path), "--epochs", "1", "--graphs", "8", "--workers", "1"]
+    mine = tmp_path / "runs" / "mine"
+    mine.mkdir(parents=True)
+    for _ in range(2):  # the second time in place of the first
+        result = run(app, asked)
+        assert result.exit_code == 0, result.output
+    written = {path.name for path in tmp_path.iterdir()}
+    assert written == {
+        "multitask.safetensors", "runs", "comparison.svg", "failures.svg", "failures.png",
+        "index.html",
+    }  # fmt: skip
+    models = {"pna", "mpnn-sum", "mpnn-max", "gat", "gcn", "gin"}
+    assert {path.name for path in (tmp_path / "runs").iterdir()} == models | {"mine"}
     assert "{0, 0, 4} {0, 4, 4}" in result.output
-    assert "error of gradients" in result.output
+    assert "6 of 6 epochs" in result.output
+    for row in ("PNA", "MPNN (sum)", "GAT", "the mean"):
+        assert row in result.output
+    page = (tmp_path / "index.html").read_text()
+    assert page.count("<svg") == 2 and "MPNN (max)" in page
+    assert "prefers-color-scheme: dark" in page
+    assert not re.search(r"""(src|href)=["']https?:""", page)  # needs no network
 
 
 def test_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "find_spec", lambda name: None)
     result = run(app, ["demo"])
     assert result.exit_code == 1
-    assert "pip install 'pna[plot,pyg]'" in result.output
+    assert "pip install 'pna[plot]'" in result.output

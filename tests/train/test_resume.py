@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -21,7 +20,7 @@ from tests.train.forked_runs import INTERRUPTED
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals and fork")
 
 MODEL = {"convolution": "gin", "hidden": 4, "arguments": {"dropout": 0.2}}
-EPOCHS = 40
+EPOCHS = 45
 #: Two members that learn nothing stop soon and leave; a plateau lowers the rates of the others.
 SETTINGS = {
     "members": 4,
@@ -29,7 +28,7 @@ SETTINGS = {
     "batch_size": 6,
     "lr": [3e-3, 0.0, 1e-3, 0.0],
     "average": 0.9,
-    "patience": 6,
+    "patience": 14,
     "schedule": "plateau",
     "plateau": 2,
 }
@@ -49,11 +48,11 @@ class Trainings:
             cwd=Path(__file__).parents[2],
         )
 
-    def run(self, out: Path, after: float | None = None, send: int = signal.SIGKILL) -> int:
-        """How it ended, if it was sent this signal after some seconds."""
+    def run(self, out: Path, send: int = 0, writes: int = 0, after: float = 0.0) -> int:
+        """How it ended, sent this signal some seconds after it wrote so many checkpoints."""
         asked = {
             "data": str(self.data), "out": str(out), "model": MODEL, "settings": SETTINGS,
-            "resume": Run(out).exists, "save_every": 0.0, "after": after, "send": send,
+            "resume": Run(out).exists, "save_every": 0.0, "signal": (send, writes, after),
         }  # fmt: skip
         assert self.process.stdin is not None and self.process.stdout is not None
         self.process.stdin.write(json.dumps(asked) + "\n")
@@ -76,12 +75,11 @@ def trainings(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def whole(trainings, tmp_path_factory) -> tuple[Run, float]:
-    """A run that nobody disturbed, and how long it took."""
+def whole(trainings, tmp_path_factory) -> Run:
+    """A run that nobody disturbed."""
     out = tmp_path_factory.mktemp("whole") / "run"
-    begin = time.monotonic()
     assert trainings.run(out) == 0
-    return Run(out), time.monotonic() - begin
+    return Run(out)
 
 
 def assert_same_ending(got: Run, expected: Run) -> None:
@@ -99,50 +97,40 @@ def assert_same_ending(got: Run, expected: Run) -> None:
 
 def test_members_left_in_the_run_that_is_compared(whole):
     """Else the comparisons below would say less."""
-    run, _ = whole
-    tensors, _ = run.read(LAST)
+    run, (tensors, _) = whole, whole.read(LAST)
     ids = tensors["ids"].tolist()
     assert 0 < len(ids) < 4
     epochs = [sum(row["member"] == k for row in run.metrics()) for k in range(4)]
     assert max(epochs) == epochs[ids[0]] == EPOCHS and min(epochs) < EPOCHS
-    assert len({row["lr"] for row in run.metrics() if row["member"] == ids[0]}) > 1
+    assert any(0 < r["lr"] < 1e-3 for r in run.metrics())
 
 
 def test_a_run_killed_many_times_ends_as_one_that_was_not(trainings, whole, tmp_path):
-    """At whatever moment: importing nothing, reading, training, or writing its checkpoint."""
-    expected, seconds = whole
-    rng = random.Random()  # another moment every time; the result is the same
-    out, kills, epochs = tmp_path / "run", 0, []
-    while True:
-        after = rng.uniform(0.05, 0.3) * seconds if kills < 8 else None
-        status = trainings.run(out, after)
-        if status == 0:
-            break
-        assert status == -signal.SIGKILL
-        kills += 1
+    """At whatever moment: reading, training, or writing its checkpoint."""
+    rng = random.Random()  # other moments every time; the result is the same
+    out, epochs = tmp_path / "run", [0]
+    for _ in range(9):
+        assert trainings.run(out, signal.SIGKILL, rng.randrange(5), rng.uniform(0, 0.1)) < 0
         epochs.append(Run(out).read(LAST)[1]["epoch"] if (out / LAST).is_file() else 0)
-        assert epochs == sorted(epochs)
-        assert kills < 60, f"no progress: {epochs}"
-    assert kills >= 6, f"ended after {kills} kills, at epochs {epochs}"
-    assert_same_ending(Run(out), expected)
+    assert epochs == sorted(epochs) and 0 < epochs[-1] < EPOCHS
+    assert trainings.run(out) == 0
+    assert_same_ending(Run(out), whole)
     assert not list(out.glob(".*")), "what was being written was not removed"
 
 
 @pytest.mark.parametrize("send", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
 def test_a_run_asked_to_stop_saves_and_can_be_resumed(trainings, whole, tmp_path, send):
-    expected, seconds = whole
     out = tmp_path / "run"
-    assert trainings.run(out, 0.4 * seconds, send) == INTERRUPTED
+    assert trainings.run(out, send, writes=20) == INTERRUPTED
     (_, facts), rows = Run(out).read(LAST), Run(out).metrics()
     assert 0 < facts["epoch"] < EPOCHS
     assert rows[-1]["epoch"] == facts["epoch"]
     assert Run(out).summary is None
     assert trainings.run(out) == 0
-    assert_same_ending(Run(out), expected)
+    assert_same_ending(Run(out), whole)
 
 
 def test_a_finished_run_is_resumed_to_itself(trainings, whole):
-    run, _ = whole
-    before = {path.name: path.read_bytes() for path in run.folder.iterdir()}
-    assert trainings.run(run.folder) == 0
-    assert {path.name: path.read_bytes() for path in run.folder.iterdir()} == before
+    before = {path.name: path.read_bytes() for path in whole.folder.iterdir()}
+    assert trainings.run(whole.folder) == 0
+    assert {path.name: path.read_bytes() for path in whole.folder.iterdir()} == before

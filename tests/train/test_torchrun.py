@@ -12,7 +12,7 @@ import torch
 from pna.data.multitask import multitask
 from pna.train.run import LAST, Run
 
-TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node=2", "--master-port=0")
+TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,12 @@ def train(data: Path, out: Path, *launcher: str) -> str:
     ]
     quiet = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
     done = subprocess.run(
-        command, env={**os.environ, **quiet}, cwd=data.parent, capture_output=True, text=True
+        command,
+        env={**os.environ, **quiet},
+        cwd=data.parent,
+        capture_output=True,
+        text=True,
+        timeout=100,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -48,7 +53,9 @@ def test_two_processes_give_what_one_gives(data, tmp_path):
     assert len(lines[0]) == len(lines[1]) == 3 + 1
     assert sorted(p.name for p in alone.iterdir()) == sorted(p.name for p in together.iterdir())
     rows = [Run(folder).metrics() for folder in (alone, together)]
-    assert [(r["epoch"], r["member"]) for r in rows[1]] == [(e, m) for e in (1, 2, 3) for m in (0, 1)]
+    assert [(r["epoch"], r["member"]) for r in rows[1]] == [
+        (e, m) for e in (1, 2, 3) for m in (0, 1)
+    ]
     for one, two in zip(*rows, strict=True):
         assert one["training"] == pytest.approx(two["training"], rel=0, abs=1e-9)
         assert one["validation"] == pytest.approx(two["validation"], rel=0, abs=1e-9)

@@ -76,7 +76,7 @@ class Case:
 
     @property
     def size(self) -> str:
-        sizes = f" of each size {self.sizes[0]} to {self.sizes[-1]}" if self.sizes else ""
+        sizes = f" of each size from {self.sizes[0]} to {self.sizes[-1]}" if self.sizes else ""
         return f"{self.graphs:,} graphs{sizes}, batches of {self.batch_size}"
 
 
@@ -116,9 +116,9 @@ def cases(
     )
     if small:
         every = (
-            Case("small population", _population, AUTHORS, 8, (6, 7), batch_size=8),
-            Case("small multitask", _multitask, PYG, 8, (6, 7), batch_size=8),
-            Case("small zinc-sized", _zinc, PYG, 40, batch_size=20),
+            Case("small population", _population, AUTHORS, 8, (6,), batch_size=8),
+            Case("small multitask", _multitask, PYG, 8, (6,), batch_size=8),
+            Case("small zinc-sized", _zinc, PYG, 16, batch_size=16),
         )
     elif kind == "cpu" and only is None:
         every = every[1:]

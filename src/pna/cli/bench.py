@@ -16,6 +16,9 @@ from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from pna.bench import train as training
     from pna.bench.layer import Result
 
 app = typer.Typer(help="Measure this machine, side by side with peers.", no_args_is_help=True)
@@ -76,7 +79,78 @@ def layer(
     )
     if out is not None:
         say(f"wrote {out}")
-    _draw(results, hardware, Path("layer.svg") if out is None else out.with_suffix(".svg"), say)
+
+    def draw() -> Figure | None:
+        from pna.report.layer import draw_layer
+
+        return draw_layer(results, hardware)
+
+    _draw(draw, Path("layer.svg") if out is None else out.with_suffix(".svg"), say)
+
+
+@app.command()
+def train(
+    device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
+    seconds: Annotated[float, typer.Option(help="How long to time each contender.")] = 5.0,
+    small: Annotated[bool, typer.Option("--small", help="Few graphs, to try it out.")] = False,
+    only: Annotated[
+        str | None, typer.Option(help="One case: population, multitask or zinc-sized.")
+    ] = None,
+    no_compile: Annotated[
+        bool, typer.Option("--no-compile", help="Without torch.compile of PyG's model.")
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option(help="CSV of results so far; this run's are put in.")
+    ] = None,
+) -> None:
+    """Time of an epoch beside PyG's: tables, a figure and, if asked, a CSV."""
+    import datetime
+
+    import torch
+
+    from pna.bench.layer import INSTALL_PYG, has_pyg
+    from pna.bench.results import write
+    from pna.bench.train import cases, measure_case
+    from pna.machine import machine
+
+    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = cases(device, small, only)
+    except (RuntimeError, ValueError) as error:
+        raise typer.BadParameter(str(error), param_hint="--device or --only") from None
+    kind, here = torch.device(device).type, machine()
+    hardware = str(here["gpu"] if kind == "cuda" else f"{here['cpu']}, {here['threads']} threads")
+    console = Console(width=None if sys.stdout.isatty() else 120)
+
+    def say(words: str) -> None:
+        console.print(escape(words), highlight=False)
+
+    say(f"{hardware}, torch {here['torch']}, PyG {here['torch_geometric'] or 'missing'}")
+    if not has_pyg():
+        say(INSTALL_PYG)
+    results: list[training.Result] = []
+    when = {"measured": datetime.date.today().isoformat()}
+    with console.status("measuring") as status:
+        doing = (lambda words: status.update(escape(words))) if console.is_terminal else say
+        for case in chosen:
+            rows = measure_case(case, device, seconds, not no_compile, doing)
+            results += rows
+            console.print(epochs(rows))
+            if out is not None:
+                write(out, [{**asdict(row), "device": kind, **when, **here} for row in rows])
+    say(
+        "Times are medians of epochs: of multi-task graphs with validation, of molecules without. "
+        "Faster: epochs a second of one member over those of PyG or of the authors' code."
+    )
+    if out is not None:
+        say(f"wrote {out}")
+
+    def draw() -> Figure | None:
+        from pna.report.train import draw_train
+
+        return draw_train(results, hardware)
+
+    _draw(draw, Path("train.svg") if out is None else out.with_suffix(".svg"), say)
 
 
 @app.command()
@@ -153,14 +227,48 @@ FIGURES = (
 )
 
 
-def _draw(results: list[Result], hardware: str, path: Path, say: Callable[[str], None]) -> None:
+def epochs(rows: list[training.Result]) -> Table:
+    """The rows of a case: time of an epoch, and how many members are trained in it."""
+    from pna.bench.train import OURS
+
+    first = rows[0]
+    size = f"{first.graphs:,} graphs, batches of {first.batch_size}"
+    shown = Table(
+        title=f"{first.case}: {size}", title_justify="left", title_style="bold", box=SIMPLE_HEAD
+    )
+    shown.add_column("", no_wrap=True)
+    for name in ("parameters", "ms an epoch", "members", "epochs of a member a second"):
+        shown.add_column(name, justify="right")
+    beside = next((row.beside for row in rows if row.beside), None)
+    shown.add_column(f"times {beside}" if beside else "", justify="right")
+    if any(row.note for row in rows):
+        shown.add_column("note")
+    for row in rows:
+        cells = (
+            f"{row.parameters:,}" if row.parameters else "",
+            "" if row.ms is None else f"{row.ms:,.1f}",
+            str(row.members),
+            "" if row.per_second is None else f"{row.per_second:,.4g}",
+            "" if row.faster is None else f"{row.faster:.3g}×",
+        )
+        shown.add_row(row.contender, *cells, *([escape(row.note)] if row.note else []))
+    ours = [row for row in rows if row.contender.startswith(OURS)]
+    many = {row.members: row.ms for row in ours if row.ms is not None}
+    if len(many) > 1:
+        most = max(many)
+        shown.caption = f"{most} members take {many[most] / many[1]:.3g}× the time of one"
+        shown.caption_justify = "left"
+    return shown
+
+
+def _draw(draw: Callable[[], Figure | None], path: Path, say: Callable[[str], None]) -> None:
+    """Write a figure where there is one to draw, and something to draw it with."""
     if find_spec("matplotlib") is None:
         say("matplotlib not found, so no figure: pip install 'pna[plot]'")
         return
     from pna.report.figures import save_svg
-    from pna.report.layer import draw_layer
 
-    figure = draw_layer(results, hardware)
+    figure = draw()
     if figure is not None:
         save_svg(figure, path)
         say(f"wrote {path}")

@@ -22,7 +22,10 @@ def evaluate(
     device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Losses and metrics of a run's members, at their best, on graphs with known targets."""
+    """Losses and metrics of a run's members, at their best, on graphs with known targets.
+
+    Losses are of targets divided by their scales, as in training; MAE is in the targets' units.
+    """
     from pna.train.evaluation import evaluate as evaluate_run
 
     console = make_console()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
@@ -12,12 +11,12 @@ from rich.table import Table
 if TYPE_CHECKING:
     from pna.train.evaluation import Evaluation
 
-#: What of an evaluation is shown, and how it is headed; JSON has the rest.
+#: What of an evaluation is shown, how it is headed and written; JSON has the rest.
 _SHOWN = {
-    "log10_mse": "log10 MSE",
-    "mae_in_units": "MAE in units",
-    "roc_auc": "ROC AUC",
-    "accuracy": "accuracy",
+    "log10_mse": ("log10 MSE", ".3f"),
+    "mae_in_units": ("MAE", ".4g"),
+    "roc_auc": ("ROC AUC", ".4f"),
+    "accuracy": ("accuracy", ".4f"),
 }
 
 
@@ -25,30 +24,32 @@ def table(found: Evaluation) -> Table:
     """Tasks and their average, of the member best in validation, and the median over all."""
     kinds = {task.kind for task in found.tasks}
     names = [name for name in _SHOWN if any(name in task.metrics for task in found.tasks)]
-    heads = [kinds.pop() if len(kinds) == 1 else "loss", *(_SHOWN[name] for name in names)]
+    heads = [kinds.pop() if len(kinds) == 1 else "loss", *(_SHOWN[name][0] for name in names)]
     shown = Table(box=SIMPLE_HEAD)
-    shown.add_column("task")
+    shown.add_column("task", min_width=max(len(task.name) for task in found.tasks))
     for head in heads:
         shown.add_column(head, justify="right")
         if len(found.members) > 1:
             shown.add_column("median", justify="right")
-    for task in found.tasks:
-        columns = [task.loss, *(task.metrics.get(name) for name in names)]
-        shown.add_row(task.name, *_cells(found, columns))
-    if len(found.tasks) > 1:
-        columns = [found.loss, *(found.metrics.get(name) for name in names)]
-        shown.add_row("average", *_cells(found, columns), style="bold")
+    rows: list[tuple[str, list[float], dict[str, list[float]]]] = [
+        (task.name, task.loss, task.metrics) for task in found.tasks
+    ]
+    if len(rows) > 1:
+        rows.append(("average", found.loss, found.metrics))
+    for row, loss, metrics in rows:
+        cells = _cells(found, loss, ".4g")
+        for name in names:
+            cells += _cells(found, metrics.get(name), _SHOWN[name][1])
+        shown.add_row(row, *cells, style="bold" if row == "average" else "")
     return shown
 
 
-def _cells(found: Evaluation, columns: list[list[float] | None]) -> Iterator[str]:
-    for values in columns:
-        if values is None:
-            yield from [""] * min(len(found.members), 2)
-            continue
-        yield f"{values[found.best]:.4g}"
-        if len(values) > 1:
-            yield f"{statistics.median(values):.4g}"
+def _cells(found: Evaluation, values: list[float] | None, form: str) -> list[str]:
+    """Of the best member and, if there are others, the median."""
+    if values is None:
+        return [""] * min(len(found.members), 2)
+    cells = [f"{values[found.best]:{form}}"]
+    return cells if len(values) == 1 else [*cells, f"{statistics.median(values):{form}}"]
 
 
 def caption(found: Evaluation) -> str:

@@ -19,6 +19,7 @@ from pna.nn.linear import MLP, graph_norm
 from pna.nn.norm import BatchNorm
 from pna.nn.readout import Set2Set, max_nodes, mean_nodes, sum_nodes
 from pna.nn.recurrent import GRU
+from pna.ops.across import processes
 
 
 class Prediction(NamedTuple):
@@ -104,7 +105,7 @@ class Recurrent(nn.Module):
                 new = self._update(dropped, again(dropped, adjacency, edges))
             if self.depth == "adaptive":
                 moving = self._moving(new, state, moving, batch)
-                if _seen(moving) and not moving.any():
+                if _seen(moving) and not moving.any() and processes() == 1:
                     break
             state = new if going is None else torch.where(going, new, state)
         return state

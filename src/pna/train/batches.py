@@ -106,6 +106,9 @@ class Batches:
 
     def _batch(self, ids: np.ndarray) -> Batch:
         batch = self.graphs.batch(ids)
+        if self._processes > 1:  # all must call the layers that they share sums in as often
+            sizes = self.graphs.sizes
+            batch = replace(batch, size_range=(int(sizes.min()), int(sizes.max())))
         if self._diameters is None:
             return batch
         return replace(batch, diameter=self._diameters[batch.graph_ids])

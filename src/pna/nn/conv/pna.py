@@ -346,6 +346,12 @@ class _Prepared:
 
     def __init__(self, layer: PNAConv, parts: Parts) -> None:
         self._layer, self._parts = layer, parts
+        self._weights: list[Tensor] = [parts.keep[0]]
+        self._biases: list[Tensor | None] = [parts.keep_bias[0]]
+        for swapped in layer._swapped:
+            receiver, sender = _roles(parts, swapped)
+            self._weights += [sender[0], receiver[0]]
+            self._biases += [None, parts.bias[0]]
         self._known: tuple[Adjacency, Tensor] | None = None
 
     def __call__(self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures = None) -> Tensor:
@@ -355,13 +361,7 @@ class _Prepared:
         edge, at = edge_inputs(edge_attr)
         term = _as_given(*edge_term(edge, at, parts.edge))
         every = layer.neighbourhood.aggregators
-        weights: list[Tensor] = [parts.keep[0]]
-        biases: list[Tensor | None] = [parts.keep_bias[0]]
-        for swapped in layer._swapped:
-            receiver, sender = _roles(parts, swapped)
-            weights += [sender[0], receiver[0]]
-            biases += [None, parts.bias[0]]
-        out, *projected = linears(x, weights, biases)
+        out, *projected = linears(x, self._weights, self._biases)
         out = out[:, None]
         views = zip(layer._form.views, parts.mixes, strict=True)
         for i, (which, mix) in enumerate(views):
@@ -372,7 +372,7 @@ class _Prepared:
             times = _times(aggregators)
             shift = own[:, None].to(results.dtype)
             out = degree_linear(results[:, :, None], mix, factors, adjacency, out, shift, times)
-        return out[:, 0]
+        return out.squeeze(1)
 
     def _factors(self, adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
         if self._known is None or self._known[0] is not adjacency:

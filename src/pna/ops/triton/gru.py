@@ -22,9 +22,9 @@ from pna.ops.triton.linears import (
     _block,
     _side_by_side,
     _tile_of,
-    add_up,
 )
 from pna.ops.triton.products import parts, precision, product_of_parts, unit_stride
+from pna.ops.triton.sums import add_up
 
 
 @triton.jit

@@ -28,6 +28,8 @@ class Tiles:
 
     def __init__(self, features: int, widest: int, short: bool = False) -> None:
         block = min(widest, max(triton.next_power_of_2(features), 4))
+        while block > 32 and 4 * triton.cdiv(features, block) * block > 5 * features:
+            block //= 2  # else more than a fifth of all threads had nothing to do
         warps = 4 if short else 1
         self.features, self.block, self.tall = features, block, max(128 // block, 1) * warps
         self.unroll = 1 if short else 4

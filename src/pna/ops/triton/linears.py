@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.ops.triton.products import parts, precision, product, product_of_parts, unit_stride
+from pna.ops.triton.sums import add_up
 
 #: How many rows a tile has.
 _TILE = 64
@@ -333,14 +334,6 @@ def backward(
             )  # fmt: skip
     if size > 0 and not straight:
         add_up(partial, flat)
-
-
-def add_up(partial: Tensor, out: Tensor) -> None:
-    """Write the sum of partial (splits, size) over splits to out."""
-    if out.dtype == partial.dtype:
-        torch.sum(partial, 0, out=out)
-    else:
-        out.copy_(partial.sum(0))
 
 
 def _groups(present: Sequence[int], outputs: Sequence[int]) -> Iterator[tuple[bool, list[int]]]:

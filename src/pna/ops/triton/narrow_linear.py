@@ -22,6 +22,7 @@ from pna.ops.triton.products import (
     product_of_parts,
     unit_stride,
 )
+from pna.ops.triton.sums import add_up
 
 #: How many nodes a tile has.
 _TILE = 64
@@ -281,12 +282,9 @@ def backward(
         if grad_weight.shape[0] == 0:
             return
         grid = _grid(z, tiles, _PROGRAMS)
-        partial = z.new_empty((grid[0], *weight.shape), dtype=torch.float32)
+        partial = z.new_empty((grid[0], weight.numel()), dtype=torch.float32)
         _narrow_weight_kernel[grid](**shared, **_of_inputs(z, shift), partial=partial)
-    if grad_weight.dtype == partial.dtype:
-        torch.sum(partial, 0, out=grad_weight)
-    else:
-        grad_weight.copy_(partial.sum(0))
+        add_up(partial, grad_weight)
 
 
 def _shared(

@@ -1,0 +1,264 @@
+"""`pna train`, `pna evaluate` and `pna predict`, from a file of graphs to one of predictions."""
+
+import csv
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from rich.console import Console
+from typer.testing import CliRunner
+
+import pna
+from pna.cli import app
+from pna.cli.progress import telling
+from pna.train import Report, Run, Settings
+from tests.train.small_runs import small_multitask
+
+SMALL = ("--hidden", 8, "--epochs", 2, "--device", "cpu")
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def said(done):
+    return " ".join(done.output.split())
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "graphs.safetensors"
+    small_multitask().save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def trained(data, tmp_path_factory):
+    """A run, and what was printed as it was made."""
+    folder = tmp_path_factory.mktemp("runs") / "run"
+    done = run("train", data, "--out", folder, "--members", 2, *SMALL)
+    assert done.exit_code == 0, done.output
+    return folder, said(done)
+
+
+def test_train_prints_and_writes(trained, data):
+    folder, printed = trained
+    for words in ("epoch 1 of 2: training", "epoch 2 of 2", "2 of 2 members", "lr 0.001",
+                  "spectral_radius", "average", f"pna evaluate {folder}"):  # fmt: skip
+        assert words in printed
+    config = Run(folder).config
+    assert config.data["path"] == str(data.resolve())
+    assert config.model.architecture == "recurrent" and config.model.arguments == {"towers": 4}
+    assert config.settings == Settings(members=2, epochs=2, batch_size=512, shuffle=False)
+
+
+def test_options_arrive(data, tmp_path):
+    done = run(
+        "train", data, "--out", tmp_path / "run", "--model", "mpnn-max", "--members", 2,
+        "--architecture", "standard", "--layers", 2, "--hidden", 4, "--towers", 2, "--dropout", 0.1,
+        "--readout", "max", "--init", "published", "--seed", 3, "--data-seed", 4, "--epochs", 1,
+        "--patience", 0, "--batch-size", 8, "--shuffle", "--optimiser", "adamw",
+        "--lr", "1e-2,1e-3", "--weight-decay", "1e-4", "--schedule", "plateau", "--warmup", 1,
+        "--decay", 0.8, "--plateau", 5, "--min-lr", "1e-5", "--clip", 2, "--average", 0.9,
+        "--precision", "float64", "--balance", "--tasks", "sssp, connected",
+        "--loss", "connected=bce", "--weights", "sssp=2", "--splits", "train,test",
+        "--device", "cpu", "--save-every", 1, "--quiet",
+    )  # fmt: skip
+    assert done.exit_code == 0 and done.output == "", done.output
+    config = Run(tmp_path / "run").config
+    assert config.settings == Settings(
+        members=2, seed=3, data_seed=4, epochs=1, patience=None, batch_size=8, optimiser="adamw",
+        lr=(1e-2, 1e-3), weight_decay=(1e-4,), schedule="plateau", warmup=1, decay=0.8, plateau=5,
+        min_lr=1e-5, clip=2, average=0.9, precision="float64", balance=True,
+    )  # fmt: skip
+    assert (config.model.convolution, config.model.hidden) == ("mpnn-max", 4)
+    assert config.model.init == "published"
+    assert config.model.arguments == {
+        "towers": 2, "layers": 2, "dropout": 0.1, "readout": "max", "final": "none",
+    }  # fmt: skip
+    tasks = [(task.name, task.loss, task.weight) for task in config.tasks]
+    assert tasks == [("sssp", "mse", 2), ("connected", "bce", 1)]
+    assert config.data["splits"] == ["train", "test"]
+
+
+def test_json(data, tmp_path):
+    folder = tmp_path / "run"
+    done = run("train", data, "--out", folder, "--members", 2, *SMALL, "--json")
+    *epochs, last = (json.loads(line) for line in done.stdout.splitlines())
+    assert [line["epoch"] for line in epochs] == [1, 2]
+    assert all(len(line["validation"]) == 2 for line in epochs)
+    assert last["run"] == str(folder) and last["summary"]["epochs"] == 2
+    assert last["validation"]["loss"] == pytest.approx(epochs[1]["best"], rel=1e-4)
+
+
+def test_a_broken_member_is_told_once(data, tmp_path):
+    options = ("--members", 2, "--lr", "1e-3,1e38", "--hidden", 8, "--epochs", 4, "--device", "cpu")
+    done = run("train", data, "--out", tmp_path / "run", *options)
+    assert done.exit_code == 0, done.output
+    assert said(done).count("member 1: loss not finite at epoch") == 1
+    assert "frozen, the others go on" in said(done) and "1 of 2 members broke" in said(done)
+
+
+def test_all_members_broken(data, tmp_path):
+    done = run("train", data, "--out", tmp_path / "run", "--lr", "1e38", *SMALL, "--quiet")
+    assert done.exit_code == 1 and "every member is not finite; lower --lr" in said(done)
+
+
+def test_a_new_folder_in_runs(data, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for number in (1, 2):
+        assert run("train", data, "--model", "gcn", *SMALL, "--quiet").exit_code == 0
+        assert Run(f"runs/graphs-gcn-{number}").summary is not None
+
+
+def test_interrupted_and_resumed(data, tmp_path):
+    """Ctrl-C leaves a run that goes on to where it would have come."""
+    folder = tmp_path / "run"
+    command = [sys.executable, "-m", "pna", "train", data, "--out", folder, "--hidden", 8,
+               "--epochs", 60, "--device", "cpu", "--json"]  # fmt: skip
+    training = subprocess.Popen(
+        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert training.stdout is not None
+    training.stdout.readline()  # an epoch is done
+    training.send_signal(signal.SIGINT)
+    _, complaint = training.communicate(timeout=60)
+    assert training.returncode == 130
+    assert f"pna train --resume {folder}" in " ".join(complaint.split())
+    done = run("train", "--resume", folder, "--json", "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    epochs = [json.loads(line).get("epoch") for line in done.stdout.splitlines()]
+    assert epochs[0] > 1 and epochs[-2:] == [60, None]
+    assert [row["epoch"] for row in Run(folder).metrics()] == list(range(1, 61))
+
+
+def test_resume_wants_the_graphs_and_no_settings(data, tmp_path):
+    moved = tmp_path / "moved.safetensors"
+    moved.write_bytes(data.read_bytes())
+    folder = tmp_path / "run"
+    assert run("train", moved, "--out", folder, *SMALL, "--quiet").exit_code == 0
+    refused = run("train", "--resume", folder, "--lr", 1, "--batch-size", 2)
+    assert refused.exit_code == 1 and "got --lr, --batch-size with --resume" in said(refused)
+    moved.unlink()
+    gone = run("train", "--resume", folder)
+    assert gone.exit_code == 1 and "moved.safetensors, but that is gone" in said(gone)
+    assert run("train", data, "--resume", folder, "--device", "cpu").exit_code == 0
+
+
+def test_the_folder_of_another_run_is_kept(trained, data):
+    done = run("train", data, "--out", trained[0], *SMALL)
+    assert done.exit_code == 1 and "which is not empty, expected a new folder" in said(done)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--model", "pan"], "unknown convolution 'pan'; did you mean 'pna'?"),
+        (["--depth", "N/3"], "unknown rule of depth 'N/3'"),
+        (["--layers", 3], "layers=3 for a recurrent model"),
+        (["--device", "abacus"], "got --device abacus, which cannot be used"),
+        (["--lr", "fast"], "got lr 'fast', expected a number"),
+        (["--lr", "1,2"], "got 2 numbers for lr"),
+        (["--weights", "sssp"], "got 'sssp' in weights, expected target=value"),
+        (["--weights", "sssp=much"], "got 'sssp=much' in weights"),
+        (["--loss", "sss=mse"], "unknown target 'sss'"),
+        (["--loss", "square"], "unknown loss 'square'"),
+        (["--tasks", "laplace"], "unknown target 'laplace'"),
+        (["--splits", "train"], "got splits 'train', expected two"),
+        (["--splits", "train,valid"], "unknown split 'valid'"),
+        (["--schedule", "cosinus"], "unknown schedule 'cosinus'; did you mean 'cosine'?"),
+    ],
+)
+def test_refuses(data, tmp_path, arguments, message):
+    done = run("train", data, "--out", tmp_path / "run", "--epochs", 1, *arguments)
+    assert done.exit_code == 1
+    assert said(done).startswith("error: ") and message in said(done)
+    assert len(done.output.splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_no_graphs():
+    done = run("train")
+    assert done.exit_code == 1 and "expected one: pna train DATA" in said(done)
+    done = run("train", "nothing.safetensors")
+    assert done.exit_code == 1 and "got nothing.safetensors, expected a file there" in said(done)
+
+
+def test_evaluate(trained):
+    folder, _ = trained
+    done = run("evaluate", folder, "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    for words in ("test, 8 graphs", "the best of 2 in validation", "eccentricity", "log10 MSE"):
+        assert words in said(done)
+    one = run("evaluate", folder, "--split", "validation", "--member", 1, "--json")
+    found = json.loads(one.stdout)
+    assert found["members"] == [1] and found["split"] == "validation"
+    assert found["loss"] == pytest.approx([Run(folder).summary["best"][1]], rel=1e-4)
+
+
+def test_evaluate_refuses(trained, tmp_path):
+    assert "expected one of 0 to 1" in said(run("evaluate", trained[0], "--member", 7))
+    assert "unknown split 'tests'" in said(run("evaluate", trained[0], "--split", "tests"))
+    done = run("evaluate", tmp_path)
+    assert done.exit_code == 1 and "expected the folder of a run" in said(done)
+
+
+def test_predict(trained, data, tmp_path):
+    out = tmp_path / "out.csv"
+    options = ("-o", out, "--member", 1, "--split", "test", "--device", "cpu")
+    done = run("predict", trained[0], data, *options)
+    assert done.exit_code == 0, done.output
+    assert {path.name for path in tmp_path.iterdir()} == {"out.csv", "out-nodes.csv"}
+    graphs = pna.GraphSet.load(data)
+    with torch.no_grad():
+        given = pna.load(trained[0], 1)(graphs.split("test").batch())
+    for path, outputs, names, scales in (
+        (out, given.graph, graphs.graph_targets, graphs.graph_scale),
+        (tmp_path / "out-nodes.csv", given.node, graphs.node_targets, graphs.node_scale),
+    ):
+        rows = list(csv.DictReader(path.open()))
+        written = np.array([[float(row[name]) for name in names] for row in rows])
+        np.testing.assert_allclose(written, outputs * torch.tensor(scales), rtol=1e-4, atol=1e-5)
+    again = run("predict", trained[0], data, *options)
+    assert again.exit_code == 1 and "--force overwrites it" in said(again)
+    assert run("predict", trained[0], data, *options, "--force").exit_code == 0
+
+
+def test_predict_refuses_graphs_with_other_features(trained, data, tmp_path):
+    graphs = pna.GraphSet.load(data)
+    other = tmp_path / "other.safetensors"
+    replace(graphs, x=graphs.x[:, :1].clone(), node_features=("source",)).save(other)
+    done = run("predict", trained[0], other, "-o", tmp_path / "out.csv")
+    assert done.exit_code == 1 and "got graphs with 1 node features, expected the 2" in said(done)
+    assert [path.name for path in tmp_path.iterdir()] == ["other.safetensors"]
+
+
+def test_a_terminal_shows_a_bar(capsys):
+    console = Console(force_terminal=True, width=100)
+    report = Report(3, 10, 2.0, [0.5, 0.25, 0.75], [0.5, 0.3, 0.4], [0.5, 0.2, 0.4],
+                    [True, True, False], [False, False, True], [0.1, 0.01, 0.1])  # fmt: skip
+    with telling(console, False, False) as tell:
+        tell(report)
+        tell(replace(report, epoch=4))
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.count("member 2: loss not finite at epoch 3") == 1
+    assert "epoch 4 of 10: training 0.375 (best 0.25), validation 0.4 (best 0.3)" in printed
+    assert "best so far 0.2, 2 of 3 members, lr 0.01 to 0.1, at most 0:00:12 left" in printed
+
+
+def test_plain_lines_come_now_and_then(capsys, monkeypatch):
+    now = iter(range(0, 20, 2))
+    monkeypatch.setattr(time, "monotonic", lambda: next(now))
+    with telling(Console(width=200), False, False) as tell:
+        for epoch in range(1, 9):
+            tell(Report(epoch, 8, 1.0, [1.0], [1.0], [1.0], [True], [False], [0.1]))
+    told = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
+    assert told == ["1", "4", "7", "8"]

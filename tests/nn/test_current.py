@@ -1,0 +1,50 @@
+"""What layers are told of the rows they work on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from pna.nn.current import rows, working_on
+from tests.nn.graph_cases import SIZES, graphs
+
+
+def test_without_a_batch_nothing_is_known():
+    for level in ("node", "graph"):
+        assert (rows(level).real, rows(level).graph, rows(level).place) == (None, None, None)
+
+
+def test_rows_of_nodes_and_graphs():
+    """In any order of the graphs, each keeps its own number and its nodes theirs."""
+    order = [4, 1, 3]
+    with working_on(graphs().batch(order)):
+        of_nodes, of_graphs = rows("node"), rows("graph")
+    assert of_graphs.graph.tolist() == order and of_graphs.place is None
+    assert of_nodes.graph.tolist() == [g for g in order for _ in range(SIZES[g])]
+    assert of_nodes.place.tolist() == [i for g in order for i in range(SIZES[g])]
+    assert of_nodes.real is None and of_graphs.real is None
+
+
+def test_padding_is_known_for_nodes_and_graphs():
+    real = torch.tensor([True, False, True])
+    with working_on(replace(graphs().batch([0, 2, 1]), real=real)):
+        assert rows("graph").real.tolist() == [True, False, True]
+        assert rows("node").real.tolist() == [True] * 5 + [False] * 2 + [True]
+
+
+def test_batches_within_batches_and_errors():
+    made = graphs()
+    with working_on(made.batch([0])):
+        with pytest.raises(RuntimeError), working_on(made.batch([3])):
+            assert len(rows("node").graph) == 6
+            raise RuntimeError
+        assert len(rows("node").graph) == 5
+    assert rows("node").graph is None
+
+
+def test_graphs_that_have_no_numbers():
+    with working_on(replace(graphs().batch([1, 2]), graph_ids=None)):
+        assert rows("graph").graph is None and rows("node").graph is None
+        assert rows("node").place.tolist() == [0, 0, 1]

@@ -1,0 +1,50 @@
+"""What is chosen where nothing is said."""
+
+import pytest
+
+from pna.train import Settings
+from pna.train.defaults import model_for, settings_for
+from tests.train.small_runs import molecules, small_multitask
+
+
+def test_the_benchmark():
+    graphs = small_multitask()
+    model, settings = model_for(graphs, "pna", {}), settings_for(graphs, {})
+    assert (model.architecture, model.hidden, model.arguments) == ("recurrent", 16, {"towers": 4})
+    assert (settings.shuffle, settings.batch_size) == (False, 512)
+
+
+def test_others():
+    graphs = molecules()
+    model = model_for(graphs, "gin", {})
+    assert (model.convolution, model.architecture, model.hidden) == ("gin", "stacked", 64)
+    assert model.arguments == {} and settings_for(graphs, {}) == Settings()
+
+
+def test_what_is_given_stands():
+    graphs = small_multitask()
+    given = {"architecture": "stacked", "layers": 2, "dropout": 0.1}
+    model = model_for(graphs, "pna", given)
+    assert (model.hidden, model.arguments) == (64, {"layers": 2, "dropout": 0.1})
+    assert settings_for(graphs, {"shuffle": True, "lr": (0.1,)}) == Settings(
+        shuffle=True, lr=(0.1,), batch_size=512
+    )
+
+
+def test_edges_are_left_out_where_there_are_some():
+    assert model_for(molecules(), "pna", {"edges": False}).arguments == {"edges": False}
+    assert model_for(molecules(), "pna", {"edges": True}).arguments == {}
+    assert model_for(small_multitask(), "pna", {"edges": False}).arguments == {"towers": 4}
+
+
+def test_scores_of_classes_are_not_bounded():
+    assert "final" not in model_for(small_multitask(), "pna", {}).arguments
+    given = model_for(small_multitask(), "pna", {}, {"connected": "bce"})
+    assert given.arguments["final"] == "none"
+
+
+def test_refuses():
+    with pytest.raises(ValueError, match=r"depth=N for a stacked model.*architecture recurrent"):
+        model_for(molecules(), "pna", {"depth": "N"})
+    with pytest.raises(ValueError, match="unknown architecture 'stack'"):
+        model_for(molecules(), "pna", {"architecture": "stack"})

@@ -1,0 +1,155 @@
+"""Two processes with the batches of one end with its weights."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from pna.ops.across import processes, sum_of_all
+from pna.train.distributed import any_of_all, is_first, joined, wait_for_all
+from pna.train.loop import train
+from pna.train.run import BEST, LAST, Run
+from pna.train.settings import ModelSettings, Settings
+from tests.train.cases import SMALL, assert_near, random_graphs, with_arguments
+
+pytestmark = pytest.mark.skipif(
+    not torch.distributed.is_available(), reason="torch without distributed"
+)
+
+ROOT = Path(__file__).parents[2]
+
+#: Shares of different sizes in batches of 4, none for the second process in the last, of 1.
+GRAPHS = random_graphs(train=9, validation=5, sizes=(2, 9), missing=True)
+SETTINGS = {
+    "members": 2, "epochs": 3, "batch_size": 4, "precision": "float64", "lr": [1e-2, 3e-3],
+    "clip": 0.5, "average": 0.9, "patience": None,
+}  # fmt: skip
+
+#: As `torchrun` would start it, over and over: the runs asked for, then what sums are.
+SCRIPT = """
+import json, os, sys
+import torch
+from pna.ops.across import sum_of_all
+from pna.train.distributed import any_of_all, is_first, joined
+from pna.train.loop import train
+from pna.train.settings import ModelSettings, Settings
+
+told = []
+with joined():
+    rank = torch.distributed.get_rank()
+    for asked in json.loads(sys.argv[1]):
+        model = ModelSettings(**asked.pop("model"))
+        settings = Settings(**asked.pop("settings"))
+        train(**asked, model=model, settings=settings, report=lambda r: told.append(r.epoch))
+    x = torch.tensor([1.0 + rank, 2.0], requires_grad=True)
+    total = sum_of_all(x)
+    (total * torch.tensor([1.0, 10.0 * (1 + rank)])).sum().backward()
+    vmapped = torch.func.vmap(sum_of_all)(torch.full((3, 2), float(rank + 1)))
+    said = [any_of_all(rank == 1, x.device), any_of_all(False, x.device)]
+print(json.dumps({
+    "first": is_first(), "rank": rank, "told": told, "total": total.tolist(),
+    "grad": x.grad.tolist(), "vmapped": vmapped.tolist(), "said": said,
+}))
+"""
+
+MODELS = {
+    # batch normalisation of nodes and graphs, again and again, and dropout
+    "gin": with_arguments(SMALL["gin recurrent"], dropout=0.2),
+    "pna": with_arguments(SMALL["pna recurrent"], dropout=0.2, depth="diameter"),
+    "stacked": with_arguments(SMALL["pna stacked"], dropout=0.2),
+    "adaptive": with_arguments(SMALL["gin recurrent"], depth="adaptive", tolerance=0.05),
+}
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory):
+    """Runs of two processes by name, and what each process said."""
+    folder = tmp_path_factory.mktemp("distributed")
+    data = folder / "graphs.safetensors"
+    GRAPHS.save(data)
+    asked = [
+        {"data": str(data), "out": str(folder / name), "model": model.as_dict(),
+         "settings": SETTINGS, "save_every": 0.0}
+        for name, model in MODELS.items()
+    ]  # fmt: skip
+    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+              "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}  # fmt: skip
+    started = [
+        subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, json.dumps(asked)],
+            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        ended = [process.communicate(timeout=120) for process in started]
+    finally:
+        for process in started:
+            process.kill()
+    for process, (_, errors) in zip(started, ended, strict=True):
+        assert process.returncode == 0, errors
+    said = [json.loads(out.splitlines()[-1]) for out, _ in ended]
+    return {name: Run(folder / name) for name in MODELS}, said
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_two_processes_train_what_one_does(both, tmp_path, name):
+    runs, _ = both
+    alone = train(GRAPHS, tmp_path / "run", MODELS[name], Settings(**SETTINGS))
+    for file in (LAST, BEST):
+        got, expected = runs[name].read(file)[0], alone.read(file)[0]
+        assert got.keys() == expected.keys()
+        for key, tensor in expected.items():
+            assert_near(got[key], tensor, 1e-10, f"{key} of {file}")
+    for row, wanted in zip(runs[name].metrics(), alone.metrics(), strict=True):
+        assert row["validation"] == pytest.approx(wanted["validation"], rel=1e-10)
+        assert row["training"] == pytest.approx(wanted["training"], rel=1e-10)
+    assert runs[name].summary["processes"] == 2
+
+
+def test_only_the_first_writes_and_tells(both):
+    runs, said = both
+    assert [s["first"] for s in said] == [True, True]  # once the group is gone, each is alone
+    assert [s["told"] for s in said] == [[1, 2, 3] * len(MODELS), []]
+    for run in runs.values():
+        assert len(run.metrics()) == 3 * 2
+
+
+def test_sums_over_processes_and_their_gradients(both):
+    """x is [1, 2] and [2, 2]; the losses weigh the second sum by 10 and by 20."""
+    _, said = both
+    for of_rank in said:
+        assert of_rank["total"] == [3.0, 4.0]
+        assert of_rank["grad"] == [2.0, 30.0]
+        assert of_rank["vmapped"] == [[3.0, 3.0]] * 3
+        assert of_rank["said"] == [True, False]
+
+
+def test_one_process_is_all_there_is():
+    x = torch.tensor([1.0, 2.0])
+    assert processes() == 1 and is_first()
+    assert sum_of_all(x) is x
+    assert any_of_all(True, x.device) and not any_of_all(False, x.device)
+    wait_for_all()
+    with joined():
+        assert processes() == 1
+
+
+def test_models_are_what_the_processes_are_asked_for():
+    """They travel as JSON."""
+    for model in MODELS.values():
+        assert ModelSettings.from_dict(json.loads(json.dumps(model.as_dict()))) == model

@@ -1,0 +1,107 @@
+"""Evaluations agree with training, and with metrics of the predictions."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pna.train import evaluate, predict
+from pna.train.metrics import measure
+from tests.train.small_runs import molecules, small_multitask, small_run
+
+LOSSES = {"active": "bce", "kind": "cross_entropy"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def multitask_run(folder):
+    return small_run(small_multitask(), folder / "multitask")
+
+
+@pytest.fixture(scope="module")
+def molecules_run(folder):
+    return small_run(molecules(), folder / "molecules", loss=LOSSES)
+
+
+@pytest.mark.parametrize("which", ["multitask_run", "molecules_run"])
+def test_validation_loss_is_that_of_training(which, request):
+    run = request.getfixturevalue(which)
+    found = evaluate(run, split="validation")
+    assert found.members == [0, 1]
+    assert found.loss == pytest.approx(run.summary["best"], rel=1e-4)
+    assert found.best == int(np.argmin(run.summary["best"]))
+    last = [row for row in run.metrics() if row["epoch"] == run.summary["best_epoch"][0]]
+    for task in found.tasks:
+        assert task.loss[0] == pytest.approx(last[0][f"validation {task.name}"], rel=1e-4)
+
+
+def test_metrics_are_of_the_predictions(multitask_run):
+    graphs = small_multitask().split("test")
+    found = evaluate(multitask_run)
+    assert found.split == "test" and found.graphs == len(graphs)
+    for task in found.tasks:
+        level = graphs.node_targets if task.level == "node" else graphs.graph_targets
+        column = level.index(task.name)
+        y = (graphs.y_node if task.level == "node" else graphs.y_graph)[:, column].numpy()
+        scale = (graphs.node_scale if task.level == "node" else graphs.graph_scale)[column]
+        given = predict(multitask_run, graphs, 1)
+        own = (given.node if task.level == "node" else given.graph)[task.name]
+        assert task.metrics["mae_in_units"][1] == pytest.approx(measure("mae", own, y))
+        assert task.metrics["mae"][1] == pytest.approx(measure("mae", own, y) / scale)
+        assert task.metrics["mse"][1] == pytest.approx(task.loss[1])
+        assert task.metrics["log10_mse"][1] == pytest.approx(math.log10(task.loss[1]))
+    logs = [task.metrics["log10_mse"][0] for task in found.tasks]
+    assert found.metrics["log10_mse"][0] == pytest.approx(np.mean(logs))
+    assert found.metrics["log10_of_mean_mse"][0] == pytest.approx(math.log10(found.loss[0]))
+    assert "mae_in_units" not in found.metrics
+
+
+def test_classes(molecules_run):
+    graphs = molecules()
+    found = evaluate(molecules_run, graphs, split=None, member=1)
+    assert found.members == [1] and found.best == 0 and found.graphs == len(graphs)
+    active, kind, size = found.tasks
+    given, y = predict(molecules_run, graphs, 1).graph, graphs.y_graph.numpy()
+    assert active.metrics == {
+        "roc_auc": [pytest.approx(measure("roc_auc", given["active"], y[:, 0]))],
+        "accuracy": [pytest.approx(measure("accuracy", given["active"], y[:, 0]))],
+    }
+    assert kind.metrics["accuracy"] == [pytest.approx((given["kind"] == y[:, 1]).mean())]
+    assert set(size.metrics) == {"mse", "log10_mse", "mae", "mae_in_units"}
+    assert found.metrics == {}  # nothing that all three have
+
+
+def test_targets_are_found_by_name(molecules_run):
+    graphs = molecules()
+    turned = replace(
+        graphs, y_graph=graphs.y_graph.flip(1), graph_targets=graphs.graph_targets[::-1]
+    )
+    assert evaluate(molecules_run, turned) == evaluate(molecules_run, graphs)
+    fewer = replace(graphs, y_graph=graphs.y_graph[:, :2], graph_targets=graphs.graph_targets[:2])
+    with pytest.raises(ValueError, match="unknown graph target 'size'"):
+        evaluate(molecules_run, fewer)
+
+
+def test_refuses(multitask_run, folder):
+    with pytest.raises(ValueError, match="unknown split 'tests'; did you mean 'test'"):
+        evaluate(multitask_run, split="tests")
+    with pytest.raises(ValueError, match="got no graphs"):
+        evaluate(multitask_run, small_multitask()[:0])
+
+
+def test_own_data_must_be_what_it_was(folder):
+    graphs = small_multitask()
+    run = small_run(graphs, folder / "moved", members=1, epochs=1)
+    path = folder / "moved.safetensors"
+    graphs[5:].save(path, force=True)
+    with pytest.raises(ValueError, match="has changed since"):
+        evaluate(run)
+    path.unlink()
+    with pytest.raises(FileNotFoundError, match=r"moved\.safetensors, but that is gone"):
+        evaluate(run)
+    assert evaluate(run, graphs).graphs == 8

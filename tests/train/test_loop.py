@@ -1,0 +1,280 @@
+"""A training from data to its folder: what is written, told, refused, and left as it was."""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from pna.data import tensor_file
+from pna.train.loop import Report, fingerprint, train
+from pna.train.run import BEST, CONFIG, ENVIRONMENT, LAST, METRICS, SUMMARY, Run
+from pna.train.settings import ModelSettings, Settings
+from tests.train.cases import SMALL, random_graphs, with_arguments
+
+GRAPHS = random_graphs(train=6, validation=3, sizes=(3, 6))
+MODEL = SMALL["pna stacked"]
+SETTINGS = Settings(members=2, epochs=3, batch_size=4, lr=(1e-2, 1e-3))
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
+
+
+class Stopped(Exception):
+    """Raised by whoever watches, in place of a power cut."""
+
+
+def stop_at(epoch: int):
+    def report(told: Report) -> None:
+        if told.epoch == epoch:
+            raise Stopped
+
+    return report
+
+
+@pytest.fixture
+def begun(tmp_path) -> Path:
+    """A run whose first epoch is saved, and whose second was cut off."""
+    out = tmp_path / "run"
+    with pytest.raises(Stopped):
+        train(GRAPHS, out, MODEL, SETTINGS, save_every=0.0, report=stop_at(2))
+    assert Run(out).read(LAST)[1]["epoch"] == 1
+    return out
+
+
+def test_what_a_run_leaves(tmp_path):
+    told: list[Report] = []
+    data = tmp_path / "graphs.safetensors"
+    GRAPHS.save(data)
+    run = train(data, tmp_path / "deep" / "run", MODEL, SETTINGS, report=told.append)
+    assert set(files_of(run.folder)) == {CONFIG, ENVIRONMENT, METRICS, BEST, LAST, SUMMARY}
+    rows = run.metrics()
+    assert [(row["epoch"], row["member"]) for row in rows] == [
+        (e, m) for e in (1, 2, 3) for m in (0, 1)
+    ]
+    assert {f"validation {name}" for name in "abcpqr"} <= set(rows[0])
+    for row in rows:
+        of_tasks = [row[f"validation {name}"] for name in "abcpqr"]
+        assert row["validation"] == pytest.approx(sum(of_tasks) / 6, rel=1e-5)
+        report = told[int(row["epoch"]) - 1]
+        assert report.validation[int(row["member"])] == row["validation"]
+        assert report.training[int(row["member"])] == row["training"]
+    assert [(t.epoch, t.epochs, t.alive, t.broken) for t in told] == [
+        (e, 3, [True] * 2, [False] * 2) for e in (1, 2, 3)
+    ]
+    summary = run.summary
+    for k in (0, 1):
+        least = min((r["validation"], r["epoch"]) for r in rows if r["member"] == k)
+        assert (summary["best"][k], summary["best_epoch"][k]) == least
+        assert told[-1].best[k] == least[0]
+    assert summary["epochs"] == 3 and summary["seeds"] == [0, 1] and summary["processes"] == 1
+    assert run.config.data == {
+        "path": str(data), "fingerprint": fingerprint(GRAPHS), "splits": ["train", "validation"],
+    }  # fmt: skip
+    assert run.config.settings == SETTINGS
+    assert run.config.model.degrees and run.config.model.graph_targets == 3
+
+
+def test_training_learns(tmp_path):
+    settings = Settings(epochs=40, batch_size=6, lr=(2e-2,), patience=None)
+    rows = train(GRAPHS, tmp_path / "run", SMALL["pna recurrent"], settings).metrics()
+    assert rows[-1]["training"] < 0.5 * rows[0]["training"]
+
+
+def test_a_name_is_the_usual_model(tmp_path):
+    settings = Settings(epochs=1, batch_size=6)
+    run = train(GRAPHS, tmp_path / "run", "gcn", settings, tasks=["a", "p"], loss={"a": "mae"})
+    assert (run.config.model.convolution, run.config.model.architecture) == ("gcn", "recurrent")
+    assert [(task.name, task.loss) for task in run.config.tasks] == [("a", "mae"), ("p", "mse")]
+
+
+@pytest.mark.parametrize("depth", ["diameter", "adaptive", 3], ids=str)
+def test_depths_that_ask_for_more(tmp_path, depth):
+    model = with_arguments(SMALL["pna recurrent"], depth=depth)
+    run = train(GRAPHS, tmp_path / "run", model, Settings(epochs=1, batch_size=4))
+    assert math.isfinite(run.metrics()[0]["validation"])
+
+
+def test_no_epochs_are_a_run_too(tmp_path):
+    run = train(GRAPHS, tmp_path / "run", MODEL, Settings(epochs=0))
+    assert run.metrics() == [] and run.summary["epochs"] == 0
+
+
+def test_it_ends_when_all_have_stopped(tmp_path):
+    settings = Settings(members=2, epochs=50, lr=(0.0,), patience=2)
+    model = ModelSettings("pna", "standard", 4, arguments={"layers": 1})
+    run = train(GRAPHS, tmp_path / "run", model, settings)
+    rows = run.metrics()
+    assert rows[-1]["epoch"] == run.summary["epochs"] < 50
+
+
+def test_a_broken_member_is_told_of(tmp_path):
+    settings = Settings(members=2, epochs=4, batch_size=4, lr=(1e-2, 1e38), patience=None)
+    told: list[Report] = []
+    run = train(GRAPHS, tmp_path / "run", MODEL, settings, report=told.append)
+    assert told[-1].broken == run.summary["broken"] == [False, True]
+    assert told[-1].alive == [True, False]
+    json.loads((run.folder / SUMMARY).read_text())
+
+
+# Refusals: the folder stays as it was.
+
+
+def test_a_folder_that_is_not_empty_is_refused(tmp_path):
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / "thesis.tex").write_text("precious")
+    with pytest.raises(FileExistsError, match="run, which is not empty"):
+        train(GRAPHS, out, MODEL, SETTINGS)
+    assert files_of(out) == {"thesis.tex": b"precious"}
+
+
+def test_a_run_is_not_overwritten(begun):
+    before = files_of(begun)
+    with pytest.raises(FileExistsError, match="resume"):
+        train(GRAPHS, begun, MODEL, SETTINGS)
+    assert files_of(begun) == before
+
+
+def test_an_empty_folder_will_do(tmp_path):
+    train(GRAPHS, tmp_path, MODEL, SETTINGS)
+    assert Run(tmp_path).summary is not None
+
+
+def test_what_is_no_run_cannot_be_resumed(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"config\.json"):
+        train(GRAPHS, tmp_path / "run", resume=True)
+    assert not (tmp_path / "run").exists()
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-100])
+
+
+def scribble(path: Path) -> None:
+    path.write_bytes(b"\x00not a checkpoint" * 10)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("spoil", [cut, scribble, empty])
+def test_a_damaged_checkpoint_is_named_and_nothing_touched(begun, spoil):
+    spoil(begun / LAST)
+    before = files_of(begun)
+    with pytest.raises(ValueError, match=r"run/last\.safetensors"):
+        train(GRAPHS, begun, resume=True)
+    assert files_of(begun) == before
+
+
+@pytest.mark.parametrize(
+    ("model", "settings"),
+    [
+        (MODEL, {"members": 3, "lr": (1e-2,)}),  # more members
+        (MODEL, {"members": 1, "lr": (1e-2,)}),
+        (MODEL, {"average": 0.9}),  # one tensor more
+        (MODEL, {"lr": (1e-2, 2e-3)}),  # the same tensors, all of them
+        (MODEL, {"seed": 4}),
+        (SMALL["gin recurrent"], {}),
+        (with_arguments(MODEL, layers=3), {}),
+    ],
+    ids=["members", "fewer members", "average", "lr", "seed", "model", "layers"],
+)
+def test_a_checkpoint_of_another_run_is_named_and_nothing_touched(
+    begun, tmp_path, model, settings
+):
+    given = Settings(**{**vars(SETTINGS), **settings})
+    other = train(GRAPHS, tmp_path / "other", model, given)
+    (begun / LAST).write_bytes((other.folder / LAST).read_bytes())
+    before = files_of(begun)
+    with pytest.raises(ValueError, match=r"run/last\.safetensors, which does not belong"):
+        train(GRAPHS, begun, resume=True)
+    assert files_of(begun) == before
+
+
+def test_the_best_is_no_checkpoint(begun):
+    (begun / LAST).write_bytes((begun / BEST).read_bytes())
+    with pytest.raises(ValueError, match=r"last\.safetensors"):
+        train(GRAPHS, begun, resume=True)
+
+
+def test_other_graphs_are_refused_and_nothing_touched(begun):
+    before = files_of(begun)
+    with pytest.raises(ValueError, match=r"other graphs than those that .*run was begun with"):
+        train(random_graphs(6, 3, (3, 6), seed=1), begun, resume=True)
+    assert files_of(begun) == before
+
+
+def test_a_damaged_configuration_is_named(begun):
+    (begun / CONFIG).write_text("{")
+    with pytest.raises(ValueError, match=r"config\.json, which cannot be used"):
+        train(GRAPHS, begun, resume=True)
+
+
+def test_splits_without_graphs_are_refused_before_anything_is_made(tmp_path):
+    with pytest.raises(ValueError, match="validation"):
+        train(GRAPHS.split("train"), tmp_path / "run", MODEL, SETTINGS)
+    assert not (tmp_path / "run").exists()
+
+
+# A disk that is full.
+
+
+@pytest.mark.parametrize("fails", ["fsync", "write"])
+def test_a_full_disk_leaves_the_last_checkpoint(begun, monkeypatch, fails):
+    """Nothing is half written, nothing left lying about, and what was saved can be gone on from."""
+    held = {name: (begun / name).read_bytes() for name in (LAST, BEST, CONFIG, ENVIRONMENT)}
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        if fails == "fsync":
+            patched.setattr(os, "fsync", full)
+        else:
+            patched.setattr(tensor_file.safetensors.torch, "save", lambda *_: Unwritable())
+        with pytest.raises((OSError, TypeError)):
+            train(GRAPHS, begun, resume=True, save_every=0.0)
+    assert {name: (begun / name).read_bytes() for name in held} == held
+    assert not list(begun.glob(".*"))
+    assert Run(begun).read(LAST)[1]["epoch"] == 1
+    run = train(GRAPHS, begun, resume=True)
+    assert [row["epoch"] for row in run.metrics()] == [1, 1, 2, 2, 3, 3]
+
+
+class Unwritable:
+    """Contents that no file takes, half way through."""
+
+
+def test_resuming_removes_what_a_killed_process_was_writing(begun):
+    (begun / ".last.safetensors.99999.tmp").write_bytes(b"half")
+    train(GRAPHS, begun, resume=True)
+    assert not list(begun.glob(".*"))
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(Stopped):
+        train(GRAPHS, out, MODEL, SETTINGS, report=stop_at(1))
+    assert not (out / LAST).exists()
+    whole = train(GRAPHS, tmp_path / "whole", MODEL, SETTINGS)
+    again = train(GRAPHS, out, resume=True)
+    for name, tensor in whole.read(LAST)[0].items():
+        assert torch.equal(again.read(LAST)[0][name], tensor), name
+    assert len(again.metrics()) == 6
+
+
+def test_fingerprints_tell_sets_apart():
+    same = random_graphs(train=6, validation=3, sizes=(3, 6))
+    assert fingerprint(same) == fingerprint(GRAPHS)
+    assert fingerprint(GRAPHS[1:]) != fingerprint(GRAPHS)
+    changed = random_graphs(train=6, validation=3, sizes=(3, 6))
+    changed.y_graph[0, 0] += 1
+    assert fingerprint(changed) != fingerprint(GRAPHS)

@@ -1,0 +1,129 @@
+"""Predictions are those of the models, in the units of the targets."""
+
+import csv
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import pna
+from pna.train import Run, predict
+from pna.train.prediction import Models
+from tests.train.small_runs import molecules, small_multitask, small_run
+
+LOSSES = {"active": "bce", "kind": "cross_entropy"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return tmp_path_factory.mktemp("runs")
+
+
+@pytest.fixture(scope="module")
+def multitask_run(folder):
+    return small_run(small_multitask(), folder / "multitask", batch_size=3)
+
+
+@pytest.fixture(scope="module")
+def molecules_run(folder):
+    return small_run(molecules(), folder / "molecules", loss=LOSSES, batch_size=5)
+
+
+def test_numbers_are_the_mean_of_the_models_times_the_scale(multitask_run):
+    graphs = small_multitask()
+    found = predict(multitask_run, graphs)
+    models = [pna.load(multitask_run, member) for member in (0, 1)]
+    with torch.no_grad():
+        given = [model(graphs.batch()) for model in models]
+    for i, name in enumerate(graphs.node_targets):
+        mean = (given[0].node + given[1].node)[:, i] / 2 * graphs.node_scale[i]
+        np.testing.assert_allclose(found.node[name], mean, rtol=1e-4, atol=1e-5)
+    for i, name in enumerate(graphs.graph_targets):
+        mean = (given[0].graph + given[1].graph)[:, i] / 2 * graphs.graph_scale[i]
+        np.testing.assert_allclose(found.graph[name], mean, rtol=1e-4, atol=1e-5)
+
+
+def test_one_member_and_one_split(multitask_run):
+    graphs = small_multitask()
+    found = predict(multitask_run, graphs, 1, split="test")
+    part = graphs.split("test")
+    with torch.no_grad():
+        given = pna.load(multitask_run, 1)(part.batch())
+    np.testing.assert_allclose(
+        found.graph["diameter"], given.graph[:, 1] * graphs.graph_scale[1], rtol=1e-4, atol=1e-5
+    )
+    assert found.graph_ids.tolist() == list(range(len(graphs) - len(part), len(graphs)))
+
+
+def test_probabilities_and_classes(molecules_run):
+    graphs = molecules()
+    found = predict(molecules_run, graphs, 0)
+    with torch.no_grad():
+        given = pna.load(molecules_run, 0)(graphs.batch()).graph
+    assert set(found.graph) == {"active", "kind", "kind=0", "kind=1", "kind=2", "size"}
+    np.testing.assert_allclose(found.graph["active"], given[:, 0].sigmoid(), rtol=1e-4)
+    classes = given[:, 1:4].softmax(1)
+    np.testing.assert_allclose(found.graph["kind=2"], classes[:, 2], rtol=1e-4)
+    assert found.graph["kind"].tolist() == classes.argmax(1).tolist()
+
+
+def test_diameters_are_found(folder):
+    graphs = small_multitask()
+    run = small_run(graphs, folder / "deep", model={"depth": "diameter"}, members=1, epochs=1)
+    assert np.isfinite(predict(run, graphs).graph["connected"]).all()
+
+
+def test_saves_graphs_and_nodes(multitask_run, tmp_path):
+    graphs = small_multitask()
+    found = predict(multitask_run, graphs, split="validation")
+    written = found.save(tmp_path / "out.csv")
+    assert written == [tmp_path / "out.csv", tmp_path / "out-nodes.csv"]
+    assert sorted(tmp_path.iterdir()) == sorted(written)
+    of_graph, of_node = (list(csv.DictReader(path.open())) for path in written)
+    assert list(of_graph[0]) == ["graph", *graphs.graph_targets]
+    assert list(of_node[0]) == ["graph", "node", *graphs.node_targets]
+    assert [int(row["graph"]) for row in of_graph] == found.graph_ids.tolist()
+    assert [(row["graph"], row["node"]) for row in of_node[5:7]] == [("16", "5"), ("17", "0")]
+    np.testing.assert_allclose(
+        [float(row["sssp"]) for row in of_node], found.node["sssp"], rtol=1e-8
+    )
+
+
+def test_members_that_broke_before_they_were_validated_are_left_out(folder):
+    graphs = small_multitask()
+    run = small_run(graphs, folder / "broken", members=3, lr=(1e-3, 1e38, 1e-3), epochs=1,
+                    batch_size=4)  # fmt: skip
+    assert run.summary["broken"] == [False, True, False]
+    assert Models.of(run).members == [0, 2]
+    both = [predict(run, graphs, member).graph["diameter"] for member in (0, 2)]
+    np.testing.assert_allclose(predict(run, graphs).graph["diameter"], np.mean(both, 0))
+
+
+def test_no_graphs(multitask_run):
+    found = predict(multitask_run, small_multitask()[:0])
+    assert found.node["sssp"].shape == (0,) and found.graph["diameter"].shape == (0,)
+
+
+def test_refuses_other_features(multitask_run, molecules_run):
+    graphs = molecules()
+    with pytest.raises(ValueError, match="0 edge features, expected the 1 that the model"):
+        predict(molecules_run, replace(graphs, edge_attr=None, edge_features=()))
+    with pytest.raises(ValueError, match="got 5 in node feature 0, expected 0 to 3"):
+        predict(molecules_run, molecules(values=6))
+    with pytest.raises(ValueError, match="node features of floating point, expected whole"):
+        predict(molecules_run, replace(graphs, x=graphs.x.float()))
+    narrow = small_multitask()
+    narrow = replace(narrow, x=narrow.x[:, :1], node_features=("source",))
+    with pytest.raises(ValueError, match="1 node features, expected the 2"):
+        predict(multitask_run, narrow)
+
+
+def test_refuses_members_and_folders(multitask_run, tmp_path):
+    with pytest.raises(ValueError, match=r"got member 2 of .*, expected one of 0 to 1"):
+        predict(multitask_run, small_multitask(), 2)
+    with pytest.raises(FileNotFoundError, match=r"no config\.json, expected the folder of a run"):
+        predict(tmp_path, small_multitask())
+    Run(tmp_path / "begun").begin(multitask_run.config, {})
+    with pytest.raises(FileNotFoundError, match=r"has no best\.safetensors yet"):
+        predict(tmp_path / "begun", small_multitask())

@@ -1,0 +1,152 @@
+"""The folder of a run, read back: models, populations, rows."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+import torch
+
+from pna.train.loop import make_trainer, train
+from pna.train.run import BEST, CONFIG, METRICS, Config, Metrics, Run, load, load_population
+from pna.train.settings import Settings
+from tests.train.cases import SMALL, assert_near, random_graphs, whole_batch, with_arguments
+
+GRAPHS = random_graphs(train=6, validation=3, sizes=(3, 6))
+BATCH = whole_batch(GRAPHS.split("validation"))
+
+
+@pytest.fixture(scope="module", params=["pna recurrent", "gin recurrent", "pna stacked"])
+def run(request, tmp_path_factory) -> Run:
+    """Dropout's seeds are whole numbers among the tensors, statistics belong to members."""
+    settings = Settings(
+        members=3, epochs=4, batch_size=4, lr=(1e-2, 3e-2, 1e-3), precision="float64", seed=2
+    )
+    model = with_arguments(SMALL[request.param], dropout=0.2)
+    out = tmp_path_factory.mktemp("run") / "run"
+    return train(GRAPHS, out, model, settings)
+
+
+@torch.no_grad()
+def loss_of(model, run: Run) -> float:
+    """Over the validation set, as training counts it."""
+    prediction = model(BATCH)
+    total = 0.0
+    for task in run.config.tasks:
+        level = task.level
+        y = getattr(BATCH, f"y_{level}")[:, task.column] / task.scale
+        total += float((getattr(prediction, level)[:, task.first] - y).square().mean())
+    return total / len(run.config.tasks)
+
+
+@pytest.mark.parametrize("member", [0, 1, 2])
+def test_a_loaded_model_has_the_validation_loss_of_its_member(run, member):
+    model = load(run, member)
+    assert not model.training
+    assert loss_of(model, run) == pytest.approx(run.summary["best"][member], rel=1e-12)
+
+
+def test_the_best_member_is_loaded_by_default(run):
+    best = run.summary["best"]
+    assert loss_of(load(run), run) == pytest.approx(min(best), rel=1e-12)
+    assert len({round(b, 12) for b in best}) == 3
+
+
+def test_the_best_file_alone_is_enough(run, tmp_path):
+    alone = tmp_path / "model.safetensors"
+    alone.write_bytes((run.folder / BEST).read_bytes())
+    assert torch.equal(load(alone)(BATCH).graph, load(str(run.folder))(BATCH).graph)
+
+
+def test_a_population_is_loaded_with_the_predictions_of_its_members(run):
+    population, config = load_population(run)
+    assert config == run.config and len(population) == 3
+    population.train(False)
+    for level in ("node", "graph"):
+        got = population.apply(BATCH, lambda p, level=level: getattr(p, level))
+        for k in range(3):
+            assert_near(got[k], getattr(load(run, k)(BATCH), level), 1e-12)
+
+
+def test_loading_leaves_the_random_numbers_alone(run):
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    load(run)
+    assert torch.equal(torch.rand(1), expected)
+
+
+def test_models_of_float32_are_loaded(tmp_path):
+    """Whose whole numbers are wider than their weights."""
+    model = with_arguments(SMALL["pna stacked"], dropout=0.2)
+    run = train(GRAPHS, tmp_path / "run", model, Settings(epochs=1, members=2))
+    loaded = load(run)
+    assert {p.dtype for p in loaded.parameters()} == {torch.float32}
+    assert loaded.dropout.seed.dtype == torch.int64
+    assert loss_of(loaded, run) == pytest.approx(min(run.summary["best"]), rel=1e-4)
+    trainer = make_trainer(run.config, GRAPHS, "cpu")  # as it began: the same seeds
+    assert loaded.dropout.seed in trainer.population.buffers["dropout.seed"]
+
+
+@pytest.mark.parametrize("member", [3, -1])
+def test_members_that_are_not_there(run, member):
+    with pytest.raises(IndexError, match=f"got member {member} of a run of 3"):
+        load(run, member)
+
+
+def test_configurations_survive_their_file(run):
+    config = run.config
+    assert Config.from_dict(json.loads(json.dumps(config.as_dict()))) == config
+
+
+def test_newer_configurations_are_refused(run, tmp_path):
+    held = run.config.as_dict() | {"version": 99}
+    (tmp_path / CONFIG).write_text(json.dumps(held))
+    with pytest.raises(ValueError, match="newer than this pna"):
+        _ = Run(tmp_path).config
+
+
+def test_what_is_no_run(tmp_path):
+    assert not Run(tmp_path).exists and Run(tmp_path).summary is None
+    with pytest.raises(FileNotFoundError, match=r"has no config\.json"):
+        _ = Run(tmp_path).config
+    with pytest.raises(FileNotFoundError, match=r"best\.safetensors"):
+        load(tmp_path)
+
+
+NAMES = ["epoch", "member", "loss"]
+
+
+def rows_of(tmp_path):
+    return (tmp_path / METRICS).read_text().splitlines()
+
+
+def test_rows_are_cut_back_to_an_epoch(tmp_path):
+    metrics = Metrics(tmp_path / METRICS, NAMES, 0)
+    metrics.add({"epoch": e, "member": m, "loss": e + m / 10} for e in (1, 2, 3) for m in (0, 1))
+    metrics.close()
+    Metrics(tmp_path / METRICS, NAMES, 2).close()
+    assert rows_of(tmp_path) == ["epoch,member,loss", "1,0,1.0", "1,1,1.1", "2,0,2.0", "2,1,2.1"]
+    Metrics(tmp_path / METRICS, NAMES, 0).close()
+    assert rows_of(tmp_path) == ["epoch,member,loss"]
+
+
+@pytest.mark.parametrize(
+    "torn",
+    ["3", "3,", "3,1", "x,1,2.0", "", "3,0,3.0,9.0\n,,", "\x00\x00"],
+    ids=repr,
+)
+def test_a_torn_row_is_left_out(tmp_path, torn):
+    """A killed process may have written a part of what came after its checkpoint."""
+    (tmp_path / METRICS).write_text(f"epoch,member,loss\n1,0,1.0\n2,0,2.0\n{torn}")
+    metrics = Metrics(tmp_path / METRICS, NAMES, 2)
+    metrics.add([{"epoch": 3, "member": 0, "loss": 0.5}])
+    metrics.close()
+    assert rows_of(tmp_path) == ["epoch,member,loss", "1,0,1.0", "2,0,2.0", "3,0,0.5"]
+
+
+def test_what_is_missing_is_read_as_no_number(tmp_path):
+    (tmp_path / METRICS).write_text("epoch,member,loss\n1,0,\n2,0,nan\n")
+    values = [row["loss"] for row in Run(tmp_path).metrics()]
+    assert all(math.isnan(value) for value in values)
