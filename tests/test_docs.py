@@ -39,9 +39,11 @@ def test_blocks_share_names_and_keep_their_lines(tmp_path: Path) -> None:
     assert caught.traceback[-1].lineno == 2  # counted from 0
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/from-pyg.md", "docs/multitask.md"])
+@pytest.mark.parametrize(
+    "page", ["README.md", "docs/from-pyg.md", "docs/multitask.md", "docs/training.md"]
+)
 def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if page != "README.md":
+    if page in ("docs/from-pyg.md", "docs/multitask.md"):
         pytest.importorskip("torch_geometric")
     monkeypatch.chdir(tmp_path)  # for what they write
     assert run_examples(ROOT / page)
@@ -49,7 +51,7 @@ def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", *(f"docs/{page}.md" for page in ("from-pyg", "aggregate", "layer", "multitask"))],
+    ["README.md", *(f"docs/{page.name}" for page in sorted((ROOT / "docs").glob("*.md")))],
 )
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")

@@ -11,8 +11,8 @@ import pdoc
 #: What users may rely on: modules, and what each page shows, in order. All else is ours.
 PUBLIC: dict[str, tuple[str, ...]] = {
     "pna": (
-        *("Adjacency", "DegreeStats", "aggregate", "scale", "backend", "GraphSet"),
-        *("nn", "aggregators", "degree", "data"),
+        *("Adjacency", "DegreeStats", "aggregate", "scale", "backend", "GraphSet", "load"),
+        *("nn", "aggregators", "degree", "data", "train"),
     ),
     "pna.nn": ("PNAConv", "PNASimpleConv", "PNA"),
     "pna.aggregators": (
@@ -25,6 +25,10 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "pna.data.describe": ("describe", "Description", "Split", "Target"),
     "pna.data.multitask": ("multitask",),
     "pna.data.pyg": ("AttachAdjacency",),
+    "pna.train": (
+        *("train", "Settings", "ModelSettings", "Report", "Interrupted", "Run"),
+        *("evaluate", "Evaluation", "TaskScores", "predict", "Predictions"),
+    ),
 }
 
 

@@ -122,7 +122,7 @@ def test_interrupted_and_resumed(data, tmp_path):
     """Ctrl-C leaves a run that goes on to where it would have come."""
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "pna", "train", data, "--out", folder, "--hidden", 8,
-               "--epochs", 60, "--device", "cpu", "--json"]  # fmt: skip
+               "--epochs", 25, "--device", "cpu", "--json"]  # fmt: skip
     training = subprocess.Popen(
         list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
@@ -136,8 +136,8 @@ def test_interrupted_and_resumed(data, tmp_path):
     done = run("train", "--resume", folder, "--json", "--device", "cpu")
     assert done.exit_code == 0, done.output
     epochs = [json.loads(line).get("epoch") for line in done.stdout.splitlines()]
-    assert epochs[0] > 1 and epochs[-2:] == [60, None]
-    assert [row["epoch"] for row in Run(folder).metrics()] == list(range(1, 61))
+    assert epochs[0] > 1 and epochs[-2:] == [25, None]
+    assert [row["epoch"] for row in Run(folder).metrics()] == list(range(1, 26))
 
 
 def test_resume_wants_the_graphs_and_no_settings(data, tmp_path):

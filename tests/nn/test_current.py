@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pna.nn.current import rows, working_on
+from pna.nn.current import rows, still, working_on
 from tests.nn.graph_cases import SIZES, graphs
 
 
@@ -48,3 +48,21 @@ def test_graphs_that_have_no_numbers():
     with working_on(replace(graphs().batch([1, 2]), graph_ids=None)):
         assert rows("graph").graph is None and rows("node").graph is None
         assert rows("node").place.tolist() == [0, 0, 1]
+
+
+def test_nodes_that_have_come_to_rest_are_as_padding():
+    """Graphs are not; and where nothing is known, nothing is told."""
+    going = torch.tensor([True, True, False, False, True, True, False, True])[:, None]
+    batch = replace(graphs().batch([0, 2, 1]), real=torch.tensor([True, False, True]))
+    with working_on(batch):
+        with still(going):
+            assert rows("node").real.tolist() == [True, True, False, False, True] + [
+                False, False, True,
+            ]  # fmt: skip
+            assert rows("graph").real.tolist() == [True, False, True]
+            assert rows("node").place.tolist() == [0, 1, 2, 3, 4, 0, 1, 0]
+        assert rows("node").real.tolist() == [True] * 5 + [False] * 2 + [True]
+        with still(None):
+            assert rows("node").real.tolist() == [True] * 5 + [False] * 2 + [True]
+    with still(going):
+        assert rows("node").real is None

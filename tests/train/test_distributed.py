@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 #: Shares of different sizes in batches of 4, none for the second process in the last, of 1.
 GRAPHS = random_graphs(train=9, validation=5, sizes=(2, 9), missing=True)
 SETTINGS = {
-    "members": 2, "epochs": 3, "batch_size": 4, "precision": "float64", "lr": [1e-2, 3e-3],
+    "members": 2, "epochs": 2, "batch_size": 4, "precision": "float64", "lr": [1e-2, 3e-3],
     "clip": 0.5, "average": 0.9, "patience": None,
 }  # fmt: skip
 
@@ -114,19 +114,22 @@ def test_two_processes_train_what_one_does(both, tmp_path, name):
         got, expected = runs[name].read(file)[0], alone.read(file)[0]
         assert got.keys() == expected.keys()
         for key, tensor in expected.items():
-            assert_near(got[key], tensor, 1e-10, f"{key} of {file}")
+            # Adam divides by the gradient's size, rounding in small ones and all
+            assert_near(got[key], tensor, 1e-8, f"{key} of {file}")
     for row, wanted in zip(runs[name].metrics(), alone.metrics(), strict=True):
-        assert row["validation"] == pytest.approx(wanted["validation"], rel=1e-10)
-        assert row["training"] == pytest.approx(wanted["training"], rel=1e-10)
+        assert row["validation"] == pytest.approx(wanted["validation"], rel=1e-9)
+        assert row["training"] == pytest.approx(wanted["training"], rel=1e-9)
+    first, wanted = runs[name].metrics()[0], alone.metrics()[0]
+    assert first["training"] == pytest.approx(wanted["training"], rel=1e-11)
     assert runs[name].summary["processes"] == 2
 
 
 def test_only_the_first_writes_and_tells(both):
     runs, said = both
     assert [s["first"] for s in said] == [True, True]  # once the group is gone, each is alone
-    assert [s["told"] for s in said] == [[1, 2, 3] * len(MODELS), []]
+    assert [s["told"] for s in said] == [[1, 2] * len(MODELS), []]
     for run in runs.values():
-        assert len(run.metrics()) == 3 * 2
+        assert len(run.metrics()) == 2 * 2
 
 
 def test_sums_over_processes_and_their_gradients(both):

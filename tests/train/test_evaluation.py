@@ -87,9 +87,12 @@ def test_targets_are_found_by_name(molecules_run):
         evaluate(molecules_run, fewer)
 
 
-def test_refuses(multitask_run, folder):
+def test_refuses(multitask_run):
     with pytest.raises(ValueError, match="unknown split 'tests'; did you mean 'test'"):
         evaluate(multitask_run, split="tests")
+    bare = replace(small_multitask(), split_of_graph=None, splits=())
+    with pytest.raises(ValueError, match=r"got graphs without splits.*--split ''"):
+        evaluate(multitask_run, bare)
     with pytest.raises(ValueError, match="got no graphs"):
         evaluate(multitask_run, small_multitask()[:0])
 

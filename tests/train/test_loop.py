@@ -26,14 +26,14 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}
 
 
-class Stopped(Exception):
+class StoppedError(Exception):
     """Raised by whoever watches, in place of a power cut."""
 
 
 def stop_at(epoch: int):
     def report(told: Report) -> None:
         if told.epoch == epoch:
-            raise Stopped
+            raise StoppedError
 
     return report
 
@@ -42,7 +42,7 @@ def stop_at(epoch: int):
 def begun(tmp_path) -> Path:
     """A run whose first epoch is saved, and whose second was cut off."""
     out = tmp_path / "run"
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         train(GRAPHS, out, MODEL, SETTINGS, save_every=0.0, report=stop_at(2))
     assert Run(out).read(LAST)[1]["epoch"] == 1
     return out
@@ -187,9 +187,7 @@ def test_a_damaged_checkpoint_is_named_and_nothing_touched(begun, spoil):
     ],
     ids=["members", "fewer members", "average", "lr", "seed", "model", "layers"],
 )
-def test_a_checkpoint_of_another_run_is_named_and_nothing_touched(
-    begun, tmp_path, model, settings
-):
+def test_a_checkpoint_of_another_run_is_named_and_nothing_touched(begun, tmp_path, model, settings):
     given = Settings(**{**vars(SETTINGS), **settings})
     other = train(GRAPHS, tmp_path / "other", model, given)
     (begun / LAST).write_bytes((other.folder / LAST).read_bytes())
@@ -261,7 +259,7 @@ def test_resuming_removes_what_a_killed_process_was_writing(begun):
 
 def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path):
     out = tmp_path / "run"
-    with pytest.raises(Stopped):
+    with pytest.raises(StoppedError):
         train(GRAPHS, out, MODEL, SETTINGS, report=stop_at(1))
     assert not (out / LAST).exists()
     whole = train(GRAPHS, tmp_path / "whole", MODEL, SETTINGS)

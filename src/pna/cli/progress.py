@@ -35,15 +35,17 @@ def telling(console: Console, quiet: bool, as_json: bool) -> Iterator[Reporter]:
     if quiet:
         yield lambda report: None
     elif as_json:
-        yield _together(broken_once(say_error), lambda report: print_json(asdict(report)))
+        yield together(broken_once(say_error), lambda report: print_json(asdict(report)))
     elif console.is_terminal:
         with Live(console=console) as live:
-            yield _together(broken_once(_sayer(console)), _bar(live))
+            yield together(broken_once(_sayer(console)), _bar(live))
     else:
-        yield _together(broken_once(_sayer(console)), _plain(_sayer(console)))
+        yield together(broken_once(_sayer(console)), _plain(_sayer(console)))
 
 
-def _together(*reporters: Reporter) -> Reporter:
+def together(*reporters: Reporter) -> Reporter:
+    """One after the other."""
+
     def all_of_them(report: Report) -> None:
         for one in reporters:
             one(report)

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
-from pna.cli.progress import print_json, telling
+from pna.cli.progress import print_json, telling, together
 from pna.cli.shared import check_device, errors, make_console, say_error
 from pna.cli.show import caption, table
 
@@ -126,7 +126,7 @@ def train(
                     **asked,
                     device=device or None,
                     save_every=save_every,
-                    report=lambda report: (tell(report), write(report))[0],
+                    report=together(tell, write),
                 )
         except Interrupted as stopped:
             say_error(f"{stopped}: pna train --resume {folder}")
@@ -136,12 +136,15 @@ def train(
                 f"the GPU is out of memory ({str(error).splitlines()[0]}); take a smaller "
                 "--batch-size, fewer --members or --precision bfloat16"
             ) from error
-        summary = run.summary or {}
+        if not first:
+            return
+        summary = run.summary
+        assert summary is not None
         if all(summary["broken"]):
             raise ValueError(
                 f"{folder}: the loss of every member is not finite; lower --lr, or set --clip"
             )
-        if quiet or not first:
+        if quiet:
             return
         split = run.config.data["splits"][1]
         found = evaluate(run, graphs, split, device=device or None)

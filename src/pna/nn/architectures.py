@@ -89,7 +89,7 @@ class Recurrent(nn.Module):
     def _states(self, batch: Batch) -> Tensor:
         """The last state of every node."""
         depth = depth_of(batch, self.depth)
-        adjacency, edges = batch.adjacency, batch.edge_attr
+        adjacency, edges = batch.adjacency, _edge_features(batch, self.first)
         x = _features(batch, self.first)
         state = self._update(x, self.first(x, adjacency, edges))
         again = self.again.prepared()
@@ -105,9 +105,10 @@ class Recurrent(nn.Module):
                 new = self._update(dropped, again(dropped, adjacency, edges))
             if self.depth == "adaptive":
                 moving = self._moving(new, state, moving, batch)
-                if _seen(moving) and not moving.any() and processes() == 1:
-                    break
             state = new if going is None else torch.where(going, new, state)
+            # processes that share sums go on together
+            if moving is not None and processes() == 1 and _seen(moving) and not moving.any():
+                break
         return state
 
     def _update(self, state: Tensor, result: Tensor) -> Tensor:
@@ -169,9 +170,10 @@ class Standard(nn.Module):
         with working_on(batch):
             self.dropout.advance()
             states = [_features(batch, self.convolutions[0])]
+            edges = _edge_features(batch, self.convolutions[0])
             for i, convolution in enumerate(self.convolutions):
                 x = states[-1] if i == 0 else self.dropout(states[-1], i)
-                states.append(convolution(x, batch.adjacency, batch.edge_attr))
+                states.append(convolution(x, batch.adjacency, edges))
             seen = torch.cat(states, 1)
             node = None if self.node_head is None else self.node_head(seen)
             if self.graph_head is None:
@@ -310,6 +312,15 @@ def _columns(batch: Batch) -> Tensor:
 def _features(batch: Batch, first: nn.Module) -> Tensor:
     """Node features, in the type of the weights."""
     return _columns(batch).to(next(first.parameters()).dtype)
+
+
+def _edge_features(batch: Batch, first: Any) -> Tensor | None:
+    """Edge features, in the type of the weights; none where the model was made without them."""
+    if first.edge_dim is None:
+        return None
+    if batch.edge_attr is None:
+        raise ValueError("got a batch without edge features, expected those it was made for")
+    return batch.edge_attr.to(next(first.parameters()).dtype)
 
 
 def _seen(tensor: Tensor) -> bool:

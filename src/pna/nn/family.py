@@ -90,7 +90,7 @@ class Convolution(nn.Module):
     ) -> None:
         super().__init__()
         self.kind = lookup("convolution", name, KINDS)
-        self.name = name
+        self.name, self.edge_dim = name, edge_dim
         if self.kind.towers:
             arguments |= {"deg": deg, "towers": towers, "divide_input": divide_input}
         if edge_dim is not None:

@@ -7,7 +7,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pna.paper.demo import EPOCHS, MEMBERS, MODELS, SIZES, Comparison
+from pna.paper.demo import EPOCHS, MEMBERS, MODELS, SIZES, Comparison, Score
 from pna.report.bars import OTHER
 from pna.report.figures import APART, FAINT, INK
 
@@ -80,7 +80,7 @@ def write_page(
     )  # fmt: skip
 
 
-def _best_first(result: Comparison) -> list:
+def _best_first(result: Comparison) -> list[Score]:
     return sorted(result.scores, key=lambda score: score.average)
 
 

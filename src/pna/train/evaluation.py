@@ -75,6 +75,11 @@ def evaluate(
     models = Models.of(run, member, device)
     graphs = _own_data(run, models.config) if data is None else data
     graphs = graphs if isinstance(graphs, GraphSet) else GraphSet.load(graphs)
+    if split is not None and graphs.split_of_graph is None:
+        raise ValueError(
+            f"got graphs without splits, expected a split {split!r}; evaluate all of them, with "
+            "split=None or --split ''"
+        )
     graphs = graphs if split is None else graphs.split(split)
     if len(graphs) == 0:
         raise ValueError("got no graphs, expected some to evaluate with")

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.stats import rankdata
 from torch import Tensor
 
 from pna.names import lookup
@@ -45,6 +44,8 @@ def accuracy(predictions: np.ndarray, targets: np.ndarray) -> float:
 
 def roc_auc(predictions: np.ndarray, targets: np.ndarray) -> float:
     """Chance that a 1 is predicted above a 0, a tie being a half; NaN of a single class."""
+    from scipy.stats import rankdata  # takes a second to import
+
     ones = targets > 0.5
     positive, negative = int(ones.sum()), int((~ones).sum())
     if positive == 0 or negative == 0 or np.isnan(predictions).any():

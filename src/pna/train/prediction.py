@@ -135,7 +135,7 @@ class Models:
                 f"got {run.folder}, which has no {BEST} yet, expected a run that was trained; go "
                 f"on with it: pna train --resume {run.folder}"
             )
-        population, config = load_population(run)
+        population, _ = load_population(run)
         best = run.read(BEST)[1]["best"]
         if member is None:
             members = [k for k, loss in enumerate(best) if math.isfinite(loss)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from pna.train.optimiser import Adam
 from pna.train.population import Population
 from pna.train.progress import Standing
 from pna.train.settings import Settings
-from pna.train.tasks import Task, count_targets, summed_errors, targets_of
+from pna.train.tasks import Target, Task, count_targets, summed_errors, targets_of
 
 
 class Trainer:
@@ -54,6 +55,7 @@ class Trainer:
         self.best_buffers = {name: b.clone() for name, b in population.buffers.items()}
         self.sums = torch.zeros(2, settings.members, len(self.tasks), dtype=dtype, device=device)
         self.counts = torch.zeros(2, len(self.tasks), dtype=dtype, device=device)
+        self._known: WeakKeyDictionary[Batch, tuple[list[Target], Tensor]] = WeakKeyDictionary()
         rank = distributed.get_rank() if processes() > 1 else 0
         if capture is None:
             capture = device.type == "cuda" and processes() == 1
@@ -109,8 +111,7 @@ class Trainer:
 
     def _train(self, batch: Batch) -> None:
         population, standing = self.population, self.standing
-        targets = targets_of(self.tasks, batch, self._dtype)
-        counts = sum_of_all(count_targets(targets, len(self.tasks)))
+        targets, counts = self._targets(batch)
         with self._precision():
             sums = population.apply(batch, lambda p: summed_errors(self.tasks, p, targets))
         loss = (sums / counts.clamp(min=1) * self.weights[self.ids]).sum(1) / len(self.tasks)
@@ -133,14 +134,25 @@ class Trainer:
 
     @torch.no_grad()
     def _validate(self, batch: Batch) -> None:
-        targets = targets_of(self.tasks, batch, self._dtype)
-        counts = sum_of_all(count_targets(targets, len(self.tasks)))
+        targets, counts = self._targets(batch)
         with self._precision():
             sums = self.population.apply(
                 batch, lambda p: summed_errors(self.tasks, p, targets), self.average
             )
         self.sums[1].index_add_(0, self.ids, sum_of_all(sums))
         self.counts[1] += counts
+
+    def _targets(self, batch: Batch) -> tuple[list[Target], Tensor]:
+        """What a batch is compared with, and how much of it there is in all processes.
+
+        Remembered for batches that come again.
+        """
+        known = self._known.get(batch)
+        if known is None:
+            targets = targets_of(self.tasks, batch, self._dtype)
+            known = (targets, sum_of_all(count_targets(targets, len(self.tasks))))
+            self._known[batch] = known
+        return known
 
     def _reduced(self, *tensors: Tensor) -> list[Tensor]:
         """Summed over all processes, in one buffer."""

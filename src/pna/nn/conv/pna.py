@@ -195,10 +195,11 @@ class PNAConv(nn.Module):
         if not self._is_narrow:
             return self
         with torch.autocast(self.lin.weight.device.type, enabled=False):
-            parts = split(self._form, self._weights())
-            if not self._is_folded:
-                lin = self.lin
-                parts = join_towers(self._form, parts, self._shares, lin.weight, lin.bias)
+            form, weights, lin = self._form, self._weights(), self.lin
+            if self._is_folded:
+                parts = split(form, weights)
+            else:
+                parts = join_towers(form, weights, self._shares, lin.weight, lin.bias)
         return _Prepared(self, parts)
 
     @property

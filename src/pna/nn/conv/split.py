@@ -52,16 +52,12 @@ class Parts(NamedTuple):
 
 def split(form: Form, weights: Weights) -> Parts:
     """The parts, as views of the weights where they can be."""
-    pre, bias, post, post_bias, mixing, mixing_bias, encoder, encoder_bias = weights
+    _, _, post, post_bias, mixing, mixing_bias, _, _ = weights
     if mixing is not None:
         assert mixing_bias is not None
         post = (mixing @ post[0])[None]
         post_bias = torch.addmv(mixing_bias, mixing, post_bias[0])[None]
-    receiver, sender, *rest = pre.split(form.width, 2)
-    edge = None
-    if encoder is not None and encoder_bias is not None:
-        bias = bias + rest[0] @ encoder_bias
-        edge = (rest[0] @ encoder).flatten(0, 1)
+    receiver, sender, bias, edge = _split_message(form, weights)
     # one row of blocks for each scaler, one block for each aggregator: (towers, outputs, S, A, F)
     mix = post[:, :, form.width :].unflatten(2, (form.scalers, form.aggregators, form.width))
     mixes = [
@@ -71,37 +67,42 @@ def split(form: Form, weights: Weights) -> Parts:
     return Parts(receiver, sender, bias, post[:, :, : form.width], post_bias, edge, tuple(mixes))
 
 
-def join_towers(form: Form, parts: Parts, shares: int, mixing: Tensor, bias: Tensor) -> Parts:
-    """The same layer without towers, and with its last linear layer folded into U.
+def _split_message(form: Form, weights: Weights) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+    """What M does to the receiver and to the sender, its bias, and what it does to the edge."""
+    receiver, sender, *rest = weights.pre.split(form.width, 2)
+    if weights.encoder is None or weights.encoder_bias is None:
+        return receiver, sender, weights.pre_bias, None
+    bias = weights.pre_bias + rest[0] @ weights.encoder_bias
+    return receiver, sender, bias, (rest[0] @ weights.encoder).flatten(0, 1)
+
+
+def join_towers(form: Form, weights: Weights, shares: int, mixing: Tensor, bias: Tensor) -> Parts:
+    """The parts of the same layer without towers, with its last linear layer folded into U.
 
     A narrow layer has more to read than to multiply, so blocks of zeros between the towers, and
     every tower's own way to every output, cost less than products of their own.
     """
-    towers, outputs = parts.keep.shape[:2]
-    to_output = mixing.unflatten(1, (towers, outputs))  # (outputs in all, towers, outputs)
-
-    def side_by_side(weight: Tensor) -> Tensor:
-        """(towers, rows, width) to (1, towers × rows, inputs)."""
-        if shares == 1:
-            return weight.flatten(0, 1)[None]
-        own = torch.eye(towers, dtype=weight.dtype, device=weight.device)
-        return (weight[:, :, None] * own[:, None, :, None]).flatten(0, 1).flatten(1)[None]
-
-    keep = torch.einsum("otp,tpw->otw", to_output, parts.keep)
-    keep = keep.flatten(1) if shares > 1 else keep.sum(1)
-    mixes = []
-    for mix in parts.mixes:  # (scalers, towers, aggregators × width, outputs)
-        folded = torch.einsum("otp,stap->stao", to_output, mix).unflatten(2, (-1, form.width))
-        mixes.append(folded.transpose(1, 2).flatten(1, 3)[:, None])
+    towers, outputs = weights.post.shape[:2]
+    to_output = mixing.unflatten(1, (towers, outputs)).transpose(0, 1)  # (towers, all, outputs)
+    folded = to_output @ weights.post  # (towers, outputs in all, inputs of U)
+    post_bias = torch.addmv(bias, mixing, weights.post_bias.flatten())[None]
+    keep = folded[:, :, : form.width]
+    keep = keep.transpose(0, 1).flatten(1) if shares > 1 else keep.sum(0)
+    mix = folded[:, :, form.width :].unflatten(2, (form.scalers, form.aggregators, form.width))
+    mixes = [
+        _select(mix, form, view).permute(2, 3, 0, 4, 1).flatten(1, 3)[:, None]
+        for view in range(len(form.views))
+    ]
+    receiver, sender, pre_bias, edge = _split_message(form, weights)
+    sides = torch.stack([receiver, sender])
+    if shares > 1:  # each tower's block in its own columns
+        own = torch.eye(towers, dtype=sides.dtype, device=sides.device)
+        sides = (sides[:, :, :, None] * own[:, None, :, None]).flatten(3)
+    receiver, sender = sides.flatten(1, 2).unbind()
     return Parts(
-        receiver=side_by_side(parts.receiver),
-        sender=side_by_side(parts.sender),
-        bias=parts.bias.flatten()[None],
-        keep=keep[None],
-        keep_bias=torch.addmv(bias, mixing, parts.keep_bias.flatten())[None],
-        edge=parts.edge,
-        mixes=tuple(mixes),
-    )
+        receiver[None], sender[None], pre_bias.flatten()[None], keep[None], post_bias, edge,
+        tuple(mixes),
+    )  # fmt: skip
 
 
 def _select(mix: Tensor, form: Form, view: int) -> Tensor:

@@ -127,12 +127,15 @@ def _linear_gradient_kernel(
     to, x, x_stride, order, out_indptr, long_rows, long_indptr, segment_owner,
     num_rows, num_segments, num_long, receivers, out_ranks, weights, indptr, rows,
     edge, at, edge_ids, centre, features, types,
+    grad, stride_row, stride_kind, stride_feature, places, long_places, long_rank,
     FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr,
+    MAX: tl.constexpr, MIN: tl.constexpr, LONG: tl.constexpr,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
     SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """Sum of A_i + B_i·(m − c) + C_i·w_j over the outgoing edges of every sender."""
+    """Sum of A_i + B_i·(m − c) + C_i·w_j over the outgoing edges of every sender, and of the
+    gradients of MAX and MIN where an edge was it."""
     work, row, live, begin, end = _outgoing_rows(
         order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
         SEGMENT, SEGMENTS, BLOCK_R,
@@ -170,6 +173,20 @@ def _linear_gradient_kernel(
                     flat += tl.where(here, steep * (value + term), 0)
             if NORM >= 0:
                 scaled += tl.load(there + (WIDTH - 1) * features, mask=here, other=0)
+            if MAX >= 0 or MIN >= 0:
+                rank = tl.load(out_ranks + place, mask=more, other=0).to(tl.int32)
+                if MAX >= 0:
+                    flat += extremum_gradient(
+                        grad + MAX * stride_kind, stride_row, stride_feature, places, long_places,
+                        long_rank, receiver, rank, here, feature, features, 0, LONG, WIDE,
+                        WIDE_INDEX,
+                    )  # fmt: skip
+                if MIN >= 0:
+                    flat += extremum_gradient(
+                        grad + MIN * stride_kind, stride_row, stride_feature, places, long_places,
+                        long_rank, receiver, rank, here, feature, features, 1, LONG, WIDE,
+                        WIDE_INDEX,
+                    )  # fmt: skip
     if SPREAD and EDGE == 0:
         flat += slope * value
     if NORM >= 0:
@@ -360,16 +377,22 @@ def _sender_gradient(
         shared |= dict(to=to, SEGMENTS=to is partial)
         short = to is wide and adjacency.num_edges <= 8 * rows.num_rows
         narrow, broad = Tiles(features, 32, short), Tiles(features, 128, short)
+        has_extrema = extrema["MAX"] >= 0 or extrema["MIN"] >= 0
+        far = linear["WIDE_INDEX"] or wide_index(extrema["grad"], extrema["places"])
+        together = short and has_extrema and linear["WIDTH"] > 0
         if linear["WIDTH"] > 0:
+            given = shared | linear | extrema | dict(WIDE_INDEX=far)
+            if not together:
+                given |= dict(MAX=-1, MIN=-1)
             _linear_gradient_kernel[narrow.grid(work)](
-                **(shared | linear), indptr=adjacency.indptr, UNROLL=narrow.unroll, **narrow.tile
+                **given, indptr=adjacency.indptr, UNROLL=narrow.unroll, **narrow.tile
             )
-        if extrema["MAX"] >= 0 or extrema["MIN"] >= 0:
+        if has_extrema and not together:
             _extremum_gradient_kernel[broad.grid(work)](
                 **shared,
                 **extrema,
                 ADD=linear["WIDTH"] > 0,
-                WIDE_INDEX=wide_index(extrema["grad"], extrema["places"]),
+                WIDE_INDEX=far,
                 UNROLL=broad.unroll,
                 **broad.tile,
             )

@@ -220,7 +220,7 @@ def backward(
             grad=grad, grad_row=grad.stride(0), grad_member=grad.stride(1), **inputs,
             grad_x=grad_x, grad_h=grad_h, partial=partial, size=size,
             TO_X=grad_x.numel() > 0, TO_H=grad_h.numel() > 0, TO_PARAMETERS=size > 0,
-            num_stages=2,
+            num_stages=3,
         )  # fmt: skip
     if size > 0 and not straight:
         add_up(partial, flat)

@@ -254,6 +254,7 @@ def forward(
         _narrow_linear_kernel[_grid(z, tiles, 2 * _PROGRAMS)](
             **shared, **_of_inputs(z, shift), **_of_weight(weight), base=own,
             base_row=own.stride(0), base_tower=own.stride(1), BASE=base is not None, out=out,
+            num_stages=1,
         )  # fmt: skip
 
 
@@ -277,13 +278,13 @@ def backward(
         if grad_z.shape[0] > 0:
             _narrow_input_kernel[_grid(z, tiles, 2 * _PROGRAMS)](
                 **shared, **_of_weight(weight), grad_z=grad_z, grad_shift=grad_shift,
-                TO_SHIFT=grad_shift.shape[0] > 0,
+                TO_SHIFT=grad_shift.shape[0] > 0, num_stages=3, maxnreg=128,
             )  # fmt: skip
         if grad_weight.shape[0] == 0:
             return
         grid = _grid(z, tiles, _PROGRAMS)
         partial = z.new_empty((grid[0], weight.numel()), dtype=torch.float32)
-        _narrow_weight_kernel[grid](**shared, **_of_inputs(z, shift), partial=partial)
+        _narrow_weight_kernel[grid](**shared, **_of_inputs(z, shift), partial=partial, num_stages=3)
         add_up(partial, grad_weight)
 
 
@@ -298,7 +299,7 @@ def _shared(
         outputs=weight.shape[3], num_rows=z.shape[0], towers=z.shape[2], tiles=tiles,
         R=weight.shape[0], ONCE=sum(1 << a for a, often in enumerate(times) if often == 1),
         EACH=sum(1 << a for a, often in enumerate(times) if often == 2), PRECISION=precision(z),
-        BLOCK_R=_TILE, **blocks, num_stages=1, num_warps=4,
+        BLOCK_R=_TILE, **blocks, num_warps=4,
     )  # fmt: skip
     return given, tiles
 

@@ -1,0 +1,258 @@
+"""Whole models: parameters of the paper, and graphs in a batch as they are alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from pna.degree import DegreeStats
+from pna.nn.architectures import Recurrent, Stacked, Standard
+from pna.nn.depth import depth_of
+from pna.nn.readout import Set2Set
+from pna.train.models import count_parameters
+from tests.nn.graph_cases import SIZES, batch_of, graphs, rows_of
+
+DEG = DegreeStats.from_histogram(torch.tensor([2, 6, 5, 1, 1]))
+RULES = ["N", "N/2", "4log2N", "2log2N", "3sqrtN", 4, "diameter", "adaptive"]
+
+
+def made(kind, convolution="pna", *, hidden=8, inputs=2, **arguments):
+    torch.manual_seed(0)
+    if convolution.startswith(("pna", "mpnn")):
+        arguments.setdefault("towers", 2)
+    model = kind(convolution, inputs, hidden, 3, 3, deg=DEG, **arguments)
+    return model.double()
+
+
+def assert_same(got, expected, tolerance=1e-12):
+    torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("convolution", "hidden", "count"),
+    [
+        ("pna", 16, 8350),
+        ("mpnn-sum", 16, 7294),
+        ("mpnn-max", 16, 7294),
+        ("mpnn-sum", 20, 11186),
+        ("mpnn-max", 20, 11186),
+        ("gin", 20, 11168),
+        ("gat", 20, 10286),
+        ("gcn", 20, 10246),
+    ],
+)
+def test_parameters_are_those_of_the_paper(convolution, hidden, count):
+    towers = {"towers": 4} if hidden in (16, 20) else {}
+    model = Recurrent(convolution, 2, hidden, 3, 3, deg=DEG, **towers)
+    assert count_parameters(model) == count
+
+
+MODELS = {
+    **{f"recurrent {rule}": (Recurrent, {"depth": rule}) for rule in RULES},
+    "recurrent loose": (Recurrent, {"depth": "adaptive", "tolerance": 0.3}),
+    "recurrent swapped": (Recurrent, {"swap_gru": True}),
+    "recurrent gin": (Recurrent, {"convolution": "gin", "depth": "N"}),
+    "recurrent gat": (Recurrent, {"convolution": "gat"}),
+    "recurrent gcn": (Recurrent, {"convolution": "gcn"}),
+    "standard": (Standard, {"layers": 3}),
+    "standard gin max": (Standard, {"layers": 2, "convolution": "gin", "readout": "max"}),
+    "stacked": (Stacked, {"graph_norm": True}),
+    "stacked mean": (Stacked, {"readout": "mean", "out_channels": 6, "residual": False}),
+}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_graph_is_in_a_batch_what_it_is_alone(name):
+    """Of any size and depth, with nodes of degree 0 and of one node, and with others' statistics
+    left behind by training."""
+    kind, arguments = MODELS[name]
+    model = made(kind, **arguments, dropout=0.2)
+    model(batch_of(graphs()))
+    model.eval()
+    together = model(batch_of(graphs(), [3, 0, 4, 1, 2]))
+    nodes = rows_of(batch_of(graphs(), [3, 0, 4, 1, 2]), together.node)
+    for place, graph in enumerate([3, 0, 4, 1, 2]):
+        alone = model(batch_of(graphs(), [graph]))
+        assert_same(nodes[place], alone.node)
+        assert_same(together.graph[place], alone.graph[0])
+
+
+@pytest.mark.parametrize("convolution", ["pna", "gin"])
+@pytest.mark.parametrize("rule", RULES, ids=str)
+@pytest.mark.parametrize("swap", [False, True], ids=["", "swapped"])
+def test_recurrence_by_definition(convolution, rule, swap):
+    """Convolution, GRU, and so on, as often as the rule says of each graph by itself."""
+    tolerance = 0.2  # reached at different steps
+    model = made(Recurrent, convolution, depth=rule, tolerance=tolerance, swap_gru=swap).eval()
+    made_graphs = graphs()
+    for graph in range(len(SIZES)):
+        batch = batch_of(made_graphs, [graph])
+        depth = depth_of(batch, rule)
+        steps = depth.most if depth.steps is None else int(depth.steps[0])
+
+        def gru(state, result):
+            cell = torch.nn.GRUCell(8, 8).double()
+            cell.load_state_dict(model.gru.state_dict())
+            state = F.pad(state, (0, 8 - state.shape[1]))
+            return cell(state, result) if swap else cell(result, state)
+
+        state = gru(batch.x, model.first(batch.x, batch.adjacency))
+        for _ in range(steps - 1):
+            new = gru(state, model.again(state, batch.adjacency))
+            moved = float((new - state).detach().abs().max())
+            state = new
+            if rule == "adaptive" and moved <= tolerance:
+                break
+        got = model(batch)
+        assert_same(got.node, model.node_head(state), 1e-10)
+        read = model.set2set(state, batch.sizes, SIZES[graph])
+        assert_same(got.graph, model.graph_head(read), 1e-10)
+
+
+def test_the_standard_model_by_definition():
+    model = made(Standard, layers=3).eval()
+    batch = batch_of(graphs())
+    states = [batch.x]
+    for convolution in model.convolutions:
+        states.append(convolution(states[-1], batch.adjacency))
+    seen = torch.cat(states, 1)
+    got = model(batch)
+    assert_same(got.node, model.node_head(seen))
+    mean = torch.stack([part.mean(0) for part in rows_of(batch, seen)])
+    assert_same(got.graph, model.graph_head(mean))
+    assert seen.shape[1] == 2 + 3 * 8
+
+
+@pytest.mark.parametrize("graph_norm", [False, True])
+@pytest.mark.parametrize("residual", [False, True])
+def test_the_stacked_model_by_definition(residual, graph_norm):
+    model = made(Stacked, layers=3, out_channels=6, residual=residual, graph_norm=graph_norm)
+    model.eval()
+    batch = batch_of(graphs())
+    x = F.linear(batch.x, model.embed.weight, model.embed.bias)
+    for convolution, norm in zip(model.convolutions, model.norms, strict=True):
+        new = convolution(x, batch.adjacency)
+        if graph_norm:
+            new = new / batch.sizes[batch.graph_of_node, None].sqrt()
+        new = torch.relu(norm(new))
+        x = new + x if residual and new.shape == x.shape else new
+    got = model(batch)
+    assert_same(got.node, model.node_head(x))
+    summed = torch.stack([part.sum(0) for part in rows_of(batch, x)])
+    assert_same(got.graph, model.graph_head(summed))
+    assert [layer.weight.shape[0] for layer in model.graph_head.layers] == [3, 1, 3]
+
+
+@pytest.mark.parametrize("kind", [Recurrent, Standard, Stacked])
+@pytest.mark.parametrize(("node", "graph"), [(2, 0), (0, 1), (1, 4)])
+def test_predictions_are_of_what_was_asked(kind, node, graph):
+    model = kind("pna", 2, 4, node, graph, deg=DEG)
+    got = model(batch_of(graphs()))
+    assert (got.node is None) == (node == 0) and (got.graph is None) == (graph == 0)
+    if node:
+        assert got.node.shape == (sum(SIZES), node)
+    if graph:
+        assert got.graph.shape == (len(SIZES), graph)
+
+
+@pytest.mark.parametrize("kind", [Recurrent, Standard, Stacked])
+def test_the_final_activation(kind):
+    """Is the last thing done to a prediction."""
+    batch = batch_of(graphs())
+    plain = made(kind, final="none").eval()(batch)
+    for name, function in (("leaky_relu", F.leaky_relu), ("sigmoid", torch.sigmoid)):
+        got = made(kind, final=name).eval()(batch)
+        assert_same(got.node, function(plain.node))
+        assert_same(got.graph, function(plain.graph))
+    usual = made(kind).eval()(batch)
+    expected = plain if kind is Stacked else made(kind, final="leaky_relu").eval()(batch)
+    assert_same(usual, expected)
+
+
+@pytest.mark.parametrize("convolution", ["pna", "gin", "gat"])
+@pytest.mark.parametrize("kind", [Recurrent, Standard])
+def test_edge_features_reach_the_predictions(kind, convolution):
+    """And each graph sees its own."""
+    model = made(kind, convolution, edge_dim=2).eval()
+    batch = batch_of(graphs(edge_columns=2))
+    got = model(batch)
+    other = model(replace(batch, edge_attr=batch.edge_attr + 1))
+    assert not torch.allclose(got.graph, other.graph)
+    assert_same(got.graph[1:3], other.graph[1:3])  # which have no edges
+    alone = model(batch_of(graphs(edge_columns=2), [3]))
+    assert_same(got.graph[3], alone.graph[0])
+    single = made(kind, convolution, edge_dim=2).float().eval()(batch)  # of features of float64
+    torch.testing.assert_close(single.graph, got.graph.float(), rtol=1e-3, atol=1e-3)
+    with pytest.raises(ValueError, match="got a batch without edge features"):
+        model(replace(batch, edge_attr=None))
+
+
+@pytest.mark.parametrize("convolution", ["pna", "gin", "gat"])
+@pytest.mark.parametrize("columns", [1, 3], ids=["a table", "several columns"])
+def test_kinds_of_edges_are_embedded(convolution, columns):
+    """One column is a table with a place for each edge; several are summed for each edge."""
+    made_graphs = graphs(edge_columns=columns, whole=True)
+    model = made(
+        Stacked, convolution, node_values=[3, 3], edge_columns=columns, edge_values=[3] * columns,
+        edge_width=4,
+    ).eval()  # fmt: skip
+    batch = batch_of(made_graphs)
+    got = model(batch)
+    # by definition: the same layers with every edge's features made
+    tables = model.embed_edges.weight.split([3] * columns)
+    edges = sum(t[batch.edge_attr[:, i].long()] for i, t in enumerate(tables))
+    nodes = model.embed.weight.split([3, 3])
+    x = sum(t[batch.x[:, i].long()] for i, t in enumerate(nodes))
+    for convolution_, norm in zip(model.convolutions, model.norms, strict=True):
+        x = torch.relu(norm(convolution_(x, batch.adjacency, edges))) + x
+    assert_same(got.node, model.node_head(x))
+
+
+def test_edges_of_real_features():
+    model = made(Stacked, edge_columns=2, edge_width=3).eval()
+    batch = batch_of(graphs(edge_columns=2))
+    assert model(batch).graph.isfinite().all()
+    with pytest.raises(ValueError, match="got a batch without edge features"):
+        model(batch_of(graphs()))
+
+
+def test_what_is_refused():
+    with pytest.raises(ValueError, match="got layers=0"):
+        made(Stacked, layers=0)
+    with pytest.raises(ValueError, match="unknown readout 'men'"):
+        made(Standard, readout="men")
+    with pytest.raises(ValueError, match="nodes have no features"):
+        made(Stacked)(replace(batch_of(graphs()), x=None))
+
+
+def test_no_graphs_and_no_nodes():
+    """An empty share of a batch goes through all models, in training too."""
+    empty = batch_of(graphs(), [])
+    for kind in (Recurrent, Standard, Stacked):
+        got = made(kind)(empty)
+        assert got.node.shape == (0, 3) and got.graph.shape == (0, 3)
+
+
+def test_set2set_takes_as_many_steps_as_nodes():
+    assert isinstance(made(Recurrent).set2set, Set2Set) and made(Recurrent).set2set.steps is None
+
+
+def test_gradients_of_graphs_that_have_come_to_rest():
+    """Of a batch they are the sums of those of each alone: none flows through steps not taken."""
+    model = made(Recurrent, depth="N/2").eval()
+    batch = batch_of(graphs())
+    parameters = list(model.parameters())
+    loss = model(batch).graph.square().sum()
+    got = torch.autograd.grad(loss, parameters, materialize_grads=True, allow_unused=True)
+    parts = [
+        torch.autograd.grad(
+            model(batch_of(graphs(), [g])).graph.square().sum(), parameters,
+            materialize_grads=True, allow_unused=True,
+        )
+        for g in range(len(SIZES))
+    ]  # fmt: skip
+    for i, gradient in enumerate(got):
+        assert_same(gradient, sum(part[i] for part in parts), 1e-10)

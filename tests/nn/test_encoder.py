@@ -1,0 +1,43 @@
+"""Columns of whole numbers to features, against torch's embeddings."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from pna.nn.encoder import Embedding, encoder
+from pna.nn.linear import Linear
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int64], ids=str)
+@pytest.mark.parametrize("values", [[4], [2, 5, 1]], ids=str)
+def test_it_is_a_sum_of_torch_embeddings(values, dtype):
+    """Results and gradients; a value of one column is not that of another."""
+    layer = Embedding(values, 3).double()
+    columns = torch.stack([torch.arange(9) % v for v in values], 1).to(dtype)
+    parts = layer.weight.split(values)
+    expected = sum(nn.functional.embedding(columns[:, i].long(), w) for i, w in enumerate(parts))
+    torch.testing.assert_close(layer(columns), expected)
+    upstream = torch.randn(9, 3, dtype=torch.float64)
+    got = torch.autograd.grad(layer(columns), layer.weight, upstream)
+    torch.testing.assert_close(got, torch.autograd.grad(expected, layer.weight, upstream))
+
+
+def test_offsets_are_not_part_of_a_checkpoint():
+    assert list(Embedding([2, 3], 4).state_dict()) == ["weight"]
+
+
+def test_no_rows():
+    assert Embedding([2, 3], 4)(torch.zeros(0, 2, dtype=torch.int64)).shape == (0, 4)
+
+
+def test_values_that_are_not_there_are_refused():
+    with pytest.raises((RuntimeError, IndexError)):
+        Embedding([2], 4)(torch.tensor([[2]]))
+
+
+def test_numbers_have_a_linear_layer():
+    assert isinstance(encoder([2], 1, 8), Embedding)
+    layer = encoder([], 3, 8)
+    assert isinstance(layer, Linear) and layer.weight.shape == (8, 3)

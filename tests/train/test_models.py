@@ -1,0 +1,118 @@
+"""From graph sets to models that fit them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from pna.data.graphset import GraphSet
+from pna.train.models import build, count_parameters, fitted
+from pna.train.settings import ModelSettings
+from pna.train.tasks import tasks_of
+from tests.train.cases import SMALL, random_graphs, whole_batch, with_arguments
+
+
+def fit(model: ModelSettings, graphs: GraphSet) -> ModelSettings:
+    training = graphs.split("train")
+    return fitted(model, training, tasks_of(training))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_a_fitted_model_can_be_built_and_used(name):
+    graphs = random_graphs()
+    model = fit(SMALL[name], graphs)
+    assert (model.in_channels, model.node_targets, model.graph_targets) == (2, 3, 3)
+    training = graphs.split("train")
+    assert list(model.degrees) == torch.bincount(training.degree.long()).tolist()
+    built = build(model, 0)
+    got = built(whole_batch(training))
+    assert got.node.shape[1] == got.graph.shape[1] == 3
+    assert count_parameters(built) == sum(p.numel() for p in built.parameters())
+
+
+def test_seeds_give_the_same_weights_every_time():
+    model = fit(with_arguments(SMALL["pna recurrent"], dropout=0.1), random_graphs())
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    one, same, other = (build(model, seed).state_dict() for seed in (4, 4, 5))
+    assert torch.equal(torch.rand(1), expected)  # and leave other random numbers alone
+    assert all(torch.equal(one[name], same[name]) for name in one)
+    assert not torch.equal(one["dropout.seed"], other["dropout.seed"])
+    assert not torch.equal(one["gru.weight_ih"], other["gru.weight_ih"])
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_whole_numbers_are_embedded_in_a_stacked_model(columns):
+    graphs = random_graphs(edges=columns, whole=True)
+    model = fit(SMALL["pna stacked"], graphs)
+    assert model.arguments["node_values"] == [3, 3]
+    assert model.arguments["edge_values"] == [3] * columns
+    assert model.arguments["edge_columns"] == columns
+    build(model)(whole_batch(graphs.split("train")))
+
+
+def test_real_edge_features():
+    graphs = random_graphs(edges=2)
+    stacked, recurrent = (fit(SMALL[n], graphs) for n in ("pna stacked", "gin recurrent"))
+    assert stacked.arguments["edge_values"] == [] and stacked.arguments["edge_columns"] == 2
+    assert recurrent.arguments["edge_dim"] == 2
+    for model in (stacked, recurrent):
+        build(model)(whole_batch(graphs.split("train")))
+
+
+@pytest.mark.parametrize("edges", [0, 2], ids=["no edge features", "edge features"])
+@pytest.mark.parametrize("name", ["pna stacked", "pna recurrent"])
+def test_edge_features_can_be_left_out(name, edges):
+    graphs = random_graphs(edges=edges)
+    model = fit(with_arguments(SMALL[name], edges=False), graphs)
+    assert not {"edges", "edge_dim", "edge_columns"} & set(model.arguments)
+    batch = whole_batch(graphs.split("train"))
+    without = build(model, 0)(replace(batch, edge_attr=None))
+    torch.testing.assert_close(build(model, 0)(batch), without)
+
+
+@pytest.mark.parametrize(
+    ("name", "graphs", "message"),
+    [
+        ("pna recurrent", random_graphs(whole=True), "features are whole numbers for a recurrent"),
+        ("pna standard", random_graphs(whole=True), "take architecture 'stacked'"),
+    ],
+)
+def test_whole_numbers_are_refused_elsewhere(name, graphs, message):
+    with pytest.raises(ValueError, match=message):
+        fit(SMALL[name], graphs)
+
+
+def test_kinds_of_edges_are_refused_elsewhere():
+    graphs = random_graphs(edges=1)
+    whole = replace(graphs, edge_attr=torch.zeros(graphs.num_edges, 1, dtype=torch.int64))
+    with pytest.raises(ValueError, match="leave them out with edges=False"):
+        fit(SMALL["gin recurrent"], whole)
+
+
+def test_kinds_below_zero_are_refused():
+    graphs = random_graphs(whole=True)
+    with pytest.raises(ValueError, match="in the node feature '1', expected kinds counted from 0"):
+        fit(SMALL["pna stacked"], replace(graphs, x=graphs.x - torch.tensor([0, 1])))
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (ModelSettings("gni"), "unknown convolution 'gni'; did you mean 'gin'"),
+        (ModelSettings("pna", "stackd"), "did you mean 'stacked'"),
+    ],
+)
+def test_unknown_names_are_refused(model, message):
+    with pytest.raises(ValueError, match=message):
+        fit(model, random_graphs())
+
+
+def test_nodes_without_features_are_refused():
+    graphs = GraphSet.from_arrays([2], np.array([[0], [1]]), [1], y_graph=np.ones((1, 1)))
+    with pytest.raises(ValueError, match="give every node a 1, say"):
+        fitted(ModelSettings(), graphs, tasks_of(graphs))

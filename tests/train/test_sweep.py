@@ -1,0 +1,183 @@
+"""Sweeps: points drawn by seed, trials on a real Ray, and going on from the folder alone."""
+
+import csv
+import json
+import math
+import os
+import sys
+
+import pytest
+
+import pna.train
+from pna.train.run import Run
+from pna.train.settings import ModelSettings, Settings
+from pna.train.sweep import LogRange, Plan, Space, Sweep, parse_values, sweep
+from tests.train.cases import random_graphs
+
+SETTINGS = Settings(members=2, epochs=2, batch_size=8)
+MODEL = ModelSettings("gin", "recurrent", arguments={"depth": 2})
+SPACE = Space(width=(4,), dropout=(0.0, 0.1))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "graphs.safetensors"
+    random_graphs().save(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    ray = pytest.importorskip("ray", reason="no ray: pip install 'pna[ray]'")
+    pytest.importorskip("ray.tune", reason="no ray.tune: pip install 'pna[ray]'")
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    ray.init(
+        address="local",
+        num_cpus=2,
+        include_dashboard=False,
+        log_to_driver=False,
+        object_store_memory=128 * 2**20,
+    )
+    yield
+    ray.shutdown()
+
+
+def test_values():
+    assert parse_values("1e-4..1e-2") == LogRange(1e-4, 1e-2)
+    assert parse_values("16,32, 64") == (16, 32, 64)
+    assert parse_values("0.5") == (0.5,)
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("1e-2..1e-4", "the smaller one first"),
+        ("0..1", "two numbers above 0"),
+        ("1..inf", "two numbers above 0"),
+        ("nan..1", "two numbers above 0"),
+        ("1e-4..", "expected a range such as"),
+        ("", "expected a range such as"),
+        ("16,,32", "expected a range such as"),
+        ("many", "expected a range such as"),
+    ],
+)
+def test_values_refused(text, message):
+    with pytest.raises(ValueError, match=message):
+        parse_values(text)
+
+
+@pytest.mark.parametrize(
+    "given, message",
+    [
+        ({"lr": (0.0,)}, "got lr 0, expected numbers above 0"),
+        ({"lr": (math.nan,)}, "got lr nan"),
+        ({"weight_decay": (-1.0,)}, "at least 0"),
+        ({"width": (16, 8.5)}, "whole numbers above 0"),
+        ({"width": LogRange(8, 64)}, "got a range of widths"),
+        ({"dropout": (1.0,)}, "from 0 up to 1"),
+        ({"dropout": ()}, "of no values"),
+    ],
+)
+def test_space_refuses(given, message):
+    with pytest.raises(ValueError, match=message):
+        Space(**given)
+
+
+def test_points_follow_from_seed_and_number():
+    space = Space()
+    points = [space.draw(3, k) for k in range(200)]
+    assert points == [space.draw(3, k) for k in range(200)]
+    assert points[0] != points[1] and points[0] != space.draw(4, 0)
+    assert all(1e-4 <= p.lr <= 1e-2 and 1e-8 <= p.weight_decay <= 1e-4 for p in points)
+    assert {p.width for p in points} == {16, 32, 64}
+    assert {p.dropout for p in points} == {0.0, 0.1, 0.3}
+    below = sum(p.lr < 1e-3 for p in points)  # half, as the logarithm has it
+    assert 70 < below < 130
+    other = Space(width=(8,)).draw(3, 0)
+    assert (other.lr, other.weight_decay, other.dropout) == (
+        *(points[0].lr, points[0].weight_decay, points[0].dropout),
+    )
+
+
+def test_without_ray(data, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", None)
+    monkeypatch.delitem(sys.modules, "pna.train.ray_tune", raising=False)
+    monkeypatch.delattr(pna.train, "ray_tune", raising=False)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'pna\[ray\]'"):
+        sweep(data, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def held(tmp_path, trials=3):
+    plan = Plan("graphs", "0", MODEL, SETTINGS, SPACE, seed=0, asha=True)
+    return Sweep(tmp_path / "out", plan, trials)
+
+
+def test_a_folder_knows_what_was_done(tmp_path):
+    first = held(tmp_path)
+    first.begin()
+    first.save()
+    told = {"objective": 0.5, "epoch": 1, "seconds": 2.0}
+    assert first.record(1, told).state == "stopped"
+    assert first.record(2, {}, failed=True).error.startswith("its process was killed")
+    again = held(tmp_path, trials=4)
+    again.take_up()
+    assert [t.state for t in again.trials] == ["waiting", "stopped", "waiting", "waiting"]
+    assert again.trials[1] == first.trials[1] and again.best is None
+    with pytest.raises(ValueError, match="expected at least the 4"):
+        held(tmp_path).take_up()
+
+
+def test_another_sweep_is_refused(tmp_path):
+    held(tmp_path).begin()
+    with pytest.raises(FileExistsError, match="is not empty"):
+        held(tmp_path).begin()
+    plan = Plan("moved", "0", MODEL, SETTINGS, SPACE, seed=1, asha=False)
+    with pytest.raises(ValueError, match="got other seed, asha than"):
+        Sweep(tmp_path / "out", plan, 3).take_up()
+    with pytest.raises(FileNotFoundError, match=r"has no sweep\.json"):
+        Sweep(tmp_path / "none", plan, 3).take_up()
+
+
+def test_sweep(cluster, data, tmp_path):
+    """Two trials; then one is spoilt, and one more is asked for."""
+    out = tmp_path / "out"
+    said = []
+    found = sweep(
+        data, out, MODEL, SETTINGS, SPACE, trials=2, say=lambda _, trial: said.append(trial.number)
+    )
+    assert [t.state for t in found.trials] == ["finished", "finished"]
+    assert sorted(said) == [0, 1] and found.best is not None
+    for trial in found.trials:
+        run = Run(found.folder_of(trial))
+        assert trial.objective == sum(run.summary["best"]) / 2 and trial.epochs == 2
+        assert run.config.settings.lr == (trial.point.lr,)
+        assert run.config.settings.weight_decay == (trial.point.weight_decay,)
+        assert run.config.model.hidden == 4
+        assert run.config.model.arguments["dropout"] == trial.point.dropout
+    best = json.loads((out / "best.json").read_text())
+    assert best["objective"] == min(t.objective for t in found.trials)
+    assert Run(out / best["folder"]).summary["epochs"] == 2
+    assert sorted(p.name for p in out.iterdir()) == [
+        *("best.json", "sweep.csv", "sweep.json", "trials"),
+    ]
+
+    # trial 1 as if it had been cut off, and its configuration lost
+    for name in ("summary.json", "last.safetensors", "best.safetensors"):
+        (out / "trials" / "001" / name).unlink()
+    (out / "trials" / "001" / "config.json").write_text("{}")
+    before = (out / "trials" / "000" / "metrics.csv").stat().st_mtime_ns
+    again = sweep(data, out, MODEL, SETTINGS, SPACE, trials=3, resume=True)
+    assert [t.state for t in again.trials] == ["finished", "failed", "finished"]
+    assert "config.json" in again.trials[1].error
+    assert again.trials[0] == found.trials[0]
+    assert (out / "trials" / "000" / "metrics.csv").stat().st_mtime_ns == before
+    with (out / "sweep.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["state"] for row in rows] == ["finished", "failed", "finished"]
+    assert float(rows[2]["objective"]) == again.trials[2].objective
+
+
+def test_too_many_processors(cluster, data, tmp_path):
+    with pytest.raises(ValueError, match="got 64 CPUs for each trial, expected at most the 2"):
+        sweep(data, tmp_path / "out", MODEL, SETTINGS, SPACE, trials=1, cpus_per_trial=64)
