@@ -115,12 +115,12 @@ def test_two_processes_train_what_one_does(both, tmp_path, name):
         assert got.keys() == expected.keys()
         for key, tensor in expected.items():
             # Adam divides by the gradient's size, rounding in small ones and all
-            assert_near(got[key], tensor, 1e-8, f"{key} of {file}")
+            assert_near(got[key], tensor, 1e-7, f"{key} of {file}")
     for row, wanted in zip(runs[name].metrics(), alone.metrics(), strict=True):
-        assert row["validation"] == pytest.approx(wanted["validation"], rel=1e-9)
-        assert row["training"] == pytest.approx(wanted["training"], rel=1e-9)
+        assert row["validation"] == pytest.approx(wanted["validation"], rel=1e-8)
+        assert row["training"] == pytest.approx(wanted["training"], rel=1e-8)
     first, wanted = runs[name].metrics()[0], alone.metrics()[0]
-    assert first["training"] == pytest.approx(wanted["training"], rel=1e-11)
+    assert first["training"] == pytest.approx(wanted["training"], rel=1e-9)
     assert runs[name].summary["processes"] == 2
 
 

@@ -269,6 +269,25 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path):
     assert len(again.metrics()) == 6
 
 
+def test_a_run_resumed_for_every_epoch_ends_as_one_that_was_not(tmp_path):
+    """At those too after which members leave: rows, weights, and who is left."""
+    settings = Settings(members=4, epochs=10, batch_size=4, lr=(1e-2, 0.0, 3e-2, 0.0), patience=2)
+    whole = train(GRAPHS, tmp_path / "whole", MODEL, settings)
+    left = whole.read(LAST)[0]["ids"].tolist()
+    assert 0 < len(left) < 4
+    out = tmp_path / "run"
+    for epoch in range(2, whole.summary["epochs"] + 1):
+        with pytest.raises(StoppedError):
+            train(GRAPHS, out, MODEL, settings, resume=epoch > 2, save_every=0.0,
+                  report=stop_at(epoch))  # fmt: skip
+    run = train(GRAPHS, out, resume=True)
+    assert [{**row, "seconds": 0} for row in run.metrics()] == [
+        {**row, "seconds": 0} for row in whole.metrics()
+    ]
+    for name, tensor in whole.read(LAST)[0].items():
+        assert torch.equal(run.read(LAST)[0][name], tensor), name
+
+
 def test_fingerprints_tell_sets_apart():
     same = random_graphs(train=6, validation=3, sizes=(3, 6))
     assert fingerprint(same) == fingerprint(GRAPHS)

@@ -58,16 +58,16 @@ def test_members_are_what_they_are_alone(name, optimiser, arguments):
         training, validation = trainer.run_epoch(epoch)
         for k, alone in some.items():
             expected = alone.run_epoch(epoch)
-            assert_near(training[k], expected[0], 1e-9, f"training loss {k} of epoch {epoch}")
-            assert_near(validation[k], expected[1], 1e-9, f"validation loss {k} of {epoch}")
+            assert_near(training[k], expected[0], 1e-8, f"training loss {k} of epoch {epoch}")
+            assert_near(validation[k], expected[1], 1e-8, f"validation loss {k} of {epoch}")
     for k, alone in some.items():
         state = trainer.population.member(k)
         assert state.keys() <= alone.model.state_dict().keys()
         for key, value in state.items():
             # Adam divides by the gradient's size, rounding in small ones and all
-            assert_near(value, alone.model.state_dict()[key], 1e-8, f"{key} of {k}")
+            assert_near(value, alone.model.state_dict()[key], 1e-7, f"{key} of {k}")
         average = torch.cat([p.flatten() for p in alone.average])
-        assert_near(trainer.average[k], average, 1e-8, f"average of {k}")
+        assert_near(trainer.average[k], average, 1e-7, f"average of {k}")
         assert int(trainer.adam.steps[k]) == alone.steps == 20
 
 

@@ -154,6 +154,8 @@ class Standard(nn.Module):
         **arguments: Any,
     ) -> None:
         super().__init__()
+        if layers < 1:
+            raise ValueError(f"got layers={layers}, expected at least 1")
         first = Convolution(convolution, in_channels, hidden, **arguments)
         others = (
             Convolution(convolution, hidden, hidden, divide_input=True, **arguments)

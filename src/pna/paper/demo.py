@@ -34,7 +34,7 @@ MODELS = {
 }
 SIZES = range(6, 10)  # nodes of a graph
 GRAPHS = 256  # of each size, to train and to test
-EPOCHS = 40
+EPOCHS = 50
 MEMBERS = 2  # runs of each model
 
 Told = Callable[[str, int], None]  # which model, and how many epochs it has done

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+_PHONE = 7  # inches; a broader figure is scrolled on a narrow screen, not shrunk
+
+
 def draw_comparison(result: Comparison) -> Figure:
     """A bar for each model from the baseline to its average, and a dot for each of its runs."""
     from matplotlib.figure import Figure
@@ -26,14 +29,15 @@ def draw_comparison(result: Comparison) -> Figure:
         colour = APART if score.model == "pna" else OTHER
         axes.barh(y, score.average - start, left=start, height=0.62, color=colour)
         axes.plot(score.averages, [y] * len(score.averages), "o", ms=4, mfc="white", mec=INK)
-        label = f"{score.average:.2f}"
-        colour = "white" if score.model == "pna" else INK
-        axes.text(start - 0.02, y, label, va="center", ha="right", fontsize=10, color=colour)
+        label = f"  {score.average:.2f}"
+        furthest = min(*score.averages, score.average)
+        axes.text(furthest, y, label, va="center", ha="left", fontsize=10, color=INK)
     axes.set_yticks(range(len(result.scores)), [MODELS[s.model] for s in _best_first(result)])
     axes.tick_params(axis="y", labelsize=10.5, length=0)
     axes.tick_params(axis="x", labelsize=9, colors=FAINT)
     axes.invert_yaxis()
-    axes.invert_xaxis()
+    lowest = min(min(score.averages) for score in result.scores)
+    axes.set_xlim(start, lowest - 0.2 * (start - lowest))
     axes.axvline(start, color=INK, linewidth=1)
     axes.set_xlabel("log10 of the error, average of six tasks (further right is better)",
                     fontsize=9, color=FAINT)  # fmt: skip
@@ -68,7 +72,8 @@ def write_page(
         for row in rows
     )
     drawn = "".join(
-        f"<figure>{_inline(figure)}<figcaption>{escape(words)}</figcaption></figure>"
+        f"<figure{' class=broad' if figure.get_figwidth() > _PHONE else ''}>{_inline(figure)}"
+        f"<figcaption>{escape(words)}</figcaption></figure>"
         for words, figure in figures
     )
     path.write_text(
@@ -115,8 +120,10 @@ th, td {{ padding: .35rem .6rem; text-align: right; border-bottom: 1px solid var
 th:first-child {{ text-align: left; position: sticky; left: 0; background: var(--page) }}
 thead th {{ color: var(--faint); font-weight: normal }}
 .ours th, .ours td {{ background: var(--ours) !important; font-weight: bold }}
-figure {{ margin: 1.6rem 0; padding: .6rem; background: #fff; border-radius: .5rem }}
+figure {{ margin: 1.6rem 0; padding: .6rem; background: #fff; border-radius: .5rem;
+  overflow-x: auto }}
 svg {{ width: 100%; height: auto; display: block }}
+.broad svg {{ min-width: 42rem }}
 figcaption {{ color: #59616b; font-size: .9rem }}
 code {{ font-size: .92em; overflow-wrap: anywhere }}
 </style>

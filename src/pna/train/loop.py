@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 import signal
 import threading
 import time
@@ -83,7 +84,7 @@ def train(
         report: called after every epoch.
     """
     with joined():
-        path = None if isinstance(data, GraphSet) else Path(data)
+        path = None if isinstance(data, GraphSet) else Path(data).resolve()
         graphs = data if isinstance(data, GraphSet) else GraphSet.load(data)
         run = Run(out)
         if resume:
@@ -112,13 +113,13 @@ def _config(
     for name in splits:
         if len(graphs.split(name)) == 0:
             raise ValueError(f"got no graphs in the split {name!r}, expected some to train with")
-    tasks = tasks_of(training, loss, weights, chosen)
+    tasks = tasks_of(graphs, loss, weights, chosen)
     held = {
         "path": None if path is None else str(path),
         "fingerprint": fingerprint(graphs),
         "splits": list(splits),
     }
-    return Config(held, fitted(model, training, tasks), tasks, settings)
+    return Config(held, fitted(model, training, tasks, graphs), tasks, settings)
 
 
 def _train(
@@ -150,8 +151,10 @@ def _train(
             while not finished:
                 begin = time.monotonic()
                 trainer.compact()
+                standing = trainer.standing
+                before = (standing.alive.clone(), standing.lr.clone())
                 training, validation = trainer.run_epoch(done)
-                rows = _rows(trainer, training, validation)  # waits for the device
+                rows = _rows(trainer, training, validation, *before)  # waits for the device
                 done += 1
                 taken = time.monotonic() - begin
                 seconds += taken
@@ -210,20 +213,23 @@ def _restore(run: Run, trainer: Trainer, config: Config) -> tuple[int, float]:
 def _save(run: Run, trainer: Trainer, epoch: int, seconds: float) -> None:
     """The best weights first: what is last knows of no better ones than there are."""
     standing = trainer.standing
-    facts = {"epoch": epoch, "seconds": seconds, "best": standing.best.tolist(),
+    facts = {"epoch": epoch, "seconds": seconds, "best": finite(standing.best),
              "best_epoch": standing.best_epoch.tolist()}  # fmt: skip
     run.save_best(trainer.population, trainer.best, trainer.best_buffers, facts)
     run.save_last(trainer.state(), facts)
 
 
-def _rows(trainer: Trainer, training: Tensor, validation: Tensor) -> dict[str, Any]:
-    """Everything told of an epoch, fetched from the device at once."""
+def _rows(
+    trainer: Trainer, training: Tensor, validation: Tensor, trained: Tensor, lr: Tensor
+) -> dict[str, Any]:
+    """Everything told of an epoch, fetched from the device at once; which members it trained, and
+    with what learning rates, is from before it."""
     standing, tasks = trainer.standing, len(trainer.tasks)
     totals = [(losses * trainer.weights).sum(1, keepdim=True) / tasks for losses in
               (training, validation)]  # fmt: skip
     columns = [
-        *totals, standing.best[:, None], standing.lr[:, None], standing.alive[:, None],
-        standing.broken[:, None], validation,
+        *totals, standing.best[:, None], lr[:, None], standing.alive[:, None],
+        standing.broken[:, None], trained[:, None], validation,
     ]  # fmt: skip
     table = torch.cat([c.to(torch.float64) for c in columns], 1).cpu().tolist()
     return {
@@ -233,15 +239,16 @@ def _rows(trainer: Trainer, training: Tensor, validation: Tensor) -> dict[str, A
         "lr": [row[3] for row in table],
         "alive": [bool(row[4]) for row in table],
         "broken": [bool(row[5]) for row in table],
-        "tasks": [row[6:] for row in table],
+        "trained": [bool(row[6]) for row in table],
+        "tasks": [row[7:] for row in table],
         "names": [task.name for task in trainer.tasks],
     }
 
 
 def _lines(epoch: int, rows: dict[str, Any], seconds: float) -> Iterator[dict[str, Any]]:
     for member, loss in enumerate(rows["training"]):
-        if loss != loss and not rows["alive"][member]:
-            continue  # it has left
+        if not rows["trained"][member]:
+            continue
         yield {
             "epoch": epoch, "member": member, "training": loss,
             "validation": rows["validation"][member], "lr": rows["lr"][member],
@@ -256,13 +263,18 @@ def _report(epoch: int, epochs: int, seconds: float, rows: dict[str, Any]) -> Re
     return Report(epoch=epoch, epochs=epochs, seconds=seconds, **held)
 
 
+def finite(numbers: Tensor) -> list[float | None]:
+    """Numbers as JSON has them: None for what is not finite."""
+    return [n if math.isfinite(n) else None for n in numbers.tolist()]
+
+
 def _summary(trainer: Trainer, config: Config, epoch: int, seconds: float) -> dict[str, Any]:
     standing = trainer.standing
     return {
         "epochs": epoch,
         "seconds": seconds,
         "parameters": count_parameters(trainer.population.model),
-        "best": standing.best.tolist(),
+        "best": finite(standing.best),
         "best_epoch": standing.best_epoch.tolist(),
         "broken": standing.broken.tolist(),
         "seeds": config.settings.seeds,

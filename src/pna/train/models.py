@@ -19,8 +19,17 @@ from pna.train.settings import ModelSettings
 from pna.train.tasks import Task, outputs_of
 
 
-def fitted(model: ModelSettings, training: GraphSet, tasks: Sequence[Task]) -> ModelSettings:
-    """The settings with all that follows from the training set: widths, δ, values of columns."""
+def fitted(
+    model: ModelSettings,
+    training: GraphSet,
+    tasks: Sequence[Task],
+    every: GraphSet | None = None,
+) -> ModelSettings:
+    """The settings with all that follows from the graphs: widths, δ, values of columns.
+
+    δ is of the training set; values are counted in `every` graph there is, if it is given.
+    """
+    every = training if every is None else every
     if training.x is None:
         raise ValueError(
             "got graphs whose nodes have no features, expected some; give every node a 1, say"
@@ -30,10 +39,11 @@ def fitted(model: ModelSettings, training: GraphSet, tasks: Sequence[Task]) -> M
     arguments = dict(model.arguments)
     edge_attr = training.edge_attr if arguments.pop("edges", True) else None
     if model.architecture == "stacked":
-        arguments |= {"node_values": _values("node", training.x, training.node_features)}
-        if edge_attr is not None:
+        assert every.x is not None
+        arguments["node_values"] = _values("node", every.x, every.node_features)
+        if edge_attr is not None and every.edge_attr is not None:
             arguments["edge_columns"] = edge_attr.shape[1]
-            arguments["edge_values"] = _values("edge", edge_attr, training.edge_features)
+            arguments["edge_values"] = _values("edge", every.edge_attr, every.edge_features)
     else:
         if not training.x.is_floating_point():
             raise ValueError(

@@ -21,7 +21,7 @@ from pna.data.graphset import GraphSet
 from pna.nn.architectures import Prediction
 from pna.train.batches import Batches
 from pna.train.population import Population
-from pna.train.run import BEST, Config, Run, load_population
+from pna.train.run import BEST, Config, Run, best_losses, load_population
 from pna.train.settings import ModelSettings
 from pna.train.tasks import LOSSES, Task
 
@@ -136,7 +136,7 @@ class Models:
                 f"on with it: pna train --resume {run.folder}"
             )
         population, _ = load_population(run)
-        best = run.read(BEST)[1]["best"]
+        best = best_losses(run.read(BEST)[1])
         if member is None:
             members = [k for k, loss in enumerate(best) if math.isfinite(loss)]
             members = members or list(range(len(best)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -208,12 +209,17 @@ def load(run: str | Path | Run, member: int | None = None) -> nn.Module:
     path = path / BEST if path.is_dir() else path
     tensors, facts = tensor_file.read(path, kind=_KINDS[BEST], version=_VERSION)
     config = Config.from_dict(facts["config"])
-    losses = torch.tensor(facts["best"], dtype=torch.float64)
+    losses = torch.tensor(best_losses(facts), dtype=torch.float64)
     if member is None:
         member = int(losses.nan_to_num(float("inf")).argmin())
     if not 0 <= member < len(losses):
         raise IndexError(f"got member {member} of a run of {len(losses)}")
     return _rebuilt(config, tensors, member).eval()
+
+
+def best_losses(facts: dict[str, Any]) -> list[float]:
+    """The least validation loss of every member; infinite for one that was never validated."""
+    return [math.inf if loss is None else loss for loss in facts["best"]]
 
 
 def load_population(run: Run) -> tuple[Population, Config]:

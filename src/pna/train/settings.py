@@ -56,9 +56,15 @@ class Settings:
         lookup("optimiser", self.optimiser, dict.fromkeys(OPTIMISERS))
         lookup("schedule", self.schedule, dict.fromkeys(SCHEDULES))
         lookup("precision", self.precision, dict.fromkeys(PRECISIONS))
-        for name, least in (("members", 1), ("epochs", 0), ("batch_size", 1), ("plateau", 1)):
-            if getattr(self, name) < least:
-                raise ValueError(f"got {name}={getattr(self, name)}, expected at least {least}")
+        for name, least in (
+            ("members", 1), ("epochs", 0), ("batch_size", 1), ("plateau", 1), ("patience", 1),
+            ("warmup", 0), ("min_lr", 0),
+        ):  # fmt: skip
+            given = getattr(self, name)
+            if given is not None and not given >= least:
+                raise ValueError(f"got {name}={given}, expected at least {least}")
+        if not 0 < self.decay < 1:
+            raise ValueError(f"got decay={self.decay}, expected a factor between 0 and 1")
         for name in ("lr", "weight_decay"):
             if any(not value >= 0 for value in getattr(self, name)):
                 raise ValueError(f"got {name}={getattr(self, name)}, expected at least 0")

@@ -24,7 +24,7 @@ from pna.names import lookup
 from pna.nn.architectures import ARCHITECTURES
 from pna.nn.family import KINDS
 from pna.train.loop import Interrupted, Report, fingerprint, train
-from pna.train.run import Run, write_json
+from pna.train.run import Run, best_losses, write_json
 from pna.train.settings import ModelSettings, Settings
 
 PLAN, TRIALS, TABLE, BEST = "sweep.json", "trials", "sweep.csv", "best.json"
@@ -233,7 +233,7 @@ class Sweep:
         return replace(
             trial,
             state="finished",
-            objective=objective(summary["best"]),
+            objective=objective(best_losses(summary)),
             epochs=summary["epochs"],
             seconds=summary["seconds"],
         )
@@ -342,7 +342,7 @@ def _train(plan: Plan, point: Point, run: Run, device: str, tell: Tell) -> None:
     )
     summary = run.summary
     assert summary is not None
-    told = {"objective": objective(summary["best"]), "epoch": summary["epochs"]}
+    told = {"objective": objective(best_losses(summary)), "epoch": summary["epochs"]}
     tell(told | {"seconds": summary["seconds"]})
 
 
