@@ -88,16 +88,18 @@ def trainer_of(
     settings: Settings,
     *,
     dtype: torch.dtype = torch.float64,
+    device: str = "cpu",
     **options: Any,
 ) -> Trainer:
     """A trainer as `pna.train.loop` makes it, of a type of its own."""
     training, validation = graphs.split("train"), graphs.split("validation")
     tasks = tasks_of(training)
     full = fitted(model, training, tasks)
-    population = Population([build(full, seed) for seed in settings.seeds]).to("cpu", dtype)
+    population = Population([build(full, seed) for seed in settings.seeds]).to(device, dtype)
     if model.arguments.get("depth") == "diameter":
         options["diameters"] = (diameters(training), diameters(validation))
-    return Trainer(population, tasks, settings, training, validation, **options)
+    on_device = (training.to(device), validation.to(device))
+    return Trainer(population, tasks, settings, *on_device, **options)
 
 
 def whole_batch(graphs: GraphSet, indices: Any = None) -> Batch:

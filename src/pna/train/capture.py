@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
+from typing import Any
 
 import torch
 
 _WARM_UP = 2  # runs before recording, in which kernels are compiled and tables made
+
+
+@cache
+def _pool() -> Any:
+    """Memory for all recordings: they run one after another, and leave nothing in it."""
+    return torch.cuda.graph_pool_handle()
 
 
 class Captured:
@@ -32,7 +40,7 @@ class Captured:
             torch.cuda.current_stream().wait_stream(stream)
             return
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, pool=_pool()):
             self._work()
         graph.replay()  # recording does not run it
         self._graph = graph

@@ -94,8 +94,8 @@ class Run:
     def begin(self, config: Config, environment: dict[str, Any]) -> None:
         """Make the folder, and say in it what is about to be done."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_json(self.folder / ENVIRONMENT, environment)
         write_json(self.folder / CONFIG, config.as_dict())
+        write_json(self.folder / ENVIRONMENT, environment)
 
     def save_last(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Write what training goes on from, in place of what was there."""

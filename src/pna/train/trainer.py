@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -16,6 +16,7 @@ from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
 from pna.ops.across import processes, sum_of_all
 from pna.train.batches import Batches
+from pna.train.capture import Captured
 from pna.train.optimiser import Adam
 from pna.train.population import Population
 from pna.train.progress import Standing
@@ -54,11 +55,14 @@ class Trainer:
         self.best = population.flat.detach().clone()
         self.best_buffers = {name: b.clone() for name, b in population.buffers.items()}
         self.sums = torch.zeros(2, settings.members, len(self.tasks), dtype=dtype, device=device)
+        self.losses = torch.zeros_like(self.sums)
         self.counts = torch.zeros(2, len(self.tasks), dtype=dtype, device=device)
         self._known: WeakKeyDictionary[Batch, tuple[list[Target], Tensor]] = WeakKeyDictionary()
         rank = distributed.get_rank() if processes() > 1 else 0
         if capture is None:
             capture = device.type == "cuda" and processes() == 1
+        self._captures = capture
+        self._conclude = self._captured_conclusion()
         shared: dict[str, Any] = {
             "capture": capture, "pad": pad, "rank": rank, "processes": processes(),
         }  # fmt: skip
@@ -82,19 +86,27 @@ class Trainer:
 
         Members that are not in the population any more have NaN.
         """
-        self.sums.zero_()
-        self.counts.zero_()
         self.population.train()
         self.training.run(epoch)
         self.population.train(False)
         self.validation.run(0)
+        self._conclude()
+        training, validation = self.losses.clone()
+        return training, validation
+
+    @torch.no_grad()
+    def _conclude_epoch(self) -> None:
+        """From the sums of an epoch to losses, and to what they mean for every member."""
         losses = self.sums / self.counts.clamp(min=1)[:, None]
         total = (losses[1] * self.weights).sum(1) / len(self.tasks)
-        better = self.standing.after_epoch(self.settings, total)
-        self._keep_best(better)
+        self._keep_best(self.standing.after_epoch(self.settings, total))
         gone = torch.ones_like(total, dtype=torch.bool).index_fill(0, self.ids, False)
-        losses = losses.masked_fill(gone[:, None], torch.nan)
-        return losses[0], losses[1]
+        self.losses.copy_(losses.masked_fill(gone[:, None], torch.nan))
+        self.sums.zero_()
+        self.counts.zero_()
+
+    def _captured_conclusion(self) -> Callable[[], None]:
+        return Captured(self._conclude_epoch) if self._captures else self._conclude_epoch
 
     @torch.no_grad()
     def _keep_best(self, better: Tensor) -> None:
@@ -185,6 +197,7 @@ class Trainer:
             self.average = self.average[places].clone()
         self.training.forget()
         self.validation.forget()
+        self._conclude = self._captured_conclusion()
 
     def state(self) -> dict[str, Tensor]:
         """Every tensor that training goes on from, in its own memory."""
