@@ -13,6 +13,7 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 from triton.runtime.jit import JITFunction
 
+import pna.ops.batch_norm
 import pna.ops.degree_linear
 import pna.ops.gru
 import pna.ops.linears
@@ -57,25 +58,26 @@ def main() -> None:
     edge_index = torch.cat([spokes, spokes.flip(0)], dim=1)  # rows long enough to be cut
     adjacency = Adjacency.from_edge_index(edge_index, 20)
     edges = adjacency.num_edges
-    cases = (  # type, features, and the edge term: none, dense, a table, coefficients
-        (torch.float32, 128, None, None),
-        (torch.float64, 33, torch.randn(edges, 33), None),
-        (torch.bfloat16, 16, torch.randn(3, 16), torch.arange(edges) % 3),
-        (torch.float16, 7, torch.randn(2, 7), torch.randn(edges, 2)),
+    wide = widened(adjacency)
+    cases = (  # type, features, graph, and the edge term: none, dense, a table, coefficients
+        (torch.float32, 128, adjacency, None, None),
+        (torch.float64, 33, wide, torch.randn(edges, 33), None),
+        (torch.bfloat16, 16, adjacency, torch.randn(3, 16), torch.arange(edges) % 3),
+        (torch.float16, 7, wide, torch.randn(2, 7), torch.randn(edges, 2)),
     )
-    for dtype, features, edge, at in cases:
+    for dtype, features, graph, edge, at in cases:
         x = torch.randn(20, features, dtype=dtype, requires_grad=True)
         edge = None if edge is None else edge.to(dtype).requires_grad_()
         if at is not None and at.is_floating_point():
             at = at.to(dtype).requires_grad_()
-        for graph in (adjacency, widened(adjacency)):
-            out = statistics(x, graph, Request(KINDS, 1e-5, False), edge, at, "triton")
-            out.sum().backward()
-            if dtype != torch.float64:
-                compile_degree_linear(x, graph)
-        if dtype != torch.float64:
-            compile_linears(dtype)
-            compile_gru(dtype)
+        out = statistics(x, graph, Request(KINDS, 1e-5, False), edge, at, "triton")
+        out.sum().backward()
+    compile_degree_linear(torch.randn(20, 128), wide)
+    compile_degree_linear(torch.randn(20, 16, dtype=torch.bfloat16), adjacency)
+    for dtype in (torch.float32, torch.bfloat16):  # float16 as bfloat16
+        compile_linears(dtype)
+        compile_gru(dtype)
+        compile_batch_norm(dtype)
     compile_set2set()
 
 
@@ -104,7 +106,7 @@ def compile_linears(dtype: torch.dtype) -> None:
 
 
 def compile_gru(dtype: torch.dtype) -> None:
-    for inputs, hidden in ((16, 16), (5, 7), (20, 32)):
+    for inputs, hidden in ((16, 16), (20, 32)):
         x = torch.randn(1000, 2, inputs, dtype=dtype, requires_grad=True)
         h = torch.randn(1000, 2, hidden, dtype=dtype, requires_grad=True)
         shapes = ((3 * hidden, inputs), (3 * hidden, hidden), (3 * hidden,), (3 * hidden,))
@@ -112,15 +114,24 @@ def compile_gru(dtype: torch.dtype) -> None:
         torch.ops.pna.gru_cell(x, h, *parameters).sum().backward()
 
 
+def compile_batch_norm(dtype: torch.dtype) -> None:
+    """A block of columns, and few."""
+    for width in (20, 3):
+        x = torch.randn(1000, 2, width, dtype=dtype, requires_grad=True)
+        weight, bias, mean, var = (torch.ones(2, width) for _ in range(4))
+        state = weight.requires_grad_(), bias.requires_grad_(), mean, var
+        real = torch.arange(1000) < 900
+        torch.ops.pna.batch_norm(x, real, *state, 0.1, 1e-5)[0].sum().backward()
+
+
 def compile_set2set() -> None:
     """The width of a population, the widest there is, an odd one and one."""
-    for width in (16, 64, 5, 1):
+    for width, index in ((16, torch.int64), (64, torch.int32), (5, torch.int32), (1, torch.int64)):
         x = torch.randn(40, 2, width, requires_grad=True)
         weight = torch.randn(2, 4 * width, 2 * width, requires_grad=True)
         bias = torch.randn(2, 4 * width, requires_grad=True)
-        for index in (torch.int64, torch.int32):
-            graph = torch.tensor([0, 3, 40], dtype=index), torch.tensor([3, 4], dtype=index)
-            torch.ops.pna.set2set(x, *graph, weight, bias, 4, "triton")[0].sum().backward()
+        graph = torch.tensor([0, 3, 40], dtype=index), torch.tensor([3, 4], dtype=index)
+        torch.ops.pna.set2set(x, *graph, weight, bias, 4, "triton")[0].sum().backward()
 
 
 if __name__ == "__main__":

@@ -190,11 +190,26 @@ def test_cpu(cpu, monkeypatch, case, dtype, worth):
         each = chosen.towers * chosen.groups * chosen.width * chosen.outputs
         worth = 2.5 * 2 * max(chosen.factors - 1, 1) * each
     monkeypatch.setattr(degree_groups, "_WORTH", worth)
+    monkeypatch.setattr(degree_groups, "_NARROW", 0)
     compare(cpu, chosen, dtype)
+
+
+@pytest.mark.parametrize(
+    "case, dtype",
+    [
+        *itertools.product(CASES, [torch.float64]),
+        *itertools.product(FEWER, [torch.float32, torch.bfloat16, torch.float16]),
+    ],
+    ids=str,
+)
+def test_cpu_with_all_factors_at_once(cpu, monkeypatch, case, dtype):
+    monkeypatch.setattr(degree_groups, "_NARROW", float("inf"))
+    compare(cpu, CASES[case], dtype)
 
 
 def test_cpu_products_are_one_for_each_degree_that_is_worth_it(cpu, monkeypatch):
     """Degrees 1 to 9 once each, or a ring of one degree: 9 products or 1, else one a factor."""
+    monkeypatch.setattr(degree_groups, "_NARROW", 0)
     counts = {}
     for graph in ("all degrees different", "one degree"):
         inputs = inputs_of(CASES[graph], torch.float32, cpu.device)
@@ -209,13 +224,22 @@ def test_cpu_products_are_one_for_each_degree_that_is_worth_it(cpu, monkeypatch)
     assert list(counts.values()) == [9, 3, 1, 3]
 
 
+@pytest.fixture(params=[True, False], ids=["narrow", "not narrow"])
+def narrow(request, monkeypatch) -> None:
+    """All factors at once where they fit, or tiles of one degree throughout."""
+    if not request.param:
+        from pna.ops.triton import narrow_linear
+
+        monkeypatch.setattr(narrow_linear, "_LARGEST", 0)
+
+
 @pytest.mark.parametrize("case", FEWER)
-def test_triton(triton, case):
+def test_triton(triton, narrow, case):
     compare(triton, CASES[case], torch.float32)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
-def test_triton_types(triton, dtype):
+def test_triton_types(triton, narrow, dtype):
     """Two tiles: sums of weights' gradients in parts, also where the result is short."""
     compare(triton, Case(RING, factors=2, width=3), dtype)
 

@@ -24,6 +24,20 @@ KERNELS = {
     "_message_gradient_kernel",
     "_degree_linear_kernel",
     "_degree_weight_kernel",
+    "_narrow_linear_kernel",
+    "_narrow_input_kernel",
+    "_narrow_weight_kernel",
+    "_linears_kernel",
+    "_linears_backward_kernel",
+    "_add_up_kernel",
+    "_gru_kernel",
+    "_gru_backward_kernel",
+    "_set2set_forward_kernel",
+    "_set2set_backward_kernel",
+    "_batch_norm_moments_kernel",
+    "_batch_norm_kernel",
+    "_batch_norm_sums_kernel",
+    "_batch_norm_gradient_kernel",
 }
 
 

@@ -7,7 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pna.nn.current import rows
-from pna.ops.across import processes, sum_of_all
+from pna.ops.across import processes
+from pna.ops.batch_norm import batch_norm
 
 
 class BatchNorm(nn.Module):
@@ -39,39 +40,14 @@ class BatchNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(rows, width) to (rows, width)."""
-        dtype, x = x.dtype, x.to(self.weight.dtype)
-        if rows(self.level).real is None and processes() == 1 and x.shape[0] > 1:
-            return F.batch_norm(
-                x, self.running_mean, self.running_var, self.weight, self.bias,
-                self.training, self.momentum, self.eps,
-            ).to(dtype)  # fmt: skip
-        mean, var = self.running_mean, self.running_var
-        if self.training:
-            mean, var = self._statistics(x)
-        scale = self.weight * (var + self.eps).rsqrt()
-        return torch.addcmul(self.bias - mean * scale, x, scale).to(dtype)
-
-    def _statistics(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and variance of the batch, which move the running ones."""
         real = rows(self.level).real
-        mask = None if real is None else real[:, None].to(x.dtype)
-        count = x.new_full((), float(x.shape[0])) if mask is None else mask.sum()
-        total = sum_of_all(torch.cat([(x if mask is None else x * mask).sum(0), count[None]]))
-        sums, count = total[:-1], total[-1]
-        mean = sums / count.clamp(min=1)
-        centred = (x - mean) if mask is None else (x - mean) * mask
-        squares = sum_of_all((centred * centred).sum(0))
-        var = squares / count.clamp(min=1)
-        several = count > 1
-        with torch.no_grad():
-            share = self.momentum * several.to(x.dtype)
-            unbiased = squares / (count - 1).clamp(min=1)
-            self.running_mean += share * (mean - self.running_mean)
-            self.running_var += share * (unbiased - self.running_var)
-        return (
-            torch.where(several, mean, self.running_mean),
-            torch.where(several, var, self.running_var),
-        )
+        state = self.weight, self.bias, self.running_mean, self.running_var
+        if self.training and (real is not None or processes() > 1 or x.shape[0] < 2):
+            return batch_norm(x, real, *state, self.momentum, self.eps)
+        weight, bias, mean, var = state
+        given = x.to(weight.dtype)
+        y = F.batch_norm(given, mean, var, weight, bias, self.training, self.momentum, self.eps)
+        return y.to(x.dtype)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, level={self.level!r}"

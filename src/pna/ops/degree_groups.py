@@ -9,6 +9,9 @@ from torch import Tensor
 
 from pna.ops.request import wide_type
 
+#: Weights of all factors up to so many numbers are multiplied at once.
+_NARROW = 4096
+
 #: A group of nodes is worth a product of its own if that spares so many operations.
 _WORTH = 5e6
 
@@ -50,6 +53,9 @@ def forward(
 ) -> None:
     """Write the result of `degree_linear` to out (receivers, towers, outputs)."""
     degree = indptr.diff()
+    if _is_narrow(weight):
+        _forward_at_once(shifted(z, shift, times, degree), weight, factors, base, out)
+        return
     for rows, shares in _groups(weight, factors, degree, by_degree):
         own = _shifted_rows(z, shift, times, degree, rows)
         if shares is None:
@@ -75,8 +81,14 @@ def backward(
     grad_shift: Tensor,
 ) -> None:
     """Write the gradients of z, weight and shift; those of no length are not needed."""
-    across = weight.transpose(2, 3)
     degree = indptr.diff()
+    if _is_narrow(weight):
+        moved = shifted(z, shift, times, degree)
+        _backward_at_once(grad, moved, weight, factors, grad_z, grad_weight)
+        if grad_shift.shape[0] > 0:
+            add_shifted(grad_z, times, indptr, grad_shift)
+        return
+    across = weight.transpose(2, 3)
     total = torch.zeros(grad_weight.shape, dtype=wide_type(grad.dtype))
     for rows, shares in _groups(weight, factors, degree, by_degree):
         upstream = _take(grad, rows)
@@ -104,6 +116,45 @@ def backward(
         grad_weight.copy_(total)
     if grad_shift.shape[0] > 0:
         add_shifted(grad_z, times, indptr, grad_shift)
+
+
+def _is_narrow(weight: Tensor) -> bool:
+    """Whether a product with the weights of all factors costs less than finding equal degrees."""
+    count, _, inner, outputs = weight.shape
+    return count > 1 and count * inner * outputs <= _NARROW
+
+
+def _forward_at_once(
+    z: Tensor, weight: Tensor, factors: Tensor, base: Tensor | None, out: Tensor
+) -> None:
+    """Of shifted z: through the weights of all factors side by side, then times the factors."""
+    every = _through(z, weight.permute(1, 2, 0, 3).flatten(2))  # (receivers, towers, R × outputs)
+    every = every.unflatten(2, (weight.shape[0], -1))
+    total = (every * factors.to(z.dtype)[:, None, :, None]).sum(2)
+    out.copy_(total if base is None else total + base)
+
+
+def _backward_at_once(
+    grad: Tensor,
+    z: Tensor,
+    weight: Tensor,
+    factors: Tensor,
+    grad_z: Tensor,
+    grad_weight: Tensor,
+) -> None:
+    """Gradients of shifted z and of weight."""
+    count, outputs = weight.shape[0], weight.shape[3]
+    upstream = grad[:, :, None] * factors.to(grad.dtype)[:, None, :, None]
+    upstream = upstream.flatten(2)  # (receivers, towers, R × outputs)
+    if grad_z.shape[0] > 0:
+        across = weight.permute(1, 0, 3, 2).flatten(1, 2)  # (towers, R × outputs, A·K)
+        part = _through(upstream[:, None], across)
+        grad_z.copy_(part.unflatten(2, (z.shape[1], z.shape[3])).transpose(1, 2))
+    if grad_weight.shape[0] > 0:
+        wide = wide_type(grad.dtype)
+        flat = z.permute(2, 1, 3, 0).flatten(1, 2)  # (towers, A·K, receivers)
+        total = torch.bmm(flat.to(wide), upstream.transpose(0, 1).to(wide))
+        grad_weight.copy_(total.unflatten(2, (count, outputs)).permute(2, 0, 1, 3))
 
 
 def add_shifted(grad_z: Tensor, times: Sequence[int], indptr: Tensor, total: Tensor) -> None:

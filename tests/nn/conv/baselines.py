@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -167,8 +168,9 @@ def assert_reads_any_form(make: Make, device: Any) -> None:
     expected = layer(x, edge_index, edge_attr)
     strided = x.repeat(1, 2)[:, ::2].copy_(x), edge_index.t().contiguous().t()
     columns = None if edge_attr is None else edge_attr.t().contiguous().t()
-    assert torch.equal(layer(*strided, columns), expected)
-    assert torch.equal(layer(x.t().contiguous().t(), edge_index, columns), expected)
+    near = partial(torch.testing.assert_close, rtol=1e-12, atol=1e-12)  # products by other kernels
+    near(layer(*strided, columns), expected)
+    near(layer(x.t().contiguous().t(), edge_index, columns), expected)
     adjacency = pna.Adjacency.from_edge_index(edge_index, x.shape[0])
     assert torch.equal(layer(x, adjacency, edge_attr), expected)
     if edge_attr is None:

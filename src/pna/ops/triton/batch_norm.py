@@ -1,0 +1,274 @@
+"""Batch normalisation over the real rows, in two kernels each way.
+
+Members and features are one axis of columns. A program owns a block of them and walks every so
+manyeth tile of rows, keeping sums for every place of the tile. What the programs of a block leave
+behind is merged by each program of the next kernel: it is little, and a kernel of its own is dear.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pna.ops.triton.products import unit_stride
+
+#: How many numbers a tile has, and columns at most.
+_TILE, _COLUMNS = 2048, 32
+
+#: About how many programs run side by side, and how many at most share the rows of a column.
+_PROGRAMS, _SPLITS = 528, 64
+
+
+@triton.jit
+def _columns_of(x, x_member, width, column):
+    """Where the columns start in a tensor (rows, members, width)."""
+    return x + (column // width).to(tl.int64) * x_member + column % width
+
+
+@triton.jit
+def _merged(count, mean, squares):
+    """Counts, means and squared deviations of groups, (groups, columns) each, as of one group.
+
+    The mean is found in two steps, the second about the first, so that far from zero nothing but
+    its own rounding is lost.
+    """
+    total = tl.sum(count, 0)
+    share = count / tl.maximum(total, 1.0)[None, :]
+    about = tl.sum(share * mean, 0)
+    away = mean - about[None, :]
+    rest = tl.sum(share * away, 0)
+    away -= rest[None, :]
+    return total, about + rest, tl.sum(squares, 0) + total * tl.sum(share * away * away, 0)
+
+
+@triton.jit
+def _batch_norm_moments_kernel(
+    x, x_row, x_member, width, real, partial, num_rows, columns, tiles,
+    BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Of some tiles of rows, in partial (splits, 3·columns): how many are real, their means and
+    squared deviations. Each place of a tile has running ones, by Welford."""
+    column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
+    live_column = column < columns
+    x = _columns_of(x, x_member, width, column)
+    count = tl.zeros([BLOCK_R], tl.float32)
+    mean = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
+    squares = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
+    for i in range(tl.program_id(1), tiles, tl.num_programs(1)):
+        row = tl.cast(i, tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+        own = tl.load(real + row, mask=row < num_rows, other=0) != 0
+        mask = own[:, None] & live_column[None, :]
+        value = tl.load(x[None, :] + row[:, None] * x_row, mask=mask, other=0).to(tl.float32)
+        count += own.to(tl.float32)
+        away = tl.where(mask, value - mean, 0.0)
+        mean += away * (1 / tl.maximum(count, 1.0))[:, None]
+        squares += away * (value - mean)
+    total, mean, squares = _merged(count[:, None] + tl.zeros_like(mean), mean, squares)
+    to = partial + tl.program_id(1) * (3 * columns) + column
+    tl.store(to, total, mask=live_column)
+    tl.store(to + columns, mean, mask=live_column)
+    tl.store(to + 2 * columns, squares, mask=live_column)
+
+
+@triton.jit
+def _batch_norm_kernel(
+    x, x_row, x_member, width, weight, bias, running_mean, running_var, partial, splits,
+    y, moments, num_rows, columns, tiles,
+    MOMENTUM: tl.constexpr, EPSILON: tl.constexpr,
+    BLOCK_S: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Some tiles of rows, normalised; moments (3, columns) and running statistics by the first
+    program of a block. These change only where no program reads them."""
+    column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
+    live_column = column < columns
+    split = tl.arange(0, BLOCK_S)
+    place = partial + split[:, None] * (3 * columns) + column[None, :]
+    mask = (split < splits)[:, None] & live_column[None, :]
+    counts = tl.load(place, mask=mask, other=0)
+    means = tl.load(place + columns, mask=mask, other=0)
+    deviations = tl.load(place + 2 * columns, mask=mask, other=0)
+    count, mean, squares = _merged(counts, means, deviations)
+    several = count > 1
+    alone = live_column & (count <= 1)
+    var = squares / tl.maximum(count, 1.0)
+    kept_mean = tl.load(running_mean + column, mask=alone, other=0).to(tl.float32)
+    kept_var = tl.load(running_var + column, mask=alone, other=0).to(tl.float32)
+    used = tl.where(several, mean, kept_mean)
+    rstd = tl.rsqrt(tl.where(several, var, kept_var) + EPSILON)
+    if tl.program_id(1) == 0:
+        tl.store(moments + column, used, mask=live_column)
+        tl.store(moments + columns + column, rstd, mask=live_column)
+        inverse = tl.where(several, 1 / tl.maximum(count, 1.0), 0.0)
+        tl.store(moments + 2 * columns + column, inverse, mask=live_column)
+        moved = live_column & several
+        before = tl.load(running_mean + column, mask=moved, other=0).to(tl.float32)
+        tl.store(running_mean + column, before + MOMENTUM * (mean - before), mask=moved)
+        before = tl.load(running_var + column, mask=moved, other=0).to(tl.float32)
+        unbiased = squares / tl.maximum(count - 1, 1.0)
+        tl.store(running_var + column, before + MOMENTUM * (unbiased - before), mask=moved)
+    scale = rstd * tl.load(weight + column, mask=live_column, other=0).to(tl.float32)
+    shift = tl.load(bias + column, mask=live_column, other=0).to(tl.float32)
+    x = _columns_of(x, x_member, width, column)
+    for i in range(tl.program_id(1), tiles, tl.num_programs(1)):
+        row = tl.cast(i, tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+        mask = (row < num_rows)[:, None] & live_column[None, :]
+        value = tl.load(x[None, :] + row[:, None] * x_row, mask=mask, other=0).to(tl.float32)
+        value = (value - used[None, :]) * scale[None, :] + shift[None, :]
+        tl.store(y + row[:, None] * columns + column[None, :], value, mask=mask)
+
+
+@triton.jit
+def _batch_norm_sums_kernel(
+    grad, grad_row, grad_member, x, x_row, x_member, width, moments, partial,
+    num_rows, columns, tiles, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Of some tiles of rows, in partial (splits, 2·columns): Σ ∂y, and Σ ∂y · x̂."""
+    column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
+    live_column = column < columns
+    mean = tl.load(moments + column, mask=live_column, other=0)
+    rstd = tl.load(moments + columns + column, mask=live_column, other=0)
+    x = _columns_of(x, x_member, width, column)
+    grad = _columns_of(grad, grad_member, width, column)
+    plain = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
+    scaled = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
+    for i in range(tl.program_id(1), tiles, tl.num_programs(1)):
+        row = tl.cast(i, tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+        mask = (row < num_rows)[:, None] & live_column[None, :]
+        value = tl.load(x[None, :] + row[:, None] * x_row, mask=mask, other=0).to(tl.float32)
+        above = tl.load(grad[None, :] + row[:, None] * grad_row, mask=mask, other=0)
+        plain += above.to(tl.float32)
+        scaled += above.to(tl.float32) * (value - mean[None, :])
+    to = partial + tl.program_id(1) * (2 * columns)
+    tl.store(to + column, tl.sum(plain, 0), mask=live_column)
+    tl.store(to + columns + column, tl.sum(scaled, 0) * rstd, mask=live_column)
+
+
+@triton.jit
+def _batch_norm_gradient_kernel(
+    grad, grad_row, grad_member, x, x_row, x_member, width, real, weight, moments, partial, splits,
+    grad_x, grad_weight, grad_bias, num_rows, columns, tiles,
+    TO_X: tl.constexpr, TO_WEIGHT: tl.constexpr, TO_BIAS: tl.constexpr,
+    BLOCK_S: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Some tiles of rows; gradients of parameters by the first program of a block."""
+    column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
+    live_column = column < columns
+    split = tl.arange(0, BLOCK_S)
+    place = partial + split[:, None] * (2 * columns) + column[None, :]
+    mask = (split < splits)[:, None] & live_column[None, :]
+    plain = tl.sum(tl.load(place, mask=mask, other=0), 0)
+    scaled = tl.sum(tl.load(place + columns, mask=mask, other=0), 0)
+    if tl.program_id(1) == 0:
+        if TO_BIAS:
+            tl.store(grad_bias + column, plain, mask=live_column)
+        if TO_WEIGHT:
+            tl.store(grad_weight + column, scaled, mask=live_column)
+    if TO_X:
+        mean = tl.load(moments + column, mask=live_column, other=0)
+        rstd = tl.load(moments + columns + column, mask=live_column, other=0)
+        inverse = tl.load(moments + 2 * columns + column, mask=live_column, other=0)
+        scale = rstd * tl.load(weight + column, mask=live_column, other=0).to(tl.float32)
+        by_mean, by_value = plain * inverse, scaled * inverse * rstd
+        x = _columns_of(x, x_member, width, column)
+        grad = _columns_of(grad, grad_member, width, column)
+        for i in range(tl.program_id(1), tiles, tl.num_programs(1)):
+            row = tl.cast(i, tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+            own = tl.load(real + row, mask=row < num_rows, other=0) != 0
+            mask = (row < num_rows)[:, None] & live_column[None, :]
+            value = tl.load(x[None, :] + row[:, None] * x_row, mask=mask, other=0).to(tl.float32)
+            above = tl.load(grad[None, :] + row[:, None] * grad_row, mask=mask, other=0)
+            away = by_mean[None, :] + by_value[None, :] * (value - mean[None, :])
+            total = scale[None, :] * (above.to(tl.float32) - tl.where(own[:, None], away, 0.0))
+            tl.store(grad_x + row[:, None] * columns + column[None, :], total, mask=mask)
+
+
+def forward(
+    x: Tensor,
+    real: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    momentum: float,
+    eps: float,
+    y: Tensor,
+    moments: Tensor,
+) -> None:
+    """Write y and moments, and move the running statistics, which are contiguous."""
+    if y.numel() == 0:
+        return
+    columns, blocks, tile = _tiles(y)
+    splits = _side_by_side(tile["tiles"], blocks, _SPLITS)
+    partial = moments.new_empty(splits, 3 * columns)
+    inputs = _strided("x", unit_stride(x))
+    width = y.shape[2]
+    with torch.cuda.device_of(x):
+        _batch_norm_moments_kernel[(blocks, splits)](
+            **inputs, width=width, real=_bytes(real), partial=partial, **tile
+        )
+        _batch_norm_kernel[(blocks, _side_by_side(tile["tiles"], blocks, _PROGRAMS))](
+            **inputs, width=width, weight=weight.contiguous(), bias=bias.contiguous(),
+            running_mean=running_mean, running_var=running_var, partial=partial, splits=splits,
+            y=y, moments=moments, MOMENTUM=momentum, EPSILON=eps, BLOCK_S=_SPLITS, **tile,
+        )  # fmt: skip
+
+
+def backward(
+    grad: Tensor,
+    x: Tensor,
+    real: Tensor,
+    weight: Tensor,
+    moments: Tensor,
+    grad_x: Tensor,
+    grad_weight: Tensor,
+    grad_bias: Tensor,
+) -> None:
+    """Write the gradients of x, weight and bias; those of no length are not needed."""
+    if grad.numel() == 0:
+        grad_weight.zero_()
+        grad_bias.zero_()
+        return
+    columns, blocks, tile = _tiles(grad)
+    splits = _side_by_side(tile["tiles"], blocks, _SPLITS)
+    partial = moments.new_empty(splits, 2 * columns)
+    inputs = _strided("grad", unit_stride(grad)) | _strided("x", unit_stride(x))
+    inputs |= dict(width=grad.shape[2], moments=moments, partial=partial)
+    programs = _side_by_side(tile["tiles"], blocks, _PROGRAMS) if grad_x.numel() > 0 else 1
+    with torch.cuda.device_of(x):
+        _batch_norm_sums_kernel[(blocks, splits)](**inputs, **tile)
+        _batch_norm_gradient_kernel[(blocks, programs)](
+            **inputs, real=_bytes(real), weight=weight.contiguous(), splits=splits,
+            grad_x=grad_x, grad_weight=grad_weight, grad_bias=grad_bias,
+            TO_X=grad_x.numel() > 0, TO_WEIGHT=grad_weight.numel() > 0,
+            TO_BIAS=grad_bias.numel() > 0, BLOCK_S=_SPLITS, **tile,
+        )  # fmt: skip
+
+
+def _tiles(like: Tensor) -> tuple[int, int, dict[str, Any]]:
+    """How many columns and blocks of them a tensor (rows, members, width) has, and its tiles."""
+    rows, columns = like.shape[0], like.shape[1] * like.shape[2]
+    block = min(_COLUMNS, triton.next_power_of_2(columns))
+    tall = _TILE // max(block, 16)
+    tile = dict(
+        num_rows=rows, columns=columns, tiles=triton.cdiv(rows, tall), BLOCK_R=tall, BLOCK_C=block,
+        num_warps=4,
+    )  # fmt: skip
+    return columns, triton.cdiv(columns, block), tile
+
+
+def _side_by_side(tiles: int, blocks: int, limit: int) -> int:
+    """Among how many programs the tiles of each block of columns are shared."""
+    return max(1, min(tiles, limit, _PROGRAMS // blocks))
+
+
+def _strided(name: str, tensor: Tensor) -> dict[str, Any]:
+    row, member, _ = tensor.stride()
+    return {name: tensor, f"{name}_row": row, f"{name}_member": member}
+
+
+def _bytes(real: Tensor) -> Tensor:
+    return real.contiguous().view(torch.uint8)
