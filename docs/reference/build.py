@@ -14,7 +14,11 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         *("Adjacency", "DegreeStats", "aggregate", "scale", "backend", "GraphSet", "load"),
         *("nn", "aggregators", "degree", "data", "train"),
     ),
-    "pna.nn": ("PNAConv", "PNASimpleConv", "PNA"),
+    "pna.nn": (
+        *("PNAConv", "PNASimpleConv", "PNA", "Convolution", "Recurrent", "Standard", "Stacked"),
+        *("Prediction", "GCNConv", "GATConv", "GINConv", "SAGEConv", "MoNetConv", "GatedGCNConv"),
+        *("MLPConv", "Gate", "DiffPool", "Set2Set", "BatchNorm"),
+    ),
     "pna.aggregators": (
         *("Aggregator", "Mean", "Sum", "Max", "Min", "Var", "Std", "Moment"),
         *("Softmax", "Softmin", "NormalisedMean", "KthSmallest"),

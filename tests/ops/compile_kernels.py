@@ -6,6 +6,11 @@ Triton decides when it is imported whether it interprets.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
 from typing import Any
 
 import torch
@@ -53,36 +58,53 @@ def compile_instead(kernel: JITFunction, *args: Any, grid: Any, warmup: bool, **
 
 
 def main() -> None:
+    """Every family of kernels, as many at a time as there are processors."""
     JITFunction.run = compile_instead
+    families: list[Callable[[], None]] = [compile_set2set]
+    for dtype in (torch.float32, torch.bfloat16):  # in float16 as in bfloat16
+        heavy = (compile_degree_linear, compile_gru, compile_linears, compile_batch_norm)
+        families += [partial(family, dtype) for family in heavy]
+    cases = (  # type, features, wide indices, and the edge term
+        (torch.float32, 128, False, "none"),
+        (torch.float64, 33, True, "dense"),
+        (torch.bfloat16, 16, False, "table"),
+        (torch.float16, 7, True, "coefficients"),
+    )
+    families += [partial(compile_statistics, *case) for case in cases]
+    with ProcessPoolExecutor(os.cpu_count(), get_context("fork")) as pool:
+        for done in [pool.submit(family) for family in families]:
+            done.result()
+
+
+def graph_of(wide: bool) -> Adjacency:
     spokes = torch.stack([torch.arange(600) % 20, torch.zeros(600, dtype=torch.int64)])
     edge_index = torch.cat([spokes, spokes.flip(0)], dim=1)  # rows long enough to be cut
     adjacency = Adjacency.from_edge_index(edge_index, 20)
-    edges = adjacency.num_edges
-    wide = widened(adjacency)
-    cases = (  # type, features, graph, and the edge term: none, dense, a table, coefficients
-        (torch.float32, 128, adjacency, None, None),
-        (torch.float64, 33, wide, torch.randn(edges, 33), None),
-        (torch.bfloat16, 16, adjacency, torch.randn(3, 16), torch.arange(edges) % 3),
-        (torch.float16, 7, wide, torch.randn(2, 7), torch.randn(edges, 2)),
-    )
-    for dtype, features, graph, edge, at in cases:
-        x = torch.randn(20, features, dtype=dtype, requires_grad=True)
-        edge = None if edge is None else edge.to(dtype).requires_grad_()
-        if at is not None and at.is_floating_point():
-            at = at.to(dtype).requires_grad_()
-        out = statistics(x, graph, Request(KINDS, 1e-5, False), edge, at, "triton")
-        out.sum().backward()
-    compile_degree_linear(torch.randn(20, 128), wide)
-    compile_degree_linear(torch.randn(20, 16, dtype=torch.bfloat16), adjacency)
-    for dtype in (torch.float32, torch.bfloat16):  # float16 as bfloat16
-        compile_linears(dtype)
-        compile_gru(dtype)
-        compile_batch_norm(dtype)
-    compile_set2set()
+    return widened(adjacency) if wide else adjacency
 
 
-def compile_degree_linear(x: torch.Tensor, adjacency: Adjacency) -> None:
+def compile_statistics(dtype: torch.dtype, width: int, wide: bool, form: str) -> None:
+    graph = graph_of(wide)
+    x = torch.randn(20, width, dtype=dtype, requires_grad=True)
+    edges = graph.num_edges
+    terms: dict[str, tuple[torch.Tensor | None, torch.Tensor | None]] = {
+        "none": (None, None),
+        "dense": (torch.randn(edges, width, dtype=dtype), None),
+        "table": (torch.randn(3, width, dtype=dtype), torch.arange(edges) % 3),
+        "coefficients": (torch.randn(2, width, dtype=dtype), torch.randn(edges, 2, dtype=dtype)),
+    }
+    edge, at = terms[form]
+    for part in (edge, at):
+        if part is not None and part.is_floating_point():
+            part.requires_grad_()
+    out = statistics(x, graph, Request(KINDS, 1e-5, False), edge, at, "triton")
+    out.sum().backward()
+
+
+def compile_degree_linear(dtype: torch.dtype) -> None:
     """A layer of one tower and five scalers, and one of four towers and three."""
+    wide = dtype == torch.float32
+    adjacency, x = graph_of(wide), torch.randn(20, 128 if wide else 16, dtype=dtype)
     for towers, scalers in ((1, 5), (4, 3)):
         z = x[:, None, None].expand(-1, 2, towers, -1).detach().requires_grad_()
         weight = torch.randn(scalers, towers, 2 * x.shape[1], 24, dtype=x.dtype).requires_grad_()

@@ -1,5 +1,21 @@
 """Layers and models."""
 
+from pna.nn.architectures import Prediction as Prediction
+from pna.nn.architectures import Recurrent as Recurrent
+from pna.nn.architectures import Stacked as Stacked
+from pna.nn.architectures import Standard as Standard
+from pna.nn.conv.gat import GATConv as GATConv
+from pna.nn.conv.gated_gcn import GatedGCNConv as GatedGCNConv
+from pna.nn.conv.gcn import GCNConv as GCNConv
+from pna.nn.conv.gin import GINConv as GINConv
+from pna.nn.conv.mlp import Gate as Gate
+from pna.nn.conv.mlp import MLPConv as MLPConv
+from pna.nn.conv.monet import MoNetConv as MoNetConv
 from pna.nn.conv.pna import PNAConv as PNAConv
+from pna.nn.conv.sage import SAGEConv as SAGEConv
 from pna.nn.conv.simple import PNASimpleConv as PNASimpleConv
+from pna.nn.family import Convolution as Convolution
 from pna.nn.models import PNA as PNA
+from pna.nn.norm import BatchNorm as BatchNorm
+from pna.nn.pooling import DiffPool as DiffPool
+from pna.nn.readout import Set2Set as Set2Set
