@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +23,8 @@ from pna.nn.recurrent import GRU
 from pna.ops.across import processes
 
 
-class Prediction(NamedTuple):
+@dataclass(frozen=True)
+class Prediction:
     """What a model says of a batch; None where it was made without such targets."""
 
     node: Tensor | None  # (nodes, targets)

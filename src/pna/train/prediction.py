@@ -183,7 +183,8 @@ class Models:
 
 
 def _flattened(prediction: Prediction) -> Tensor:
-    return torch.cat([level.flatten() for level in prediction if level is not None])
+    levels = (prediction.node, prediction.graph)
+    return torch.cat([level.flatten() for level in levels if level is not None])
 
 
 def check_features(model: ModelSettings, graphs: GraphSet) -> None:
