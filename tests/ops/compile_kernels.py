@@ -7,6 +7,7 @@ Triton decides when it is imported whether it interprets.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
@@ -54,7 +55,8 @@ def compile_instead(kernel: JITFunction, *args: Any, grid: Any, warmup: bool, **
         else:
             signature[parameter.name] = "i64" if abs(value) >= 2**31 else "i32"
     compiled = compile(ASTSource(kernel, signature, constants), target=TARGET, options=values)
-    print(kernel.fn.__name__, compiled.metadata.shared, flush=True)
+    line = f"{kernel.fn.__name__} {compiled.metadata.shared}\n"
+    os.write(sys.stdout.fileno(), line.encode())  # whole, with other processes writing theirs
 
 
 def main() -> None:
