@@ -17,7 +17,7 @@ setup(
     ext_modules=[
         Extension(
             "pna.ops._cpu",
-            ["src/pna/ops/cpu.c"],
+            ["src/pna/ops/cpu.c", "src/pna/ops/narrow.c"],
             extra_compile_args=["-O3", "-fno-math-errno", "-fno-trapping-math"],
             optional=True,
         )

@@ -11,6 +11,7 @@ import ctypes
 import importlib.util
 import os
 from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -78,6 +79,11 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
 
 
 _library, _reason = _load()
+
+
+def library() -> ctypes.CDLL | None:
+    """The C kernels, where they are."""
+    return _library
 
 
 def unavailable() -> str | None:
@@ -241,23 +247,8 @@ class _Task:
         if threads == 1 or work < 2 * _LEAST_WORK or kernel == _CENTRE:
             run(kernel, problem, 0, rows.num_rows, 0, self.tiles)
             return
-        pieces = deque(self._pieces(kernel, rows, min(4 * threads, work // _LEAST_WORK), threads))
-
-        def take_pieces() -> None:
-            while pieces:
-                try:
-                    piece = pieces.popleft()
-                except IndexError:  # another thread was quicker
-                    return
-                run(kernel, problem, *piece)
-
-        helpers = [_threads().submit(take_pieces) for _ in range(min(threads, len(pieces)) - 1)]
-        try:
-            take_pieces()
-        finally:  # whatever happens, no memory is given back while a helper writes to it
-            for helper in helpers:
-                if not helper.cancel():
-                    helper.result()
+        pieces = self._pieces(kernel, rows, min(4 * threads, work // _LEAST_WORK), threads)
+        share(pieces, lambda *piece: run(kernel, problem, *piece), work)
 
     def _pieces(self, kernel: int, rows: Rows, parts: int, threads: int) -> list[_Piece]:
         """The work cut by rows; by tiles where a tile has one owner, or a row is most of it."""
@@ -270,6 +261,28 @@ class _Task:
         )
         bands = _bands(self.tiles, threads if excess > 2 and kernel != _COEFFICIENTS else 1)
         return [(bounds[k], bounds[k + 1], *band) for k in range(parts) for band in bands]
+
+
+def share(pieces: Sequence[tuple[int, ...]], call: Callable[..., None], work: int) -> None:
+    """Call with every piece, on as many threads as torch uses where there is `work` for them."""
+    left, threads = deque(pieces), torch.get_num_threads()
+
+    def take_pieces() -> None:
+        while left:
+            try:
+                piece = left.popleft()
+            except IndexError:  # another thread was quicker
+                return
+            call(*piece)
+
+    count = min(threads, len(left)) if work >= 2 * _LEAST_WORK else 1
+    helpers = [_threads().submit(take_pieces) for _ in range(count - 1)]
+    try:
+        take_pieces()
+    finally:  # whatever happens, no memory is given back while a helper writes to it
+        for helper in helpers:
+            if not helper.cancel():
+                helper.result()
 
 
 def _bands(tiles: int, count: int) -> list[tuple[int, int]]:

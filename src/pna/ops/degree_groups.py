@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from pna.ops import narrow_cpu
 from pna.ops.request import wide_type
 
 #: Weights of all factors up to so many numbers are multiplied at once.
@@ -54,6 +55,11 @@ def forward(
     """Write the result of `degree_linear` to out (receivers, towers, outputs)."""
     degree = indptr.diff()
     if _is_narrow(weight):
+        chunks = narrow_cpu.chunks_of(z, weight, indptr, by_degree)
+        if chunks is not None:
+            often = _often(times, degree, z)
+            narrow_cpu.forward(chunks, z, weight, factors, base, shift, often, out)
+            return
         _forward_at_once(shifted(z, shift, times, degree), weight, factors, base, out)
         return
     for rows, shares in _groups(weight, factors, degree, by_degree):
@@ -83,6 +89,11 @@ def backward(
     """Write the gradients of z, weight and shift; those of no length are not needed."""
     degree = indptr.diff()
     if _is_narrow(weight):
+        chunks = narrow_cpu.chunks_of(z, weight, indptr, by_degree)
+        if chunks is not None:
+            often, of = _often(times, degree, z), (grad_z, grad_weight, grad_shift)
+            narrow_cpu.backward(chunks, grad, z, weight, factors, shift, often, of)
+            return
         moved = shifted(z, shift, times, degree)
         _backward_at_once(grad, moved, weight, factors, grad_z, grad_weight)
         if grad_shift.shape[0] > 0:
@@ -116,6 +127,13 @@ def backward(
         grad_weight.copy_(total)
     if grad_shift.shape[0] > 0:
         add_shifted(grad_z, times, indptr, grad_shift)
+
+
+def _often(times: Sequence[int], degree: Tensor, z: Tensor) -> Tensor:
+    """How often the shift is added to every group of every node, (receivers, groups)."""
+    once = torch.tensor([float(often == 1) for often in times] or [0.0] * z.shape[1])
+    each = torch.tensor([float(often == 2) for often in times] or [0.0] * z.shape[1])
+    return torch.addcmul(once, degree[:, None].to(torch.float32), each)
 
 
 def _is_narrow(weight: Tensor) -> bool:

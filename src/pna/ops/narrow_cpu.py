@@ -1,0 +1,166 @@
+"""`degree_linear` of few features on a CPU: narrow.c, called through ctypes on Python threads."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.utils.weak import WeakTensorKeyDictionary
+
+from pna.ops import cpu
+
+#: How many vectors of outputs narrow.c is compiled for, and how many floats a vector has.
+_VECTORS, _LANES = (1, 2, 3, 4, 5, 8), 4
+
+#: The most nodes of a chunk, and the fewest that a degree must have on the average.
+_CHUNK, _FEWEST = 512, 8
+
+_POINTERS = (
+    *("nodes", "bounds", "often", "z", "shift", "weight", "base", "out", "grad"),
+    *("grad_z", "grad_shift", "partial"),
+)
+
+
+class _Narrow(ctypes.Structure):
+    """`struct narrow` of narrow.c, which says what each field is."""
+
+    _fields_ = (
+        *[(name, ctypes.c_int64) for name in ("groups", "towers", "width", "outputs")],
+        *[(name, ctypes.c_void_p) for name in _POINTERS],
+    )
+
+
+def _load() -> ctypes.CDLL | None:
+    library = cpu.library()
+    try:
+        if library is None or library.pna_narrow_size() != ctypes.sizeof(_Narrow):
+            return None
+    except AttributeError:  # built from an older version
+        return None
+    library.pna_narrow.argtypes = (ctypes.POINTER(_Narrow), *[ctypes.c_int64] * 3)
+    library.pna_narrow.restype = None
+    return library
+
+
+_library = _load()
+
+
+@dataclass(frozen=True)
+class Chunks:
+    """Nodes in the order of their degrees, cut where those change and every so often."""
+
+    nodes: Tensor  # (nodes,) int64
+    first: Tensor  # (degrees,) int64, a node of every degree there is
+    bounds: Tensor  # (chunks, 3) int64: first node, end of the nodes, place of their degree
+
+
+_remembered: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+
+
+def chunks_of(z: Tensor, weight: Tensor, indptr: Tensor, by_degree: Tensor) -> Chunks | None:
+    """How the nodes are cut, where narrow.c is of use; remembered while the graph lives."""
+    vectors, rest = divmod(weight.shape[3], _LANES)
+    if _library is None or z.dtype != torch.float32 or rest or vectors not in _VECTORS:
+        return None
+    if by_degree not in _remembered:
+        _remembered[by_degree] = _cut(indptr, by_degree)
+    chunks: Chunks = _remembered[by_degree]
+    return chunks if _FEWEST * len(chunks.first) <= len(chunks.nodes) else None
+
+
+def _cut(indptr: Tensor, by_degree: Tensor) -> Chunks:
+    nodes = by_degree.to(torch.int64, copy=True)
+    counts = torch.unique_consecutive(indptr.diff()[nodes], return_counts=True)[1].tolist()
+    bounds, first, begin = [], [], 0
+    for degree, count in enumerate(counts):
+        first.append(begin)
+        end = begin + count
+        bounds += [(i, min(i + _CHUNK, end), degree) for i in range(begin, end, _CHUNK)]
+        begin = end
+    return Chunks(nodes, nodes[torch.tensor(first)], torch.tensor(bounds))
+
+
+def forward(
+    chunks: Chunks,
+    z: Tensor,
+    weight: Tensor,
+    factors: Tensor,
+    base: Tensor | None,
+    shift: Tensor | None,
+    often: Tensor,
+    out: Tensor,
+) -> None:
+    """Write the result of `degree_linear`; `often` (nodes, groups) the shift is added."""
+    given = {"out": out} if base is None else {"out": out, "base": base.contiguous()}
+    _run(chunks, z, weight, factors, shift, often, given, backward=False)
+
+
+def backward(
+    chunks: Chunks,
+    grad: Tensor,
+    z: Tensor,
+    weight: Tensor,
+    factors: Tensor,
+    shift: Tensor | None,
+    often: Tensor,
+    grads: tuple[Tensor, Tensor, Tensor],
+) -> None:
+    """Write the gradients of z, weight and shift; those of no length are not needed."""
+    grad_z, grad_weight, grad_shift = grads
+    count, towers, inner, outputs = weight.shape
+    partial = z.new_empty((len(chunks.bounds), towers * inner * outputs))
+    given = {
+        "grad": grad.contiguous(),
+        "grad_z": grad_z if grad_z.shape[0] > 0 else torch.empty_like(z),
+        "grad_shift": grad_shift if grad_shift.shape[0] > 0 else z.new_empty(z[:, 0].shape),
+        "partial": partial,
+    }
+    _run(chunks, z, weight, factors, shift, often, given, backward=True)
+    if grad_weight.shape[0] > 0:
+        shares = _shares(chunks, factors)[chunks.bounds[:, 2]]
+        grad_weight.copy_((shares.t() @ partial).view(count, towers, inner, outputs))
+
+
+def _shares(chunks: Chunks, factors: Tensor) -> Tensor:
+    """The factors of every degree."""
+    return factors[chunks.first].to(torch.float32)
+
+
+def _run(
+    chunks: Chunks,
+    z: Tensor,
+    weight: Tensor,
+    factors: Tensor,
+    shift: Tensor | None,
+    often: Tensor,
+    given: dict[str, Tensor],
+    backward: bool,
+) -> None:
+    assert _library is not None
+    kernel = _library.pna_narrow
+    z = z.contiguous()
+    tensors = given | {
+        "nodes": chunks.nodes,
+        "bounds": chunks.bounds,
+        "often": often,
+        "z": z,
+        "shift": torch.zeros_like(z[:, 0]) if shift is None else shift.contiguous(),
+        "weight": torch.tensordot(_shares(chunks, factors), weight, 1).contiguous(),
+    }
+    problem = _Narrow(z.shape[1], z.shape[2], z.shape[3], weight.shape[3])
+    for name, tensor in tensors.items():
+        setattr(problem, name, tensor.data_ptr())
+    each = weight[0].numel() * (z.shape[0] // max(len(chunks.bounds), 1) + 1)
+    cpu.share(
+        _pieces(len(chunks.bounds)),
+        lambda *piece: kernel(ctypes.byref(problem), *piece, backward),
+        each * len(chunks.bounds),
+    )
+
+
+def _pieces(count: int) -> Sequence[tuple[int, int]]:
+    """Some chunks at a time."""
+    return [(i, min(i + 2, count)) for i in range(0, count, 2)]
