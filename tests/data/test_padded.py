@@ -152,3 +152,13 @@ def test_a_set_smaller_than_a_batch():
         assert shape.graphs == 5
         assert shape.holds(5, graphs.num_nodes, graphs.num_edges)
         assert_holds(graphs, [0, 1, 2, 3, 4], shape)
+
+
+def test_padding_is_not_denser_than_graphs():
+    """Else its states would outgrow all others in a deep model of sums."""
+    graphs = random_graphs(train=40, validation=1)
+    for shape in usual_shapes(graphs, 8):
+        assert shape.degree <= 2 * graphs.num_edges / graphs.num_nodes + 1
+        batch = PaddedBatches(graphs).batch(torch.arange(shape.graphs), shape)
+        padding = batch.adjacency.degree[~batch.real_nodes]
+        assert padding.max() <= shape.degree

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from pna.degree import DegreeStats
-from pna.nn.architectures import Recurrent, Stacked, Standard
+from pna.nn.architectures import Prediction, Recurrent, Stacked, Standard
 from pna.nn.depth import depth_of
 from pna.nn.readout import Set2Set
 from pna.train.models import count_parameters
@@ -28,6 +28,8 @@ def made(kind, convolution="pna", *, hidden=8, inputs=2, **arguments):
 
 
 def assert_same(got, expected, tolerance=1e-12):
+    if isinstance(got, Prediction):
+        got, expected = vars(got), vars(expected)
     torch.testing.assert_close(got, expected, rtol=tolerance, atol=tolerance)
 
 

@@ -90,7 +90,7 @@ def test_training_learns(tmp_path):
 def test_a_name_is_the_usual_model(tmp_path):
     settings = Settings(epochs=1, batch_size=6)
     run = train(GRAPHS, tmp_path / "run", "gcn", settings, tasks=["a", "p"], loss={"a": "mae"})
-    assert (run.config.model.convolution, run.config.model.architecture) == ("gcn", "recurrent")
+    assert (run.config.model.convolution, run.config.model.architecture) == ("gcn", "stacked")
     assert [(task.name, task.loss) for task in run.config.tasks] == [("a", "mae"), ("p", "mse")]
 
 

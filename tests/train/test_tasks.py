@@ -175,3 +175,20 @@ def test_what_are_no_classes_is_refused(values):
     )
     with pytest.raises(ValueError, match="expected classes"):
         tasks_of(graphs, "cross_entropy")
+
+
+@pytest.mark.parametrize("far", [float("inf"), float("nan"), 1e30])
+def test_a_prediction_without_a_target_may_be_anything(far):
+    """Padding, of which nothing is asked, adds neither to the loss nor to its gradient."""
+    graphs = random_graphs()
+    tasks = tasks_of(graphs, {"a": "mae"})
+    batch = graphs.batch()
+    batch = replace(batch, real=torch.arange(batch.num_graphs) > 0)
+    node, graph = torch.randn(batch.num_nodes, 3), torch.randn(batch.num_graphs, 3)
+    node[: int(batch.sizes[0])] = far
+    graph[0] = far
+    given = [t.requires_grad_() for t in (node, graph)]
+    loss = summed_errors(tasks, Prediction(*given), targets_of(tasks, batch, torch.float32)).sum()
+    gradients = torch.autograd.grad(loss, given)
+    assert loss.isfinite() and all(g.isfinite().all() for g in gradients)
+    assert (gradients[1][0] == 0).all() and (gradients[1][1:] != 0).all()

@@ -278,3 +278,14 @@ def test_task_weights_of_another_number_are_refused():
     settings = replace(BASE, members=2, task_weights=((1.0,) * 3, (1.0,) * 3))
     with pytest.raises(ValueError, match="got 3 task weights for a member, expected 6"):
         trainer_of(random_graphs(), SMALL["pna stacked"], settings)
+
+
+def test_bfloat16_with_graphs_of_very_different_sizes():
+    """Those are read out in groups, which autocast must leave alone."""
+    graphs = random_graphs(train=9, validation=3, sizes=(3, 4))
+    large = random_graphs(train=1, validation=1, sizes=(40, 41), seed=1)
+    settings = replace(BASE, precision="bfloat16", batch_size=10)
+    both = type(graphs).concat([graphs, large])
+    trainer = trainer_of(both, SMALL["pna recurrent"], settings, dtype=torch.float32)
+    training, validation = run(trainer, 2)
+    assert training.isfinite().all() and validation.isfinite().all()

@@ -20,6 +20,7 @@ class Shape:
     graphs: int
     nodes: int
     edges: int
+    degree: int = SEGMENT  # the most edges that a node of padding may have
 
     def holds(self, graphs: int, nodes: int, edges: int) -> bool:
         """Whether these fit, and what is left over makes a graph of padding whose nodes have no
@@ -27,7 +28,7 @@ class Shape:
         spare_nodes, spare_edges = self.nodes - nodes, self.edges - edges
         if graphs > self.graphs or spare_nodes < 0 or spare_edges < 0:
             return False
-        return spare_edges <= spare_nodes * SEGMENT
+        return spare_edges <= spare_nodes * self.degree
 
 
 class PaddedBatches:
@@ -122,6 +123,9 @@ def _with_rest(counts: Tensor, total: int) -> Tensor:
     return torch.cat([counts, (total - counts.sum())[None]])
 
 
+_STEP = 64  # of which shapes are multiples
+
+
 def usual_shapes(graphs: GraphSet, batch_size: int, count: int = 2) -> list[Shape]:
     """Shapes that hold nearly all batches of graphs drawn at random: the smallest half of them in
     the first of two, those up to four standard deviations above the mean in the last."""
@@ -133,14 +137,17 @@ def usual_shapes(graphs: GraphSet, batch_size: int, count: int = 2) -> list[Shap
         sums.append(
             (together * numbers.mean(), (together * left * numbers.var(unbiased=False)) ** 0.5)
         )
+    # states of padding may grow with depth, as those of nodes do, but not faster
+    degree = min(max(-(-2 * graphs.num_edges // max(graphs.num_nodes, 1)), 1), SEGMENT)
     shapes = []
     for k in range(count):
         above = 4.0 if k == count - 1 else 0.5
         nodes, edges = (int(mean + above * deviation) + 1 for mean, deviation in sums)
-        spare = 8 + edges // 64  # nodes for the edges of padding, also where sizes do not vary
-        shapes.append(Shape(together, _rounded(nodes + spare), _rounded(edges)))
+        left_over = (above + 4) * float(sums[1][1]) + _STEP  # edges, nearly always
+        spare = 1 + int(left_over / degree)  # nodes for them, also where sizes do not vary
+        shapes.append(Shape(together, _rounded(nodes + spare), _rounded(edges), degree))
     return shapes
 
 
 def _rounded(number: int) -> int:
-    return -(-number // 64) * 64
+    return -(-number // _STEP) * _STEP

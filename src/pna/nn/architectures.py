@@ -76,6 +76,11 @@ class Recurrent(nn.Module):
         **arguments: Any,
     ) -> None:
         super().__init__()
+        if in_channels > hidden:
+            raise ValueError(
+                f"got nodes of {in_channels} features for states of hidden={hidden}, expected at "
+                f"most as many; take hidden={in_channels} or more"
+            )
         self.depth, self.tolerance, self.swap_gru = check_rule(depth), tolerance, swap_gru
         self.first = Convolution(convolution, in_channels, hidden, **arguments)
         self.again = Convolution(convolution, hidden, hidden, divide_input=True, **arguments)

@@ -6,6 +6,7 @@ rows are padding, and of which graph each is, it asks here.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -26,7 +27,16 @@ class Rows:
 
 
 _EVERY = Rows(None, None, None)
-_working_on: list[dict[str, Rows]] = []
+
+
+class _Stack(threading.local):
+    """What is being worked on, innermost last; every thread has its own."""
+
+    def __init__(self) -> None:
+        self.held: list[dict[str, Rows]] = []
+
+
+_working_on = _Stack()
 
 
 @contextmanager
@@ -36,29 +46,29 @@ def working_on(batch: Batch) -> Iterator[None]:
     place = torch.arange(batch.num_nodes, device=batch.device) - batch.indptr[nodes]
     of_nodes = Rows(batch.real_nodes, None if graphs is None else graphs[nodes], place)
     of_graphs = Rows(batch.real, graphs, None)
-    _working_on.append({"node": of_nodes, "graph": of_graphs})
+    _working_on.held.append({"node": of_nodes, "graph": of_graphs})
     try:
         yield
     finally:
-        _working_on.pop()
+        _working_on.held.pop()
 
 
 @contextmanager
 def still(going: Tensor | None) -> Iterator[None]:
     """Have `rows` tell that only these nodes (nodes, 1) are real; all that were, if None."""
-    if going is None or not _working_on:
+    if going is None or not _working_on.held:
         yield
         return
-    known = _working_on[-1]
+    known = _working_on.held[-1]
     nodes, going = known["node"], going[:, 0]
     real = going if nodes.real is None else going & nodes.real
-    _working_on.append(known | {"node": replace(nodes, real=real)})
+    _working_on.held.append(known | {"node": replace(nodes, real=real)})
     try:
         yield
     finally:
-        _working_on.pop()
+        _working_on.held.pop()
 
 
 def rows(level: str) -> Rows:
     """Those of the nodes or of the graphs of the batch at hand; where there is none, no facts."""
-    return _working_on[-1][level] if _working_on else _EVERY
+    return _working_on.held[-1][level] if _working_on.held else _EVERY

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
 
 import torch
 from torch import Tensor
@@ -62,7 +61,16 @@ def depth_of(batch: Batch, rule: str | int) -> Depth:
     return Depth(table[batch.sizes.clamp(max=largest)], most)
 
 
-@cache
+_tables: dict[tuple[str, int, torch.device], Tensor] = {}
+
+
 def _table(rule: str, largest: int, device: torch.device) -> Tensor:
     """Steps of a graph of every size; kept, since a captured step cannot copy it to the device."""
-    return torch.tensor([max(BY_SIZE[rule](n), 1) for n in range(largest + 1)], device=device)
+    key = (rule, largest, device)
+    if key in _tables:
+        return _tables[key]
+    steps = [max(BY_SIZE[rule](n), 1) for n in range(largest + 1)]
+    table = torch.tensor(steps, device=device)
+    if type(table) is Tensor:  # not one that only stands for another, as in an export
+        _tables[key] = table
+    return table

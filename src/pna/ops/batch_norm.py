@@ -64,10 +64,12 @@ def definition(
     dtype, x = x.dtype, x.to(weight.dtype)
     mask = None if real is None else real[:, None].to(x.dtype)
     count = x.new_full((), float(x.shape[0])) if mask is None else mask.sum()
-    total = sum_of_all(torch.cat([(x if mask is None else x * mask).sum(0), count[None]]))
+    total = sum_of_all(
+        torch.cat([(x if mask is None else torch.where(mask > 0, x, 0)).sum(0), count[None]])
+    )
     sums, count = total[:-1], total[-1]
     mean = sums / count.clamp(min=1)
-    centred = (x - mean) if mask is None else (x - mean) * mask
+    centred = (x - mean) if mask is None else torch.where(mask > 0, x - mean, 0)
     squares = sum_of_all((centred * centred).sum(0))
     several = count > 1
     with torch.no_grad():

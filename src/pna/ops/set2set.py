@@ -66,9 +66,10 @@ def set2set(
     wide = (x[:, None].to(dtype), indptr, steps, weight[None].to(dtype), bias[None].to(dtype))
     backend = choose(x.device)
     by_kernel = dtype == torch.float32 and width <= WIDEST
-    if backend == "reference" or (backend == "triton" and not by_kernel):
-        return definition(*wide, max_steps).squeeze(1).to(x.dtype)
-    return torch.ops.pna.set2set(*wide, max_steps, backend)[0].squeeze(1).to(x.dtype)
+    with torch.autocast(x.device.type, enabled=False):
+        if backend == "reference" or (backend == "triton" and not by_kernel):
+            return definition(*wide, max_steps).squeeze(1).to(x.dtype)
+        return torch.ops.pna.set2set(*wide, max_steps, backend)[0].squeeze(1).to(x.dtype)
 
 
 def definition(

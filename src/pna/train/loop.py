@@ -20,6 +20,7 @@ from pna.data.diameter import diameters
 from pna.data.graphset import GraphSet
 from pna.machine import machine
 from pna.ops.across import processes
+from pna.train.defaults import model_for, settings_for
 from pna.train.distributed import any_of_all, is_first, joined, wait_for_all
 from pna.train.models import build, count_parameters, fitted
 from pna.train.population import Population
@@ -71,8 +72,8 @@ def train(
     Args:
         data: a graph set or its file.
         out: folder of the run, which must be new unless it is resumed.
-        model: its settings, or the name of a convolution.
-        settings: of the training.
+        model: its settings, or the name of a convolution, in a model that suits the graphs.
+        settings: of the training; those that suit the graphs if left out.
         loss: for all targets, or for each by name.
         weights: of the targets' losses, 1 where not given.
         tasks: which targets; all if left out.
@@ -92,9 +93,9 @@ def train(
             _check_data(config, graphs, run)
         else:
             _check_new(run)
-            kind = ModelSettings(convolution=model) if isinstance(model, str) else model
-            config = _config(graphs, path, kind, settings or Settings(), loss, weights, tasks,
-                             splits)  # fmt: skip
+            kind = model_for(graphs, model, {}, loss) if isinstance(model, str) else model
+            given = settings_for(graphs, {}) if settings is None else settings
+            config = _config(graphs, path, kind, given, loss, weights, tasks, splits)
         wait_for_all()  # nothing is written before all have looked
         return _train(run, config, graphs, resume, device, save_every, report)
 

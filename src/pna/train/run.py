@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from pna.data import tensor_file
 from pna.train.models import build
-from pna.train.population import Population
+from pna.train.population import Population, changing_buffers
 from pna.train.settings import ModelSettings, Settings
 from pna.train.tasks import Task, as_dicts
 
@@ -234,5 +234,9 @@ def _rebuilt(config: Config, tensors: dict[str, Tensor], member: int) -> nn.Modu
     """The model of one member, in the type of its weights."""
     model = build(config.model)
     model.to(next(t.dtype for t in tensors.values() if t.is_floating_point()))
+    expected = {*dict(model.named_parameters()), *changing_buffers(model)}
+    if expected != set(tensors):
+        odd = ", ".join(sorted(expected ^ set(tensors)))
+        raise ValueError(f"got {BEST} that lacks, or has but should not: {odd}; copy it again")
     model.load_state_dict({n: t[member] for n, t in tensors.items()}, strict=False)
     return model

@@ -162,8 +162,10 @@ def summed_errors(
         loss = LOSSES[first.loss]
         if loss.classes:
             outputs = given[:, None, first.first : first.end]
+            outputs = torch.where(target.known[..., None] > 0, outputs, 0)
         else:
             outputs = _columns(given, [tasks[place].first for place in target.tasks])
+            outputs = torch.where(target.known > 0, outputs, target.values)  # however far it is
         errors = (loss.error(outputs.to(target.values.dtype), target.values) * target.known).sum(0)
         for i, place in enumerate(target.tasks):
             sums[place] = errors[i]
