@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -75,11 +75,6 @@ class Trainer:
         self.validation = Batches(
             validation, self._validate, size, shuffle=False, diameters=of_validation, **shared
         )
-
-    @property
-    def epoch(self) -> int:
-        """How many epochs are done; waits for the device."""
-        return int(self.standing.epoch)
 
     def run_epoch(self, epoch: int) -> tuple[Tensor, Tensor]:
         """Train and validate once; losses of training and validation, (members, tasks) each.
@@ -247,14 +242,3 @@ def _variance(task: Task, training: GraphSet) -> float:
     assert y is not None
     values = y[:, task.column].double().cpu().numpy() / task.scale
     return max(float(np.nanvar(values)), 1e-12)
-
-
-@contextmanager
-def evaluating(population: Population) -> Iterator[None]:
-    """As it is used, not trained."""
-    population.train(False)
-    try:
-        with torch.no_grad():
-            yield
-    finally:
-        population.train()
