@@ -136,8 +136,10 @@ convolution differs.</p>
 <p>log10 of the mean square error on graphs that were not trained on; less is better.</p>
 <div class="wide">{table}</div>
 {figures}
-<p>This is the paper's comparison in small: tiny graphs, a short training, two runs. Go on with
-<code>pna evaluate</code> and a folder in <code>runs</code> beside this page, or with the whole
+<p>This is the paper's comparison in small: tiny graphs, a short training, two runs, in
+a setting that was picked among several because models differ in it after minutes. With two runs
+each, a tenth more or less says nothing. Go on with <code>pna evaluate</code> and a folder in
+<code>runs</code> beside this page, or with the whole
 benchmark: <code>pna data multitask --out multitask.safetensors</code>, then
 <code>pna train</code>.</p>
 </html>
