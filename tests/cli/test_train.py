@@ -71,7 +71,10 @@ def test_options_arrive(data, tmp_path):
         "--loss", "connected=bce", "--weights", "sssp=2", "--splits", "train,test",
         "--device", "cpu", "--save-every", 1, "--quiet",
     )  # fmt: skip
-    assert done.exit_code == 0 and done.output == "", done.output
+    assert done.exit_code == 0 and done.stdout == "", done.output
+    # a warning is a line, and told in quiet too
+    words = "warning: balance leaves the loss of 'connected' as it is: its targets are all the same"
+    assert done.stderr.splitlines() == [words]
     config = Run(tmp_path / "run").config
     assert config.settings == Settings(
         members=2, seed=3, data_seed=4, epochs=1, patience=None, batch_size=8, optimiser="adamw",
@@ -86,6 +89,16 @@ def test_options_arrive(data, tmp_path):
     tasks = [(task.name, task.loss, task.weight) for task in config.tasks]
     assert tasks == [("sssp", "mse", 2), ("connected", "bce", 1)]
     assert config.data["splits"] == ["train", "test"]
+
+
+@pytest.mark.parametrize(("model", "part"), [("mlp-gated", "gate"), ("diffpool", "clusters")])
+def test_models_that_are_more_than_a_convolution(data, tmp_path, model, part):
+    folder = tmp_path / "run"
+    done = run("train", data, "--out", folder, "--model", model, "--members", 2, *SMALL)
+    assert done.exit_code == 0, done.output
+    assert len(list(getattr(pna.load(folder), part).parameters())) > 0
+    done = run("predict", folder, data, "-o", tmp_path / "out.csv")
+    assert done.exit_code == 0, done.output
 
 
 def test_json(data, tmp_path):
@@ -109,6 +122,28 @@ def test_a_broken_member_is_told_once(data, tmp_path):
 def test_all_members_broken(data, tmp_path):
     done = run("train", data, "--out", tmp_path / "run", "--lr", "1e38", *SMALL, "--quiet")
     assert done.exit_code == 1 and "every member is not finite; lower --lr" in said(done)
+
+
+def test_all_members_broken_late(data, tmp_path, monkeypatch):
+    """What was good before is kept, and told of; by a step of infinite size in the third epoch."""
+    inner = pna.train.trainer.Trainer.run_epoch
+
+    def run_epoch(self, epoch):
+        self.standing.lr.fill_(float("inf") if epoch == 2 else 1e-3)
+        return inner(self, epoch)
+
+    monkeypatch.setattr(pna.train.trainer.Trainer, "run_epoch", run_epoch)
+    folder = tmp_path / "run"
+    done = run("train", data, "--out", folder, "--hidden", 8, "--epochs", 5, "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    summary = Run(folder).summary
+    assert summary["broken"] == [True] and summary["epochs"] == 3
+    best = f"{summary['best'][0]:.4g}"
+    assert f"loss not finite at epoch 3; frozen, its best, {best}, is kept" in said(done)
+    kept = f"best weights before that, of member 0 of epoch {summary['best_epoch'][0]};"
+    assert f"every member is not finite after 3 epochs; kept are the {kept}" in said(done)
+    assert "spectral_radius" in said(done) and "1 of 1 members broke" in said(done)
+    assert run("evaluate", folder, "--device", "cpu").exit_code == 0
 
 
 def test_a_new_folder_in_runs(data, tmp_path, monkeypatch):
@@ -138,6 +173,16 @@ def test_interrupted_and_resumed(data, tmp_path):
     epochs = [json.loads(line).get("epoch") for line in done.stdout.splitlines()]
     assert epochs[0] > 1 and epochs[-2:] == [25, None]
     assert [row["epoch"] for row in Run(folder).metrics()] == list(range(1, 26))
+
+
+def test_resume_for_more_epochs(data, tmp_path):
+    folder = tmp_path / "run"
+    assert run("train", data, "--out", folder, *SMALL, "--quiet").exit_code == 0
+    done = run("train", "--resume", folder, "--epochs", 4, "--device", "cpu")
+    assert done.exit_code == 0 and "epoch 4 of 4" in said(done), done.output
+    assert [row["epoch"] for row in Run(folder).metrics()] == [1, 2, 3, 4]
+    refused = run("train", "--resume", folder, "--epochs", 1)
+    assert refused.exit_code == 1 and "expected at least the 4 that are done" in said(refused)
 
 
 def test_resume_wants_the_graphs_and_no_settings(data, tmp_path):
@@ -175,6 +220,9 @@ def test_the_folder_of_another_run_is_kept(trained, data):
         (["--splits", "train"], "got splits 'train', expected two"),
         (["--splits", "train,valid"], "unknown split 'valid'"),
         (["--schedule", "cosinus"], "unknown schedule 'cosinus'; did you mean 'cosine'?"),
+        (["--seed", -1], "got seed=-1, expected a number of at least 0"),
+        (["--weights", "sssp=nan"], "got nan as the weight of the target 'sssp'"),
+        (["--loss", "diameter=bce"], "for the target 'diameter' in the split 'train', expected"),
     ],
 )
 def test_refuses(data, tmp_path, arguments, message):

@@ -26,6 +26,10 @@ SMALL: dict[str, ModelSettings] = {
     "gat recurrent": ModelSettings("gat", "recurrent", 4),
     "pna standard": ModelSettings("pna", "standard", 4, arguments={"towers": 2, "layers": 2}),
     "pna stacked": ModelSettings("pna", "stacked", 4, arguments={"layers": 2, "graph_norm": True}),
+    "gated stacked": ModelSettings("mlp-gated", "stacked", 4, arguments={"layers": 2}),
+    "diffpool stacked": ModelSettings(
+        "diffpool", "stacked", 4, arguments={"layers": 2, "clusters": 3}
+    ),
 }
 
 
@@ -161,12 +165,14 @@ class Alone:
         seen, counts = 0.0, 0.0
         for start in range(0, len(ids), settings.batch_size):
             batch = whole_batch(self.training, ids[start : start + settings.batch_size])
-            losses = plain_losses(self.tasks, self.model(batch), batch)
+            prediction = self.model(batch)
+            losses = plain_losses(self.tasks, prediction, batch)
             count = torch.tensor(
                 [batch.num_nodes if t.level == "node" else batch.num_graphs for t in self.tasks]
             )
             seen, counts = seen + losses.detach() * count, counts + count
-            self.step((losses * self.weights).sum() / len(self.tasks))
+            own = 0.0 if prediction.own_loss is None else prediction.own_loss.mean()
+            self.step((losses * self.weights).sum() / len(self.tasks) + own)
         return seen / counts, self.validated()
 
     def step(self, loss: Tensor) -> None:

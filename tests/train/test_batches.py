@@ -77,8 +77,21 @@ def test_diameters_are_those_of_the_graphs(pad):
     def step(batch):
         real = slice(None) if batch.real is None else batch.real
         assert torch.equal(batch.diameter[real], far[batch.graph_ids[real]])
+        # recorded once for all graphs, a step cannot go by those at hand
+        expected = far.max() if pad else batch.diameter.max()
+        assert batch.max_diameter == int(expected)
 
     Batches(GRAPHS, step, 4, shuffle=True, pad=pad, diameters=far).run(1)
+
+
+def test_processes_agree_on_diameters():
+    far, found = diameters(GRAPHS), set()
+    for rank in range(2):
+        Batches(
+            GRAPHS, lambda b: found.add(b.max_diameter), 2, shuffle=True, rank=rank, processes=2,
+            diameters=far,
+        ).run(0)  # fmt: skip
+    assert found == {int(far.max())}
 
 
 def test_batches_too_large_to_pad_come_as_they_are():

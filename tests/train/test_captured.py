@@ -1,14 +1,15 @@
-"""On a GPU: recorded steps against steps that are called, and both against a CPU."""
+"""On a GPU: recorded steps against steps that are called, and against those of a CPU."""
 
 from __future__ import annotations
 
+import gc
 from dataclasses import replace
 
 import pytest
 import torch
 
 from pna.train.settings import Settings
-from tests.train.cases import SMALL, random_graphs, trainer_of, with_arguments
+from tests.train.cases import SMALL, assert_near, random_graphs, trainer_of, with_arguments
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
 
@@ -23,7 +24,9 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("model", ["pna recurrent", "gin recurrent", "pna stacked"])
+@pytest.mark.parametrize(
+    "model", ["pna recurrent", "gin recurrent", "pna stacked", "diffpool stacked"]
+)
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_recorded_steps_are_the_steps(settings, model):
     graphs = random_graphs(train=23, validation=7)
@@ -31,13 +34,45 @@ def test_recorded_steps_are_the_steps(settings, model):
     options = {"device": "cuda", "dtype": torch.float32}
     captured = trainer_of(graphs, model, settings, **options)
     called = trainer_of(graphs, model, settings, capture=False, pad=settings.shuffle, **options)
-    plain = trainer_of(graphs, model, settings, device="cpu", dtype=torch.float64)
     for epoch in range(6):
-        losses = [t.run_epoch(epoch)[1] for t in (captured, called, plain)]
+        losses = [t.run_epoch(epoch)[1] for t in (captured, called)]
         assert torch.equal(losses[0], losses[1])
-        if epoch == 0:  # later on, rounding has grown
-            torch.testing.assert_close(losses[0].cpu().double(), losses[2], rtol=1e-2, atol=1e-3)
     assert torch.equal(captured.population.flat, called.population.flat)
+
+
+@pytest.mark.parametrize("model", ["pna recurrent", "gin recurrent", "pna stacked"])
+@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+def test_recorded_steps_are_those_of_a_cpu(settings, model):
+    """Losses, gradients (as Adam sums them up) and running statistics, where weights do not move.
+
+    If they did, they would part: Adam makes a whole step of a gradient that is nothing but
+    rounding, such as that of a shift which a normalisation takes away again. In float32 on a CPU
+    one epoch is 2 % off that of float64 too; without steps it is 2e-5 of the gradients' norm.
+    """
+    graphs = random_graphs(train=23, validation=7)
+    model = with_arguments(SMALL[model], dropout=0.2)
+    settings = replace(settings, lr=(0.0,))
+    captured = trainer_of(graphs, model, settings, device="cuda", dtype=torch.float32)
+    plain = trainer_of(graphs, model, settings)
+    for epoch in range(5):  # called twice, recorded, replayed
+        for got, expected in zip(captured.run_epoch(epoch), plain.run_epoch(epoch), strict=True):
+            assert_near(got.cpu(), expected, 5e-5)
+        for name, sums in captured.adam.state().items():
+            assert_near(sums.cpu(), plain.adam.state()[name], 5e-4, name)
+        for name, buffer in captured.population.buffers.items():
+            assert_near(buffer.cpu(), plain.population.buffers[name], 5e-5, name)
+
+
+def test_one_training_after_another():
+    """The second records once the recordings of the first are gone."""
+    graphs, model = random_graphs(train=20), SMALL["gin recurrent"]
+    found = []
+    for _ in range(3):
+        trainer = trainer_of(graphs, model, BASE, device="cuda", dtype=torch.float32)
+        found.append([trainer.run_epoch(epoch)[1] for epoch in range(4)][-1])
+        del trainer
+        gc.collect()
+    assert torch.equal(found[0], found[1]) and torch.equal(found[0], found[2])
 
 
 def test_a_smaller_population_is_recorded_anew():

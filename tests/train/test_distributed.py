@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from pna.ops.across import processes, sum_of_all
-from pna.train.distributed import any_of_all, is_first, joined, wait_for_all
+from pna.train.distributed import any_of_all, device_of, is_first, joined, wait_for_all
 from pna.train.loop import train
 from pna.train.run import BEST, LAST, Run
 from pna.train.settings import ModelSettings, Settings
@@ -42,7 +42,7 @@ from pna.train.loop import train
 from pna.train.settings import ModelSettings, Settings
 
 told = []
-with joined():
+with joined(torch.device("cpu")):
     rank = torch.distributed.get_rank()
     for asked in json.loads(sys.argv[1]):
         model = ModelSettings(**asked.pop("model"))
@@ -64,6 +64,7 @@ MODELS = {
     "gin": with_arguments(SMALL["gin recurrent"], dropout=0.2),
     "pna": with_arguments(SMALL["pna recurrent"], dropout=0.2, depth="diameter"),
     "stacked": with_arguments(SMALL["pna stacked"], dropout=0.2),
+    "diffpool": SMALL["diffpool stacked"],
     "adaptive": with_arguments(SMALL["gin recurrent"], depth="adaptive", tolerance=0.05),
 }
 
@@ -148,7 +149,7 @@ def test_one_process_is_all_there_is():
     assert sum_of_all(x) is x
     assert any_of_all(True, x.device) and not any_of_all(False, x.device)
     wait_for_all()
-    with joined():
+    with joined(torch.device("cpu")):
         assert processes() == 1
 
 
@@ -156,3 +157,19 @@ def test_models_are_what_the_processes_are_asked_for():
     """They travel as JSON."""
     for model in MODELS.values():
         assert ModelSettings.from_dict(json.loads(json.dumps(model.as_dict()))) == model
+
+
+@pytest.mark.parametrize("device, backend, own", [("cpu", "gloo", []), ("cuda", "nccl", [1])])
+def test_processes_are_joined_by_the_device_asked_for(monkeypatch, device, backend, own):
+    """On a machine with GPUs, where a CPU may be asked for too."""
+    made, chosen = [], []
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
+    monkeypatch.setattr(torch.distributed, "init_process_group", made.append)
+    monkeypatch.setattr(torch.distributed, "destroy_process_group", lambda: made.append("left"))
+    with joined(device_of(device)):
+        assert made == [backend] and chosen == own
+    assert made == [backend, "left"]
+    assert device_of(None).type == "cuda"

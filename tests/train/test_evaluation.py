@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from pna.train import evaluate, predict
+from pna.train.evaluation import _targets
 from pna.train.metrics import measure
 from tests.train.small_runs import molecules, small_multitask, small_run
 
@@ -95,6 +96,31 @@ def test_refuses(multitask_run):
         evaluate(multitask_run, bare)
     with pytest.raises(ValueError, match="got no graphs"):
         evaluate(multitask_run, small_multitask()[:0])
+
+
+@pytest.mark.parametrize(
+    "target, value, message",
+    [
+        (1, 3.0, "got 3 for the target 'kind' in {}, expected 0 to 2, the classes that the model"),
+        (1, 0.5, r"got 0\.5 for the target 'kind' in {}, expected classes 0, 1, 2"),
+        (0, 2.0, "got 2 for the target 'active' in {}, expected numbers from 0 to 1"),
+    ],
+    ids=["a class that it does not know", "no class", "no probability"],
+)
+def test_targets_that_the_model_does_not_know_are_refused(molecules_run, target, value, message):
+    graphs = molecules()
+    graphs.y_graph[-1, target] = value
+    for split, where in ((None, "the graphs"), ("test", "the split 'test'")):
+        with pytest.raises(ValueError, match=message.format(where)):
+            evaluate(molecules_run, graphs, split=split)
+
+
+def test_a_level_in_a_name_is_found_without_it(molecules_run):
+    """Where the set that was trained on had the name at both levels, and this one does not."""
+    graphs, tasks = molecules(), molecules_run.config.tasks
+    assert _targets(tasks[2], graphs, "it").tolist() == graphs.y_graph[:, 2].tolist()
+    named = replace(tasks[2], name="graph.size")
+    assert _targets(named, graphs, "it").tolist() == graphs.y_graph[:, 2].tolist()
 
 
 def test_own_data_must_be_what_it_was(folder):

@@ -6,12 +6,16 @@ import errno
 import json
 import math
 import os
+import tracemalloc
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
 
 from pna.data import tensor_file
+from pna.data.graphset import GraphSet
+from pna.train.evaluation import evaluate
 from pna.train.loop import Report, fingerprint, train
 from pna.train.run import BEST, CONFIG, ENVIRONMENT, LAST, METRICS, SUMMARY, Run
 from pna.train.settings import ModelSettings, Settings
@@ -238,8 +242,10 @@ def test_a_full_disk_leaves_the_last_checkpoint(begun, monkeypatch, fails):
             patched.setattr(os, "fsync", full)
         else:
             patched.setattr(tensor_file.safetensors.torch, "save", lambda *_: Unwritable())
-        with pytest.raises((OSError, TypeError)):
+        with pytest.raises((OSError, TypeError)) as error:
             train(GRAPHS, begun, resume=True, save_every=0.0)
+        if fails == "fsync":
+            assert f"No space left on device: '{begun}/" in str(error.value)
     assert {name: (begun / name).read_bytes() for name in held} == held
     assert not list(begun.glob(".*"))
     assert Run(begun).read(LAST)[1]["epoch"] == 1
@@ -295,3 +301,131 @@ def test_fingerprints_tell_sets_apart():
     changed = random_graphs(train=6, validation=3, sizes=(3, 6))
     changed.y_graph[0, 0] += 1
     assert fingerprint(changed) != fingerprint(GRAPHS)
+
+
+def test_fingerprints_copy_nothing():
+    """Of a set larger than memory is to spare; safetensors maps it."""
+    graphs = replace(GRAPHS, x=torch.zeros(GRAPHS.num_nodes, 100_000))
+    tracemalloc.start()
+    fingerprint(graphs)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < graphs.x.nbytes / 10
+
+
+# A run that goes on for longer than it was begun for.
+
+
+def test_a_finished_run_goes_on_to_more_epochs(tmp_path):
+    longer = replace(SETTINGS, epochs=5)
+    whole = train(GRAPHS, tmp_path / "whole", MODEL, longer)
+    run = train(GRAPHS, tmp_path / "run", MODEL, SETTINGS)
+    train(GRAPHS, run.folder, resume=True, epochs=5)
+    assert run.config == whole.config and run.summary["epochs"] == 5
+    assert run.read(LAST)[1]["config"] == whole.read(LAST)[1]["config"]
+    for name, tensor in whole.read(LAST)[0].items():
+        assert torch.equal(run.read(LAST)[0][name], tensor), name
+    assert [row["validation"] for row in run.metrics()] == [
+        row["validation"] for row in whole.metrics()
+    ]
+
+
+def test_a_run_cut_off_as_it_went_on_for_longer_is_not_finished(tmp_path):
+    run = train(GRAPHS, tmp_path / "run", MODEL, SETTINGS)
+    with pytest.raises(StoppedError):
+        train(GRAPHS, run.folder, resume=True, epochs=5, report=stop_at(4))
+    assert run.summary is None
+    train(GRAPHS, run.folder, resume=True)
+    assert run.summary["epochs"] == 5 and len(run.metrics()) == 10
+
+
+@pytest.mark.parametrize(
+    "settings, epochs, message",
+    [
+        ({"schedule": "cosine"}, 5, "falls along a cosine over 3 epochs"),
+        ({}, 2, "expected at least the 3 that are done"),
+        ({"lr": (0.0,), "patience": 1}, 5, "all of its members have stopped or broken"),
+    ],
+    ids=["cosine", "fewer", "all stopped"],
+)
+def test_a_run_that_cannot_go_on_is_left_as_it_is(tmp_path, settings, epochs, message):
+    model = with_arguments(SMALL["pna standard"], layers=1)
+    run = train(GRAPHS, tmp_path / "run", model, replace(SETTINGS, **settings))
+    before = files_of(run.folder)
+    with pytest.raises(ValueError, match=message):
+        train(GRAPHS, run.folder, resume=True, epochs=epochs)
+    assert files_of(run.folder) == before
+
+
+def test_epochs_of_a_new_run_belong_to_its_settings(tmp_path):
+    with pytest.raises(ValueError, match=r"expected it in the settings"):
+        train(GRAPHS, tmp_path / "run", MODEL, SETTINGS, epochs=5)
+
+
+# Targets, before anything is made.
+
+
+def with_targets(values: list[float], split: str) -> GraphSet:
+    """The first target of the graphs of a split, over and over; all others 0.5."""
+    y = torch.full_like(GRAPHS.y_graph, 0.5)
+    chosen = GRAPHS.split_of_graph == GRAPHS.splits.index(split)
+    y[chosen, 0] = torch.tensor(values).repeat(len(GRAPHS))[: int(chosen.sum())].to(y.dtype)
+    return replace(GRAPHS, y_graph=y)
+
+
+@pytest.mark.parametrize("split", ["train", "validation"])
+@pytest.mark.parametrize(
+    "values, options, message",
+    [
+        ([math.nan], {}, r"got no value of the target 'p' in {}, all are missing .*--tasks"),
+        ([0.5, -math.inf], {}, "got -inf for the target 'p' in {}, expected finite numbers"),
+        ([0.0, 1.5], {"loss": "bce"}, r"got 1\.5 for .*'p' in {}, expected numbers from 0 to 1"),
+        ([-0.5], {"loss": {"p": "bce"}}, r"got -0\.5 for the target 'p' in {}"),
+    ],
+    ids=["missing", "infinite", "above 1", "below 0"],
+)
+def test_targets_that_cannot_be_learned_are_refused(tmp_path, split, values, options, message):
+    graphs = with_targets(values, split)
+    with pytest.raises(ValueError, match=message.format(f"the split '{split}'")):
+        train(graphs, tmp_path / "run", MODEL, SETTINGS, tasks=["p", "q"], **options)
+    assert not (tmp_path / "run").exists()
+    train(graphs, tmp_path / "run", MODEL, SETTINGS, tasks=["q"])  # the others can
+
+
+def test_targets_of_nodes_and_graphs_may_have_one_name(tmp_path):
+    """As those that were not named: both "0"."""
+    numbered = ("0", "1", "2")
+    graphs = replace(GRAPHS, node_targets=numbered, graph_targets=("0", "b", "2"))
+    run = train(graphs, tmp_path / "run", MODEL, SETTINGS, loss={"node.0": "mae"})
+    names = ["node.0", "1", "node.2", "graph.0", "b", "graph.2"]
+    assert [(task.name, task.loss) for task in run.config.tasks] == [
+        (name, "mae" if name == "node.0" else "mse") for name in names
+    ]
+    row = run.metrics()[0]
+    of_tasks = [row[f"validation {name}"] for name in names]
+    assert row["validation"] == pytest.approx(sum(of_tasks) / 6, rel=1e-5)
+    found = evaluate(run, graphs, "validation")
+    assert [task.name for task in found.tasks] == names
+    assert found.loss == pytest.approx(run.summary["best"], rel=1e-4)
+    alone = train(GRAPHS, tmp_path / "alone", MODEL, SETTINGS, loss={"a": "mae"})
+    assert run.summary["best"] == alone.summary["best"]
+    with pytest.raises(ValueError, match="unknown target '0'"):
+        train(graphs, tmp_path / "other", MODEL, SETTINGS, tasks=["0"])
+
+
+# Killed as it began.
+
+
+def test_a_run_killed_as_its_folder_was_made_can_be_begun_anew(tmp_path):
+    out = tmp_path / "run"
+    out.mkdir()
+    (out / f".{CONFIG}.99999.tmp").write_text('{"version"')
+    run = train(GRAPHS, out, MODEL, SETTINGS)
+    assert run.summary is not None and not list(out.glob(".*"))
+
+
+def test_rows_of_some_epochs_alone(tmp_path):
+    run = train(GRAPHS, tmp_path / "run", MODEL, replace(SETTINGS, epochs=5), log_every=2)
+    assert [row["epoch"] for row in run.metrics()] == [2, 2, 4, 4, 5, 5]
+    with pytest.raises(ValueError, match="log_every=0"):
+        train(GRAPHS, tmp_path / "other", MODEL, SETTINGS, log_every=0)

@@ -50,13 +50,6 @@ def test_one_class_and_broken_predictions_have_no_area():
     assert math.isnan(measure("roc_auc", [0.1, NAN], [1, 0]))
 
 
-def test_directions():
-    assert [name for name, metric in METRICS.items() if metric.higher_is_better] == [
-        "accuracy",
-        "roc_auc",
-    ]
-
-
 def test_refuses():
     with pytest.raises(ValueError, match="unknown metric 'mes'; did you mean 'mse'"):
         measure("mes", [1], [1])

@@ -9,8 +9,13 @@ import pytest
 import torch
 
 from pna.data.graphset import GraphSet
+from pna.nn.architectures import ARCHITECTURES
+from pna.nn.family import KINDS
+from pna.train.defaults import model_for
+from pna.train.loop import train
 from pna.train.models import build, count_parameters, fitted
-from pna.train.settings import ModelSettings
+from pna.train.run import load
+from pna.train.settings import ModelSettings, Settings
 from pna.train.tasks import tasks_of
 from tests.train.cases import SMALL, random_graphs, whole_batch, with_arguments
 
@@ -31,6 +36,39 @@ def test_a_fitted_model_can_be_built_and_used(name):
     got = built(whole_batch(training))
     assert got.node.shape[1] == got.graph.shape[1] == 3
     assert count_parameters(built) == sum(p.numel() for p in built.parameters())
+
+
+def test_clusters_follow_from_the_largest_graph():
+    """15 for every 100 nodes, one at least, unless they are said."""
+    for sizes, clusters in (((3, 4), 1), ((40, 41), 6)):
+        graphs = random_graphs(train=2, validation=1, sizes=sizes)
+        assert (
+            fit(ModelSettings("diffpool", "stacked", 4), graphs).arguments["clusters"] == clusters
+        )
+    assert fit(SMALL["diffpool stacked"], graphs).arguments["clusters"] == 3
+    assert "clusters" not in fit(SMALL["pna stacked"], graphs).arguments
+
+
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+@pytest.mark.parametrize("name", KINDS)
+def test_every_model_of_the_family_is_trained_and_loaded(name, architecture, tmp_path):
+    """By its name, as `pna train` does; on nodes without edges too."""
+    graphs = random_graphs(train=4, validation=2, edges=2)
+    alone = GraphSet.from_arrays(
+        [1, 2, 2], np.zeros((2, 0), int), [0] * 3, x=np.ones((5, 2)), y_graph=np.ones((3, 1)),
+        split=["train", "train", "validation"],
+    )  # fmt: skip
+    for place, given in enumerate((graphs, alone)):
+        asked = {"architecture": architecture, "hidden": 4, "edges": KINDS[name].edges}
+        if architecture == "recurrent":
+            asked |= {"depth": "2"}
+        if KINDS[name].towers and given is alone:
+            continue  # whose δ is 0
+        model = model_for(given, name, asked)
+        run = train(given, tmp_path / str(place), model, Settings(members=2, epochs=1))
+        assert not any(run.summary["broken"])
+        found = load(run)(given.split("validation").batch())
+        assert found.graph.isfinite().all()
 
 
 def test_seeds_give_the_same_weights_every_time():
@@ -116,3 +154,19 @@ def test_nodes_without_features_are_refused():
     graphs = GraphSet.from_arrays([2], np.array([[0], [1]]), [1], y_graph=np.ones((1, 1)))
     with pytest.raises(ValueError, match="give every node a 1, say"):
         fitted(ModelSettings(), graphs, tasks_of(graphs))
+
+
+@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if not kind.edges])
+@pytest.mark.parametrize("architecture", ["stacked", "recurrent"])
+def test_edge_features_without_a_place_for_them_are_refused(name, architecture):
+    model, graphs = ModelSettings(name, architecture, 4), random_graphs(edges=2)
+    with pytest.raises(ValueError, match=rf"edge features for '{name}'.*\(--no-edges\).*pna, "):
+        fit(model, graphs)
+    build(fit(with_arguments(model, edges=False), graphs))
+
+
+def test_weights_without_a_seed_are_those_of_the_first():
+    model = fit(SMALL["pna stacked"], random_graphs())
+    torch.manual_seed(5)  # which is another's
+    usual, first = build(model).state_dict(), build(model, 0).state_dict()
+    assert all(torch.equal(usual[name], first[name]) for name in first)

@@ -97,3 +97,29 @@ def test_a_square_that_overflows_does_not_reach_the_weights():
     moved = [adam.step(weights, grad, lr, decay, EVERY) for _ in range(3)]
     assert weights.isfinite().all()
     assert not moved[-1][1] and moved[-1][[0, 2]].all()
+
+
+@pytest.mark.parametrize("clip", [None, 0.5], ids=str)
+@pytest.mark.parametrize("decoupled", [False, True], ids=["adam", "adamw"])
+def test_kernels_take_the_steps_of_the_definition(triton, monkeypatch, decoupled, clip):
+    """Over several blocks of weights; of three members one is broken, one not allowed, at times."""
+    from pna.ops.triton import adam as kernels
+
+    monkeypatch.setattr(kernels, "_BLOCK", 4)
+    monkeypatch.setattr(kernels, "_FINDINGS", 1)
+    exact = numbers(0).to(triton.device)
+    short = exact.float()
+    ours, definition = Adam(short, clip, decoupled), Adam(exact, clip, decoupled)
+    lr, decay = LR.to(triton.device), DECAY.to(triton.device)
+    for step in range(5):
+        grad = numbers(step + 1).to(triton.device)
+        if step == 2:
+            grad[0, -1] = torch.inf
+        allowed = torch.tensor([True, step != 3, True], device=triton.device)
+        moved = ours.step(short, grad.float(), lr.float(), decay.float(), allowed)
+        assert moved.dtype == torch.bool
+        assert torch.equal(moved, definition.step(exact, grad, lr, decay, allowed))
+        torch.testing.assert_close(short.double(), exact, rtol=1e-5, atol=1e-6)
+        for name, tensor in definition.state().items():
+            got = ours.state()[name]
+            torch.testing.assert_close(got.double(), tensor, rtol=1e-5, atol=1e-7, msg=name)

@@ -43,6 +43,7 @@ def models_of(graphs, model, seeds):
         ("pna recurrent", "adam", {}),
         ("gin recurrent", "adamw", {}),  # batch normalisation of nodes, called again and again
         ("pna stacked", "adamw", {}),  # and of every layer
+        ("diffpool stacked", "adam", {}),  # a loss of the model's own
         # stops at some graphs before others, and for a member alone sees that it does
         ("gin recurrent", "adam", {"depth": "adaptive", "tolerance": 0.05}),
     ],

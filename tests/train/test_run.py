@@ -17,7 +17,16 @@ GRAPHS = random_graphs(train=6, validation=3, sizes=(3, 6))
 BATCH = whole_batch(GRAPHS.split("validation"))
 
 
-@pytest.fixture(scope="module", params=["pna recurrent", "gin recurrent", "pna stacked"])
+@pytest.fixture(
+    scope="module",
+    params=[
+        "pna recurrent",
+        "gin recurrent",
+        "pna stacked",
+        "gated stacked",
+        "diffpool stacked",
+    ],
+)
 def run(request, tmp_path_factory) -> Run:
     """Dropout's seeds are whole numbers among the tensors, statistics belong to members."""
     settings = Settings(

@@ -53,6 +53,13 @@ def test_models_survive_json():
         ({"average": 1.0}, "expected a decay between 0 and 1"),
         ({"average": 0.0}, "expected a decay between 0 and 1"),
         ({"clip": 0.0}, "expected a norm above 0"),
+        ({"seed": -1}, "got seed=-1, expected a number of at least 0 below 2**63"),
+        ({"seed": 2**63}, "got seed=9223372036854775808"),
+        ({"members": 2, "seed": 2**63 - 1}, "at least 0 and one for each further member below"),
+        ({"data_seed": -1}, "got data_seed=-1"),
+        ({"data_seed": 2**63}, "got data_seed"),
+        ({"task_weights": [[1.0, -1.0]]}, "expected finite numbers of at least 0"),
+        ({"task_weights": [[float("nan")]]}, "expected finite numbers of at least 0"),
     ],
 )
 def test_what_cannot_be_is_refused(given, message):

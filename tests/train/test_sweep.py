@@ -5,6 +5,7 @@ import json
 import math
 import os
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -181,3 +182,18 @@ def test_sweep(cluster, data, tmp_path):
 def test_too_many_processors(cluster, data, tmp_path):
     with pytest.raises(ValueError, match="got 64 CPUs for each trial, expected at most the 2"):
         sweep(data, tmp_path / "out", MODEL, SETTINGS, SPACE, trials=1, cpus_per_trial=64)
+
+
+def test_a_sweep_killed_as_it_began_can_be_begun_anew(tmp_path):
+    folder = tmp_path / "out"
+    folder.mkdir()
+    (folder / ".sweep.json.99999.tmp").write_text("{")
+    held(tmp_path).begin()
+    assert [path.name for path in folder.iterdir()] == ["sweep.json"]
+
+
+def test_other_targets_are_another_sweep(tmp_path):
+    held(tmp_path).begin()
+    plan = replace(held(tmp_path).plan, loss={"a": "mae"}, tasks=["a"])
+    with pytest.raises(ValueError, match="got other loss, tasks than"):
+        Sweep(tmp_path / "out", plan, 3).take_up()

@@ -15,9 +15,11 @@ from pna.train.tasks import (
     LOSSES,
     Task,
     as_dicts,
+    count_graphs,
     count_targets,
     outputs_of,
     summed_errors,
+    summed_losses,
     targets_of,
     tasks_of,
 )
@@ -103,6 +105,23 @@ def test_padding_is_not_counted():
     assert torch.equal(counts, expected_counts)
 
 
+def test_a_model_may_have_a_loss_of_its_own():
+    """Summed over real graphs, after the errors, which it leaves alone."""
+    graphs = random_graphs()
+    tasks, batch = tasks_of(graphs), graphs.batch()
+    real = torch.arange(len(graphs)) % 3 != 0
+    own = numbers(len(graphs))
+    own[0] = torch.inf  # of padding
+    plain = Prediction(numbers(batch.num_nodes, 3), numbers(batch.num_graphs, 3))
+    padded = replace(batch, real=real)
+    targets = targets_of(tasks, padded, torch.float64)
+    errors = summed_errors(tasks, plain, targets)
+    torch.testing.assert_close(summed_losses(tasks, plain, targets, padded), errors)
+    got = summed_losses(tasks, replace(plain, own_loss=own), targets, padded)
+    torch.testing.assert_close(got, torch.cat([errors, own[real].sum()[None]]))
+    assert int(count_graphs(padded)) == int(real.sum()) and int(count_graphs(batch)) == 15
+
+
 def test_losses_of_several_kinds_find_their_own_outputs():
     """Classes between others take more outputs; the columns after them move on."""
     graphs = GraphSet.from_arrays(
@@ -159,6 +178,9 @@ def test_chosen_tasks_have_outputs_from_the_first():
         ({"weights": {"aa": 2.0}}, "unknown target 'aa'; did you mean 'a'?"),
         ({"chosen": ["aa"]}, "Known: a, b, c, p, q, r"),
         ({"chosen": []}, "without targets"),
+        ({"weights": {"a": -1.0}}, "got -1.0 as the weight of the target 'a', expected a finite"),
+        ({"weights": {"a": float("nan")}}, "got nan as the weight of the target 'a'"),
+        ({"weights": {"q": float("inf")}}, "got inf as the weight of the target 'q'"),
         ({"loss": "cross_entropy"}, "got target 'a' for cross_entropy, expected classes 0, 1, 2"),
     ],
 )
@@ -192,3 +214,10 @@ def test_a_prediction_without_a_target_may_be_anything(far):
     gradients = torch.autograd.grad(loss, given)
     assert loss.isfinite() and all(g.isfinite().all() for g in gradients)
     assert (gradients[1][0] == 0).all() and (gradients[1][1:] != 0).all()
+
+
+def test_names_that_would_still_collide_are_refused():
+    graphs = random_graphs()
+    names = {"node_targets": ("a", "node.a", "c"), "graph_targets": ("a", "q", "r")}
+    with pytest.raises(ValueError, match=r"got two targets called 'node\.a'"):
+        tasks_of(replace(graphs, **names))

@@ -142,7 +142,7 @@ def test_no_member_leaves_while_most_are_alive_or_none_is(alive):
     assert trainer.ids.tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.parametrize("name", ["gin recurrent", "pna recurrent", "gat recurrent", "pna stacked"])
+@pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("missing", [False, True], ids=["all targets", "missing targets"])
 def test_padded_training_is_training(name, missing):
     """Losses, weights and running statistics, with dropout, of batches that leave some over."""
@@ -272,6 +272,29 @@ def test_balance_divides_by_the_variance_of_targets():
         assert _variance(task, graphs) == pytest.approx(variance)
         expected = (3.0 if task.name == "b" else 1.0) / variance
         assert weights[:, place].tolist() == pytest.approx([expected] * 2)
+
+
+@pytest.mark.parametrize("values", [[0.1] * 4, [0.1, float("nan"), 0.1, 0.1]], ids=str)
+def test_balance_leaves_constant_targets_alone(values):
+    """0.1, of which a mean is not exactly one of them, is no reason to weigh it by 1e12."""
+    graphs = random_graphs(train=4, validation=0)
+    y = graphs.y_graph.clone()
+    y[:, 1] = torch.tensor(values)
+    graphs = replace(graphs, y_graph=y)
+    tasks = tasks_of(graphs, weights={"q": 3.0})
+    with pytest.warns(UserWarning, match="loss of 'q' as it is: its targets are all the same"):
+        weights = _task_weights(tasks, Settings(balance=True), graphs)
+    assert weights[0, 4] == 3.0 and (weights[0, [0, 1, 2, 3, 5]] > 3).all()
+
+
+def test_balance_leaves_classes_alone():
+    graphs = random_graphs(train=4, validation=0)
+    y = torch.arange(4.0).double()[:, None].expand(-1, 3)
+    graphs = replace(graphs, y_graph=y)
+    tasks = tasks_of(graphs, {"p": "cross_entropy"})
+    with pytest.warns(UserWarning, match="loss of 'p' as it is: its targets are classes"):
+        weights = _task_weights(tasks, Settings(balance=True), graphs)
+    assert weights[0, 3] == 1.0 and (weights[0, 4:] != 1).all()
 
 
 def test_task_weights_of_another_number_are_refused():

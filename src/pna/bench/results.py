@@ -6,9 +6,11 @@ import csv
 from pathlib import Path
 from typing import Any
 
+from pna.files import replacing
+
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
-    """Put these rows in place of those of the same hardware and case; written aside, renamed."""
+    """Put these rows in place of those of the same hardware and case."""
     rows = [{k: "" if v is None else str(v) for k, v in row.items()} for row in rows]
     new = {(row["case"], row["device"], row["cpu"], row["gpu"]) for row in rows}
     kept: list[dict[str, Any]] = []
@@ -20,9 +22,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
                 if (row["case"], row["device"], row["cpu"], row["gpu"]) not in new
             ]
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_suffix(".tmp")
-    with aside.open("w", newline="") as file:
+    with replacing(path) as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()
         writer.writerows(kept + rows)
-    aside.replace(path)

@@ -65,7 +65,9 @@ def broken_once(say: Callable[[str], None]) -> Reporter:
         for member in (k for k, broken in enumerate(report.broken) if broken and k not in told):
             told.add(member)
             rest = "; frozen, the others go on" if any(report.alive) else "; frozen"
-            say(f"member {member}: loss not finite at epoch {report.epoch}{rest}")
+            best = report.best[member]
+            kept = f", its best, {best:.4g}, is kept" if math.isfinite(best) else ""
+            say(f"member {member}: loss not finite at epoch {report.epoch}{rest}{kept}")
 
     return tell
 

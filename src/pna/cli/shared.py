@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,9 +36,11 @@ def make_console() -> Console:
 
 @contextmanager
 def errors() -> Iterator[None]:
-    """Errors of the user or the machine as a line, not a traceback."""
+    """Errors of the user or the machine as a line, not a traceback; warnings likewise."""
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: say_error(f"warning: {message}")
+            yield
     except (ValueError, OSError, MemoryError) as error:
         say_error(f"error: {error}")
         raise typer.Exit(1) from error
@@ -83,3 +86,10 @@ def check_device(name: str) -> None:
         raise ValueError(
             f"got --device {name}, which cannot be used ({why}); leave it out, or take cpu"
         ) from error
+
+
+def cores() -> int:
+    """Those that this process may use, where the system says."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

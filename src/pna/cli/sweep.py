@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pna.cli import options
 from pna.cli.progress import print_json
 from pna.cli.shared import errors, make_console, say_error
 
@@ -18,10 +19,14 @@ if TYPE_CHECKING:
     from pna.train.sweep import Sweep, Trial
 
 
+#: What is searched, and where it is drawn from, is no setting of a trial.
+_SEARCHED = ("lr", "weight_decay", "width", "dropout", "seed")
+
+
 def sweep(
+    context: typer.Context,
     data: Annotated[Path, typer.Argument(help="A graph set.")],
     out: Annotated[Path, typer.Option(help="Folder for the sweep, a new one.")],
-    model: Annotated[str, typer.Option(help="Name of the convolution.")] = "pna",
     trials: Annotated[int, typer.Option(help="How many points to try.")] = 20,
     members: Annotated[int, typer.Option(help="Models of a trial, of seeds 0, 1, 2, …")] = 4,
     epochs: Annotated[int, typer.Option(help="Epochs of a trial, at most.")] = 1000,
@@ -46,24 +51,48 @@ def sweep(
         bool, typer.Option("--resume", help="Go on with the sweep in the folder.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
+    model: options.Model = None,
+    architecture: options.Architecture = None,
+    towers: options.Towers = None,
+    depth: options.Depth = None,
+    layers: options.Layers = None,
+    readout: options.Readout = None,
+    init: options.Init = None,
+    edges: options.Edges = None,
+    data_seed: options.DataSeed = None,
+    patience: options.Patience = None,
+    batch_size: options.BatchSize = None,
+    shuffle: options.Shuffle = None,
+    optimiser: options.Optimiser = None,
+    schedule: options.Schedule = None,
+    warmup: options.Warmup = None,
+    decay: options.Decay = None,
+    plateau: options.Plateau = None,
+    min_lr: options.MinLearningRate = None,
+    clip: options.Clip = None,
+    average: options.Average = None,
+    precision: options.Precision = None,
+    loss: options.Loss = None,
+    weights: options.Weights = None,
+    balance: options.Balance = None,
+    tasks: options.Tasks = None,
+    splits: options.Splits = None,
 ) -> None:
     """Search learning rate, weight decay, width and dropout with Ray Tune."""
-    from pna.data.graphset import GraphSet
-    from pna.train.defaults import model_for, settings_for
     from pna.train.loop import Interrupted
     from pna.train.sweep import Space, parse_values
     from pna.train.sweep import sweep as search
 
     console, aside = make_console(), Console(stderr=True)
+    params = context.params.items()
+    given = {name: v for name, v in params if v is not None and name not in _SEARCHED}
     try:
         with errors():
-            graphs = GraphSet.load(data)
             found = search(
                 data,
                 out,
-                model_for(graphs, model, {}),
-                settings_for(graphs, {"members": members, "epochs": epochs}),
-                Space(*(parse_values(text) for text in (lr, weight_decay, width, dropout))),
+                **options.asked(data, given),
+                space=Space(*(parse_values(text) for text in (lr, weight_decay, width, dropout))),
                 trials=trials,
                 seed=seed,
                 asha=asha,

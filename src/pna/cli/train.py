@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 
+from pna.cli import options
 from pna.cli.progress import print_json, telling, together
 from pna.cli.shared import check_device, errors, make_console, say_error
 from pna.cli.show import caption, table
-
-T = TypeVar("T")
-
-
-def _model(words: str) -> Any:
-    return typer.Option(help=words, rich_help_panel="Model")
-
-
-def _training(words: str) -> Any:
-    return typer.Option(help=words, rich_help_panel="Training")
-
-
-def _targets(words: str) -> Any:
-    return typer.Option(help=words, rich_help_panel="Targets")
 
 
 def train(
@@ -42,62 +27,46 @@ def train(
     ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
     save_every: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print errors alone.")] = False,
+    log_every: Annotated[int, typer.Option(min=1, help="Epochs between rows of metrics.csv.")] = 1,
+    quiet: Annotated[
+        bool, typer.Option("--quiet", help="Print errors and warnings alone.")
+    ] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print a JSON object for every epoch, one at the end.")
     ] = False,
-    model: Annotated[str | None, _model("Convolution: pna, gin, gat, …")] = None,
-    architecture: Annotated[
-        str | None,
-        _model("recurrent (of the multi-task benchmark), standard, stacked (of others)."),
-    ] = None,
-    hidden: Annotated[int | None, _model("Features of a node: 16; stacked 64.")] = None,
-    towers: Annotated[int | None, _model("Layers side by side: 4; stacked 1.")] = None,
-    depth: Annotated[
-        str | None, _model("Steps if recurrent: N/2, N, diameter, adaptive, a number, …")
-    ] = None,
-    layers: Annotated[int | None, _model("Convolutions if not recurrent.")] = None,
-    dropout: Annotated[float | None, _model("Share of features that is dropped: 0.")] = None,
-    readout: Annotated[str | None, _model("sum, mean or max if not recurrent.")] = None,
-    init: Annotated[str | None, _model("How weights begin: default, published.")] = None,
-    edges: Annotated[bool | None, _model("Use edge features, if there are any.")] = None,
-    members: Annotated[int | None, _training("Models trained at once, each of its seed.")] = None,
-    seed: Annotated[int | None, _training("Of the first member; others count on.")] = None,
-    data_seed: Annotated[int | None, _training("Of the order of the graphs.")] = None,
-    epochs: Annotated[int | None, _training("At most so many: 1000.")] = None,
-    patience: Annotated[
-        int | None, _training("Epochs a member goes on without getting better: 100; 0: all.")
-    ] = None,
-    batch_size: Annotated[int | None, _training("Graphs of a step: 128; multi-task 512.")] = None,
-    shuffle: Annotated[
-        bool | None, _training("Draw another order each epoch; multi-task does not.")
-    ] = None,
-    optimiser: Annotated[str | None, _training("adam or adamw.")] = None,
-    lr: Annotated[
-        str | None, _training("Learning rate: 0.001; or one for each member, with commas between.")
-    ] = None,
-    weight_decay: Annotated[str | None, _training("Likewise: 0.")] = None,
-    schedule: Annotated[
-        str | None, _training("Of the learning rate: constant, plateau, cosine.")
-    ] = None,
-    warmup: Annotated[int | None, _training("Epochs in which it grows from 0.")] = None,
-    decay: Annotated[float | None, _training("What a plateau multiplies it by: 0.5.")] = None,
-    plateau: Annotated[int | None, _training("Epochs of a plateau: 10.")] = None,
-    min_lr: Annotated[
-        float | None, _training("Where cosine ends; below it a plateau stops a member.")
-    ] = None,
-    clip: Annotated[float | None, _training("Greatest norm of a member's gradient.")] = None,
-    average: Annotated[
-        float | None, _training("Validate and keep a moving average of the weights: 0.999, say.")
-    ] = None,
-    precision: Annotated[str | None, _training("float32, float64, bfloat16.")] = None,
-    loss: Annotated[
-        str | None, _targets("mse, mae, huber, bce, cross_entropy; or target=bce,… and mse else.")
-    ] = None,
-    weights: Annotated[str | None, _targets("Of the losses: target=2,… and 1 else.")] = None,
-    balance: Annotated[bool | None, _targets("Divide losses by the variance of targets.")] = None,
-    tasks: Annotated[str | None, _targets("Which, with commas between; if not said, all.")] = None,
-    splits: Annotated[str | None, _targets("To train and to stop by: train,validation.")] = None,
+    model: options.Model = None,
+    architecture: options.Architecture = None,
+    hidden: options.Hidden = None,
+    towers: options.Towers = None,
+    depth: options.Depth = None,
+    layers: options.Layers = None,
+    dropout: options.Dropout = None,
+    readout: options.Readout = None,
+    init: options.Init = None,
+    edges: options.Edges = None,
+    members: options.Members = None,
+    seed: options.Seed = None,
+    data_seed: options.DataSeed = None,
+    epochs: options.Epochs = None,
+    patience: options.Patience = None,
+    batch_size: options.BatchSize = None,
+    shuffle: options.Shuffle = None,
+    optimiser: options.Optimiser = None,
+    lr: options.LearningRate = None,
+    weight_decay: options.WeightDecay = None,
+    schedule: options.Schedule = None,
+    warmup: options.Warmup = None,
+    decay: options.Decay = None,
+    plateau: options.Plateau = None,
+    min_lr: options.MinLearningRate = None,
+    clip: options.Clip = None,
+    average: options.Average = None,
+    precision: options.Precision = None,
+    loss: options.Loss = None,
+    weights: options.Weights = None,
+    balance: options.Balance = None,
+    tasks: options.Tasks = None,
+    splits: options.Splits = None,
 ) -> None:
     """Train a model, or a population of them, on a graph set.
 
@@ -126,6 +95,7 @@ def train(
                     **asked,
                     device=device or None,
                     save_every=save_every,
+                    log_every=log_every,
                     report=together(tell, write),
                 )
         except Interrupted as stopped:
@@ -141,9 +111,7 @@ def train(
         summary = run.summary
         assert summary is not None
         if all(summary["broken"]):
-            raise ValueError(
-                f"{folder}: the loss of every member is not finite; lower --lr, or set --clip"
-            )
+            say_error(_broken(folder, summary))
         if quiet:
             return
         split = run.config.data["splits"][1]
@@ -166,45 +134,42 @@ def _ending(folder: Path, summary: dict[str, Any]) -> str:
     )
 
 
-_MODEL = ("architecture", "hidden", "towers", "depth", "layers", "dropout", "readout", "init",
-          "edges")  # fmt: skip
-_WHEN_RESUMED = {"data", "resume", "device", "save_every", "quiet", "as_json"}
+def _broken(folder: Path, summary: dict[str, Any]) -> str:
+    """That every member broke, and what is left of them; raises if nothing is."""
+    said = f"{folder}: the loss of every member is not finite"
+    remedy = "lower --lr, or set --clip"
+    kept = [f"{k} of epoch {epoch}" for k, epoch in enumerate(summary["best_epoch"])
+            if summary["best"][k] is not None]  # fmt: skip
+    if not kept:
+        raise ValueError(f"{said}; {remedy}")
+    return (
+        f"warning: {said} after {summary['epochs']} epochs; kept are the best weights before that, "
+        f"of member {', '.join(kept)}; to train for longer, {remedy}"
+    )
+
+
+_WHEN_RESUMED = {
+    "data",
+    "resume",
+    "device",
+    "epochs",
+    "save_every",
+    "log_every",
+    "quiet",
+    "as_json",
+}
 
 
 def _asked_anew(given: dict[str, Any]) -> dict[str, Any]:
     """What `pna.train.train` is to be called with."""
-    from pna.data.graphset import GraphSet
-    from pna.train.defaults import model_for, settings_for
-    from pna.train.settings import Settings
-
     if "data" not in given:
         raise ValueError(
             "got no graph set, expected one: pna train DATA, or pna train --resume RUN"
         )
     path = given["data"]
-    graphs = GraphSet.load(path)
-    convolution = given.get("model", "pna")
-    loss = parse_loss(given.get("loss", "mse"))
-    model = model_for(graphs, convolution, {k: given[k] for k in _MODEL if k in given}, loss)
-    chosen = {f.name: given[f.name] for f in fields(Settings) if f.name in given}
-    for name in ("lr", "weight_decay"):
-        if name in chosen:
-            chosen[name] = parse_numbers(name, chosen[name])
-    if chosen.get("patience") == 0:
-        chosen["patience"] = None
-    splits = parse_names(given.get("splits", "train,validation"))
-    if len(splits) != 2:
-        raise ValueError(f"got splits {given['splits']!r}, expected two such as train,validation")
-    return {
-        "data": path.resolve(),
-        "out": given.get("out") or _new_folder(f"{path.stem}-{convolution}"),
-        "model": model,
-        "settings": settings_for(graphs, chosen),
-        "loss": loss,
-        "weights": parse_named("weights", given.get("weights", ""), float),
-        "tasks": parse_names(given.get("tasks", "")) or None,
-        "splits": (splits[0], splits[1]),
-    }
+    name = f"{path.stem}-{given.get('model', 'pna')}"
+    files = {"data": path.resolve(), "out": given.get("out") or _new_folder(name)}
+    return files | options.asked(path, given)
 
 
 def _asked_again(given: dict[str, Any]) -> dict[str, Any]:
@@ -215,12 +180,12 @@ def _asked_again(given: dict[str, Any]) -> dict[str, Any]:
     odd = [f"--{name.replace('_', '-')}" for name in given if name not in _WHEN_RESUMED]
     if odd:
         raise ValueError(
-            f"got {', '.join(odd)} with --resume, expected none: a run goes on as it was begun; "
-            "leave them out, or train anew"
+            f"got {', '.join(odd)} with --resume, expected at most --epochs: a run goes on as it "
+            "was begun; leave them out, or train anew"
         )
     run = Run(given["resume"])
     path = given["data"] if "data" in given else own_path(run, run.config)
-    return {"data": path, "out": run.folder, "resume": True}
+    return {"data": path, "out": run.folder, "resume": True, "epochs": given.get("epochs")}
 
 
 def _new_folder(name: str) -> Path:
@@ -228,39 +193,3 @@ def _new_folder(name: str) -> Path:
     while (path := Path("runs") / f"{name}-{number}").exists():
         number += 1
     return path
-
-
-def parse_names(text: str) -> list[str]:
-    """ "a, b" to both."""
-    return [name.strip() for name in text.split(",") if name.strip()]
-
-
-def parse_numbers(name: str, text: str) -> tuple[float, ...]:
-    """ "1e-3,3e-4" to both."""
-    try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError:
-        raise ValueError(
-            f"got {name} {text!r}, expected a number, or some with commas between: 1e-3,3e-4"
-        ) from None
-
-
-def parse_named(what: str, text: str, kind: Callable[[str], T]) -> dict[str, T]:
-    """ "a=1,b=2" to a dictionary."""
-    found: dict[str, T] = {}
-    for part in parse_names(text):
-        name, _, value = (word.strip() for word in part.partition("="))
-        try:
-            if not value:
-                raise ValueError
-            found[name] = kind(value)
-        except ValueError:
-            raise ValueError(
-                f"got {part!r} in {what}, expected target=value, with commas between"
-            ) from None
-    return found
-
-
-def parse_loss(text: str) -> str | dict[str, str]:
-    """One name, or "target=name,…"."""
-    return parse_named("loss", text, str) if "=" in text else text.strip()

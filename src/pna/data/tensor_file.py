@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
+
+from pna.files import replacing
 
 
 def write(
@@ -33,26 +34,8 @@ def write(
     header = {"format": kind, "version": str(version), "facts": json.dumps(facts)}
     content = safetensors.torch.save(tensors, header)
     path.parent.mkdir(parents=True, exist_ok=True)
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with aside.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
-    if os.name == "posix":
-        _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Have the new name itself survive a loss of power."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with replacing(path, binary=True) as file:
+        file.write(content)
 
 
 def read(path: Path, *, kind: str, version: int) -> tuple[dict[str, Tensor], dict[str, Any]]:

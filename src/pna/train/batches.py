@@ -17,7 +17,7 @@ from torch import Tensor
 from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
 from pna.data.padded import PaddedBatches, Shape, usual_shapes
-from pna.train.capture import Captured
+from pna.train.capture import Captured, Memory
 
 #: Batches that never change are captured each by itself, up to so many.
 _MOST_CAPTURED = 64
@@ -41,7 +41,7 @@ class Batches:
         batch_size: graphs of a batch, over all processes.
         shuffle: draw another order each epoch.
         seed: of that order.
-        capture: whether steps are captured; only on a GPU.
+        capture: what steps are captured in, if they are; only on a GPU.
         pad: whether batches are padded as for capturing, on a CPU too.
         diameters: of every graph, where the model asks for them.
         rank, processes: which share of every batch is ours.
@@ -55,7 +55,7 @@ class Batches:
         *,
         shuffle: bool,
         seed: int = 0,
-        capture: bool = False,
+        capture: Memory | None = None,
         pad: bool = False,
         diameters: Tensor | None = None,
         rank: int = 0,
@@ -111,7 +111,10 @@ class Batches:
             batch = replace(batch, size_range=(int(sizes.min()), int(sizes.max())))
         if self._diameters is None:
             return batch
-        return replace(batch, diameter=self._diameters[batch.graph_ids])
+        diameter = self._diameters[batch.graph_ids]
+        seen = diameter if self._processes == 1 else self._diameters  # as often, again
+        most = int(seen.max()) if len(seen) else 0
+        return replace(batch, diameter=diameter, max_diameter=most)
 
     def _run_padded(self, ids: np.ndarray) -> None:
         """In the first shape that holds them; in none, as they are."""
@@ -130,9 +133,9 @@ class Batches:
         self._call(shape, lambda: self._step(padded.batch(own, shape)))
 
     def _call(self, key: int | Shape, work: Callable[[], None]) -> None:
-        if not self._capture:
+        if self._capture is None:
             work()
             return
         if key not in self._captured:
-            self._captured[key] = Captured(work)
+            self._captured[key] = Captured(work, self._capture)
         self._captured[key]()

@@ -3,18 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import Any
+from weakref import WeakSet
 
 import torch
 
 _WARM_UP = 2  # runs before recording, in which kernels are compiled and tables made
 
 
-@cache
-def _pool() -> Any:
-    """Memory for all recordings: they run one after another, and leave nothing in it."""
-    return torch.cuda.graph_pool_handle()
+class Memory:
+    """What the recordings of one owner work in: they run one by one, and leave nothing in it.
+
+    torch lets go of such memory with the last recording in it, and takes its handle no more from
+    then on. So there is a new handle whenever no recording is left.
+    """
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+        self._graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
+
+    def record(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
+        """Record work, without running it."""
+        if not self._graphs:
+            self._handle = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, pool=self._handle):
+            work()
+        self._graphs.add(graph)
+        return graph
 
 
 class Captured:
@@ -23,8 +39,8 @@ class Captured:
     Warming up is work too, done in place of the first replays: nothing is run twice.
     """
 
-    def __init__(self, work: Callable[[], None]) -> None:
-        self._work, self._runs = work, 0
+    def __init__(self, work: Callable[[], None], memory: Memory) -> None:
+        self._work, self._memory, self._runs = work, memory, 0
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def __call__(self) -> None:
@@ -39,8 +55,5 @@ class Captured:
                 self._work()
             torch.cuda.current_stream().wait_stream(stream)
             return
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=_pool()):
-            self._work()
-        graph.replay()  # recording does not run it
-        self._graph = graph
+        self._graph = self._memory.record(self._work)
+        self._graph.replay()

@@ -12,13 +12,19 @@ import torch.distributed as distributed
 from pna.ops.across import processes, sum_of_all
 
 
+def device_of(asked: str | torch.device | None) -> torch.device:
+    """The device asked for; a GPU if there is one, if none is."""
+    return torch.device(asked or ("cuda" if torch.cuda.is_available() else "cpu"))
+
+
 @contextmanager
-def joined() -> Iterator[None]:
-    """Work together with the other processes that `torchrun` has started, if it has."""
+def joined(device: torch.device) -> Iterator[None]:
+    """Work together, on devices of this kind, with the other processes that `torchrun` has
+    started, if it has."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or distributed.is_initialized():
         yield
         return
-    gpu = torch.cuda.is_available()
+    gpu = device.type == "cuda"
     if gpu:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
     distributed.init_process_group("nccl" if gpu else "gloo")

@@ -16,10 +16,7 @@ from pna.train.loop import fingerprint
 from pna.train.metrics import METRICS, measure
 from pna.train.prediction import Models, in_units
 from pna.train.run import Config, Run
-from pna.train.tasks import LOSSES, Task
-
-#: Told of every target that is divided by its scale, whatever it was trained with.
-_OF_NUMBERS = ("mse", "log10_mse", "mae")
+from pna.train.tasks import LOSSES, Task, check_values, column_of
 
 
 @dataclass(frozen=True)
@@ -83,7 +80,8 @@ def evaluate(
     graphs = graphs if split is None else graphs.split(split)
     if len(graphs) == 0:
         raise ValueError("got no graphs, expected some to evaluate with")
-    targets = [_targets(task, graphs) for task in models.config.tasks]
+    where = "the graphs" if split is None else f"the split {split!r}"
+    targets = [_targets(task, graphs, where) for task in models.config.tasks]
     node, graph = models.outputs(graphs)
     scores = [
         _scores(task, node if task.level == "node" else graph, y)
@@ -128,21 +126,22 @@ def own_path(run: Run, config: Config) -> Path:
     return Path(path)
 
 
-def _targets(task: Task, graphs: GraphSet) -> np.ndarray:
+def _targets(task: Task, graphs: GraphSet, where: str) -> np.ndarray:
     """Of one task, (rows,), found by its name."""
     names = graphs.node_targets if task.level == "node" else graphs.graph_targets
     places = {name: place for place, name in enumerate(names)}
-    column = lookup(f"{task.level} target", task.name, places)
-    y = graphs.y_node if task.level == "node" else graphs.y_graph
-    assert y is not None
-    return y[:, column].double().cpu().numpy()
+    # these graphs may have targets at one level only, whose names then need not say which
+    own = task.name if task.name in places else task.name.removeprefix(f"{task.level}.")
+    y = column_of(graphs, task.level, lookup(f"{task.level} target", own, places))
+    check_values(task, y, where)
+    return y.double().cpu().numpy()
 
 
 def _scores(task: Task, outputs: np.ndarray, targets: np.ndarray) -> TaskScores:
     loss = LOSSES[task.loss]
     meant, scaled = in_units(task, outputs), targets / task.scale
     found: dict[str, list[float]] = {}
-    for name in _OF_NUMBERS if loss.scaled else loss.metrics:
+    for name in loss.metrics:
         found[name] = [measure(name, row / task.scale, scaled) for row in meant]
     if loss.scaled:
         found["mae_in_units"] = [measure("mae", row, targets) for row in meant]

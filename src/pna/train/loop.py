@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +18,16 @@ from torch import Tensor
 
 from pna.data.diameter import diameters
 from pna.data.graphset import GraphSet
+from pna.files import is_new
 from pna.machine import machine
 from pna.ops.across import processes
 from pna.train.defaults import model_for, settings_for
-from pna.train.distributed import any_of_all, is_first, joined, wait_for_all
+from pna.train.distributed import any_of_all, device_of, is_first, joined, wait_for_all
 from pna.train.models import build, count_parameters, fitted
 from pna.train.population import Population
 from pna.train.run import LAST, METRICS, Config, Metrics, Run
 from pna.train.settings import ModelSettings, Settings
-from pna.train.tasks import tasks_of
+from pna.train.tasks import check_targets, tasks_of
 from pna.train.trainer import Trainer
 
 
@@ -64,7 +65,9 @@ def train(
     splits: tuple[str, str] = ("train", "validation"),
     device: str | torch.device | None = None,
     resume: bool = False,
+    epochs: int | None = None,
     save_every: float = 60.0,
+    log_every: int = 1,
     report: Reporter | None = None,
 ) -> Run:
     """Train a population on one split of a graph set, and stop each member by another.
@@ -79,28 +82,38 @@ def train(
         tasks: which targets; all if left out.
         splits: names of those to train and to validate on.
         device: a GPU if there is one, if left out.
-        resume: go on with the run in `out`; all but `data`, `device`, `save_every` and `report`
-            is then what it was begun with.
+        resume: go on with the run in `out`; its model, settings and tasks are then what it was
+            begun with.
+        epochs: of a run that is resumed, how many there shall be of them in all, if not as many
+            as it was begun with.
         save_every: seconds between checkpoints.
+        log_every: epochs between rows of ``metrics.csv``, which has the last one too.
         report: called after every epoch.
     """
-    with joined():
+    if epochs is not None and not resume:
+        raise ValueError(
+            f"got epochs={epochs} for a new run, expected it in the settings: Settings(epochs=…)"
+        )
+    if log_every < 1:
+        raise ValueError(f"got log_every={log_every}, expected at least 1")
+    where = device_of(device)
+    with joined(where):
         path = None if isinstance(data, GraphSet) else Path(data).resolve()
         graphs = data if isinstance(data, GraphSet) else GraphSet.load(data)
         run = Run(out)
         if resume:
-            config = run.config
+            config = _until(run, epochs)
             _check_data(config, graphs, run)
         else:
             _check_new(run)
             kind = model_for(graphs, model, {}, loss) if isinstance(model, str) else model
             given = settings_for(graphs, {}) if settings is None else settings
-            config = _config(graphs, path, kind, given, loss, weights, tasks, splits)
+            config = configured(graphs, path, kind, given, loss, weights, tasks, splits)
         wait_for_all()  # nothing is written before all have looked
-        return _train(run, config, graphs, resume, device, save_every, report)
+        return _train(run, config, graphs, resume, where, save_every, log_every, report)
 
 
-def _config(
+def configured(
     graphs: GraphSet,
     path: Path | None,
     model: ModelSettings,
@@ -110,11 +123,14 @@ def _config(
     chosen: Sequence[str] | None,
     splits: tuple[str, str],
 ) -> Config:
-    training = graphs.split(splits[0])
+    """What a run is, from what `train` is given; raises if it cannot be."""
     for name in splits:
         if len(graphs.split(name)) == 0:
             raise ValueError(f"got no graphs in the split {name!r}, expected some to train with")
+    training = graphs.split(splits[0])
     tasks = tasks_of(graphs, loss, weights, chosen)
+    for name in splits:
+        check_targets(tasks, graphs.split(name), f"the split {name!r}")
     held = {
         "path": None if path is None else str(path),
         "fingerprint": fingerprint(graphs),
@@ -128,8 +144,9 @@ def _train(
     config: Config,
     graphs: GraphSet,
     resume: bool,
-    device: str | torch.device | None,
+    device: torch.device,
     save_every: float,
+    log_every: int,
     report: Reporter | None,
 ) -> Run:
     settings = config.settings
@@ -139,7 +156,7 @@ def _train(
     if resume and (run.folder / LAST).is_file():
         done, seconds = _restore(run, trainer, config)
         if writes:
-            run.tidy()
+            run.take_up(config)
     elif writes:
         run.begin(config, machine())
     names = ["epoch", "member", "training", "validation", "lr", "seconds"]
@@ -159,11 +176,11 @@ def _train(
                 done += 1
                 taken = time.monotonic() - begin
                 seconds += taken
-                if metrics is not None:
+                finished = done >= settings.epochs or not any(rows["alive"])
+                if metrics is not None and (finished or done % log_every == 0):
                     metrics.add(_lines(done, rows, taken))
                 if report is not None and writes:
                     report(_report(done, settings.epochs, taken, rows))
-                finished = done >= settings.epochs or not any(rows["alive"])
                 late = time.monotonic() - saved >= save_every
                 stopping = any_of_all(stop.is_set(), trainer.population.device)
                 if metrics is not None and (late or finished or stopping):
@@ -185,7 +202,7 @@ def make_trainer(
 ) -> Trainer:
     """The population of a configuration, with its graphs, where it is to be trained."""
     settings = config.settings
-    where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
+    where = device_of(device)
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
     population = Population([build(config.model, seed) for seed in settings.seeds])
     population.to(where, dtype)
@@ -200,7 +217,10 @@ def make_trainer(
 def _restore(run: Run, trainer: Trainer, config: Config) -> tuple[int, float]:
     tensors, facts = run.read(LAST)
     try:
-        if Config.from_dict(facts["config"]) != config:
+        held = Config.from_dict(facts["config"])
+        if held.settings.schedule != "cosine":
+            held = _with_epochs(held, config.settings.epochs)
+        if held != config:
             raise ValueError("it is of another configuration")
         trainer.load_state(tensors)
         return int(facts["epoch"]), float(facts["seconds"])
@@ -209,6 +229,37 @@ def _restore(run: Run, trainer: Trainer, config: Config) -> tuple[int, float]:
             f"got {run.folder / LAST}, which does not belong to {run.folder}: {error}; restore "
             "the file, or train anew in another folder"
         ) from error
+
+
+def _until(run: Run, epochs: int | None) -> Config:
+    """What a run that is resumed is, with so many epochs, if they are given."""
+    config = run.config
+    settings = config.settings
+    if epochs is None or epochs == settings.epochs:
+        return config
+    if settings.schedule == "cosine":
+        raise ValueError(
+            f"got epochs={epochs} for {run.folder}, whose learning rate falls along a cosine over "
+            f"{settings.epochs} epochs, expected as many: with others it would have been another "
+            "from the start; train anew"
+        )
+    if (run.folder / LAST).is_file():
+        tensors, facts = run.read(LAST)
+        if epochs < facts["epoch"]:
+            raise ValueError(
+                f"got epochs={epochs} for {run.folder}, expected at least the {facts['epoch']} "
+                "that are done"
+            )
+        if not tensors["standing.alive"].any():
+            raise ValueError(
+                f"got epochs={epochs} for {run.folder}, but all of its members have stopped or "
+                "broken, expected one to train on; train anew, with more patience, say"
+            )
+    return _with_epochs(config, epochs)
+
+
+def _with_epochs(config: Config, epochs: int) -> Config:
+    return replace(config, settings=replace(config.settings, epochs=epochs))
 
 
 def _save(run: Run, trainer: Trainer, epoch: int, seconds: float) -> None:
@@ -312,12 +363,12 @@ def fingerprint(graphs: GraphSet) -> str:
         value = getattr(graphs, f.name)
         if isinstance(value, Tensor):
             digest.update(f"{f.name} {tuple(value.shape)} {value.dtype}".encode())
-            digest.update(value.cpu().contiguous().numpy().tobytes())
+            digest.update(value.cpu().contiguous().numpy().data)  # not a copy
     return digest.hexdigest()
 
 
 def _check_new(run: Run) -> None:
-    if run.exists or (run.folder.exists() and any(run.folder.iterdir())):
+    if not is_new(run.folder):
         raise FileExistsError(
             f"got {run.folder}, which is not empty, expected a new folder; go on with the run in "
             "it with resume, or choose another"

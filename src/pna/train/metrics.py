@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from pna.names import lookup
-
-
-@dataclass(frozen=True)
-class Metric:
-    """A number made of predictions and targets, none of them missing and at least one."""
-
-    of: Callable[[np.ndarray, np.ndarray], float]
-    higher_is_better: bool = False
 
 
 def mse(predictions: np.ndarray, targets: np.ndarray) -> float:
@@ -54,12 +45,13 @@ def roc_auc(predictions: np.ndarray, targets: np.ndarray) -> float:
     return float(above / (positive * negative))
 
 
-METRICS = {
-    "mse": Metric(mse),
-    "mae": Metric(mae),
-    "log10_mse": Metric(log10_mse),
-    "accuracy": Metric(accuracy, higher_is_better=True),
-    "roc_auc": Metric(roc_auc, higher_is_better=True),
+#: Each makes a number of predictions and targets, none of them missing and at least one.
+METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
+    "mse": mse,
+    "mae": mae,
+    "log10_mse": log10_mse,
+    "accuracy": accuracy,
+    "roc_auc": roc_auc,
 }
 
 
@@ -77,7 +69,7 @@ def measure(name: str, predictions: Any, targets: Any) -> float:
             "expected (rows,) or (rows, classes) for (rows,)"
         )
     known = ~np.isnan(wanted)
-    return metric.of(given[known], wanted[known]) if known.any() else float("nan")
+    return metric(given[known], wanted[known]) if known.any() else float("nan")
 
 
 def _as_numbers(values: Any) -> np.ndarray:

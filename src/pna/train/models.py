@@ -18,6 +18,9 @@ from pna.nn.initial import initialise
 from pna.train.settings import ModelSettings
 from pna.train.tasks import Task, outputs_of
 
+#: Clusters of a model that pools, for each node of the largest graph: those of Dwivedi and others.
+CLUSTERS = 0.15
+
 
 def fitted(
     model: ModelSettings,
@@ -25,7 +28,7 @@ def fitted(
     tasks: Sequence[Task],
     every: GraphSet | None = None,
 ) -> ModelSettings:
-    """The settings with all that follows from the graphs: widths, δ, values of columns.
+    """The settings with all that follows from the graphs: widths, δ, values of columns, clusters.
 
     δ is of the training set; values are counted in `every` graph there is, if it is given.
     """
@@ -34,10 +37,16 @@ def fitted(
         raise ValueError(
             "got graphs whose nodes have no features, expected some; give every node a 1, say"
         )
-    lookup("convolution", model.convolution, KINDS)
+    kind = lookup("convolution", model.convolution, KINDS)
     lookup("architecture", model.architecture, ARCHITECTURES)
     arguments = dict(model.arguments)
     edge_attr = training.edge_attr if arguments.pop("edges", True) else None
+    if edge_attr is not None and not kind.edges:
+        able = ", ".join(name for name, other in KINDS.items() if other.edges)
+        raise ValueError(
+            f"got graphs with edge features for {model.convolution!r}, which has no place for "
+            f"them; leave them out with edges=False (--no-edges), or take one of {able}"
+        )
     if model.architecture == "stacked":
         assert every.x is not None
         arguments["node_values"] = _values("node", every.x, every.node_features)
@@ -55,9 +64,13 @@ def fitted(
             if not edge_attr.is_floating_point():
                 raise ValueError(
                     f"got edges whose features are whole numbers for a {model.architecture} "
-                    "model; take architecture 'stacked', or leave them out with edges=False"
+                    "model; take architecture 'stacked', or leave them out with edges=False "
+                    "(--no-edges)"
                 )
             arguments["edge_dim"] = edge_attr.shape[1]
+    if kind.pooled:
+        largest = int(training.sizes.max())
+        arguments.setdefault("clusters", max(int(CLUSTERS * largest), 1))
     degrees = torch.bincount(training.degree.long().cpu())
     return replace(
         model,
@@ -82,12 +95,11 @@ def _values(what: str, columns: Tensor, names: Sequence[str]) -> list[int]:
     return [int(c) + 1 for c in (columns.amax(0).tolist() if len(columns) else least.tolist())]
 
 
-def build(model: ModelSettings, seed: int | None = None) -> nn.Module:
-    """The model with fresh weights; a `seed` gives the same ones every time."""
+def build(model: ModelSettings, seed: int = 0) -> nn.Module:
+    """The model with fresh weights, which follow from the `seed` alone."""
     make: Any = lookup("architecture", model.architecture, ARCHITECTURES)
     with torch.random.fork_rng(devices=[]):
-        if seed is not None:
-            torch.manual_seed(seed)
+        torch.default_generator.manual_seed(seed)  # that of GPUs is not ours to set
         built: nn.Module = make(
             model.convolution,
             model.in_channels,

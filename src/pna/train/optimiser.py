@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pna.ops.backend import choose
+
 _BETAS, _EPS = (0.9, 0.999), 1e-8
 
 
@@ -30,6 +32,8 @@ class Adam:
         if self.clip is not None:
             norm = grad.norm(dim=1, keepdim=True)
             grad = grad * (self.clip / norm.clamp(min=self.clip))
+        if weights.dtype == torch.float32 and choose(weights.device) == "triton":
+            return self._step_in_kernels(weights, grad, lr, weight_decay, allowed)
         decay = weight_decay[:, None]
         if not self.decoupled:
             grad = torch.addcmul(grad, weights, decay)
@@ -49,6 +53,16 @@ class Adam:
         self.square.copy_(torch.where(rows, square, self.square))
         self.steps.copy_(torch.where(allowed, steps, self.steps))
         return allowed
+
+    def _step_in_kernels(
+        self, weights: Tensor, grad: Tensor, lr: Tensor, weight_decay: Tensor, allowed: Tensor
+    ) -> Tensor:
+        """The same step, where a kernel for each operation would cost more than the step."""
+        from pna.ops.triton import adam
+
+        moments = (self.mean, self.square, self.steps)
+        rates = (lr, weight_decay, allowed)
+        return adam.step(weights, grad, *moments, *rates, _BETAS, _EPS, self.decoupled)
 
     def state(self) -> dict[str, Tensor]:
         """What is to be kept of it: tensors with a row for each member."""

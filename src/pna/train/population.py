@@ -94,7 +94,8 @@ class Population:
             return measure(functional_call(self.model, {**parameters, **buffers}, (batch,)))
 
         if len(self) == 1:  # spares torch the batching of every operation
-            alone = {name: p[0] for name, p in parameters.items()}
+            # a view whose gradient is one too, where that of p[0] is copied
+            alone = {name: p.squeeze(0) for name, p in parameters.items()}
             return one(alone, {name: b[0] for name, b in buffers.items()})[None]
         return vmap(one, randomness="error")(parameters, buffers)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,8 +17,10 @@ from pna.data.batch import Batch
 from pna.data.columns import tagged
 from pna.data.diameter import diameters
 from pna.data.graphset import GraphSet
+from pna.files import replacing
 from pna.nn.architectures import Prediction
 from pna.train.batches import Batches
+from pna.train.distributed import device_of
 from pna.train.population import Population
 from pna.train.run import BEST, Config, Run, best_losses, load_population
 from pna.train.settings import ModelSettings
@@ -147,8 +148,7 @@ class Models:
                 f"got member {member} of {run.folder}, expected one of 0 to {len(best) - 1}"
             )
         population.keep(torch.tensor(members))
-        where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
-        population.to(where).train(False)
+        population.to(device_of(device)).train(False)
         return cls(population, config, members, [best[k] for k in members])
 
     @torch.no_grad()
@@ -222,19 +222,11 @@ def check_features(model: ModelSettings, graphs: GraphSet) -> None:
 
 
 def _write_csv(path: Path, columns: dict[str, np.ndarray]) -> None:
-    """Aside, synced, renamed."""
     texts = [
         [f"{value:.9g}" if isinstance(value, float) else str(value) for value in column.tolist()]
         for column in columns.values()
     ]
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with aside.open("w", newline="") as file:
-            writer = csv.writer(file)
-            writer.writerow(columns)
-            writer.writerows(zip(*texts, strict=True))
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
+    with replacing(path) as file:
+        writer = csv.writer(file)
+        writer.writerow(columns)
+        writer.writerows(zip(*texts, strict=True))

@@ -6,16 +6,16 @@ import csv
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pna.data import tensor_file
+from pna.files import naming, remove_leftovers, replacing
 from pna.train.models import build
 from pna.train.population import Population, changing_buffers
 from pna.train.settings import ModelSettings, Settings
@@ -94,17 +94,20 @@ class Run:
     def begin(self, config: Config, environment: dict[str, Any]) -> None:
         """Make the folder, and say in it what is about to be done."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(self.folder)
         write_json(self.folder / CONFIG, config.as_dict())
         write_json(self.folder / ENVIRONMENT, environment)
+
+    def take_up(self, config: Config) -> None:
+        """Go on with what is in the folder, as `config` has it."""
+        remove_leftovers(self.folder)
+        if config != self.config:
+            write_json(self.folder / CONFIG, config.as_dict())
+            (self.folder / SUMMARY).unlink(missing_ok=True)
 
     def save_last(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Write what training goes on from, in place of what was there."""
         self._write(LAST, tensors, facts)
-
-    def tidy(self) -> None:
-        """Remove what a killed process was writing."""
-        for aside in self.folder.glob(".*.tmp"):
-            aside.unlink(missing_ok=True)
 
     def save_best(
         self,
@@ -152,7 +155,7 @@ class Metrics:
         if until > 0 and path.is_file():
             with path.open(newline="") as file:
                 kept = [row for row in csv.DictReader(file) if _epoch(row) <= until]
-        with _replacing(path) as file:
+        with replacing(path) as file:
             writer = csv.DictWriter(file, self._names, extrasaction="ignore")
             writer.writeheader()
             writer.writerows(kept)
@@ -160,16 +163,18 @@ class Metrics:
         self._writer = csv.DictWriter(self._file, self._names)
 
     def add(self, rows: Iterable[dict[str, Any]]) -> None:
-        self._writer.writerows(rows)
+        with naming(self._path):
+            self._writer.writerows(rows)
 
     def flush(self) -> None:
         """Have what was added survive whatever comes."""
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        with naming(self._path):
+            self._file.flush()
+            os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self.flush()
-        self._file.close()
+        with naming(self._path), self._file:
+            self.flush()
 
 
 def _epoch(row: dict[str, str]) -> float:
@@ -181,23 +186,9 @@ def _epoch(row: dict[str, str]) -> float:
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
-    with _replacing(path) as file:
+    with replacing(path) as file:
         json.dump(content, file, indent=2, ensure_ascii=False)
         file.write("\n")
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[TextIO]:
-    """A file to write in place of another: aside, synced, renamed."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with aside.open("w", newline="", encoding="utf-8") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        aside.replace(path)
-    finally:
-        aside.unlink(missing_ok=True)
 
 
 def load(run: str | Path | Run, member: int | None = None) -> nn.Module:

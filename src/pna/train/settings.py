@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -10,6 +11,7 @@ from pna.names import lookup
 OPTIMISERS = ("adam", "adamw")
 SCHEDULES = ("constant", "plateau", "cosine")
 PRECISIONS = ("float32", "float64", "bfloat16")
+_SEEDS = 2**63  # how many there are: dropout keeps its own in an int64
 
 
 @dataclass(frozen=True)
@@ -53,6 +55,10 @@ class Settings:
             raise ValueError(
                 f"got task weights for {len(self.task_weights)} members, expected {self.members}"
             )
+        if any(not 0 <= weight < math.inf for row in self.task_weights for weight in row):
+            raise ValueError(
+                f"got task_weights={self.task_weights}, expected finite numbers of at least 0"
+            )
         lookup("optimiser", self.optimiser, dict.fromkeys(OPTIMISERS))
         lookup("schedule", self.schedule, dict.fromkeys(SCHEDULES))
         lookup("precision", self.precision, dict.fromkeys(PRECISIONS))
@@ -63,6 +69,13 @@ class Settings:
             given = getattr(self, name)
             if given is not None and not given >= least:
                 raise ValueError(f"got {name}={given}, expected at least {least}")
+        for name, count in (("seed", self.members), ("data_seed", 1)):
+            if not 0 <= getattr(self, name) <= _SEEDS - count:
+                every = " and one for each further member" if count > 1 else ""
+                raise ValueError(
+                    f"got {name}={getattr(self, name)}, expected a number of at least 0{every} "
+                    "below 2**63"
+                )
         if not 0 < self.decay < 1:
             raise ValueError(f"got decay={self.decay}, expected a factor between 0 and 1")
         for name in ("lr", "weight_decay"):

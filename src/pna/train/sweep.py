@@ -9,10 +9,9 @@ from __future__ import annotations
 import csv
 import json
 import math
-import os
 import shutil
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -20,16 +19,15 @@ from typing import Any
 import numpy as np
 
 from pna.data.graphset import GraphSet
-from pna.names import lookup
-from pna.nn.architectures import ARCHITECTURES
-from pna.nn.family import KINDS
-from pna.train.loop import Interrupted, Report, fingerprint, train
+from pna.files import is_new, remove_leftovers, replacing
+from pna.train.defaults import model_for, settings_for
+from pna.train.loop import Interrupted, Report, configured, train
 from pna.train.run import Run, best_losses, write_json
 from pna.train.settings import ModelSettings, Settings
 
 PLAN, TRIALS, TABLE, BEST = "sweep.json", "trials", "sweep.csv", "best.json"
 ERROR = "error.txt"  # in the folder of a trial that failed
-_VERSION = 1
+_VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -124,6 +122,16 @@ class Plan:
     space: Space
     seed: int
     asha: bool
+    loss: str | dict[str, str] = "mse"  # this and the following as `pna.train.train` takes them
+    weights: dict[str, float] | None = None
+    tasks: Sequence[str] | None = None
+    splits: tuple[str, str] = ("train", "validation")
+
+    def at(self, point: Point) -> tuple[ModelSettings, Settings]:
+        """What is trained at a point, and how."""
+        arguments = self.model.arguments | {"dropout": point.dropout}
+        model = replace(self.model, hidden=point.width, arguments=arguments)
+        return model, replace(self.settings, lr=(point.lr,), weight_decay=(point.weight_decay,))
 
     def as_dict(self) -> dict[str, Any]:
         held: dict[str, Any] = json.loads(json.dumps(asdict(self)))  # as it is read back
@@ -179,12 +187,12 @@ class Sweep:
 
     def begin(self) -> None:
         """Make the folder, and say in it what is about to be done."""
-        if self.folder.exists() and any(self.folder.iterdir()):
+        if not is_new(self.folder):
             raise FileExistsError(
                 f"got {self.folder}, which is not empty, expected a new folder; go on with the "
                 "sweep in it with resume, or choose another"
             )
-        (self.folder / TRIALS).mkdir(parents=True, exist_ok=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         self._write_plan()
 
     def take_up(self) -> None:
@@ -215,6 +223,7 @@ class Sweep:
                 self.trials[trial.number] = Trial(trial.number, trial.point)
 
     def _write_plan(self) -> None:
+        remove_leftovers(self.folder)
         facts = {"version": _VERSION, "trials": len(self.trials)}
         write_json(self.folder / PLAN, facts | self.plan.as_dict())
 
@@ -263,12 +272,10 @@ class Sweep:
     def save(self) -> None:
         """Write the table and the best."""
         rows = [trial.as_dict() for trial in self.trials]
-        aside = self.folder / f".{TABLE}.{os.getpid()}.tmp"
-        with aside.open("w", newline="") as file:
+        with replacing(self.folder / TABLE) as file:
             writer = csv.DictWriter(file, list(rows[0]))
             writer.writeheader()
             writer.writerows(rows)
-        aside.replace(self.folder / TABLE)
         if self.best is not None:
             folder = self.folder_of(self.best).relative_to(self.folder).as_posix()
             write_json(self.folder / BEST, self.best.as_dict() | {"folder": folder})
@@ -324,9 +331,6 @@ def run_trial(sweep: Sweep, number: int, device: str, tell: Tell) -> None:
 
 
 def _train(plan: Plan, point: Point, run: Run, device: str, tell: Tell) -> None:
-    arguments = plan.model.arguments | {"dropout": point.dropout}
-    model = replace(plan.model, hidden=point.width, arguments=arguments)
-    settings = replace(plan.settings, lr=(point.lr,), weight_decay=(point.weight_decay,))
     seconds = 0.0
 
     def each_epoch(report: Report) -> None:
@@ -338,7 +342,16 @@ def _train(plan: Plan, point: Point, run: Run, device: str, tell: Tell) -> None:
             tell(told | {"seconds": seconds})
 
     train(
-        plan.data, run.folder, model, settings, device=device, resume=run.exists, report=each_epoch
+        plan.data,
+        run.folder,
+        *plan.at(point),
+        loss=plan.loss,
+        weights=plan.weights,
+        tasks=plan.tasks,
+        splits=plan.splits,
+        device=device,
+        resume=run.exists,
+        report=each_epoch,
     )
     summary = run.summary
     assert summary is not None
@@ -353,6 +366,10 @@ def sweep(
     settings: Settings | None = None,
     space: Space | None = None,
     *,
+    loss: str | dict[str, str] = "mse",
+    weights: dict[str, float] | None = None,
+    tasks: Sequence[str] | None = None,
+    splits: tuple[str, str] = ("train", "validation"),
     trials: int = 20,
     seed: int = 0,
     asha: bool = False,
@@ -370,6 +387,7 @@ def sweep(
         model: its settings, or the name of a convolution; width and dropout are searched.
         settings: of every trial's training; learning rate and weight decay are searched.
         space: what is searched.
+        loss, weights, tasks, splits: what is trained on, as `pna.train.train` takes them.
         trials: how many; when a sweep is resumed there may be more.
         seed: of the trials' points.
         asha: stop the worse two thirds at 1/27, 1/9 and 1/3 of the epochs.
@@ -392,12 +410,14 @@ def sweep(
     ):
         if value < least:
             raise ValueError(f"got {name}={value}, expected at least {least}")
-    kind = ModelSettings(convolution=model) if isinstance(model, str) else model
-    lookup("convolution", kind.convolution, KINDS)
-    lookup("architecture", kind.architecture, ARCHITECTURES)
     path = Path(data).resolve()
-    found = fingerprint(GraphSet.load(path))
-    plan = Plan(str(path), found, kind, settings or Settings(), space or Space(), seed, asha)
+    graphs = GraphSet.load(path)
+    kind = model_for(graphs, model, {}, loss) if isinstance(model, str) else model
+    usual = settings_for(graphs, {}) if settings is None else settings
+    target = (loss, weights, tasks, splits)
+    # as the trials will, so that what none of them can do is refused before they begin
+    found = configured(graphs, path, kind, usual, *target).data["fingerprint"]
+    plan = Plan(str(path), found, kind, usual, space or Space(), seed, asha, *target)
     held = Sweep(Path(out).resolve(), plan, trials)
     if resume:
         held.take_up()

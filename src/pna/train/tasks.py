@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 import torch.nn.functional as F
@@ -32,12 +33,12 @@ def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     return logits.logsumexp(-1) - (logits * chosen).sum(-1)
 
 
+_OF_NUMBERS = ("mse", "log10_mse", "mae")
+
 LOSSES = {
-    "mse": Loss(lambda p, y: (p - y).square(), False, True, ("mae",)),
-    "mae": Loss(lambda p, y: (p - y).abs(), False, True, ("mse",)),
-    "huber": Loss(
-        lambda p, y: F.smooth_l1_loss(p, y, reduction="none"), False, True, ("mae", "mse")
-    ),
+    "mse": Loss(lambda p, y: (p - y).square(), False, True, _OF_NUMBERS),
+    "mae": Loss(lambda p, y: (p - y).abs(), False, True, _OF_NUMBERS),
+    "huber": Loss(lambda p, y: F.smooth_l1_loss(p, y, reduction="none"), False, True, _OF_NUMBERS),
     "bce": Loss(lambda p, y: F.softplus(p) - p * y, False, False, ("roc_auc", "accuracy")),
     "cross_entropy": Loss(_cross_entropy, True, False, ("accuracy",)),
 }
@@ -47,7 +48,7 @@ LOSSES = {
 class Task:
     """One target: its level, its column, its loss, and which outputs of the model are its own."""
 
-    name: str
+    name: str  # no other task's: that of the target, after its level where both levels have it
     level: str  # "node" or "graph"
     column: int  # in y_node or y_graph
     loss: str  # of `LOSSES`
@@ -61,6 +62,30 @@ class Task:
         return self.first + self.outputs
 
 
+def targets_by_name(graphs: GraphSet) -> dict[str, tuple[str, int]]:
+    """Level and column of every target of a set.
+
+    Where a target of nodes and one of graphs have the same name, say "0", they are called "node.0"
+    and "graph.0".
+    """
+    shared = {*graphs.node_targets} & {*graphs.graph_targets}
+    found: dict[str, tuple[str, int]] = {}
+    for level, names in (("node", graphs.node_targets), ("graph", graphs.graph_targets)):
+        for column, name in enumerate(names):
+            own = f"{level}.{name}" if name in shared else name
+            if own in found:
+                raise ValueError(f"got two targets called {own!r}, expected one; rename the other")
+            found[own] = (level, column)
+    return found
+
+
+def column_of(graphs: GraphSet, level: str, column: int) -> Tensor:
+    """The values of one target, (nodes,) or (graphs,)."""
+    y = graphs.y_node if level == "node" else graphs.y_graph
+    assert y is not None
+    return y[:, column]
+
+
 def tasks_of(
     graphs: GraphSet,
     loss: str | Mapping[str, str] = "mse",
@@ -69,27 +94,30 @@ def tasks_of(
 ) -> tuple[Task, ...]:
     """The tasks of a set's targets, all or those chosen.
 
-    `loss` is one for all, or one for each by name; `weights` are 1 where not given.
+    `loss` is one for all, or one for each by name; `weights` are 1 where not given. Names are those
+    of `targets_by_name`.
     """
-    targets = [("node", i, name) for i, name in enumerate(graphs.node_targets)]
-    targets += [("graph", i, name) for i, name in enumerate(graphs.graph_targets)]
-    names = [name for _, _, name in targets]
-    for given in (*(loss if isinstance(loss, Mapping) else ()), *(weights or ()), *(chosen or ())):
-        lookup("target", given, {name: name for name in names})
-    wanted = [t for t in targets if chosen is None or t[2] in chosen]
+    targets, weights = targets_by_name(graphs), weights or {}
+    for given in (*(loss if isinstance(loss, Mapping) else ()), *weights, *(chosen or ())):
+        lookup("target", given, targets)
+    for name, weight in weights.items():
+        if not 0 <= weight < math.inf:
+            raise ValueError(
+                f"got {weight} as the weight of the target {name!r}, expected a finite number of "
+                "at least 0"
+            )
+    wanted = {name: t for name, t in targets.items() if chosen is None or name in chosen}
     if not wanted:
         raise ValueError("got graphs without targets, expected some in y_node or y_graph")
     used = {"node": 0, "graph": 0}
     tasks = []
-    for level, column, name in wanted:
+    for name, (level, column) in wanted.items():
         of_name = loss if isinstance(loss, str) else loss.get(name, "mse")
         kind = lookup("loss", of_name, LOSSES)
-        y = graphs.y_node if level == "node" else graphs.y_graph
-        assert y is not None
-        outputs = _classes(name, y[:, column]) if kind.classes else 1
+        outputs = _classes(name, column_of(graphs, level, column)) if kind.classes else 1
         scales = graphs.node_scale if level == "node" else graphs.graph_scale
         scale = scales[column] if kind.scaled else 1.0
-        weight = (weights or {}).get(name, 1.0)
+        weight = weights.get(name, 1.0)
         tasks.append(Task(name, level, column, of_name, used[level], outputs, scale, weight))
         used[level] += outputs
     return tuple(tasks)
@@ -102,6 +130,46 @@ def _classes(name: str, y: Tensor) -> int:
             f"got target {name!r} for cross_entropy, expected classes 0, 1, 2, …; take another loss"
         )
     return int(known.max()) + 1
+
+
+def check_targets(tasks: Sequence[Task], graphs: GraphSet, where: str) -> None:
+    """Raise unless every task has targets among these graphs, and such as its loss takes.
+
+    `where` is what errors call the graphs.
+    """
+    for task in tasks:
+        y = column_of(graphs, task.level, task.column)
+        if bool(y.isnan().all()):
+            raise ValueError(
+                f"got no value of the target {task.name!r} in {where}, all are missing (NaN), "
+                "expected some; leave it out: name the others as tasks (--tasks)"
+            )
+        check_values(task, y, where)
+
+
+def check_values(task: Task, y: Tensor, where: str) -> None:
+    """Raise unless a task's loss takes these targets, NaN where there are none."""
+    known = y[~y.isnan()]
+
+    def refuse(odd: Tensor, expected: str) -> NoReturn:
+        raise ValueError(
+            f"got {known[odd][0].item():g} for the target {task.name!r} in {where}, expected "
+            + expected
+        )
+
+    if bool((odd := ~known.isfinite()).any()):
+        refuse(odd, "finite numbers, or NaN where there is none; mend the graph set")
+    if LOSSES[task.loss].classes:
+        if bool((odd := (known < 0) | (known != known.round())).any()):
+            refuse(odd, "classes 0, 1, 2, …; mend the graph set, or train with another loss")
+        if bool((odd := known >= task.outputs).any()):
+            refuse(
+                odd,
+                f"0 to {task.outputs - 1}, the classes that the model was made for; leave those "
+                "graphs out, or train with them",
+            )
+    elif task.loss == "bce" and bool((odd := (known < 0) | (known > 1)).any()):
+        refuse(odd, "numbers from 0 to 1, as bce has them; take another loss (--loss), mse, say")
 
 
 def outputs_of(tasks: Sequence[Task], level: str) -> int:
@@ -170,6 +238,26 @@ def summed_errors(
         for i, place in enumerate(target.tasks):
             sums[place] = errors[i]
     return torch.stack(sums)
+
+
+def summed_losses(
+    tasks: Sequence[Task], prediction: Prediction, targets: Sequence[Target], batch: Batch
+) -> Tensor:
+    """What is trained on: the sum of every task's errors, (tasks,), and where the model has a loss
+    of its own the sum of that over real graphs beside them, (tasks + 1,)."""
+    errors = summed_errors(tasks, prediction, targets)
+    if prediction.own_loss is None:
+        return errors
+    own = prediction.own_loss.to(errors.dtype)
+    own = own if batch.real is None else torch.where(batch.real, own, 0)
+    return torch.cat([errors, own.sum()[None]])
+
+
+def count_graphs(batch: Batch) -> Tensor:
+    """How many graphs are no padding, (), int64."""
+    if batch.real is None:
+        return batch.sizes.new_full((), batch.num_graphs)
+    return batch.real.sum()
 
 
 def _columns(given: Tensor, places: list[int]) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -16,12 +17,23 @@ from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
 from pna.ops.across import processes, sum_of_all
 from pna.train.batches import Batches
-from pna.train.capture import Captured
+from pna.train.capture import Captured, Memory
+from pna.train.distributed import is_first
 from pna.train.optimiser import Adam
 from pna.train.population import Population
 from pna.train.progress import Standing
 from pna.train.settings import Settings
-from pna.train.tasks import Target, Task, count_targets, summed_errors, targets_of
+from pna.train.tasks import (
+    LOSSES,
+    Target,
+    Task,
+    column_of,
+    count_graphs,
+    count_targets,
+    summed_errors,
+    summed_losses,
+    targets_of,
+)
 
 
 class Trainer:
@@ -61,10 +73,10 @@ class Trainer:
         rank = distributed.get_rank() if processes() > 1 else 0
         if capture is None:
             capture = device.type == "cuda" and processes() == 1
-        self._captures = capture
+        self._memory = Memory() if capture else None
         self._conclude = self._captured_conclusion()
         shared: dict[str, Any] = {
-            "capture": capture, "pad": pad, "rank": rank, "processes": processes(),
+            "capture": self._memory, "pad": pad, "rank": rank, "processes": processes(),
         }  # fmt: skip
         of_training, of_validation = (None, None) if diameters is None else diameters
         size = settings.batch_size
@@ -101,7 +113,9 @@ class Trainer:
         self.counts.zero_()
 
     def _captured_conclusion(self) -> Callable[[], None]:
-        return Captured(self._conclude_epoch) if self._captures else self._conclude_epoch
+        if self._memory is None:
+            return self._conclude_epoch
+        return Captured(self._conclude_epoch, self._memory)
 
     @torch.no_grad()
     def _keep_best(self, better: Tensor) -> None:
@@ -120,8 +134,11 @@ class Trainer:
         population, standing = self.population, self.standing
         targets, counts = self._targets(batch)
         with self._precision():
-            sums = population.apply(batch, lambda p: summed_errors(self.tasks, p, targets))
+            sums = population.apply(batch, lambda p: summed_losses(self.tasks, p, targets, batch))
+        sums, own = sums[:, : len(self.tasks)], sums[:, len(self.tasks) :]
         loss = (sums / counts.clamp(min=1) * self.weights[self.ids]).sum(1) / len(self.tasks)
+        if own.shape[1]:
+            loss = loss + own[:, 0] / sum_of_all(count_graphs(batch)).clamp(min=1)
         (grad,) = torch.autograd.grad(loss.sum(), population.flat)
         with torch.no_grad():
             grad, sums, loss = self._reduced(grad, sums, loss)
@@ -233,12 +250,23 @@ def _task_weights(tasks: Sequence[Task], settings: Settings, training: GraphSet)
     rows = torch.tensor(settings.task_weights, dtype=torch.float64).reshape(-1, len(tasks))
     weights = rows if len(rows) else usual.expand(settings.members, -1)
     if settings.balance:
-        weights = weights / torch.tensor([_variance(task, training) for task in tasks])
+        variances = [_variance(task, training) for task in tasks]
+        weights = weights / torch.tensor(variances, dtype=torch.float64)
     return weights.contiguous()
 
 
 def _variance(task: Task, training: GraphSet) -> float:
-    y = training.y_node if task.level == "node" else training.y_graph
-    assert y is not None
-    values = y[:, task.column].double().cpu().numpy() / task.scale
-    return max(float(np.nanvar(values)), 1e-12)
+    """Of a task's targets as they are trained on; 1, with a warning, where there is none."""
+    values = column_of(training, task.level, task.column).double().cpu().numpy() / task.scale
+    values = values[~np.isnan(values)]
+    if LOSSES[task.loss].classes:
+        why = "are classes, which have no variance"
+    elif values.size == 0 or values.min() == values.max():
+        why = "are all the same"
+    else:
+        return float(values.var())
+    if is_first():
+        warnings.warn(
+            f"balance leaves the loss of {task.name!r} as it is: its targets {why}", stacklevel=2
+        )
+    return 1.0

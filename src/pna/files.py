@@ -1,0 +1,68 @@
+"""Files that are written wholly or not at all."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+_ASIDE = re.compile(r"\..+\.\d+\.tmp")  # what `replacing` writes to
+
+
+@contextmanager
+def replacing(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
+    """A file to write in place of another: aside, synced, renamed.
+
+    Text is UTF-8, its line ends as they are given.
+    """
+    aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    text: dict[str, Any] = {} if binary else {"newline": "", "encoding": "utf-8"}
+    try:
+        with naming(path):
+            with aside.open("wb" if binary else "w", **text) as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+            aside.replace(path)
+            if os.name == "posix":
+                _sync_folder(path.parent)
+    finally:
+        aside.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Have the new name itself survive a loss of power."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def naming(path: Path) -> Iterator[None]:
+    """Errors of the machine say which file they are about, which those of a full disk do not."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """What processes that were killed have been writing in a folder."""
+    return [path for path in folder.glob(".*.tmp") if _ASIDE.fullmatch(path.name)]
+
+
+def remove_leftovers(folder: Path) -> None:
+    for path in leftovers(folder):
+        path.unlink(missing_ok=True)
+
+
+def is_new(folder: Path) -> bool:
+    """Whether a folder is not there, or has nothing in it but `leftovers`."""
+    return not folder.exists() or set(folder.iterdir()) <= set(leftovers(folder))

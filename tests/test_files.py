@@ -1,0 +1,60 @@
+"""Files that are written wholly or not at all, and errors that say which."""
+
+import errno
+import os
+
+import pytest
+
+from pna.files import is_new, leftovers, naming, remove_leftovers, replacing
+
+
+@pytest.mark.parametrize("content, binary", [("α\r\nβ", False), (b"\x00\xff", True)], ids=repr)
+def test_a_file_is_replaced_when_all_is_written(tmp_path, content, binary):
+    path = tmp_path / "file"
+    path.write_text("before")
+    with replacing(path, binary=binary) as file:
+        file.write(content)
+        assert path.read_text() == "before"
+    assert path.read_bytes() == (content if binary else content.encode())
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_fails_leaves_the_file_as_it_was(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("before")
+    with pytest.raises(KeyError), replacing(path) as file:
+        file.write("half")
+        raise KeyError
+    assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_full_disk_says_where(tmp_path, monkeypatch):
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError) as error, replacing(tmp_path / "file") as file:
+        file.write("half")
+    assert error.value.errno == errno.ENOSPC
+    assert str(error.value).endswith(f"No space left on device: '{tmp_path / 'file'}'")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "given", [FileNotFoundError(errno.ENOENT, "No such file", "other"), OSError("odd")], ids=repr
+)
+def test_errors_that_say_enough_stay_as_they_are(tmp_path, given):
+    with pytest.raises(OSError) as error, naming(tmp_path / "file"):
+        raise given
+    assert error.value is given
+
+
+def test_what_a_killed_process_left_is_told_from_other_files(tmp_path):
+    assert is_new(tmp_path / "none") and is_new(tmp_path)
+    left = tmp_path / ".config.json.4711.tmp"
+    left.write_text("{")
+    assert leftovers(tmp_path) == [left] and is_new(tmp_path)
+    (tmp_path / ".notes.tmp").write_text("precious")
+    assert leftovers(tmp_path) == [left] and not is_new(tmp_path)
+    remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == [".notes.tmp"]

@@ -1,0 +1,70 @@
+"""Which memory work is recorded in, with recordings that only remember it; see `test_captured`."""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from contextlib import contextmanager
+
+import pytest
+import torch
+
+from pna.train.capture import Memory
+
+
+class Graph:
+    """Stands for a recording on a GPU."""
+
+
+@pytest.fixture
+def used(monkeypatch) -> list[int]:
+    """The handle of every recording, in a torch that, like its allocator, takes none whose last
+    recording is gone."""
+    handles, used, alive = itertools.count(), [], {}
+
+    @contextmanager
+    def record(graph, pool):
+        left = alive.setdefault(pool, [])
+        assert not left or any(one() is not None for one in left), "use_count > 0"
+        left.append(weakref.ref(graph))
+        used.append(pool)
+        yield
+
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(handles))
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph", record)
+    return used
+
+
+def nothing() -> None:
+    pass
+
+
+def test_recordings_of_one_owner_share_their_memory(used):
+    one, other = Memory(), Memory()
+    held = [one.record(nothing), one.record(nothing), other.record(nothing), one.record(nothing)]
+    assert used == [0, 0, 1, 0] and len(set(map(id, held))) == 4
+
+
+def test_there_is_new_memory_once_all_recordings_are_gone(used):
+    memory = Memory()
+    held = [memory.record(nothing), memory.record(nothing)]
+    held.pop()
+    held.append(memory.record(nothing))  # one was left
+    assert used == [0, 0, 0]
+    held.clear()
+    held.append(memory.record(nothing))
+    held.append(memory.record(nothing))
+    assert used == [0, 0, 0, 1, 1]
+
+
+def test_a_recording_that_fails_leaves_no_memory_behind(used):
+    memory = Memory()
+
+    def fails() -> None:
+        raise MemoryError
+
+    with pytest.raises(MemoryError):
+        memory.record(fails)
+    memory.record(nothing)
+    assert used == [0, 1]
