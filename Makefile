@@ -33,7 +33,7 @@ clean:  ## remove the environment and whatever was built
 	rm -rf $(VENV) build dist demo docs/site src/pna.egg-info src/pna/ops/_cpu.*
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-$(READY): pyproject.toml constraints.txt setup.py src/pna/ops/cpu.c src/pna/ops/narrow.c
+$(READY): pyproject.toml constraints.txt setup.py $(wildcard src/pna/ops/*.[ch])
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@

@@ -17,7 +17,8 @@ setup(
     ext_modules=[
         Extension(
             "pna.ops._cpu",
-            ["src/pna/ops/cpu.c", "src/pna/ops/narrow.c"],
+            [f"src/pna/ops/{name}.c" for name in ("cpu", "gru", "narrow", "set2set")],
+            depends=["src/pna/ops/dense.h"],
             extra_compile_args=["-O3", "-fno-math-errno", "-fno-trapping-math"],
             optional=True,
         )

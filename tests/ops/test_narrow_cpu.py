@@ -13,7 +13,7 @@ from pna.ops.degree_linear import degree_linear
 from tests.ops.cases import Graph, random_edges
 
 pytestmark = pytest.mark.skipif(
-    narrow_cpu._library is None, reason=f"narrow.c was not built: {cpu.unavailable()}"
+    narrow_cpu._kernel is None, reason=f"narrow.c was not built: {cpu.unavailable()}"
 )
 
 FEW = Graph(random_edges(900, 300, 300), 300)  # some 10 degrees, one node of some of them
@@ -23,7 +23,8 @@ CASES = {
     # graph, groups, towers, width, outputs, times, base
     "as in a layer": (FEW, 4, 1, 16, 16, (1, 0, 1, 2), True),
     "a vector of outputs": (FEW, 1, 1, 3, 4, (2,), True),
-    "the most outputs": (FEW, 2, 1, 5, 32, (2, 1), True),
+    "many outputs": (FEW, 2, 1, 5, 32, (2, 1), True),
+    "the most outputs": (FEW, 2, 1, 5, 64, (2, 1), True),
     "an odd number of vectors": (FEW, 3, 1, 4, 20, (1, 1, 0), True),
     "towers": (FEW, 2, 3, 4, 8, (2, 0), True),
     "no base": (FEW, 2, 1, 7, 12, (1, 2), False),
@@ -86,8 +87,8 @@ def test_the_same_on_any_number_of_threads():
     "outputs, dtype",
     [
         (6, torch.float32),  # no whole vectors
-        (28, torch.float32),  # not compiled for
-        (16, torch.float64),  # nor this type
+        (68, torch.float32),  # more than there is room for
+        (16, torch.float64),  # not compiled for this type
         (16, torch.bfloat16),
     ],
 )
@@ -121,7 +122,7 @@ def test_chunks_are_remembered_while_the_graph_lives():
 def test_without_the_library(monkeypatch):
     """As where there was no compiler: torch does it."""
     expected = outcome(CASES["towers"])
-    monkeypatch.setattr(narrow_cpu, "_library", None)
+    monkeypatch.setattr(narrow_cpu, "_kernel", None)
     with mock.patch.object(
         degree_groups, "_forward_at_once", wraps=degree_groups._forward_at_once
     ) as at_once:

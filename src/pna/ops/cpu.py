@@ -81,9 +81,20 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
 _library, _reason = _load()
 
 
-def library() -> ctypes.CDLL | None:
-    """The C kernels, where they are."""
-    return _library
+def kernel(name: str, problem: type[ctypes.Structure], numbers: int) -> Callable[..., None] | None:
+    """The function pna_name of a problem and so many numbers; None where it was not built, or
+    from another version of the problem."""
+    try:
+        size = getattr(_library, f"pna_{name}_size")
+        found: Callable[..., None] = getattr(_library, f"pna_{name}")
+    except AttributeError:
+        return None
+    size.restype = _INTEGER
+    if size() != ctypes.sizeof(problem):
+        return None
+    found.argtypes = (ctypes.POINTER(problem), *[_INTEGER] * numbers)  # type: ignore[attr-defined]
+    found.restype = None  # type: ignore[attr-defined]
+    return found
 
 
 def unavailable() -> str | None:

@@ -19,6 +19,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from pna.ops import gru_cpu
+from pna.ops.backend import choose
 from pna.ops.linears import fold, has_kernels, of_one_type
 from pna.ops.operators import (
     Function,
@@ -49,6 +51,8 @@ def gru_cell(
     """
     x, h, *parameters = of_one_type(x, h, weight_ih, weight_hh, bias_ih, bias_hh)
     if not has_kernels(x, max(x.shape[1], h.shape[1]), WIDEST):
+        if choose(x.device) == "cpu" and gru_cpu.takes(x, h):
+            return gru_cpu.gru_cell(x, h, *parameters)
         return definition(x, h, *parameters)
     stacked = [p.unsqueeze(0) for p in parameters]
     return torch.ops.pna.gru_cell(x.unsqueeze(1), h.unsqueeze(1), *stacked).squeeze(1)

@@ -7,19 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from pna.ops import cpu
 
-#: How many vectors of outputs narrow.c is compiled for, and how many floats a vector has.
-_VECTORS, _LANES = (1, 2, 3, 4, 5, 8), 4
+#: Floats of a vector of narrow.c, and the most inputs and outputs that it has room for.
+_LANES, _INPUTS, _OUTPUTS = 4, 512, 64
 
 #: The most nodes of a chunk, and the fewest that a degree must have on the average.
 _CHUNK, _FEWEST = 512, 8
 
 _POINTERS = (
-    *("nodes", "bounds", "often", "z", "shift", "weight", "base", "out", "grad"),
+    *("nodes", "bounds", "often", "z", "shift", "weight", "across", "base", "out", "grad"),
     *("grad_z", "grad_shift", "partial"),
 )
 
@@ -28,24 +29,12 @@ class _Narrow(ctypes.Structure):
     """`struct narrow` of narrow.c, which says what each field is."""
 
     _fields_ = (
-        *[(name, ctypes.c_int64) for name in ("groups", "towers", "width", "outputs")],
+        *[(name, ctypes.c_int64) for name in ("groups", "towers", "width", "inner", "outputs")],
         *[(name, ctypes.c_void_p) for name in _POINTERS],
     )
 
 
-def _load() -> ctypes.CDLL | None:
-    library = cpu.library()
-    try:
-        if library is None or library.pna_narrow_size() != ctypes.sizeof(_Narrow):
-            return None
-    except AttributeError:  # built from an older version
-        return None
-    library.pna_narrow.argtypes = (ctypes.POINTER(_Narrow), *[ctypes.c_int64] * 3)
-    library.pna_narrow.restype = None
-    return library
-
-
-_library = _load()
+_kernel = cpu.kernel("narrow", _Narrow, 3)
 
 
 @dataclass(frozen=True)
@@ -62,8 +51,9 @@ _remembered: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 def chunks_of(z: Tensor, weight: Tensor, indptr: Tensor, by_degree: Tensor) -> Chunks | None:
     """How the nodes are cut, where narrow.c is of use; remembered while the graph lives."""
-    vectors, rest = divmod(weight.shape[3], _LANES)
-    if _library is None or z.dtype != torch.float32 or rest or vectors not in _VECTORS:
+    inner, outputs = weight.shape[2:]
+    fits = inner <= _INPUTS and outputs <= _OUTPUTS and outputs % _LANES == 0
+    if _kernel is None or z.dtype != torch.float32 or not fits:
         return None
     if by_degree not in _remembered:
         _remembered[by_degree] = _cut(indptr, by_degree)
@@ -139,18 +129,23 @@ def _run(
     given: dict[str, Tensor],
     backward: bool,
 ) -> None:
-    assert _library is not None
-    kernel = _library.pna_narrow
+    assert _kernel is not None
+    kernel = _kernel
     z = z.contiguous()
+    inner = -(-weight.shape[2] // _LANES) * _LANES
+    own = torch.tensordot(_shares(chunks, factors), weight, 1)  # of every degree
+    if backward:
+        given |= {"across": F.pad(own.mT, (0, inner - weight.shape[2])).contiguous()}
+    else:
+        given |= {"weight": own.contiguous()}
     tensors = given | {
         "nodes": chunks.nodes,
         "bounds": chunks.bounds,
         "often": often,
         "z": z,
         "shift": torch.zeros_like(z[:, 0]) if shift is None else shift.contiguous(),
-        "weight": torch.tensordot(_shares(chunks, factors), weight, 1).contiguous(),
     }
-    problem = _Narrow(z.shape[1], z.shape[2], z.shape[3], weight.shape[3])
+    problem = _Narrow(z.shape[1], z.shape[2], z.shape[3], inner, weight.shape[3])
     for name, tensor in tensors.items():
         setattr(problem, name, tensor.data_ptr())
     each = weight[0].numel() * (z.shape[0] // max(len(chunks.bounds), 1) + 1)

@@ -19,6 +19,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pna.ops.backend import choose
+from pna.ops.linears import fold
 from pna.ops.operators import (
     Function,
     below_autograd,
@@ -237,16 +238,11 @@ def _(
     """Members of members are members."""
     if in_dims[1] is not None or in_dims[2] is not None:
         raise ValueError("got a vmapped indptr or steps, expected graphs that all members share")
-
-    def fold(tensor: Tensor, dim: int | None, axis: int) -> Tensor:
-        if dim is None:
-            shape = (*tensor.shape[:axis], info.batch_size, *tensor.shape[axis:])
-            return tensor.unsqueeze(axis).expand(shape).flatten(axis, axis + 1)
-        return tensor.movedim(dim, axis).flatten(axis, axis + 1)
-
-    x, weight, bias = map(fold, (x, weight, bias), (in_dims[0], *in_dims[3:5]), (1, 0, 0))
+    batch = info.batch_size
+    x = fold(x, in_dims[0], 1, batch)
+    weight, bias = (fold(t, d, 0, batch) for t, d in zip((weight, bias), in_dims[3:5], strict=True))
     results = torch.ops.pna.set2set(x, indptr, steps, weight, bias, max_steps, backend)
-    return tuple(r.unflatten(1, (info.batch_size, -1)) for r in results), (1,) * 4
+    return tuple(r.unflatten(1, (batch, -1)) for r in results), (1,) * 4
 
 
 torch.library.register_vmap("pna::set2set_backward", one_by_one("set2set_backward"), lib=library)
