@@ -23,10 +23,12 @@ import pna.ops.batch_norm
 import pna.ops.degree_linear
 import pna.ops.gru
 import pna.ops.linears
+import pna.ops.recurrence
 import pna.ops.set2set  # noqa: F401  (registers the operator, as do those above)
 from pna.adjacency import Adjacency
+from pna.ops import attention, neighbour_sum
 from pna.ops.request import KINDS, Request
-from pna.ops.statistics import statistics
+from pna.ops.statistics import request_arguments, statistics
 from tests.ops.cases import widened
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -62,7 +64,7 @@ def compile_instead(kernel: JITFunction, *args: Any, grid: Any, warmup: bool, **
 def main() -> None:
     """Every family of kernels, as many at a time as there are processors."""
     JITFunction.run = compile_instead
-    families: list[Callable[[], None]] = [compile_set2set]
+    families: list[Callable[[], None]] = [compile_set2set, compile_recurrence, compile_training]
     for dtype in (torch.float32, torch.bfloat16):  # in float16 as in bfloat16
         heavy = (compile_degree_linear, compile_gru, compile_linears, compile_batch_norm)
         families += [partial(family, dtype) for family in heavy]
@@ -73,6 +75,9 @@ def main() -> None:
         (torch.float16, 7, True, "coefficients"),
     )
     families += [partial(compile_statistics, *case) for case in cases]
+    shapes = ((torch.float32, 40, 4, False), (torch.float64, 1, 1, True))
+    families += [partial(compile_attention, *shape) for shape in shapes]
+    families += [partial(compile_attention, torch.bfloat16, 3, 33, True), compile_neighbour_sum]
     with ProcessPoolExecutor(os.cpu_count(), get_context("fork")) as pool:
         for done in [pool.submit(family) for family in families]:
             done.result()
@@ -103,20 +108,60 @@ def compile_statistics(dtype: torch.dtype, width: int, wide: bool, form: str) ->
     out.sum().backward()
 
 
+def compile_attention(dtype: torch.dtype, heads: int, width: int, terms: bool) -> None:
+    """Heads of a population; or, with edge features and self-loops, one, and wide ones."""
+    adjacency, shapes = graph_of(terms), ((20, heads, width), (20, heads, 2))
+    given = [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
+    edge, own = (torch.randn(n, heads, dtype=dtype) if terms else None for n in (1200, 20))
+    graph = attention.graph_arguments(adjacency)
+    torch.ops.pna.attention(*given, edge, own, *graph, 0.2)[0].sum().backward()
+
+
+def compile_neighbour_sum() -> None:
+    for dtype, width, wide in ((torch.float32, 160, False), (torch.bfloat16, 7, True)):
+        x = torch.randn(20, width, dtype=dtype, requires_grad=True)
+        terms = (torch.ones(20), torch.ones(20)) if wide else (None, None)
+        graph = neighbour_sum.graph_arguments(graph_of(wide))
+        torch.ops.pna.neighbour_sum(x, *terms, *graph).sum().backward()
+
+
 def compile_degree_linear(dtype: torch.dtype) -> None:
-    """A layer of one tower and five scalers, and one of four towers and three."""
+    """A layer of one tower and five scalers, one of four towers and three, and one of which the
+    outputs of all scalers stand side by side."""
     wide = dtype == torch.float32
     adjacency, x = graph_of(wide), torch.randn(20, 128 if wide else 16, dtype=dtype)
-    for towers, scalers in ((1, 5), (4, 3)):
+    for towers, scalers, outputs in ((1, 5, 24), (4, 3, 24), (5, 3, 15)):
         z = x[:, None, None].expand(-1, 2, towers, -1).detach().requires_grad_()
-        weight = torch.randn(scalers, towers, 2 * x.shape[1], 24, dtype=x.dtype).requires_grad_()
-        base = torch.randn(x.shape[0], towers, 24, dtype=x.dtype)
+        weight = torch.randn(scalers, towers, 2 * x.shape[1], outputs, dtype=x.dtype)
+        weight.requires_grad_()
+        base = torch.randn(x.shape[0], towers, outputs, dtype=x.dtype)
         factors, shift = torch.randn(x.shape[0], scalers), z.detach()[:, 0]
         graph = (adjacency.indptr, adjacency.by_degree)
         out = torch.ops.pna.degree_linear(
             z, weight, factors, base, shift, [towers % 3, 2], *graph, "triton"
         )
         out.sum().backward()
+
+
+def compile_training() -> None:
+    """What there is around the layers: a batch, factors, sums by kind and by graph, and Adam."""
+    from pna.ops.triton import adam, assemble, factors, segments
+
+    offsets, short = torch.arange(3), torch.zeros(4, dtype=torch.uint8)
+    indptr = torch.arange(5)
+    assemble.lay_out(offsets, 8, 9, (offsets, offsets), (indptr, indptr), (short,) * 3)
+    indptr = indptr.int()
+    assemble.by_length(indptr, indptr)
+    factors.factors(indptr, torch.ones(1), torch.ones(1), [0, 1, 2, 3, 4])
+    segments.segment_sum(torch.randn(4, 75), torch.arange(3), torch.empty(2, 75))
+    ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
+    table, kinds = torch.randn(4, 75, requires_grad=True), torch.arange(9) % 4
+    request, graph = Request(KINDS, 1e-5, False), Adjacency.from_edge_index(ring, 9)
+    statistics(torch.randn(9, 75), graph, request, table, kinds, "triton").sum().backward()
+    row = torch.zeros(2)
+    for decoupled in (False, True):
+        rows = [torch.zeros(2, 5) for _ in range(4)]
+        adam.step(*rows, row, row, row, row.bool(), (0.9, 0.999), 1e-8, decoupled)
 
 
 def compile_linears(dtype: torch.dtype) -> None:
@@ -136,6 +181,19 @@ def compile_gru(dtype: torch.dtype) -> None:
         shapes = ((3 * hidden, inputs), (3 * hidden, hidden), (3 * hidden,), (3 * hidden,))
         parameters = [torch.randn(2, *shape, dtype=dtype).requires_grad_() for shape in shapes]
         torch.ops.pna.gru_cell(x, h, *parameters).sum().backward()
+
+
+def compile_recurrence() -> None:
+    """Steps that begin sums and go on with them, for all nodes and for some of them."""
+    adjacency, state = graph_of(False), torch.randn(20, 2, 16, requires_grad=True)
+    shapes = ((16, 16), (16,), (16, 16), (16, 16), (16,)), ((48, 16), (48, 16), (48,), (48,))
+    layer, unit = ([torch.randn(2, *shape) for shape in part] for part in shapes)
+    parameters = (*layer, torch.randn(3, 2, 64, 16), *unit, torch.randn(20, 3))
+    request = Request(("mean", "std", "max", "min"), 1e-5, False)
+    graph = request_arguments(adjacency, request, "triton")
+    for until, swapped in ((None, True), (torch.arange(20), False)):
+        how = (until, [1, 0, 1, 1], 0.01, swapped, 2, False)
+        torch.ops.pna.recurrence(state, *parameters, *how, *graph)[0].sum().backward()
 
 
 def compile_batch_norm(dtype: torch.dtype) -> None:

@@ -54,6 +54,7 @@ CASES = {
     "odd widths": Case(MIXED, width=7, outputs=3),
     # no multiple of any block
     "75 features": Case(MIXED, groups=1, width=75, outputs=75, times=(1,)),
+    "molecules": Case(MIXED, towers=2, width=75, outputs=15),  # blocks of inputs that are not full
     "whole blocks": Case(MIXED, width=64, outputs=16),  # groups that end where blocks do
     "75 results": Case(Graph([(0, 1)], 3), groups=1, width=1, outputs=75, times=(2,)),
     "one factor": Case(MIXED, factors=1),
@@ -72,6 +73,7 @@ FEWER = (
     "hub",
     "towers",
     "75 features",
+    "molecules",
     "whole blocks",
     "six factors",
     "as in the layer",
@@ -224,13 +226,16 @@ def test_cpu_products_are_one_for_each_degree_that_is_worth_it(cpu, monkeypatch)
     assert list(counts.values()) == [9, 3, 1, 3]
 
 
-@pytest.fixture(params=[True, False], ids=["narrow", "not narrow"])
+@pytest.fixture(params=["narrow", "few nodes", "by degree"])
 def narrow(request, monkeypatch) -> None:
-    """All factors at once where they fit, or tiles of one degree throughout."""
-    if not request.param:
-        from pna.ops.triton import narrow_linear
+    """All factors at once, in a kernel or by the library, where they fit; or tiles of one degree
+    throughout."""
+    from pna.ops.triton import narrow_linear, scaled_linear
 
+    if request.param != "narrow":
         monkeypatch.setattr(narrow_linear, "_LARGEST", 0)
+    if request.param == "by degree":
+        monkeypatch.setattr(scaled_linear, "MOST_ROWS", 0)
 
 
 @pytest.mark.parametrize("case", FEWER)

@@ -44,8 +44,10 @@ def batch_norm(
     are real they stay as they are, and are what is normalised with.
     """
     kernels = has_kernels(x, 0, 0) and weight.dtype != torch.float64
-    if real is None or not kernels or processes() > 1:
+    if not kernels or processes() > 1:
         return definition(x, real, weight, bias, running_mean, running_var, momentum, eps)
+    if real is None:
+        real = torch.ones(x.shape[0], dtype=torch.bool, device=x.device)
     stacked = [t.unsqueeze(0) for t in (weight, bias, running_mean, running_var)]
     return torch.ops.pna.batch_norm(x.unsqueeze(1), real, *stacked, momentum, eps)[0].squeeze(1)
 

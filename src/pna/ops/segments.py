@@ -1,7 +1,8 @@
 """Sums and maxima over the nodes of every graph, of which the nodes stand together.
 
-`torch.segment_reduce` does it, repeatably and without asking the device; the operator adds what
-that lacks: a vmap rule, and gradients that are gathered, never scattered.
+`torch.segment_reduce` does it, repeatably and without asking the device, though a row after
+another: sums on a GPU have a kernel. The operator adds what it lacks: a vmap rule, and gradients
+that are gathered, never scattered.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pna.ops.backend import choose
 from pna.ops.operators import Function, below_autograd, differentiate, library
 from pna.ops.request import wide_type
 
@@ -39,7 +41,13 @@ def _forward(x: Tensor, indptr: Tensor, kind: str) -> Tensor:
     out = _allocate(x, indptr)
     if out.numel() == 0 or x.shape[0] == 0:
         return out.zero_()
-    rows = x.reshape(x.shape[0], -1).to(wide_type(x.dtype)).contiguous()
+    rows = x.reshape(x.shape[0], -1)
+    if kind == "sum" and x.dtype != torch.float64 and choose(x.device) == "triton":
+        from pna.ops.triton import segments as kernels
+
+        kernels.segment_sum(rows.contiguous(), indptr.contiguous(), out.view(out.shape[0], -1))
+        return out
+    rows = rows.to(wide_type(x.dtype)).contiguous()
     result = torch.segment_reduce(rows, kind, offsets=indptr.contiguous(), axis=0, unsafe=True)
     if kind == "max":
         result = result.masked_fill((indptr.diff() == 0)[:, None], 0)

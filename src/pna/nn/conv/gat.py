@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pna.adjacency import Adjacency
 from pna.nn.conv.baseline import Edges, check_sizes, checked
 from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.linear import Linear
-from pna.ops.edges import (
-    Slots,
-    count_self_loops,
-    exponentials_of_receivers,
-    from_receivers,
-    from_senders,
-    sum_to_receivers,
-    to_slots,
-    weighted_sum,
-)
+from pna.ops.attention import attention
+from pna.ops.edges import Slots, count_self_loops, sum_to_receivers, to_slots
+from pna.ops.linears import linears
 
 
 class GATConv(nn.Module):
@@ -85,23 +81,38 @@ class GATConv(nn.Module):
         adjacency = checked(
             x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.lin.weight
         )
-        slots = Slots.of(adjacency)
-        h = self.lin(x).unflatten(1, self.att_sender.shape)
-        receiver = (h * self.att_receiver).sum(2)
-        sender = (h * self.att_sender).sum(2)
-        scores = from_receivers(receiver, slots) + from_senders(sender, slots)
-        own = receiver + sender if self.add_self_loops else None
+        return self._through(x, adjacency, edge_attr, self._score_weight())
+
+    def prepared(self) -> Callable[..., Tensor]:
+        """The layer for many calls, whose parameters are put together once."""
+        weight = self._score_weight()
+
+        def call(x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures = None) -> Tensor:
+            return self._through(x, adjacency, edge_attr, weight)
+
+        return call
+
+    def _through(
+        self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures, score_weight: Tensor
+    ) -> Tensor:
+        h, scores = linears(x, [self.lin.weight, score_weight], [None, None])
+        h, scores = h.unflatten(1, self.att_sender.shape), scores.unflatten(1, (self.heads, 2))
+        own = scores.sum(2) if self.add_self_loops else None
+        edge = None
         if edge_attr is not None:
             edge = to_slots(edge_attr, adjacency, self._score_edges)
             if own is not None:
-                edge, mean = _mean_for_self_loops(edge, slots)
-                own = own + mean
-            scores = scores + edge
-        scores = F.leaky_relu(scores, self.negative_slope)
-        own = None if own is None else F.leaky_relu(own, self.negative_slope)
-        out = _attend(h, scores, own, slots).to(h.dtype)
+                own = own + _mean_without_self_loops(edge, adjacency)
+        out = attention(h, scores, adjacency, self.negative_slope, edge, own)
         out = out.flatten(1) if self.concat else out.mean(1)
         return out if self.bias is None else out + self.bias.to(out.dtype)
+
+    def _score_weight(self) -> Tensor:
+        """a_h W_h and b_h W_h of each head in turn, (2 heads, in_channels): scores as one narrow
+        product."""
+        weight = self.lin.weight.unflatten(0, self.att_sender.shape)
+        both = torch.stack([self.att_receiver, self.att_sender], 1)
+        return (both[..., None] * weight[:, None]).sum(2).flatten(0, 1)
 
     def _score_edges(self, features: Tensor) -> Tensor:
         """c_h · V_h e, (…, heads), as one narrow product."""
@@ -116,28 +127,9 @@ class GATConv(nn.Module):
         )
 
 
-def _attend(h: Tensor, scores: Tensor, own: Tensor | None, slots: Slots) -> Tensor:
-    """Σ α h_j, (nodes, heads, features), with α the softmax of scores (edges, heads) by slot.
-
-    With `own` scores (nodes, heads), every node has exactly one self-loop: the sums run over the
-    edges as they are, where self-loops have that score too, then self-loops are added or taken
-    away to make one. The softmax is divided by its total at the nodes.
-    """
-    exponentials, highest = exponentials_of_receivers(scores, slots, own)
-    total = sum_to_receivers(exponentials, slots)
-    out = weighted_sum(h, exponentials, slots)
-    if own is None:
-        total = torch.where(total > 0, total, 1)  # nothing reaches the node
-    else:
-        mine = (1 - count_self_loops(slots))[:, None] * (own - highest).exp()
-        total, out = total + mine, out + mine[:, :, None] * h
-    return out / total[:, :, None]
-
-
-def _mean_for_self_loops(edge: Tensor, slots: Slots) -> tuple[Tensor, Tensor]:
-    """Edge scores (edges, heads) by slot with those of self-loops replaced by the mean of the
-    others that reach the node, and that mean, (nodes, heads)."""
-    is_loop = (slots.adjacency.senders == slots.receivers)[:, None]
-    others = (slots.adjacency.degree - count_self_loops(slots)).clamp(min=1)[:, None]
-    mean = sum_to_receivers(edge.masked_fill(is_loop, 0), slots) / others.to(edge.dtype)
-    return torch.where(is_loop, from_receivers(mean, slots), edge), mean
+def _mean_without_self_loops(edge: Tensor, adjacency: Adjacency) -> Tensor:
+    """Mean of scores (edges, heads) by slot over the edges from other nodes, (nodes, heads)."""
+    slots = Slots.of(adjacency)
+    is_loop = (adjacency.senders == slots.receivers)[:, None]
+    others = (adjacency.degree - count_self_loops(slots)).clamp(min=1)[:, None]
+    return sum_to_receivers(edge.masked_fill(is_loop, 0), slots) / others.to(edge.dtype)

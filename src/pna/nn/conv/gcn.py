@@ -12,9 +12,10 @@ from pna.adjacency import Adjacency
 from pna.nn.conv.baseline import Edges, check_sizes, checked, refuse_edge_features
 from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.linear import Linear
-from pna.ops.aggregate import aggregate
 from pna.ops.edges import count_self_loops
 from pna.ops.linears import linear
+from pna.ops.neighbour_sum import neighbour_sum
+from pna.ops.request import wide_type
 
 
 class GCNConv(nn.Module):
@@ -55,9 +56,9 @@ class GCNConv(nn.Module):
         return call
 
     def _through(self, x: Tensor, adjacency: Adjacency, norm: _Norm) -> Tensor:
-        if self.in_channels < self.out_channels:
-            return self.lin(norm.sum(x, adjacency))
-        out = norm.sum(linear(x, self.lin.weight), adjacency)
+        if self.in_channels <= self.out_channels:  # the bias, too, is then part of the product
+            return self.lin(neighbour_sum(x, adjacency, *norm))
+        out = neighbour_sum(linear(x, self.lin.weight), adjacency, *norm)
         return out + self.lin.bias.to(out.dtype)
 
     def __repr__(self) -> str:
@@ -65,24 +66,17 @@ class GCNConv(nn.Module):
 
 
 class _Norm(NamedTuple):
-    """1 / sqrt(d) of every node, and how many self-loops it lacks to have one, (nodes, 1)."""
+    """1 / sqrt(d) of every node, and what it keeps of itself, (nodes,) each.
+
+    Sums run over the edges as they are, so a node keeps as many 1 / d as it lacks self-loops to
+    have one: less than none, where it has several.
+    """
 
     factor: Tensor
-    missing: Tensor
+    own: Tensor
 
     @staticmethod
     def of(adjacency: Adjacency, dtype: torch.dtype) -> _Norm:
         missing = 1 - count_self_loops(adjacency)
-        wide = torch.promote_types(dtype, torch.float32)
-        factor = (adjacency.degree + missing).to(wide).rsqrt()
-        return _Norm(factor[:, None].to(dtype), missing[:, None].to(dtype))
-
-    def sum(self, x: Tensor, adjacency: Adjacency) -> Tensor:
-        """Σ x_j / sqrt(d_i d_j), each node with exactly one self-loop: (nodes, features).
-
-        The sum runs over the edges as they are, then self-loops are added or taken away to make
-        one.
-        """
-        sent = self.factor.to(x.dtype) * x
-        total = aggregate(sent, adjacency, ["sum"])[:, 0]
-        return self.factor.to(x.dtype) * torch.addcmul(total, self.missing.to(x.dtype), sent)
+        degree = (adjacency.degree + missing).to(wide_type(dtype))
+        return _Norm(degree.rsqrt(), missing / degree)

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from pna.nn.conv.baseline import Edges, check_sizes, checked
 from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.linear import Linear
-from pna.ops.aggregate import aggregate
 from pna.ops.edges import Slots, from_senders, sum_to_receivers, to_slots
+from pna.ops.neighbour_sum import neighbour_sum
 
 
 class GINConv(nn.Module):
@@ -72,12 +72,12 @@ class GINConv(nn.Module):
             x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.first.weight
         )
         if self.edge_encoder is None or edge_attr is None:
-            total = aggregate(x, adjacency, ["sum"])[:, 0]
+            total = neighbour_sum(x, adjacency)
         else:
             edge = to_slots(edge_attr, adjacency, self.edge_encoder)
             slots = Slots.of(adjacency)
-            total = sum_to_receivers(F.relu(from_senders(x, slots) + edge), slots)
-        h = torch.addcmul(x + total, self.eps.to(x.dtype), x)
+            total = x + sum_to_receivers(F.relu(from_senders(x, slots) + edge), slots)
+        h = torch.addcmul(total, self.eps.to(x.dtype), x)
         return F.relu(self.last(self.norm(F.relu(self.first(h)))))
 
     def __repr__(self) -> str:

@@ -2,7 +2,8 @@
 
 Nodes are taken in the order of their degrees, so that most tiles hold one degree only; a tile in
 which degrees meet takes a product for each factor. Float32 is multiplied as six products of
-bfloat16 parts, whose error is below that of a float32 product; half precision fits in tf32.
+bfloat16 parts, whose error is below that of a float32 product; half precision fits in tf32. Few
+nodes with few outputs go another way, see `scaled_linear`; narrow towers too, see `narrow_linear`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.ops.degree_groups import add_shifted
-from pna.ops.triton import narrow_linear
+from pna.ops.triton import narrow_linear, scaled_linear
 from pna.ops.triton.products import precision, product, unit_stride
 
 #: How many nodes a tile has.
@@ -205,10 +206,14 @@ def forward(
     if narrow_linear.is_narrow(z, weight):
         narrow_linear.forward(z, weight, factors, base, shift, times, indptr, out)
         return
+    factors = factors.contiguous()
+    if scaled_linear.is_quick(z, weight):
+        scaled_linear.forward(z, weight, factors, base, shift, times, indptr, out)
+        return
     base = None if base is None else base.contiguous()
     inputs = _inputs_of(z, shift, times)
     with torch.cuda.device_of(z):
-        _multiply(inputs, weight, factors.contiguous(), base, indptr, by_degree, out[:, None])
+        _multiply(inputs, weight, factors, base, indptr, by_degree, out[:, None])
 
 
 def backward(
@@ -273,6 +278,8 @@ def _multiply(
     num_rows, groups, towers, width = out.shape
     block_k = min(32, max(16, triton.next_power_of_2(inputs["width"])))
     block_o = min(128, max(16, triton.next_power_of_2(width)))
+    if inputs["groups"] * inputs["width"] <= block_k:  # little to read anew for every block
+        block_o = min((block_o, 64, 32), key=lambda block: triton.cdiv(width, block) * block)
     grid = (triton.cdiv(num_rows, _TILE), towers, groups * triton.cdiv(width, block_o))
     _degree_linear_kernel[grid](
         **inputs, weight=weight, w_factor=weight.stride(0), w_tower=weight.stride(1),

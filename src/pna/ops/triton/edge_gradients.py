@@ -14,6 +14,7 @@ from pna.ops.request import EDGE_WORKSPACE, wide_type
 from pna.ops.triton.launch import DENSE
 from pna.ops.triton.messages import edge_term
 from pna.ops.triton.places import extremum_gradient
+from pna.ops.triton.sums import add_up
 
 
 @triton.jit
@@ -67,6 +68,100 @@ def _message_gradient_kernel(
     tl.store(to + target[:, None] * features + feature[None, :], result, mask=mask)
 
 
+@triton.jit
+def _kind_gradient_kernel(
+    x, x_stride, senders, order, edge_ids, weights, indptr, rows, edge, at, centre,
+    grad, stride_row, stride_kind, stride_feature, places, long_places, long_rank,
+    partial, num_rows, tiles, features, types,
+    FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, MAX: tl.constexpr,
+    MIN: tl.constexpr, NORM: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr,
+    LONG: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    BLOCK_K: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Gradients of the messages of some receivers, none of them long, summed by the kind of their
+    edges: partial (programs, types, features)."""
+    feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
+    live_feature = feature < features
+    every = tl.arange(0, BLOCK_K)
+    middle = tl.zeros([BLOCK_F], WIDE)
+    if SPREAD:
+        middle += tl.load(centre + feature, mask=live_feature, other=0)
+    total = tl.zeros([BLOCK_K, BLOCK_R, BLOCK_F], WIDE)
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        number = tile * BLOCK_R + tl.arange(0, BLOCK_R)
+        row = tl.load(order + number, mask=number < num_rows, other=0).to(tl.int64)
+        begin = tl.load(indptr + row, mask=number < num_rows, other=0)
+        end = tl.load(indptr + row + 1, mask=number < num_rows, other=0)
+        mask = (begin < end)[:, None] & live_feature[None, :]
+        source = rows + row[:, None] * WIDTH * features + feature[None, :]
+        flat = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+        slope = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+        scaled = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+        if FLAT:
+            flat += tl.load(source, mask=mask, other=0)
+        if SPREAD:
+            slope += tl.load(source + features, mask=mask, other=0)
+        if NORM >= 0:
+            scaled += tl.load(source + (WIDTH - 1) * features, mask=mask, other=0)
+        for step in range(0, tl.max(end - begin)):
+            more = begin + step < end
+            here = more[:, None] & live_feature[None, :]
+            slot = tl.where(more, begin + step, 0)
+            sender = tl.load(senders + slot).to(tl.int64)
+            result = flat
+            if SPREAD:
+                place = x + sender[:, None] * x_stride + feature[None, :]
+                value = tl.load(place, mask=here, other=0)
+                value = value.to(WIDE) - middle[None, :] + edge_term(
+                    edge, at, edge_ids, slot, feature, here, features, types, EDGE, DEPTH, WIDE
+                )  # fmt: skip
+                result += slope * value
+            if NORM >= 0:
+                result += scaled * tl.load(weights + sender)[:, None]
+            rank = tl.zeros([BLOCK_R], tl.int32) + step
+            if MAX >= 0:
+                result += extremum_gradient(
+                    grad + MAX * stride_kind, stride_row, stride_feature, places, long_places,
+                    long_rank, row, rank, here, feature, features, 0, LONG, WIDE, True,
+                )  # fmt: skip
+            if MIN >= 0:
+                result += extremum_gradient(
+                    grad + MIN * stride_kind, stride_row, stride_feature, places, long_places,
+                    long_rank, row, rank, here, feature, features, 1, LONG, WIDE, True,
+                )  # fmt: skip
+            kind = tl.load(at + tl.load(edge_ids + slot).to(tl.int64)).to(tl.int32)
+            own = more[None, :] & (kind[None, :] == every[:, None])
+            total += tl.where(own[:, :, None], result[None, :, :], 0)
+    to = partial + (tl.program_id(0) * types + every)[:, None] * features + feature[None, :]
+    tl.store(to, tl.sum(total, 1), mask=(every < types)[:, None] & live_feature[None, :])
+
+
+#: The most kinds of edges whose sums a program keeps, and the most receivers: many programs would
+#: leave more behind than there is to sum.
+_KINDS, _FEW_RECEIVERS = 16, 2**15
+
+#: Kinds times receivers that a program has at a time, and how many programs share the receivers.
+_SUMS, _SPLITS = 64, 264
+
+
+def _kind_gradient(
+    x: Tensor, adjacency: Adjacency, shared: dict[str, Any], types: int, grad_edge: Tensor
+) -> None:
+    """The gradient of a table of few kinds."""
+    rows, features = adjacency.incoming, x.shape[1]
+    kinds = triton.next_power_of_2(types)
+    tall = _SUMS // kinds
+    tiles = triton.cdiv(rows.num_rows, tall)
+    splits, block = min(tiles, _SPLITS), min(32, triton.next_power_of_2(features))
+    partial = x.new_empty((splits, types * features), dtype=torch.float32)
+    _kind_gradient_kernel[(splits, triton.cdiv(features, block))](
+        **shared, senders=rows.neighbours, order=rows.order, indptr=rows.indptr, partial=partial,
+        num_rows=rows.num_rows, tiles=tiles, BLOCK_K=kinds, BLOCK_R=tall,
+        BLOCK_F=block, num_warps=4,
+    )  # fmt: skip
+    add_up(partial, grad_edge)
+
+
 def edge_gradient(
     x: Tensor,
     edge: Tensor,
@@ -76,12 +171,18 @@ def edge_gradient(
     grad_edge: Tensor,
     grad_at: Tensor,
 ) -> None:
-    """Gradients of the edge term: of every edge at once, or in chunks where only their sum by
-    type or their products with basis and coefficients are kept."""
+    """Gradients of the edge term: of every edge at once; summed by kind, where these are few; or
+    in chunks where only their sum by kind or their products with basis and coefficients are
+    kept."""
     if at is None:
         _message_gradient(x, adjacency, shared, 0, adjacency.num_edges, grad_edge)
         return
     wide, features = wide_type(x.dtype), x.shape[1]
+    short = adjacency.incoming.segment_owner.shape[0] == 0 and wide == torch.float32
+    few = adjacency.num_receivers <= _FEW_RECEIVERS and 0 < edge.shape[0] <= _KINDS
+    if short and few and not at.is_floating_point():
+        _kind_gradient(x, adjacency, shared, edge.shape[0], grad_edge)
+        return
     total = torch.zeros_like(edge, dtype=wide)
     chunk = max(1, EDGE_WORKSPACE // (features * total.element_size()))
     for first in range(0, adjacency.num_edges, chunk):

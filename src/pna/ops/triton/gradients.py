@@ -332,9 +332,9 @@ def _receiver_rows(
 
 
 def _centre(mean: Tensor, adjacency: Adjacency) -> Tensor:
-    """About where the messages lie, (features,): from some 512 of the receivers."""
+    """About where the messages lie, (features,): from some 256 of the receivers."""
     rows, features = mean.shape
-    every = max(rows // 512, 1)
+    every = max(rows // 256, 1)
     centre = mean.new_empty(features)
     block = min(16, triton.next_power_of_2(features))
     _centre_kernel[(triton.cdiv(features, block),)](

@@ -9,6 +9,7 @@ its own sums of the parameters' gradients, which are added in the end.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from pna.ops.triton.linears import (
     _tile_of,
 )
 from pna.ops.triton.products import parts, precision, product_of_parts, unit_stride
-from pna.ops.triton.sums import add_up
+from pna.ops.triton.sums import Sums
 
 
 @triton.jit
@@ -89,9 +90,30 @@ def _gates(
 
 
 @triton.jit
+def _bend(a, SLOPE: tl.constexpr):
+    """Times SLOPE below 0, which makes 0 of all there if it is 0, and leaves NaN."""
+    if SLOPE == 1:
+        return a
+    elif SLOPE == 0:
+        return tl.where(a < 0, 0, a)
+    else:
+        return tl.where(a < 0, SLOPE * a, a)
+
+
+@triton.jit
+def _bend_back(grad, bent, SLOPE: tl.constexpr):
+    """The gradient of what `_bend` was given, by its sign, which its result has too."""
+    if SLOPE == 1:
+        return grad
+    else:
+        return tl.where(bent > 0, grad, SLOPE * grad)
+
+
+@triton.jit(do_not_specialize=["step"])
 def _gru_kernel(
     x, x_row, x_member, inputs, h, h_row, h_member, hidden,
-    weight_ih, weight_hh, bias_ih, bias_hh, out, num_rows, members, tiles,
+    weight_ih, weight_hh, bias_ih, bias_hh, until, step, out, num_rows, members, tiles,
+    X_SLOPE: tl.constexpr, H_SLOPE: tl.constexpr, STAYS: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Some tiles of one member's rows."""
@@ -110,22 +132,29 @@ def _gru_kernel(
         live = begin + row < num_rows
         input = _tile_of(x, begin, row, live, x_row, unit, unit < inputs)
         state = _tile_of(h, begin, row, live, h_row, unit, unit < hidden)
+        input, state = _bend(input, X_SLOPE), _bend(state, H_SLOPE)
         t_1, t_2, t_3 = parts(_side_by_side(input, state, input, state, 2), PRECISION)
         _, z, n, _ = _gates(t_1, t_2, t_3, w_1, w_2, w_3, bias, PRECISION, BLOCK_R, BLOCK)
+        new = n + z * (state - n)
+        if STAYS != "none":
+            going = tl.load(until + begin + row, mask=live, other=0) > step
+            new = tl.where(going[:, None], new, input if STAYS == "x" else state)
         to = out + (begin * members + member) * hidden
         to += (row * members * hidden)[:, None] + unit[None, :]
-        tl.store(to, n + z * (state - n), mask=live[:, None] & (unit < hidden)[None, :])
+        tl.store(to, new, mask=live[:, None] & (unit < hidden)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["step"])
 def _gru_backward_kernel(
     grad, grad_row, grad_member, x, x_row, x_member, inputs, h, h_row, h_member, hidden,
-    weight_ih, weight_hh, bias_ih, bias_hh, grad_x, grad_h, partial, size, num_rows, members, tiles,
-    TO_X: tl.constexpr, TO_H: tl.constexpr, TO_PARAMETERS: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK: tl.constexpr,
+    weight_ih, weight_hh, bias_ih, bias_hh, until, step,
+    grad_x, grad_h, partial, size, num_rows, members, tiles,
+    X_SLOPE: tl.constexpr, H_SLOPE: tl.constexpr, STAYS: tl.constexpr,
+    TO_X: tl.constexpr, TO_H: tl.constexpr, TO_PARAMETERS: tl.constexpr, MORE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Some tiles of one member's rows, and sums over them in partial (splits, size): for all
-    members weight_ih, then weight_hh, bias_ih, bias_hh."""
+    """Some tiles of one member's rows, and sums over them in partial (splits, size), where there
+    may be MORE: for all members weight_ih, then weight_hh, bias_ih, bias_hh."""
     member = tl.program_id(1).to(tl.int64)
     column, of_gate, unit = tl.arange(0, 2 * BLOCK), tl.arange(0, 4 * BLOCK), tl.arange(0, BLOCK)
     gate, gate_unit = of_gate // BLOCK, of_gate % BLOCK
@@ -136,6 +165,17 @@ def _gru_backward_kernel(
     w_1, w_2, w_3 = parts(weight, PRECISION)
     to_weight = tl.zeros([4 * BLOCK, 2 * BLOCK], tl.float32)
     to_bias = tl.zeros([4 * BLOCK], tl.float32)
+    to_ih, in_ih, to_hh, in_hh = _places(member, gate, gate_unit, inputs, hidden, column, BLOCK)
+    place, in_bias = (member * 3 + tl.minimum(gate, 2)) * hidden + gate_unit, gate_unit < hidden
+    partial_ih = partial + tl.program_id(0).to(tl.int64) * size
+    partial_hh = partial_ih + members * 3 * hidden * inputs
+    partial_b_ih = partial_hh + members * 3 * hidden * hidden
+    partial_b_hh = partial_b_ih + members * 3 * hidden
+    if TO_PARAMETERS and MORE:
+        to_weight += tl.load(partial_ih + to_ih, mask=in_ih, other=0)
+        to_weight += tl.load(partial_hh + to_hh, mask=in_hh, other=0)
+        to_bias += tl.load(partial_b_ih + place, mask=in_bias & (gate < 3), other=0)
+        to_bias += tl.load(partial_b_hh + place, mask=in_bias & (gate == 3), other=0)
     grad += member * grad_member
     x += member * x_member
     h += member * h_member
@@ -145,7 +185,13 @@ def _gru_backward_kernel(
         live = begin + row < num_rows
         input = _tile_of(x, begin, row, live, x_row, unit, unit < inputs)
         state = _tile_of(h, begin, row, live, h_row, unit, unit < hidden)
+        input, state = _bend(input, X_SLOPE), _bend(state, H_SLOPE)
         upstream = _tile_of(grad, begin, row, live, grad_row, unit, unit < hidden)
+        past = tl.zeros_like(upstream)  # of what passes a row that stays as it is
+        if STAYS != "none":
+            going = tl.load(until + begin + row, mask=live, other=0) > step
+            past = tl.where(going[:, None], 0, upstream)
+            upstream = tl.where(going[:, None], upstream, 0)
         t_1, t_2, t_3 = parts(_side_by_side(input, state, input, state, 2), PRECISION)
         r, z, n, candidate = _gates(t_1, t_2, t_3, w_1, w_2, w_3, bias, PRECISION, BLOCK_R, BLOCK)
         by_n = upstream * (1 - z) * (1 - n * n)  # gradients before tanh and σ
@@ -158,11 +204,16 @@ def _gru_backward_kernel(
             to_x, to_h = tl.split(tl.permute(tl.reshape(total, [BLOCK_R, 2, BLOCK]), (0, 2, 1)))
             first = begin * members + member
             if TO_X:
+                to_x = _bend_back(to_x, input, X_SLOPE)
+                if STAYS == "x":
+                    to_x += past
                 to = grad_x + first * inputs + ((row * members * inputs)[:, None] + unit[None, :])
                 tl.store(to, to_x, mask=live[:, None] & (unit < inputs)[None, :])
             if TO_H:
                 to = grad_h + first * hidden + ((row * members * hidden)[:, None] + unit[None, :])
-                to_h += upstream * z
+                to_h = _bend_back(to_h + upstream * z, state, H_SLOPE)
+                if STAYS == "h":
+                    to_h += past
                 tl.store(to, to_h, mask=live[:, None] & (unit < hidden)[None, :])
         if TO_PARAMETERS:
             to_weight += product_of_parts(
@@ -170,23 +221,43 @@ def _gru_backward_kernel(
             )
             to_bias += tl.sum(by_gate, 0)
     if TO_PARAMETERS:
-        to_ih, in_ih, to_hh, in_hh = _places(member, gate, gate_unit, inputs, hidden, column, BLOCK)
-        to = partial + tl.program_id(0).to(tl.int64) * size
-        tl.store(to + to_ih, to_weight, mask=in_ih)
-        to += members * 3 * hidden * inputs
-        tl.store(to + to_hh, to_weight, mask=in_hh)
-        to += members * 3 * hidden * hidden
-        place = (member * 3 + tl.minimum(gate, 2)) * hidden + gate_unit
-        tl.store(to + place, to_bias, mask=(gate_unit < hidden) & (gate < 3))
-        to += members * 3 * hidden
-        tl.store(to + place, to_bias, mask=(gate_unit < hidden) & (gate != 2))
+        tl.store(partial_ih + to_ih, to_weight, mask=in_ih)
+        tl.store(partial_hh + to_hh, to_weight, mask=in_hh)
+        tl.store(partial_b_ih + place, to_bias, mask=in_bias & (gate < 3))
+        tl.store(partial_b_hh + place, to_bias, mask=in_bias & (gate != 2))
 
 
-def forward(x: Tensor, h: Tensor, parameters: Sequence[Tensor], out: Tensor) -> None:
+@dataclass(frozen=True)
+class Turn:
+    """What a step of a recurrence does besides: one of x and h is the state, the other is taken
+    times `slope` below 0; and a row's state stays as it is from its step `until` on."""
+
+    slope: float = 1.0
+    swapped: bool = False  # whether x is the state
+    until: Tensor | None = None  # (rows,)
+    step: int = 0
+
+    def arguments(self, like: Tensor) -> dict[str, Any]:
+        state = "x" if self.swapped else "h"
+        return dict(
+            until=like if self.until is None else self.until.contiguous(),
+            step=self.step,
+            STAYS="none" if self.until is None else state,
+            X_SLOPE=1.0 if self.swapped else self.slope,
+            H_SLOPE=self.slope if self.swapped else 1.0,
+        )
+
+
+_ALONE = Turn()
+
+
+def forward(
+    x: Tensor, h: Tensor, parameters: Sequence[Tensor], out: Tensor, turn: Turn = _ALONE
+) -> None:
     """Write the next state (rows, members, hidden) to out."""
     if out.numel() == 0:
         return
-    inputs = _arguments(x, h, parameters)
+    inputs = _arguments(x, h, parameters) | turn.arguments(x)
     programs = max(1, min(inputs["tiles"], 2 * PROGRAMS // out.shape[1]))
     with torch.cuda.device_of(x):
         _gru_kernel[(programs, out.shape[1])](**inputs, out=out, num_stages=2)
@@ -207,23 +278,36 @@ def backward(
         grad_x.zero_()
         flat.zero_()
         return
-    inputs = _arguments(x, h, parameters)
+    sums = sums_of(h, flat)
+    add_backward(grad, x, h, parameters, grad_x, grad_h, sums)
+    sums.finish()
+
+
+def sums_of(h: Tensor, flat: Tensor) -> Sums:
+    """The sums that `add_backward` goes on with, of the parameters in flat."""
+    tiles = triton.cdiv(h.shape[0], _TILE)
+    return Sums(flat, max(1, min(tiles, PROGRAMS // h.shape[1])) if flat.numel() > 0 else tiles)
+
+
+def add_backward(
+    grad: Tensor,
+    x: Tensor,
+    h: Tensor,
+    parameters: Sequence[Tensor],
+    grad_x: Tensor,
+    grad_h: Tensor,
+    sums: Sums,
+    turn: Turn = _ALONE,
+) -> None:
+    """Write the gradients of x and h, and add those of the parameters to the sums."""
     grad = unit_stride(grad)
-    members = grad.shape[1]
-    tiles = inputs["tiles"]
-    size = flat.numel()
-    splits = max(1, min(tiles, PROGRAMS // members)) if size > 0 else tiles
-    straight = splits == 1 and flat.dtype == torch.float32
-    partial = flat if straight else flat.new_empty((splits, size), dtype=torch.float32)
     with torch.cuda.device_of(x):
-        _gru_backward_kernel[(splits, members)](
-            grad=grad, grad_row=grad.stride(0), grad_member=grad.stride(1), **inputs,
-            grad_x=grad_x, grad_h=grad_h, partial=partial, size=size,
-            TO_X=grad_x.numel() > 0, TO_H=grad_h.numel() > 0, TO_PARAMETERS=size > 0,
-            num_stages=3,
+        _gru_backward_kernel[(sums.splits, grad.shape[1])](
+            grad=grad, grad_row=grad.stride(0), grad_member=grad.stride(1),
+            **_arguments(x, h, parameters), **turn.arguments(x), grad_x=grad_x, grad_h=grad_h,
+            partial=sums.partial, size=sums.out.numel(), TO_X=grad_x.numel() > 0,
+            TO_H=grad_h.numel() > 0, TO_PARAMETERS=sums.needed, MORE=sums.go_on(), num_stages=3,
         )  # fmt: skip
-    if size > 0 and not straight:
-        add_up(partial, flat)
 
 
 def _arguments(x: Tensor, h: Tensor, parameters: Sequence[Tensor]) -> dict[str, Any]:

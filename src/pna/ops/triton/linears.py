@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.ops.triton.products import parts, precision, product, product_of_parts, unit_stride
-from pna.ops.triton.sums import add_up
+from pna.ops.triton.sums import Sums
 
 #: How many rows a tile has.
 _TILE = 64
@@ -133,16 +133,39 @@ def _above_each_other(a_0, a_1, a_2, a_3, COUNT: tl.constexpr):
 
 
 @triton.jit
-def _store_sums(
-    partial, to_weights, to_biases, member, members, output, outputs, mine, column, inputs
-):
-    """Write the sums of one weight (members, outputs, inputs) and, behind, of its bias."""
+def _sum_places(partial, member, members, output, outputs, mine, column, inputs):
+    """Where the sums of one weight (members, outputs, inputs) and, behind, of its bias stand, and
+    which of them do."""
     live = mine & (output < outputs)
     place = member * outputs + output
-    to = partial + place[:, None] * inputs + column[None, :]
-    tl.store(to, to_weights, mask=live[:, None] & (column < inputs)[None, :])
-    to = partial + members * outputs * inputs + place
-    tl.store(to, to_biases, mask=live & (tl.program_id(2) == 0))
+    of_weight = partial + place[:, None] * inputs + column[None, :]
+    of_bias = partial + members * outputs * inputs + place
+    in_weight = live[:, None] & (column < inputs)[None, :]
+    return of_weight, of_bias, in_weight, live & (tl.program_id(2) == 0)
+
+
+@triton.jit
+def _load_sums(
+    to_weights, to_biases, partial, member, members, output, outputs, mine, column, inputs
+):
+    """Sums, with those of one weight and its bias added to them."""
+    of_weight, of_bias, in_weight, in_bias = _sum_places(
+        partial, member, members, output, outputs, mine, column, inputs
+    )
+    to_weights += tl.load(of_weight, mask=in_weight, other=0)
+    return to_weights, to_biases + tl.load(of_bias, mask=in_bias, other=0)
+
+
+@triton.jit
+def _store_sums(
+    to_weights, to_biases, partial, member, members, output, outputs, mine, column, inputs
+):
+    """Write the sums of one weight and its bias."""
+    of_weight, of_bias, in_weight, in_bias = _sum_places(
+        partial, member, members, output, outputs, mine, column, inputs
+    )
+    tl.store(of_weight, to_weights, mask=in_weight)
+    tl.store(of_bias, to_biases, mask=in_bias)
 
 
 @triton.jit
@@ -153,12 +176,12 @@ def _linears_backward_kernel(
     grad_2, row_2, member_2, weight_2, w_member_2, w_out_2, w_in_2, outputs_2, at_2,
     grad_3, row_3, member_3, weight_3, w_member_3, w_out_3, w_in_3, outputs_3, at_3,
     COUNT: tl.constexpr, TO_X: tl.constexpr, ADD: tl.constexpr, TO_WEIGHTS: tl.constexpr,
-    PRECISION: tl.constexpr,
+    MORE: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr, BLOCKS_O: tl.constexpr,
 ):  # fmt: skip
     """Some tiles of one member's rows, a block of its inputs; of the k-th weight and bias, sums
-    over these tiles at at_k in partial (splits, size). Weights stand side by side in one, each
-    with BLOCK_O outputs."""
+    over these tiles at at_k in partial (splits, size), where there may be MORE. Weights stand
+    side by side in one, each with BLOCK_O outputs."""
     member = tl.program_id(1).to(tl.int64)
     column = tl.program_id(2) * BLOCK_I + tl.arange(0, BLOCK_I)
     output = tl.arange(0, BLOCK_O)
@@ -186,10 +209,39 @@ def _linears_backward_kernel(
     w_1, w_2, w_3 = parts(weight, PRECISION)
     to_weights = tl.zeros([BLOCKS_O, BLOCK_I], tl.float32)
     to_biases = tl.zeros([BLOCKS_O], tl.float32)
+    place = tl.arange(0, BLOCKS_O)
+    out, k = place % BLOCK_O, place // BLOCK_O
+    own = partial + tl.program_id(0).to(tl.int64) * size
+    if TO_WEIGHTS and MORE:
+        to_weights, to_biases = _load_sums(
+            to_weights, to_biases, own + at_0, member, members, out, outputs_0, k == 0,
+            column, inputs,
+        )  # fmt: skip
+        if COUNT > 1:
+            to_weights, to_biases = _load_sums(
+                to_weights, to_biases, own + at_1, member, members, out, outputs_1, k == 1,
+                column, inputs,
+            )  # fmt: skip
+        if COUNT > 2:
+            to_weights, to_biases = _load_sums(
+                to_weights, to_biases, own + at_2, member, members, out, outputs_2, k == 2,
+                column, inputs,
+            )  # fmt: skip
+        if COUNT > 3:
+            to_weights, to_biases = _load_sums(
+                to_weights, to_biases, own + at_3, member, members, out, outputs_3, k == 3,
+                column, inputs,
+            )  # fmt: skip
     row = tl.arange(0, BLOCK_R)
     for i in range(tl.program_id(0), tiles, tl.num_programs(0)):
         begin = tl.cast(i, tl.int64) * BLOCK_R
         live = begin + row < num_rows
+        to = grad_x + (begin * members + member) * inputs
+        to += (row * members * inputs)[:, None] + column[None, :]
+        mask = live[:, None] & (column < inputs)[None, :]
+        start = tl.zeros([BLOCK_R, BLOCK_I], tl.float32)
+        if TO_X and ADD:  # read now, to be there when the product is
+            start += tl.load(to, mask=mask, other=0)
         tile_0 = _tile_of(grad_0, begin, row, live, row_0, output, live_0)
         tile_1, tile_2, tile_3 = tile_0, tile_0, tile_0
         if COUNT > 1:
@@ -210,33 +262,25 @@ def _linears_backward_kernel(
             to_biases += tl.sum(upstream, 0)
         if TO_X:
             total = product_of_parts(u_1, u_2, u_3, w_1, w_2, w_3, PRECISION)
-            to = grad_x + (begin * members + member) * inputs
-            to += (row * members * inputs)[:, None] + column[None, :]
-            mask = live[:, None] & (column < inputs)[None, :]
-            if ADD:
-                total += tl.load(to, mask=mask, other=0).to(tl.float32)
-            tl.store(to, total, mask=mask)
+            tl.store(to, total + start, mask=mask)
     if TO_WEIGHTS:
-        place = tl.arange(0, BLOCKS_O)
-        output, k = place % BLOCK_O, place // BLOCK_O
-        own = partial + tl.program_id(0).to(tl.int64) * size
         _store_sums(
-            own + at_0, to_weights, to_biases, member, members, output, outputs_0, k == 0,
+            to_weights, to_biases, own + at_0, member, members, out, outputs_0, k == 0,
             column, inputs,
         )  # fmt: skip
         if COUNT > 1:
             _store_sums(
-                own + at_1, to_weights, to_biases, member, members, output, outputs_1, k == 1,
+                to_weights, to_biases, own + at_1, member, members, out, outputs_1, k == 1,
                 column, inputs,
             )  # fmt: skip
         if COUNT > 2:
             _store_sums(
-                own + at_2, to_weights, to_biases, member, members, output, outputs_2, k == 2,
+                to_weights, to_biases, own + at_2, member, members, out, outputs_2, k == 2,
                 column, inputs,
             )  # fmt: skip
         if COUNT > 3:
             _store_sums(
-                own + at_3, to_weights, to_biases, member, members, output, outputs_3, k == 3,
+                to_weights, to_biases, own + at_3, member, members, out, outputs_3, k == 3,
                 column, inputs,
             )  # fmt: skip
 
@@ -286,20 +330,44 @@ def backward(
 ) -> None:
     """Write the gradients of x, and of each weight and its bias one after another to flat; where
     there is no gradient above, nothing. Those of no length are not needed."""
-    rows, members, inputs = x.shape
-    present = [k for k, g in enumerate(grads) if g is not None and g.numel() > 0]
-    if not present:
+    if all(g is None or g.numel() == 0 for g in grads):
         grad_x.zero_()
         flat.zero_()
         return
-    x = unit_stride(x)
-    size = flat.numel()
-    block_i = min(32, _block(inputs))
-    blocks = max(1, triton.cdiv(inputs, block_i))
+    sums = sums_of(x, flat)
+    add_backward(grads, x, weights, grad_x, sums)
+    sums.finish()
+
+
+def sums_of(x: Tensor, flat: Tensor) -> Sums:
+    """The sums that `add_backward` goes on with, of each weight and its bias in flat."""
+    rows, members, inputs = x.shape
     most = triton.cdiv(rows, _TILE)
-    splits = max(1, min(most, PROGRAMS // (members * blocks))) if size > 0 else most
-    straight = splits == 1 and flat.dtype == torch.float32
-    partial = flat if straight else flat.new_empty((splits, size), dtype=torch.float32)
+    programs = PROGRAMS // (members * _blocks(inputs))
+    return Sums(flat, max(1, min(most, programs)) if flat.numel() > 0 else most)
+
+
+def _blocks(inputs: int) -> int:
+    return max(1, triton.cdiv(inputs, _block_backward(inputs)))
+
+
+def _block_backward(inputs: int) -> int:
+    return min(32, _block(inputs))
+
+
+def add_backward(
+    grads: Sequence[Tensor | None],
+    x: Tensor,
+    weights: Sequence[Tensor],
+    grad_x: Tensor,
+    sums: Sums,
+    add: bool = False,
+) -> None:
+    """Add the gradients of weights and biases to the sums; write that of x, or `add` it."""
+    rows, members, inputs = x.shape
+    present = [k for k, g in enumerate(grads) if g is not None and g.numel() > 0]
+    x = unit_stride(x)
+    size, more = sums.out.numel(), sums.go_on()
     at = [0]
     for w in weights:
         at.append(at[-1] + w.shape[0] * w.shape[1] * (inputs + 1))
@@ -324,16 +392,14 @@ def backward(
                 )
             )
         with torch.cuda.device_of(x):
-            _linears_backward_kernel[(splits, members, blocks)](
+            _linears_backward_kernel[(sums.splits, members, _blocks(inputs))](
                 x=x, x_row=x.stride(0), x_member=x.stride(1), inputs=inputs, num_rows=rows,
-                members=members, tiles=triton.cdiv(rows, tall), grad_x=grad_x, partial=partial,
-                size=size, **_numbered(named), COUNT=len(group), TO_X=grad_x.numel() > 0,
-                ADD=not first, TO_WEIGHTS=size > 0, PRECISION=precision(x), BLOCK_R=tall,
-                BLOCK_I=block_i, BLOCK_O=block_o, BLOCKS_O=blocks_o, num_warps=8 if wide else 4,
-                num_stages=2,
+                members=members, tiles=triton.cdiv(rows, tall), grad_x=grad_x,
+                partial=sums.partial, size=size, **_numbered(named), COUNT=len(group),
+                TO_X=grad_x.numel() > 0, ADD=add or not first, TO_WEIGHTS=size > 0, MORE=more,
+                PRECISION=precision(x), BLOCK_R=tall, BLOCK_I=_block_backward(inputs),
+                BLOCK_O=block_o, BLOCKS_O=blocks_o, num_warps=8 if wide else 4, num_stages=2,
             )  # fmt: skip
-    if size > 0 and not straight:
-        add_up(partial, flat)
 
 
 def _groups(present: Sequence[int], outputs: Sequence[int]) -> Iterator[tuple[bool, list[int]]]:

@@ -98,3 +98,24 @@ def clamped(slot, end, first, FULL: tl.constexpr):
         return slot
     else:
         return tl.where(slot < end, slot, first)
+
+
+@triton.jit
+def owned_rows(
+    order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
+    SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK_R: tl.constexpr,
+):  # fmt: skip
+    """What this program owns: rows of at most SEGMENT slots, or SEGMENTS of the others.
+
+    Row of the result, node, whether there is any, whether a row begins here, and the slots.
+    """
+    if SEGMENTS:
+        to = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+        row, live, row_begin, begin, end = segment_bounds(
+            indptr, long_rows, long_indptr, segment_owner, to, num_segments, num_long, SEGMENT
+        )
+        first = live & (begin == row_begin)
+    else:
+        row, live, begin, end = short_rows(order, indptr, num_rows, SEGMENT, BLOCK_R)
+        to, first = row, live
+    return to, row, live, first, begin, end

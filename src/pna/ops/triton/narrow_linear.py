@@ -22,7 +22,7 @@ from pna.ops.triton.products import (
     product_of_parts,
     unit_stride,
 )
-from pna.ops.triton.sums import add_up
+from pna.ops.triton.sums import Sums
 
 #: How many nodes a tile has.
 _TILE = 64
@@ -115,15 +115,17 @@ def _narrow_linear_kernel(
             z, z_row, z_group, shift, shift_row, indptr, begin, row, live, groups, width,
             ONCE, EACH, BLOCK_R, BLOCK_G, BLOCK_K,
         )  # fmt: skip
-        t_1, t_2, t_3 = parts(tile, PRECISION)
-        every = product_of_parts(t_1, t_2, t_3, w_1, w_2, w_3, PRECISION)
         share = _shares(factors, begin, row, live, R, BLOCK_F)
-        total = tl.sum(tl.reshape(every, [BLOCK_R, BLOCK_F, BLOCK_O]) * share[:, :, None], 1)
         mask = live[:, None] & (o < outputs)[None, :]
-        if BASE:
+        start = tl.zeros([BLOCK_R, BLOCK_O], tl.float32)
+        if BASE:  # read now, to be there when the product is
             place = base + begin * base_row + tower * base_tower
             place += (row * base_row)[:, None] + o[None, :]
-            total += tl.load(place, mask=mask, other=0).to(tl.float32)
+            start += tl.load(place, mask=mask, other=0)
+        t_1, t_2, t_3 = parts(tile, PRECISION)
+        every = product_of_parts(t_1, t_2, t_3, w_1, w_2, w_3, PRECISION)
+        every = tl.reshape(every, [BLOCK_R, BLOCK_F, BLOCK_O])
+        total = start + tl.sum(every * share[:, :, None], 1)
         to = out + (begin * towers + tower) * outputs
         to += (row * towers * outputs)[:, None] + o[None, :]
         tl.store(to, total, mask=mask)
@@ -185,14 +187,24 @@ def _narrow_input_kernel(
 def _narrow_weight_kernel(
     z, z_row, z_group, z_tower, width, groups, shift, shift_row, shift_tower, factors, indptr,
     grad, grad_row, grad_tower, partial, outputs, num_rows, towers, tiles,
-    R: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_K: tl.constexpr,
+    R: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr, MORE: tl.constexpr,
+    PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_K: tl.constexpr,
     BLOCK_F: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
-    """Sums of the weight's gradient over some tiles of a tower's nodes: (splits, R, towers,
-    groups × width, outputs)."""
+    """Sums of the weight's gradient over some tiles of a tower's nodes, where there may be MORE:
+    (splits, R, towers, groups × width, outputs)."""
     tower = tl.program_id(1).to(tl.int64)
     total = tl.zeros([BLOCK_G * BLOCK_K, BLOCK_F * BLOCK_O], tl.float32)
+    size = groups * width * outputs
+    column, output = tl.arange(0, BLOCK_G * BLOCK_K), tl.arange(0, BLOCK_F * BLOCK_O)
+    group, k = column // BLOCK_K, column % BLOCK_K
+    factor, o = output // BLOCK_O, output % BLOCK_O
+    place = ((group * width + k) * outputs)[:, None] + (factor * towers * size + o)[None, :]
+    live_in, live_out = (group < groups) & (k < width), (factor < R) & (o < outputs)
+    own = live_in[:, None] & live_out[None, :]
+    place += (tl.program_id(0).to(tl.int64) * R * towers + tower) * size
+    if MORE:
+        total += tl.load(partial + place, mask=own, other=0)
     z += tower * z_tower
     shift += tower * shift_tower
     grad += tower * grad_tower
@@ -208,32 +220,34 @@ def _narrow_weight_kernel(
             ONCE, EACH, BLOCK_R, BLOCK_G, BLOCK_K,
         )  # fmt: skip
         total += product(tl.trans(tile), above, PRECISION)
-    size = groups * width * outputs
-    to = partial + (tl.program_id(0).to(tl.int64) * R * towers + tower) * size
-    column, output = tl.arange(0, BLOCK_G * BLOCK_K), tl.arange(0, BLOCK_F * BLOCK_O)
-    group, k = column // BLOCK_K, column % BLOCK_K
-    factor, o = output // BLOCK_O, output % BLOCK_O
-    place = ((group * width + k) * outputs)[:, None] + (factor * towers * size + o)[None, :]
-    live_in, live_out = (group < groups) & (k < width), (factor < R) & (o < outputs)
-    tl.store(to + place, total, mask=live_in[:, None] & live_out[None, :])
+    tl.store(partial + place, total, mask=own)
 
 
 def is_narrow(z: Tensor, weight: Tensor) -> bool:
     """Whether a tower's weights of all factors fit in a program."""
-    blocks = _blocks(z, weight)
+    return fits(*_sizes(z, weight))
+
+
+def _sizes(z: Tensor, weight: Tensor) -> tuple[int, int, int, int]:
+    return z.shape[1], z.shape[3], weight.shape[0], weight.shape[3]
+
+
+def fits(groups: int, width: int, factors: int, outputs: int) -> bool:
+    """`is_narrow`, of groups of inputs, their columns, factors, and their outputs."""
+    blocks = _blocks(groups, width, factors, outputs)
     inputs = blocks["BLOCK_G"] * blocks["BLOCK_K"]
-    outputs = blocks["BLOCK_F"] * blocks["BLOCK_O"]
-    return max(inputs, outputs) <= _WIDEST and inputs * outputs <= _LARGEST
+    across = blocks["BLOCK_F"] * blocks["BLOCK_O"]
+    return max(inputs, across) <= _WIDEST and inputs * across <= _LARGEST
 
 
-def _blocks(z: Tensor, weight: Tensor) -> dict[str, int]:
-    """Groups, their columns, factors, and their outputs, each padded to a power of two."""
-    groups, factors = triton.next_power_of_2(z.shape[1]), triton.next_power_of_2(weight.shape[0])
+def _blocks(groups: int, width: int, factors: int, outputs: int) -> dict[str, int]:
+    """Each padded to a power of two."""
+    groups, factors = triton.next_power_of_2(groups), triton.next_power_of_2(factors)
     return dict(
         BLOCK_G=groups,
-        BLOCK_K=max(triton.next_power_of_2(z.shape[3]), 16 // groups, 1),
+        BLOCK_K=max(triton.next_power_of_2(width), 16 // groups, 1),
         BLOCK_F=factors,
-        BLOCK_O=max(triton.next_power_of_2(weight.shape[3]), 16 // factors, 1),
+        BLOCK_O=max(triton.next_power_of_2(outputs), 16 // factors, 1),
     )
 
 
@@ -271,6 +285,29 @@ def backward(
     grad_shift: Tensor,
 ) -> None:
     """Write the gradients of z, weight and shift; those of no length are not needed."""
+    sums = sums_of(z, grad_weight)
+    add_backward(grad, z, weight, factors, shift, times, indptr, grad_z, grad_shift, sums)
+    sums.finish()
+
+
+def sums_of(z: Tensor, grad_weight: Tensor) -> Sums:
+    """The sums that `add_backward` goes on with, of the weight's gradient."""
+    return Sums(grad_weight, _grid(z, triton.cdiv(z.shape[0], _TILE), _PROGRAMS)[0])
+
+
+def add_backward(
+    grad: Tensor,
+    z: Tensor,
+    weight: Tensor,
+    factors: Tensor,
+    shift: Tensor | None,
+    times: Sequence[int],
+    indptr: Tensor,
+    grad_z: Tensor,
+    grad_shift: Tensor,
+    sums: Sums,
+) -> None:
+    """Write the gradients of z and shift, and add that of the weight to the sums."""
     grad = unit_stride(grad)
     shared, tiles = _shared(z, weight, factors, times, indptr)
     shared |= dict(grad=grad, grad_row=grad.stride(0), grad_tower=grad.stride(1))
@@ -280,12 +317,11 @@ def backward(
                 **shared, **_of_weight(weight), grad_z=grad_z, grad_shift=grad_shift,
                 TO_SHIFT=grad_shift.shape[0] > 0, num_stages=3, maxnreg=128,
             )  # fmt: skip
-        if grad_weight.shape[0] == 0:
-            return
-        grid = _grid(z, tiles, _PROGRAMS)
-        partial = z.new_empty((grid[0], weight.numel()), dtype=torch.float32)
-        _narrow_weight_kernel[grid](**shared, **_of_inputs(z, shift), partial=partial, num_stages=3)
-        add_up(partial, grad_weight)
+        if sums.needed:
+            _narrow_weight_kernel[(sums.splits, z.shape[2])](
+                **shared, **_of_inputs(z, shift), partial=sums.partial, MORE=sums.go_on(),
+                num_stages=3,
+            )  # fmt: skip
 
 
 def _shared(
@@ -293,7 +329,7 @@ def _shared(
 ) -> tuple[dict[str, Any], int]:
     """What all kernels are given, and how many tiles there are."""
     tiles = triton.cdiv(z.shape[0], _TILE)
-    blocks = _blocks(z, weight)
+    blocks = _blocks(*_sizes(z, weight))
     given = dict(
         width=z.shape[3], groups=z.shape[1], factors=factors.contiguous(), indptr=indptr,
         outputs=weight.shape[3], num_rows=z.shape[0], towers=z.shape[2], tiles=tiles,

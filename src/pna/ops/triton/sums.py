@@ -22,6 +22,32 @@ def _add_up_kernel(partial, out, splits, size, BLOCK_S: tl.constexpr, BLOCK: tl.
     tl.store(out + column, total, mask=column < size)
 
 
+class Sums:
+    """A sum over rows of which every program keeps a part, in one launch or several.
+
+    Args:
+        out: what is summed, of no length where it is not needed.
+        splits: how many programs have a part of each number.
+    """
+
+    def __init__(self, out: Tensor, splits: int) -> None:
+        straight = splits == 1 and out.dtype == torch.float32
+        shape = (splits, out.numel())
+        self.out, self.splits = out, splits
+        self.partial = out if straight else out.new_empty(shape, dtype=torch.float32)
+        self.needed, self._begun = out.numel() > 0, False
+
+    def go_on(self) -> bool:
+        """Whether the next launch adds to the parts rather than beginning them."""
+        begun, self._begun = self._begun, True
+        return begun
+
+    def finish(self) -> None:
+        """Write the sum to `out`."""
+        if self.needed and self.partial is not self.out:
+            add_up(self.partial, self.out)
+
+
 def add_up(partial: Tensor, out: Tensor) -> None:
     """Write the sum of partial (splits, size), float32, over splits to out, of as many numbers.
 

@@ -1,0 +1,214 @@
+"""Graphs of a set laid end to end in a batch of a given shape, on the device.
+
+One kernel finds where every graph begins, one owns nodes, one edges: each looks up its graph and
+reads what the set holds of it. A last one puts nodes in the order of their degrees, by counting
+for each how many come before it, which for a few thousand costs less than sorting.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+#: The most graphs of a batch, which one program adds up, and the most nodes that are ranked.
+MOST_GRAPHS, MOST_RANKED = 4096, 4096
+
+_BLOCK, _RANKED_AT_ONCE, _RANKED_BESIDE = 128, 8, 512
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where everything in a batch is from, with one graph of padding behind the others."""
+
+    ids: Tensor  # (graphs + 1,) int64, 0 for padding
+    real: Tensor  # (graphs + 1,) bool
+    sizes: Tensor  # (graphs + 1,) int64
+    graph_of_node: Tensor  # (nodes,) int64
+    from_node: Tensor  # (nodes,) int64, place in the set, 0 for padding
+    from_edge: Tensor  # (edges,) int64, likewise
+    indptr: Tensor  # (nodes + 1,) int32, as those below
+    senders: Tensor  # (edges,)
+    out_indptr: Tensor  # (nodes + 1,)
+    receivers: Tensor  # (edges,) by sender
+    out_ranks: Tensor  # (edges,)
+
+
+@triton.jit
+def _graphs_kernel(
+    ids, node_offsets, edge_offsets, given, real, sizes, starts, edge_starts, firsts, edge_firsts,
+    graphs, nodes, edges, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Sizes, and where every graph begins in the batch and in the set; the last is padding."""
+    place = tl.arange(0, BLOCK)
+    live = place < graphs
+    own = tl.load(ids + place, mask=live, other=-1)
+    there = own >= 0
+    first = tl.load(node_offsets + own, mask=there, other=0)
+    edge_first = tl.load(edge_offsets + own, mask=there, other=0)
+    size = tl.load(node_offsets + own + 1, mask=there, other=0) - first
+    count = tl.load(edge_offsets + own + 1, mask=there, other=0) - edge_first
+    size = tl.where(place == graphs, nodes - tl.sum(size, 0), size)
+    count = tl.where(place == graphs, edges - tl.sum(count, 0), count)
+    every = place <= graphs
+    tl.store(given + place, tl.where(there, own, 0), mask=every)
+    tl.store(real + place, there.to(tl.uint8), mask=every)
+    tl.store(sizes + place, size, mask=every)
+    tl.store(starts + place, tl.cumsum(size, 0) - size, mask=every)
+    tl.store(edge_starts + place, tl.cumsum(count, 0) - count, mask=every)
+    tl.store(firsts + place, first, mask=every)
+    tl.store(edge_firsts + place, edge_first, mask=every)
+
+
+@triton.jit
+def _graph_of(starts, place, graphs, HALVINGS: tl.constexpr):
+    """The last graph that begins no later than each place: that which it is in."""
+    low = tl.zeros_like(place)
+    high = low + graphs + 1
+    for _ in tl.static_range(HALVINGS):
+        middle = (low + high) // 2
+        begun = tl.load(starts + middle) <= place
+        low = tl.where(begun, middle, low)
+        high = tl.where(begun, high, middle)
+    return low
+
+
+@triton.jit
+def _nodes_kernel(
+    starts, edge_starts, firsts, edge_firsts, set_indptr, set_out_indptr,
+    graph_of_node, from_node, indptr, out_indptr, graphs, nodes, edges,
+    HALVINGS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Every node's graph, its place in the set, and its first edges."""
+    node = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    live = node < nodes
+    graph = _graph_of(starts, tl.minimum(node, nodes - 1), graphs, HALVINGS)
+    real = live & (graph < graphs)
+    place = node - tl.load(starts + graph)
+    source = tl.where(real, tl.load(firsts + graph) + place, 0)
+    before = tl.load(edge_starts + graph)
+    # k-th node of padding: edges from k·e/n of the e that are spread over n
+    spare_nodes = nodes - tl.load(starts + graphs)
+    spare_edges = edges - tl.load(edge_starts + graphs)
+    spread = place * spare_edges // tl.maximum(spare_nodes, 1)
+    shift = before - tl.load(edge_firsts + graph)
+    first = tl.load(set_indptr + source, mask=real, other=0).to(tl.int64) + shift
+    out_first = tl.load(set_out_indptr + source, mask=real, other=0).to(tl.int64) + shift
+    tl.store(graph_of_node + node, graph, mask=live)
+    tl.store(from_node + node, source, mask=live)
+    tl.store(indptr + node, tl.where(real, first, before + spread), mask=live)
+    tl.store(out_indptr + node, tl.where(real, out_first, before + spread), mask=live)
+    if tl.program_id(0) == 0:
+        tl.store(indptr + nodes, edges)
+        tl.store(out_indptr + nodes, edges)
+
+
+@triton.jit
+def _edges_kernel(
+    starts, edge_starts, edge_firsts, set_senders, set_receivers, set_ranks,
+    from_edge, senders, receivers, ranks, graphs, nodes, edges,
+    HALVINGS: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Every edge's place in the set, and its ends; those of padding are self-loops."""
+    edge = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    live = edge < edges
+    graph = _graph_of(edge_starts, tl.minimum(edge, edges - 1), graphs, HALVINGS)
+    real = live & (graph < graphs)
+    place = edge - tl.load(edge_starts + graph)
+    source = tl.where(real, tl.load(edge_firsts + graph) + place, 0)
+    before = tl.load(starts + graph)
+    spare_nodes = nodes - tl.load(starts + graphs)
+    spare_edges = tl.maximum(edges - tl.load(edge_starts + graphs), 1)
+    # the last node k of padding with k·e/n up to here, rounded down
+    owner = ((place + 1) * spare_nodes - 1) // spare_edges
+    rank = place - owner * spare_edges // tl.maximum(spare_nodes, 1)
+    sender = tl.load(set_senders + source, mask=real, other=0).to(tl.int64)
+    receiver = tl.load(set_receivers + source, mask=real, other=0).to(tl.int64)
+    own = tl.load(set_ranks + source, mask=real, other=0).to(tl.int64)
+    tl.store(from_edge + edge, source, mask=live)
+    tl.store(senders + edge, before + tl.where(real, sender, owner), mask=live)
+    tl.store(receivers + edge, before + tl.where(real, receiver, owner), mask=live)
+    tl.store(ranks + edge, tl.where(real, own, rank), mask=live)
+
+
+@triton.jit
+def _rank_kernel(
+    indptr, out_indptr, order, out_order, rows, BLOCK: tl.constexpr, BLOCK_S: tl.constexpr
+):
+    """Rows in the order of their lengths, which are short, equal ones as they stand."""
+    if tl.program_id(1) == 1:
+        indptr, order = out_indptr, out_order
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    live = row < rows
+    length = tl.load(indptr + row + 1, mask=live, other=0)
+    length -= tl.load(indptr + row, mask=live, other=0)
+    key = length * rows + row
+    before = tl.zeros([BLOCK, BLOCK_S], tl.int32)
+    for first in range(0, rows, BLOCK_S):
+        other = first + tl.arange(0, BLOCK_S)
+        mask = other < rows
+        long = tl.load(indptr + other + 1, mask=mask, other=0)
+        long -= tl.load(indptr + other, mask=mask, other=0)
+        beside = long * rows + other
+        before += (mask[None, :] & (beside[None, :] < key[:, None])).to(tl.int32)
+    tl.store(order + tl.sum(before, 1), row, mask=live)
+
+
+def lay_out(
+    ids: Tensor,
+    nodes: int,
+    edges: int,
+    offsets: tuple[Tensor, Tensor],
+    indptrs: tuple[Tensor, Tensor],
+    ends: tuple[Tensor, Tensor, Tensor],
+) -> Layout:
+    """The graphs of these ids, −1 for none, and padding up to so many nodes and edges.
+
+    Of the whole set: the first node and edge of every graph, the first edge of every node by
+    receiver and by sender, and senders, receivers and ranks of edges.
+    """
+    graphs = ids.shape[0]
+
+    def room(length: int, dtype: torch.dtype = torch.int64) -> Tensor:
+        return torch.empty(length, dtype=dtype, device=ids.device)
+
+    given, sizes, starts, edge_starts, firsts, edge_firsts = room(6 * (graphs + 1)).chunk(6)
+    real = room(graphs + 1, torch.bool)
+    of_node, from_node, from_edge = room(nodes), room(nodes), room(edges)
+    indptr, out_indptr = room(nodes + 1, torch.int32), room(nodes + 1, torch.int32)
+    senders, receivers, ranks = (room(edges, torch.int32) for _ in range(3))
+    sums = (starts, edge_starts)
+    shape = (graphs, nodes, edges)
+    with torch.cuda.device_of(ids):
+        _graphs_kernel[(1,)](
+            ids, *offsets, given, real.view(torch.uint8), sizes, *sums, firsts, edge_firsts,
+            *shape, BLOCK=triton.next_power_of_2(graphs + 1), num_warps=4,
+        )  # fmt: skip
+        tile = dict(HALVINGS=(graphs + 1).bit_length(), BLOCK=_BLOCK, num_warps=4)
+        _nodes_kernel[(max(triton.cdiv(nodes, _BLOCK), 1),)](
+            *sums, firsts, edge_firsts, *indptrs, of_node, from_node, indptr, out_indptr, *shape,
+            **tile,
+        )  # fmt: skip
+        if edges > 0:
+            _edges_kernel[(triton.cdiv(edges, _BLOCK),)](
+                *sums, edge_firsts, *ends, from_edge, senders, receivers, ranks, *shape, **tile
+            )
+    return Layout(
+        given, real, sizes, of_node, from_node, from_edge, indptr, senders, out_indptr, receivers,
+        ranks,
+    )  # fmt: skip
+
+
+def by_length(indptr: Tensor, out_indptr: Tensor) -> tuple[Tensor, Tensor]:
+    """The rows of both, sorted by how long they are, equal ones in order."""
+    rows = indptr.shape[0] - 1
+    order, out_order = torch.empty_like(indptr[1:]), torch.empty_like(indptr[1:])
+    with torch.cuda.device_of(indptr):
+        _rank_kernel[(triton.cdiv(rows, _RANKED_AT_ONCE), 2)](
+            indptr, out_indptr, order, out_order, rows, BLOCK=_RANKED_AT_ONCE,
+            BLOCK_S=_RANKED_BESIDE, num_warps=4,
+        )  # fmt: skip
+    return order, out_order

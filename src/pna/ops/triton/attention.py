@@ -1,0 +1,449 @@
+"""Attention over the in-neighbours of every node: one pass forward, one back.
+
+Forward, a program owns a few receivers and a block of heads, walks their slots and keeps a softmax
+that runs: the largest score so far, and sums of exponentials below it, by which values and slopes
+of the LeakyReLU are weighted. The derivative of a result by its receiver's score comes of the
+same sums, so that the backward pass walks the edges once, by sender; all else that it needs of a
+receiver is made once for each. Rows of more than SEGMENT slots are cut, and segments merged in
+order. No atomics, so results repeat to the bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pna.adjacency import SEGMENT, Rows
+from pna.ops.request import wide_type
+from pna.ops.triton.launch import long_arguments, triton_type, wide_index
+from pna.ops.triton.messages import offset_of, owned_rows
+
+
+@triton.jit
+def _cells(heads, features, BLOCK_H: tl.constexpr, BLOCK_F: tl.constexpr):
+    """The heads of this program, their features in a row, and which of both there are."""
+    head = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)
+    feature = tl.arange(0, BLOCK_F)
+    live_head = head < heads
+    cell = head[:, None] * features + feature[None, :]
+    live_cell = live_head[:, None] & (feature < features)[None, :]
+    return head[None, :], live_head[None, :], cell[None, :, :], live_cell[None, :, :]
+
+
+@triton.jit
+def _steepness(score, SLOPE: tl.constexpr):
+    """The slope of the LeakyReLU, in the type of scores."""
+    down = tl.full([1, 1], SLOPE, score.dtype)
+    return tl.where(score > 0, tl.full([1, 1], 1, score.dtype), down)
+
+
+@triton.jit
+def _store_result(
+    row, mask, mask_cell, head, cell, heads, features,
+    average, tilted, slope, peak, inverse, out, slopes, norms,
+):  # fmt: skip
+    """Results of nodes, their derivatives by the receiver's score, and norms of the softmax."""
+    place = (row * heads * features)[:, None, None] + cell
+    tl.store(out + place, average, mask=mask_cell)
+    tl.store(slopes + place, tilted - slope[:, :, None] * average, mask=mask_cell)
+    place = norms + (row * heads * 2)[:, None] + head * 2
+    tl.store(place, peak, mask=mask)
+    tl.store(place + 1, inverse, mask=mask)
+
+
+@triton.jit
+def _attention_kernel(
+    values, scores, edge, own, neighbours,
+    order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
+    out, slopes, norms, sums, heads, features,
+    SLOPE: tl.constexpr, EDGE: tl.constexpr, OWN: tl.constexpr,
+    WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
+):  # fmt: skip
+    """Attention of receivers; or of SEGMENTS, with `sums` (segments, heads, 3) of what they weigh,
+    and in `slopes` what the derivatives are made of."""
+    to, row, live, first, begin, end = owned_rows(
+        order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
+        SEGMENT, SEGMENTS, BLOCK_R,
+    )  # fmt: skip
+    head, live_head, cell, live_cell = _cells(heads, features, BLOCK_H, BLOCK_F)
+    mask = live[:, None] & live_head
+    mask_cell = live[:, None, None] & live_cell
+    mine = tl.load(scores + (row * heads * 2)[:, None] + head * 2, mask=mask, other=0).to(WIDE)
+    peak = tl.full([BLOCK_R, BLOCK_H], float("-inf"), WIDE)
+    total = tl.zeros([BLOCK_R, BLOCK_H], WIDE)
+    slope = tl.zeros([BLOCK_R, BLOCK_H], WIDE)
+    average = tl.zeros([BLOCK_R, BLOCK_H, BLOCK_F], WIDE)
+    tilted = tl.zeros([BLOCK_R, BLOCK_H, BLOCK_F], WIDE)
+    if OWN:
+        score = tl.load(own + (row * heads)[:, None] + head, mask=mask, other=0).to(WIDE)
+        score *= _steepness(score, SLOPE)
+        peak = tl.where(first[:, None], score, peak)
+        total += first.to(WIDE)[:, None]
+        there = values + (row * heads * features)[:, None, None] + cell
+        average += tl.load(there, mask=first[:, None, None] & live_cell, other=0).to(WIDE)
+    for step in range(0, tl.max(end - begin), UNROLL):
+        for ahead in tl.static_range(UNROLL):
+            slot = begin + step + ahead
+            here = slot < end
+            sender = tl.load(neighbours + slot, mask=here, other=0)
+            if OWN:
+                here = here & (sender != row)
+            near = here[:, None] & live_head
+            place = offset_of(sender, heads * 2, WIDE_INDEX)[:, None] + head * 2
+            score = mine + tl.load(scores + place + 1, mask=near, other=0)
+            if EDGE:
+                place = offset_of(slot, heads, WIDE_INDEX)[:, None] + head
+                score += tl.load(edge + place, mask=near, other=0)
+            place = offset_of(sender, heads * features, WIDE_INDEX)[:, None, None] + cell
+            value = tl.load(values + place, mask=here[:, None, None] & live_cell, other=0).to(WIDE)
+            steep = _steepness(score, SLOPE)
+            score *= steep
+            higher = score > peak
+            apart = tl.exp(-tl.abs(score - peak))  # one of the two shrinks by so much
+            fade = tl.where(near & higher, apart, 1)
+            share = tl.where(near, tl.where(higher, 1, apart), 0)
+            peak = tl.where(near & higher, score, peak)
+            total = total * fade + share
+            slope = slope * fade + share * steep
+            average = average * fade[:, :, None] + share[:, :, None] * value
+            tilted = tilted * fade[:, :, None] + (share * steep)[:, :, None] * value
+    inverse = 1 / tl.where(total == 0, 1, total)  # nothing reaches the node
+    slope *= inverse
+    average *= inverse[:, :, None]
+    tilted *= inverse[:, :, None]
+    if SEGMENTS:
+        place = (to * heads * features)[:, None, None] + cell
+        tl.store(out + place, average, mask=mask_cell)
+        tl.store(slopes + place, tilted, mask=mask_cell)
+        place = sums + (to * heads * 3)[:, None] + head * 3
+        tl.store(place, peak, mask=mask)
+        tl.store(place + 1, total, mask=mask)
+        tl.store(place + 2, slope, mask=mask)
+    else:
+        _store_result(
+            row, mask, mask_cell, head, cell, heads, features,
+            average, tilted, slope, peak, inverse, out, slopes, norms,
+        )  # fmt: skip
+
+
+@triton.jit
+def _attention_merge_kernel(
+    averages, tilts, sums, long_rows, long_indptr, num_rows, out, slopes, norms, heads, features,
+    WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Long receivers from their segments, in order."""
+    owner = tl.program_id(0).to(tl.int64)
+    row = tl.load(long_rows + owner).to(tl.int64)
+    if row >= num_rows:
+        return
+    begin = tl.load(long_indptr + owner).to(tl.int64)
+    end = tl.load(long_indptr + owner + 1).to(tl.int64)
+    head, live_head, cell, live_cell = _cells(heads, features, BLOCK_H, BLOCK_F)
+    peak = tl.full([1, BLOCK_H], float("-inf"), WIDE)
+    total = tl.zeros([1, BLOCK_H], WIDE)
+    slope = tl.zeros([1, BLOCK_H], WIDE)
+    average = tl.zeros([1, BLOCK_H, BLOCK_F], WIDE)
+    tilted = tl.zeros([1, BLOCK_H, BLOCK_F], WIDE)
+    for at in range(begin, end, BLOCK_S):
+        segment = at + tl.arange(0, BLOCK_S)
+        live = segment < end
+        mask = live[:, None] & live_head
+        mask_cell = live[:, None, None] & live_cell
+        place = sums + (segment * heads * 3)[:, None] + head * 3
+        peaks = tl.load(place, mask=mask, other=float("-inf"))
+        higher = tl.maximum(peak, tl.max(peaks, 0)[None, :])
+        below = tl.where(higher == float("-inf"), 0, higher)  # of self-loops left out alone
+        fade = tl.exp(peak - below)
+        share = tl.load(place + 1, mask=mask, other=0) * tl.exp(peaks - below)
+        total = total * fade + tl.sum(share, 0)[None, :]
+        part = share * tl.load(place + 2, mask=mask, other=0)
+        slope = slope * fade + tl.sum(part, 0)[None, :]
+        place = (segment * heads * features)[:, None, None] + cell
+        parts = share[:, :, None] * tl.load(averages + place, mask=mask_cell, other=0)
+        average = average * fade[:, :, None] + tl.sum(parts, 0)[None, :, :]
+        parts = share[:, :, None] * tl.load(tilts + place, mask=mask_cell, other=0)
+        tilted = tilted * fade[:, :, None] + tl.sum(parts, 0)[None, :, :]
+        peak = higher
+    inverse = 1 / tl.where(total == 0, 1, total)
+    one = tl.zeros([1], tl.int64)
+    _store_result(
+        one + row, live_head, live_cell, head, cell, heads, features,
+        average * inverse[:, :, None], tilted * inverse[:, :, None], slope * inverse, peak,
+        inverse, out, slopes, norms,
+    )  # fmt: skip
+
+
+@triton.jit
+def _attention_receivers_kernel(
+    grad, out, slopes, scores, norms, facts, grad_scores, num_rows, heads, features,
+    WIDE: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Gradient of every receiver's score, and what senders ask of a receiver, as `facts` (nodes,
+    heads, 4): its score, the norms of its softmax, and its gradient along its result."""
+    row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+    head, live_head, cell, live_cell = _cells(heads, features, BLOCK_H, BLOCK_F)
+    live = row < num_rows
+    mask = live[:, None] & live_head
+    mask_cell = live[:, None, None] & live_cell
+    place = (row * heads * features)[:, None, None] + cell
+    upstream = tl.load(grad + place, mask=mask_cell, other=0).to(WIDE)
+    result = tl.load(out + place, mask=mask_cell, other=0).to(WIDE)
+    steep = tl.load(slopes + place, mask=mask_cell, other=0)
+    pair = (row * heads * 2)[:, None] + head * 2
+    tl.store(grad_scores + pair, tl.sum(upstream * steep, 2), mask=mask)
+    to = facts + (row * heads * 4)[:, None] + head * 4
+    tl.store(to, tl.load(scores + pair, mask=mask, other=0), mask=mask)
+    tl.store(to + 1, tl.load(norms + pair, mask=mask, other=0), mask=mask)
+    tl.store(to + 2, tl.load(norms + pair + 1, mask=mask, other=0), mask=mask)
+    tl.store(to + 3, tl.sum(upstream * result, 2), mask=mask)
+
+
+@triton.jit
+def _attention_senders_kernel(
+    grad, values, scores, edge, own, facts, in_indptr, out_ranks, neighbours,
+    order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
+    to_values, to_scores, to_edge, to_own, heads, features,
+    SLOPE: tl.constexpr, EDGE: tl.constexpr, OWN: tl.constexpr,
+    WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
+):  # fmt: skip
+    """Gradients of senders' values and scores, or of SEGMENTS their parts; of edges, by slot, and
+    of the scores of self-loops."""
+    to, row, live, first, begin, end = owned_rows(
+        order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
+        SEGMENT, SEGMENTS, BLOCK_R,
+    )  # fmt: skip
+    head, live_head, cell, live_cell = _cells(heads, features, BLOCK_H, BLOCK_F)
+    mask = live[:, None] & live_head
+    mask_cell = live[:, None, None] & live_cell
+    there = (row * heads * features)[:, None, None] + cell
+    value = tl.load(values + there, mask=mask_cell, other=0).to(WIDE)
+    mine = tl.load(scores + (row * heads * 2)[:, None] + head * 2 + 1, mask=mask, other=0).to(WIDE)
+    total = tl.zeros([BLOCK_R, BLOCK_H, BLOCK_F], WIDE)
+    turn = tl.zeros([BLOCK_R, BLOCK_H], WIDE)
+    if OWN:
+        near = first[:, None] & live_head
+        score = tl.load(own + (row * heads)[:, None] + head, mask=near, other=0).to(WIDE)
+        upstream = tl.load(grad + there, mask=first[:, None, None] & live_cell, other=0).to(WIDE)
+        fact = facts + (row * heads * 4)[:, None] + head * 4
+        weight, part = _gradients(score, upstream, value, fact, near, SLOPE)
+        total += weight[:, :, None] * upstream
+        tl.store(to_own + (row * heads)[:, None] + head, part, mask=near)
+    for step in range(0, tl.max(end - begin), UNROLL):
+        for ahead in tl.static_range(UNROLL):
+            edge_place = begin + step + ahead
+            more = edge_place < end
+            receiver = tl.load(neighbours + edge_place, mask=more, other=0)
+            here = more
+            if OWN:
+                here = more & (receiver != row)
+            near = here[:, None] & live_head
+            fact = facts + offset_of(receiver, heads * 4, WIDE_INDEX)[:, None] + head * 4
+            score = mine + tl.load(fact, mask=near, other=0)
+            if EDGE:
+                slot = tl.load(in_indptr + receiver, mask=more, other=0)
+                slot += tl.load(out_ranks + edge_place, mask=more, other=0)
+                by_edge = offset_of(slot, heads, WIDE_INDEX)[:, None] + head
+                score += tl.load(edge + by_edge, mask=near, other=0)
+            place = offset_of(receiver, heads * features, WIDE_INDEX)[:, None, None] + cell
+            upstream = tl.load(grad + place, mask=here[:, None, None] & live_cell, other=0).to(WIDE)
+            weight, part = _gradients(score, upstream, value, fact, near, SLOPE)
+            total += weight[:, :, None] * upstream
+            turn += part
+            if EDGE:
+                tl.store(to_edge + by_edge, part, mask=more[:, None] & live_head)
+    tl.store(to_values + (to * heads * features)[:, None, None] + cell, total, mask=mask_cell)
+    tl.store(to_scores + (to * heads * 2)[:, None] + head * 2 + 1, turn, mask=mask)
+
+
+@triton.jit
+def _gradients(score, upstream, value, fact, near, SLOPE: tl.constexpr):
+    """The weight of each edge, and the gradient of its score; 0 where there is none."""
+    steep = _steepness(score, SLOPE)
+    peak = tl.load(fact + 1, mask=near, other=0)
+    inverse = tl.load(fact + 2, mask=near, other=0)
+    along = tl.load(fact + 3, mask=near, other=0)
+    weight = tl.where(near, tl.exp(score * steep - peak) * inverse, 0)
+    part = weight * (tl.sum(upstream * value, 2) - along) * steep
+    return weight, part
+
+
+@triton.jit
+def _attention_senders_merge_kernel(
+    partial, partial_scores, long_rows, long_indptr, num_rows, to_values, to_scores,
+    heads, features,
+    WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Gradients of the senders of many edges from their segments, in order."""
+    owner = tl.program_id(0).to(tl.int64)
+    row = tl.load(long_rows + owner).to(tl.int64)
+    if row >= num_rows:
+        return
+    begin = tl.load(long_indptr + owner).to(tl.int64)
+    end = tl.load(long_indptr + owner + 1).to(tl.int64)
+    head, live_head, cell, live_cell = _cells(heads, features, BLOCK_H, BLOCK_F)
+    total = tl.zeros([1, BLOCK_H, BLOCK_F], WIDE)
+    turn = tl.zeros([1, BLOCK_H], WIDE)
+    for at in range(begin, end, BLOCK_S):
+        segment = at + tl.arange(0, BLOCK_S)
+        live = segment < end
+        place = partial + (segment * heads * features)[:, None, None] + cell
+        parts = tl.load(place, mask=live[:, None, None] & live_cell, other=0)
+        total += tl.sum(parts, 0)[None, :, :]
+        place = partial_scores + (segment * heads * 2)[:, None] + head * 2 + 1
+        turn += tl.sum(tl.load(place, mask=live[:, None] & live_head, other=0), 0)[None, :]
+    tl.store(to_values + row * heads * features + cell, total, mask=live_cell)
+    tl.store(to_scores + row * heads * 2 + head * 2 + 1, turn, mask=live_head)
+
+
+class _Tiles:
+    """How work is cut: into blocks of rows and heads that a program owns, with all features of
+    a head. Narrow blocks of many rows keep what is being read in cache."""
+
+    def __init__(self, heads: int, features: int) -> None:
+        block_f = triton.next_power_of_2(features)
+        block_h = min(triton.next_power_of_2(heads), max(32 // block_f, 1))
+        self.tall = max(128 // (block_h * block_f), 1)
+        self.heads = triton.cdiv(heads, block_h)
+        warps = max(min(block_f // 128, 8), 1)
+        self.block = dict(BLOCK_H=block_h, BLOCK_F=block_f, num_warps=warps)
+        self.tile = dict(self.block, BLOCK_R=self.tall)
+
+    def grid(self, rows: int) -> tuple[int, int]:
+        return triton.cdiv(rows, self.tall), self.heads
+
+
+def forward(
+    values: Tensor,
+    scores: Tensor,
+    edge: Tensor | None,
+    own: Tensor | None,
+    slope: float,
+    rows: Rows,
+    out: Tensor,
+    slopes: Tensor,
+    norms: Tensor,
+) -> None:
+    """Write attention of every node, its derivatives by the receiver's score, and the norms of
+    its softmax: the largest score, and one over the sum of exponentials below it."""
+    values, heads, features = values.contiguous(), *values.shape[1:]
+    tiles = _Tiles(heads, features)
+    shared = dict(
+        _walk(values, rows),
+        **_terms(scores, edge, own),
+        **tiles.tile,
+        SLOPE=slope,
+        values=values,
+        norms=norms,
+    )
+    segments = rows.segment_owner.shape[0]
+    with torch.cuda.device_of(values):
+        _attention_kernel[tiles.grid(rows.num_rows)](
+            **shared, out=out, slopes=slopes, sums=norms, SEGMENTS=False
+        )
+        if segments == 0:
+            return
+        averages, tilts = norms.new_empty((2, segments, heads, features))
+        sums = norms.new_empty((segments, heads, 3))
+        _attention_kernel[tiles.grid(segments)](
+            **shared, out=averages, slopes=tilts, sums=sums, SEGMENTS=True
+        )
+        _attention_merge_kernel[(rows.long_rows.shape[0], tiles.heads)](
+            averages, tilts, sums, rows.long_rows, rows.long_indptr, rows.num_rows,
+            out, slopes, norms, heads, features,
+            WIDE=shared["WIDE"], BLOCK_S=16, **tiles.block,
+        )  # fmt: skip
+
+
+def backward(
+    grad: Tensor,
+    values: Tensor,
+    scores: Tensor,
+    edge: Tensor | None,
+    own: Tensor | None,
+    slope: float,
+    incoming: Rows,
+    outgoing: Rows,
+    out_ranks: Tensor,
+    out: Tensor,
+    slopes: Tensor,
+    norms: Tensor,
+    grads: tuple[Tensor, Tensor, Tensor, Tensor],
+) -> None:
+    """Write the gradients of values, scores, edge and own."""
+    grad, values, heads, features = grad.contiguous(), values.contiguous(), *values.shape[1:]
+    to_values, to_scores, to_edge, to_own = grads
+    terms = _terms(scores, edge, own)
+    facts = norms.new_empty((values.shape[0], heads, 4))
+    tiles = _Tiles(heads, features)
+    shared = dict(
+        _walk(values, outgoing),
+        **terms,
+        **tiles.tile,
+        SLOPE=slope,
+        grad=grad,
+        values=values,
+        facts=facts,
+        in_indptr=incoming.indptr,
+        out_ranks=out_ranks,
+        to_edge=to_edge,
+        to_own=to_own,
+    )
+    segments, wide = outgoing.segment_owner.shape[0], shared["WIDE"]
+    with torch.cuda.device_of(values):
+        _attention_receivers_kernel[tiles.grid(values.shape[0])](
+            grad, out, slopes, terms["scores"], norms, facts, to_scores, values.shape[0],
+            heads, features, WIDE=wide, **tiles.tile,
+        )  # fmt: skip
+        _attention_senders_kernel[tiles.grid(outgoing.num_rows)](
+            **shared, to_values=to_values, to_scores=to_scores, SEGMENTS=False
+        )
+        if segments == 0:
+            return
+        partial = norms.new_empty((segments, heads, features))
+        partial_scores = norms.new_empty((segments, heads, 2))
+        _attention_senders_kernel[tiles.grid(segments)](
+            **shared, to_values=partial, to_scores=partial_scores, SEGMENTS=True
+        )
+        _attention_senders_merge_kernel[(outgoing.long_rows.shape[0], tiles.heads)](
+            partial, partial_scores, outgoing.long_rows, outgoing.long_indptr, outgoing.num_rows,
+            to_values, to_scores, heads, features, WIDE=wide, BLOCK_S=16, **tiles.block,
+        )  # fmt: skip
+
+
+def _walk(values: Tensor, rows: Rows) -> dict[str, Any]:
+    """What leads through the slots of rows, and the shape and type of what is found there."""
+    edges = rows.neighbours.shape[0]
+    return dict(
+        long_arguments(rows),
+        order=rows.order,
+        indptr=rows.indptr,
+        neighbours=rows.neighbours,
+        num_rows=rows.num_rows,
+        num_segments=rows.segment_owner.shape[0],
+        num_long=rows.long_rows.shape[0],
+        heads=values.shape[1],
+        features=values.shape[2],
+        WIDE=triton_type(wide_type(values.dtype)),
+        # facts have four numbers for each head, edges one
+        WIDE_INDEX=wide_index(values) or max(4 * values.shape[0], edges) * values.shape[1] >= 2**31,
+        SEGMENT=SEGMENT,
+        UNROLL=1 if edges <= 8 * rows.num_rows else 4,  # short rows gain nothing from more
+    )
+
+
+def _terms(scores: Tensor, edge: Tensor | None, own: Tensor | None) -> dict[str, Any]:
+    """Scores as kernel arguments; unused ones point somewhere harmless."""
+    scores = scores.contiguous()
+    return dict(
+        scores=scores,
+        edge=scores if edge is None else edge.contiguous(),
+        own=scores if own is None else own.contiguous(),
+        EDGE=edge is not None,
+        OWN=own is not None,
+    )

@@ -1,0 +1,55 @@
+"""The usual scalers' factors of every receiver, in one kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+_BLOCK = 128
+
+
+@triton.jit
+def _factors_kernel(
+    indptr, mean_log, mean, out, rows, CODES: tl.constexpr, COUNT: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """A block of receivers; 0 where nothing reaches one. Three bits of CODES say what each scaler
+    is: 0 the identity, 1 log(d + 1) / δ, 2 its inverse, 3 d / δ, 4 its inverse. In float64, of
+    which there is little to do, so that logarithms are right to the bit."""
+    row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    live = row < rows
+    degree = tl.load(indptr + row + 1, mask=live, other=0)
+    degree -= tl.load(indptr + row, mask=live, other=0)
+    counted = tl.maximum(degree, 1).to(tl.float64)
+    log_share = tl.log(counted + 1) / tl.load(mean_log).to(tl.float64)
+    share = counted / tl.load(mean).to(tl.float64)
+    for r in tl.static_range(COUNT):
+        factor = tl.full([BLOCK], 1, tl.float64)
+        if (CODES >> (3 * r)) & 7 == 1:
+            factor = log_share
+        if (CODES >> (3 * r)) & 7 == 2:
+            factor = 1 / log_share
+        if (CODES >> (3 * r)) & 7 == 3:
+            factor = share
+        if (CODES >> (3 * r)) & 7 == 4:
+            factor = 1 / share
+        factor = tl.where(degree > 0, factor, 0.0)
+        tl.store(out + row * COUNT + r, factor.to(tl.float32), mask=live)
+
+
+def factors(indptr: Tensor, mean_log: Tensor, mean: Tensor, codes: Sequence[int]) -> Tensor:
+    """(receivers, scalers) float32, from where the edges of every receiver begin."""
+    rows = indptr.shape[0] - 1
+    out = torch.empty((rows, len(codes)), dtype=torch.float32, device=indptr.device)
+    if rows > 0:
+        with torch.cuda.device_of(indptr):
+            _factors_kernel[(triton.cdiv(rows, _BLOCK),)](
+                indptr, mean_log, mean, out, rows,
+                CODES=sum(code << (3 * r) for r, code in enumerate(codes)), COUNT=len(codes),
+                BLOCK=_BLOCK, num_warps=4,
+            )  # fmt: skip
+    return out

@@ -1,0 +1,103 @@
+"""Weighted sums over neighbours and the node itself: a program owns a few nodes and features."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pna.adjacency import SEGMENT, Rows
+from pna.ops.request import wide_type
+from pna.ops.triton.gradients import _gradient_merge_kernel
+from pna.ops.triton.launch import (
+    MergeTiles,
+    Tiles,
+    long_arguments,
+    triton_type,
+    unit_stride,
+    wide_index,
+)
+from pna.ops.triton.messages import feature_block, offset_of, owned_rows
+
+
+@triton.jit
+def _neighbour_sum_kernel(
+    x, x_stride, factor, own, neighbours,
+    order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
+    out, features,
+    FACTOR: tl.constexpr, OWN: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
+):  # fmt: skip
+    """f_i Σ f_j x_j + c_i x_i of rows, or of SEGMENTS, the first of which has c_i x_i."""
+    to, row, live, first, begin, end = owned_rows(
+        order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
+        SEGMENT, SEGMENTS, BLOCK_R,
+    )  # fmt: skip
+    feature, live_feature = feature_block(features, EVEN, BLOCK_F)
+    total = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    for step in range(0, tl.max(end - begin), UNROLL):
+        for ahead in tl.static_range(UNROLL):
+            slot = begin + step + ahead
+            more = slot < end
+            neighbour = tl.load(neighbours + slot, mask=more, other=0)
+            place = offset_of(neighbour, x_stride, WIDE_INDEX)[:, None] + feature[None, :]
+            here = more[:, None] & live_feature[None, :]
+            value = tl.load(x + place, mask=here, other=0).to(WIDE)
+            if FACTOR:
+                value *= tl.load(factor + neighbour, mask=more, other=0)[:, None]
+            total += value
+    if FACTOR:
+        total *= tl.load(factor + row, mask=live, other=0)[:, None]
+    here = first[:, None] & live_feature[None, :]
+    mine = tl.load(x + row[:, None] * x_stride + feature[None, :], mask=here, other=0).to(WIDE)
+    if OWN:
+        mine *= tl.load(own + row, mask=first, other=0)[:, None]
+    total += mine
+    mask = live[:, None] & live_feature[None, :]
+    tl.store(out + to[:, None] * features + feature[None, :], total, mask=mask)
+
+
+def neighbour_sum(
+    x: Tensor, factor: Tensor | None, own: Tensor | None, rows: Rows, out: Tensor
+) -> None:
+    """Write f_i Σ f_j x_j + c_i x_i of every row; f and c in the type in which sums are kept."""
+    x, features, segments = unit_stride(x), x.shape[1], rows.segment_owner.shape[0]
+    short = rows.neighbours.shape[0] <= 8 * rows.num_rows
+    wide = triton_type(wide_type(x.dtype))
+    partial = x.new_empty((segments, features), dtype=wide_type(x.dtype))
+    with torch.cuda.device_of(x):
+        for to, work in ((out, rows.num_rows), (partial, segments)):
+            if work == 0:
+                continue
+            tiles = Tiles(features, 32, short and to is out)
+            _neighbour_sum_kernel[tiles.grid(work)](
+                **long_arguments(rows),
+                x=x,
+                x_stride=x.stride(0),
+                factor=x if factor is None else factor,
+                own=x if own is None else own,
+                neighbours=rows.neighbours,
+                order=rows.order,
+                indptr=rows.indptr,
+                num_rows=rows.num_rows,
+                num_segments=segments,
+                num_long=rows.long_rows.shape[0],
+                out=to,
+                features=features,
+                FACTOR=factor is not None,
+                OWN=own is not None,
+                WIDE=wide,
+                WIDE_INDEX=wide_index(x),
+                SEGMENT=SEGMENT,
+                SEGMENTS=to is partial,
+                UNROLL=tiles.unroll,
+                **tiles.tile,
+            )
+        if segments > 0:
+            merge = MergeTiles(features)
+            _gradient_merge_kernel[(rows.long_rows.shape[0], merge.blocks)](
+                partial, out, rows.long_rows, rows.long_indptr, rows.num_rows, features,
+                WIDE=wide, **merge.tile,
+            )  # fmt: skip
