@@ -12,12 +12,12 @@ import pdoc
 PUBLIC: dict[str, tuple[str, ...]] = {
     "pna": (
         *("Adjacency", "DegreeStats", "aggregate", "scale", "backend", "GraphSet", "load"),
-        *("nn", "aggregators", "degree", "data", "train"),
+        *("nn", "aggregators", "degree", "data", "train", "theory"),
     ),
     "pna.nn": (
         *("PNAConv", "PNASimpleConv", "PNA", "Convolution", "Recurrent", "Standard", "Stacked"),
         *("Prediction", "GCNConv", "GATConv", "GINConv", "SAGEConv", "MoNetConv", "GatedGCNConv"),
-        *("MLPConv", "Gate", "DiffPool", "Set2Set", "BatchNorm"),
+        *("MLPConv", "Gate", "DiffPool", "ClusterReadout", "Set2Set", "BatchNorm"),
     ),
     "pna.aggregators": (
         *("Aggregator", "Mean", "Sum", "Max", "Min", "Var", "Std", "Moment"),
@@ -32,6 +32,11 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     "pna.train": (
         *("train", "Settings", "ModelSettings", "Report", "Interrupted", "Run"),
         *("evaluate", "Evaluation", "TaskScores", "predict", "Predictions"),
+    ),
+    "pna.theory": (
+        *("find_collision", "Search", "Collision", "multiset_from_moments", "Recovered"),
+        *("size_from_scaled", "encode", "decode", "multisets", "collisions", "growth"),
+        *("smallest_pair", "advise", "Advice", "Merging", "MomentUse"),
     ),
 }
 

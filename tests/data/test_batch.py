@@ -48,9 +48,20 @@ def test_sizes_are_looked_up_where_they_are_not_known():
     assert torch.equal(real.real_nodes, nodes)
 
 
+def test_the_largest_diameter():
+    """Known, or looked up among real graphs, or bounded by sizes."""
+    batch = GRAPHS.batch([1, 2, 3])
+    assert batch.largest_diameter() == batch.sizes_between()[1] - 1
+    batch = replace(batch, diameter=torch.tensor([1, 3, 2]))
+    assert batch.largest_diameter() == 3
+    assert replace(batch, real=torch.tensor([True, False, True])).largest_diameter() == 2
+    assert replace(batch, real=torch.zeros(3, dtype=torch.bool)).largest_diameter() == 0
+    assert replace(batch, max_diameter=9).largest_diameter() == 9
+
+
 def test_no_graphs():
     batch = GRAPHS.batch([])
-    assert batch.num_graphs == batch.num_nodes == 0
+    assert batch.num_graphs == batch.num_nodes == batch.largest_diameter() == 0
     assert replace(batch, size_range=None).sizes_between() == batch.sizes_between() == (0, 0)
 
 
@@ -60,9 +71,13 @@ def test_it_is_itself_where_it_is_already():
 
 
 def test_everything_moves():
-    batch = replace(GRAPHS.batch(), diameter=torch.arange(6), real=torch.ones(6, dtype=torch.bool))
+    batch = replace(
+        GRAPHS.batch(), diameter=torch.arange(6), real=torch.ones(6, dtype=torch.bool),
+        max_diameter=7,
+    )  # fmt: skip
     moved = batch.to("meta")
     assert moved.device.type == "meta" and moved.size_range == batch.size_range
+    assert moved.max_diameter == 7
     for field in fields(Batch):
         value = getattr(moved, field.name)
         if isinstance(value, torch.Tensor):
@@ -71,7 +86,7 @@ def test_everything_moves():
 
 
 def test_it_goes_to_other_processes():
-    batch = replace(GRAPHS.batch([1, 4]), real=torch.tensor([True, False]))
+    batch = replace(GRAPHS.batch([1, 4]), real=torch.tensor([True, False]), max_diameter=2)
     here, there = Pipe()
     here.send(batch)
     back = there.recv()
@@ -79,7 +94,7 @@ def test_it_goes_to_other_processes():
         ours, theirs = getattr(batch, field.name), getattr(back, field.name)
         if isinstance(ours, torch.Tensor):
             assert torch.equal(ours, theirs), field.name
-    assert back.size_range == batch.size_range
+    assert back.size_range == batch.size_range and back.max_diameter == 2
 
 
 def test_graphs_without_nodes():

@@ -8,8 +8,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.utils._pytree import tree_leaves
 
 from pna.adjacency import SEGMENT, Adjacency
+from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
 from pna.data.padded import PaddedBatches, Shape, usual_shapes
 from pna.degree import DegreeStats
@@ -40,10 +42,15 @@ def test_a_node_of_padding_has_at_most_a_short_row(spare, holds):
     assert Shape(1, 2, 1000).holds(1, 1, 1000 - spare) is holds
 
 
+def padded(graphs: GraphSet, ids: list[int], shape: Shape) -> Batch:
+    filled = torch.tensor(ids + [-1] * (shape.graphs - len(ids)), dtype=torch.int64)
+    diameters = torch.arange(len(graphs), device=graphs.device) * 10
+    return PaddedBatches(graphs, diameters).batch(filled.to(graphs.device), shape)
+
+
 def assert_holds(graphs: GraphSet, ids: list[int], shape: Shape) -> None:
     """The padded batch begins as the plain one; what follows is one graph of self-loops."""
-    filled = torch.tensor(ids + [-1] * (shape.graphs - len(ids)), dtype=torch.int64)
-    got = PaddedBatches(graphs, torch.arange(len(graphs)) * 10).batch(filled, shape)
+    got = padded(graphs, ids, shape)
     plain = graphs.batch(ids)
     n, e, g = plain.num_nodes, plain.num_edges, len(ids)
     assert (got.num_graphs, got.num_nodes, got.num_edges) == (
@@ -97,6 +104,44 @@ def test_any_graphs_in_any_shape(data):
         assert_holds(graphs, ids, shape)
 
 
+#: Of each graph how many nodes it has, and between which of them its edges go.
+KERNEL_GRAPHS = [(3, [(0, 1), (1, 0), (1, 2)]), (0, []), (2, []), (5, [(4, 0)] * 3 + [(2, 2)])]
+
+
+@pytest.mark.parametrize(
+    ("ids", "shape"),
+    [
+        ([0, 3], Shape(2, 8, 7)),  # no padding at all
+        ([3, 1, 0, 2], Shape(6, 15, 20)),
+        ([2, 2, 1], Shape(3, 5, 1)),  # all edges are padding
+        ([], Shape(1, 4, 9)),
+        ([0], Shape(2, 5, 3)),  # padding without edges
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("ranked", [True, False])
+@pytest.mark.parametrize("hub", [False, True], ids=["short rows", "long rows"])
+def test_kernels_lay_out_what_torch_does(triton, monkeypatch, ids, shape, ranked, hub):
+    """To the last number, also where orders of nodes are sorted, not counted."""
+    from pna.ops.triton import assemble
+
+    if not ranked:
+        monkeypatch.setattr(assemble, "MOST_RANKED", 0)
+    given = [*KERNEL_GRAPHS, (2, [(0, 1)] * 300)] if hub else KERNEL_GRAPHS
+    edges = [edge for _, own in given for edge in own]
+    graphs = GraphSet.from_arrays(
+        [size for size, _ in given], torch.tensor(edges).t(), [len(own) for _, own in given],
+        x=torch.arange(sum(size for size, _ in given)), edge_attr=torch.arange(len(edges)),
+        y_graph=torch.arange(len(given)),
+    )  # fmt: skip
+    with monkeypatch.context() as plain:
+        plain.setattr(PaddedBatches, "_has_kernels", lambda *_: False)
+        expected = padded(graphs.to(triton.device), ids, shape)
+    got = padded(graphs.to(triton.device), ids, shape)
+    for one, other in zip(tree_leaves(got), tree_leaves(expected), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+
+
 @pytest.mark.parametrize("sizes", [[0, 0, 0], [2, 1, 3]], ids=["no nodes", "no edges"])
 def test_sets_without_nodes_or_edges(sizes):
     graphs = GraphSet.from_arrays(
@@ -107,7 +152,7 @@ def test_sets_without_nodes_or_edges(sizes):
         assert_holds(graphs, [0, 1], shape)
 
 
-@pytest.mark.parametrize("convolution", ["gin", "pna", "gat"])
+@pytest.mark.parametrize("convolution", ["gin", "pna", "gat", "mlp-gated", "diffpool"])
 @pytest.mark.parametrize("level", ["node", "graph"])
 def test_outputs_and_gradients_are_those_without_padding(convolution, level):
     graphs = random_graphs(missing=False)

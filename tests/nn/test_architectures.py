@@ -63,6 +63,11 @@ MODELS = {
     "standard gin max": (Standard, {"layers": 2, "convolution": "gin", "readout": "max"}),
     "stacked": (Stacked, {"graph_norm": True}),
     "stacked mean": (Stacked, {"readout": "mean", "out_channels": 6, "residual": False}),
+    **{
+        f"{kind.__name__.lower()} {name}": (kind, {"convolution": name})
+        for kind in (Recurrent, Standard, Stacked)
+        for name in ("mlp-gated", "diffpool")
+    },
 }
 
 
@@ -80,6 +85,63 @@ def test_a_graph_is_in_a_batch_what_it_is_alone(name):
         alone = model(batch_of(graphs(), [graph]))
         assert_same(nodes[place], alone.node)
         assert_same(together.graph[place], alone.graph[0])
+        if "diffpool" in name:
+            assert_same(together.own_loss[place], alone.own_loss[0])
+        else:
+            assert together.own_loss is None
+
+
+@pytest.mark.parametrize("kind", [Recurrent, Standard, Stacked])
+def test_a_gate_is_what_a_gated_mlp_has_beside_an_mlp(kind):
+    """Its last states, each feature multiplied by what the gate says, before all heads."""
+    gated, plain = made(kind, "mlp-gated").eval(), made(kind, "mlp").eval()
+    own = {name: p for name, p in gated.state_dict().items() if not name.startswith("gate.")}
+    plain.load_state_dict(own)
+    seen = []
+    plain.gate.register_forward_hook(lambda module, inputs, out: seen.append(out) or gate(out))
+
+    def gate(states):
+        weight, bias = gated.gate.lin.weight, gated.gate.lin.bias
+        return states * torch.sigmoid(states @ weight.t() + bias)
+
+    batch = batch_of(graphs())
+    assert_same(gated(batch), plain(batch))
+    assert len(seen) == 1 and seen[0].shape[0] == batch.num_nodes
+
+
+@pytest.mark.parametrize("kind", [Recurrent, Standard, Stacked])
+def test_diffpool_reads_clusters_beside_nodes(kind):
+    """The head of graphs is given both, and the pooling's losses are told."""
+    model = made(kind, "diffpool", clusters=3).eval()
+    given = []
+    model.graph_head.register_forward_pre_hook(lambda module, inputs: given.append(inputs[0]))
+    states = []
+    model.gate.register_forward_hook(lambda module, inputs, out: states.append(out))
+    batch = batch_of(graphs())
+    got = model(batch)
+    said, loss = model.clusters(states[0], batch)
+    assert_same(given[0][:, -said.shape[1] :], said)
+    assert_same(got.own_loss, loss)
+    assert model.clusters.pool.assign.out_channels == 3
+    sage = made(kind, "sage").eval()
+    shared = {n: p for n, p in model.state_dict().items()
+              if not n.startswith(("clusters.", "graph_head."))}  # fmt: skip
+    sage.load_state_dict(shared, strict=False)
+    assert_same(sage(batch).node, got.node)  # which are read before pooling
+    if kind is not Recurrent:
+        assert_same(given[0][:, : -said.shape[1]], sage.readout(states[0], batch.sizes))
+
+
+def test_clusters_are_of_diffpool_and_of_graphs_alone():
+    with pytest.raises(ValueError, match="got clusters=3 for 'sage', which makes none"):
+        made(Stacked, "sage", clusters=3)
+    with pytest.raises(ValueError, match=r"got no targets of graphs for 'diffpool'.*take 'sage'"):
+        Stacked("diffpool", 2, 4, 3, 0)
+
+
+@pytest.mark.parametrize("kind", [Recurrent, Standard])
+def test_heads_of_graphs_are_normalised_over_graphs(kind):
+    assert [norm.level for norm in made(kind).graph_head.norms] == ["graph", "graph"]
 
 
 @pytest.mark.parametrize("convolution", ["pna", "gin"])

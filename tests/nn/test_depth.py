@@ -44,7 +44,9 @@ def test_diameters():
     """Of the path to the triangle 3, of single nodes none, of the star 2, of the ring 4."""
     depth = depth_of(batch_of(graphs()), "diameter")
     assert depth.steps.tolist() == [3, 1, 1, 2, 4]
-    assert depth.most == max(SIZES) - 1
+    assert depth.most == 4
+    assert depth_of(batch_of(graphs(), [0, 3]), "diameter").most == 3
+    assert depth_of(batch_of(graphs(), [1]), "diameter").most == 1
     with pytest.raises(ValueError, match=r"pass diameter=pna\.data\.diameter\.diameters"):
         depth_of(graphs().batch(), "diameter")
 
@@ -55,10 +57,18 @@ def test_bounds_may_be_wider_than_the_batch():
     assert depth.steps.tolist() == [5, 1] and depth.most == 8
 
 
+@pytest.mark.parametrize(("most", "steps"), [(None, 4), (6, 6)])
+def test_the_bound_of_diameters_is_that_of_the_batch(most, steps):
+    batch = replace(batch_of(graphs(), [0, 4]), max_diameter=most)
+    depth = depth_of(batch, "diameter")
+    assert depth.steps.tolist() == [3, 4] and depth.most == steps
+
+
 def test_padding_is_no_graph():
     """Whose one graph may have more nodes than any of the set."""
-    batch = replace(graphs().batch([0, 4]), real=torch.tensor([True, False]), size_range=None)
+    batch = replace(batch_of(graphs(), [0, 4]), real=torch.tensor([True, False]), size_range=None)
     assert depth_of(batch, "N").most == 5
+    assert depth_of(batch, "diameter").most == 3
 
 
 @pytest.mark.parametrize("rule", [*RULES[:-2], "adaptive"])

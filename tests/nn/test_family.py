@@ -17,7 +17,7 @@ ACTIVATIONS = {
     "pna": F.leaky_relu, "pna-no-scalers": F.leaky_relu, "pna-moments": F.leaky_relu,
     "mpnn-sum": F.leaky_relu, "mpnn-max": F.leaky_relu, "mpnn-mean-max-min": F.leaky_relu,
     "gat": F.elu, "gcn": F.leaky_relu, "gin": lambda x: x, "sage": F.relu, "monet": F.relu,
-    "gated-gcn": F.relu, "mlp": F.relu,
+    "gated-gcn": F.relu, "mlp": F.relu, "mlp-gated": F.relu, "diffpool": F.relu,
 }  # fmt: skip
 
 

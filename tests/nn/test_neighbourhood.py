@@ -34,6 +34,18 @@ def test_factors_are_those_of_the_scalers(deg):
     torch.testing.assert_close(got[1:], expected[1:], rtol=1e-6, atol=0)  # δ was kept in float32
 
 
+def test_the_kernel_gives_the_factors_of_the_definition(triton):
+    """Of all usual scalers at once; what is not usual is left to the definition."""
+    graph = graph_of(*DEGREES, 300).to(triton.device)
+    for scalers in ([*SCALERS], [*SCALERS, Power(0.5)]):
+        neighbourhood = Neighbourhood(["mean"], scalers, DEG).to(triton.device)
+        assert neighbourhood._has_kernel(graph, torch.float32) == (len(scalers) == len(SCALERS))
+        got = neighbourhood.factors(graph, torch.float32)
+        expected = scaler_factors(graph.degree, scalers, STATS)
+        assert (got[0] == 0).all()
+        torch.testing.assert_close(got[1:], expected[1:], rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize(
     "dtype, kept",
     [

@@ -1,4 +1,4 @@
-"""`DiffPool` against PyG's `dense_diff_pool` on padded dense tensors."""
+"""`DiffPool` against PyG's `dense_diff_pool` of every graph, and what is read of its clusters."""
 
 from __future__ import annotations
 
@@ -8,15 +8,17 @@ import pytest
 import torch
 from torch.func import functional_call, stack_module_state
 from torch_geometric.nn.dense import dense_diff_pool
-from torch_geometric.utils import to_dense_adj, to_dense_batch
+from torch_geometric.utils import to_dense_adj
 
 import pna
+from pna.data.padded import PaddedBatches, Shape
 from pna.nn.conv.gated_gcn import GatedGCNConv
 from pna.nn.conv.gcn import GCNConv
 from pna.nn.conv.sage import SAGEConv
-from pna.nn.pooling import DiffPool, Pooled, diff_pool
-from tests.nn.cases import assert_equal_in_norm, numbers
+from pna.nn.pooling import ClusterReadout, DiffPool, Pooled, diff_pool
+from tests.nn.cases import assert_equal_in_norm, numbers, outcome
 from tests.nn.conv.baselines import assert_captures
+from tests.nn.graph_cases import SIZES, graphs
 from tests.ops.cases import random_edges
 
 F, C = 3, 4
@@ -35,15 +37,20 @@ def batch_of(sizes, device, seed=0):
     return edge_index, graph_of_node.long().to(device)
 
 
-def padded(z, logits, edge_index, graph_of_node, num_graphs):
-    """The same by PyG, with losses that do not count the padding."""
-    x, mask = to_dense_batch(z, graph_of_node, batch_size=num_graphs)
-    s, _ = to_dense_batch(logits, graph_of_node, batch_size=num_graphs)
-    a = to_dense_adj(edge_index.flip(0), graph_of_node, batch_size=num_graphs).to(z.dtype)
-    a = torch.nn.functional.pad(a, [0, x.shape[1] - a.shape[2], 0, x.shape[1] - a.shape[1]])
-    x, coarse, link, entropy = dense_diff_pool(x, a, s, mask, normalize=False)
-    pairs = graph_of_node.bincount(minlength=num_graphs).square().sum()
-    return Pooled(x, coarse, link / pairs, entropy * mask.numel() / mask.sum())
+def each_by_pyg(z, logits, edge_index, graph_of_node, num_graphs):
+    """The same by PyG, of every graph alone; of no nodes, zeros."""
+    whole = to_dense_adj(edge_index.flip(0), max_num_nodes=len(z))[0].to(z.dtype)
+    pooled = []
+    for graph in range(num_graphs):
+        nodes = (graph_of_node == graph).nonzero()[:, 0]
+        if len(nodes) == 0:
+            nothing = z.new_zeros(1, C, F), z.new_zeros(1, C, C), z.new_zeros(()), z.new_zeros(())
+            pooled.append(nothing)
+            continue
+        own = z[None, nodes], whole[None, nodes][:, :, nodes], logits[None, nodes]
+        pooled.append(dense_diff_pool(*own))
+    x, coarse, link, entropy = zip(*pooled, strict=True)
+    return Pooled(torch.cat(x), torch.cat(coarse), torch.stack(link), torch.stack(entropy))
 
 
 def everything(run, z, logits):
@@ -81,10 +88,11 @@ def test_as_pyg(device, batch):
     adjacency = pna.Adjacency.from_edge_index(edge_index, nodes)
     got = everything(lambda z, s: diff_pool(z, s, adjacency, graph_of_node, len(sizes)), z, logits)
     expected = everything(
-        lambda z, s: padded(z, s, edge_index, graph_of_node, len(sizes)), z, logits
+        lambda z, s: each_by_pyg(z, s, edge_index, graph_of_node, len(sizes)), z, logits
     )
     assert got["x"].shape == (len(sizes), C, F)
     assert got["adjacency"].shape == (len(sizes), C, C)
+    assert got["link_loss"].shape == got["entropy_loss"].shape == (len(sizes),)
     assert_equal_in_norm(got, expected, 1e-10)
 
 
@@ -136,8 +144,8 @@ def test_padding_is_as_if_it_were_not_there(device):
     def run(z, s):
         wide = [torch.cat([part, part.new_full((3, part.shape[1]), 7.0)]) for part in (z, s)]
         pooled = diff_pool(*wide, longer, more, 5, mask)
-        assert not pooled.x[4].any() and not pooled.adjacency[4].any()
-        return pooled._replace(x=pooled.x[:4], adjacency=pooled.adjacency[:4])
+        assert not any(part[4].any() for part in pooled)
+        return Pooled(*[part[:4] for part in pooled])
 
     assert_equal_in_norm(everything(run, z, logits), expected, 1e-12)
 
@@ -170,6 +178,19 @@ def test_clusters_that_are_cliques(device):
     assert got.entropy_loss.item() == 0
     (got.link_loss + got.entropy_loss).backward()
     assert logits.grad.isfinite().all()
+
+
+def test_half_precision_is_pooled_in_single(device):
+    """‖A − S Sᵀ‖² is a small difference of large numbers."""
+    edge_index, graph_of_node = batch_of([40, 3], device)
+    adjacency = pna.Adjacency.from_edge_index(edge_index, 43)
+    z = numbers(43, F, dtype=torch.float32, device=device).bfloat16()
+    logits = numbers(43, C, dtype=torch.float32, device=device, seed=1).bfloat16()
+    got = diff_pool(z, logits, adjacency, graph_of_node, 2)
+    expected = diff_pool(z.float(), logits.float(), adjacency, graph_of_node, 2)
+    assert got.x.dtype == got.adjacency.dtype == torch.bfloat16
+    torch.testing.assert_close(got.x, expected.x.bfloat16())
+    torch.testing.assert_close(got[2:], expected[2:])
 
 
 def module(seed=0, device="cpu"):
@@ -263,3 +284,64 @@ def test_refuses():
         diff_pool(z, logits, adjacency, graphs, 2, torch.ones(2))
     with pytest.raises(ValueError, match="got x with 1 rows and an adjacency of 2 senders"):
         diff_pool(z[:1], logits[:1], adjacency, graphs[:1], 1)
+    with pytest.raises(ValueError, match="got clusters=0, expected at least 1"):
+        ClusterReadout(3, 0)
+
+
+def readout(seed=0, layers=2):
+    torch.manual_seed(seed)
+    return ClusterReadout(3, C, layers).double()
+
+
+def test_clusters_pass_messages_and_are_summed():
+    """By definition, in every graph, with means over the clusters' neighbours."""
+    layer, batch = readout(), graphs(columns=3).batch()
+    x = batch.x.double()
+    pooled = layer.pool(x, batch.adjacency, batch.graph_of_node, len(SIZES))
+    said, loss = layer(x, batch)
+    for graph in range(len(SIZES)):
+        states, links = pooled.x[graph], pooled.adjacency[graph]
+        for linear in layer.layers:
+            rows = [row / row.sum() if row.sum() > 0 else row for row in links]
+            near = torch.stack([row @ states for row in rows])
+            own, of_others = linear.weight[:, 3:], linear.weight[:, :3]
+            states = states + torch.relu(near @ of_others.t() + states @ own.t() + linear.bias)
+        torch.testing.assert_close(said[graph], states.sum(0))
+    torch.testing.assert_close(loss, pooled.link_loss + pooled.entropy_loss)
+
+
+def test_clusters_are_blind_to_padding():
+    """What real graphs are given, and all gradients of it, with nodes and edges left over."""
+    layer, made = readout(), graphs(columns=3)
+    ids = [4, 0, 3]
+    padded = PaddedBatches(made).batch(torch.tensor([*ids, -1]), Shape(4, 40, 60))
+    found = []
+    for batch in (padded, made.batch(ids)):
+        weights = dict(layer.named_parameters())
+
+        def run(batch=batch):
+            said, loss = layer(batch.x.double(), batch)
+            return torch.cat([said[:3], loss[:3, None]], 1)
+
+        found.append(outcome(run, weights))
+    assert padded.num_nodes == 40 and padded.num_graphs == 5
+    assert_equal_in_norm(found[0], found[1], 1e-11)
+
+
+def test_cluster_readouts_of_a_population():
+    layers = [readout(seed) for seed in range(3)]
+    parameters, buffers = stack_module_state(layers)
+    batch = graphs(columns=3).batch()
+    x = batch.x.double()
+
+    def run(parameters, buffers):
+        return functional_call(layers[0], (parameters, buffers), (x, batch))
+
+    said, losses = torch.vmap(run)(parameters, buffers)
+    (said.square().sum() + losses.square().sum()).backward()
+    for i, layer in enumerate(layers):
+        alone, loss = layer(x, batch)
+        torch.testing.assert_close((said[i], losses[i]), (alone, loss))
+        (alone.square().sum() + loss.square().sum()).backward()
+        for name, parameter in layer.named_parameters():
+            torch.testing.assert_close(parameters[name].grad[i], parameter.grad)

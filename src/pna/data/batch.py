@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pna.adjacency import Adjacency
+from pna.adjacency import Adjacency, values_visible
 from pna.sharing import send_by_value
 
 
@@ -29,6 +29,7 @@ class Batch:
     diameter: Tensor | None = None  # (graphs,) int64, where a model asks for it
     real: Tensor | None = None  # (graphs,) bool, False for padding; None where there is none
     size_range: tuple[int, int] | None = None  # bounds on the sizes of real graphs, where known
+    max_diameter: int | None = None  # bound on the diameters of real graphs, where known
 
     @property
     def indptr(self) -> Tensor:
@@ -46,6 +47,19 @@ class Batch:
             return self.size_range
         sizes = self.sizes if self.real is None else self.sizes[self.real]
         return (int(sizes.min()), int(sizes.max())) if sizes.numel() else (0, 0)
+
+    def largest_diameter(self) -> int:
+        """A bound on the diameters of real graphs; waits for the device where it is not known.
+
+        Without diameters, or in code being compiled, which cannot see them, it is that of a path
+        through the largest graph.
+        """
+        if self.max_diameter is not None:
+            return self.max_diameter
+        if self.diameter is None or not values_visible():
+            return max(self.sizes_between()[1] - 1, 0)
+        known = self.diameter if self.real is None else self.diameter[self.real]
+        return int(known.max()) if known.numel() else 0
 
     @property
     def num_graphs(self) -> int:
@@ -87,6 +101,7 @@ class Batch:
             diameter=moved(self.diameter),
             real=moved(self.real),
             size_range=self.size_range,
+            max_diameter=self.max_diameter,
         )
 
     def __repr__(self) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from pna.adjacency import SEGMENT, Adjacency
+from pna.adjacency import SEGMENT, Adjacency, Rows
 from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
 from pna.data.structure import offsets
+from pna.ops.backend import choose
 
 
 @dataclass(frozen=True)
@@ -31,6 +33,17 @@ class Shape:
         return spare_edges <= spare_nodes * self.degree
 
 
+class _Layout(NamedTuple):
+    """Where everything in a batch is from, with one graph of padding behind the others."""
+
+    ids: Tensor  # (graphs + 1,) int64, 0 for padding
+    real: Tensor  # (graphs + 1,) bool
+    sizes: Tensor  # (graphs + 1,) int64
+    graph_of_node: Tensor  # (nodes,) int64
+    from_node: Tensor  # (nodes,) int64, place in the set, 0 for padding
+    from_edge: Tensor  # (edges,) int64, likewise
+
+
 class PaddedBatches:
     """Puts graphs of a set together in batches of a given shape, all of it on the device.
 
@@ -43,15 +56,45 @@ class PaddedBatches:
         device = graphs.device
         self._first_node = graphs.node_offsets.to(device)
         self._first_edge = graphs.edge_offsets.to(device)
+        self._indptrs = (offsets(graphs.degree), offsets(graphs.out_degree))
         self._short = graphs.degree.dtype == graphs.out_degree.dtype == torch.uint8
         sizes = graphs.sizes
         self._size_range = (int(sizes.min()), int(sizes.max())) if len(graphs) else (0, 0)
+        self._max_diameter = None
+        if diameters is not None:
+            self._max_diameter = int(diameters.max()) if len(graphs) else 0
+        self._constants: dict[Shape, tuple[Tensor, Tensor]] = {}  # kept for captured steps
 
     def batch(self, ids: Tensor, shape: Shape) -> Batch:
         """The graphs of these ids (shape.graphs,), int64 on the device; −1 stands for none.
 
         They must fit: ``shape.holds`` what they have. Nothing here waits for the device.
         """
+        graphs = self.graphs
+        if self._has_kernels(ids, shape):
+            layout, adjacency = self._lay_out_in_kernels(ids, shape)
+        else:
+            layout, adjacency = self._lay_out(ids, shape)
+
+        def rows(tensor: Tensor | None, places: Tensor) -> Tensor | None:
+            return None if tensor is None else _rows(tensor, places)
+
+        return Batch(
+            adjacency=adjacency,
+            graph_of_node=layout.graph_of_node,
+            sizes=layout.sizes,
+            x=rows(graphs.x, layout.from_node),
+            edge_attr=rows(graphs.edge_attr, layout.from_edge),
+            y_node=rows(graphs.y_node, layout.from_node),
+            y_graph=rows(graphs.y_graph, layout.ids),
+            graph_ids=layout.ids,
+            diameter=rows(self._diameters, layout.ids),
+            real=layout.real,
+            size_range=self._size_range,
+            max_diameter=self._max_diameter,
+        )
+
+    def _lay_out(self, ids: Tensor, shape: Shape) -> tuple[_Layout, Adjacency]:
         graphs, device = self.graphs, ids.device
         real = ids >= 0
         safe = ids.clamp(min=0)
@@ -91,24 +134,60 @@ class PaddedBatches:
             max_degree=SEGMENT if self._short else -1,
             transpose=(offsets(out_degree), receivers, ranks),
         )
+        every, there = torch.cat([safe * real, none]), torch.cat([real, none.bool()])
+        return _Layout(every, there, sizes, of_node, from_node, from_edge), adjacency
 
-        def rows(tensor: Tensor | None, places: Tensor) -> Tensor | None:
-            return None if tensor is None else _rows(tensor, places)
+    def _has_kernels(self, ids: Tensor, shape: Shape) -> bool:
+        if choose(ids.device) != "triton":
+            return False
+        from pna.ops.triton import assemble
 
-        every = torch.cat([safe, none])
-        return Batch(
-            adjacency=adjacency,
-            graph_of_node=of_node,
-            sizes=sizes,
-            x=rows(graphs.x, from_node),
-            edge_attr=rows(graphs.edge_attr, from_edge),
-            y_node=rows(graphs.y_node, from_node),
-            y_graph=rows(graphs.y_graph, every),
-            graph_ids=every,
-            diameter=rows(self._diameters, every),
-            real=torch.cat([real, torch.zeros_like(real[:1])]),
-            size_range=self._size_range,
+        empty = self.graphs.num_nodes == 0 or self.graphs.num_edges == 0
+        return not empty and shape.graphs < assemble.MOST_GRAPHS and shape.edges < 2**31 - 1
+
+    def _lay_out_in_kernels(self, ids: Tensor, shape: Shape) -> tuple[_Layout, Adjacency]:
+        """The same, without a kernel for every operation."""
+        from pna.ops.triton import assemble
+
+        graphs = self.graphs
+        ends = (graphs.senders, graphs.receivers, graphs.out_ranks)
+        firsts = (self._first_node, self._first_edge)
+        found = assemble.lay_out(ids, shape.nodes, shape.edges, firsts, self._indptrs, ends)
+        layout = _Layout(
+            found.ids, found.real, found.sizes, found.graph_of_node, found.from_node,
+            found.from_edge,
+        )  # fmt: skip
+        if not self._short or not 0 < shape.nodes <= assemble.MOST_RANKED:
+            adjacency = Adjacency.from_csr(
+                found.indptr,
+                found.senders,
+                max_degree=SEGMENT if self._short else -1,
+                transpose=(found.out_indptr, found.receivers, found.out_ranks),
+            )
+            return layout, adjacency
+        numbers, no_rank = self._constants_of(shape, ids.device)
+        order, out_order = assemble.by_length(found.indptr, found.out_indptr)
+
+        def short_rows(indptr: Tensor, neighbours: Tensor, order: Tensor) -> Rows:
+            no_row = indptr[:0]
+            return Rows(indptr, neighbours, no_row, no_rank, indptr[:1], no_row, order)
+
+        adjacency = Adjacency(
+            incoming=short_rows(found.indptr, found.senders, order),
+            outgoing=short_rows(found.out_indptr, found.receivers, out_order),
+            edge_ids=numbers,
+            out_ranks=found.out_ranks,
+            by_degree=order,
         )
+        return layout, adjacency
+
+    def _constants_of(self, shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
+        """Of every batch of a shape: the numbers of its edges, and no node having a long row."""
+        if shape not in self._constants:
+            numbers = torch.arange(shape.edges, dtype=torch.int32, device=device)
+            no_rank = torch.full((shape.nodes,), -1, dtype=torch.int32, device=device)
+            self._constants[shape] = (numbers, no_rank)
+        return self._constants[shape]
 
 
 def _rows(tensor: Tensor, places: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -11,15 +12,17 @@ from torch import Tensor, nn
 
 from pna.data.batch import Batch
 from pna.names import lookup
+from pna.nn.conv.mlp import Gate
 from pna.nn.current import still, working_on
 from pna.nn.depth import check_rule, depth_of
 from pna.nn.dropout import Dropout
 from pna.nn.encoder import Embedding, encoder
-from pna.nn.family import Convolution
-from pna.nn.linear import MLP, graph_norm
+from pna.nn.family import KINDS, Convolution
+from pna.nn.linear import MLP
 from pna.nn.norm import BatchNorm
+from pna.nn.pooling import ClusterReadout
 from pna.nn.readout import Set2Set, max_nodes, mean_nodes, sum_nodes
-from pna.nn.recurrent import GRU
+from pna.nn.recurrent import GRU, recur
 from pna.ops.across import processes
 
 
@@ -29,6 +32,7 @@ class Prediction:
 
     node: Tensor | None  # (nodes, targets)
     graph: Tensor | None  # (graphs, targets)
+    own_loss: Tensor | None = None  # (graphs,) what a model that pools adds to that of its errors
 
 
 READOUTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -57,6 +61,7 @@ class Recurrent(nn.Module):
         swap_gru: the state is the GRU's input and the convolution's result its state, as in the
             authors' code.
         tolerance: of adaptive depth.
+        clusters: how many a graph is given, if the model is "diffpool"; 8 if left out.
         **arguments: of `Convolution`: deg, towers, edge_dim, …
     """
 
@@ -73,6 +78,7 @@ class Recurrent(nn.Module):
         final: str = "leaky_relu",
         swap_gru: bool = False,
         tolerance: float = 1e-3,
+        clusters: int | None = None,
         **arguments: Any,
     ) -> None:
         super().__init__()
@@ -85,9 +91,12 @@ class Recurrent(nn.Module):
         self.first = Convolution(convolution, in_channels, hidden, **arguments)
         self.again = Convolution(convolution, hidden, hidden, divide_input=True, **arguments)
         self.gru, self.dropout = GRU(hidden), Dropout(dropout)
+        self.gate = _gate(convolution, hidden)
         self.node_head = _node_head(hidden, node_targets, final) if node_targets else None
         self.set2set = Set2Set(hidden) if graph_targets else None
-        self.graph_head = _graph_head(2 * hidden, hidden, graph_targets, final)
+        self.clusters = _clusters(convolution, hidden, clusters, graph_targets)
+        width = 2 * hidden if self.clusters is None else 3 * hidden
+        self.graph_head = _graph_head(width, hidden, graph_targets, final)
 
     def forward(self, batch: Batch) -> Prediction:
         with working_on(batch):
@@ -103,6 +112,13 @@ class Recurrent(nn.Module):
         steps = None if depth.steps is None else depth.steps[batch.graph_of_node, None]
         moving: Tensor | None = None
         self.dropout.advance()
+        if self.depth != "adaptive" and not (self.training and self.dropout.p > 0):
+            until = None if steps is None else steps.squeeze(1)
+            last = recur(
+                again, self.gru, state, adjacency, edges, depth.most - 1, until, self.swap_gru
+            )
+            if last is not None:
+                return last
         for step in range(1, depth.most):
             going = None if steps is None else steps > step
             if going is not None and moving is not None:
@@ -130,11 +146,13 @@ class Recurrent(nn.Module):
         return moving if before is None else moving & before
 
     def _predict(self, state: Tensor, batch: Batch) -> Prediction:
+        state = self.gate(state)
         node = None if self.node_head is None else self.node_head(state)
         if self.graph_head is None or self.set2set is None:
             return Prediction(node, None)
-        graph = self.set2set(state, batch.sizes, batch.sizes_between()[1], batch.real)
-        return Prediction(node, self.graph_head(graph))
+        read = self.set2set(state, batch.sizes, batch.sizes_between()[1], batch.real)
+        read, own_loss = _with_clusters(read, self.clusters, state, batch)
+        return Prediction(node, self.graph_head(read), own_loss)
 
 
 class Standard(nn.Module):
@@ -158,6 +176,7 @@ class Standard(nn.Module):
         readout: str = "mean",
         dropout: float = 0.0,
         final: str = "leaky_relu",
+        clusters: int | None = None,
         **arguments: Any,
     ) -> None:
         super().__init__()
@@ -172,8 +191,11 @@ class Standard(nn.Module):
         self.dropout = Dropout(dropout)
         self.readout = lookup("readout", readout, READOUTS)
         width = in_channels + layers * hidden
+        self.gate = _gate(convolution, width)
         self.node_head = _node_head(width, node_targets, final) if node_targets else None
-        self.graph_head = _graph_head(width, width, graph_targets, final)
+        self.clusters = _clusters(convolution, width, clusters, graph_targets)
+        read = width if self.clusters is None else 2 * width
+        self.graph_head = _graph_head(read, width, graph_targets, final)
 
     def forward(self, batch: Batch) -> Prediction:
         with working_on(batch):
@@ -183,11 +205,13 @@ class Standard(nn.Module):
             for i, convolution in enumerate(self.convolutions):
                 x = states[-1] if i == 0 else self.dropout(states[-1], i)
                 states.append(convolution(x, batch.adjacency, edges))
-            seen = torch.cat(states, 1)
+            seen = self.gate(torch.cat(states, 1))
             node = None if self.node_head is None else self.node_head(seen)
             if self.graph_head is None:
                 return Prediction(node, None)
-            return Prediction(node, self.graph_head(self.readout(seen, batch.sizes)))
+            read = self.readout(seen, batch.sizes)
+            read, own_loss = _with_clusters(read, self.clusters, seen, batch)
+            return Prediction(node, self.graph_head(read), own_loss)
 
 
 class Stacked(nn.Module):
@@ -212,6 +236,7 @@ class Stacked(nn.Module):
         graph_norm: divide by the square root of the number of nodes in the graph.
         dropout: probability that a number is dropped after a layer.
         final: activation of the predictions; "none" for none.
+        clusters: how many a graph is given, if the model is "diffpool"; 8 if left out.
         **arguments: of `Convolution`.
     """
 
@@ -235,6 +260,7 @@ class Stacked(nn.Module):
         graph_norm: bool = False,
         dropout: float = 0.0,
         final: str = "none",
+        clusters: int | None = None,
         **arguments: Any,
     ) -> None:
         super().__init__()
@@ -253,10 +279,11 @@ class Stacked(nn.Module):
         self.dropout, self.residual, self.graph_norm = Dropout(dropout), residual, graph_norm
         self.readout = lookup("readout", readout, READOUTS)
         width = widths[-1]
-        inside = [width // 2, width // 4] if head is None else list(head)
-        last = None if final == "none" else final
-        self.node_head = MLP([width, *inside, node_targets], last=last) if node_targets else None
-        self.graph_head = MLP([width, *inside, graph_targets], last=last) if graph_targets else None
+        self.gate = _gate(convolution, width)
+        self.node_head = _narrow_head(width, head, node_targets, final)
+        self.clusters = _clusters(convolution, width, clusters, graph_targets)
+        read = width if self.clusters is None else 2 * width
+        self.graph_head = _narrow_head(read, head, graph_targets, final)
 
     def forward(self, batch: Batch) -> Prediction:
         with working_on(batch):
@@ -273,10 +300,13 @@ class Stacked(nn.Module):
                 if self.residual and result.shape == x.shape:
                     result = result + x
                 x = self.dropout(result, layer)
+            x = self.gate(x)
             node = None if self.node_head is None else self.node_head(x)
             if self.graph_head is None:
                 return Prediction(node, None)
-            return Prediction(node, self.graph_head(self.readout(x, batch.sizes)))
+            read = self.readout(x, batch.sizes)
+            read, own_loss = _with_clusters(read, self.clusters, x, batch)
+            return Prediction(node, self.graph_head(read), own_loss)
 
     def _edges(self, batch: Batch) -> Any:
         """Edge features, as a table and a place in it where they are of few kinds."""
@@ -307,7 +337,49 @@ def _graph_head(width: int, inside: int, targets: int, final: str) -> MLP | None
     if targets == 0:
         return None
     last = None if final == "none" else final
-    return MLP([width, inside, inside, targets], "relu", last, norm=graph_norm)
+    norm = partial(BatchNorm, level="graph")
+    return MLP([width, inside, inside, targets], "relu", last, norm=norm)
+
+
+def _narrow_head(width: int, inside: Sequence[int] | None, targets: int, final: str) -> MLP | None:
+    if targets == 0:
+        return None
+    inside = (width // 2, width // 4) if inside is None else inside
+    return MLP([width, *inside, targets], last=None if final == "none" else final)
+
+
+def _gate(convolution: str, width: int) -> nn.Module:
+    """What the last states pass before they are read."""
+    return Gate(width) if KINDS[convolution].gated else nn.Identity()
+
+
+def _clusters(
+    convolution: str, width: int, clusters: int | None, graph_targets: int
+) -> ClusterReadout | None:
+    """What reads graphs by their clusters, in a model that does."""
+    if not KINDS[convolution].pooled:
+        if clusters is not None:
+            raise ValueError(
+                f"got clusters={clusters} for {convolution!r}, which makes none of its nodes; "
+                "leave it out, or take 'diffpool'"
+            )
+        return None
+    if graph_targets == 0:
+        raise ValueError(
+            f"got no targets of graphs for {convolution!r}, which pools graphs to predict theirs; "
+            "take 'sage', which has its layers"
+        )
+    return ClusterReadout(width, 8 if clusters is None else clusters)
+
+
+def _with_clusters(
+    read: Tensor, clusters: ClusterReadout | None, state: Tensor, batch: Batch
+) -> tuple[Tensor, Tensor | None]:
+    """What was read of every graph, beside what its clusters say, and their loss."""
+    if clusters is None:
+        return read, None
+    said, loss = clusters(state, batch)
+    return torch.cat([read, said], 1), loss
 
 
 def _columns(batch: Batch) -> Tensor:

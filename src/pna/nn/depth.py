@@ -53,7 +53,7 @@ def depth_of(batch: Batch, rule: str | int) -> Depth:
                 "got a batch without the diameters of its graphs, expected them for depth="
                 "'diameter'; pass diameter=pna.data.diameter.diameters(graphs) with it"
             )
-        return Depth(batch.diameter.clamp(min=1), max(largest - 1, 1))
+        return Depth(batch.diameter.clamp(min=1), max(batch.largest_diameter(), 1))
     table = _table("N" if rule == "adaptive" else rule, largest, batch.device)
     most = max(BY_SIZE.get(rule, BY_SIZE["N"])(largest), 1)
     if smallest == largest and rule != "adaptive":

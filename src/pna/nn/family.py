@@ -1,11 +1,14 @@
-"""Every convolution of the paper's comparisons by its name, made with one signature."""
+"""Every convolution of the paper's comparisons by its name, made with one signature.
+
+Two of them are a convolution and what a model does beside it: ``mlp-gated`` and ``diffpool``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -36,6 +39,8 @@ class Kind:
     act: str | None
     towers: bool = False  # whether it takes δ and runs as towers
     edges: bool = True  # whether it has a place for edge features
+    gated: bool = False  # whether a model of it gates the last states by themselves
+    pooled: bool = False  # whether a model of it reads graphs by their clusters too
 
 
 def _message_passing(aggregators: tuple[str, ...], scalers: tuple[str, ...]) -> Kind:
@@ -57,6 +62,8 @@ KINDS = {
     "monet": Kind(MoNetConv, act="relu"),
     "gated-gcn": Kind(GatedGCNConv, act="relu"),
     "mlp": Kind(MLPConv, act="relu", edges=False),
+    "mlp-gated": Kind(MLPConv, act="relu", edges=False, gated=True),
+    "diffpool": Kind(SAGEConv, act="relu", edges=False, pooled=True),
 }
 
 
@@ -108,8 +115,17 @@ class Convolution(nn.Module):
     def forward(self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures = None) -> Tensor:
         return self.act(self.conv(x, adjacency, edge_attr))
 
-    def prepared(self) -> Callable[..., Tensor]:
+    def prepared(self) -> Prepared:
         """The layer as it is now, for many calls."""
         ready = getattr(self.conv, "prepared", None)
-        conv = self.conv if ready is None else ready()
-        return lambda x, adjacency, edge_attr=None: self.act(conv(x, adjacency, edge_attr))
+        return Prepared(self.conv if ready is None else ready(), self.act)
+
+
+class Prepared(NamedTuple):
+    """A layer whose weights do not change between calls, and its activation."""
+
+    conv: Callable[..., Tensor]
+    act: Callable[[Tensor], Tensor]
+
+    def __call__(self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures = None) -> Tensor:
+        return self.act(self.conv(x, adjacency, edge_attr))

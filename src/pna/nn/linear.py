@@ -8,7 +8,6 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from pna.nn.activation import activation
-from pna.nn.norm import BatchNorm
 from pna.ops.linears import linear
 
 
@@ -50,8 +49,3 @@ class MLP(nn.Module):
             if self.norms is not None:
                 x = self.norms[i](x)
         return self.last(last(x))
-
-
-def graph_norm(width: int) -> BatchNorm:
-    """Batch normalisation of rows that stand for graphs."""
-    return BatchNorm(width, level="graph")

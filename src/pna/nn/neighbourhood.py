@@ -22,6 +22,7 @@ from pna.degree import (
 )
 from pna.names import lookup
 from pna.ops.aggregators import Aggregator, Std, resolve
+from pna.ops.backend import choose
 
 
 class _Remembered(NamedTuple):
@@ -35,6 +36,12 @@ class _Remembered(NamedTuple):
     def matches(self, adjacency: Adjacency, key: tuple[Any, ...]) -> bool:
         return self.indptr() is adjacency.indptr and self.key == key
 
+
+#: What `pna.ops.triton.factors` calls the usual scalers, by their kind and α.
+_CODES: dict[tuple[type, float], int] = {
+    (Power, 0.0): 0, (Power, 1.0): 1, (Power, -1.0): 2,
+    (Linear, 0.0): 0, (Linear, 1.0): 3, (Linear, -1.0): 4,
+}  # fmt: skip
 
 _STD = {"paper": Std(), "pyg": Std(clamp=True)}
 
@@ -134,17 +141,23 @@ class Neighbourhood(nn.Module):
         held = (*self.parameters(), *self.buffers())
         passing = not values_visible() or torch._C._are_functorch_transforms_active()
         if passing or any(tensor.requires_grad or tensor.is_inference() for tensor in held):
-            return self._factors(adjacency.degree, dtype)
+            return self._factors(adjacency, dtype)
         key = (dtype, *map(_identity, held))
         last = self._last
         if last is not None and last.matches(adjacency, key):
             return last.factors
         with torch.inference_mode(False):  # what is remembered may be wanted for training
-            factors = self._factors(adjacency.degree, dtype)
+            factors = self._factors(adjacency, dtype)
         self._last = _Remembered(weakref.ref(adjacency.indptr), key, held, factors)
         return factors
 
-    def _factors(self, degree: Tensor, dtype: torch.dtype) -> Tensor:
+    def _factors(self, adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
+        if self._has_kernel(adjacency, dtype):
+            from pna.ops.triton.factors import factors
+
+            codes = [_CODES[type(s), float(s.alpha)] for s in self._scalers]
+            return factors(adjacency.indptr, self.mean_log_degree, self.mean_degree, codes)
+        degree = adjacency.degree
         counted = counted_degree(degree, dtype)
         columns = []
         for i, scaler in enumerate(self._scalers):
@@ -154,6 +167,20 @@ class Neighbourhood(nn.Module):
             delta = getattr(self, f"scaler_{i}_delta", own)
             columns.append(factor(scaler, counted, alpha, delta))
         return torch.stack(columns, dim=1) * (degree > 0)[:, None]
+
+    def _has_kernel(self, adjacency: Adjacency, dtype: torch.dtype) -> bool:
+        """Whether these are scalers of the usual kinds, of plain tensors, on a GPU."""
+        usual = all(
+            not isinstance(s.alpha, Tensor) and s.delta is None and (type(s), s.alpha) in _CODES
+            for s in self._scalers
+        )
+        if not usual or dtype == torch.float64 or torch.compiler.is_compiling():
+            return False
+        given = (adjacency.indptr, self.mean_log_degree, self.mean_degree)
+        plain = not any(
+            t.requires_grad or torch._C._functorch.is_functorch_wrapped_tensor(t) for t in given
+        )
+        return plain and choose(adjacency.device) == "triton"
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_last": None}

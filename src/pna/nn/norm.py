@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from pna.nn.current import rows
 from pna.ops.across import processes
+from pna.ops.backend import choose
 from pna.ops.batch_norm import batch_norm
 
 
@@ -42,7 +43,8 @@ class BatchNorm(nn.Module):
         """(rows, width) to (rows, width)."""
         real = rows(self.level).real
         state = self.weight, self.bias, self.running_mean, self.running_var
-        if self.training and (real is not None or processes() > 1 or x.shape[0] < 2):
+        own = real is not None or processes() > 1 or x.shape[0] < 2
+        if self.training and (own or _is_of_many(self.running_mean)):
             return batch_norm(x, real, *state, self.momentum, self.eps)
         weight, bias, mean, var = state
         given = x.to(weight.dtype)
@@ -51,3 +53,9 @@ class BatchNorm(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, level={self.level!r}"
+
+
+def _is_of_many(state: Tensor) -> bool:
+    """Whether each member of a vmap has its own, on a GPU: torch sums gradients slowly there."""
+    batched = torch._C._functorch.is_batchedtensor(state)
+    return batched and choose(state.device) == "triton"

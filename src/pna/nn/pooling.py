@@ -9,19 +9,23 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pna.adjacency import Adjacency, as_adjacency, values_visible
-from pna.nn.conv.baseline import Edges
+from pna.data.batch import Batch
+from pna.nn.conv.baseline import Edges, check_sizes
 from pna.nn.conv.inputs import EdgeFeatures, check_graph
+from pna.nn.conv.sage import SAGEConv
+from pna.nn.linear import Linear
 from pna.ops.aggregate import aggregate
 from pna.ops.edges import Slots, from_senders, sum_to_receivers, weighted_sum
+from pna.ops.request import wide_type
 
 
 class Pooled(NamedTuple):
-    """Graphs of clusters, dense, and two losses to be added to that of the task."""
+    """Graphs of clusters, dense, and two losses of each to be added to that of the task."""
 
     x: Tensor  # (graphs, clusters, features)
     adjacency: Tensor  # (graphs, clusters, clusters): the row receives from the column
-    link_loss: Tensor  # how far nodes of one cluster are from being neighbours
-    entropy_loss: Tensor  # how far nodes are from being in one cluster each
+    link_loss: Tensor  # (graphs,) how far nodes of one cluster are from being neighbours
+    entropy_loss: Tensor  # (graphs,) how far nodes are from being in one cluster each
 
 
 class DiffPool(nn.Module):
@@ -54,6 +58,39 @@ class DiffPool(nn.Module):
         return diff_pool(z, logits, adjacency, graph_of_node, num_graphs, mask)
 
 
+class ClusterReadout(nn.Module):
+    """What the clusters of a graph say of it: (nodes, width) to (graphs, width).
+
+    Nodes are pooled once by `DiffPool`, with GraphSage layers. Clusters then pass messages,
+    X ← X + relu(W_l D⁻¹ A X + W_r X + b), with A their adjacency and D the sums of its rows, and
+    are summed.
+
+    Args:
+        width: features of a node, and of a cluster.
+        clusters: how many each graph is given.
+        layers: how often clusters pass messages; 3 as in the benchmark of Dwivedi and others.
+    """
+
+    def __init__(self, width: int, clusters: int, layers: int = 3) -> None:
+        super().__init__()
+        check_sizes(width=width, clusters=clusters)
+        self.pool = DiffPool(SAGEConv(width, width), SAGEConv(width, clusters))
+        self.layers = nn.ModuleList(Linear(2 * width, width) for _ in range(layers))
+
+    def forward(self, x: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """x (nodes, width) to (graphs, width), and the sum of both losses of each graph,
+        (graphs,)."""
+        pooled = self.pool(
+            x, batch.adjacency, batch.graph_of_node, batch.num_graphs, mask=batch.real_nodes
+        )
+        states, links = pooled.x, pooled.adjacency
+        mean = links / links.sum(2, keepdim=True).clamp(min=1e-6)
+        for layer in self.layers:
+            seen = torch.cat([mean @ states, states], 2).flatten(0, 1)
+            states = states + torch.relu(layer(seen)).unflatten(0, states.shape[:2])
+        return states.sum(1), pooled.link_loss + pooled.entropy_loss
+
+
 def diff_pool(
     z: Tensor,
     logits: Tensor,
@@ -66,27 +103,34 @@ def diff_pool(
     clusters), and graph_of_node (nodes,) in any order. A graph without nodes is all zeros, and
     nodes that are false in `mask` (nodes,) are as if they were not there.
 
-    The losses are ‖A − S Sᵀ‖ over all graphs, divided by their number of pairs of nodes, and the
-    mean entropy of a row of S: those of PyG's `dense_diff_pool`, which also counts the padding.
-    No graph is made dense: A S is an aggregation, and ‖A − S Sᵀ‖² = ‖A‖² − 2 tr Sᵀ A S + ‖Sᵀ S‖².
+    The losses of a graph are ‖A − S Sᵀ‖, divided by its number of pairs of nodes, and the mean
+    entropy of a row of S: those of PyG's `dense_diff_pool` of the graph alone. No graph is made
+    dense: A S is an aggregation, and ‖A − S Sᵀ‖² = ‖A‖² − 2 tr Sᵀ A S + ‖Sᵀ S‖².
     """
     _check(z, logits, adjacency, graph_of_node, num_graphs, mask)
     mask = torch.ones_like(graph_of_node, dtype=torch.bool) if mask is None else mask
-    real = mask[:, None].to(z.dtype)
-    log_s = F.log_softmax(logits, 1)
-    s = log_s.exp().to(z.dtype) * real
+    wide = wide_type(z.dtype)  # the norm is a small difference of large numbers
+    real = mask[:, None].to(wide)
+    log_s = F.log_softmax(logits.to(wide), 1)
+    s = log_s.exp() * real
     clusters, features = s.shape[1], z.shape[1]
     members = Slots.of(_members(graph_of_node, num_graphs))
-    by_s = torch.cat([z, aggregate(s, adjacency, ["sum"])[:, 0], s], 1)
+    by_s = torch.cat([z.to(wide), aggregate(s, adjacency, ["sum"])[:, 0], s], 1)
     sums = weighted_sum(by_s[:, None], from_senders(s, members), members)
     x, coarse, overlap = sums.split([features, clusters, clusters], 2)
-    links = coarse.diagonal(dim1=1, dim2=2).sum()
-    squared = _squared_norm(adjacency, mask).to(s.dtype) - 2 * links + overlap.square().sum()
-    positive = squared > 0
+    entropy = -(s * log_s).sum(1, keepdim=True)
+    of_nodes = torch.cat([real, entropy, _squared_norms(adjacency, mask, wide)], 1)
+    nodes, entropy, norm = sum_to_receivers(from_senders(of_nodes, members), members).unbind(1)
+    links = coarse.diagonal(dim1=1, dim2=2).sum(1)
+    squared = norm - 2 * links + overlap.square().sum((1, 2))
+    positive = squared > 4 * torch.finfo(wide).eps * norm  # else rounding, whose root is steep
     distance = torch.where(positive, torch.where(positive, squared, 1).sqrt(), 0)
-    sizes = sum_to_receivers(from_senders(real, members), members)
-    entropy = -(s * log_s).sum() / sizes.sum().clamp(min=1)
-    return Pooled(x, coarse, distance / sizes.square().sum().clamp(min=1), entropy)
+    return Pooled(
+        x.to(z.dtype),
+        coarse.to(z.dtype),
+        distance / nodes.square().clamp(min=1),
+        entropy / nodes.clamp(min=1),
+    )
 
 
 def _members(graph_of_node: Tensor, num_graphs: int) -> Adjacency:
@@ -97,13 +141,15 @@ def _members(graph_of_node: Tensor, num_graphs: int) -> Adjacency:
     return Adjacency.from_csr(indptr, nodes, graph_of_node.shape[0])
 
 
-def _squared_norm(adjacency: Adjacency, mask: Tensor) -> Tensor:
-    """‖A‖², where the entry of A for an edge is how often it is repeated."""
-    receivers, senders = adjacency.receivers.long(), adjacency.senders
-    real = mask[receivers] & mask[senders.long()]
+def _squared_norms(adjacency: Adjacency, mask: Tensor, dtype: torch.dtype) -> Tensor:
+    """‖A_i‖² of the row of every node, (nodes, 1), where the entry of A for an edge is how often
+    it is repeated."""
+    receivers, senders = adjacency.receivers.long(), adjacency.senders.long()
+    real = mask[receivers] & mask[senders]
     edge, order = (receivers * adjacency.num_senders + senders).sort()
     repeated = torch.searchsorted(edge, edge, right=True) - torch.searchsorted(edge, edge)
-    return (repeated * real[order]).sum()
+    # by receiver, as slots are
+    return sum_to_receivers((repeated * real[order]).to(dtype)[:, None], adjacency)
 
 
 def _check(

@@ -1,14 +1,20 @@
-"""A gated recurrent unit for the states of nodes."""
+"""A gated recurrent unit for the states of nodes, and its steps with a convolution as one."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pna.adjacency import Adjacency
+from pna.nn.conv.inputs import EdgeFeatures
+from pna.nn.conv.pna import PreparedPNA
+from pna.nn.family import Prepared
 from pna.ops.gru import gru_cell
+from pna.ops.recurrence import has_recurrence, recurrence
 
 
 class GRU(nn.Module):
@@ -31,8 +37,12 @@ class GRU(nn.Module):
 
     def forward(self, x: Tensor, state: Tensor) -> Tensor:
         """Input and state, (rows, at most width) each, to the next state (rows, width)."""
-        weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-        return gru_cell(self._padded(x), self._padded(state), *weights)
+        return gru_cell(self._padded(x), self._padded(state), *self.weights)
+
+    @property
+    def weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """As `gru_cell` takes them."""
+        return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
 
     def _padded(self, x: Tensor) -> Tensor:
         missing = self.width - x.shape[1]
@@ -40,3 +50,35 @@ class GRU(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.width}"
+
+
+def recur(
+    layer: Prepared,
+    unit: GRU,
+    state: Tensor,
+    adjacency: Adjacency,
+    edges: EdgeFeatures,
+    steps: int,
+    until: Tensor | None,
+    swapped: bool,
+) -> Tensor | None:
+    """All of so many steps as one operation, as `recurrence`; None where there is none."""
+    slope = _slope_of(layer.act)
+    hooked = unit._forward_pre_hooks or unit._forward_hooks
+    if steps < 1 or slope is None or hooked or not isinstance(layer.conv, PreparedPNA):
+        return None
+    if any(weight.dtype != state.dtype for weight in unit.weights):
+        return None
+    parts = layer.conv.as_layer(state, adjacency, edges, slope)
+    if parts is None or state.shape[1] != unit.width or not has_recurrence(state, parts):
+        return None
+    return recurrence(state, parts, unit.weights, adjacency, steps, until, swapped)
+
+
+def _slope_of(act: Callable[[Tensor], Tensor]) -> float | None:
+    """What an activation multiplies numbers below 0 by, if that is all it does."""
+    if isinstance(act, nn.Module) and (act._forward_pre_hooks or act._forward_hooks):
+        return None
+    if type(act) is nn.LeakyReLU:
+        return float(act.negative_slope)
+    return {nn.ReLU: 0.0, nn.Identity: 1.0}.get(type(act))

@@ -1,4 +1,4 @@
-"""`MLPConv`, which looks at no edges, and `Gate`."""
+"""What `MLPConv` holds and refuses, and `Gate`; results of the first are in `test_baselines.py`."""
 
 from __future__ import annotations
 
@@ -7,37 +7,13 @@ import torch
 
 from pna.nn.conv.mlp import Gate, MLPConv
 from tests.nn.conv import baselines
-from tests.nn.conv.baselines import GRAPHS
-
-
-def make():
-    return MLPConv(3, 7)
-
-
-@pytest.mark.parametrize("graph", GRAPHS)
-def test_as_a_linear_layer(device, graph):
-    baselines.assert_as_oracle(make, lambda layer, x, *_: layer.lin(x), graph, device)
-
-
-def test_compiled_whole(device):
-    baselines.assert_compiles(make, device)
-
-
-@pytest.mark.parametrize("own_x", [True, False], ids=["own x", "shared x"])
-def test_members_of_a_population_are_layers_alone(device, own_x):
-    baselines.assert_members_are_layers_alone(make, device, own_x)
-
-
-def test_any_order_and_form(device):
-    baselines.assert_equivariant(make, device)
-    baselines.assert_reads_any_form(make, device)
 
 
 def test_parameters():
-    assert baselines.count(make()) == 3 * 7 + 7
-    baselines.assert_resets(make)
+    layer = MLPConv(3, 7)
+    assert baselines.count(layer) == 3 * 7 + 7
     baselines.assert_resets(lambda: Gate(3))
-    assert repr(make()) == "MLPConv(3, 7)"
+    assert repr(layer) == "MLPConv(3, 7)"
 
 
 def test_gate(device):

@@ -12,6 +12,7 @@ from torch.profiler import ProfilerActivity, profile
 import pna
 from pna.degree import Linear, Power
 from pna.nn import PNAConv
+from pna.nn.conv import fused
 from pna.ops.aggregators import KthSmallest, Moment, Softmax, Softmin, Std
 from tests.nn.cases import (
     DEG,
@@ -257,6 +258,29 @@ def test_tensors_that_are_views(fast, form):
         torch.testing.assert_close(gradients, ones)
         results.append((out, *gradients))
     torch.testing.assert_close(*results)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_few_nodes_are_as_many(triton, monkeypatch, form):
+    """Products of x one by one, as of a graph of many nodes, or as one, as of few."""
+    layer, leaves, run = case_of(triton, form)
+    everything = leaves | dict(layer.named_parameters())
+    joined = outcome(lambda: run(**leaves), everything)
+    monkeypatch.setattr(fused, "_FEW_NODES", 0)
+    assert_equal_in_norm(joined, outcome(lambda: run(**leaves), everything), 1e-6)
+
+
+@pytest.mark.parametrize("rows", [2, 30], ids=["encoded first", "encoder in the weights"])
+def test_tables_of_any_length(fast, rows):
+    """Few kinds of edges are encoded before they are multiplied, many are not."""
+    layer, leaves, _ = case_of(fast, "table")
+    edge_index = torch.tensor([[0, 1, 2], [1, 2, 1]], device=fast.device)
+    table = numbers(rows, 2, dtype=torch.float32, device=fast.device, seed=2)
+    index = torch.tensor([1, 0, 1], device=fast.device)
+    given = {"x": leaves["x"], "table": table.requires_grad_()} | dict(layer.named_parameters())
+    got = outcome(lambda: layer(given["x"], edge_index, (table, index)), given)
+    expected = outcome(lambda: layer(given["x"], edge_index, table[index]), given)
+    assert_equal_in_norm(got, expected, 1e-5)
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -7,7 +7,7 @@ import torch
 
 from pna import Adjacency
 from pna.degree import DegreeStats
-from pna.nn.conv.pna import NARROW_LAYER, PNAConv, _Prepared
+from pna.nn.conv.pna import NARROW_LAYER, PNAConv, PreparedPNA
 from tests.nn.cases import (
     DEG,
     GRAPHS,
@@ -63,7 +63,7 @@ def test_results_and_gradients_are_those_of_the_layer(case, graph):
     if edge is not None:
         edge = edge[torch.argsort(edge_index[1], stable=True)]
     prepared = layer.prepared()
-    assert isinstance(prepared, _Prepared)
+    assert isinstance(prepared, PreparedPNA)
     got = compared(layer, x, adjacency, edge, lambda *given: layer.prepared()(*given))
     expected = compared(layer, x, adjacency, edge, layer)
     assert_equal_in_norm(got, expected, 1e-9)

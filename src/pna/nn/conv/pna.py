@@ -12,7 +12,7 @@ from pna.adjacency import Adjacency, as_adjacency
 from pna.degree import DegreeStats, Linear, Power
 from pna.nn.activation import activation
 from pna.nn.conv import memory, pyg
-from pna.nn.conv.fused import Plan, edge_term, pna_layer, project
+from pna.nn.conv.fused import Plan, edge_term, mixing_layer, pna_layer, project
 from pna.nn.conv.inputs import (
     NARROW,
     EdgeFeatures,
@@ -40,6 +40,7 @@ from pna.ops.aggregators import (
 from pna.ops.backend import choose
 from pna.ops.degree_linear import degree_linear
 from pna.ops.linears import linears
+from pna.ops.recurrence import Layer
 from pna.ops.request import Request
 
 #: The widest layer that is done without towers where it is called many times.
@@ -188,6 +189,8 @@ class PNAConv(nn.Module):
             return out.flatten(1)
         for layer in self.post[1:]:
             out = layer(self.act(out))
+        if type(self.lin) is nn.Linear and not _is_hooked(self.lin):
+            return mixing_layer(plan, out.flatten(1), self.lin.weight, self.lin.bias)
         return self.lin(out.flatten(1))
 
     def prepared(self) -> Callable[..., Tensor]:
@@ -200,7 +203,7 @@ class PNAConv(nn.Module):
                 parts = split(form, weights)
             else:
                 parts = join_towers(form, weights, self._shares, lin.weight, lin.bias)
-        return _Prepared(self, parts)
+        return PreparedPNA(self, parts)
 
     @property
     def _is_narrow(self) -> bool:
@@ -342,17 +345,18 @@ class PNAConv(nn.Module):
         )
 
 
-class _Prepared:
+class PreparedPNA:
     """A narrow `PNAConv` without towers, whose weights do not change between calls."""
 
     def __init__(self, layer: PNAConv, parts: Parts) -> None:
         self._layer, self._parts = layer, parts
-        self._weights: list[Tensor] = [parts.keep[0]]
-        self._biases: list[Tensor | None] = [parts.keep_bias[0]]
+        # squeezed and not selected, of which the gradient would be a copy
+        self._weights: list[Tensor] = [parts.keep.squeeze(0)]
+        self._biases: list[Tensor | None] = [parts.keep_bias.squeeze(0)]
         for swapped in layer._swapped:
             receiver, sender = _roles(parts, swapped)
-            self._weights += [sender[0], receiver[0]]
-            self._biases += [None, parts.bias[0]]
+            self._weights += [sender.squeeze(0), receiver.squeeze(0)]
+            self._biases += [None, parts.bias.squeeze(0)]
         self._known: tuple[Adjacency, Tensor] | None = None
 
     def __call__(self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures = None) -> Tensor:
@@ -374,6 +378,22 @@ class _Prepared:
             shift = own[:, None].to(results.dtype)
             out = degree_linear(results[:, :, None], mix, factors, adjacency, out, shift, times)
         return out.squeeze(1)
+
+    def as_layer(
+        self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures, slope: float
+    ) -> Layer | None:
+        """The layer and an activation of that slope as `recurrence` takes them, if it can."""
+        layer, parts = self._layer, self._parts
+        learned = any(True for _ in layer.neighbourhood.parameters())
+        if edge_attr is not None or layer._request is None or learned:
+            return None
+        keep, sender, receiver = self._weights
+        keep_bias, _, bias = self._biases
+        assert keep_bias is not None and bias is not None
+        return Layer(
+            keep, keep_bias, sender, receiver, bias, parts.mixes[0],
+            self._factors(adjacency, x.dtype), layer._request, layer._times, slope,
+        )  # fmt: skip
 
     def _factors(self, adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
         if self._known is None or self._known[0] is not adjacency:

@@ -46,18 +46,21 @@ class Parts(NamedTuple):
     bias: Tensor  # b, (towers, width)
     keep: Tensor  # what U does to x_i, (towers, outputs, width), and its bias
     keep_bias: Tensor
-    edge: Tensor | None  # C after the encoder, (towers × width, edge features)
+    edge: Tensor | None  # C, (towers × width, …), of edge features or of encoded ones
     mixes: tuple[Tensor, ...]  # of each view, (scalers, towers, aggregators × width, outputs)
 
 
-def split(form: Form, weights: Weights) -> Parts:
-    """The parts, as views of the weights where they can be."""
+def split(form: Form, weights: Weights, encoded: bool = False) -> Parts:
+    """The parts, as views of the weights where they can be.
+
+    The encoder of edge features is multiplied into C, unless they come `encoded`.
+    """
     _, _, post, post_bias, mixing, mixing_bias, _, _ = weights
     if mixing is not None:
         assert mixing_bias is not None
         post = (mixing @ post[0])[None]
         post_bias = torch.addmv(mixing_bias, mixing, post_bias[0])[None]
-    receiver, sender, bias, edge = _split_message(form, weights)
+    receiver, sender, bias, edge = _split_message(form, weights, encoded)
     # one row of blocks for each scaler, one block for each aggregator: (towers, outputs, S, A, F)
     mix = post[:, :, form.width :].unflatten(2, (form.scalers, form.aggregators, form.width))
     mixes = [
@@ -67,11 +70,15 @@ def split(form: Form, weights: Weights) -> Parts:
     return Parts(receiver, sender, bias, post[:, :, : form.width], post_bias, edge, tuple(mixes))
 
 
-def _split_message(form: Form, weights: Weights) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
+def _split_message(
+    form: Form, weights: Weights, encoded: bool = False
+) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """What M does to the receiver and to the sender, its bias, and what it does to the edge."""
     receiver, sender, *rest = weights.pre.split(form.width, 2)
     if weights.encoder is None or weights.encoder_bias is None:
         return receiver, sender, weights.pre_bias, None
+    if encoded:
+        return receiver, sender, weights.pre_bias, rest[0].flatten(0, 1)
     bias = weights.pre_bias + rest[0] @ weights.encoder_bias
     return receiver, sender, bias, (rest[0] @ weights.encoder).flatten(0, 1)
 
@@ -110,15 +117,18 @@ def _select(mix: Tensor, form: Form, view: int) -> Tensor:
 
 
 def split_gradients(
-    form: Form, weights: Weights, grads: Sequence[Tensor]
+    form: Form, weights: Weights, grads: Sequence[Tensor], encoded: bool = False
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of all weights from those of all parts, in order, `edge` if there is one."""
+    """Gradients of all weights from those of all parts, in order, `edge` if there is one; of the
+    encoder none where edge features came `encoded`."""
     pre, _, post, post_bias, mixing, _, encoder, encoder_bias = weights
     receiver, sender, bias, keep, keep_bias, *rest = grads
     towers, outputs = keep.shape[:2]
     blocks = [receiver, sender]
     grad_encoder = grad_encoder_bias = None
-    if encoder is not None and encoder_bias is not None:
+    if encoder is not None and encoded:
+        blocks.append(rest.pop(0).unflatten(0, (towers, form.width)))
+    elif encoder is not None and encoder_bias is not None:
         across = pre[:, :, 2 * form.width :].transpose(1, 2)
         combined = rest.pop(0).unflatten(0, (towers, form.width))
         blocks.append(combined @ encoder.t() + bias[:, :, None] * encoder_bias)
