@@ -1,19 +1,21 @@
 """Neighbourhoods that some aggregators cannot tell apart (the paper's first figure).
 
 A layer that is to tell two neighbourhoods apart must give their receivers different statistics.
-Every pair here has exactly one of mean, std, max and min that does so, except the last, whose
-neighbourhoods differ in their degree alone: only a scaler, or the sum, sees that.
+Every pair here is the smallest that exactly one of mean, std, max and min tells apart, except the
+last, whose neighbourhoods differ in their degree alone: only a scaler, or the sum, sees that.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
-import torch
 from torch import Tensor
 
-from pna.adjacency import Adjacency
 from pna.degree import DegreeStats, scale
 from pna.ops.aggregate import aggregate
+from pna.theory.pairs import smallest_pair
+from pna.theory.stars import braces as braces
+from pna.theory.stars import stars
 
 Neighbourhood = tuple[float, ...]
 
@@ -27,13 +29,27 @@ class Pair:
     right: Neighbourhood
 
 
-PAIRS = (
-    Pair("the mean differs", (0, 0, 4), (0, 4, 4)),
-    Pair("the spread differs", (0, 2, 2, 4), (0, 0, 4, 4)),
-    Pair("the largest differs", (0, 0, 3, 3), (0, 1, 1, 4)),
-    Pair("the smallest differs", (1, 1, 4, 4), (0, 3, 3, 4)),
-    Pair("the degree differs", (1, 2), (1, 1, 2, 2)),
-)
+FOUR = ("mean", "std", "max", "min")
+
+#: What shall differ in each pair, by the aggregator that sees it while the others of FOUR do not.
+DIFFERENCES = {
+    "mean": "the mean differs",
+    "std": "the spread differs",
+    "max": "the largest differs",
+    "min": "the smallest differs",
+    "sum": "the degree differs",
+}
+
+
+@cache
+def pairs() -> tuple[Pair, ...]:
+    """The smallest pair of whole-numbered neighbourhoods for each difference."""
+    found = []
+    for differ, words in DIFFERENCES.items():
+        agree = [name for name in FOUR if name != differ]
+        left, right = smallest_pair(agree, differ, same_size=differ in FOUR)
+        found.append(Pair(words, left, right))
+    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -45,7 +61,6 @@ class Method:
     scalers: tuple[str, ...] = ("identity",)
 
 
-FOUR = ("mean", "std", "max", "min")
 METHODS = (
     *(Method(name, (name,)) for name in (*FOUR, "sum")),
     Method(", ".join(FOUR), FOUR),
@@ -68,33 +83,20 @@ class Failures:
 
 
 def failures(
-    pairs: tuple[Pair, ...] = PAIRS, methods: tuple[Method, ...] = METHODS, tolerance: float = 1e-9
+    pairs_to_tell: Sequence[Pair] | None = None,
+    methods: tuple[Method, ...] = METHODS,
+    tolerance: float = 1e-9,
 ) -> Failures:
     """Aggregate both neighbourhoods of every pair and compare, in float64."""
-    values, adj = stars([side for pair in pairs for side in (pair.left, pair.right)])
+    told = pairs() if pairs_to_tell is None else tuple(pairs_to_tell)
+    values, adj = stars([side for pair in told for side in (pair.left, pair.right)])
     stats = DegreeStats.from_degrees(adj.degree)
 
     statistics = []
     for method in methods:
         out = aggregate(values, adj, method.aggregators)
         out = scale(out, adj.degree, method.scalers, stats)
-        statistics.append(out.reshape(len(pairs), 2, -1))
+        statistics.append(out.reshape(len(told), 2, -1))
 
     differ = [((s[:, 0] - s[:, 1]).abs() > tolerance).any(dim=1).tolist() for s in statistics]
-    return Failures(pairs, methods, tuple(statistics), tuple(zip(*differ, strict=True)))
-
-
-def stars(neighbourhoods: Sequence[Neighbourhood]) -> tuple[Tensor, Adjacency]:
-    """Values of all leaves (leaves, 1), and who sends to which of the centres."""
-    values = torch.tensor([value for side in neighbourhoods for value in side], dtype=torch.float64)
-    sizes = torch.tensor([len(side) for side in neighbourhoods])
-    edge_index = torch.stack(
-        [torch.arange(len(values)), torch.arange(len(sizes)).repeat_interleave(sizes)]
-    )
-    adj = Adjacency.from_edge_index(edge_index, (len(values), len(sizes)))
-    return values.unsqueeze(1), adj
-
-
-def braces(neighbourhood: Neighbourhood) -> str:
-    """As a multiset is written: {0, 0, 4}."""
-    return "{" + ", ".join(f"{value:g}" for value in neighbourhood) + "}"
+    return Failures(told, methods, tuple(statistics), tuple(zip(*differ, strict=True)))

@@ -1,0 +1,224 @@
+"""Which aggregators and scalers a graph set needs, with the numbers behind it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from pna.data.graphset import GraphSet
+from pna.theory.neighbourhoods import Hashes, Neighbourhoods, count
+
+MOMENTS = ("mean", "std", "moment_3", "moment_4", "moment_5")
+FOUR = ("mean", "std", "max", "min")
+NONE = ("identity",)
+SCALED = ("identity", "amplification")
+PAPER = ("identity", "amplification", "attenuation")
+
+#: What a recommendation is made of.
+CANDIDATES = ("mean", "std", "max", "min", "moment_3", "moment_4")
+#: More of the distinct neighbourhoods told apart than this is worth another aggregator.
+WORTH = 0.01
+
+#: What is shown beside it.
+SHOWN: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
+    *(((name,), NONE) for name in ("mean", "max", "sum")),
+    (("mean",), SCALED),
+    (FOUR, NONE),
+    (FOUR, PAPER),
+    *((MOMENTS[:k], PAPER) for k in (2, 3, 4)),
+)
+
+
+@dataclass(frozen=True)
+class Merging:
+    """Aggregators with scalers, and how many distinct neighbourhoods they leave merged: those
+    that there are less those results that differ.
+    """
+
+    aggregators: tuple[str, ...]
+    scalers: tuple[str, ...]
+    merged: int
+
+    @property
+    def name(self) -> str:
+        scaled = "" if self.scalers == NONE else f" × {', '.join(self.scalers)}"
+        return ", ".join(self.aggregators) + scaled
+
+    @property
+    def outputs(self) -> int:
+        """How many results a layer has for each feature."""
+        return len(self.aggregators) * len(self.scalers)
+
+
+@dataclass(frozen=True)
+class MomentUse:
+    """The k-th moment beside the lower ones, all with scalers."""
+
+    order: int
+    share: float  # of neighbourhoods with at least so many neighbours: for others it is not needed
+    merged: int  # by the first k moments
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What a graph set's neighbourhoods ask of aggregators and scalers."""
+
+    split: str  # whose graphs were looked at; empty: all
+    graphs: int
+    nodes: int
+    neighbourhoods: int  # nodes with in-neighbours
+    distinct: int  # of those, after rounding
+    grid: float  # in standard deviations of each feature
+    features: tuple[str, ...]  # of senders and edges
+    degrees: tuple[int, int]  # least and greatest in-degree of all nodes
+    mean_degree: float
+    delta: float  # mean of log(d + 1)
+    constant_degree: bool  # of nodes with in-neighbours: scalers then add nothing
+    unavoidable: int  # merged though the values of each feature, by itself, are all known
+    sets: tuple[Merging, ...]
+    moments: tuple[MomentUse, ...]
+    recommended: Merging
+    reasons: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        return asdict(self)
+
+
+def advise(graphs: GraphSet, *, grid: float = 0.1, split: str | None = None) -> Advice:
+    """Count which neighbourhoods sets of aggregators and scalers merge, and recommend one.
+
+    A neighbourhood is the multiset of what reaches a node: the features of senders and
+    edges, rounded to a grid. Whole-numbered columns are categories, each a feature that is 0 or 1,
+    as an embedding sees them. Statistics are rounded to the same grid: a finer one tells
+    more apart with fewer aggregators.
+
+    Args:
+        graphs: any graph set.
+        grid: its step, in standard deviations of each feature.
+        split: whose graphs to look at; if not said, "train" where there is such a split.
+    """
+    if not 0 < grid < float("inf"):
+        raise ValueError(f"got grid={grid:g}, expected a number above 0, such as 0.1")
+    if split is None:
+        split = "train" if "train" in graphs.splits else ""
+    graphs = (graphs.split(split) if split else graphs).to("cpu")
+    if graphs.num_edges == 0:
+        raise ValueError(
+            f"got {len(graphs)} graphs without an edge, expected neighbourhoods to look at"
+        )
+    hoods = Neighbourhoods.of(graphs, grid)
+    told = _Told(hoods, tuple(dict.fromkeys([*CANDIDATES, *MOMENTS, "sum"])))
+    constant = bool((hoods.degree == hoods.degree[0]).all())
+    sets = tuple(told(*names) for names in SHOWN)
+    moments = tuple(
+        MomentUse(k, float(np.mean(graphs.degree.numpy() >= k)) * graphs.num_nodes / hoods.total,
+                  told(MOMENTS[:k], PAPER).merged)
+        for k in range(1, len(MOMENTS) + 1)
+    )  # fmt: skip
+    recommended = _recommend(told, constant)
+    stats = graphs.degree_stats()
+    unavoidable = hoods.distinct - count(hoods.separately())
+    reasons = _reasons(told, hoods, constant, recommended, moments, unavoidable)
+    return Advice(
+        split=split,
+        graphs=len(graphs),
+        nodes=graphs.num_nodes,
+        neighbourhoods=hoods.total,
+        distinct=hoods.distinct,
+        grid=grid,
+        features=(*graphs.node_features, *graphs.edge_features),
+        degrees=(int(graphs.degree.min()), stats.max_degree),
+        mean_degree=stats.mean,
+        delta=stats.mean_log,
+        constant_degree=constant,
+        unavoidable=unavoidable,
+        sets=sets,
+        moments=moments,
+        recommended=recommended,
+        reasons=reasons,
+    )
+
+
+class _Told:
+    """What sets of aggregators tell apart, each aggregator computed once."""
+
+    def __init__(self, hoods: Neighbourhoods, aggregators: Sequence[str]) -> None:
+        self.places = {name: i for i, name in enumerate(aggregators)}
+        self.distinct = hoods.distinct
+        self._alone, self._scaled = hoods.statistics(aggregators)
+
+    def __call__(self, aggregators: tuple[str, ...], scalers: tuple[str, ...]) -> Merging:
+        hashes: Hashes = self._alone if scalers == NONE else self._scaled
+        parts = hashes[[self.places[name] for name in aggregators]]
+        merged = self.distinct - count(parts.sum(axis=0, dtype=np.uint64))
+        return Merging(aggregators, scalers, merged)
+
+
+def _recommend(told: _Told, constant: bool) -> Merging:
+    """The fewest outputs that tell all but as many apart as all candidates with scalers do."""
+    best = told(CANDIDATES, NONE if constant else SCALED)
+    enough = best.merged + WORTH * told.distinct
+    choices = [
+        (names, scalers)
+        for size in range(1, len(CANDIDATES) + 1)
+        for names in itertools.combinations(CANDIDATES, size)
+        for scalers in ((NONE,) if constant else (NONE, SCALED))
+    ]
+
+    def outputs(choice: tuple[tuple[str, ...], tuple[str, ...]]) -> int:
+        return len(choice[0]) * len(choice[1])
+
+    alike = itertools.groupby(sorted(choices, key=outputs), key=outputs)
+    merging = (min((told(*c) for c in equal), key=lambda found: found.merged) for _, equal in alike)
+    return next(found for found in merging if found.merged <= enough)
+
+
+def _reasons(
+    told: _Told,
+    hoods: Neighbourhoods,
+    constant: bool,
+    recommended: Merging,
+    moments: tuple[MomentUse, ...],
+    unavoidable: int,
+) -> tuple[str, ...]:
+    distinct = hoods.distinct
+
+    def share(merged: int) -> str:
+        return f"{merged:,} of {distinct:,} ({merged / distinct:.1%})"
+
+    paper = told(FOUR, PAPER)
+    reasons = [
+        f"{recommended.name} leaves {share(recommended.merged)} distinct neighbourhoods merged; "
+        f"the paper's {paper.name}, {paper.outputs} results a feature instead of "
+        f"{recommended.outputs}, {share(paper.merged)}"
+    ]
+    without = told(recommended.aggregators, NONE)
+    if constant:
+        reasons.append(f"every neighbourhood has {hoods.degree[0]} neighbours: scalers multiply "
+                       "by a constant and add nothing")  # fmt: skip
+    elif recommended.scalers != NONE:
+        reasons.append(f"without scalers it would be {share(without.merged)}; attenuation "
+                       "beside amplification tells nothing further apart, but may help to "
+                       "learn")  # fmt: skip
+    else:
+        scaled = told(recommended.aggregators, SCALED)
+        reasons.append(f"with scalers it would be {share(scaled.merged)}: little more is told "
+                       "apart by the degree")  # fmt: skip
+    steps = itertools.pairwise(moments)
+    gains = {after.order: before.merged - after.merged for before, after in steps}
+    useful = max((k for k, gain in gains.items() if gain > WORTH * distinct), default=1)
+    all_of_them = useful == len(moments)
+    later = "" if all_of_them else f", and each later one tells less than {WORTH:.0%} more apart"
+    reasons.append(f"of the moments the first {useful} {'is' if useful == 1 else 'are'} worth "
+                   f"having: {moments[useful - 1].share:.0%} of neighbourhoods have {useful} or "
+                   f"more neighbours{later}")  # fmt: skip
+    if unavoidable:
+        reasons.append(f"{share(unavoidable)} differ only in how features go together, which no "
+                       "aggregator of single features sees: mix them before, with a layer M "
+                       "(PNAConv has one)")  # fmt: skip
+    return tuple(reasons)
