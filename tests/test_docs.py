@@ -40,7 +40,11 @@ def test_blocks_share_names_and_keep_their_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page", ["README.md", "docs/from-pyg.md", "docs/multitask.md", "docs/training.md"]
+    "page",
+    [
+        *("README.md", "docs/from-pyg.md", "docs/multitask.md", "docs/training.md"),
+        *("docs/theory.md", "docs/advise.md"),
+    ],
 )
 def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if page in ("docs/from-pyg.md", "docs/multitask.md"):

@@ -2,7 +2,18 @@
 
 import typer
 
-from pna.cli import bench, data, demo, doctor, evaluate, sweep, train
+from pna.cli import (
+    advise,
+    bench,
+    data,
+    demo,
+    doctor,
+    evaluate,
+    report,
+    reproduce,
+    sweep,
+    train,
+)
 
 app = typer.Typer(
     help="Principal Neighbourhood Aggregation for graph neural networks.",
@@ -15,5 +26,8 @@ app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(evaluate.predict)
 app.command()(sweep.sweep)
+app.command()(reproduce.reproduce)
+app.command()(report.report)
+app.command()(advise.advise)
 app.add_typer(data.app, name="data")
 app.add_typer(bench.app, name="bench")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +11,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from pna.cli.shared import errors, make_console, progress
+from pna.cli.shared import cores, errors, make_console, progress
 
 if TYPE_CHECKING:
     from pna.paper.demo import Comparison
@@ -53,7 +52,7 @@ def demo(
                 done[model] = epoch
                 tell(sum(done.values()), epochs * len(MODELS))
 
-            together = min(workers or _cores(), len(MODELS))
+            together = min(workers or cores(), len(MODELS))
             result = compare(data, folder / "runs", epochs, together, told)
         console.print(scores(result))
         compared, pairs = draw_comparison(result), draw_failures(confused)
@@ -93,13 +92,6 @@ def scores(result: Comparison) -> Table:
     for row in rows:
         table.add_row(*row, style="bold" if row[0] == MODELS["pna"] else None)
     return table
-
-
-def _cores() -> int:
-    """Those that this process may use, where the system says."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _table(title: str) -> Table:

@@ -1,1 +1,1 @@
-"""One file per experiment of the paper."""
+"""The experiments of the paper, as data, and what runs them."""

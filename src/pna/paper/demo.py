@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import queue
 import shutil
-from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +14,7 @@ import torch
 from pna.data.describe import describe
 from pna.data.graphset import GraphSet
 from pna.data.multitask import multitask
+from pna.paper.workers import Told, all_of
 from pna.train.loop import train
 from pna.train.population import Population
 from pna.train.run import Run, load_population
@@ -36,8 +34,6 @@ SIZES = range(6, 10)  # nodes of a graph
 GRAPHS = 256  # of each size, to train and to test
 EPOCHS = 50
 MEMBERS = 2  # runs of each model
-
-Told = Callable[[str, int], None]  # which model, and how many epochs it has done
 
 
 @dataclass(frozen=True)
@@ -101,60 +97,14 @@ def compare(
             shutil.rmtree(runs / model)
     graphs = GraphSet.load(data)
     targets = describe(graphs).targets
-    if workers == 1:
-        scores = [_train(model, data, runs / model, epochs, told) for model in MODELS]
-    else:
-        scores = _train_together(data, runs, epochs, workers, told)
+    jobs = [(model, data, runs / model, epochs) for model in MODELS]
+    # one thread each: steps are so small that more would wait for each other
+    scores = all_of(_train, jobs, workers, told, threads=1)
     return Comparison(
         tuple(target.name for target in targets),
         tuple(target.baseline["test"] for target in targets),
         tuple(scores),
     )
-
-
-def _train_together(data: Path, runs: Path, epochs: int, workers: int, told: Told) -> list[Score]:
-    """In processes of one thread each: steps are so small that more would wait for each other."""
-    context = multiprocessing.get_context("spawn")
-    news: Any = context.Queue()
-    with ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_begin, initargs=(news,)
-    ) as pool:
-        work = [pool.submit(_work, model, data, runs / model, epochs) for model in MODELS]
-        try:
-            _listen(work, news, told)
-            return [future.result() for future in work]
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-
-
-def _listen(work: Sequence[Future[Score]], news: Any, told: Told) -> None:
-    """Pass on what workers tell, until all are done or one has failed."""
-    while not all(future.done() for future in work):
-        if any(future.done() and future.exception() for future in work):
-            return
-        try:
-            told(*news.get(timeout=0.2))
-        except queue.Empty:
-            continue
-    while True:
-        try:
-            told(*news.get(timeout=0.05))
-        except queue.Empty:
-            return
-
-
-_news: Any = None  # of a worker: where it tells what it has done
-
-
-def _begin(news: Any) -> None:
-    global _news
-    _news = news
-    torch.set_num_threads(1)
-
-
-def _work(model: str, data: Path, run: Path, epochs: int) -> Score:
-    return _train(model, data, run, epochs, lambda *what: _news.put(what))
 
 
 def _train(model: str, data: Path, run: Path, epochs: int, told: Told) -> Score:

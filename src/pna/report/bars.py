@@ -57,7 +57,7 @@ def _draw(axes: Axes, panel: Bars) -> None:
         axes.text(bar.value, y, f" {bar.label}", va="center", fontsize=8, color=INK)
     axes.set_title(panel.title, loc="left", fontsize=9.5, fontweight="bold", color=INK)
     axes.set_title(panel.where, loc="right", fontsize=7.5, color=FAINT)
-    axes.set_xlim(0, max(values) * panel.width)
+    axes.set_xlim(0, (max(values) or 1) * panel.width)
     axes.tick_params(axis="y", labelsize=8.5, length=0)
     axes.tick_params(axis="x", bottom=False, labelbottom=False)
     for side in axes.spines.values():

@@ -1,0 +1,155 @@
+"""An experiment of the paper as data: which graphs, which populations, which tests of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from pna.data.multitask import multitask
+from pna.data.multitask.tasks import SIX
+from pna.names import lookup
+from pna.paper.claims import Claim
+from pna.paper.recipes import RECIPES, Recipe
+from pna.train.settings import ModelSettings, Settings
+
+Progress = Callable[[int, int], None]
+
+#: Graphs of each size where an experiment is run quickly: an eighth of them all.
+QUICK_COUNTS = {"train": 64, "validation": 16, "test": 32}
+
+
+@dataclass(frozen=True)
+class Graphs:
+    """A set of the multi-task benchmark, by what it is made from."""
+
+    protocol: str
+    extrapolation: bool = False
+    types: bool = False
+    quick: bool = False
+
+    @property
+    def name(self) -> str:
+        parts = (self.extrapolation, "extrapolation"), (self.types, "types"), (self.quick, "quick")
+        return "-".join([self.protocol, *(name for is_so, name in parts if is_so)])
+
+    @property
+    def of_a_size(self) -> int:
+        """How many of each size there are to train with."""
+        return QUICK_COUNTS["train"] if self.quick else 512
+
+    def made(self, folder: Path, workers: int = 1, progress: Progress | None = None) -> Path:
+        """The file of these graphs in a folder, made if it is not there."""
+        path = folder / f"{self.name}.safetensors"
+        if not path.is_file():
+            graphs = multitask(
+                0,
+                self.protocol,
+                extrapolation=self.extrapolation,
+                types=self.types,
+                counts=QUICK_COUNTS if self.quick else None,
+                workers=workers,
+                progress=progress,
+            )
+            folder.mkdir(parents=True, exist_ok=True)
+            graphs.save(path)
+        return path
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A row of a table or a curve of a figure: one model, trained in one way.
+
+    Variants of one `row` in several `group`s are compared with each other.
+    """
+
+    row: str
+    label: str
+    convolution: str
+    group: str = ""
+    architecture: str = "recurrent"
+    hidden: int = 16
+    arguments: dict[str, Any] = field(default_factory=dict)  # of the architecture
+    changes: dict[str, Any] = field(default_factory=dict)  # to the recipe
+    alone: bool = False  # each member learns one task, all tasks in turn
+
+    @property
+    def name(self) -> str:
+        return f"{self.row} {self.group}" if self.group else self.row
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A population to be trained: a variant with everything decided."""
+
+    variant: Variant
+    graphs: Graphs
+    model: ModelSettings
+    settings: Settings
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A named figure or table of the paper."""
+
+    name: str
+    title: str
+    variants: tuple[Variant, ...]
+    splits: tuple[str, ...] = ("test",)
+    extrapolation: bool = False  # whether it trains and validates as for larger graphs
+    types: bool = False  # whether it tests on every type of graph
+    protocols: tuple[str, ...] = ("paper",)
+    claims: tuple[Claim, ...] = ()
+    figure: str = "strips"  # of `pna.report.drawings.FIGURES`
+    groups: Mapping[str, str] = field(default_factory=dict)  # how groups of variants are shown
+    ordered: bool = False  # whether its rows have an order of their own; else the best is first
+
+    def tests(self, protocol: str, quick: bool = False) -> Graphs:
+        """The graphs it is tested on, in `splits`."""
+        return Graphs(protocol, self.extrapolation, self.types, quick)
+
+    def trials(
+        self,
+        protocol: str = "paper",
+        recipe: str = "plain",
+        members: int = 10,
+        quick: bool = False,
+        chosen: Sequence[str] = (),
+    ) -> list[Trial]:
+        """Every population of it, or those of the rows chosen."""
+        lookup("protocol", protocol, {name: name for name in self.protocols})
+        rows = {variant.row: variant.row for variant in self.variants}
+        for row in chosen:
+            lookup("model", row, rows)
+        graphs = Graphs(protocol, self.extrapolation, quick=quick)
+        how = lookup("recipe", recipe, RECIPES)
+        return [
+            _trial(variant, graphs, how, members)
+            for variant in self.variants
+            if not chosen or variant.row in chosen
+        ]
+
+
+def _trial(variant: Variant, graphs: Graphs, recipe: Recipe, members: int) -> Trial:
+    arguments = dict(variant.arguments)
+    if variant.convolution.startswith(("pna", "mpnn")):
+        arguments.setdefault("towers", 4)
+    recipe = replace(recipe, **variant.changes)
+    weights: tuple[tuple[float, ...], ...] = ()
+    if variant.alone:
+        members *= len(SIX)
+        weights = tuple(
+            tuple(float(task == k % len(SIX)) for task in range(len(SIX))) for k in range(members)
+        )
+    settings = recipe.settings(
+        variant.row, members, graphs.quick, batch_size=graphs.of_a_size, task_weights=weights
+    )
+    model = ModelSettings(
+        variant.convolution,
+        variant.architecture,
+        variant.hidden,
+        recipe.init,
+        arguments | dict(recipe.arguments),
+    )
+    return Trial(variant, graphs, model, settings)

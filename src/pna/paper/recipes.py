@@ -1,0 +1,55 @@
+"""How the models of the synthetic experiments are trained, every one alike."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pna.train.settings import Settings
+
+#: Members of a population differ a little in their learning rate, as the paper's runs did.
+NEARBY = (1.0, 0.9, 1.1, 0.8, 1.2)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Settings of training that do not depend on the model, but for its learning rate."""
+
+    what: str  # in a few words
+    epochs: int
+    quick_epochs: int  # where minutes must do
+    patience: int | None
+    rate: float = 0.003
+    rates: Mapping[str, float] = field(default_factory=dict)  # of models that want another one
+    init: str = "published"
+    arguments: Mapping[str, Any] = field(default_factory=dict)  # of the architecture
+    others: Mapping[str, Any] = field(default_factory=dict)  # of `Settings`
+
+    def settings(self, model: str, members: int, quick: bool = False, **given: Any) -> Settings:
+        """For one population of a model."""
+        rate = self.rates.get(model, self.rate)
+        return Settings(
+            members=members,
+            epochs=self.quick_epochs if quick else self.epochs,
+            patience=self.patience,
+            lr=tuple(rate * NEARBY[k % len(NEARBY)] for k in range(members)),
+            weight_decay=(1e-6,),
+            shuffle=False,
+            **{**self.others, **given},
+        )
+
+
+#: "plain" is the paper's training; "steady" has every member learn every task.
+RECIPES = {
+    "plain": Recipe(
+        "Adam at a constant rate, as in the paper", epochs=10_000, quick_epochs=60, patience=1_000
+    ),
+    "steady": Recipe(
+        "losses divided by the variance of their targets, clipped gradients, a cosine schedule",
+        epochs=3_000,
+        quick_epochs=60,
+        patience=None,
+        others={"balance": True, "clip": 1.0, "schedule": "cosine"},
+    ),
+}

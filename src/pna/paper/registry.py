@@ -1,0 +1,26 @@
+"""All experiments by name."""
+
+from pna.paper.architectures import ARCHITECTURES
+from pna.paper.experiment import Experiment
+from pna.paper.extrapolation import EXTRAPOLATION
+from pna.paper.graph_types import GRAPH_TYPES
+from pna.paper.moments import MOMENTS
+from pna.paper.multitask import MULTITASK
+from pna.paper.parameters import PARAMETERS
+from pna.paper.single_task import SINGLE_TASK
+from pna.paper.training import TRAINING
+
+#: Those that train populations.
+EXPERIMENTS: dict[str, Experiment] = {
+    experiment.name: experiment
+    for experiment in (
+        MULTITASK,
+        EXTRAPOLATION,
+        MOMENTS,
+        GRAPH_TYPES,
+        ARCHITECTURES,
+        SINGLE_TASK,
+        PARAMETERS,
+        TRAINING,
+    )
+}

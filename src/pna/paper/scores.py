@@ -1,0 +1,203 @@
+"""What trained populations were found to be worth, kept as a table of numbers."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import t as student
+
+from pna.files import replacing
+from pna.names import lookup
+
+Numbers = NDArray[np.float64]
+
+BASELINE = "baseline"  # name of what predicts the mean of the training set
+TOP = 5  # members that the paper reports, of ten: those with the least validation loss
+
+
+@dataclass(frozen=True)
+class Member:
+    """One trained model of a population."""
+
+    number: int
+    seed: int
+    lr: float
+    weight_decay: float
+    validation: float  # its least loss
+    best_epoch: int
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over members, and the interval that holds the true one with 95% confidence."""
+
+    mean: float
+    half: float  # of the interval's width; NaN of a single member, or where one is infinite
+    values: tuple[float, ...]
+
+    @classmethod
+    def of(cls, values: Sequence[float] | Numbers) -> Estimate:
+        known = np.asarray(values, dtype=np.float64)
+        count = len(known)
+        if count == 0:
+            return cls(math.nan, math.nan, ())
+        half = math.nan
+        if count > 1 and np.isfinite(known).all():
+            error = float(known.std(ddof=1)) / math.sqrt(count)
+            half = float(student.ppf(0.975, count - 1)) * error
+        return cls(float(known.mean()), half, tuple(known.tolist()))
+
+
+@dataclass(frozen=True)
+class Population:
+    """Members of a population, and their mean square errors."""
+
+    members: tuple[Member, ...]
+    errors: Mapping[str, Numbers]  # by split: (members, tasks), NaN of a task not learned
+
+    def kept(self, top: int | None) -> list[int]:
+        """Places of the members with the least validation loss, the best first.
+
+        Of members that learn one task each, as many for every task.
+        """
+        learned = ~np.isnan(next(iter(self.errors.values())))
+        order = sorted(range(len(self.members)), key=lambda k: self.members[k].validation)
+        chosen: list[int] = []
+        taken: dict[tuple[bool, ...], int] = {}
+        for k in order:
+            kind = tuple(learned[k].tolist())
+            if math.isfinite(self.members[k].validation) and taken.get(kind, 0) < (top or math.inf):
+                taken[kind] = taken.get(kind, 0) + 1
+                chosen.append(k)
+        return chosen
+
+
+@dataclass(frozen=True)
+class Scores:
+    """Errors of every population of an experiment, and of predicting the mean.
+
+    Statistics are of the `top` members by validation, or of all. `average` is the mean of the
+    tasks' log10 errors, as in the paper's table; `overall` is log10 of the tasks' mean error, as
+    in its box plots. With `ratio` both are above the baseline's.
+    """
+
+    tasks: tuple[str, ...]
+    splits: tuple[str, ...]
+    populations: Mapping[str, Population]
+    baseline: Mapping[str, Numbers]  # by split: (tasks,)
+
+    def of_task(self, name: str, task: str, split: str, top: int | None = TOP) -> Estimate:
+        """log10 of the mean square error of one task."""
+        found = lookup("population", name, dict(self.populations))
+        column = self.tasks.index(task)
+        values = found.errors[split][found.kept(top), column]
+        return Estimate.of(np.log10(values[~np.isnan(values)]))
+
+    def average(
+        self, name: str, split: str, top: int | None = TOP, ratio: bool = False
+    ) -> Estimate:
+        values = np.log10(self._whole(name, split, top)).mean(1)
+        return Estimate.of(values - (self.baseline_average(split) if ratio else 0))
+
+    def overall(
+        self, name: str, split: str, top: int | None = TOP, ratio: bool = False
+    ) -> Estimate:
+        values = np.log10(self._whole(name, split, top).mean(1))
+        return Estimate.of(values - (self.baseline_overall(split) if ratio else 0))
+
+    def baseline_average(self, split: str) -> float:
+        return float(np.log10(self.baseline[split]).mean())
+
+    def baseline_overall(self, split: str) -> float:
+        return float(np.log10(self.baseline[split].mean()))
+
+    def _whole(self, name: str, split: str, top: int | None) -> Numbers:
+        """Errors (members, tasks) of members that learn all tasks; of others, the best of every
+        task are put together as one, then the second best, and so on."""
+        found = lookup("population", name, dict(self.populations))
+        errors = found.errors[split][found.kept(top)]
+        if not np.isnan(errors).any():
+            return errors
+        columns = [column[~np.isnan(column)] for column in errors.T]
+        least = min(len(column) for column in columns)
+        return np.stack([column[:least] for column in columns], 1)
+
+    def save(self, path: Path) -> None:
+        """Write CSV: a row for every member, split and task, and the baseline's."""
+        rows: list[dict[str, Any]] = []
+        for split in self.splits:
+            for task, error in zip(self.tasks, self.baseline[split], strict=True):
+                rows.append(
+                    {"population": BASELINE, "split": split, "task": task, "mse": float(error)}
+                )
+            for name, population in self.populations.items():
+                for member, errors in zip(
+                    population.members, population.errors[split], strict=True
+                ):
+                    held = {
+                        "population": name, "member": member.number, "seed": member.seed,
+                        "lr": member.lr, "weight_decay": member.weight_decay,
+                        "validation": member.validation, "best_epoch": member.best_epoch,
+                        "split": split,
+                    }  # fmt: skip
+                    rows += [
+                        held | {"task": task, "mse": float(error)}
+                        for task, error in zip(self.tasks, errors, strict=True)
+                        if not np.isnan(error)
+                    ]
+        with replacing(path) as file:
+            writer = csv.DictWriter(file, _COLUMNS, restval="")
+            writer.writeheader()
+            writer.writerows(rows)
+
+    @classmethod
+    def load(cls, path: Path) -> Scores:
+        """What `save` wrote."""
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        missing = set(_COLUMNS) - set(rows[0] if rows else ())
+        if missing:
+            raise ValueError(
+                f"got {path} without the columns {', '.join(sorted(missing))}, expected scores "
+                "that pna reproduce wrote"
+            )
+        tasks = tuple(dict.fromkeys(row["task"] for row in rows))
+        splits = tuple(dict.fromkeys(row["split"] for row in rows))
+        names = [n for n in dict.fromkeys(row["population"] for row in rows) if n != BASELINE]
+        baseline = {split: np.full(len(tasks), np.nan) for split in splits}
+        members: dict[str, dict[int, Member]] = {name: {} for name in names}
+        found: dict[str, list[tuple[int, str, int, float]]] = {name: [] for name in names}
+        for line, row in enumerate(rows, 2):
+            name, split, task = row["population"], row["split"], tasks.index(row["task"])
+            try:
+                error = float(row["mse"])
+                if name == BASELINE:
+                    baseline[split][task] = error
+                    continue
+                member = Member(
+                    int(row["member"]), int(row["seed"]), float(row["lr"]),
+                    float(row["weight_decay"]), float(row["validation"]), int(row["best_epoch"]),
+                )  # fmt: skip
+            except (ValueError, TypeError) as wrong:
+                raise ValueError(f"got {path}, line {line}, which is no score: {wrong}") from wrong
+            members[name][member.number] = member
+            found[name].append((member.number, split, task, error))
+        populations = {}
+        for name in names:
+            places = {number: place for place, number in enumerate(members[name])}
+            errors = {split: np.full((len(places), len(tasks)), np.nan) for split in splits}
+            for number, split, task, error in found[name]:
+                errors[split][places[number], task] = error
+            populations[name] = Population(tuple(members[name].values()), errors)
+        return cls(tasks, splits, populations, baseline)
+
+
+_COLUMNS = ("population", "member", "seed", "lr", "weight_decay", "validation", "best_epoch",
+            "split", "task", "mse")  # fmt: skip

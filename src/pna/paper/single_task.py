@@ -1,0 +1,20 @@
+"""Each task learned alone, against all of them together."""
+
+from dataclasses import replace
+
+from pna.paper.claims import Claim, gains_most, on_average
+from pna.paper.experiment import Experiment
+from pna.paper.models import LABELS, variants
+
+SINGLE_TASK = Experiment(
+    "single-task",
+    "Each task alone against all six together",
+    (*variants(), *(replace(v, group="alone", alone=True) for v in variants())),
+    figure="pairs",
+    groups={"": "together", "alone": "alone"},
+    claims=(
+        Claim("Learning all tasks together helps the models without scalers most",
+              gains_most(tuple(n for n in LABELS if n != "pna"), ("pna",), ("", "alone"),
+                         on_average())),
+    ),
+)  # fmt: skip

@@ -1,0 +1,40 @@
+"""What makes every run learn every task: the steady recipe, and each of its parts left out."""
+
+from typing import Any
+
+from pna.paper.claims import Claim, less, on_task
+from pna.paper.experiment import Experiment, Variant
+from pna.paper.recipes import RECIPES
+
+_STEADY = dict(RECIPES["steady"].others)
+
+
+def _pna(row: str, label: str, without: str = "", **changes: Any) -> Variant:
+    """PNA trained by the steady recipe, without one of its parts, or with something changed."""
+    others = {name: value for name, value in _STEADY.items() if name != without}
+    return Variant(
+        row, label, "pna", changes={"others": others | changes.pop("others", {})} | changes
+    )
+
+
+_PLAIN = RECIPES["plain"]
+
+TRAINING = Experiment(
+    "training",
+    "Why runs of the plain training fail, and what each part of the steady one does",
+    (
+        _pna("steady", "steady: all of it"),
+        _pna("unbalanced", "losses as they are", without="balance"),
+        _pna("unclipped", "gradients as they are", without="clip"),
+        _pna("constant", "a constant rate", without="schedule"),
+        _pna("default-init", "torch's usual weights", init="default"),
+        _pna("averaged", "weights averaged", others={"average": 0.999}),
+        Variant("plain", "plain, for as many epochs", "pna",
+                changes={"others": dict(_PLAIN.others)}),
+    ),
+    ordered=True,
+    claims=(
+        Claim("Losses divided by the variance of their targets let the Laplacian be learned",
+              less("steady", "plain", on_task("laplacian"))),
+    ),
+)  # fmt: skip

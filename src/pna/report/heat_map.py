@@ -1,0 +1,54 @@
+"""Numbers in a grid of cells, the darker the less."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from pna.report.figures import INK
+from pna.report.panels import WIDE
+from pna.report.tables import number
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_LIGHT, _DARK = (0.93, 0.95, 0.97), (0.02, 0.27, 0.50)
+_ON_LIGHT, _ON_DARK = "#111418", "#fefefe"  # numbers keep these colours on a dark page too
+
+
+def draw_heat_map(
+    title: str,
+    rows: Sequence[str],
+    columns: Sequence[str],
+    values: Sequence[Sequence[float]],
+    strong: Sequence[bool],
+) -> Figure:
+    """A cell for each number; rows that are `strong` have bold names."""
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.figure import Figure
+
+    table = np.asarray(values, float)
+    known = table[np.isfinite(table)]
+    low, high = (known.min(), known.max()) if known.size else (0.0, 0.0)
+    depth = np.where(np.isfinite(table), (high - table) / max(high - low, 1e-9), np.nan)
+    figure = Figure(figsize=(WIDE, 0.36 * len(rows) + 1.35), layout="constrained")
+    axes = figure.subplots()
+    colours = LinearSegmentedColormap.from_list("less", [_LIGHT, _DARK])
+    axes.pcolormesh(depth, cmap=colours, vmin=0, vmax=1, edgecolors="white", linewidth=1.5)
+    for r, c in np.ndindex(*table.shape):
+        ink = _ON_DARK if depth[r, c] > 0.5 else _ON_LIGHT
+        said = number(float(table[r, c]))
+        axes.text(c + 0.5, r + 0.5, said, ha="center", va="center", fontsize=8.5, color=ink)
+    axes.invert_yaxis()
+    axes.set_xticks(np.arange(len(columns)) + 0.5, [name.replace(" ", "\n") for name in columns])
+    axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
+    axes.xaxis.tick_top()
+    axes.tick_params(length=0, labelsize=8.5, colors=INK)
+    for text, is_strong in zip(axes.get_yticklabels(), strong, strict=True):
+        text.set_fontweight("bold" if is_strong else "normal")
+    axes.set_title(title, loc="left", fontsize=9.5, fontweight="bold", color=INK)
+    for side in axes.spines.values():
+        side.set_visible(False)
+    return figure

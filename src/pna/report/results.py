@@ -1,0 +1,376 @@
+"""A folder of results, read beside the paper's numbers, and the tables that say what is in it."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pna.names import lookup
+from pna.paper.claims import Verdict, difference
+from pna.paper.experiment import Experiment
+from pna.paper.published import Published, published
+from pna.paper.recipes import RECIPES
+from pna.paper.registry import EXPERIMENTS
+from pna.paper.reproduce import FACTS, SCORES, load
+from pna.paper.scores import BASELINE, TOP, Estimate, Scores
+from pna.report.tables import Table, estimate, number
+
+MEAN = "predicting the mean"  # how the baseline is shown
+AVERAGE, OVERALL = "average of logs", "log of the mean"
+_WHAT = {"average": AVERAGE, "overall": OVERALL}  # statistics of `Scores`
+_SHORT = {"sssp": "SSSP"}
+_DRAWN = {
+    "paper": "drawn as the paper says",
+    "published": "drawn as the authors' code does, which made the paper's numbers",
+}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A statistic of populations: what was measured of it, and what the paper says."""
+
+    head: str
+    of: Callable[[str, int | None], Estimate]  # a population; its best members, or all of them
+    paper: Callable[[str], float | None]
+    baseline: float | None = None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What `pna reproduce` wrote, and the experiment it is of."""
+
+    experiment: Experiment
+    scores: Scores
+    facts: dict[str, Any]
+    published: Published
+
+    @classmethod
+    def read(cls, folder: Path) -> Result:
+        try:
+            scores, facts = load(folder)
+            experiment = lookup("experiment", facts["experiment"], EXPERIMENTS)
+            missing = set(scores.populations) - set(facts["populations"])
+        except json.JSONDecodeError as error:
+            raise ValueError(f"got {folder / FACTS}, which cannot be read: {error}") from error
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"got {folder / FACTS} without {error}, expected facts that pna reproduce wrote"
+            ) from error
+        if missing:
+            raise ValueError(
+                f"got {folder / FACTS} without {', '.join(sorted(missing))}, which "
+                f"{SCORES} has; run pna reproduce again"
+            )
+        return cls(experiment, scores, facts, published(experiment.name))
+
+    @property
+    def title(self) -> str:
+        return self.experiment.title
+
+    @property
+    def is_quick(self) -> bool:
+        return bool(self.facts["quick"])
+
+    @property
+    def setting(self) -> str:
+        """What sets it apart from other results of the same experiment."""
+        quick = ", quick" if self.is_quick else ""
+        return f"graphs: {self.facts['protocol']}, training: {self.facts['recipe']}{quick}"
+
+    @property
+    def names(self) -> list[str]:
+        """Populations as they are shown: the best first, or in an order of their own."""
+        names = list(self.scores.populations)
+        if self.experiment.ordered:
+            return names
+        return sorted(names, key=self._error)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Populations of one row in both groups."""
+        first, second = self.experiment.groups
+        rows = {self.row(name): name for name in self.names if self.group(name) == first}
+        others = {self.row(name): name for name in self.names if self.group(name) == second}
+        return [(name, others[row]) for row, name in rows.items() if row in others]
+
+    def row(self, name: str) -> str:
+        return str(self._facts(name)["row"])
+
+    def group(self, name: str) -> str:
+        return str(self._facts(name)["group"])
+
+    def label(self, name: str, with_group: bool = True) -> str:
+        label, groups = str(self._facts(name)["label"]), self.experiment.groups
+        return f"{label}, {groups[self.group(name)]}" if groups and with_group else label
+
+    def is_ours(self, name: str) -> bool:
+        """Whether it is what the experiment is about: PNA, or the first of several ways to it."""
+        rows = [variant.row for variant in self.experiment.variants]
+        return self.row(name) == ("pna" if "pna" in rows else rows[0])
+
+    def parameters(self, name: str) -> int:
+        return int(self._facts(name)["parameters"])
+
+    def _facts(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.facts["populations"][name]
+        return found
+
+    def _error(self, name: str) -> float:
+        splits = self.scores.splits
+        mean = sum(self.scores.average(name, split).mean for split in splits) / len(splits)
+        return math.inf if math.isnan(mean) else mean
+
+
+def find(folder: Path) -> list[Path]:
+    """Folders of results in a folder, itself perhaps, in the order of the experiments."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"got {folder}, which is no folder, expected results")
+    found = sorted(path.parent for path in folder.rglob(SCORES) if (path.parent / FACTS).is_file())
+    if not found:
+        raise FileNotFoundError(
+            f"got {folder}, which has no {SCORES} and {FACTS} in it, expected results of pna "
+            "reproduce"
+        )
+    return found
+
+
+def in_order(results: Iterable[Result]) -> list[Result]:
+    """In the order of the experiments, quick ones after the others."""
+    places = list(EXPERIMENTS)
+    return sorted(results, key=lambda r: (r.is_quick, places.index(r.experiment.name)))
+
+
+def statistics(result: Result) -> list[Column]:
+    """The average of the tasks, in both ways to take it, where there is one test."""
+    (split,) = result.scores.splits
+    scores = result.scores
+    return [
+        Column(AVERAGE, lambda name, top: scores.average(name, split, top),
+               lambda name: result.published.get(name, "average"), scores.baseline_average(split)),
+        Column(OVERALL, lambda name, top: scores.overall(name, split, top),
+               lambda name: result.published.get(name, "overall"), scores.baseline_overall(split)),
+    ]  # fmt: skip
+
+
+def tasks(result: Result) -> list[Column]:
+    """Every task, where there is one test."""
+    (split,) = result.scores.splits
+    scores = result.scores
+
+    def column(task: str) -> Column:
+        error = float(scores.baseline[split][scores.tasks.index(task)])
+        return Column(
+            words(task),
+            lambda name, top: scores.of_task(name, task, split, top),
+            lambda name: result.published.get(name, task),
+            math.log10(error),
+        )
+
+    return [column(task) for task in scores.tasks]
+
+
+def splits(result: Result, statistic: str, ratio: bool) -> list[Column]:
+    """A statistic on every test; with `ratio` above that of predicting the mean."""
+    scores = result.scores
+    measured = getattr(scores, statistic)
+    baseline = getattr(scores, f"baseline_{statistic}")
+
+    def paper(name: str, split: str) -> float | None:
+        if statistic == "average" and ratio:
+            return result.published.get(name, split)
+        return None
+
+    def column(split: str) -> Column:
+        return Column(
+            words(split.removeprefix("test ")),
+            lambda name, top: measured(name, split, top, ratio),
+            lambda name: paper(name, split),
+            None if ratio else baseline(split),
+        )
+
+    return [column(split) for split in scores.splits]
+
+
+def ratios(result: Result) -> list[Column]:
+    """Both averages, above those of predicting the mean, where there is one test."""
+    (split,) = result.scores.splits
+
+    def column(statistic: str) -> Column:
+        measured = getattr(result.scores, statistic)
+
+        def paper(name: str) -> float | None:
+            value, baseline = (result.published.get(n, statistic) for n in (name, BASELINE))
+            return None if value is None or baseline is None else value - baseline
+
+        return Column(_WHAT[statistic], lambda name, top: measured(name, split, top, True), paper)
+
+    return [column(statistic) for statistic in _WHAT]
+
+
+def tables(result: Result) -> list[Table]:
+    """All that an experiment has to say in numbers, the main thing first."""
+    figure = result.experiment.figure
+    if figure == "curves":
+        return [
+            beside_the_paper(f"log10 of the ratio to {MEAN}, {what}, by nodes of a graph",
+                             result, splits(result, statistic, ratio=True))
+            for statistic, what in _WHAT.items()
+        ]  # fmt: skip
+    if figure == "heat map":
+        return [
+            beside_the_paper(f"log10 of the mean square error, {what}, by type of graph",
+                             result, splits(result, statistic, ratio=False))
+            for statistic, what in _WHAT.items()
+        ]  # fmt: skip
+    columns = statistics(result) + tasks(result)
+    errors = beside_the_paper("log10 of the mean square error: less is better", result, columns)
+    if figure == "pairs":
+        return [between_groups(result, columns), errors]
+    if figure == "sizes":
+        return [sizes(result), errors]
+    if result.published.get(BASELINE, "average") is not None:
+        above = f"log10 of the ratio to {MEAN}, which graphs drawn otherwise change less"
+        return [errors, beside_the_paper(above, result, ratios(result))]
+    return [errors]
+
+
+def beside_the_paper(title: str, result: Result, columns: Sequence[Column]) -> Table:
+    """Every population: its best members, all of them, the paper's number, the difference."""
+    rows: list[tuple[str, ...]] = []
+    ours: set[int] = set()
+    means: dict[int, list[float]] = {}
+    for name in result.names:
+        best, whole = ([column.of(name, top) for column in columns] for top in (TOP, None))
+        parts = {}
+        if len(best[0].values) < len(whole[0].values):
+            parts[f"best {TOP}"] = [estimate(value) for value in best]
+        parts[f"all {len(whole[0].values)}"] = [estimate(value) for value in whole]
+        paper = [column.paper(name) for column in columns]
+        if any(value is not None for value in paper):
+            gaps = [
+                None if value is None else measured.mean - value
+                for value, measured in zip(paper, best, strict=True)
+            ]
+            parts["paper"] = [number(value) for value in paper]
+            parts["difference"] = [number(gap, sign=True) for gap in gaps]
+        if result.is_ours(name):
+            ours |= set(range(len(rows), len(rows) + len(parts)))
+        means[len(rows)] = [measured.mean for measured in best]
+        rows += _headed(result.label(name), parts)
+    if any(column.baseline is not None for column in columns):
+        parts = {"here": [number(column.baseline) for column in columns]}
+        paper = [column.paper(BASELINE) for column in columns]
+        if any(value is not None for value in paper):
+            parts["paper"] = [number(value) for value in paper]
+        rows += _headed(MEAN, parts)
+    heads = ("model", "members", *(column.head for column in columns))
+    return Table(title, heads, tuple(rows), 2, _least(means, 2), frozenset(ours))
+
+
+def between_groups(result: Result, columns: Sequence[Column]) -> Table:
+    """Every row in both groups, and how far apart they are."""
+    rows: list[tuple[str, ...]] = []
+    ours: set[int] = set()
+    groups = list(result.experiment.groups.values())
+    for pair in result.pairs:
+        parts = {
+            group: [estimate(column.of(name, TOP)) for column in columns]
+            for group, name in zip(groups, pair, strict=True)
+        }
+        parts["difference"] = [
+            str(difference(*(column.of(name, TOP) for name in pair))) for column in columns
+        ]
+        if result.is_ours(pair[0]):
+            ours |= set(range(len(rows), len(rows) + len(parts)))
+        rows += _headed(result.label(pair[0], with_group=False), parts)
+    title = f"{groups[0]} minus {groups[1]}: below 0 {groups[0]} is better"
+    heads = ("model", "", *(column.head for column in columns))
+    return Table(_begin(title), heads, tuple(rows), 2, frozenset(), frozenset(ours))
+
+
+def sizes(result: Result) -> Table:
+    """Parameters of every population here and in the paper, and its error."""
+    average = statistics(result)[0]
+    rows, means = [], {}
+    for r, name in enumerate(result.names):
+        paper = result.published.get(name, "parameters")
+        means[r] = [average.of(name, TOP).mean]
+        rows.append(
+            (result.label(name), number(result.parameters(name), 0), number(paper, 0),
+             estimate(average.of(name, TOP)), estimate(average.of(name, None)))
+        )  # fmt: skip
+    ours = frozenset(r for r, name in enumerate(result.names) if result.is_ours(name))
+    heads = ("model", "parameters", "in the paper", f"{AVERAGE}, best {TOP}", "all")
+    return Table("Parameters and errors", heads, tuple(rows), 1, _least(means, 3), ours)
+
+
+def verdicts(result: Result) -> list[tuple[str, Verdict]]:
+    """What the paper claims, and whether these scores bear it out."""
+    return [(claim.text, claim.decide(result.scores)) for claim in result.experiment.claims]
+
+
+def claims(result: Result) -> Table:
+    rows = tuple((text, verdict.outcome, verdict.because) for text, verdict in verdicts(result))
+    return Table("Claims of the paper", ("claim", "here", "because"), rows, 3)
+
+
+def about(result: Result) -> dict[str, str]:
+    """What was run, and where."""
+    facts = list(result.facts["populations"].values())
+    protocol, recipe = str(result.facts["protocol"]), str(result.facts["recipe"])
+    what = f": {RECIPES[recipe].what}" if recipe in RECIPES else ""
+    members = {len(population.members) for population in result.scores.populations.values()}
+    broken = sum(sum(fact["broken"]) for fact in facts)
+    hours = sum(fact["seconds"] for fact in facts) / 3600
+    machines = {fact["environment"]["gpu"] or fact["environment"]["cpu"] for fact in facts}
+    return {
+        "graphs": f"{protocol}: {_DRAWN.get(protocol, 'unknown')}",
+        "training": f"{recipe}{what}",
+        "members": f"{_range(members)} of each of {len(facts)} populations"
+                   + (f", {broken} of which broke" if broken else ""),
+        "epochs": f"{_range({fact['epochs'] for fact in facts})} of at most "
+                  f"{max(fact['settings']['epochs'] for fact in facts):,}",
+        "time": f"{hours:.1f} h of training in all" if hours >= 1 else
+                f"{60 * hours:.0f} min of training in all",
+        "on": ", ".join(sorted(machines)),
+        "torch": ", ".join(sorted({str(fact["environment"]["torch"]) for fact in facts})),
+        "commit": ", ".join(sorted({str(fact["environment"]["commit"]) for fact in facts})),
+    }  # fmt: skip
+
+
+def words(name: str) -> str:
+    """A name of a task or of a type of graph, for people."""
+    return _SHORT.get(name, name.replace("_", " ").replace("-", "–"))
+
+
+def _headed(label: str, parts: dict[str, list[str]]) -> list[tuple[str, ...]]:
+    """Lines of one model, which only the first of them names."""
+    return [
+        (label if i == 0 else "", line, *cells) for i, (line, cells) in enumerate(parts.items())
+    ]
+
+
+def _least(means: dict[int, list[float]], first: int) -> frozenset[tuple[int, int]]:
+    """Cells (row, column) with the least mean of their column, of which there are several."""
+    if len(means) < 2:
+        return frozenset()
+    columns = range(len(next(iter(means.values()))))
+    best = ((min(means, key=lambda r: _finite(means[r][c])), c) for c in columns)
+    return frozenset((r, c + first) for r, c in best)
+
+
+def _finite(value: float) -> float:
+    return math.inf if math.isnan(value) else value
+
+
+def _range(values: set[int]) -> str:
+    low, high = min(values), max(values)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _begin(text: str) -> str:
+    return text[:1].upper() + text[1:]

@@ -1,0 +1,106 @@
+"""Tables as data, and as they are shown in a terminal, on a page and in a document."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from html import escape
+from textwrap import wrap
+
+from rich.box import SIMPLE_HEAD
+from rich.markup import escape as escape_markup
+from rich.table import Table as RichTable
+
+from pna.paper.scores import Estimate
+
+NOTHING = "–"  # where there is no number
+_HEAD = 12  # letters of a head in a terminal, before it is broken: as many as a number has
+
+
+@dataclass(frozen=True)
+class Table:
+    """Heads and rows of text. A row whose first cell is empty goes on with the one above it."""
+
+    title: str
+    heads: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    words: int = 1  # columns at the left that are words; the others are numbers
+    strong: frozenset[tuple[int, int]] = frozenset()  # cells (row, column) that stand out
+    ours: frozenset[int] = frozenset()  # rows that do
+
+
+def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
+    """With a minus that is as wide as a plus; a dash where there is none."""
+    if value is None or math.isnan(value):
+        return NOTHING
+    if math.isinf(value):
+        return "∞" if value > 0 else "−∞"
+    rounded = round(value, digits) or 0.0  # and never −0
+    return f"{rounded:{'+' if sign and rounded else ''},.{digits}f}".replace("-", "−")
+
+
+def estimate(value: Estimate) -> str:
+    """A mean, and half of its interval where there is one."""
+    if not math.isfinite(value.mean) or not math.isfinite(value.half):
+        return number(value.mean)
+    return f"{number(value.mean)} ± {number(value.half)}"
+
+
+def to_rich(table: Table) -> RichTable:
+    """For the terminal."""
+    shown = RichTable(
+        title=escape_markup(table.title), title_justify="left", title_style="bold", box=SIMPLE_HEAD
+    )
+    for c, head in enumerate(table.heads):
+        if c < table.words:
+            shown.add_column(escape_markup(head), no_wrap=table.words < len(table.heads))
+        else:
+            broken = "\n".join(wrap(head, _HEAD))
+            shown.add_column(escape_markup(broken), justify="right", no_wrap=True)
+    for r, row in enumerate(table.rows):
+        cells = [escape_markup(cell) for cell in row]
+        for c in range(len(cells)):
+            if (r, c) in table.strong:
+                cells[c] = f"[bold]{cells[c]}[/]"
+        shown.add_row(*cells, style="cyan" if r in table.ours else None)
+    return shown
+
+
+def to_html(table: Table) -> str:
+    """For the page, in a box that is scrolled by itself where the table is broader."""
+    heads = "".join(
+        f"<th{_side(table, c)} scope=col>{escape(head)}</th>" for c, head in enumerate(table.heads)
+    )
+    body = []
+    for r, row in enumerate(table.rows):
+        kinds = [kind for kind, is_so in (("ours", r in table.ours), ("first", row[0])) if is_so]
+        cells = []
+        for c, cell in enumerate(row):
+            text = f"<b>{escape(cell)}</b>" if (r, c) in table.strong else escape(cell)
+            tag = "th scope=row" if c == 0 else "td"
+            cells.append(f"<{tag}{_side(table, c)}>{text}</{tag[:2]}>")
+        body.append(f'<tr class="{" ".join(kinds)}">{"".join(cells)}</tr>')
+    return (
+        f'<div class=wide tabindex=0 role=region aria-label="{escape(table.title)}"><table>'
+        f"<caption>{escape(table.title)}</caption>"
+        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
+    )
+
+
+def to_markdown(table: Table) -> str:
+    """For documents; the title is a line above it."""
+    lines = [[_plain(head) for head in table.heads]]
+    lines.append(["---" if c < table.words else "---:" for c in range(len(table.heads))])
+    for r, row in enumerate(table.rows):
+        cells = (_plain(cell) for cell in row)
+        lines.append([f"**{t}**" if (r, c) in table.strong else t for c, t in enumerate(cells)])
+    rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return f"{table.title}\n\n{rows}\n"
+
+
+def _side(table: Table, column: int) -> str:
+    return " class=word" if column < table.words else ""
+
+
+def _plain(text: str) -> str:
+    return text.replace("|", "\\|")

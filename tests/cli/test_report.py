@@ -1,0 +1,44 @@
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from pna.cli import app, report
+from tests.report.made import make
+
+run = CliRunner().invoke
+
+
+def test_a_page_and_figures_are_made(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
+    make(tmp_path / "parameters" / "paper-plain", "parameters")
+    make(tmp_path / "graph-types" / "paper-plain", "graph-types")
+    for _ in range(2):  # the second time in place of the first
+        result = run(app, ["report", str(tmp_path)])
+        assert result.exit_code == 0, result.output
+    assert result.output == (
+        f"drew 2 figures beside the scores of 2 results; the page is {tmp_path / 'report.html'}\n"
+    )
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").count("<svg") == 2
+    assert (tmp_path / "parameters" / "paper-plain" / "parameters.svg").is_file()
+    one = tmp_path / "one.html"
+    asked = ["report", str(tmp_path / "graph-types"), "--out", str(one)]
+    assert run(app, asked).exit_code == 0
+    assert one.read_text(encoding="utf-8").count("<svg") == 1
+
+
+def test_what_cannot_be_shown_is_an_error_in_a_line(tmp_path: Path) -> None:
+    result = run(app, ["report", str(tmp_path)])
+    assert result.exit_code == 1
+    assert result.output.startswith(f"error: got {tmp_path}, which has no scores.csv")
+    make(tmp_path / "a", "moments")
+    result = run(app, ["report", str(tmp_path), "--out", str(tmp_path / "no" / "page.html")])
+    assert result.exit_code == 1 and "there is no folder" in result.output
+    assert not (tmp_path / "a" / "moments.svg").exists()  # nothing is drawn before that is seen
+
+
+def test_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report, "find_spec", lambda name: None)
+    result = run(app, ["report", str(tmp_path)])
+    assert result.exit_code == 1
+    assert "pip install 'pna[plot]'" in result.output

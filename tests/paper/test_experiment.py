@@ -1,0 +1,101 @@
+from dataclasses import replace
+
+import pytest
+
+from pna.data.multitask.tasks import SIX
+from pna.nn.family import KINDS
+from pna.paper.experiment import Graphs
+from pna.paper.recipes import RECIPES
+from pna.paper.registry import EXPERIMENTS
+from pna.paper.reproduce import folder_of
+from pna.train.models import build, count_parameters
+
+#: Of `parameters`, as the paper counts them.
+COUNTS = {
+    "pna": 8350,
+    "mpnn-max": 7294,
+    "mpnn-sum": 7294,
+    "mpnn-max 20": 11186,
+    "mpnn-sum 20": 11186,
+    "gin 20": 11168,
+    "gat 20": 10286,
+    "gcn 20": 10246,
+}
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_model_can_be_built(name: str) -> None:
+    experiment = EXPERIMENTS[name]
+    for trial in experiment.trials(members=2):
+        assert trial.model.convolution in KINDS
+        ready = replace(
+            trial.model, in_channels=2, node_targets=3, graph_targets=3, degrees=(0, 5, 9)
+        )
+        assert count_parameters(build(ready, 0)) > 0
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_populations_have_names_of_their_own(name: str) -> None:
+    names = [variant.name for variant in EXPERIMENTS[name].variants]
+    assert len(set(names)) == len(names)
+
+
+def test_parameters_are_as_many_as_in_the_paper() -> None:
+    for trial in EXPERIMENTS["parameters"].trials(members=1):
+        if trial.variant.name in COUNTS:
+            ready = replace(
+                trial.model, in_channels=2, node_targets=3, graph_targets=3, degrees=(0, 5, 9)
+            )
+            assert count_parameters(build(ready, 0)) == COUNTS[trial.variant.name]
+
+
+def test_experiments_share_the_populations_they_have_in_common() -> None:
+    def folders(name: str) -> set[str]:
+        return {folder_of(trial) for trial in EXPERIMENTS[name].trials()}
+
+    assert folders("graph-types") == folders("multitask")
+    assert len(folders("moments") & folders("multitask")) == 1
+    assert len(folders("single-task") & folders("multitask")) == 7
+    assert len(folders("parameters") & folders("multitask")) == 6
+    assert not folders("extrapolation") & folders("multitask")
+
+
+def test_another_setting_is_another_folder() -> None:
+    multitask = EXPERIMENTS["multitask"]
+    ways = [
+        {}, {"protocol": "published"}, {"recipe": "steady"}, {"members": 3}, {"quick": True},
+    ]  # fmt: skip
+    found = [folder_of(multitask.trials(**way)[0]) for way in ways]
+    assert len(set(found)) == len(ways)
+
+
+def test_alone_every_member_learns_one_task() -> None:
+    trials = EXPERIMENTS["single-task"].trials(members=2)
+    alone = next(trial for trial in trials if trial.variant.alone)
+    assert alone.settings.members == 2 * len(SIX)
+    assert all(sum(weights) == 1 for weights in alone.settings.task_weights)
+    learned = [weights.index(1) for weights in alone.settings.task_weights]
+    assert learned == [*range(len(SIX))] * 2
+
+
+def test_members_differ_a_little_in_their_rate() -> None:
+    settings = RECIPES["plain"].settings("pna", 10)
+    assert len(settings.lr) == 10
+    assert min(settings.lr) == pytest.approx(0.0024) and max(settings.lr) == pytest.approx(0.0036)
+
+
+def test_unknown_names_are_refused() -> None:
+    multitask = EXPERIMENTS["multitask"]
+    with pytest.raises(ValueError, match="unknown protocol 'publish'"):
+        multitask.trials("publish")
+    with pytest.raises(ValueError, match="unknown recipe 'plane'"):
+        multitask.trials(recipe="plane")
+    with pytest.raises(ValueError, match="unknown model 'pnaa'"):
+        multitask.trials(chosen=["pnaa"])
+    with pytest.raises(ValueError, match="unknown protocol 'published'"):
+        EXPERIMENTS["moments"].trials("published")
+
+
+def test_graphs_are_named_after_what_makes_them() -> None:
+    assert Graphs("paper").name == "paper"
+    assert Graphs("published", True, True, True).name == "published-extrapolation-types-quick"

@@ -1,0 +1,101 @@
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pna.paper import experiment as experiments
+from pna.paper import recipes
+from pna.paper.experiment import Experiment
+from pna.paper.models import variants
+from pna.paper.registry import EXPERIMENTS
+from pna.paper.reproduce import folder_of, load, reproduce
+from pna.train.run import Run
+
+
+@pytest.fixture(autouse=True)
+def little(monkeypatch) -> None:
+    """Few graphs and two epochs."""
+    monkeypatch.setitem(experiments.QUICK_COUNTS, "train", 4)
+    monkeypatch.setitem(experiments.QUICK_COUNTS, "validation", 2)
+    monkeypatch.setitem(experiments.QUICK_COUNTS, "test", 2)
+    for name, recipe in recipes.RECIPES.items():
+        monkeypatch.setitem(recipes.RECIPES, name, replace(recipe, quick_epochs=2))
+
+
+def run(folder: Path, experiment: Experiment, **given):
+    given = {"members": 2, "quick": True, "device": "cpu", **given}
+    return reproduce(experiment, folder / "results", folder / "runs", **given)
+
+
+def test_from_graphs_to_scores(tmp_path) -> None:
+    heard = []
+    scores = run(
+        tmp_path, EXPERIMENTS["multitask"], models=["pna", "gcn"],
+        told=lambda name, epoch: heard.append((name, epoch)),
+    )  # fmt: skip
+    assert list(scores.populations) == ["pna", "gcn"]
+    assert scores.populations["pna"].errors["test"].shape == (2, 6)
+    assert np.isfinite(scores.average("pna", "test", None, ratio=True).mean)
+    assert ("pna", 2) in heard and ("gcn", 2) in heard
+    read, facts = load(tmp_path / "results")
+    np.testing.assert_array_equal(
+        read.populations["gcn"].errors["test"], scores.populations["gcn"].errors["test"]
+    )
+    assert facts["quick"] and facts["populations"]["pna"]["parameters"] == 8350
+    assert facts["populations"]["pna"]["epochs"] == 2
+    assert str(tmp_path) not in json.dumps(facts)
+
+
+def test_what_is_trained_is_not_trained_again(tmp_path) -> None:
+    first = run(tmp_path, EXPERIMENTS["multitask"], models=["gcn"])
+    trial = EXPERIMENTS["multitask"].trials(members=2, quick=True, chosen=["gcn"])[0]
+    weights = tmp_path / "runs" / folder_of(trial) / "best.safetensors"
+    before = weights.stat().st_mtime_ns
+    types = run(tmp_path, EXPERIMENTS["graph-types"], models=["gcn"])
+    assert weights.stat().st_mtime_ns == before
+    assert len(types.splits) == 10
+    assert first.populations["gcn"].members == types.populations["gcn"].members
+
+
+def test_what_was_interrupted_needs_resume(tmp_path) -> None:
+    multitask = EXPERIMENTS["multitask"]
+    whole = run(tmp_path / "whole", multitask, models=["gcn"])
+
+    def stop(name: str, epoch: int) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, multitask, models=["gcn"], told=stop)
+    with pytest.raises(FileExistsError, match="go on with --resume"):
+        run(tmp_path, multitask, models=["gcn"])
+    resumed = run(tmp_path, multitask, models=["gcn"], resume=True)
+    np.testing.assert_array_equal(
+        resumed.populations["gcn"].errors["test"], whole.populations["gcn"].errors["test"]
+    )
+
+
+def test_alone_only_the_tasks_learned_are_counted(tmp_path) -> None:
+    alone = replace(variants("gcn")[0], group="alone", alone=True)
+    experiment = Experiment("alone", "each task alone", (alone,))
+    scores = run(tmp_path, experiment, members=1)
+    errors = scores.populations["gcn alone"].errors["test"]
+    assert errors.shape == (6, 6)
+    assert (~np.isnan(errors)).sum(1).tolist() == [1] * 6
+    assert np.isfinite(scores.average("gcn alone", "test", None).mean)
+
+
+def test_two_at_a_time_are_the_same(tmp_path) -> None:
+    # workers are new processes, which know nothing of `little`: the graphs are made here
+    one = run(tmp_path / "one", EXPERIMENTS["multitask"], models=["gcn", "mpnn-max"])
+    for trial in EXPERIMENTS["multitask"].trials(members=2, quick=True, chosen=["gcn"]):
+        assert Run(tmp_path / "one" / "runs" / folder_of(trial)).summary is not None
+    two = run(
+        tmp_path / "two", EXPERIMENTS["multitask"], models=["gcn", "mpnn-max"], workers=2,
+        threads=1,
+    )  # fmt: skip
+    for name in ("gcn", "mpnn-max"):
+        np.testing.assert_allclose(
+            two.populations[name].errors["test"], one.populations[name].errors["test"], rtol=1e-4
+        )
