@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pna.aggregators import KthSmallest, Mean, Std
-from pna.theory import Collision, find_collision
+from pna.theory import Collision, Search, find_collision
 from pna.theory.stars import statistics
 
 STANDARD = (
@@ -105,8 +105,42 @@ def test_functions_of_ones_own() -> None:
     assert "middle: " in str(search)
 
 
+KINKED = (
+    lambda x: x.abs().sum(),
+    lambda x: x.clamp(min=0).sum(),
+    lambda x: x.diff().max(),
+    lambda x: (x - 1).abs().min(),
+    lambda x: x.quantile(0.3),
+    lambda x: (x**6).sum(),
+    lambda x: x.exp().sum(),
+    lambda x: (3 * x).cos().sum(),
+)
+
+
+@settings(max_examples=12, deadline=None)
+@given(st.data())
+def test_functions_need_not_be_smooth_or_of_a_size(data: st.DataObject) -> None:
+    n = data.draw(st.integers(2, 6))
+    chosen = data.draw(
+        st.lists(st.sampled_from(KINKED), min_size=n - 1, max_size=n - 1, unique=True)
+    )
+    found = find_collision(chosen, n).collision
+    assert found is not None
+    assert math.dist(found.left, found.right) >= 0.5
+    left, right = (torch.tensor(side, dtype=torch.float64) for side in (found.left, found.right))
+    assert all(abs(float(f(left) - f(right))) <= 1e-9 for f in chosen)
+
+
 def test_objects_and_classes_count_as_names_do() -> None:
     assert find_collision([Mean, Std(epsilon=1e-3)], 3)
+
+
+def test_a_search_that_met_no_pair_says_so() -> None:
+    words = str(Search(None, starts=1, evaluations=1000, closest=math.inf))
+    assert words == (
+        "no collision found: 1 start, 1,000 multisets aggregated; no clearly different pair came "
+        "close"
+    )
 
 
 def test_the_same_search_finds_the_same() -> None:

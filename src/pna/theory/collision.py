@@ -70,8 +70,11 @@ class Search:
         return self.collision is not None
 
     def __str__(self) -> str:
-        effort = f"{self.starts} starts, {self.evaluations:,} multisets aggregated"
+        starts = "1 start" if self.starts == 1 else f"{self.starts} starts"
+        effort = f"{starts}, {self.evaluations:,} multisets aggregated"
         if self.collision is None:
+            if math.isinf(self.closest):
+                return f"no collision found: {effort}; no clearly different pair came close"
             return (
                 f"no collision found: {effort}; of the clearly different pairs it ended at, the "
                 f"closest still differ by {self.closest:.2g} in some aggregator"
@@ -207,10 +210,19 @@ def _solve(
         moved = function(np.concatenate([at + step, at - step]))
         return ((moved[: len(at)] - moved[len(at) :]) / 2e-6).T
 
-    return least_squares(
+    at: np.ndarray = least_squares(
         lambda at: function(at[None])[0], start, slope, bounds=(-box, box),
         xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=60,
     ).x  # fmt: skip
+    for _ in range(3):  # Newton's steps, for what is left where the gradient is as good as 0
+        moved = at - np.linalg.lstsq(slope(at), function(at[None])[0], rcond=None)[0]
+        if (np.abs(moved) > box).any():
+            break
+        before, after = np.linalg.norm(function(np.stack([at, moved])), axis=1)
+        if after >= before:
+            break
+        at = moved
+    return at
 
 
 def _check(aggregators: Sequence[AnyAggregator], n: int, starts: int) -> None:
