@@ -3,10 +3,9 @@
 import pytest
 from typer.testing import CliRunner
 
-from pna import GraphSet
+from pna import GraphSet, files
 from pna.cli import app
 from pna.cli.data import parse_sizes
-from pna.data import tensor_file
 from pna.data.multitask import generate
 
 SMALL = {"train": 6, "validation": 2, "test": 3}
@@ -107,7 +106,7 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(tensor_file.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     done = run("multitask", "--out", tmp_path / "g", "--sizes", "15")
     assert done.exit_code == 1 and "No space left" in done.output
     assert list(tmp_path.iterdir()) == []
