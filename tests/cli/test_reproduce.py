@@ -1,0 +1,61 @@
+"""`pna reproduce`: experiments listed, refused with a reason, and run."""
+
+from dataclasses import replace
+
+import pytest
+from typer.testing import CliRunner
+
+from pna.cli import app
+from pna.paper import experiment as experiments
+from pna.paper import recipes
+from pna.paper.registry import EXPERIMENTS
+
+
+@pytest.fixture(autouse=True)
+def little(monkeypatch, tmp_path):
+    """Few graphs and an epoch, somewhere else."""
+    monkeypatch.chdir(tmp_path)
+    for split, count in (("train", 4), ("validation", 2), ("test", 2)):
+        monkeypatch.setitem(experiments.QUICK_COUNTS, split, count)
+    for name, recipe in recipes.RECIPES.items():
+        monkeypatch.setitem(recipes.RECIPES, name, replace(recipe, quick_epochs=1))
+
+
+def run(*arguments):
+    return CliRunner().invoke(app, ["reproduce", *map(str, arguments)])
+
+
+def test_lists_every_experiment():
+    done = run("--list")
+    assert done.exit_code == 0
+    for name in (*EXPERIMENTS, "theory", "failures"):
+        assert name in done.output
+    assert run().output == done.output
+
+
+def test_trains_and_shows(tmp_path):
+    done = run("multitask", "--quick", "--models", "gcn,gin", "--workers", 1, "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    assert "not evidence" in done.output
+    assert "GCN" in done.output and "GIN" in done.output and "eccentricity" in done.output
+    folder = tmp_path / "quick" / "multitask" / "paper-plain"
+    assert {"scores.csv", "facts.json", "multitask.svg"} <= {p.name for p in folder.iterdir()}
+    again = run("multitask", "--quick", "--models", "gcn,gin", "--workers", 1, "--device", "cpu")
+    assert again.exit_code == 0, "what is trained is used again"
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["multi"], "unknown experiment 'multi'; did you mean 'multitask'?"),
+        (["moments", "--protocol", "published"], "unknown protocol 'published'"),
+        (["multitask", "--recipe", "fast"], "unknown recipe 'fast'"),
+        (["multitask", "--models", "gcm"], "unknown model 'gcm'; did you mean 'gcn'?"),
+        (["multitask", "--device", "tpu"], "--device tpu"),
+    ],
+)
+def test_refuses(arguments, message, tmp_path):
+    done = run(*arguments)
+    assert done.exit_code == 1
+    assert message in done.output
+    assert list(tmp_path.iterdir()) == []
