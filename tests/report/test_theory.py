@@ -33,7 +33,7 @@ def test_a_figure_of_each_statement_says_what_was_computed(tmp_path: Path) -> No
         words[name] = texts(tmp_path / f"{name}.svg")
     assert set(words) == {"theorem-1", "proposition-1", "theorem-2", "scalers"}
     assert {"n = 2", "n = 3"} <= set(words["theorem-1"])
-    assert any(word.startswith("+ std: agree to") for word in words["theorem-1"])
+    assert any(word.startswith("and std agree ") for word in words["theorem-1"])
     assert "mean × linear: 35 values of 35 multisets" in words["theorem-2"]
     assert any("hollow ones share theirs" in word for word in words["theorem-2"])
     assert {"linear", "amplification", "identity", "float32 ends"} <= set(words["scalers"])
@@ -50,3 +50,4 @@ def test_the_figure_of_an_advice(tmp_path: Path) -> None:
     assert "Left merged of 2 distinct neighbourhoods" in words
     assert "mine, grid 0.1" in words
     assert "1 (50.0%)" in words  # what max leaves merged
+    assert {"+ std", "+ moment_3"} <= set(words)

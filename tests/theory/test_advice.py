@@ -112,6 +112,23 @@ def test_a_constant_degree_needs_no_scalers() -> None:
     assert by_scalers[NONE] == by_scalers[PAPER]
 
 
+@pytest.mark.parametrize(("degree", "words"), [
+    (1, "of the moments the mean is enough; none has 2, and later moments follow from these"),
+    (2, "none has 3, and later moments follow"),
+    (3, "none has 4, and later moments follow"),
+])  # fmt: skip
+def test_no_moment_beyond_the_neighbours(degree: int, words: str) -> None:
+    """On a grid a higher one still tells some apart, but only as more decimals would."""
+    rng = np.random.default_rng(0)
+    found = advise(stars_of(rng.normal(size=(300, degree)).tolist()))
+    orders = [int(a[-1]) for a in found.recommended.aggregators if a.startswith("moment_")]
+    assert max(orders, default=0) <= degree
+    assert words in " ".join(found.reasons)
+    assert f"every neighbourhood has {degree} neighbour{'s' if degree > 1 else ''}:" in " ".join(
+        found.reasons
+    )
+
+
 def test_categories_need_the_mean_and_a_scaler() -> None:
     """Theorem 2: proportions and size are all there is to know."""
     rng = np.random.default_rng(0)

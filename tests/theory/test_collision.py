@@ -105,6 +105,45 @@ def test_functions_of_ones_own() -> None:
     assert "middle: " in str(search)
 
 
+@pytest.mark.parametrize("functions", [[np.mean, np.std], [lambda x: np.max(x), np.median]])
+def test_numpys_functions_too(functions: list[object]) -> None:
+    found = find_collision(functions, 3).collision  # type: ignore[arg-type]
+    assert found is not None
+    for function in functions:
+        left, right = (function(np.array(side)) for side in (found.left, found.right))  # type: ignore[operator]
+        assert abs(left - right) <= 1e-9
+
+
+def test_a_function_that_writes_to_its_multiset_spoils_none_of_the_others() -> None:
+    found = find_collision([lambda x: x.mul_(0).sum(), lambda x: x.sum()], 3).collision
+    assert found is not None
+    assert abs(sum(found.left) - sum(found.right)) <= 1e-9
+
+
+def test_small_units_are_no_agreement() -> None:
+    """Two values in units of 1e-10 are told apart though all of them differ by less than 1e-9."""
+    assert not find_collision([lambda x: 1e-10 * x[0], lambda x: 1e-10 * x[1]], 2, starts=4)
+    # What is noise alone is constant: odd moments of two values, a norm that is 1.
+    assert find_collision(["moment_7"], 2)
+    assert find_collision([lambda x: (x / x.norm()).norm(), lambda x: x.mean()], 3)
+
+
+def test_what_has_steps_may_have_none_and_is_told_so() -> None:
+    search = find_collision([lambda x: x.sum().floor()], 2, starts=2)
+    assert search.exists and not search
+    assert str(search).endswith(
+        "fewer than n always have one if they are continuous: check that, or raise starts"
+    )
+    assert not find_collision([lambda x: x[0], lambda x: x[1]], 2, starts=2).exists
+
+
+def test_pairs_among_n_aggregators_have_moderate_gaps() -> None:
+    """So that their distance is clear beside their spread."""
+    found = find_collision(["mean", "std", "moment_4"], 3).collision
+    assert found is not None
+    assert found.distance > 0.1 * max(np.std(found.left), np.std(found.right))
+
+
 KINKED = (
     lambda x: x.abs().sum(),
     lambda x: x.clamp(min=0).sum(),

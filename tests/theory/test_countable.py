@@ -2,6 +2,7 @@ import itertools
 import math
 from fractions import Fraction
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -92,6 +93,18 @@ def test_a_scaler_of_ones_own() -> None:
     assert decode(encode([1, 2, 2], lambda d: d * d), lambda d: d * d) == (1, 2, 2)
     with pytest.raises(ValueError, match="positive values"):
         encode([1], lambda d: 2 - d)
+    with pytest.raises(ValueError, match="that is nan at 1"):
+        encode([1], lambda d: math.nan)
+
+
+def test_numbers_of_numpy_and_torch_will_do() -> None:
+    def logarithm(d: int) -> torch.Tensor:
+        return torch.log1p(torch.tensor(d, dtype=torch.float64))
+
+    multiset = np.array([2, 0])
+    assert encode(multiset, logarithm) == encode([0, 2], "amplification")  # type: ignore[arg-type]
+    learned = Power(torch.nn.Parameter(torch.tensor(1.0)), 1.0)
+    assert encode(multiset, learned) == encode([0, 2], "amplification")  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_encoded_is_refused() -> None:
@@ -101,5 +114,7 @@ def test_what_cannot_be_encoded_is_refused() -> None:
         encode([0] * 9, "linear")
     with pytest.raises(ValueError, match="no multiset of at most 8"):
         decode(Fraction(1, 7), "linear")
+    with pytest.raises(ValueError, match="got about 1e-300, which no multiset"):
+        decode(Fraction(1, 10**300), "linear")
     with pytest.raises(ValueError, match="unknown scaler"):
         encode([0], "liner")

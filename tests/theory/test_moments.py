@@ -70,8 +70,13 @@ def test_more_moments_than_values() -> None:
 def test_what_no_real_numbers_have_is_refused() -> None:
     with pytest.raises(ValueError, match="no 3 real numbers"):
         multiset_from_moments([0.0, 1.0, 10.0])
-    with pytest.raises(ValueError, match="mean, std, moment_3"):
-        multiset_from_moments([])
+    with pytest.raises(ValueError, match="no 2 real numbers"):
+        multiset_from_moments([0.0, -1.0])  # no deviation is negative
+    for not_a_list in ([], 3.0, [[1.0, 2.0]]):
+        with pytest.raises(ValueError, match="mean, std, moment_3"):
+            multiset_from_moments(not_a_list)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="got moments in float32, expected float64"):
+        multiset_from_moments(torch.tensor(moments([0.0, 1.0, 5.0])))  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="finite"):
         multiset_from_moments([float("nan")])
     with pytest.raises(ValueError, match="epsilon"):

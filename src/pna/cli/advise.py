@@ -88,8 +88,9 @@ def tables(found: Advice) -> Iterator[Table]:
                      style="bold" if merging is found.recommended else None)  # fmt: skip
     yield sets
     moments = Table(box=SIMPLE_HEAD)
-    for head in ("moments, scaled", "% with as many neighbours", "merged"):
+    for head in ("moments, scaled", "% with as many neighbours", "merged", "%"):
         moments.add_column(head, justify="right")
     for use in found.moments:
-        moments.add_row(str(use.order), f"{100 * use.share:.1f}", f"{use.merged:,}")
+        moments.add_row(str(use.order), f"{100 * use.share:.1f}", f"{use.merged:,}",
+                        f"{100 * use.merged / found.distinct:.1f}")  # fmt: skip
     yield moments

@@ -69,7 +69,7 @@ def tables(result: Theory) -> Iterator[Table]:
         found = search.collision
         if found is not None:
             table.add_row(str(len(found.left)), name, braces(found.left), braces(found.right),
-                          f"{found.disagreement:.0e}")  # fmt: skip
+                          f"{found.disagreement:.1g}")  # fmt: skip
     yield table
     table = _table("Proposition 1: n values back from their moments", "n", "error", "expected")
     for recovery in result.recoveries:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pna.report.bars import Bar, Bars, draw_bars
-from pna.theory.advice import Advice, Merging
+from pna.theory.advice import MOMENTS, Advice, Merging
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -22,8 +22,8 @@ def draw_advice(advice: Advice, title: str) -> Figure:
     sets = [bar(f"recommended: {_label(chosen)}", chosen.merged, True)]
     sets += [bar(_label(merging), merging.merged) for merging in advice.sets]
     moments = [
-        bar("1 moment" if use.order == 1 else f"{use.order} moments", use.merged)
-        for use in advice.moments
+        bar(f"{'+ ' if use.order > 1 else ''}{name}", use.merged)
+        for name, use in zip(MOMENTS, advice.moments, strict=True)
     ]
     return draw_bars([
         Bars(f"Left merged of {advice.distinct:,} distinct neighbourhoods", "", sets, width=1.4),

@@ -54,7 +54,8 @@ def _draw(axes: Axes, panel: Bars) -> None:
     axes.barh(names, values, color=colours, height=0.7)
     axes.invert_yaxis()
     for y, bar in enumerate(panel.bars):
-        axes.text(bar.value, y, f" {bar.label}", va="center", fontsize=8, color=INK)
+        axes.annotate(bar.label, (bar.value, y), (3, 0), textcoords="offset points", va="center",
+                      fontsize=8, color=INK)  # fmt: skip
     axes.set_title(panel.title, loc="left", fontsize=9.5, fontweight="bold", color=INK)
     axes.set_title(panel.where, loc="right", fontsize=7.5, color=FAINT)
     axes.set_xlim(0, (max(values) or 1) * panel.width)

@@ -41,12 +41,14 @@ def draw_collisions(result: Theory) -> Figure:
         axes.plot(found.left, [y - 0.13] * len(found.left), "o", color=APART, ms=6.5)
         axes.plot(found.right, [y + 0.13] * len(found.right), "s", color=_SECOND, ms=5.5)
         labels.append(f"n = {len(found.left)}")
-        note = f"+ {AGGREGATORS[y]}: agree to {found.disagreement:.0e}, {found.distance:.2g} apart"
+        exactly = f"to {found.disagreement:.1g}" if found.disagreement else "exactly"
+        note = f"{'and ' if y else ''}{AGGREGATORS[y]} agree{'' if y else 's'} {exactly}"
         axes.text(1.01, y, note, transform=axes.get_yaxis_transform(), va="center", fontsize=8.5,
                   color=INK)  # fmt: skip
     axes.set_yticks(range(len(labels)), labels)
     axes.set_ylim(len(labels) - 0.5, -0.6)
-    _quiet(axes, "Two multisets of n reals (circles, squares) on which n − 1 aggregators agree")
+    _quiet(axes, "Two multisets of n reals, circles and squares: every row adds an aggregator, "
+                 "and n − 1 agree")  # fmt: skip
     axes.grid(axis="x", color=FAINT, alpha=0.15)
     return figure
 
@@ -64,6 +66,7 @@ def draw_recoveries(result: Theory) -> Figure:
                   label="what multiset_from_moments says to expect")  # fmt: skip
     axes.semilogy(n, errors, "-o", color=APART, ms=5, label="largest error of a value")
     axes.axhline(1e-6, color=FAINT, linestyle=":", linewidth=1.2)
+    axes.text(n[-1], 1.5e-6, "1e-6", fontsize=8, color=FAINT, ha="right", va="bottom")
     axes.set_ylim(1e-17, 1e-3)
     axes.set_xlabel("n, equally spaced values from −1 to 1", fontsize=8.5, color=FAINT)
     axes.set_xticks(n)
@@ -79,6 +82,8 @@ def draw_codes(result: Theory) -> Figure:
     figure = Figure(figsize=(8.6, 1.75 * len(result.codes) + 0.3), layout="constrained")
     for axes, codes in zip(figure.subplots(len(result.codes), 1), result.codes, strict=True):
         _draw_codes(axes, codes)
+    axes.set_xlabel("value of a multiset (the empty one, at 0, is not drawn)", fontsize=8.5,
+                    color=FAINT)  # fmt: skip
     return figure
 
 
@@ -114,8 +119,9 @@ def draw_growth(result: Theory) -> Figure:
                       va="center", fontsize=9, color=colour, annotation_clip=False)  # fmt: skip
     axes.axhline(_FLOAT32, color=FAINT, linestyle=":", linewidth=1.2)
     axes.text(NODES[0], _FLOAT32 + 0.8, "float32 ends", fontsize=8, color=FAINT)
-    axes.set_xlabel("N, nodes of an Erdős–Rényi graph; N/2 layers", fontsize=8.5, color=FAINT)
-    _quiet(axes, "log10 of the largest feature after layers x ← S(d)·mean(x)")
+    axes.set_xlabel("N, nodes of an Erdős–Rényi graph; lines: median of 64, shaded: all of them",
+                    fontsize=8.5, color=FAINT)  # fmt: skip
+    _quiet(axes, "log10 of the largest feature after N/2 layers x ← S(d)·mean(x)")
     return figure
 
 

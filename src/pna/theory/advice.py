@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pna.data.graphset import GraphSet
-from pna.theory.neighbourhoods import Hashes, Neighbourhoods, count
+from pna.theory.neighbourhoods import Hashes, Neighbourhoods, count, moment_order
 
 MOMENTS = ("mean", "std", "moment_3", "moment_4", "moment_5")
 FOUR = ("mean", "std", "max", "min")
@@ -23,13 +23,12 @@ CANDIDATES = ("mean", "std", "max", "min", "moment_3", "moment_4")
 #: More of the distinct neighbourhoods told apart than this is worth another aggregator.
 WORTH = 0.01
 
-#: What is shown beside it.
+#: What is shown beside it, and beside the moments.
 SHOWN: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     *(((name,), NONE) for name in ("mean", "max", "sum")),
     (("mean",), SCALED),
     (FOUR, NONE),
     (FOUR, PAPER),
-    *((MOMENTS[:k], PAPER) for k in (2, 3, 4)),
 )
 
 
@@ -108,9 +107,7 @@ def advise(graphs: GraphSet, *, grid: float = 0.1, split: str | None = None) -> 
         split = "train" if "train" in graphs.splits else ""
     graphs = (graphs.split(split) if split else graphs).to("cpu")
     if graphs.num_edges == 0:
-        raise ValueError(
-            f"got {len(graphs)} graphs without an edge, expected neighbourhoods to look at"
-        )
+        raise ValueError("got a graph set without an edge, expected neighbourhoods to look at")
     hoods = Neighbourhoods.of(graphs, grid)
     told = _Told(hoods, tuple(dict.fromkeys([*CANDIDATES, *MOMENTS, "sum"])))
     constant = bool((hoods.degree == hoods.degree[0]).all())
@@ -120,7 +117,7 @@ def advise(graphs: GraphSet, *, grid: float = 0.1, split: str | None = None) -> 
                   told(MOMENTS[:k], PAPER).merged)
         for k in range(1, len(MOMENTS) + 1)
     )  # fmt: skip
-    recommended = _recommend(told, constant)
+    recommended = _recommend(told, constant, int(hoods.degree.max()))
     stats = graphs.degree_stats()
     unavoidable = hoods.distinct - count(hoods.separately())
     reasons = _reasons(told, hoods, constant, recommended, moments, unavoidable)
@@ -159,14 +156,18 @@ class _Told:
         return Merging(aggregators, scalers, merged)
 
 
-def _recommend(told: _Told, constant: bool) -> Merging:
-    """The fewest outputs that tell all but as many apart as all candidates with scalers do."""
-    best = told(CANDIDATES, NONE if constant else SCALED)
+def _recommend(told: _Told, constant: bool, max_degree: int) -> Merging:
+    """The fewest outputs that tell all but as many apart as all candidates with scalers do.
+
+    No moment of a higher order than there are neighbours: it follows from the lower ones.
+    """
+    candidates = tuple(name for name in CANDIDATES if moment_order(name) <= max(max_degree, 2))
+    best = told(candidates, NONE if constant else SCALED)
     enough = best.merged + WORTH * told.distinct
     choices = [
         (names, scalers)
-        for size in range(1, len(CANDIDATES) + 1)
-        for names in itertools.combinations(CANDIDATES, size)
+        for size in range(1, len(candidates) + 1)
+        for names in itertools.combinations(candidates, size)
         for scalers in ((NONE,) if constant else (NONE, SCALED))
     ]
 
@@ -176,6 +177,31 @@ def _recommend(told: _Told, constant: bool) -> Merging:
     alike = itertools.groupby(sorted(choices, key=outputs), key=outputs)
     merging = (min((told(*c) for c in equal), key=lambda found: found.merged) for _, equal in alike)
     return next(found for found in merging if found.merged <= enough)
+
+
+def _results(merging: Merging) -> str:
+    return "1 result" if merging.outputs == 1 else f"{merging.outputs} results"
+
+
+def _worth_of(moments: tuple[MomentUse, ...], distinct: int) -> str:
+    """How many moments: the last that tells more apart and has as many neighbours to tell."""
+    useful = moments[0]
+    for before, after in itertools.pairwise(moments):
+        if after.share > 0 and before.merged - after.merged > WORTH * distinct:
+            useful = after
+    k, later = useful.order, moments[useful.order :]
+    if k == 1:
+        words = "of the moments the mean is enough"
+    else:
+        words = (
+            f"of the moments the first {k} are worth having: {useful.share:.0%} of neighbourhoods "
+            f"have {k} or more neighbours"
+        )
+    if not later:
+        return words
+    if later[0].share == 0:
+        return f"{words}; none has {k + 1}, and later moments follow from these"
+    return f"{words}; each later one tells less than {WORTH:.0%} more apart"
 
 
 def _reasons(
@@ -193,14 +219,15 @@ def _reasons(
 
     paper = told(FOUR, PAPER)
     reasons = [
-        f"{recommended.name} leaves {share(recommended.merged)} distinct neighbourhoods merged; "
-        f"the paper's {paper.name}, {paper.outputs} results a feature instead of "
-        f"{recommended.outputs}, {share(paper.merged)}"
+        f"{recommended.name} ({_results(recommended)} a feature) leaves "
+        f"{share(recommended.merged)} distinct neighbourhoods merged; the paper's {paper.name} "
+        f"({_results(paper)}) {share(paper.merged)}"
     ]
     without = told(recommended.aggregators, NONE)
     if constant:
-        reasons.append(f"every neighbourhood has {hoods.degree[0]} neighbours: scalers multiply "
-                       "by a constant and add nothing")  # fmt: skip
+        size = "1 neighbour" if hoods.degree[0] == 1 else f"{hoods.degree[0]} neighbours"
+        reasons.append(f"every neighbourhood has {size}: scalers multiply by a constant and add "
+                       "nothing")  # fmt: skip
     elif recommended.scalers != NONE:
         reasons.append(f"without scalers it would be {share(without.merged)}; attenuation "
                        "beside amplification tells nothing further apart, but may help to "
@@ -209,14 +236,7 @@ def _reasons(
         scaled = told(recommended.aggregators, SCALED)
         reasons.append(f"with scalers it would be {share(scaled.merged)}: little more is told "
                        "apart by the degree")  # fmt: skip
-    steps = itertools.pairwise(moments)
-    gains = {after.order: before.merged - after.merged for before, after in steps}
-    useful = max((k for k, gain in gains.items() if gain > WORTH * distinct), default=1)
-    all_of_them = useful == len(moments)
-    later = "" if all_of_them else f", and each later one tells less than {WORTH:.0%} more apart"
-    reasons.append(f"of the moments the first {useful} {'is' if useful == 1 else 'are'} worth "
-                   f"having: {moments[useful - 1].share:.0%} of neighbourhoods have {useful} or "
-                   f"more neighbours{later}")  # fmt: skip
+    reasons.append(_worth_of(moments, distinct))
     if unavoidable:
         reasons.append(f"{share(unavoidable)} differ only in how features go together, which no "
                        "aggregator of single features sees: mix them before, with a layer M "

@@ -18,6 +18,7 @@ from pna.theory.stars import AnyAggregator, braces, is_ours, name_of, statistics
 #: values in ascending order, where neighbouring values are about 1 apart.
 CLEAR = 0.5
 _RADIUS = 0.5  # of the sphere, in least gaps of its centre; below 1/sqrt(2) order is kept
+_ROUNDING = 8 * float(np.finfo(np.float64).eps)  # what a sum of a few terms may be off by
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ class Collision:
     @property
     def disagreement(self) -> float:
         """The largest difference that any aggregator sees."""
-        return max(abs(a - b) for a, b in zip(*self.statistics, strict=True))
+        return float(np.abs(np.subtract(*self.statistics)).max())
 
     @property
     def distance(self) -> float:
@@ -65,6 +66,7 @@ class Search:
     starts: int  # how many times it began somewhere else
     evaluations: int  # how many multisets were aggregated
     closest: float  # least disagreement of the clearly different pairs that starts ended at
+    exists: bool = False  # by Theorem 1, if the aggregators are continuous
 
     def __bool__(self) -> bool:
         return self.collision is not None
@@ -72,14 +74,21 @@ class Search:
     def __str__(self) -> str:
         starts = "1 start" if self.starts == 1 else f"{self.starts} starts"
         effort = f"{starts}, {self.evaluations:,} multisets aggregated"
-        if self.collision is None:
-            if math.isinf(self.closest):
-                return f"no collision found: {effort}; no clearly different pair came close"
-            return (
-                f"no collision found: {effort}; of the clearly different pairs it ended at, the "
-                f"closest still differ by {self.closest:.2g} in some aggregator"
+        if self.collision is not None:
+            return f"{self.collision}\n  found after {effort}"
+        if math.isinf(self.closest):
+            closest = "no clearly different pair came close"
+        else:
+            closest = (
+                "of the clearly different pairs it ended at, the closest still differ by "
+                f"{self.closest:.2g} in some aggregator"
             )
-        return f"{self.collision}\n  found after {effort}"
+        hint = (
+            "\nfewer than n always have one if they are continuous: check that, or raise starts"
+            if self.exists
+            else ""
+        )
+        return f"no collision found: {effort}; {closest}{hint}"
 
 
 def find_collision(
@@ -99,9 +108,11 @@ def find_collision(
 
     Args:
         aggregators: names, aggregators of `pna`, or functions of one multiset, a float64
-            tensor (n,) in ascending order, that give a number and are continuous.
+            tensor (n,) in ascending order (an array if a tensor is a TypeError, as to NumPy's
+            functions), that give a number and are continuous.
         n: how many values a multiset has.
-        tolerance: how far aggregates may differ and still agree.
+        tolerance: how far aggregates may differ and still agree; for an aggregator that varies
+            by less than 1 among typical multisets, in units of that.
         starts: how often to begin somewhere else before giving up.
         seed: where to begin.
     """
@@ -119,9 +130,9 @@ def find_collision(
         if found.distance < CLEAR:
             continue
         closest = min(closest, found.disagreement)
-        if found.disagreement <= tolerance:
+        if problem.agree(found, tolerance):
             return Search(found, start, problem.evaluations, closest)
-    return Search(None, starts, problem.evaluations, closest)
+    return Search(None, starts, problem.evaluations, closest, exists=len(aggregators) < n)
 
 
 class _Problem:
@@ -129,9 +140,19 @@ class _Problem:
 
     def __init__(self, aggregators: tuple[AnyAggregator, ...], n: int) -> None:
         self.aggregators, self.n, self.evaluations = aggregators, n, 0
-        typical = np.random.default_rng(0).normal(size=(64, n)) * n / 2
-        spread = self._aggregate(typical).std(axis=0)
-        self.unit = np.where(spread > 0, spread, 1.0)
+        random = np.random.default_rng(0)
+        typical = random.normal(size=(64, n)) * n / 2
+        found = self._aggregate(typical)
+        nudged = self._aggregate(typical * (1 + random.uniform(-1, 1, (64, n)) * _ROUNDING))
+        noise, spread = np.abs(found - nudged).max(axis=0), found.std(axis=0)
+        is_constant = spread <= 100 * noise  # such as moment_3 of two values
+        self.unit = np.where(is_constant, 1.0, spread)
+        self._rounding = np.maximum(noise, _ROUNDING * np.abs(found).max(axis=0))
+
+    def agree(self, found: Collision, tolerance: float) -> bool:
+        """To `tolerance`, of the unit where that is below 1, but to no less than rounding."""
+        allowed = np.minimum(tolerance, np.maximum(tolerance * self.unit, self._rounding))
+        return bool((np.abs(np.subtract(*found.statistics)) <= allowed).all())
 
     def difference(self, left: np.ndarray, right: np.ndarray) -> np.ndarray:
         """(pairs, n) each, to (pairs, aggregators)."""
@@ -176,8 +197,8 @@ def _opposite_points(
 def _any_pair(problem: _Problem, random: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
     """Two multisets a given way apart on which aggregators differ least, near a random pair.
 
-    Each is a first value and the logarithms of its gaps, so that values ascend. They are kept
-    where aggregators such as softmax are not yet the maximum but for rounding.
+    Each is a first value and the logarithms of its gaps, so that values ascend. Gaps are kept
+    below e², so that a distance of 1 is clear and softmax is not the maximum but for rounding.
     """
     n = problem.n
 
@@ -192,8 +213,9 @@ def _any_pair(problem: _Problem, random: np.random.Generator) -> tuple[np.ndarra
         return np.concatenate([problem.difference(left, right), 10 * (apart - 1)], axis=1)
 
     start = np.concatenate([random.uniform(-n, 0, (2, 1)), random.uniform(-2, 1, (2, n - 1))], 1)
-    box = np.concatenate([[n + 1.0], np.full(n - 1, 6.0)])
-    found = _solve(residual, start.ravel(), np.tile(box, 2))
+    low = np.concatenate([[-n - 1.0], np.full(n - 1, -6.0)])
+    high = np.concatenate([[n + 1.0], np.full(n - 1, 2.0)])
+    found = _solve(residual, start.ravel(), np.tile(low, 2), np.tile(high, 2))
     left, right = ends(found[None])
     return left[0], right[0]
 
@@ -201,7 +223,8 @@ def _any_pair(problem: _Problem, random: np.random.Generator) -> tuple[np.ndarra
 def _solve(
     function: Callable[[np.ndarray], np.ndarray],
     start: np.ndarray,
-    box: np.ndarray | float = np.inf,
+    low: np.ndarray | float = -np.inf,
+    high: np.ndarray | float = np.inf,
 ) -> np.ndarray:
     """Least squares of a function of rows, (rows, unknowns) to (rows, equations)."""
     step = 1e-6 * np.eye(len(start))
@@ -211,12 +234,12 @@ def _solve(
         return ((moved[: len(at)] - moved[len(at) :]) / 2e-6).T
 
     at: np.ndarray = least_squares(
-        lambda at: function(at[None])[0], start, slope, bounds=(-box, box),
+        lambda at: function(at[None])[0], start, slope, bounds=(low, high),
         xtol=1e-15, ftol=1e-15, gtol=1e-15, max_nfev=60,
     ).x  # fmt: skip
     for _ in range(3):  # Newton's steps, for what is left where the gradient is as good as 0
         moved = at - np.linalg.lstsq(slope(at), function(at[None])[0], rcond=None)[0]
-        if (np.abs(moved) > box).any():
+        if (moved < low).any() or (moved > high).any():
             break
         before, after = np.linalg.norm(function(np.stack([at, moved])), axis=1)
         if after >= before:

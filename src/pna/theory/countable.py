@@ -6,11 +6,14 @@ Elements of a countable set are given by their numbers 0, 1, 2, …; values are 
 from __future__ import annotations
 
 import itertools
+import math
+import operator
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from typing import TypeAlias
+from numbers import Rational
+from typing import SupportsIndex, TypeAlias
 
 import torch
 
@@ -22,7 +25,7 @@ AnyScaler: TypeAlias = str | Power | Linear | Callable[[int], Fraction | float]
 Elements: TypeAlias = tuple[int, ...]
 
 
-def encode(multiset: Sequence[int], scaler: AnyScaler, max_size: int = 8) -> Fraction:
+def encode(multiset: Sequence[SupportsIndex], scaler: AnyScaler, max_size: int = 8) -> Fraction:
     """S(d) times the mean over the multiset of f(x) = K + N^(−x−1), exactly; 0 for an empty one.
 
     N is above every size; K is large enough that the ranges S(d)·(K, K + 1/N] of different d are
@@ -34,9 +37,7 @@ def encode(multiset: Sequence[int], scaler: AnyScaler, max_size: int = 8) -> Fra
         scaler: positive at 1 to `max_size`.
         max_size: the bound on the size of multisets, which `decode` must be given too.
     """
-    for element in multiset:
-        if not isinstance(element, int) or element < 0:
-            raise ValueError(f"got the element {element!r}, expected whole numbers from 0 on")
+    elements = [_element(element) for element in multiset]
     if len(multiset) > max_size:
         raise ValueError(
             f"got {len(multiset)} elements, expected at most {max_size}; raise max_size, for "
@@ -46,7 +47,7 @@ def encode(multiset: Sequence[int], scaler: AnyScaler, max_size: int = 8) -> Fra
         return Fraction(0)
     factors = _factors(scaler, max_size)
     base = max_size + 1
-    total = sum((Fraction(1, base ** (x + 1)) for x in multiset), Fraction(0))
+    total = sum((Fraction(1, base ** (x + 1)) for x in elements), Fraction(0))
     mean = offset(scaler, max_size) + total / len(multiset)
     return factors[len(multiset) - 1] * mean
 
@@ -61,13 +62,13 @@ def decode(value: Fraction, scaler: AnyScaler, max_size: int = 8) -> Elements:
         return found[0]
     if not found:
         raise ValueError(
-            f"got {value}, which no multiset of at most {max_size} elements has; give decode the "
-            "scaler and max_size of encode, and its value as a fraction, not a float"
+            f"got {_shown(value)}, which no multiset of at most {max_size} elements has; give "
+            "decode the scaler and max_size of encode, and its value as a fraction, not a float"
         )
     listed = " and ".join("{" + ", ".join(map(str, multiset)) + "}" for multiset in found[:2])
     raise ValueError(
-        f"got {value}, which {len(found)} multisets have, {listed} among them: the scaler is the "
-        "same at both sizes; take an injective one, such as 'amplification'"
+        f"got {_shown(value)}, which {len(found)} multisets have, {listed} among them: the scaler "
+        "is the same at both sizes; take an injective one, such as 'amplification'"
     )
 
 
@@ -108,10 +109,18 @@ def collisions(
 def scaler_value(scaler: AnyScaler, size: int) -> Fraction:
     """S(size) exactly; logarithms and roots are fixed to the exact value of their float64."""
     if callable(scaler):
-        return Fraction(scaler(size))
+        value = scaler(size)
+        if isinstance(value, Rational):
+            return Fraction(value)
+        if not math.isfinite(value):
+            raise ValueError(f"got a scaler that is {value} at {size}, expected positive values")
+        return Fraction(float(value))
     (resolved,) = resolve_scalers([scaler])
-    delta = 1.0 if resolved.delta is None else float(resolved.delta)
-    return _exact_value(isinstance(resolved, Linear), float(resolved.alpha), delta, size)
+    alpha, delta = (
+        number.item() if isinstance(number, torch.Tensor) else number
+        for number in (resolved.alpha, 1.0 if resolved.delta is None else resolved.delta)
+    )
+    return _exact_value(isinstance(resolved, Linear), float(alpha), float(delta), size)
 
 
 @lru_cache(maxsize=4096)
@@ -121,6 +130,16 @@ def _exact_value(is_linear: bool, alpha: float, delta: float, size: int) -> Frac
     scaler = (Linear if is_linear else Power)(alpha, delta)
     factor = scaler_factors(torch.tensor([size]), [scaler], dtype=torch.float64)
     return Fraction(factor.item())
+
+
+def _element(number: SupportsIndex) -> int:
+    try:
+        found = operator.index(number)
+    except TypeError:
+        found = -1
+    if found < 0:
+        raise ValueError(f"got the element {number!r}, expected whole numbers from 0 on")
+    return found
 
 
 def _factors(scaler: AnyScaler, max_size: int) -> tuple[Fraction, ...]:
@@ -147,6 +166,12 @@ def _decoded(value: Fraction, scaler: AnyScaler, max_size: int) -> Iterator[Elem
         digits = _digits((value / factor - shift) * size, max_size + 1, size)
         if digits is not None:
             yield digits
+
+
+def _shown(value: Fraction) -> str:
+    """As it is, or about so where it has too many digits to be read."""
+    long = Fraction(value).denominator.bit_length() > 100
+    return f"about {float(value):.6g}" if long else str(value)
 
 
 def _digits(total: Fraction, base: int, size: int) -> Elements | None:

@@ -47,8 +47,14 @@ def multiset_from_moments(
     then how far its roots can move, repeated ones too. Values are right to 1e-6 for n up to 8
     where they are well apart; `error` says what to expect beyond.
     """
-    given = np.asarray(moments, dtype=np.float64)
-    n = len(given) if size is None else size
+    given = np.asarray(moments)
+    if given.dtype in (np.float16, np.float32):
+        raise TypeError(
+            f"got moments in {given.dtype}, expected float64: recovery magnifies their rounding; "
+            "aggregate x.double()"
+        )
+    given = given.astype(np.float64)
+    n = given.size if size is None else size
     if given.ndim != 1 or not 1 <= n <= len(given):
         raise ValueError(
             f"got moments of shape {given.shape} for {n} values, expected at least {max(n, 1)}: "
@@ -108,8 +114,11 @@ def _central_moments(roots: np.ndarray, epsilon: float) -> _Pairs:
     central = np.empty(len(roots))
     for place, root in enumerate(roots.tolist()):
         k = place + 2
-        size = root**2 if k == 2 else (abs(root) + epsilon ** (1 / k)) ** k
-        central[place] = math.copysign(size - epsilon, root) if k > 2 else size - epsilon
+        if k == 2:  # a negative one is no deviation, and gives a variance that nothing has
+            central[place] = root * abs(root) - epsilon
+        else:
+            size = (abs(root) + epsilon ** (1 / k)) ** k - epsilon
+            central[place] = math.copysign(size, root)
     orders = np.arange(2, len(roots) + 2)
     return central, 2 * orders * _ROUNDING * (np.abs(central) + epsilon)
 

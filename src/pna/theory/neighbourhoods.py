@@ -203,7 +203,7 @@ def _aggregates(
     Moments are taken here, all in one go, from means of powers: one by one they are slow.
     """
     adjacency = _owned(degree)
-    orders = {name: _order(name) for name in aggregators}
+    orders = {name: moment_order(name) for name in aggregators}
     direct = ["mean", *(name for name, order in orders.items() if order == 0 and name != "mean")]
     found = dict(zip(direct, aggregate(x, adjacency, direct).unbind(1), strict=True))
     centred = x - found["mean"].repeat_interleave(torch.from_numpy(degree), dim=0)
@@ -219,7 +219,7 @@ def _aggregates(
     return [found[name] for name in aggregators]
 
 
-def _order(aggregator: str) -> int:
+def moment_order(aggregator: str) -> int:
     """Of a central moment; 0 of what is none."""
     if aggregator == "std":
         return 2

@@ -14,7 +14,8 @@ from pna.ops.aggregators import Aggregator
 
 Multiset: TypeAlias = Sequence[float]
 
-#: A name, an aggregator of ours, or any function of one multiset, (n,) float64 in ascending order.
+#: A name, an aggregator of ours, or any function of one multiset: (n,) float64 in ascending order,
+#: a tensor, or an array where the function refuses tensors.
 AnyAggregator: TypeAlias = str | Aggregator | type[Aggregator] | Callable[[Tensor], Tensor | float]
 
 
@@ -66,7 +67,11 @@ def _star_edges(sizes: Sequence[int]) -> Adjacency:
 
 
 def _call(aggregator: AnyAggregator, row: Tensor) -> float:
-    value: Any = aggregator(row)  # type: ignore[operator, call-arg]
+    call: Callable[[Any], Any] = aggregator  # type: ignore[assignment]
+    try:
+        value = call(row.clone())  # one that writes to it shall not change it for the others
+    except TypeError:  # NumPy's functions call methods of a tensor with arguments it has not
+        value = call(row.numpy().copy())
     try:
         return float(value)
     except (TypeError, ValueError, RuntimeError) as error:
