@@ -63,8 +63,9 @@ PACKAGES = (
     ("triton", "kernels on a GPU (Linux)", "pip install triton"),
     ("torch-geometric", "its Data objects, and comparison with it", "pip install 'pna[pyg]'"),
     ("matplotlib", "figures", "pip install 'pna[plot]'"),
-    ("rdkit", "molecules from SMILES (coming)", "pip install rdkit"),
-    ("ogb", "MolHIV's official evaluator (coming)", "pip install ogb"),
+    ("rdkit", "molecules from SMILES", "pip install 'pna[chem]'"),
+    ("scikit-image", "superpixels from images", "pip install 'pna[images]'"),
+    ("ogb", "features of atoms and bonds for MolHIV", "pip install 'pna[chem]'"),
 )
 HARDWARE = {"reference": "any device", "cpu": "CPU", "triton": "CUDA GPU"}
 

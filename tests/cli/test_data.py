@@ -1,12 +1,23 @@
 """`pna data`: files made, looked at, and refused with a reason."""
 
+import dataclasses
+import gzip
+import hashlib
+import io
+
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from pna import GraphSet, files
 from pna.cli import app
 from pna.cli.data import parse_sizes
+from pna.data import molecules
+from pna.data.images import PUBLIC, Public
 from pna.data.multitask import generate
+from pna.data.sources import SOURCES, File
+from tests.data.benchmarks import serving
+from tests.data.graph_sets import assert_same
 
 SMALL = {"train": 6, "validation": 2, "test": 3}
 
@@ -95,6 +106,98 @@ def test_refuses(tmp_path, arguments, message):
     assert done.exit_code == 1
     assert message in " ".join(done.output.split())
     assert list(tmp_path.iterdir()) == []
+
+
+def put(folder, name, content):
+    """A file there, and what it will be expected to be."""
+    path = folder / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)
+    return File(name, len(content), hashlib.sha256(content).hexdigest())
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Two molecules in the place of ZINC's 12,000."""
+    chain = {"num_nodes": [3, 2], "num_bonds": [2, 1], "atom_type": [0, 5, 1, 2, 7]}
+    chain |= {"bond_src": [0, 1, 0], "bond_dst": [1, 2, 1], "bond_type": [1, 3, 2]}
+    arrays = {name: np.array(values, np.uint8) for name, values in chain.items()}
+    arrays |= {"target": np.array([0.5, -2], np.float32), "split": np.array([0, 2], np.uint8)}
+    packed = io.BytesIO()
+    np.savez_compressed(packed, **arrays)
+    source = SOURCES["zinc"]
+    file = put(tmp_path / "data", source.files[0].name, packed.getvalue())
+    monkeypatch.setitem(SOURCES, "zinc", dataclasses.replace(source, files=(file,)))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("PNA_DATA", raising=False)
+    return tmp_path / "data"
+
+
+def test_a_benchmark_from_the_data_folder(folder, tmp_path, monkeypatch):
+    done = run("zinc", "--out", tmp_path / "z.safetensors", "--from", folder)
+    assert done.exit_code == 0, done.output
+    assert "2 graphs" in done.output and "licence: " in done.output and "cite: " in done.output
+    monkeypatch.setenv("PNA_DATA", str(folder))
+    assert run("zinc", "--out", tmp_path / "same.safetensors").exit_code == 0
+    one, other = (GraphSet.load(tmp_path / f"{name}.safetensors") for name in ("z", "same"))
+    assert_same(one, other)
+    found = run("describe", tmp_path / "z.safetensors")
+    assert found.exit_code == 0 and "penalised logP" in found.output and "licence" in found.output
+
+
+def test_a_benchmark_from_an_address(folder, tmp_path):
+    with serving(folder) as address:
+        done = run("zinc", "--out", tmp_path / "z.safetensors", "--from", address)
+    assert done.exit_code == 0, done.output
+    assert " bytes" in done.output and "2 graphs" in done.output
+
+
+def test_superpixels_from_published_images(folder, tmp_path, monkeypatch):
+    pytest.importorskip("skimage", reason="cutting images needs pna[images]")
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 28, 28)).astype(np.uint8)
+    files = []
+    for file, content in zip(
+        PUBLIC["mnist"].files,
+        (bytes(16) + pixels[0].tobytes(), bytes(8) + b"\3", bytes(16) + pixels[1].tobytes(),
+         bytes(8) + b"\4"),
+        strict=True,
+    ):  # fmt: skip
+        files.append(put(folder, file.name, gzip.compress(content)))
+    with serving(folder) as address:
+        monkeypatch.setitem(PUBLIC, "mnist", Public(address, tuple(files)))
+        done = run("mnist", "--out", tmp_path / "m", "--from", "public", "--workers", 2)
+    assert done.exit_code == 0, done.output
+    assert " bytes" in done.output and "2 graphs" in done.output
+    assert GraphSet.load(tmp_path / "m").y_graph.tolist() == [[3], [4]]
+
+
+@pytest.mark.parametrize("name", ["zinc", "molhiv", "mnist", "cifar10"])
+def test_a_benchmark_without_its_files(name, tmp_path, monkeypatch):
+    monkeypatch.delenv("PNA_DATA", raising=False)
+    file = SOURCES[name].files[0].name
+    done = run(name, "--out", tmp_path / "g")
+    assert (
+        done.exit_code == 1 and f"no PNA_DATA, expected the folder that holds {file}" in done.output
+    )
+    done = run(name, "--out", tmp_path / "g", "--from", tmp_path)
+    assert done.exit_code == 1 and f"got no {tmp_path / file}" in done.output
+    (tmp_path / file).parent.mkdir(parents=True)
+    (tmp_path / file).write_bytes(b"damaged")
+    done = run(name, "--out", tmp_path / "g", "--from", tmp_path)
+    assert done.exit_code == 1 and SOURCES[name].files[0].sha256 in done.output
+    assert not (tmp_path / "g").exists()
+
+
+@pytest.mark.parametrize("name", ["zinc", "molhiv"])
+def test_molecules_have_no_public_source(name, tmp_path):
+    done = run(name, "--out", tmp_path / "g", "--from", "public")
+    assert done.exit_code == 1 and "no published copy" in done.output
+
+
+def test_missing_chemistry_is_a_line(tmp_path, monkeypatch):
+    monkeypatch.setattr(molecules, "find_spec", lambda name: None)
+    done = run("molhiv", "--out", tmp_path / "g", "--from", tmp_path)
+    assert done.exit_code == 1 and "error: got no rdkit and no ogb" in done.output
 
 
 def test_no_folder(tmp_path):

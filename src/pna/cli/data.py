@@ -2,26 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.table import Table
 
 from pna.cli.shared import check_target, errors, make_console, progress
 
 if TYPE_CHECKING:
     from pna.data.describe import Description
+    from pna.data.graphset import GraphSet
 
 app = typer.Typer(help="Make graph sets, and look at them.", no_args_is_help=True)
+
+Out = Annotated[Path, typer.Option(help="File to write, such as graphs.safetensors.")]
+From = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        envvar="PNA_DATA",
+        metavar="FOLDER",
+        help="The data folder, or its address (https://…).",
+    ),
+]
+Workers = Annotated[int, typer.Option(help="Processes to share the work.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
 
 
 @app.command()
 def multitask(
-    out: Annotated[Path, typer.Option(help="File to write, such as multitask.safetensors.")],
+    out: Out,
     seed: Annotated[int, typer.Option(help="Another seed, another set.")] = 0,
     protocol: Annotated[
         str, typer.Option(help="paper, or published: as the authors' code had it.")
@@ -39,8 +55,8 @@ def multitask(
     mixture: Annotated[
         str, typer.Option(help="Other shares of types, such as star=1,line=3; empty: the paper's.")
     ] = "",
-    workers: Annotated[int, typer.Option(help="Processes to share the work.")] = 1,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    workers: Workers = 1,
+    force: Force = False,
 ) -> None:
     """Make the multi-task benchmark: random graphs of ten types, and what to predict of them."""
     from pna.data.multitask import multitask as make
@@ -64,6 +80,77 @@ def multitask(
                 progress=told,
             )
         graphs.save(out, force=force)
+    say_written(console, out, graphs)
+
+
+@app.command()
+def zinc(out: Out, where: From = "", force: Force = False) -> None:
+    """Make ZINC-12k: molecules, and their penalised logP to predict."""
+    from pna.data.zinc import zinc as make
+
+    make_benchmark("zinc", out, where, force, lambda told: make(where))
+
+
+@app.command()
+def molhiv(out: Out, where: From = "", workers: Workers = 1, force: Force = False) -> None:
+    """Make ogbg-molhiv: molecules, and whether they inhibit HIV to predict. Needs pna[chem]."""
+    from pna.data.molhiv import molhiv as make
+
+    made = partial(make, where, workers=workers)
+    make_benchmark("molhiv", out, where, force, lambda told: made(progress=told))
+
+
+@app.command()
+def mnist(out: Out, where: From = "", workers: Workers = 1, force: Force = False) -> None:
+    """Make MNIST as superpixels: digits to tell apart. With --from public from the images."""
+    from pna.data.superpixels import mnist as make
+
+    made = partial(make, where, workers=workers)
+    make_benchmark("mnist", out, where, force, lambda told: made(progress=told))
+
+
+@app.command()
+def cifar10(out: Out, where: From = "", workers: Workers = 1, force: Force = False) -> None:
+    """Make CIFAR10 as superpixels: ten classes of photographs. With --from public from them."""
+    from pna.data.superpixels import cifar10 as make
+
+    made = partial(make, where, workers=workers)
+    make_benchmark("cifar10", out, where, force, lambda told: made(progress=told))
+
+
+def make_benchmark(
+    name: str,
+    out: Path,
+    where: str,
+    force: bool,
+    make: Callable[[Callable[[int, int], None]], GraphSet],
+) -> None:
+    """Fetch what it is made of, make it, write it, and say whom it is owed to."""
+    from pna.data.images import PUBLIC
+    from pna.data.sources import FROM_IMAGES, SOURCES, fetch_all, is_address
+
+    console = make_console()
+    with errors():
+        check_target(out, force)
+        if is_address(where):
+            with progress(console, "bytes") as told:
+                fetch_all(SOURCES[name].files, where, told)
+        elif where == FROM_IMAGES and name in PUBLIC:
+            with progress(console, "bytes") as told:
+                fetch_all(PUBLIC[name].files, PUBLIC[name].address, told)
+        try:
+            with progress(console, "graphs") as told:
+                graphs = make(told)
+        except ModuleNotFoundError as error:
+            raise ValueError(str(error)) from error
+        graphs.save(out, force=force)
+    say_written(console, out, graphs)
+    source = SOURCES[name]
+    for words in (f"licence: {source.licence}", f"cite: {source.citation}"):
+        console.print(words, highlight=False, markup=False, soft_wrap=True)
+
+
+def say_written(console: Console, out: Path, graphs: GraphSet) -> None:
     megabytes = out.stat().st_size / 1e6
     console.print(f"wrote {out}: {len(graphs):,} graphs, {megabytes:.1f} MB", highlight=False)
 

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
-import multiprocessing
 import operator
-import signal
-import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +16,7 @@ from pna.data.multitask.draw import PROTOCOLS, draw, types_of
 from pna.data.multitask.families import FAMILIES
 from pna.data.multitask.stream import Stream
 from pna.data.multitask.tasks import SIX, TASKS, Labelled, Numbers
+from pna.data.pool import in_order
 from pna.names import lookup
 
 #: Changes with every change to the graphs or labels that a seed stands for.
@@ -109,7 +104,7 @@ def multitask(
     blocks = cut(parts, seed, protocol, tasks, mixture)
     total = sum(block.count for block in blocks)
     made, done = [], 0
-    for block, result in zip(blocks, _make_all(blocks, workers), strict=True):
+    for block, result in zip(blocks, in_order(make_block, blocks, workers), strict=True):
         made.append(result)
         done += block.count
         if progress is not None:
@@ -192,28 +187,6 @@ def _shares(mixture: Mapping[str, int] | None) -> tuple[int, ...]:
     if not 0 < sum(known.values()) < 2**31:
         raise ValueError(f"got shares {dict(mixture)}, expected some of them above 0")
     return tuple(known.values())
-
-
-def _make_all(blocks: list[Block], workers: int) -> Iterator[Made]:
-    if workers == 1:
-        yield from map(make_block, blocks)
-        return
-    # where a process can be copied, its memory is shared
-    ways = multiprocessing.get_all_start_methods()
-    context = multiprocessing.get_context("fork" if "fork" in ways else "spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool:
-        try:
-            yield from pool.map(make_block, blocks)
-        except BrokenProcessPool:
-            raise MemoryError(
-                "a worker was killed, probably for want of memory; use fewer workers"
-            ) from None
-
-
-def _end_with_parent() -> None:
-    """Have the system end this worker with whoever made it; only Linux can."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
 
 
 def make_block(block: Block) -> Made:

@@ -1,0 +1,102 @@
+"""Files from the network: whole, and what they are expected to be, or not there at all."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from http.client import HTTPException
+from pathlib import Path
+
+from pna.files import leftovers, replacing
+
+Progress = Callable[[int, int], None]  # told how many bytes are there, and of how many
+
+ATTEMPTS = 3
+_TIMEOUT = 30.0  # seconds without a byte after which a connection is given up
+_CHUNK = 1 << 18
+_OLD = 3600.0  # seconds after which what another process was writing is taken for abandoned
+
+
+class _BrokenOffError(Exception):
+    """A transfer that ended early, and may do better when begun again."""
+
+
+def fetch(
+    url: str, path: Path, *, sha256: str, size: int, progress: Progress | None = None
+) -> Path:
+    """Have the file of this address, size and hash at `path`; nothing to do if it is there.
+
+    It is written aside and renamed once its hash is right, so that nobody ever finds a part of
+    it. A transfer that breaks off is begun again from its first byte, `ATTEMPTS` times in all.
+    """
+    if path.is_file() and path.stat().st_size == size and sha256_of(path) == sha256:
+        return path
+    if not url.startswith(("https://", "http://")):
+        raise ValueError(f"got the address {url}, expected one that begins with https://")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(path.parent)
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            _transfer(url, path, sha256, size, progress or (lambda done, total: None))
+            return path
+        except _BrokenOffError as error:
+            if attempt == ATTEMPTS:
+                raise ConnectionError(
+                    f"got {error} from {url}, {ATTEMPTS} times, expected {size:,} bytes; check the "
+                    f"network and run it again, or bring the file by other means to {path}"
+                ) from error
+    raise AssertionError("not reached")
+
+
+def sha256_of(path: Path) -> str:
+    """The hash of a file, as `sha256sum` prints it."""
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _transfer(url: str, path: Path, sha256: str, size: int, progress: Progress) -> None:
+    digest, done = hashlib.sha256(), 0
+    with replacing(path, binary=True) as file:
+        for chunk in _chunks(url):
+            done += len(chunk)
+            if done > size:
+                break
+            digest.update(chunk)
+            file.write(chunk)
+            progress(done, size)
+        if done < size:
+            raise _BrokenOffError(f"{done:,} bytes and then nothing")
+        if done > size or digest.hexdigest() != sha256:
+            got = f"more than {size:,} bytes" if done > size else digest.hexdigest()
+            raise ValueError(
+                f"got another file from {url} ({got}), expected {size:,} bytes of sha256 {sha256}; "
+                "it was thrown away unopened"
+            )
+
+
+def _chunks(url: str) -> Iterator[bytes]:
+    """What is sent, piece by piece; faults of the network are told apart from those of a disk."""
+    try:
+        with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
+            while chunk := answer.read(_CHUNK):
+                yield chunk
+    except urllib.error.HTTPError as error:
+        raise FileNotFoundError(
+            f"got the answer {error.code} ({error.reason}) from {url}, expected a file; check the "
+            "address"
+        ) from error
+    except (OSError, HTTPException) as error:
+        raise _BrokenOffError(f"no more ({getattr(error, 'reason', error)})") from error
+
+
+def _remove_abandoned(folder: Path) -> None:
+    """What downloads that were killed have left; others may be under way."""
+    for path in leftovers(folder):
+        if time.time() - path.stat().st_mtime > _OLD:
+            path.unlink(missing_ok=True)

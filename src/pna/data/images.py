@@ -1,0 +1,108 @@
+"""The images of MNIST and CIFAR10 from where they are published, in plain formats."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import tarfile
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pna.data.sources import File, read
+
+VALIDATION = 5_000  # of the training images the first so many, as in the benchmark
+
+
+@dataclass(frozen=True)
+class Public:
+    """An address, and files below it."""
+
+    address: str
+    files: tuple[File, ...]
+
+
+PUBLIC = {
+    "mnist": Public(
+        "https://storage.googleapis.com/cvdf-datasets",
+        (
+            File(
+                "mnist/train-images-idx3-ubyte.gz",
+                9_912_422,
+                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+            ),
+            File(
+                "mnist/train-labels-idx1-ubyte.gz",
+                28_881,
+                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+            ),
+            File(
+                "mnist/t10k-images-idx3-ubyte.gz",
+                1_648_877,
+                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+            ),
+            File(
+                "mnist/t10k-labels-idx1-ubyte.gz",
+                4_542,
+                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+            ),
+        ),
+    ),
+    "cifar10": Public(
+        "https://www.cs.toronto.edu/~kriz",
+        (
+            File(
+                "cifar-10-binary.tar.gz",
+                170_052_171,
+                "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+            ),
+        ),
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Images:
+    """Images with their classes and splits: 0 train, 1 validation, 2 test."""
+
+    pixels: NDArray[np.uint8]  # (images, rows, columns, channels)
+    label: NDArray[np.uint8]
+    split: NDArray[np.uint8]
+
+
+def images(benchmark: str) -> Images:
+    """All images of MNIST or CIFAR10, those to train on first, in their published order.
+
+    They are fetched into the cache, and not opened unless their hash is right.
+    """
+    public = PUBLIC[benchmark]
+    held = [read(file, public.address) for file in public.files]
+    (train, of_train), (test, of_test) = _mnist(held) if benchmark == "mnist" else _cifar10(held[0])
+    split = np.full(len(of_train) + len(of_test), 2, np.uint8)
+    split[: len(of_train)] = np.arange(len(of_train)) < VALIDATION
+    return Images(np.concatenate([train, test]), np.concatenate([of_train, of_test]), split)
+
+
+Part = tuple[NDArray[np.uint8], NDArray[np.uint8]]
+
+
+def _mnist(packed: list[bytes]) -> list[Part]:
+    train, of_train, test, of_test = (gzip.decompress(content) for content in packed)
+    return [
+        (np.frombuffer(part, np.uint8, offset=16).reshape(-1, 28, 28, 1),
+         np.frombuffer(classes, np.uint8, offset=8))
+        for part, classes in ((train, of_train), (test, of_test))
+    ]  # fmt: skip
+
+
+def _cifar10(packed: bytes) -> list[Part]:
+    parts = []
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        for names in ([f"data_batch_{i}.bin" for i in range(1, 6)], ["test_batch.bin"]):
+            files = [archive.extractfile(f"cifar-10-batches-bin/{name}") for name in names]
+            content = b"".join(file.read() for file in files if file is not None)
+            records = np.frombuffer(content, np.uint8).reshape(-1, 1 + 3 * 32 * 32)
+            colours = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+            parts.append((np.ascontiguousarray(colours), records[:, 0]))
+    return parts

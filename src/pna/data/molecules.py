@@ -1,0 +1,144 @@
+"""Molecules as graphs, from SMILES: RDKit reads them, OGB's featuriser says what is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pna.data.pool import in_order
+
+#: OGB's features of atoms and bonds, in its order.
+ATOM_FEATURES = (
+    *("atomic number", "chirality", "degree", "formal charge", "hydrogens"),
+    *("radical electrons", "hybridisation", "aromatic", "in ring"),
+)
+BOND_FEATURES = ("bond type", "stereo", "conjugated")
+
+_BLOCK = 512  # molecules that a worker reads at a time
+
+
+@dataclass(frozen=True)
+class Molecules:
+    """Molecules laid end to end; every bond is two edges, one each way."""
+
+    sizes: NDArray[np.int64]  # (molecules,)
+    edge_counts: NDArray[np.int64]  # (molecules,)
+    edge_index: NDArray[np.int64]  # (2, edges), numbered within the molecule
+    x: NDArray[np.uint8]  # (atoms, 9)
+    edge_attr: NDArray[np.uint8]  # (edges, 3)
+
+
+def from_smiles(
+    smiles: Sequence[str],
+    *,
+    name: str = "the list",
+    first_line: int = 0,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> Molecules:
+    """Read molecules, in order.
+
+    `name` and `first_line` tell in errors where the first of them was written. `progress` is told
+    how many are read, and of how many.
+    """
+    check_chemistry()
+    blocks = [
+        (list(smiles[i : i + _BLOCK]), name, first_line + i) for i in range(0, len(smiles), _BLOCK)
+    ]
+    parts = []
+    for part in in_order(_read_block, blocks, workers):
+        parts.append(part)
+        if progress is not None:
+            progress(min(len(parts) * _BLOCK, len(smiles)), len(smiles))
+    return _joined(parts)
+
+
+def check_chemistry() -> None:
+    """Raise unless RDKit and OGB are there."""
+    missing = [package for package in ("rdkit", "ogb") if find_spec(package) is None]
+    if missing:
+        raise ModuleNotFoundError(
+            f"got no {' and no '.join(missing)}, which reading molecules needs; "
+            "pip install 'pna[chem]'"
+        )
+
+
+def values() -> tuple[list[int], list[int]]:
+    """How many values each feature of atoms, and of bonds, can have."""
+    from ogb.utils.features import get_atom_feature_dims, get_bond_feature_dims
+
+    return get_atom_feature_dims(), get_bond_feature_dims()
+
+
+def parse(smiles: str) -> Any:
+    """RDKit's molecule, without regard to valences where it has too many; None if it is none.
+
+    RDKit refuses over-valent atoms, such as those of aluminium complexes, that older versions
+    accepted; all else of its sanitisation is done for them too.
+    """
+    from rdkit import Chem
+
+    molecule: Any = Chem.MolFromSmiles(smiles)
+    if molecule is not None:
+        return molecule
+    molecule = Chem.MolFromSmiles(smiles, sanitize=False)
+    if molecule is None:
+        return None
+    flags = Chem.SanitizeFlags
+    molecule.UpdatePropertyCache(strict=False)
+    problem = Chem.SanitizeMol(
+        molecule, flags.SANITIZE_ALL ^ flags.SANITIZE_PROPERTIES, catchErrors=True
+    )
+    return molecule if problem == flags.SANITIZE_NONE else None
+
+
+def _read_block(block: tuple[list[str], str, int]) -> Molecules:
+    from rdkit.rdBase import BlockLogs
+
+    smiles, name, first_line = block
+    parts = []
+    with BlockLogs():  # of what is refused at first, and of deprecated things
+        for line, text in enumerate(smiles, first_line):
+            molecule = parse(text)
+            if molecule is None or molecule.GetNumAtoms() == 0:
+                raise ValueError(
+                    f"got {text!r} in line {line} of {name}, expected the SMILES of a molecule; "
+                    "correct it, or leave it out"
+                )
+            parts.append(_graph(molecule))
+    return _joined(parts)
+
+
+def _graph(molecule: Any) -> Molecules:
+    from ogb.utils.features import atom_to_feature_vector, bond_to_feature_vector
+
+    atoms = [atom_to_feature_vector(atom) for atom in molecule.GetAtoms()]
+    edges, features = [], []
+    for bond in molecule.GetBonds():
+        one, other = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
+        edges += [(one, other), (other, one)]
+        features += [bond_to_feature_vector(bond)] * 2
+    return Molecules(
+        sizes=np.array([len(atoms)]),
+        edge_counts=np.array([len(edges)]),
+        edge_index=np.array(edges, np.int64).reshape(-1, 2).T,
+        x=np.array(atoms, np.uint8).reshape(-1, len(ATOM_FEATURES)),
+        edge_attr=np.array(features, np.uint8).reshape(-1, len(BOND_FEATURES)),
+    )
+
+
+def _joined(parts: Sequence[Molecules]) -> Molecules:
+    if not parts:
+        raise ValueError("got no molecules, expected at least one")
+    axes = {"edge_index": 1}
+    return Molecules(
+        **{
+            f.name: np.concatenate([getattr(part, f.name) for part in parts], axes.get(f.name, 0))
+            for f in fields(Molecules)
+        }
+    )

@@ -1,0 +1,87 @@
+"""ogbg-molhiv: does a molecule inhibit the replication of HIV; all of OGB's set, with its split."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from pna.data.graphset import GraphSet
+from pna.data.molecules import ATOM_FEATURES, BOND_FEATURES, check_chemistry, from_smiles, values
+from pna.data.sources import SOURCES, facts, read
+
+_COLUMNS = ["smiles", "HIV_active", "split"]
+_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
+
+
+def molhiv(
+    where: str | Path | None = None,
+    *,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> GraphSet:
+    """The 41,127 molecules in OGB's order, with its nine features of atoms and three of bonds.
+
+    Graphs have 1 to predict where the molecule is active, else 0. `where` is the data folder or its
+    address, PNA_DATA if not given; `progress` is told how many molecules are read, and of how many.
+    Needs ``pna[chem]``.
+    """
+    check_chemistry()
+    (file,) = SOURCES["molhiv"].files
+    text = _text(file.name, read(file, where))
+    return from_csv(text, file.name, workers=workers, progress=progress)
+
+
+def from_csv(
+    text: str,
+    name: str,
+    *,
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+) -> GraphSet:
+    """Molecules from a table with the columns smiles, HIV_active (0 or 1) and split.
+
+    `name` is what errors call the table.
+    """
+    rows = list(csv.reader(text.splitlines()))
+    if not rows or rows[0] != _COLUMNS:
+        got = ", ".join(rows[0]) if rows else "nothing"
+        raise ValueError(
+            f"got the columns {got} in line 1 of {name}, expected {', '.join(_COLUMNS)}"
+        )
+    for line, row in enumerate(rows[1:], 2):
+        if len(row) != 3 or row[1] not in ("0", "1") or row[2] not in _SPLITS:
+            raise ValueError(
+                f"got {','.join(row)!r} in line {line} of {name}, expected the SMILES, 0 or 1, and "
+                f"one of {', '.join(_SPLITS)}; correct it"
+            )
+    smiles, active, split = zip(*rows[1:], strict=True) if rows[1:] else ((), (), ())
+    found = from_smiles(smiles, name=name, first_line=2, workers=workers, progress=progress)
+    node_values, edge_values = values()
+    return GraphSet.from_arrays(
+        found.sizes,
+        found.edge_index,
+        found.edge_counts,
+        x=found.x,
+        edge_attr=found.edge_attr,
+        y_graph=np.array(active, np.float32),
+        split=[_SPLITS[word] for word in split],
+        splits=list(_SPLITS.values()),
+        node_features=ATOM_FEATURES,
+        edge_features=BOND_FEATURES,
+        graph_targets=["HIV active"],
+        metadata=facts("molhiv") | {"node_values": node_values, "edge_values": edge_values},
+    )
+
+
+def _text(name: str, content: bytes) -> str:
+    try:
+        return gzip.decompress(content).decode()
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
+        raise ValueError(
+            f"got {name}, which is no text packed by gzip ({error}), expected one; copy it again"
+        ) from error

@@ -1,0 +1,129 @@
+"""Images cut into superpixels, as scikit-image 0.15 cut those of the benchmark.
+
+Later versions stretch the contrast before they cluster, and derive the sizes of segments from the
+number of seeds where that one took the number asked for. Both are undone here by what is passed to
+them, so that the same superpixels come out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pna.data.images import Images
+from pna.data.pool import in_order
+from pna.data.sources import Arrays
+
+_BLOCK = 256  # images that a worker cuts at a time
+
+
+@dataclass(frozen=True)
+class Cut:
+    """How many segments an image may have, how many are asked for at first, and how round."""
+
+    most: int
+    asked: int
+    compactness: float
+
+
+CUTS = {"mnist": Cut(75, 95, 0.25), "cifar10": Cut(150, 200, 10.0)}
+
+
+def cut_all(images: Images, cut: Cut, workers: int = 1) -> Iterator[Arrays]:
+    """The superpixels of some hundred images at a time, in their order.
+
+    Means over a superpixel are given as quotient (_q) and remainder (_r) of whole sums.
+    """
+    check_images()
+    starts = range(0, len(images.label), _BLOCK)
+    blocks = [(images.pixels[start : start + _BLOCK], cut) for start in starts]
+    for start, arrays in zip(starts, in_order(_cut_block, blocks, workers), strict=True):
+        chosen = slice(start, start + _BLOCK)
+        yield arrays | {"label": images.label[chosen], "split": images.split[chosen]}
+
+
+def check_images() -> None:
+    """Raise unless scikit-image is there."""
+    if find_spec("skimage") is None:
+        raise ModuleNotFoundError(
+            "got no skimage, which cutting images needs; pip install 'pna[images]'"
+        )
+
+
+def segments(image: NDArray[np.uint8], cut: Cut) -> NDArray[np.int64]:
+    """The segment of every pixel, numbered from 0; (rows, columns, channels) to (rows, columns).
+
+    As many are asked for as lead to no more than allowed.
+    """
+    from skimage.color import rgb2lab
+
+    values: NDArray[Any] = (image / 255).astype(np.float32).astype(np.float64)
+    values = rgb2lab(values) if image.shape[-1] == 3 else values
+    asked, before, found = cut.asked, None, None
+    while found is None or found.max() >= cut.most:
+        how = _Way.of(image.shape, asked)
+        if how != before:  # most numbers asked for lead to the same
+            found, before = _slic(values, asked, cut.compactness, how), how
+        asked -= 1
+    return found
+
+
+@dataclass(frozen=True)
+class _Way:
+    """All that depends on how many segments are asked for."""
+
+    seeds: tuple[range, ...]  # rows and columns
+    least: int  # pixels of a segment
+    most: int
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], asked: int) -> _Way:
+        from skimage.util import regular_grid
+
+        rows, columns, _ = shape
+        grid = regular_grid((1, rows, columns), asked)
+        seeds = tuple(range(*s.indices(n)) for s, n in zip(grid, (1, rows, columns), strict=True))
+        pixels = rows * columns / asked
+        return cls(seeds, int(0.5 * pixels), int(3 * pixels))
+
+
+def _slic(values: NDArray[Any], asked: int, compactness: float, how: _Way) -> NDArray[np.int64]:
+    from skimage.segmentation import slic
+
+    contrast = float(values.max() - values.min()) or 1.0  # what slic will divide by
+    size = math.prod(values.shape[:2]) / math.prod(map(len, how.seeds))
+    found: NDArray[np.int64] = slic(
+        values,
+        n_segments=asked,
+        compactness=compactness / contrast,
+        convert2lab=False,
+        min_size_factor=(how.least + 0.5) / size,
+        max_size_factor=(how.most + 0.5) / size,
+        start_label=0,
+        channel_axis=-1,
+    )
+    return found
+
+
+def _cut_block(block: tuple[NDArray[np.uint8], Cut]) -> Arrays:
+    images, cut = block
+    of_images = [_sums(image, segments(image, cut)) for image in images]
+    sums = np.concatenate(of_images, 1)
+    quotient, rest = np.divmod(sums[1:], sums[0])
+    found = {"num_nodes": np.array([part.shape[1] for part in of_images]), "npix": sums[0]}
+    for name, rows in (("row", 0), ("col", 1), ("val", slice(2, None))):
+        found |= {f"{name}_q": quotient[rows], f"{name}_r": rest[rows]}
+    return {name: array.astype(np.uint8) for name, array in found.items()}
+
+
+def _sums(image: NDArray[np.uint8], found: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Pixels of every segment, and sums of their rows, columns and values: (3 + channels, n)."""
+    places = np.indices(found.shape).reshape(2, -1)
+    columns = [np.ones(found.size), *places, *image.reshape(found.size, -1).T]
+    return np.stack([np.bincount(found.ravel(), column) for column in columns]).astype(np.int64)

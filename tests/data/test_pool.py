@@ -1,0 +1,36 @@
+"""Work in processes gives what it gives here."""
+
+import os
+
+import pytest
+
+from pna.data.pool import in_order
+
+
+def _square(number: int) -> int:
+    if number == 13:
+        raise ValueError("unlucky")
+    if number == 99:
+        os._exit(1)
+    return number**2
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_results_are_in_order(workers):
+    assert list(in_order(_square, range(10), workers)) == [n**2 for n in range(10)]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_errors_come_through(workers):
+    with pytest.raises(ValueError, match="unlucky"):
+        list(in_order(_square, [1, 13], workers))
+
+
+def test_a_killed_worker_is_told():
+    with pytest.raises(MemoryError, match="use fewer workers"):
+        list(in_order(_square, [1, 99, 2], 2))
+
+
+def test_no_workers():
+    with pytest.raises(ValueError, match="workers=0"):
+        list(in_order(_square, [1], 0))
