@@ -135,7 +135,7 @@ def compile_degree_linear(dtype: torch.dtype) -> None:
         weight = torch.randn(scalers, towers, 2 * x.shape[1], outputs, dtype=x.dtype)
         weight.requires_grad_()
         base = torch.randn(x.shape[0], towers, outputs, dtype=x.dtype)
-        factors, shift = torch.randn(x.shape[0], scalers), z.detach()[:, 0]
+        factors, shift = torch.randn(x.shape[0], scalers), z.detach()[:, 0].requires_grad_()
         graph = (adjacency.indptr, adjacency.by_degree)
         out = torch.ops.pna.degree_linear(
             z, weight, factors, base, shift, [towers % 3, 2], *graph, "triton"
@@ -154,10 +154,13 @@ def compile_training() -> None:
     assemble.by_length(indptr, indptr)
     factors.factors(indptr, torch.ones(1), torch.ones(1), [0, 1, 2, 3, 4])
     segments.segment_sum(torch.randn(4, 75), torch.arange(3), torch.empty(2, 75))
+    segments.spread(torch.randn(2, 75), torch.arange(3), torch.empty(4, 75))
     ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
     table, kinds = torch.randn(4, 75, requires_grad=True), torch.arange(9) % 4
     request, graph = Request(KINDS, 1e-5, False), Adjacency.from_edge_index(ring, 9)
-    statistics(torch.randn(9, 75), graph, request, table, kinds, "triton").sum().backward()
+    for also_x in (False, True):  # sums by kind alone, and on the way to the gradient of x
+        x = torch.randn(9, 75, requires_grad=also_x)
+        statistics(x, graph, request, table, kinds, "triton").sum().backward()
     row = torch.zeros(2)
     for decoupled in (False, True):
         rows = [torch.zeros(2, 5) for _ in range(4)]

@@ -94,6 +94,29 @@ def test_opcheck(device, kind):
     torch.library.opcheck(torch.ops.pna.segment_reduce.default, arguments)
 
 
+@pytest.mark.parametrize("sizes", SIZES)
+@pytest.mark.parametrize("shape", [(), (5,), (2, 70)], ids=str)
+def test_spread_in_kernels(triton, sizes, shape):
+    """And back: one is the gradient of the other."""
+    sizes = SIZES[sizes]
+    indptr, rows = starts(sizes, triton.device, torch.int32), sum(sizes)
+    values = torch.randn(len(sizes), *shape, device=triton.device, requires_grad=True)
+    out = spread(values, indptr, rows)
+    expected = torch.repeat_interleave(values, indptr.diff(), dim=0)
+    assert torch.equal(out, expected)
+    upstream = torch.randn_like(out)
+    got, wanted = (torch.autograd.grad(r, values, upstream)[0] for r in (out, expected))
+    torch.testing.assert_close(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_spread_under_vmap_and_opcheck(device):
+    values, indptr = features(3, 4, torch.float32, device, 0), starts((2, 0, 1), device)
+    got = torch.vmap(lambda each: spread(each, indptr, 3), 1)(values)
+    assert torch.equal(got, values[[0, 0, 2]].t())
+    arguments = (values.requires_grad_(), indptr, 3)
+    torch.library.opcheck(torch.ops.pna.segment_spread.default, arguments)
+
+
 def test_spread(device):
     values = torch.tensor([[1, 2], [3, 4], [5, 6]], device=device)
     assert spread(values, starts((2, 0, 1), device), 3).tolist() == [[1, 2], [1, 2], [5, 6]]

@@ -81,6 +81,27 @@ def test_edge_gradients_in_many_chunks(triton, patch, form):
     check(GRAPHS["random"].adjacency(triton.device), form)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    "kinds",
+    [FUSED, ["mean"], ["std", "max"], ["normalised_mean"], ["var", "min", "normalised_mean"]],
+    ids=",".join,
+)
+def test_few_kinds_of_edges_are_summed_on_the_way(triton, patch, kinds, dtype):
+    """To the gradient of x, not by a kernel of their own; features in two blocks, one not full."""
+
+    def refuse(*given):
+        raise AssertionError("walked the edges again")
+
+    patch("edge_gradient", refuse)
+    adjacency = GRAPHS["every small degree"].adjacency(triton.device)
+    x = features(adjacency.num_senders, 40, dtype, triton.device)
+    edge = edge_term("table", adjacency.num_edges, 40, dtype, triton.device)
+    assert_near(
+        outcome(x, adjacency, kinds, edge), definition(x, adjacency, kinds, edge), TOLERANCES[dtype]
+    )
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_offsets_of_64_bits(triton, patch, form):
     patch("wide_index", lambda *tensors: True)

@@ -16,12 +16,13 @@ import torch
 class Beside:
     """``with beside:`` holds the work; `join` is called before anything of it is read.
 
-    Between the two nothing that the work reads may be written to or let go of.
+    Between the two nothing that the work reads may be written to or let go of. Works of the same
+    `number` follow one another, those of others run beside them.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, number: int = 0) -> None:
         captured = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
-        self._stream = _second_stream(device) if captured else None
+        self._stream = _stream(device, number) if captured else None
         self._inside: Any = None
 
     def __enter__(self) -> None:
@@ -41,5 +42,5 @@ class Beside:
 
 
 @cache
-def _second_stream(device: torch.device) -> torch.cuda.Stream:
+def _stream(device: torch.device, number: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)

@@ -81,16 +81,18 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
 _library, _reason = _load()
 
 
-def kernel(name: str, problem: type[ctypes.Structure], numbers: int) -> Callable[..., None] | None:
+def kernel(
+    name: str, problem: type[ctypes.Structure], numbers: int, interface: int
+) -> Callable[..., None] | None:
     """The function pna_name of a problem and so many numbers; None where it was not built, or
-    from another version of the problem."""
+    with another interface than its caller knows."""
     try:
-        size = getattr(_library, f"pna_{name}_size")
+        built = getattr(_library, f"pna_{name}_interface")
         found: Callable[..., None] = getattr(_library, f"pna_{name}")
     except AttributeError:
         return None
-    size.restype = _INTEGER
-    if size() != ctypes.sizeof(problem):
+    built.restype = _INTEGER
+    if built() != (interface << 16) + ctypes.sizeof(problem):
         return None
     found.argtypes = (ctypes.POINTER(problem), *[_INTEGER] * numbers)  # type: ignore[attr-defined]
     found.restype = None  # type: ignore[attr-defined]

@@ -3,8 +3,9 @@
  * gru_cpu.py calls pna_gru with a range of chunks of rows of one member. Sums of the parameters'
  * gradients are kept for each chunk, and are the same however the work is shared.
  *
- * In arrays of this file the columns of a gate are padded with zeros to whole vectors. Four gates are r, z, what x contributes to n, and what h does. The file includes
- * itself: once for each number type and vector width.
+ * In arrays of this file the columns of a gate are padded with zeros to whole vectors. Four gates
+ * are r, z, what x contributes to n, and what h does. The file includes itself: once for each
+ * number type and vector width.
  */
 #if !defined(REAL)
 
@@ -71,7 +72,9 @@ void pna_gru(const struct gru *p, int64_t which, int64_t member, int64_t chunk, 
 }
 
 /* What gru_cpu.py must find, or the library was built from another version of this file. */
-int64_t pna_gru_size(void) { return sizeof(struct gru); }
+#define INTERFACE 1 /* one more with every change that gru_cpu.py must make too */
+
+int64_t pna_gru_interface(void) { return (INTERFACE << 16) + sizeof(struct gru); }
 
 #elif !defined(WIDTH)
 
@@ -202,8 +205,9 @@ static TARGET void NAME(pack_backward)(const struct gru *p, int64_t member, int6
         const REAL *from = weight[side] + member * 3 * hidden * width;
         memset(to, 0, (size_t)(3 * padded * across) * sizeof(REAL));
         for (int gate = 0; gate < 3; gate++)
-            for (int64_t f = 0; f < hidden; f++, from += width)
-                memcpy(to + (gate * padded + f) * across, from, (size_t)width * sizeof(REAL));
+            for (int64_t f = 0; f < hidden; f++)
+                for (int64_t k = 0; k < width; k++)
+                    to[(gate * padded + f) * across + k] = *from++;
         to += 3 * padded * across;
     }
 }

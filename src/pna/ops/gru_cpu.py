@@ -50,7 +50,7 @@ class _Problem(ctypes.Structure):
     )
 
 
-_kernel = cpu.kernel("gru", _Problem, 4)
+_kernel = cpu.kernel("gru", _Problem, 4, interface=1)
 _built = _kernel is not None  # which compiled code can read
 
 

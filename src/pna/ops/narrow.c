@@ -179,4 +179,6 @@ void pna_narrow(const struct narrow *p, int64_t chunk, int64_t end_chunk, int64_
 }
 
 /* What narrow_cpu.py must find, or the library was built from another version of this file. */
-int64_t pna_narrow_size(void) { return sizeof(struct narrow); }
+#define INTERFACE 1 /* one more with every change that narrow_cpu.py must make too */
+
+int64_t pna_narrow_interface(void) { return (INTERFACE << 16) + sizeof(struct narrow); }

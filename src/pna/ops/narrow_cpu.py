@@ -34,7 +34,7 @@ class _Narrow(ctypes.Structure):
     )
 
 
-_kernel = cpu.kernel("narrow", _Narrow, 3)
+_kernel = cpu.kernel("narrow", _Narrow, 3, interface=1)
 
 
 @dataclass(frozen=True)

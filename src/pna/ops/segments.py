@@ -1,8 +1,8 @@
 """Sums and maxima over the nodes of every graph, of which the nodes stand together.
 
 `torch.segment_reduce` does it, repeatably and without asking the device, though a row after
-another: sums on a GPU have a kernel. The operator adds what it lacks: a vmap rule, and gradients
-that are gathered, never scattered.
+another: sums on a GPU have a kernel, and so has the way back. The operators add what it lacks: a
+vmap rule, and gradients that are gathered, never scattered.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ def segment_max(x: Tensor, indptr: Tensor) -> Tensor:
 
 def spread(values: Tensor, indptr: Tensor, rows: int) -> Tensor:
     """Of every row what its segment has: (segments, …) to (rows, …)."""
-    return torch.repeat_interleave(values, indptr.diff(), dim=0, output_size=rows)
+    return torch.ops.pna.segment_spread(values, indptr, rows)
 
 
 library.define("segment_reduce(Tensor x, Tensor indptr, str kind) -> Tensor")
+library.define("segment_spread(Tensor values, Tensor indptr, SymInt rows) -> Tensor")
 
 
 @torch.library.impl(library, "segment_reduce", "CompositeExplicitAutograd")
@@ -96,3 +97,47 @@ def _(
     if in_dims[1] is not None:
         raise ValueError("got a vmapped indptr, expected one that all members share")
     return torch.ops.pna.segment_reduce(x.movedim(in_dims[0], 1), indptr, kind), 1
+
+
+@torch.library.impl(library, "segment_spread", "CompositeExplicitAutograd")
+def _spread(values: Tensor, indptr: Tensor, rows: int) -> Tensor:
+    out = values.new_empty((rows, *values.shape[1:]))
+    if out.numel() == 0 or choose(values.device) != "triton":
+        return torch.repeat_interleave(values, indptr.diff(), dim=0, output_size=rows)
+    from pna.ops.triton import segments as kernels
+
+    flat = values.reshape(values.shape[0], -1).contiguous()
+    kernels.spread(flat, indptr.contiguous(), out.view(rows, -1))
+    return out
+
+
+@torch.library.register_fake("pna::segment_spread", lib=library)
+def _(values: Tensor, indptr: Tensor, rows: int) -> Tensor:
+    return values.new_empty((rows, *values.shape[1:]))
+
+
+class _DifferentiableSpread(Function):
+    """The operator and its gradient, the sum over every segment."""
+
+    @staticmethod
+    def forward(ctx: Any, keyset: Any, values: Tensor, indptr: Tensor, rows: int) -> Any:
+        ctx.save_for_backward(indptr)
+        inputs = (values, indptr, rows)
+        return below_autograd(torch.ops.pna.segment_spread.default, keyset, inputs)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        return None, segment_sum(grad, *ctx.saved_tensors), None, None
+
+
+differentiate("segment_spread", _DifferentiableSpread)
+
+
+@torch.library.register_vmap("pna::segment_spread", lib=library)
+def _(
+    info: Any, in_dims: Sequence[Any], values: Tensor, indptr: Tensor, rows: int
+) -> tuple[Tensor, int]:
+    """As for sums."""
+    if in_dims[1] is not None:
+        raise ValueError("got a vmapped indptr, expected one that all members share")
+    return torch.ops.pna.segment_spread(values.movedim(in_dims[0], 1), indptr, rows), 1

@@ -79,7 +79,9 @@ void pna_set2set(const struct set2set *p, int64_t backward, int64_t member, int6
 }
 
 /* What set2set_cpu.py must find, or the library was built from another version of this file. */
-int64_t pna_set2set_size(void) { return sizeof(struct set2set); }
+#define INTERFACE 1 /* one more with every change that set2set_cpu.py must make too */
+
+int64_t pna_set2set_interface(void) { return (INTERFACE << 16) + sizeof(struct set2set); }
 
 #elif !defined(WIDTH)
 

@@ -31,7 +31,7 @@ class _Problem(ctypes.Structure):
     )
 
 
-_kernel = cpu.kernel("set2set", _Problem, 3)
+_kernel = cpu.kernel("set2set", _Problem, 3, interface=1)
 
 
 def _takes(x: Tensor) -> bool:

@@ -54,6 +54,11 @@ LAYERS = {
     ),
     "other aggregators, deep": dict(aggregators=OTHERS, pre_layers=2, act="tanh"),
     "wide edge features": dict(edge_dim=20, towers=2),
+    "edge features as they are": dict(edge_dim=20, towers=2, divide_input=True, encode_edges=False),
+    "narrow edge features as they are": dict(edge_dim=1, towers=3, encode_edges=False),
+    "edge features as they are, deep": dict(edge_dim=4, encode_edges=False, pre_layers=2),
+    "towers that are not mixed": dict(towers=2, mixing=False),
+    "one tower, not mixed": dict(mixing=False, post_layers=2),
     "spread alone": dict(aggregators=["std", "var", "moment_3"]),  # which nothing shifts
     "two conventions of std": dict(aggregators=[Std(), Std(clamp=True), "mean"]),
     "any α": dict(scalers=[Power(0.5), Linear(-0.5), Power(1.0, delta=2.0), Linear(delta=1.0)]),
@@ -270,6 +275,29 @@ def test_few_nodes_are_as_many(triton, monkeypatch, form):
     assert_equal_in_norm(joined, outcome(lambda: run(**leaves), everything), 1e-6)
 
 
+def wide_case(device):
+    """A layer too wide for the kernels of narrow ones, on a graph with three kinds of edges."""
+    torch.manual_seed(0)
+    layer = PNAConv(20, 8, PAPER, SCALERS, DEG, edge_dim=5, towers=2).to(device)
+    edge_index = torch.tensor(random_edges(60, 12, 12), device=device).t()
+    index = torch.arange(60, device=device) % 3
+    leaves = {
+        "x": numbers(12, 20, dtype=torch.float32, device=device, seed=1),
+        "table": numbers(3, 5, dtype=torch.float32, device=device, seed=2),
+    }
+    return layer, leaves, lambda x, table: layer(x, edge_index, (table, index))
+
+
+def test_gradients_side_by_side(triton):
+    """Those that kernels write into columns of one tensor are those of the definition."""
+    layer, leaves, run = wide_case(triton.device)
+    everything = leaves | dict(layer.named_parameters())
+    got = outcome(lambda: run(**leaves), everything)
+    with pna.backend("reference"):
+        expected = outcome(lambda: run(**leaves), everything)
+    assert_equal_in_norm(got, expected, 1e-5)
+
+
 @pytest.mark.parametrize("rows", [2, 30], ids=["encoded first", "encoder in the weights"])
 def test_tables_of_any_length(fast, rows):
     """Few kinds of edges are encoded before they are multiplied, many are not."""
@@ -299,6 +327,23 @@ def largest_allocation(run):
         run()
     events = profiled.profiler.kineto_results.events()
     return max(event.nbytes() for event in events if event.name() == "[memory]")
+
+
+@pytest.mark.parametrize("encode", [True, False], ids=["encoded", "as they are"])
+def test_edge_features_of_a_basis(fast, encode):
+    """Are the products of the coefficients and the basis, whose gradients are found too."""
+    layer, _ = made(fast.device, torch.float32, towers=2, edge_dim=20, encode_edges=encode)
+    leaves, edge_index = inputs_of(layer, GRAPHS["isolated"], torch.float32, fast.device)
+    shapes = {"basis": (2, 20), "coefficients": (edge_index.shape[1], 2)}
+    given = {"x": leaves["x"]} | {
+        name: numbers(*shape, dtype=torch.float32, device=fast.device, seed=i)
+        for i, (name, shape) in enumerate(shapes.items())
+    }
+    everything = given | dict(layer.named_parameters())
+    pair = given["basis"], given["coefficients"]
+    got = outcome(lambda: layer(given["x"], edge_index, pair), everything)
+    expected = outcome(lambda: layer(given["x"], edge_index, pair[1] @ pair[0]), everything)
+    assert_equal_in_norm(got, expected, 1e-5)
 
 
 def trained(layer, x, adjacency, edge_attr):
@@ -450,6 +495,9 @@ X, EDGE_INDEX = torch.ones(3, 4), torch.tensor([[0, 1], [1, 2]])
                     r"expected whole numbers \(edges,\)",
                 ),
                 ((torch.ones(5, 2), torch.ones(2, 1).long()), TypeError, r"shape \(2, 1\)"),
+                ((torch.ones(5, 2), torch.ones(2, 3)), ValueError, r"basis of 5 .*\(edges, 5\)"),
+                ((torch.ones(17, 2), torch.ones(2, 17)), ValueError, "16 at most"),
+                ((torch.ones(5, 2), torch.ones(2, 5).double()), TypeError, "coefficients of edges"),
                 ((torch.ones(5, 2), X, X), TypeError, "Tensor and Tensor and Tensor, expected"),
                 ([[1.0, 2.0]], TypeError, "edge_attr of list, expected a tensor"),
             )

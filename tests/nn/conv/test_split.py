@@ -20,6 +20,7 @@ class Case:
     views: tuple[tuple[int, ...], ...] = ((0, 1, 2),)
     mixing: bool = False
     edge_dim: int | None = None
+    encoded: bool = True  # whether edge features come to M through a layer of their own
     width: int = 2
 
 
@@ -29,6 +30,8 @@ CASES = {
     "towers": Case(towers=3),
     "edge features": Case(edge_dim=4),
     "towers with edge features": Case(towers=3, edge_dim=1),
+    "edge features as they are": Case(edge_dim=4, encoded=False),
+    "towers with edge features as they are": Case(towers=3, edge_dim=1, encoded=False),
     "two views": Case(views=((0, 2), (1, 3))),
     "two views, the first aggregators last": Case(views=((2, 3), (0, 1)), towers=2),
     "two views, mixing and edge features": Case(views=((1,), (0, 2)), mixing=True, edge_dim=3),
@@ -39,16 +42,17 @@ CASES = {
 def made(case: Case) -> tuple[Form, list[Tensor | None]]:
     aggregators = sum(len(view) for view in case.views)
     results = (case.scalers * aggregators + 1) * case.width
-    parts = 2 if case.edge_dim is None else 3
+    of_edge = (case.width if case.encoded else case.edge_dim) if case.edge_dim else 0
+    encoder = case.edge_dim is not None and case.encoded
     shapes = [
-        (case.towers, case.width, parts * case.width),
+        (case.towers, case.width, 2 * case.width + of_edge),
         (case.towers, case.width),
         (case.towers, case.outputs, results),
         (case.towers, case.outputs),
         (case.outputs, case.outputs) if case.mixing else None,
         (case.outputs,) if case.mixing else None,
-        None if case.edge_dim is None else (case.width, case.edge_dim),
-        None if case.edge_dim is None else (case.width,),
+        (case.width, case.edge_dim) if encoder else None,
+        (case.width,) if encoder else None,
     ]
     weights = [
         None if shape is None else numbers(*shape, dtype=torch.float64, device="cpu", seed=i)
@@ -67,9 +71,9 @@ def test_parts_are_the_layer(case):
     parts = split(form, Weights(*weights))
     x, y = numbers(2, case.width, dtype=torch.float64, device="cpu", seed=20)
     seen, edge = [x, y], 0
-    if encoder is not None:
+    if case.edge_dim is not None:
         e = numbers(case.edge_dim, dtype=torch.float64, device="cpu", seed=21)
-        seen.append(encoder @ e + encoder_bias)
+        seen.append(e if encoder is None else encoder @ e + encoder_bias)
         edge = (parts.edge @ e).reshape(case.towers, case.width)
     message = pre @ torch.cat(seen) + bias
     torch.testing.assert_close(parts.receiver @ x + parts.sender @ y + edge + parts.bias, message)

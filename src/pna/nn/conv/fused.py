@@ -19,7 +19,8 @@ from torch import Tensor
 from pna.adjacency import Adjacency
 from pna.nn.conv.split import Form, Parts, Weights, split, split_gradients
 from pna.ops.beside import Beside
-from pna.ops.request import Request
+from pna.ops.operators import room
+from pna.ops.request import Request, Saved
 from pna.ops.statistics import request_arguments
 
 
@@ -59,8 +60,8 @@ def _project_backward(
 def edge_term(
     edge: Tensor | None, at: Tensor | None, weight: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None]:
-    """C e of every edge as `statistics` takes it, from (features, None), (table, index), or
-    (None, coefficients), whose basis is the weight itself."""
+    """C e of every edge as `statistics` takes it, from (features, None), (table, index), (basis,
+    coefficients), or (None, coefficients), whose basis is the weight itself."""
     if weight is None:
         return None, None
     return (weight.t() if edge is None else F.linear(edge, weight)), at
@@ -68,7 +69,7 @@ def edge_term(
 
 def _takes_encoded(edge: Tensor | None, at: Tensor | None, weights: Weights) -> bool:
     """Whether the rows of a table are encoded first: where they are fewer than those of C."""
-    if weights.encoder is None or edge is None or at is None:
+    if weights.encoder is None or edge is None or at is None or at.is_floating_point():
         return False
     return edge.shape[0] <= weights.encoder.shape[0]
 
@@ -96,14 +97,52 @@ def _disjoin(every: Tensor, form: Form, towers: int) -> list[Tensor]:
     return [part.unflatten(1, (towers, -1)) for part in parts]
 
 
-def _join_gradients(
-    together: Tensor, x: Tensor, shapes: Sequence[torch.Size]
-) -> tuple[list[Tensor], list[Tensor]]:
-    """Gradients of every weight and bias from those of all products of x, side by side.
+def _gradients_side_by_side(
+    plan: Plan,
+    adjacency: Adjacency,
+    grad: Tensor,
+    products: tuple[Tensor, Tensor],
+    mix: Tensor,
+    factors: Tensor,
+    edge: tuple[Tensor | None, Tensor | None],
+    outputs: Sequence[Tensor],
+    needs: Sequence[bool],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of all products of x side by side, and those of both parts of the edge term, empty
+    where not needed. Kernels write each where it belongs, so that none is copied."""
+    from pna.ops import triton
+    from pna.ops.triton import degree_linear
 
-    A column of ones beside x makes the gradients of the biases part of that product.
-    """
-    with_ones = torch.cat([x, x.new_ones((x.shape[0], 1))], 1)
+    sent, own = products
+    towers, outputs_each = grad.shape[1:]
+    width = towers * (2 * plan.form.width + outputs_each)
+    together = grad.new_empty((grad.shape[0], width))
+    of_sent, of_own, of_kept = _disjoin(together, plan.form, towers)
+    of_kept.copy_(grad)
+    results = outputs[0].unflatten(2, sent.shape[1:])
+    of_results = torch.empty_like(results)
+    if grad.numel() > 0:
+        degree_linear.backward(
+            grad, results, mix, factors, own, plan.times, adjacency.indptr, adjacency.by_degree,
+            of_results, grad.new_empty(0), of_own,
+        )  # fmt: skip
+    of_values, of_place = (room(t, n, sent) for t, n in zip(edge, needs, strict=True))
+    triton.backward(
+        of_results.flatten(2), sent.flatten(1), *edge, adjacency, plan.request, Saved(*outputs),
+        (of_sent.flatten(1), of_values, of_place),
+    )  # fmt: skip
+    return together, of_values, of_place
+
+
+def _with_ones(x: Tensor) -> Tensor:
+    """x and a column of ones, with which gradients of biases are part of those of weights."""
+    return torch.cat([x, x.new_ones((x.shape[0], 1))], 1)
+
+
+def _join_gradients(
+    together: Tensor, with_ones: Tensor, shapes: Sequence[torch.Size]
+) -> tuple[list[Tensor], list[Tensor]]:
+    """Gradients of every weight and bias from those of all products of x, side by side."""
     total = together.t() @ with_ones
     sizes = [math.prod(shape) for shape in shapes]
     of_weights = total[:, :-1].split(sizes)
@@ -122,7 +161,7 @@ def _by_tower(grad: Tensor, weight: Tensor, towers: int) -> Tensor:
 
 
 class _MixingLayer(torch.autograd.Function):
-    """A linear layer of few nodes, whose bias's gradient is part of that of its weight."""
+    """A linear layer of few nodes, whose gradients are found beside one another."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -132,12 +171,15 @@ class _MixingLayer(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, weight = ctx.saved_tensors
-        beside = Beside(x.device)
-        with beside:
-            of_weights, of_biases = _join_gradients(grad, x, [grad.shape[1:]])
+        works = Beside(x.device), Beside(x.device, 1)
+        with works[0]:
+            grad_weight = grad.t() @ x
+        with works[1]:
+            grad_bias = grad.sum(0)
         grad_x = grad @ weight if ctx.needs_input_grad[0] else None
-        beside.join()
-        return grad_x, of_weights[0], of_biases[0]
+        for work in works:
+            work.join()
+        return grad_x, grad_weight, grad_bias
 
 
 def mixing_layer(plan: Plan | None, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -237,18 +279,13 @@ class _Layer(torch.autograd.Function):
             results = outputs[0].unflatten(2, sent.shape[1:])
             rest = (adjacency.indptr, adjacency.by_degree, plan.backend)
             inputs = (results, mix, factors, own, plan.times, *rest)
-            beside = Beside(x.device)
-            grad_mix = None
-            if matrix is not None:  # nothing waits for the gradients of weights
-                with beside:
-                    wanted = [False, any(for_weights), False, False]
-                    grad_mix = torch.ops.pna.degree_linear_backward(grad, wanted, *inputs)[1]
-            wanted = [True, matrix is None and any(for_weights), False, True]
-            grad_results, of_mix, _, grad_own = torch.ops.pna.degree_linear_backward(
-                grad, wanted, *inputs
-            )
-            grad_mix = of_mix if grad_mix is None else grad_mix
+            beside, edges_beside = Beside(x.device), Beside(x.device, 1)
+            for_term = [parts.edge is not None, bool(for_at)]
             if matrix is None:
+                wanted = [True, any(for_weights), False, True]
+                grad_results, grad_mix, _, grad_own = torch.ops.pna.degree_linear_backward(
+                    grad, wanted, *inputs
+                )
                 del own, inputs
                 grad_x, grad_keep = _project_backward(grad, x, parts.keep, plan.shares, None)
                 grad_x, grad_receiver = _project_backward(
@@ -256,42 +293,49 @@ class _Layer(torch.autograd.Function):
                 )
                 grad_bias, grad_keep_bias = grad_own.sum(0), grad.sum(0)
                 del grad_own
-            graph = request_arguments(adjacency, plan.request, plan.backend)
-            grad_sent, grad_values, grad_place = torch.ops.pna.statistics_backward(
-                grad_results.flatten(2), sent.flatten(1), values, place, *outputs,
-                [True, parts.edge is not None, bool(for_at)], *graph,
-            )  # fmt: skip
-            del grad_results
-            grad_sent = grad_sent.view(sent.shape)
-            if matrix is None:
+                graph = request_arguments(adjacency, plan.request, plan.backend)
+                grad_sent, grad_values, grad_place = torch.ops.pna.statistics_backward(
+                    grad_results.flatten(2), sent.flatten(1), values, place, *outputs,
+                    [True, *for_term], *graph,
+                )  # fmt: skip
+                del grad_results
                 grad_x, grad_sender = _project_backward(
-                    grad_sent, x, parts.sender, plan.shares, grad_x
+                    grad_sent.view(sent.shape), x, parts.sender, plan.shares, grad_x
                 )
-            else:
-                grads = (grad_sent, grad_own, grad)
-                together = torch.cat([g.flatten(1) for g in grads], 1)
+            else:  # nothing waits for the gradients of weights
                 with beside:
-                    shapes = [g.shape[1:] for g in grads]
-                    of_weights, of_biases = _join_gradients(together, x, shapes)
+                    with_ones = _with_ones(x)
+                    wanted = [False, any(for_weights), False, False]
+                    grad_mix = torch.ops.pna.degree_linear_backward(grad, wanted, *inputs)[1]
+                together, grad_values, grad_place = _gradients_side_by_side(
+                    plan, adjacency, grad, (sent, own), mix, factors, (values, place), outputs,
+                    for_term,
+                )  # fmt: skip
+                with beside:
+                    shapes = [sent.shape[1:], own.shape[1:], grad.shape[1:]]
+                    of_weights, of_biases = _join_gradients(together, with_ones, shapes)
                     grad_sender, grad_receiver, grad_keep = of_weights
                     _, grad_bias, grad_keep_bias = of_biases
-                grad_x = together @ matrix
-            grad_edge, of_edge = None, []
-            if parts.edge is not None:
-                of_edge = [grad_values.t() if features is None else grad_values.t() @ features]
+            grad_edge, of_edge, of_encoder = None, [], None
+            with edges_beside:
+                if parts.edge is not None:
+                    of_edge = [grad_values.t() if features is None else grad_values.t() @ features]
                 if encoded:
-                    grad_edge = _by_tower(grad_values, parts.edge, grad.shape[1])
-                elif for_edge:
+                    assert parts.edge is not None and weights.encoder is not None
+                    of_table = _by_tower(grad_values, parts.edge, grad.shape[1])
+                    of_encoder = (of_table.t() @ edge, of_table.sum(0))
+                    grad_edge = of_table @ weights.encoder if for_edge else None
+                elif parts.edge is not None and for_edge:
                     grad_edge = grad_values @ parts.edge
+            if matrix is not None:
+                grad_x = together @ matrix
             beside.join()
+            edges_beside.join()
             by_part = (grad_receiver, grad_sender, grad_bias, grad_keep, grad_keep_bias)
             of_parts = (*by_part, *of_edge, grad_mix)
             of_layer = split_gradients(plan.form, weights, of_parts, encoded)
-            if encoded:
-                assert grad_edge is not None and weights.encoder is not None
-                of_encoder = (grad_edge.t() @ edge, grad_edge.sum(0))
+            if of_encoder is not None:
                 of_layer = (*of_layer[:-2], *of_encoder)
-                grad_edge = grad_edge @ weights.encoder if for_edge else None
         return (
             None, None, None, grad_x if for_x else None, grad_edge,
             grad_place if for_at else None, *of_layer,

@@ -49,9 +49,14 @@ def check_graph(x: Tensor, adjacency: Adjacency) -> None:
 
 
 def check_edges(
-    edge_attr: EdgeFeatures, adjacency: Adjacency, width: int | None, weight: Tensor
+    edge_attr: EdgeFeatures,
+    adjacency: Adjacency,
+    width: int | None,
+    weight: Tensor,
+    basis: bool = False,
 ) -> None:
-    """`width` is what the layer was made for; None: edges without features."""
+    """`width` is what the layer was made for; None: edges without features. With `basis` a pair
+    may also be (basis, coefficients)."""
     if edge_attr is None:
         if width is None:
             return
@@ -73,6 +78,7 @@ def check_edges(
             "(table, index)"
         )
     features, rows = given[0], given[-1]
+    mixed = basis and pair and rows.dim() == 2 and rows.is_floating_point()
     if not features.is_floating_point():
         raise TypeError(
             f"got edge features of dtype {features.dtype}, expected a floating type; convert them "
@@ -94,7 +100,14 @@ def check_edges(
             f"got edge features of {len(rows)} edges, expected {adjacency.num_edges}, one row "
             "for each edge in the order of edge_index"
         )
-    if pair:
+    if mixed:
+        _check_type("coefficients of edges", rows, weight)
+        if rows.shape[1] != len(features) or len(features) > NARROW:
+            raise ValueError(
+                f"got coefficients of edges of shape {tuple(rows.shape)} for a basis of "
+                f"{len(features)} rows, expected (edges, {len(features)}), {NARROW} at most"
+            )
+    elif pair:
         _check_index(rows, len(features))
 
 
@@ -118,8 +131,8 @@ def _check_type(name: str, tensor: Tensor, weight: Tensor) -> None:
 
 
 def edge_inputs(edge_attr: EdgeFeatures) -> tuple[Tensor | None, Tensor | None]:
-    """Edge features as `edge_term` takes them: (features, None), (table, index), or, where they
-    are narrow, (None, features)."""
+    """Edge features as `edge_term` takes them: (features, None), (table, index), (basis,
+    coefficients), or, where they are narrow, (None, features)."""
     if isinstance(edge_attr, tuple | list):
         table, index = edge_attr
         return table, index

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pna.nn.towers import first_of
 from pna.ops.aggregate import FUSED
 from pna.ops.aggregators import Max, Min, NormalisedMean, Std, Var
 from pna.ops.blocks import BLOCK
@@ -21,7 +22,7 @@ def estimate(
 ) -> int:
     """Bytes at the peak of a call; see `PNAConv.memory`. `materialised`: edge features are wide,
     and their part in the messages is made for every edge."""
-    size = layer.lin.weight.element_size()
+    size = first_of(layer.pre).weight.element_size()
     graph = _PER_EDGE * num_edges + _PER_NODE * num_nodes
     per_node = _training_bytes(layer, size) if training else _inference_bytes(layer, size)
     messages = num_edges * layer.towers * layer.F_in * size  # one row for each edge

@@ -84,6 +84,9 @@ class PNAConv(nn.Module):
         train_norm: learn δ.
         std: "paper", sqrt(var + ε), or "pyg", sqrt(var) where var > ε, else 0.
         swap_extrema: max and min see M(x_j, x_i), as in the authors' own multi-task code.
+        encode_edges: a linear layer takes edge features to as many as a tower has inputs, before
+            M; else M is given them as they are, as in the authors' benchmark code.
+        mixing: the last linear layer; without it towers stand side by side in the result.
     """
 
     def __init__(
@@ -104,6 +107,8 @@ class PNAConv(nn.Module):
         *,
         std: str = "paper",
         swap_extrema: bool = False,
+        encode_edges: bool = True,
+        mixing: bool = True,
     ) -> None:
         super().__init__()
         _check_sizes(in_channels, out_channels, towers, pre_layers, post_layers, divide_input)
@@ -120,11 +125,12 @@ class PNAConv(nn.Module):
         self.neighbourhood = Neighbourhood(aggregators, scalers, deg, train_norm, std)
         self.act = activation(act, act_kwargs)
         results = self.neighbourhood.num_aggregators * self.neighbourhood.num_scalers
-        parts = 2 if edge_dim is None else 3
-        self.edge_encoder = None if edge_dim is None else nn.Linear(edge_dim, self.F_in)
-        self.pre = tower_layers(towers, parts * self.F_in, self.F_in, pre_layers)
+        encoded = edge_dim is not None and encode_edges
+        self.edge_encoder = nn.Linear(edge_dim, self.F_in) if edge_dim and encoded else None
+        of_edge = self.F_in if encoded else edge_dim or 0
+        self.pre = tower_layers(towers, 2 * self.F_in + of_edge, self.F_in, pre_layers)
         self.post = tower_layers(towers, (results + 1) * self.F_in, self.F_out, post_layers)
-        self.lin = nn.Linear(out_channels, out_channels)
+        self.lin = nn.Linear(out_channels, out_channels) if mixing else None
         chosen = self.neighbourhood.aggregators
         self._swapped, views = _views(chosen, swap_extrema)
         self._times = tuple(_times(chosen))
@@ -168,14 +174,16 @@ class PNAConv(nn.Module):
         """x (nodes, in_channels) to (nodes, out_channels).
 
         edge_attr is (edges, edge_dim), in the order of the edges, or a pair (table, index):
-        (types, edge_dim) and a row of it for each edge. An `Adjacency` in place of the
-        ``edge_index`` saves making one; a bare ``edge_index`` is remembered while it lives.
+        (types, edge_dim) and a row of it for each edge, or a pair (basis, coefficients): (k,
+        edge_dim) and (edges, k), whose product they are, with k at most 16. An `Adjacency` in
+        place of the ``edge_index`` saves making one; a bare ``edge_index`` is remembered while it
+        lives.
         """
         weight = first_of(self.pre).weight
         check_features(x, self.in_channels, weight)
         adjacency = as_adjacency(edge_index, x.shape[0])
         check_graph(x, adjacency)
-        check_edges(edge_attr, adjacency, self.edge_dim, weight)
+        check_edges(edge_attr, adjacency, self.edge_dim, weight, basis=True)
         if self._is_narrow and torch._C._are_functorch_transforms_active():
             return self.prepared()(x, adjacency, edge_attr)
         factors = self.neighbourhood.factors(adjacency, x.dtype)
@@ -189,16 +197,19 @@ class PNAConv(nn.Module):
             return out.flatten(1)
         for layer in self.post[1:]:
             out = layer(self.act(out))
+        if self.lin is None:
+            return out.flatten(1)
         if type(self.lin) is nn.Linear and not _is_hooked(self.lin):
             return mixing_layer(plan, out.flatten(1), self.lin.weight, self.lin.bias)
         return self.lin(out.flatten(1))
 
     def prepared(self) -> Callable[..., Tensor]:
         """The layer as it is now, for many calls: a narrow one has its weights rearranged once."""
-        if not self._is_narrow:
+        lin = self.lin
+        if lin is None or not self._is_narrow:
             return self
-        with torch.autocast(self.lin.weight.device.type, enabled=False):
-            form, weights, lin = self._form, self._weights(), self.lin
+        with torch.autocast(lin.weight.device.type, enabled=False):
+            form, weights = self._form, self._weights()
             if self._is_folded:
                 parts = split(form, weights)
             else:
@@ -264,6 +275,7 @@ class PNAConv(nn.Module):
 
     def _weights(self) -> Weights:
         pre, post, encoder = first_of(self.pre), first_of(self.post), self.edge_encoder
+        lin = self.lin if self._is_folded else None
         for module in (pre, post, encoder):
             if module is not None and _is_hooked(module):
                 raise TypeError(
@@ -276,8 +288,8 @@ class PNAConv(nn.Module):
             pre.bias,
             post.weight,
             post.bias,
-            self.lin.weight if self._is_folded else None,
-            self.lin.bias if self._is_folded else None,
+            None if lin is None else lin.weight,
+            None if lin is None else lin.bias,
             None if encoder is None else encoder.weight,
             None if encoder is None else encoder.bias,
         )

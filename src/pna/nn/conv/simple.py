@@ -56,9 +56,19 @@ class PNASimpleConv(nn.Module):
         for layer in self.post:
             cast(TowerLinear, layer).reset_parameters()
 
-    def forward(self, x: Tensor, edge_index: Tensor | Adjacency | Sequence[Adjacency]) -> Tensor:
-        """x (nodes, in_channels) to (nodes, out_channels); `edge_index` as in `PNAConv`."""
+    def forward(
+        self,
+        x: Tensor,
+        edge_index: Tensor | Adjacency | Sequence[Adjacency],
+        edge_attr: None = None,
+    ) -> Tensor:
+        """x (nodes, in_channels) to (nodes, out_channels); `edge_index` as in `PNAConv`. There is
+        no place for edge features, which must be None."""
         check_features(x, self.in_channels, first_of(self.post).weight)
+        if edge_attr is not None:
+            raise ValueError(
+                "got edge_attr, expected none: PNASimpleConv has no place for it; leave it out"
+            )
         adjacency = as_adjacency(edge_index, x.shape[0])
         factors = self.neighbourhood.factors(adjacency, x.dtype)
         x = x.to(working_type(x))

@@ -34,7 +34,8 @@ class Weights(NamedTuple):
     post_bias: Tensor
     mixing: Tensor | None  # (outputs, outputs), where it is to be folded into U, and its bias
     mixing_bias: Tensor | None
-    encoder: Tensor | None  # (width, edge features) and (width,), where edges have features
+    encoder: Tensor | None  # (width, edge features) and (width,), where they do not go to M as
+    # they are
     encoder_bias: Tensor | None
 
 
@@ -74,13 +75,14 @@ def _split_message(
     form: Form, weights: Weights, encoded: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """What M does to the receiver and to the sender, its bias, and what it does to the edge."""
-    receiver, sender, *rest = weights.pre.split(form.width, 2)
-    if weights.encoder is None or weights.encoder_bias is None:
+    inputs = weights.pre.shape[2] - 2 * form.width  # of M, from an edge
+    receiver, sender, edge = weights.pre.split([form.width, form.width, inputs], 2)
+    if inputs == 0:
         return receiver, sender, weights.pre_bias, None
-    if encoded:
-        return receiver, sender, weights.pre_bias, rest[0].flatten(0, 1)
-    bias = weights.pre_bias + rest[0] @ weights.encoder_bias
-    return receiver, sender, bias, (rest[0] @ weights.encoder).flatten(0, 1)
+    if encoded or weights.encoder is None or weights.encoder_bias is None:
+        return receiver, sender, weights.pre_bias, edge.flatten(0, 1)
+    bias = weights.pre_bias + edge @ weights.encoder_bias
+    return receiver, sender, bias, (edge @ weights.encoder).flatten(0, 1)
 
 
 def join_towers(form: Form, weights: Weights, shares: int, mixing: Tensor, bias: Tensor) -> Parts:
@@ -126,9 +128,11 @@ def split_gradients(
     towers, outputs = keep.shape[:2]
     blocks = [receiver, sender]
     grad_encoder = grad_encoder_bias = None
-    if encoder is not None and encoded:
+    if pre.shape[2] == 2 * form.width:
+        pass  # edges have no features
+    elif encoded or encoder is None or encoder_bias is None:
         blocks.append(rest.pop(0).unflatten(0, (towers, form.width)))
-    elif encoder is not None and encoder_bias is not None:
+    else:
         across = pre[:, :, 2 * form.width :].transpose(1, 2)
         combined = rest.pop(0).unflatten(0, (towers, form.width))
         blocks.append(combined @ encoder.t() + bias[:, :, None] * encoder_bias)

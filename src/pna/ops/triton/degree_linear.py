@@ -16,7 +16,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.ops.degree_groups import add_shifted
 from pna.ops.triton import narrow_linear, scaled_linear
 from pna.ops.triton.products import precision, product, unit_stride
 
@@ -191,6 +190,32 @@ def _degree_weight_kernel(
         tl.store(to + 3 * size, total_3, mask=mask)
 
 
+@triton.jit
+def _shift_gradient_kernel(
+    grad_z, z_row, z_group, indptr, out, out_row, num_rows, columns,
+    ONCE: tl.constexpr, EACH: tl.constexpr, GROUPS: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Some nodes and columns of out (rows, columns): the sum of what `_shifted` moves by it."""
+    row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+    column = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    live = row < num_rows
+    mask = live[:, None] & (column < columns)[None, :]
+    source = grad_z + row[:, None] * z_row + column[None, :]
+    once = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
+    each = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
+    for group in tl.static_range(GROUPS):
+        if ((ONCE >> group) & 1) != 0:
+            once += tl.load(source + group * z_group, mask=mask, other=0).to(tl.float32)
+        if ((EACH >> group) & 1) != 0:
+            each += tl.load(source + group * z_group, mask=mask, other=0).to(tl.float32)
+    if EACH != 0:
+        degree = tl.load(indptr + row + 1, mask=live, other=0)
+        degree -= tl.load(indptr + row, mask=live, other=0)
+        once += degree.to(tl.float32)[:, None] * each
+    tl.store(out + row[:, None] * out_row + column[None, :], once, mask=mask)
+
+
 def forward(
     z: Tensor,
     weight: Tensor,
@@ -229,10 +254,17 @@ def backward(
     grad_weight: Tensor,
     grad_shift: Tensor,
 ) -> None:
-    """Write the gradients of z, weight and shift; those of no length are not needed."""
+    """Write the gradients of z, weight and shift; those of no length are not needed.
+
+    That of shift may be some columns of a wider tensor.
+    """
     if narrow_linear.is_narrow(z, weight):
-        of = (grad_z, grad_weight, grad_shift)
+        whole = grad_shift.is_contiguous()
+        of_shift = grad_shift if whole else grad_shift.new_empty(grad_shift.shape)
+        of = (grad_z, grad_weight, of_shift)
         narrow_linear.backward(grad, z, weight, factors, shift, times, indptr, *of)
+        if not whole:
+            grad_shift.copy_(of_shift)
         return
     factors = factors.contiguous()
     with torch.cuda.device_of(z):
@@ -242,8 +274,8 @@ def backward(
         if grad_z.shape[0] > 0:
             inputs, across = _inputs_of(grad[:, None], None, ()), weight.transpose(2, 3)
             _multiply(inputs, across, factors, None, indptr, by_degree, grad_z)
-    if grad_shift.shape[0] > 0:
-        add_shifted(grad_z, times, indptr, grad_shift)
+        if grad_shift.shape[0] > 0:
+            _shift_gradient(grad_z, times, indptr, grad_shift)
 
 
 def _inputs_of(z: Tensor, shift: Tensor | None, times: Sequence[int]) -> dict[str, Any]:
@@ -260,9 +292,30 @@ def _inputs_of(z: Tensor, shift: Tensor | None, times: Sequence[int]) -> dict[st
         shift=shift,
         shift_row=shift.stride(0),
         shift_tower=shift.stride(1),
+        **_shifts(times),
+    )
+
+
+def _shifts(times: Sequence[int]) -> dict[str, int]:
+    """Which groups are shifted once, and which as often as a node has neighbours."""
+    return dict(
         ONCE=sum(1 << a for a, often in enumerate(times) if often == 1),
         EACH=sum(1 << a for a, often in enumerate(times) if often == 2),
     )
+
+
+def _shift_gradient(
+    grad_z: Tensor, times: Sequence[int], indptr: Tensor, grad_shift: Tensor
+) -> None:
+    """Write the gradient of shift (rows, towers, K), of which rows may lie apart."""
+    rows, columns = grad_shift.shape[0], grad_shift.shape[1] * grad_shift.shape[2]
+    block = min(128, triton.next_power_of_2(columns))
+    tall = 1024 // block
+    _shift_gradient_kernel[(triton.cdiv(rows, tall), triton.cdiv(columns, block))](
+        grad_z, grad_z.stride(0), grad_z.stride(1), indptr, grad_shift, grad_shift.stride(0),
+        rows, columns, **_shifts(times), GROUPS=len(times), BLOCK_R=tall, BLOCK_C=block,
+        num_warps=4,
+    )  # fmt: skip
 
 
 def _multiply(

@@ -141,7 +141,7 @@ def _kind_gradient_kernel(
 _KINDS, _FEW_RECEIVERS = 16, 2**15
 
 #: Kinds times receivers that a program has at a time, and how many programs share the receivers.
-_SUMS, _SPLITS = 64, 264
+SUMS, SPLITS = 64, 264
 
 
 def _kind_gradient(
@@ -150,9 +150,9 @@ def _kind_gradient(
     """The gradient of a table of few kinds."""
     rows, features = adjacency.incoming, x.shape[1]
     kinds = triton.next_power_of_2(types)
-    tall = _SUMS // kinds
+    tall = SUMS // kinds
     tiles = triton.cdiv(rows.num_rows, tall)
-    splits, block = min(tiles, _SPLITS), min(32, triton.next_power_of_2(features))
+    splits, block = min(tiles, SPLITS), min(32, triton.next_power_of_2(features))
     partial = x.new_empty((splits, types * features), dtype=torch.float32)
     _kind_gradient_kernel[(splits, triton.cdiv(features, block))](
         **shared, senders=rows.neighbours, order=rows.order, indptr=rows.indptr, partial=partial,
@@ -160,6 +160,14 @@ def _kind_gradient(
         BLOCK_F=block, num_warps=4,
     )  # fmt: skip
     add_up(partial, grad_edge)
+
+
+def has_few_kinds(x: Tensor, edge: Tensor, at: Tensor, adjacency: Adjacency) -> bool:
+    """Whether the edge term is a table of few rows, and neighbourhoods are few and short."""
+    short = adjacency.incoming.segment_owner.shape[0] == 0
+    few = adjacency.num_receivers <= _FEW_RECEIVERS and 0 < edge.shape[0] <= _KINDS
+    single = wide_type(x.dtype) == torch.float32
+    return short and few and single and not at.is_floating_point()
 
 
 def edge_gradient(
@@ -178,9 +186,7 @@ def edge_gradient(
         _message_gradient(x, adjacency, shared, 0, adjacency.num_edges, grad_edge)
         return
     wide, features = wide_type(x.dtype), x.shape[1]
-    short = adjacency.incoming.segment_owner.shape[0] == 0 and wide == torch.float32
-    few = adjacency.num_receivers <= _FEW_RECEIVERS and 0 < edge.shape[0] <= _KINDS
-    if short and few and not at.is_floating_point():
+    if has_few_kinds(x, edge, at, adjacency):
         _kind_gradient(x, adjacency, shared, edge.shape[0], grad_edge)
         return
     total = torch.zeros_like(edge, dtype=wide)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pna.adjacency import SEGMENT, Adjacency
 from pna.ops.request import Request, Saved, wide_type
-from pna.ops.triton.edge_gradients import edge_gradient
+from pna.ops.triton.edge_gradients import SPLITS, SUMS, edge_gradient, has_few_kinds
 from pna.ops.triton.launch import (
     MergeTiles,
     Tiles,
@@ -32,6 +32,10 @@ from pna.ops.triton.messages import (
     short_rows,
 )
 from pna.ops.triton.places import extremum_gradient, find_places
+from pna.ops.triton.sums import add_up
+
+#: The most features of a tile of the linear part.
+_NARROW = 32
 
 
 @triton.jit
@@ -124,18 +128,22 @@ def _outgoing_rows(
 
 @triton.jit
 def _linear_gradient_kernel(
-    to, x, x_stride, order, out_indptr, long_rows, long_indptr, segment_owner,
+    to, to_stride, x, x_stride, order, out_indptr, long_rows, long_indptr, segment_owner,
     num_rows, num_segments, num_long, receivers, out_ranks, weights, indptr, rows,
     edge, at, edge_ids, centre, features, types,
-    grad, stride_row, stride_kind, stride_feature, places, long_places, long_rank,
+    grad, stride_row, stride_kind, stride_feature, places, long_places, long_rank, by_kind,
     FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr,
-    MAX: tl.constexpr, MIN: tl.constexpr, LONG: tl.constexpr,
+    MAX: tl.constexpr, MIN: tl.constexpr, LONG: tl.constexpr, KINDS: tl.constexpr,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
     SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """Sum of A_i + B_i·(m − c) + C_i·w_j over the outgoing edges of every sender, and of the
-    gradients of MAX and MIN where an edge was it."""
+    gradients of MAX and MIN where an edge was it.
+
+    With KINDS, room for the kinds of edges, also their sums by kind: by_kind (programs, types,
+    features).
+    """
     work, row, live, begin, end = _outgoing_rows(
         order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
         SEGMENT, SEGMENTS, BLOCK_R,
@@ -146,6 +154,12 @@ def _linear_gradient_kernel(
     slope = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     scaled = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     value = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    if KINDS > 0:
+        every = tl.arange(0, KINDS)
+        total = tl.zeros([KINDS, BLOCK_R, BLOCK_F], WIDE)
+    weight = tl.zeros([BLOCK_R], WIDE)
+    if NORM >= 0:
+        weight = tl.load(weights + row, mask=live, other=0)
     if SPREAD:
         value += tl.load(x + row[:, None] * x_stride + feature[None, :], mask=mask, other=0)
         value -= tl.load(centre + feature, mask=live_feature, other=0)[None, :]
@@ -158,7 +172,9 @@ def _linear_gradient_kernel(
             receiver = tl.load(receivers + place, mask=more, other=0)
             there = source + offset_of(receiver, WIDTH * features, WIDE_INDEX)[:, None]
             if FLAT:
-                flat += tl.load(there, mask=here, other=0)
+                result = tl.load(there, mask=here, other=0)
+            else:
+                result = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
             if SPREAD:
                 steep = tl.load(there + features, mask=here, other=0)
                 if EDGE == 0:
@@ -170,34 +186,48 @@ def _linear_gradient_kernel(
                         edge, at, edge_ids, slot, feature, here, features, types,
                         EDGE, DEPTH, WIDE,
                     )  # fmt: skip
-                    flat += tl.where(here, steep * (value + term), 0)
+                    result += tl.where(here, steep * (value + term), 0)
             if NORM >= 0:
-                scaled += tl.load(there + (WIDTH - 1) * features, mask=here, other=0)
+                share = tl.load(there + (WIDTH - 1) * features, mask=here, other=0)
+                if KINDS > 0:
+                    result += share * weight[:, None]
+                else:
+                    scaled += share
             if MAX >= 0 or MIN >= 0:
                 rank = tl.load(out_ranks + place, mask=more, other=0).to(tl.int32)
                 if MAX >= 0:
-                    flat += extremum_gradient(
+                    result += extremum_gradient(
                         grad + MAX * stride_kind, stride_row, stride_feature, places, long_places,
                         long_rank, receiver, rank, here, feature, features, 0, LONG, WIDE,
                         WIDE_INDEX,
                     )  # fmt: skip
                 if MIN >= 0:
-                    flat += extremum_gradient(
+                    result += extremum_gradient(
                         grad + MIN * stride_kind, stride_row, stride_feature, places, long_places,
                         long_rank, receiver, rank, here, feature, features, 1, LONG, WIDE,
                         WIDE_INDEX,
                     )  # fmt: skip
+            flat += result
+            if KINDS > 0:
+                slot = tl.load(out_ranks + place, mask=more, other=0)
+                slot += tl.load(indptr + receiver, mask=more, other=0)
+                kind = tl.load(at + tl.load(edge_ids + slot).to(tl.int64)).to(tl.int32)
+                own = more[None, :] & (kind[None, :] == every[:, None])
+                total += tl.where(own[:, :, None], result[None, :, :], 0)
     if SPREAD and EDGE == 0:
         flat += slope * value
     if NORM >= 0:
-        flat += scaled * tl.load(weights + row, mask=live, other=0)[:, None]
-    tl.store(to + work[:, None] * features + feature[None, :], flat, mask=mask)
+        flat += scaled * weight[:, None]
+    tl.store(to + work[:, None] * to_stride + feature[None, :], flat, mask=mask)
+    if KINDS > 0:
+        to = by_kind + (tl.program_id(0) * types + every)[:, None] * features + feature[None, :]
+        tl.store(to, tl.sum(total, 1), mask=(every < types)[:, None] & live_feature[None, :])
 
 
 @triton.jit
 def _extremum_gradient_kernel(
-    to, order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
-    receivers, out_ranks, grad, stride_row, stride_kind, stride_feature,
+    to, to_stride, order, out_indptr, long_rows, long_indptr, segment_owner, num_rows,
+    num_segments, num_long, receivers, out_ranks, grad, stride_row, stride_kind, stride_feature,
     places, long_places, long_rank, features,
     MAX: tl.constexpr, MIN: tl.constexpr, ADD: tl.constexpr, LONG: tl.constexpr,
     WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
@@ -211,7 +241,7 @@ def _extremum_gradient_kernel(
     )  # fmt: skip
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     mask = live[:, None] & live_feature[None, :]
-    to += work[:, None] * features + feature[None, :]
+    to += work[:, None] * to_stride + feature[None, :]
     total = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     for step in range(0, tl.max(end - begin), UNROLL):
         for ahead in tl.static_range(UNROLL):
@@ -237,7 +267,7 @@ def _extremum_gradient_kernel(
 
 @triton.jit
 def _gradient_merge_kernel(
-    partial, grad_x, long_rows, long_indptr, num_rows, features,
+    partial, grad_x, grad_stride, long_rows, long_indptr, num_rows, features,
     WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Gradient of the senders of many edges from their segments, in order."""
@@ -255,7 +285,7 @@ def _gradient_merge_kernel(
         mask = (segment < end)[:, None] & live_feature[None, :]
         place = partial + segment[:, None] * features + feature[None, :]
         total += tl.sum(tl.load(place, mask=mask, other=0), 0)
-    tl.store(grad_x + row * features + feature, total, mask=live_feature)
+    tl.store(grad_x + row * grad_stride + feature, total, mask=live_feature)
 
 
 def backward(
@@ -268,7 +298,10 @@ def backward(
     saved: Saved,
     grads: tuple[Tensor, Tensor, Tensor],
 ) -> None:
-    """Write the gradients of x, edge and at; those of no length are not needed."""
+    """Write the gradients of x, edge and at; those of no length are not needed.
+
+    That of x may be some columns of a wider tensor.
+    """
     if adjacency.num_edges == 0:
         for result in grads:
             result.zero_()
@@ -290,9 +323,13 @@ def backward(
             MAX=request.place("max"),
             MIN=request.place("min"),
         )
+        by_kind = False
         if grads[0].shape[0] > 0:
-            _sender_gradient(x, adjacency, linear, extrema, grads[0])
-        if edge is not None and (grads[1].shape[0] > 0 or grads[2].shape[0] > 0):
+            by_kind = _sums_by_kind(x, edge, at, adjacency, linear | extrema, grads[1])
+            of_edge = grads[1] if by_kind else None
+            _sender_gradient(x, adjacency, linear, extrema, grads[0], of_edge)
+        for_edge = grads[1].shape[0] > 0 or grads[2].shape[0] > 0
+        if edge is not None and for_edge and not by_kind:
             edge_gradient(x, edge, at, adjacency, linear | extrema, grads[1], grads[2])
 
 
@@ -344,14 +381,41 @@ def _centre(mean: Tensor, adjacency: Adjacency) -> Tensor:
     return centre
 
 
+def _takes_short(adjacency: Adjacency) -> bool:
+    """Whether outgoing edges are so few that several short rows are walked side by side."""
+    return adjacency.num_edges <= 8 * adjacency.outgoing.num_rows
+
+
+def _sums_by_kind(
+    x: Tensor,
+    edge: Tensor | None,
+    at: Tensor | None,
+    adjacency: Adjacency,
+    shared: dict[str, Any],
+    grad_edge: Tensor,
+) -> bool:
+    """Whether the gradient of a table is summed on the way to that of x: where a kernel of its own
+    would have no fewer sums to keep, and would walk the same edges again."""
+    if edge is None or at is None or grad_edge.shape[0] == 0:
+        return False
+    if not has_few_kinds(x, edge, at, adjacency) or shared["WIDTH"] == 0:
+        return False
+    rows, tiles = adjacency.outgoing, Tiles(x.shape[1], _NARROW, True)
+    short = _takes_short(adjacency) and rows.segment_owner.shape[0] == 0
+    few = triton.next_power_of_2(edge.shape[0]) * tiles.tall <= SUMS
+    return short and few and tiles.grid(rows.num_rows)[0] <= SPLITS
+
+
 def _sender_gradient(
     x: Tensor,
     adjacency: Adjacency,
     linear: dict[str, Any],
     extrema: dict[str, Any],
     grad_x: Tensor,
+    grad_edge: Tensor | None,
 ) -> None:
-    """Gradient of x: the linear part, then max and min added to it, then long rows merged."""
+    """Gradient of x: the linear part, then max and min added to it, then long rows merged; that of
+    a table of kinds with it, where asked for."""
     rows, features = adjacency.outgoing, x.shape[1]
     segments = rows.segment_owner.shape[0]
     wide = grad_x
@@ -374,9 +438,9 @@ def _sender_gradient(
     for to, work in ((wide, rows.num_rows), (partial, segments)):
         if work == 0:
             continue
-        shared |= dict(to=to, SEGMENTS=to is partial)
-        short = to is wide and adjacency.num_edges <= 8 * rows.num_rows
-        narrow, broad = Tiles(features, 32, short), Tiles(features, 128, short)
+        shared |= dict(to=to, to_stride=to.stride(0), SEGMENTS=to is partial)
+        short = to is wide and _takes_short(adjacency)
+        narrow, broad = Tiles(features, _NARROW, short), Tiles(features, 128, short)
         has_extrema = extrema["MAX"] >= 0 or extrema["MIN"] >= 0
         far = linear["WIDE_INDEX"] or wide_index(extrema["grad"], extrema["places"])
         together = short and has_extrema and linear["WIDTH"] > 0
@@ -384,9 +448,16 @@ def _sender_gradient(
             given = shared | linear | extrema | dict(WIDE_INDEX=far)
             if not together:
                 given |= dict(MAX=-1, MIN=-1)
+            by_kind, kinds = wide, 0
+            if grad_edge is not None:
+                kinds = triton.next_power_of_2(grad_edge.shape[0])
+                by_kind = wide.new_empty((narrow.grid(work)[0], grad_edge.numel()))
             _linear_gradient_kernel[narrow.grid(work)](
-                **given, indptr=adjacency.indptr, UNROLL=narrow.unroll, **narrow.tile
-            )
+                **given, indptr=adjacency.indptr, by_kind=by_kind, KINDS=kinds,
+                UNROLL=narrow.unroll, **narrow.tile,
+            )  # fmt: skip
+            if grad_edge is not None:
+                add_up(by_kind, grad_edge)
         if has_extrema and not together:
             _extremum_gradient_kernel[broad.grid(work)](
                 **shared,
@@ -399,8 +470,8 @@ def _sender_gradient(
     if segments > 0:
         merge = MergeTiles(features)
         _gradient_merge_kernel[(rows.long_rows.shape[0], merge.blocks)](
-            partial, wide, rows.long_rows, rows.long_indptr, rows.num_rows, features,
-            WIDE=linear["WIDE"], **merge.tile,
+            partial, wide, wide.stride(0), rows.long_rows, rows.long_indptr, rows.num_rows,
+            features, WIDE=linear["WIDE"], **merge.tile,
         )  # fmt: skip
     if wide is not grad_x:
         grad_x.copy_(wide)

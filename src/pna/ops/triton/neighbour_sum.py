@@ -98,6 +98,6 @@ def neighbour_sum(
         if segments > 0:
             merge = MergeTiles(features)
             _gradient_merge_kernel[(rows.long_rows.shape[0], merge.blocks)](
-                partial, out, rows.long_rows, rows.long_indptr, rows.num_rows, features,
-                WIDE=wide, **merge.tile,
+                partial, out, out.stride(0), rows.long_rows, rows.long_indptr, rows.num_rows,
+                features, WIDE=wide, **merge.tile,
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Sums over stretches of rows, a program for each and a block of its columns."""
+"""Sums over stretches of rows, a program for each and a block of its columns, and the way back."""
 
 from __future__ import annotations
 
@@ -34,3 +34,35 @@ def segment_sum(x: Tensor, indptr: Tensor, out: Tensor) -> None:
         _segment_sum_kernel[(segments, triton.cdiv(columns, block))](
             x, x.stride(0), indptr, out, columns, BLOCK_R=32, BLOCK_C=block, num_warps=4
         )
+
+
+@triton.jit
+def _spread_kernel(
+    values, indptr, out, segments, rows, columns, steps,
+    BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Some rows, whose segments are looked for by halving, and a block of columns."""
+    row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+    column = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
+    live = row < rows
+    low = tl.zeros([BLOCK_R], tl.int64)
+    high = low + segments
+    for _ in range(steps):
+        middle = (low + high) // 2
+        before = tl.load(indptr + middle, mask=live, other=0) <= row
+        low, high = tl.where(before, middle, low), tl.where(before, high, middle)
+    mask = live[:, None] & (column < columns)[None, :]
+    value = tl.load(values + low[:, None] * columns + column[None, :], mask=mask, other=0)
+    tl.store(out + row[:, None] * columns + column[None, :], value, mask=mask)
+
+
+def spread(values: Tensor, indptr: Tensor, out: Tensor) -> None:
+    """Write to each row of out (rows, columns) what its segment has in values (segments, …)."""
+    rows, columns = out.shape
+    segments, block = values.shape[0], min(128, triton.next_power_of_2(columns))
+    tall = 2048 // block
+    with torch.cuda.device_of(out):
+        _spread_kernel[(triton.cdiv(rows, tall), triton.cdiv(columns, block))](
+            values, indptr, out, segments, rows, columns, segments.bit_length(),
+            BLOCK_R=tall, BLOCK_C=block, num_warps=4,
+        )  # fmt: skip
