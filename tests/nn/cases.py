@@ -87,8 +87,10 @@ def by_definition(
     def messages(first: Tensor, second: Tensor) -> Tensor:
         parts = [shares[first], shares[second]]
         if edge_attr is not None:
-            encoded = F.linear(edge_attr, layer.edge_encoder.weight, layer.edge_encoder.bias)
-            parts.append(encoded[:, None].expand(-1, towers, -1))
+            encoder, given = layer.edge_encoder, edge_attr
+            if encoder is not None:
+                given = F.linear(given, encoder.weight, encoder.bias)
+            parts.append(given[:, None].expand(-1, towers, -1))
         return through(layer.pre, torch.cat(parts, 2)).flatten(1)
 
     adjacency = pna.Adjacency.from_edge_index(edge_index, x.shape[0])
@@ -101,4 +103,5 @@ def by_definition(
     scaled = pna.scale(results, adjacency.degree, scalers, stats)
     scaled = scaled.reshape(x.shape[0], len(scalers) * len(aggregators), towers, width)
     h = torch.cat([shares, scaled.transpose(1, 2).flatten(2)], 2)
-    return F.linear(through(layer.post, h).flatten(1), layer.lin.weight, layer.lin.bias)
+    h = through(layer.post, h).flatten(1)
+    return h if layer.lin is None else F.linear(h, layer.lin.weight, layer.lin.bias)

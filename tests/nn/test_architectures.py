@@ -52,6 +52,25 @@ def test_parameters_are_those_of_the_paper(convolution, hidden, count):
     assert count_parameters(model) == count
 
 
+#: Layers, hidden, out, and width of edges; as the paper's settings have them.
+PUBLISHED = {
+    ("zinc", "pna", False): (4, 75, 70, 0, 94_995),
+    ("zinc", "pna", True): (4, 70, 60, 50, 95_111),
+    ("zinc", "pna-no-scalers", False): (4, 95, 90, 0, 94_910),
+    ("zinc", "pna-no-scalers", True): (4, 90, 80, 50, 101_721),
+    ("zinc", "mpnn-sum", False): (4, 110, 80, 0, 89_341),
+    ("zinc", "mpnn-max", True): (4, 100, 70, 50, 93_695),
+    ("zinc deep", "pna", True): (16, 70, 70, 40, 369_235),
+    ("zinc deep", "mpnn-sum", True): (16, 110, 110, 40, 438_565),
+    ("mnist", "pna", False): (4, 75, 70, 0, 93_357),
+    ("mnist", "pna", True): (4, 75, 70, 50, 108_457),
+    ("mnist", "pna-no-scalers", False): (4, 95, 90, 0, 92_837),
+    ("mnist", "pna-no-scalers", True): (4, 95, 90, 50, 111_937),
+    ("mnist", "mpnn-sum", False): (4, 110, 90, 0, 90_137),
+    ("mnist", "mpnn-max", True): (4, 110, 90, 20, 98_977),
+}
+
+
 MODELS = {
     **{f"recurrent {rule}": (Recurrent, {"depth": rule}) for rule in RULES},
     "recurrent loose": (Recurrent, {"depth": "adaptive", "tolerance": 0.3}),
@@ -62,6 +81,9 @@ MODELS = {
     "standard": (Standard, {"layers": 3}),
     "standard gin max": (Standard, {"layers": 2, "convolution": "gin", "readout": "max"}),
     "stacked": (Stacked, {"graph_norm": True}),
+    "stacked, norm before mixing": (Stacked, {"graph_norm": True, "norm_before_mixing": True}),
+    "stacked gated-gcn": (Stacked, {"convolution": "gated-gcn"}),
+    "stacked simple": (Stacked, {"convolution": "pna-simple"}),
     "stacked mean": (Stacked, {"readout": "mean", "out_channels": 6, "residual": False}),
     **{
         f"{kind.__name__.lower()} {name}": (kind, {"convolution": name})
@@ -210,6 +232,58 @@ def test_the_stacked_model_by_definition(residual, graph_norm):
     assert [layer.weight.shape[0] for layer in model.graph_head.layers] == [3, 1, 3]
 
 
+@pytest.mark.parametrize("case", PUBLISHED, ids=str)
+def test_parameters_are_those_of_the_real_world_rows(case):
+    data, convolution, edges = case
+    layers, hidden, out, edge_width, count = PUBLISHED[case]
+    molecules = data.startswith("zinc")
+    edge_arguments = {"edge_columns": 1, "edge_width": edge_width, "encode_edges": False,
+                      "edge_values": [4] if molecules else []}  # fmt: skip
+    model = Stacked(
+        convolution, 1 if molecules else 3, hidden, 0, 1 if molecules else 10, deg=DEG,
+        node_values=[28] if molecules else [], layers=layers, out_channels=out, towers=5,
+        divide_input=True, norm_before_mixing=True, **(edge_arguments if edges else {}),
+    )  # fmt: skip
+    assert count_parameters(model) == count
+
+
+def test_parameters_are_those_of_molhiv():
+    atoms = [119, 4, 12, 12, 10, 6, 6, 2, 2]  # what OGB's encoder had then
+    model = Stacked("pna-simple", 9, 80, 0, 1, deg=DEG, node_values=atoms, readout="mean")
+    assert count_parameters(model) == 326_081
+
+
+def test_norm_before_mixing_by_definition():
+    """The authors' layer: towers, graph norm, batch norm, mixing, LeakyReLU, residual."""
+    model = made(Stacked, layers=3, out_channels=6, graph_norm=True, norm_before_mixing=True,
+                 divide_input=True, edge_columns=2, edge_width=3, encode_edges=False)  # fmt: skip
+    batch = batch_of(graphs(edge_columns=2))
+    model(batch)  # leaves statistics behind
+    model.eval()
+    x = F.linear(batch.x, model.embed.weight, model.embed.bias)
+    edges = F.linear(batch.edge_attr, model.embed_edges.weight, model.embed_edges.bias)
+    layers = zip(model.convolutions, model.norms, model.mixing, strict=True)
+    for convolution, norm, mixing in layers:
+        assert convolution.conv.lin is None and convolution.conv.edge_encoder is None
+        towers = convolution(x, batch.adjacency, edges)
+        new = mixing(norm(towers / batch.sizes[batch.graph_of_node, None].double().sqrt()))
+        new = F.leaky_relu(new)
+        x = new + x if new.shape == x.shape else new
+    assert_same(model(batch).node, model.node_head(x))
+
+
+def test_dropout_comes_before_mixing():
+    """So that what is dropped is mixed with the rest, and no state is cut to 0."""
+    batch = batch_of(graphs())
+    given = []
+    model = made(Stacked, layers=1, norm_before_mixing=True, dropout=0.5)
+    model.mixing[0].register_forward_pre_hook(lambda module, inputs: given.append(inputs[0]))
+    model(batch)
+    assert 0.2 < float((given[0] == 0).double().mean()) < 0.8
+    with pytest.raises(ValueError, match=r"norm_before_mixing for 'gcn', which has no towers"):
+        made(Stacked, "gcn", norm_before_mixing=True)
+
+
 @pytest.mark.parametrize("kind", [Recurrent, Standard, Stacked])
 @pytest.mark.parametrize(("node", "graph"), [(2, 0), (0, 1), (1, 4)])
 def test_predictions_are_of_what_was_asked(kind, node, graph):
@@ -273,6 +347,27 @@ def test_kinds_of_edges_are_embedded(convolution, columns):
     for convolution_, norm in zip(model.convolutions, model.norms, strict=True):
         x = torch.relu(norm(convolution_(x, batch.adjacency, edges))) + x
     assert_same(got.node, model.node_head(x))
+
+
+@pytest.mark.parametrize("columns", [0, 2], ids=["none", "features"])
+def test_edges_of_gated_gcn_have_states(columns):
+    """Which begin as their features, or a 1, and go from layer to layer as those of nodes do."""
+    model = made(Stacked, "gated-gcn", layers=3, out_channels=6, edge_columns=columns)
+    batch = batch_of(graphs(edge_columns=columns))
+    model(batch)  # leaves statistics behind
+    model.eval()
+    x = F.linear(batch.x, model.embed.weight, model.embed.bias)
+    given = batch.edge_attr if columns else torch.ones(batch.adjacency.num_edges, 1).double()
+    e = F.linear(given, model.embed_edges.weight, model.embed_edges.bias)
+    e = e[batch.adjacency.edge_ids.long()]
+    assert len(model.edge_norms) == 2
+    for layer, (convolution, norm) in enumerate(zip(model.convolutions, model.norms, strict=True)):
+        new, states = convolution.conv.update(x, batch.adjacency, e)
+        new = torch.relu(norm(new))
+        x = new + x if new.shape == x.shape else new
+        if layer < 2:
+            e = e + torch.relu(model.edge_norms[layer](states))
+    assert_same(model(batch).node, model.node_head(x))
 
 
 def test_edges_of_real_features():

@@ -15,7 +15,8 @@ DEG = DegreeStats.from_histogram(torch.tensor([2, 6, 5, 1, 1]))
 #: What the paper's comparisons put after each layer; GIN has its own inside.
 ACTIVATIONS = {
     "pna": F.leaky_relu, "pna-no-scalers": F.leaky_relu, "pna-moments": F.leaky_relu,
-    "mpnn-sum": F.leaky_relu, "mpnn-max": F.leaky_relu, "mpnn-mean-max-min": F.leaky_relu,
+    "pna-simple": F.relu, "mpnn-sum": F.leaky_relu, "mpnn-max": F.leaky_relu,
+    "mpnn-mean-max-min": F.leaky_relu,
     "gat": F.elu, "gcn": F.leaky_relu, "gin": lambda x: x, "sage": F.relu, "monet": F.relu,
     "gated-gcn": F.relu, "mlp": F.relu, "mlp-gated": F.relu, "diffpool": F.relu,
 }  # fmt: skip

@@ -26,6 +26,20 @@ SMALL: dict[str, ModelSettings] = {
     "gat recurrent": ModelSettings("gat", "recurrent", 4),
     "pna standard": ModelSettings("pna", "standard", 4, arguments={"towers": 2, "layers": 2}),
     "pna stacked": ModelSettings("pna", "stacked", 4, arguments={"layers": 2, "graph_norm": True}),
+    "pna as published": ModelSettings(
+        "pna",
+        "stacked",
+        4,
+        arguments={
+            "layers": 2,
+            "graph_norm": True,
+            "norm_before_mixing": True,
+            "towers": 2,
+            "divide_input": True,
+            "encode_edges": False,
+        },
+    ),
+    "gated-gcn stacked": ModelSettings("gated-gcn", "stacked", 4, arguments={"layers": 2}),
     "gated stacked": ModelSettings("mlp-gated", "stacked", 4, arguments={"layers": 2}),
     "diffpool stacked": ModelSettings(
         "diffpool", "stacked", 4, arguments={"layers": 2, "clusters": 3}

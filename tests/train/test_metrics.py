@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from pna.train.metrics import METRICS, measure
+from pna.train.metrics import BETTER, METRICS, measure
 
 NAN = math.nan
 
@@ -38,6 +38,40 @@ def test_area_is_the_share_of_ordered_pairs():
     above, below = scores[ones == 1][:, None], scores[ones == 0]
     pairs = ((above > below) + 0.5 * (above == below)).mean()
     assert measure("roc_auc", scores, ones) == pytest.approx(pairs)
+
+
+def predicted(count: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(5)
+    return rng.integers(0, 20, (count, classes)) / 20, rng.integers(0, classes, count)
+
+
+def test_the_area_is_that_of_ogb():
+    """Whose evaluator the field computes MolHIV with."""
+    evaluate = pytest.importorskip("ogb.graphproppred")
+    scores, classes = predicted(400, 2)
+    given = {"y_true": classes[:, None], "y_pred": scores[:, :1]}
+    expected = evaluate.Evaluator("ogbg-molhiv").eval(given)["rocauc"]
+    assert measure("roc_auc", scores[:, 0], classes) == pytest.approx(expected, rel=1e-12)
+
+
+def test_numbers_are_those_of_scikit_learn():
+    sklearn = pytest.importorskip("sklearn.metrics")
+    scores, classes = predicted(400, 10)
+    shown = np.take_along_axis(scores, classes[:, None], 1)[:, 0]
+    expected = sklearn.accuracy_score(classes, scores.argmax(1))
+    assert measure("accuracy", scores, classes) == pytest.approx(expected, rel=1e-12)
+    expected = sklearn.mean_absolute_error(classes, shown)
+    assert measure("mae", shown, classes) == pytest.approx(expected, rel=1e-12)
+
+
+def test_every_metric_has_a_better_end():
+    """A right prediction is better than a wrong one, whatever it is measured by."""
+    assert set(BETTER) == set(METRICS)
+    for name, sign in BETTER.items():
+        right, wrong = (
+            measure(name, p, [1.0, 0.0, 1.0]) for p in ([0.9, 0.1, 0.8], [0.2, 0.9, 0.1])
+        )
+        assert sign * right < sign * wrong
 
 
 @pytest.mark.parametrize("name", METRICS)

@@ -62,7 +62,7 @@ def test_every_model_of_the_family_is_trained_and_loaded(name, architecture, tmp
         asked = {"architecture": architecture, "hidden": 4, "edges": KINDS[name].edges}
         if architecture == "recurrent":
             asked |= {"depth": "2"}
-        if KINDS[name].towers and given is alone:
+        if KINDS[name].degrees and given is alone:
             continue  # whose δ is 0
         model = model_for(given, name, asked)
         run = train(given, tmp_path / str(place), model, Settings(members=2, epochs=1))
@@ -91,6 +91,19 @@ def test_whole_numbers_are_embedded_in_a_stacked_model(columns):
     assert model.arguments["edge_values"] == [3] * columns
     assert model.arguments["edge_columns"] == columns
     build(model)(whole_batch(graphs.split("train")))
+
+
+def test_values_of_a_dictionary_from_which_few_occur():
+    """Are those of the metadata, or of the model's own arguments, if they are as many as occur."""
+    graphs = random_graphs(edges=1, whole=True)
+    said = replace(graphs, metadata={"node_values": [28, 4], "edge_values": [9]})
+    model = fit(SMALL["pna stacked"], said)
+    assert model.arguments["node_values"] == [28, 4] and model.arguments["edge_values"] == [9]
+    own = with_arguments(SMALL["pna stacked"], node_values=(5, 3))
+    assert fit(own, said).arguments["node_values"] == [5, 3]
+    for values in ([28], [28, 2]):
+        with pytest.raises(ValueError, match=r"got node_values=.*, expected at least \[3, 3\]"):
+            fit(SMALL["pna stacked"], replace(graphs, metadata={"node_values": values}))
 
 
 def test_real_edge_features():

@@ -14,6 +14,7 @@ from pna.nn.architectures import Prediction
 from pna.train.tasks import (
     LOSSES,
     Task,
+    are_complete,
     as_dicts,
     count_graphs,
     count_targets,
@@ -103,6 +104,30 @@ def test_padding_is_not_counted():
     )
     torch.testing.assert_close(got, expected)
     assert torch.equal(counts, expected_counts)
+
+
+@pytest.mark.parametrize("loss", ["mse", "mae", "huber", "bce"])
+def test_complete_targets_need_not_be_looked_through(loss):
+    """Nor does padding then have any, whatever stands there and is predicted."""
+    graphs = random_graphs()
+    graphs = replace(
+        graphs, y_node=torch.rand_like(graphs.y_node), y_graph=torch.rand_like(graphs.y_graph)
+    )
+    tasks, batch = tasks_of(graphs, loss), graphs.batch()
+    assert are_complete(tasks, graphs)
+    prediction = Prediction(numbers(batch.num_nodes, 3), numbers(batch.num_graphs, 3))
+    for real in (None, torch.arange(len(graphs)) % 3 != 0):
+        seen = replace(batch, real=real)
+        prediction.graph[0] = 1 if real is None else torch.inf
+        one, other = (targets_of(tasks, seen, torch.float64, known) for known in (False, True))
+        for function in (
+            lambda targets: summed_errors(tasks, prediction, targets),
+            lambda targets: count_targets(targets, len(tasks)),
+        ):
+            torch.testing.assert_close(function(one), function(other))
+    missing = graphs.y_graph.clone()
+    missing[2, 1] = torch.nan
+    assert not are_complete(tasks, replace(graphs, y_graph=missing))
 
 
 def test_a_model_may_have_a_loss_of_its_own():

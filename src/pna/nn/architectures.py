@@ -8,22 +8,25 @@ from functools import partial
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pna.data.batch import Batch
 from pna.names import lookup
+from pna.nn.conv.inputs import NARROW, EdgeFeatures
 from pna.nn.conv.mlp import Gate
 from pna.nn.current import still, working_on
 from pna.nn.depth import check_rule, depth_of
 from pna.nn.dropout import Dropout
 from pna.nn.encoder import Embedding, encoder
 from pna.nn.family import KINDS, Convolution
-from pna.nn.linear import MLP
+from pna.nn.linear import MLP, Linear
 from pna.nn.norm import BatchNorm
 from pna.nn.pooling import ClusterReadout
 from pna.nn.readout import Set2Set, max_nodes, mean_nodes, sum_nodes
 from pna.nn.recurrent import GRU, recur
 from pna.ops.across import processes
+from pna.ops.edges import to_slots
 
 
 @dataclass(frozen=True)
@@ -216,7 +219,11 @@ class Standard(nn.Module):
 
 class Stacked(nn.Module):
     """The model of the real-world benchmarks: an embedding, convolutions with normalisation,
-    activation and dropout, a readout, and a head that narrows.
+    activation, residual and dropout, a readout, and a head that narrows.
+
+    With `norm_before_mixing` a layer is that of the authors' benchmark code: normalisation and
+    dropout come between the towers and the linear layer that mixes them, LeakyReLU and residual
+    after it.
 
     Args:
         convolution: name of the convolution, one of `pna.nn.family.KINDS`.
@@ -227,13 +234,16 @@ class Stacked(nn.Module):
         node_values: how many values each column of the nodes has, where they are whole numbers.
         edge_columns: columns of an edge's features; 0 for none.
         edge_values: how many values each column of the edges has, where they are whole numbers.
-        edge_width: features that edges are given.
+        edge_width: features that edges are given; `hidden` where they have states of their own,
+            as in "gated-gcn", with or without features to begin with.
         layers: how many convolutions.
         out_channels: features after the last; as `hidden` if left out.
         readout: "sum", "mean" or "max" over the nodes of a graph.
         head: widths inside the head; a half and a quarter of its input if left out.
         residual: add a layer's input to its result where they are equally wide.
         graph_norm: divide by the square root of the number of nodes in the graph.
+        norm_before_mixing: of convolutions with towers, whether they are mixed after the
+            normalisation.
         dropout: probability that a number is dropped after a layer.
         final: activation of the predictions; "none" for none.
         clusters: how many a graph is given, if the model is "diffpool"; 8 if left out.
@@ -258,6 +268,7 @@ class Stacked(nn.Module):
         head: Sequence[int] | None = None,
         residual: bool = True,
         graph_norm: bool = False,
+        norm_before_mixing: bool = False,
         dropout: float = 0.0,
         final: str = "none",
         clusters: int | None = None,
@@ -266,16 +277,37 @@ class Stacked(nn.Module):
         super().__init__()
         if layers < 1:
             raise ValueError(f"got layers={layers}, expected at least 1")
-        arguments["edge_dim"] = edge_width if edge_columns else None
+        kind = lookup("convolution", convolution, KINDS)
+        self.carries, self.edge_columns = kind.carries, edge_columns
+        edge_width = hidden if kind.carries else edge_width
+        arguments["edge_dim"] = edge_width if edge_columns or kind.carries else None
+        if norm_before_mixing and not kind.towers:
+            able = ", ".join(name for name, other in KINDS.items() if other.towers)
+            raise ValueError(
+                f"got norm_before_mixing for {convolution!r}, which has no towers to mix; leave it "
+                f"out, or take one of {able}"
+            )
+        if norm_before_mixing:
+            arguments["mixing"] = False
+        self._takes_basis = kind.towers and edge_columns < NARROW
         self.whole = bool(node_values)
         self.embed = encoder(node_values, in_channels, hidden)
-        self.embed_edges = encoder(edge_values, edge_columns, edge_width) if edge_columns else None
+        self.embed_edges: nn.Module | None = None
+        if edge_columns:
+            self.embed_edges = encoder(edge_values, edge_columns, edge_width)
+        elif kind.carries:
+            self.embed_edges = Linear(1, edge_width)  # of a 1 for each
         widths = [hidden] * layers + [hidden if out_channels is None else out_channels]
         self.convolutions = nn.ModuleList(
             Convolution(convolution, widths[i], widths[i + 1], act="none", **arguments)
             for i in range(layers)
         )
         self.norms = nn.ModuleList(BatchNorm(width) for width in widths[1:])
+        # nobody asks for the edges of the last layer
+        of_edges = widths[1:-1] if kind.carries else []
+        self.edge_norms = nn.ModuleList(BatchNorm(width, level="edge") for width in of_edges)
+        mixing = [Linear(width, width) for width in widths[1:]] if norm_before_mixing else []
+        self.mixing = nn.ModuleList(mixing)
         self.dropout, self.residual, self.graph_norm = Dropout(dropout), residual, graph_norm
         self.readout = lookup("readout", readout, READOUTS)
         width = widths[-1]
@@ -288,18 +320,22 @@ class Stacked(nn.Module):
     def forward(self, batch: Batch) -> Prediction:
         with working_on(batch):
             x = self.embed(_columns(batch) if self.whole else _features(batch, self.embed))
-            edges = self._edges(batch)
+            edges = self._edge_states(batch) if self.carries else self._edges(batch)
             self.dropout.advance()
-            layers = zip(self.convolutions, self.norms, strict=True)
-            for layer, (convolution, norm) in enumerate(layers):
-                result = convolution(x, batch.adjacency, edges)
-                if self.graph_norm:
-                    nodes = batch.sizes.clamp(min=1)[batch.graph_of_node, None]
-                    result = result * nodes.to(result.dtype).rsqrt()
-                result = torch.relu(norm(result))
-                if self.residual and result.shape == x.shape:
-                    result = result + x
-                x = self.dropout(result, layer)
+            shrink = None
+            if self.graph_norm:
+                shrink = batch.sizes.clamp(min=1).to(x.dtype).rsqrt()[batch.graph_of_node, None]
+            for layer, convolution in enumerate(self.convolutions):
+                if self.carries:
+                    result, edges = self._carry(layer, x, batch, edges)
+                else:
+                    result = convolution(x, batch.adjacency, edges)
+                result = self.norms[layer](result if shrink is None else result * shrink)
+                if self.mixing:
+                    mixed = self.mixing[layer](self.dropout(result, layer))
+                    x = self._beside(x, F.leaky_relu(mixed))
+                else:
+                    x = self.dropout(self._beside(x, torch.relu(result)), layer)
             x = self.gate(x)
             node = None if self.node_head is None else self.node_head(x)
             if self.graph_head is None:
@@ -308,8 +344,34 @@ class Stacked(nn.Module):
             read, own_loss = _with_clusters(read, self.clusters, x, batch)
             return Prediction(node, self.graph_head(read), own_loss)
 
-    def _edges(self, batch: Batch) -> Any:
-        """Edge features, as a table and a place in it where they are of few kinds."""
+    def _beside(self, x: Tensor, result: Tensor) -> Tensor:
+        """A layer's result, with its input added where that is to be and can be."""
+        return result + x if self.residual and result.shape == x.shape else result
+
+    def _edge_states(self, batch: Batch) -> Tensor:
+        """What the states of edges begin as, by slot."""
+        if self.edge_columns:
+            given = self._edges(batch)
+            assert given is not None
+            return to_slots(given, batch.adjacency)
+        assert isinstance(self.embed_edges, Linear)
+        one = self.embed_edges.weight.t() + self.embed_edges.bias
+        return one.expand(batch.adjacency.num_edges, -1)
+
+    def _carry(
+        self, layer: int, x: Tensor, batch: Batch, edges: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """A layer's result, and the edges' next states, normalised and beside those before."""
+        convolution: Any = self.convolutions[layer]
+        result, states = convolution.conv.update(x, batch.adjacency, edges)
+        if layer == len(self.edge_norms):
+            return result, None
+        return result, self._beside(edges, torch.relu(self.edge_norms[layer](states)))
+
+    def _edges(self, batch: Batch) -> EdgeFeatures:
+        """Edge features, as a table and a place in it where they are of few kinds; as a basis and
+        coefficients where they are few numbers and the convolution takes that, so that none of
+        their embedding is made for every edge."""
         if self.embed_edges is None:
             return None
         if batch.edge_attr is None:
@@ -317,9 +379,13 @@ class Stacked(nn.Module):
         embed = self.embed_edges
         if isinstance(embed, Embedding) and batch.edge_attr.shape[1] == 1:
             return embed.weight, batch.edge_attr[:, 0].long()
-        whole = isinstance(embed, Embedding)
-        dtype = next(embed.parameters()).dtype
-        return embed(batch.edge_attr if whole else batch.edge_attr.to(dtype))
+        if isinstance(embed, Embedding):
+            return embed(batch.edge_attr)
+        assert isinstance(embed, Linear)
+        given = batch.edge_attr.to(embed.weight.dtype)
+        if not self._takes_basis:
+            return embed(given)
+        return torch.cat([embed.weight.t(), embed.bias[None]]), F.pad(given, (0, 1), value=1.0)
 
 
 ARCHITECTURES: dict[str, type[nn.Module]] = {

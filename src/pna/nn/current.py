@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
+from pna.adjacency import Adjacency
 from pna.data.batch import Batch
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What there is to know of the rows of a table, one for each node or for each graph."""
+    """What there is to know of the rows of a table, one for each node, graph or edge."""
 
     real: Tensor | None  # (rows,) bool; None where all are
     graph: Tensor | None  # (rows,) place in the set of the graph of each
@@ -33,7 +34,7 @@ class _Stack(threading.local):
     """What is being worked on, innermost last; every thread has its own."""
 
     def __init__(self) -> None:
-        self.held: list[dict[str, Rows]] = []
+        self.held: list[tuple[dict[str, Rows], Adjacency]] = []
 
 
 _working_on = _Stack()
@@ -46,7 +47,7 @@ def working_on(batch: Batch) -> Iterator[None]:
     place = torch.arange(batch.num_nodes, device=batch.device) - batch.indptr[nodes]
     of_nodes = Rows(batch.real_nodes, None if graphs is None else graphs[nodes], place)
     of_graphs = Rows(batch.real, graphs, None)
-    _working_on.held.append({"node": of_nodes, "graph": of_graphs})
+    _working_on.held.append(({"node": of_nodes, "graph": of_graphs}, batch.adjacency))
     try:
         yield
     finally:
@@ -59,10 +60,10 @@ def still(going: Tensor | None) -> Iterator[None]:
     if going is None or not _working_on.held:
         yield
         return
-    known = _working_on.held[-1]
+    known, adjacency = _working_on.held[-1]
     nodes, going = known["node"], going[:, 0]
     real = going if nodes.real is None else going & nodes.real
-    _working_on.held.append(known | {"node": replace(nodes, real=real)})
+    _working_on.held.append((known | {"node": replace(nodes, real=real)}, adjacency))
     try:
         yield
     finally:
@@ -70,5 +71,14 @@ def still(going: Tensor | None) -> Iterator[None]:
 
 
 def rows(level: str) -> Rows:
-    """Those of the nodes or of the graphs of the batch at hand; where there is none, no facts."""
-    return _working_on.held[-1][level] if _working_on.held else _EVERY
+    """Those of the nodes, graphs or edges of the batch at hand; where there is none, no facts.
+
+    Edges stand by slot, and are real where their receivers are.
+    """
+    if not _working_on.held:
+        return _EVERY
+    known, adjacency = _working_on.held[-1]
+    if level != "edge":
+        return known[level]
+    real = known["node"].real
+    return _EVERY if real is None else Rows(real[adjacency.receivers.long()], None, None)

@@ -25,6 +25,7 @@ from pna.nn.conv.mlp import MLPConv
 from pna.nn.conv.monet import MoNetConv
 from pna.nn.conv.pna import PNAConv
 from pna.nn.conv.sage import SAGEConv
+from pna.nn.conv.simple import PNASimpleConv
 from pna.nn.norm import BatchNorm
 
 _ALL_SCALERS = ("identity", "amplification", "attenuation")
@@ -37,21 +38,29 @@ class Kind:
 
     make: Callable[..., nn.Module]
     act: str | None
-    towers: bool = False  # whether it takes δ and runs as towers
+    degrees: bool = False  # whether it takes δ
+    towers: bool = False  # whether it runs as towers
     edges: bool = True  # whether it has a place for edge features
+    carries: bool = False  # whether edges have states, which a stack hands from layer to layer
     gated: bool = False  # whether a model of it gates the last states by themselves
     pooled: bool = False  # whether a model of it reads graphs by their clusters too
 
 
 def _message_passing(aggregators: tuple[str, ...], scalers: tuple[str, ...]) -> Kind:
     make = partial(PNAConv, aggregators=aggregators, scalers=scalers)
-    return Kind(make, act="leaky_relu", towers=True)
+    return Kind(make, act="leaky_relu", degrees=True, towers=True)
 
 
 KINDS = {
     "pna": _message_passing(_ALL_FOUR, _ALL_SCALERS),
     "pna-no-scalers": _message_passing(_ALL_FOUR, ("identity",)),
     "pna-moments": _message_passing(("mean", "std", "moment_3"), _ALL_SCALERS),
+    "pna-simple": Kind(
+        partial(PNASimpleConv, aggregators=_ALL_FOUR, scalers=_ALL_SCALERS),
+        act="relu",
+        degrees=True,
+        edges=False,
+    ),
     "mpnn-sum": _message_passing(("sum",), ("identity",)),
     "mpnn-max": _message_passing(("max",), ("identity",)),
     "mpnn-mean-max-min": _message_passing(("mean", "max", "min"), ("identity",)),
@@ -60,7 +69,7 @@ KINDS = {
     "gin": Kind(partial(GINConv, norm=BatchNorm), act=None),
     "sage": Kind(SAGEConv, act="relu", edges=False),
     "monet": Kind(MoNetConv, act="relu"),
-    "gated-gcn": Kind(GatedGCNConv, act="relu"),
+    "gated-gcn": Kind(GatedGCNConv, act="relu", carries=True),
     "mlp": Kind(MLPConv, act="relu", edges=False),
     "mlp-gated": Kind(MLPConv, act="relu", edges=False, gated=True),
     "diffpool": Kind(SAGEConv, act="relu", edges=False, pooled=True),
@@ -98,8 +107,10 @@ class Convolution(nn.Module):
         super().__init__()
         self.kind = lookup("convolution", name, KINDS)
         self.name, self.edge_dim = name, edge_dim
+        if self.kind.degrees:
+            arguments["deg"] = deg
         if self.kind.towers:
-            arguments |= {"deg": deg, "towers": towers, "divide_input": divide_input}
+            arguments |= {"towers": towers, "divide_input": divide_input}
         if edge_dim is not None:
             if not self.kind.edges:
                 able = ", ".join(other for other, kind in KINDS.items() if kind.edges)

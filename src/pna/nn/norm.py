@@ -15,8 +15,8 @@ from pna.ops.batch_norm import batch_norm
 class BatchNorm(nn.Module):
     """As `torch.nn.BatchNorm1d`, over the real rows of the batch at hand, in all processes.
 
-    `level` says whether a row is of a "node" or of a "graph". A batch of one row is normalised
-    with the running statistics, in training too, since its own variance is no variance.
+    `level` says whether a row is of a "node", a "graph" or an "edge". A batch of one row is
+    normalised with the running statistics, in training too, since its own variance is no variance.
     """
 
     running_mean: Tensor

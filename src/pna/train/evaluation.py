@@ -58,8 +58,9 @@ def evaluate(
     member: int | None = None,
     *,
     device: str | torch.device | None = None,
+    epoch: str = "best",
 ) -> Evaluation:
-    """Losses and metrics of a run's members at their best.
+    """Losses and metrics of a run's members.
 
     Args:
         run: a run or its folder.
@@ -67,9 +68,10 @@ def evaluate(
         split: which of its graphs; None for all.
         member: one alone.
         device: a GPU if there is one, if left out.
+        epoch: the "best" of every member, or its "last", where the run was told to keep that.
     """
     run = run if isinstance(run, Run) else Run(run)
-    models = Models.of(run, member, device)
+    models = Models.of(run, member, device, epoch)
     graphs = _own_data(run, models.config) if data is None else data
     graphs = graphs if isinstance(graphs, GraphSet) else GraphSet.load(graphs)
     if split is not None and graphs.split_of_graph is None:

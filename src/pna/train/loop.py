@@ -332,7 +332,13 @@ def _summary(trainer: Trainer, config: Config, epoch: int, seconds: float) -> di
         "seeds": config.settings.seeds,
         "processes": processes(),
         "device": str(trainer.population.device),
+        "peak_memory": _peak_memory(trainer.population.device),
     }
+
+
+def _peak_memory(device: torch.device) -> int | None:
+    """Bytes of a GPU that this process has held at most; None of a CPU."""
+    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
 
 
 @contextmanager

@@ -55,6 +55,10 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 }
 
 
+#: What a metric is multiplied by, so that less is better.
+BETTER = {"mse": 1, "mae": 1, "log10_mse": 1, "accuracy": -1, "roc_auc": -1}
+
+
 def measure(name: str, predictions: Any, targets: Any) -> float:
     """A metric over the targets there are, that is, those not NaN; NaN where there are none.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -49,10 +49,12 @@ def fitted(
         )
     if model.architecture == "stacked":
         assert every.x is not None
-        arguments["node_values"] = _values("node", every.x, every.node_features)
+        # values may be given, say those of a dictionary from which few occur
+        held = every.metadata | {n: v for n, v in arguments.items() if n.endswith("_values")}
+        arguments["node_values"] = _values("node", every.x, every.node_features, held)
         if edge_attr is not None and every.edge_attr is not None:
             arguments["edge_columns"] = edge_attr.shape[1]
-            arguments["edge_values"] = _values("edge", every.edge_attr, every.edge_features)
+            arguments["edge_values"] = _values("edge", every.edge_attr, every.edge_features, held)
     else:
         if not training.x.is_floating_point():
             raise ValueError(
@@ -82,8 +84,13 @@ def fitted(
     )
 
 
-def _values(what: str, columns: Tensor, names: Sequence[str]) -> list[int]:
-    """How many values each column has, where they are whole numbers; none where they are not."""
+def _values(
+    what: str, columns: Tensor, names: Sequence[str], given: Mapping[str, Any]
+) -> list[int]:
+    """How many values each column has, where they are whole numbers; none where they are not.
+
+    As many as `given` has under "node_values" or "edge_values", if it does and no more occur.
+    """
     if columns.is_floating_point():
         return []
     least = columns.amin(0) if len(columns) else columns.new_zeros(columns.shape[1])
@@ -92,7 +99,14 @@ def _values(what: str, columns: Tensor, names: Sequence[str]) -> list[int]:
             raise ValueError(
                 f"got {low} in the {what} feature {name!r}, expected kinds counted from 0"
             )
-    return [int(c) + 1 for c in (columns.amax(0).tolist() if len(columns) else least.tolist())]
+    found = [int(c) + 1 for c in (columns.amax(0).tolist() if len(columns) else least.tolist())]
+    said = given.get(f"{what}_values", found)
+    if len(said) != len(found) or any(a < b for a, b in zip(said, found, strict=True)):
+        raise ValueError(
+            f"got {what}_values={list(said)}, expected at least {found}, as many as occur in the "
+            "graphs"
+        )
+    return [int(count) for count in said]
 
 
 def build(model: ModelSettings, seed: int = 0) -> nn.Module:

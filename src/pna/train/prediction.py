@@ -114,7 +114,7 @@ def in_units(task: Task, outputs: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Models:
-    """The members of a run at their best, where they are to be used."""
+    """The members of a run, where they are to be used."""
 
     population: Population
     config: Config
@@ -127,8 +127,10 @@ class Models:
         run: Run | str | Path,
         member: int | None = None,
         device: str | torch.device | None = None,
+        epoch: str = "best",
     ) -> Models:
-        """One member of a run, or all but those that broke before they were ever validated."""
+        """One member of a run, or all but those that broke before they were ever validated; at
+        their "best", or after their "last" epoch."""
         run = run if isinstance(run, Run) else Run(run)
         config = run.config
         if not (run.folder / BEST).is_file():
@@ -136,7 +138,7 @@ class Models:
                 f"got {run.folder}, which has no {BEST} yet, expected a run that was trained; go "
                 f"on with it: pna train --resume {run.folder}"
             )
-        population, _ = load_population(run)
+        population, _ = load_population(run, epoch)
         best = best_losses(run.read(BEST)[1])
         if member is None:
             members = [k for k, loss in enumerate(best) if math.isfinite(loss)]

@@ -21,7 +21,7 @@ class Standing:
     epoch: Tensor  # () int64, epochs done
     lr: Tensor  # learning rate of the next epoch
     base_lr: Tensor  # that from which schedules begin
-    best: Tensor  # least validation loss so far
+    best: Tensor  # least validation loss so far, or what else it is judged by
     best_epoch: Tensor  # int64, when that was
     waiting: Tensor  # int64, epochs since the plateau's last change or improvement
     alive: Tensor  # bool: still being trained
@@ -44,7 +44,8 @@ class Standing:
 
     @torch.no_grad()
     def after_epoch(self, settings: Settings, loss: Tensor) -> Tensor:
-        """Take in the validation loss (members,); says which are better than ever, (members,)."""
+        """Take in what validation is judged by (members,), less being better; says which are better
+        than ever, (members,)."""
         self.epoch += 1
         better = (loss < self.best) & self.alive
         self.best.copy_(torch.where(better, loss, self.best))
@@ -77,8 +78,8 @@ class Standing:
 
     def refuse(self, finite: Tensor) -> None:
         """Freeze the members whose loss or gradient is not finite."""
-        self.broken.copy_(self.broken | (self.alive & ~finite))
-        self.alive.copy_(self.alive & finite)
+        self.broken |= self.alive > finite  # alive, and not finite
+        self.alive &= finite
 
     def state(self) -> dict[str, Tensor]:
         return {f.name: getattr(self, f.name) for f in fields(self)}

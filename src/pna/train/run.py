@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from pna.data import tensor_file
 from pna.files import naming, remove_leftovers, replacing
+from pna.names import lookup
 from pna.train.models import build
 from pna.train.population import Population, changing_buffers
 from pna.train.settings import ModelSettings, Settings
@@ -102,8 +103,8 @@ class Run:
         """Go on with what is in the folder, as `config` has it."""
         remove_leftovers(self.folder)
         if config != self.config:
+            (self.folder / SUMMARY).unlink(missing_ok=True)  # first: it is not finished any more
             write_json(self.folder / CONFIG, config.as_dict())
-            (self.folder / SUMMARY).unlink(missing_ok=True)
 
     def save_last(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Write what training goes on from, in place of what was there."""
@@ -213,10 +214,20 @@ def best_losses(facts: dict[str, Any]) -> list[float]:
     return [math.inf if loss is None else loss for loss in facts["best"]]
 
 
-def load_population(run: Run) -> tuple[Population, Config]:
-    """All members of a run at their best."""
-    tensors, facts = run.read(BEST)
+def load_population(run: Run, epoch: str = "best") -> tuple[Population, Config]:
+    """All members of a run at their "best", or after their "last" epoch, if that was kept."""
+    tensors, facts = run.read(lookup("epoch", epoch, {"best": BEST, "last": LAST}))
     config = Config.from_dict(facts["config"])
+    if epoch == "last":
+        if "final" not in tensors:
+            raise ValueError(
+                f"got {run.folder}, which has the best weights of its members alone, expected "
+                "those of their last epoch too; train with keep_last"
+            )
+        named = Population([build(config.model)]).parameters_from(tensors["final"])
+        begin = "final.buffer."
+        buffers = {n.removeprefix(begin): t for n, t in tensors.items() if n.startswith(begin)}
+        tensors = named | buffers
     models = [_rebuilt(config, tensors, member) for member in range(len(facts["best"]))]
     return Population(models), config
 

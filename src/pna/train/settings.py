@@ -11,6 +11,7 @@ from pna.names import lookup
 OPTIMISERS = ("adam", "adamw")
 SCHEDULES = ("constant", "plateau", "cosine")
 PRECISIONS = ("float32", "float64", "bfloat16")
+JUDGES = ("loss", "roc_auc")
 _SEEDS = 2**63  # how many there are: dropout keeps its own in an int64
 
 
@@ -39,6 +40,8 @@ class Settings:
     task_weights: tuple[tuple[float, ...], ...] = ()  # of each task, for each member; else those
     # of the tasks
     balance: bool = False  # divide each loss by the variance of its targets
+    select: str = "loss"  # what validation is judged by: its loss, or "roc_auc", 1 minus the area
+    keep_last: bool = False  # keep the weights of every member's last epoch beside its best ones
 
     def __post_init__(self) -> None:
         for name in ("lr", "weight_decay"):
@@ -62,6 +65,7 @@ class Settings:
         lookup("optimiser", self.optimiser, dict.fromkeys(OPTIMISERS))
         lookup("schedule", self.schedule, dict.fromkeys(SCHEDULES))
         lookup("precision", self.precision, dict.fromkeys(PRECISIONS))
+        lookup("select", self.select, dict.fromkeys(JUDGES))
         for name, least in (
             ("members", 1), ("epochs", 0), ("batch_size", 1), ("plateau", 1), ("patience", 1),
             ("warmup", 0), ("min_lr", 0),

@@ -23,7 +23,7 @@ class Loss:
 
     error: Callable[[Tensor, Tensor], Tensor]  # predictions and targets (…) to (…)
     classes: bool
-    scaled: bool  # whether targets are divided by their scale
+    scaled: bool  # whether they are numbers that are divided by a scale, and met by an error of 0
     metrics: tuple[str, ...]  # what is told of it, beside itself; names of `pna.train.metrics`
 
 
@@ -38,6 +38,7 @@ _OF_NUMBERS = ("mse", "log10_mse", "mae")
 LOSSES = {
     "mse": Loss(lambda p, y: (p - y).square(), False, True, _OF_NUMBERS),
     "mae": Loss(lambda p, y: (p - y).abs(), False, True, _OF_NUMBERS),
+    "mae_in_units": Loss(lambda p, y: (p - y).abs(), False, False, _OF_NUMBERS),
     "huber": Loss(lambda p, y: F.smooth_l1_loss(p, y, reduction="none"), False, True, _OF_NUMBERS),
     "bce": Loss(lambda p, y: F.softplus(p) - p * y, False, False, ("roc_auc", "accuracy")),
     "cross_entropy": Loss(_cross_entropy, True, False, ("accuracy",)),
@@ -183,15 +184,26 @@ def as_dicts(tasks: Sequence[Task]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True)
 class Target:
-    """Targets of a group of tasks with one level and loss: values, 0 where there are none."""
+    """Targets of a group of tasks with one level and loss: values, finite where there are none."""
 
     tasks: tuple[int, ...]  # their places among all tasks
     values: Tensor  # (rows, tasks)
-    known: Tensor  # (rows, tasks), 1 where there is a target, else 0
+    known: Tensor  # (rows, tasks) bool, whether there is a target
 
 
-def targets_of(tasks: Sequence[Task], batch: Batch, dtype: torch.dtype) -> list[Target]:
-    """What a batch is to be compared with, divided by its scale; padding is not known."""
+def are_complete(tasks: Sequence[Task], graphs: GraphSet) -> bool:
+    """Whether no target of these graphs is missing."""
+    columns = (column_of(graphs, task.level, task.column) for task in tasks)
+    return all(bool(y.isfinite().all()) for y in columns)
+
+
+def targets_of(
+    tasks: Sequence[Task], batch: Batch, dtype: torch.dtype, complete: bool = False
+) -> list[Target]:
+    """What a batch is to be compared with, divided by its scale; padding is not known.
+
+    Where targets are known to be `complete` none is looked for that is missing.
+    """
     groups: dict[tuple[str, str, int], list[int]] = {}
     for place, task in enumerate(tasks):
         alone = place if LOSSES[task.loss].classes else -1
@@ -200,29 +212,49 @@ def targets_of(tasks: Sequence[Task], batch: Batch, dtype: torch.dtype) -> list[
     for (level, _, _), places in groups.items():
         y = batch.y_node if level == "node" else batch.y_graph
         assert y is not None
-        values = torch.stack([y[:, tasks[p].column].to(dtype) / tasks[p].scale for p in places], 1)
-        known = ~values.isnan()
+        values = _scaled(y, [tasks[place] for place in places], dtype)
         real = batch.real_nodes if level == "node" else batch.real
-        if real is not None:
-            known = known & real[:, None]
-        found.append(Target(tuple(places), torch.where(known, values, 0), known.to(dtype)))
+        if complete:
+            all_real = values.new_ones(len(values), dtype=torch.bool) if real is None else real
+            known = all_real[:, None].expand_as(values)
+        else:
+            known = ~values.isnan()
+            known = known if real is None else known & real[:, None]
+            values = torch.where(known, values, 0)
+        found.append(Target(tuple(places), values, known))
     return found
+
+
+def _scaled(y: Tensor, tasks: Sequence[Task], dtype: torch.dtype) -> Tensor:
+    """The targets of these tasks, (rows, tasks)."""
+    scales = [task.scale for task in tasks]
+    values = _columns(y, [task.column for task in tasks]).to(dtype)
+    if len({*scales}) == 1:
+        return values if scales[0] == 1 else values / scales[0]
+    return torch.stack([values[:, i] / scale for i, scale in enumerate(scales)], 1)
 
 
 def count_targets(targets: Sequence[Target], tasks: int) -> Tensor:
     """How many targets each task has, (tasks,)."""
-    counts: list[Tensor] = [torch.empty(0)] * tasks
-    for target in targets:
-        for place, count in zip(target.tasks, target.known.sum(0), strict=True):
-            counts[place] = count
-    return torch.stack(counts)
+    return _by_task(targets, [t.known.sum(0, dtype=t.values.dtype) for t in targets], tasks)
+
+
+def _by_task(targets: Sequence[Target], of_groups: Sequence[Tensor], tasks: int) -> Tensor:
+    """A number for every task, (tasks,), from those of every group."""
+    if len(targets) == 1 and targets[0].tasks == tuple(range(tasks)):
+        return of_groups[0]
+    numbers: list[Tensor] = [torch.empty(0)] * tasks
+    for target, group in zip(targets, of_groups, strict=True):
+        for i, place in enumerate(target.tasks):
+            numbers[place] = group[i]
+    return torch.stack(numbers)
 
 
 def summed_errors(
     tasks: Sequence[Task], prediction: Prediction, targets: Sequence[Target]
 ) -> Tensor:
     """The sum of every task's errors over the targets there are, (tasks,)."""
-    sums: list[Tensor] = [torch.empty(0)] * len(tasks)
+    sums = []
     for target in targets:
         first = tasks[target.tasks[0]]
         given = prediction.node if first.level == "node" else prediction.graph
@@ -230,14 +262,13 @@ def summed_errors(
         loss = LOSSES[first.loss]
         if loss.classes:
             outputs = given[:, None, first.first : first.end]
-            outputs = torch.where(target.known[..., None] > 0, outputs, 0)
+            outputs = torch.where(target.known[..., None], outputs, 0)
         else:
             outputs = _columns(given, [tasks[place].first for place in target.tasks])
-            outputs = torch.where(target.known > 0, outputs, target.values)  # however far it is
-        errors = (loss.error(outputs.to(target.values.dtype), target.values) * target.known).sum(0)
-        for i, place in enumerate(target.tasks):
-            sums[place] = errors[i]
-    return torch.stack(sums)
+            outputs = torch.where(target.known, outputs, target.values)  # however far it is
+        errors = loss.error(outputs.to(target.values.dtype), target.values)
+        sums.append((errors if loss.scaled else errors * target.known).sum(0))
+    return _by_task(targets, sums, len(tasks))
 
 
 def summed_losses(

@@ -15,10 +15,12 @@ from torch import Tensor
 
 from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
+from pna.nn.architectures import Prediction
 from pna.ops.across import processes, sum_of_all
 from pna.train.batches import Batches
 from pna.train.capture import Captured, Memory
 from pna.train.distributed import is_first
+from pna.train.judging import RocAuc
 from pna.train.optimiser import Adam
 from pna.train.population import Population
 from pna.train.progress import Standing
@@ -27,6 +29,7 @@ from pna.train.tasks import (
     LOSSES,
     Target,
     Task,
+    are_complete,
     column_of,
     count_graphs,
     count_targets,
@@ -63,9 +66,16 @@ class Trainer:
         self.adam = Adam(population.flat, settings.clip, settings.optimiser == "adamw")
         self._decay = torch.tensor(settings.of_members("weight_decay"), dtype=dtype, device=device)
         self.weights = _task_weights(self.tasks, settings, training).to(device, dtype)
+        self._shares = self.weights / len(self.tasks)
+        self._complete = [are_complete(self.tasks, graphs) for graphs in (training, validation)]
         self.average = None if settings.average is None else population.flat.detach().clone()
         self.best = population.flat.detach().clone()
         self.best_buffers = {name: b.clone() for name, b in population.buffers.items()}
+        self.final = self.best.clone() if settings.keep_last else None
+        self.final_buffers = {name: b.clone() for name, b in self.best_buffers.items()}
+        self._judge = None
+        if settings.select == "roc_auc":
+            self._judge = RocAuc(self.tasks, validation, settings.members, dtype)
         self.sums = torch.zeros(2, settings.members, len(self.tasks), dtype=dtype, device=device)
         self.losses = torch.zeros_like(self.sums)
         self.counts = torch.zeros(2, len(self.tasks), dtype=dtype, device=device)
@@ -106,7 +116,11 @@ class Trainer:
         """From the sums of an epoch to losses, and to what they mean for every member."""
         losses = self.sums / self.counts.clamp(min=1)[:, None]
         total = (losses[1] * self.weights).sum(1) / len(self.tasks)
-        self._keep_best(self.standing.after_epoch(self.settings, total))
+        judged = total if self._judge is None else self._judge.score()
+        if self.final is not None:
+            self._keep(self.standing.alive, self.final, self.final_buffers)
+        better = self.standing.after_epoch(self.settings, judged)
+        self._keep(better, self.best, self.best_buffers)
         gone = torch.ones_like(total, dtype=torch.bool).index_fill(0, self.ids, False)
         self.losses.copy_(losses.masked_fill(gone[:, None], torch.nan))
         self.sums.zero_()
@@ -118,62 +132,94 @@ class Trainer:
         return Captured(self._conclude_epoch, self._memory)
 
     @torch.no_grad()
-    def _keep_best(self, better: Tensor) -> None:
+    def _keep(self, which: Tensor, into: Tensor, buffers: dict[str, Tensor]) -> None:
+        """Copy weights and buffers of these members (members,) as they are now."""
         weights = self.population.flat if self.average is None else self.average
-        rows = better[self.ids]
+        rows = which[self.ids]
 
-        def keep(best: Tensor, now: Tensor) -> None:
+        def keep(held: Tensor, now: Tensor) -> None:
             mask = rows.view(-1, *[1] * (now.dim() - 1))
-            best.index_copy_(0, self.ids, torch.where(mask, now, best[self.ids]))
+            held.index_copy_(0, self.ids, torch.where(mask, now, held[self.ids]))
 
-        keep(self.best, weights)
+        keep(into, weights)
         for name, buffer in self.population.buffers.items():
-            keep(self.best_buffers[name], buffer)
+            keep(buffers[name], buffer)
 
     def _train(self, batch: Batch) -> None:
         population, standing = self.population, self.standing
-        targets, counts = self._targets(batch)
+        targets, counts = self._targets(batch, self._complete[0])
         with self._precision():
             sums = population.apply(batch, lambda p: summed_losses(self.tasks, p, targets, batch))
-        sums, own = sums[:, : len(self.tasks)], sums[:, len(self.tasks) :]
-        loss = (sums / counts.clamp(min=1) * self.weights[self.ids]).sum(1) / len(self.tasks)
-        if own.shape[1]:
-            loss = loss + own[:, 0] / sum_of_all(count_graphs(batch)).clamp(min=1)
-        (grad,) = torch.autograd.grad(loss.sum(), population.flat)
+        shares = self._of_those_left(self._shares) / counts.clamp(min=1)
+        if sums.shape[1] > len(self.tasks):  # and the model's own loss
+            of_graph = 1 / sum_of_all(count_graphs(batch)).clamp(min=1).to(shares.dtype)
+            shares = torch.cat([shares, of_graph.expand(len(shares), 1)], 1)
+        (grad,) = torch.autograd.grad(sums, population.flat, shares)
         with torch.no_grad():
-            grad, sums, loss = self._reduced(grad, sums, loss)
-            alive = standing.alive[self.ids]
-            lr, decay = standing.lr[self.ids], self._decay[self.ids]
-            allowed = alive & loss.isfinite()
+            loss = (sums * shares).sum(1)
+            grad, sums, loss = self._reduced(grad, sums[:, : len(self.tasks)], loss)
+            alive = self._of_those_left(standing.alive)
+            lr, decay = self._of_those_left(standing.lr), self._of_those_left(self._decay)
+            allowed = alive & (loss.abs() < torch.inf)
             allowed = self.adam.step(population.flat, grad, lr, decay, allowed)
-            standing.refuse(torch.ones_like(standing.alive).index_copy(0, self.ids, allowed))
+            standing.refuse(self._among_all(allowed))
             if self.average is not None and self.settings.average is not None:
                 # a short memory at first, so that the beginning is soon forgotten
                 share = 1 / (self.adam.steps + 1)
                 share = share.clamp(min=1 - self.settings.average)[:, None]
                 moved = torch.lerp(self.average, population.flat, share)
                 self.average.copy_(torch.where(allowed[:, None], moved, self.average))
-            self.sums[0].index_add_(0, self.ids, sums)
-            self.counts[0] += counts
+            self._add_up(0, sums, counts)
 
     @torch.no_grad()
     def _validate(self, batch: Batch) -> None:
-        targets, counts = self._targets(batch)
+        targets, counts = self._targets(batch, self._complete[1])
         with self._precision():
-            sums = self.population.apply(
-                batch, lambda p: summed_errors(self.tasks, p, targets), self.average
-            )
-        self.sums[1].index_add_(0, self.ids, sum_of_all(sums))
-        self.counts[1] += counts
+            found = self.population.apply(batch, lambda p: self._seen(p, targets), self.average)
+        sums, columns = found[:, : len(self.tasks)], found[:, len(self.tasks) :]
+        if self._judge is not None:
+            self._judge.keep(self.ids, batch, columns)
+        self._add_up(1, sum_of_all(sums), counts)
 
-    def _targets(self, batch: Batch) -> tuple[list[Target], Tensor]:
+    @property
+    def _is_whole(self) -> bool:
+        """Whether no member has been left out, so that `ids` need not be looked up."""
+        return len(self.ids) == self.settings.members
+
+    def _of_those_left(self, tensor: Tensor) -> Tensor:
+        """The rows of the members that are in the population."""
+        return tensor if self._is_whole else tensor[self.ids]
+
+    def _among_all(self, allowed: Tensor) -> Tensor:
+        """(members in the population,) bool, with the others allowed: (members,)."""
+        if self._is_whole:
+            return allowed
+        return torch.ones_like(self.standing.alive).index_copy(0, self.ids, allowed)
+
+    def _add_up(self, part: int, sums: Tensor, counts: Tensor) -> None:
+        """Add to the sums of an epoch's training, 0, or validation, 1."""
+        if self._is_whole:
+            self.sums[part].add_(sums)
+        else:
+            self.sums[part].index_add_(0, self.ids, sums)
+        self.counts[part].add_(counts)
+
+    def _seen(self, prediction: Prediction, targets: list[Target]) -> Tensor:
+        """What validation takes from the predictions of one model: summed errors (tasks,), and
+        after them what it is judged by."""
+        errors = summed_errors(self.tasks, prediction, targets)
+        if self._judge is None:
+            return errors
+        return torch.cat([errors, self._judge.columns(prediction).to(errors.dtype)])
+
+    def _targets(self, batch: Batch, complete: bool) -> tuple[list[Target], Tensor]:
         """What a batch is compared with, and how much of it there is in all processes.
 
         Remembered for batches that come again.
         """
         known = self._known.get(batch)
         if known is None:
-            targets = targets_of(self.tasks, batch, self._dtype)
+            targets = targets_of(self.tasks, batch, self._dtype, complete)
             known = (targets, sum_of_all(count_targets(targets, len(self.tasks))))
             self._known[batch] = known
         return known
@@ -220,6 +266,9 @@ class Trainer:
         held |= {"ids": self.ids, "weights": self.population.flat.detach(), "best": self.best}
         if self.average is not None:
             held["average"] = self.average
+        if self.final is not None:
+            held["final"] = self.final
+            held |= {f"final.buffer.{name}": t for name, t in self.final_buffers.items()}
         return held
 
     @torch.no_grad()

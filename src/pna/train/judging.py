@@ -1,0 +1,77 @@
+"""What validation is judged by, where that is not the loss: a score of which less is better."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pna.data.batch import Batch
+from pna.data.graphset import GraphSet
+from pna.nn.architectures import Prediction
+from pna.ops.across import sum_of_all
+from pna.train.tasks import Task, column_of
+
+
+class RocAuc:
+    """1 minus the area under the ROC curve, mean over the tasks, (members,).
+
+    Outputs of a whole split are kept where they are made; areas are found there by sorting, so
+    that a recorded epoch waits for nothing. They are those of `pna.train.metrics.roc_auc`.
+    """
+
+    def __init__(
+        self, tasks: Sequence[Task], graphs: GraphSet, members: int, dtype: torch.dtype
+    ) -> None:
+        odd = [task.name for task in tasks if (task.level, task.loss) != ("graph", "bce")]
+        if odd:
+            raise ValueError(
+                f"got select='roc_auc' with {', '.join(odd)}, expected targets of graphs trained "
+                "with bce; judge validation by its loss"
+            )
+        self._columns = [task.first for task in tasks]
+        self._classes = []
+        for task in tasks:
+            y = column_of(graphs, "graph", task.column)
+            classes = (y > 0.5).nonzero()[:, 0], (y <= 0.5).nonzero()[:, 0]
+            if min(len(places) for places in classes) == 0:
+                raise ValueError(
+                    f"got a validation split where {task.name!r} has one class alone, which has no "
+                    "ROC curve; judge validation by its loss"
+                )
+            self._classes.append(classes)
+        # one more column, for what is padding
+        shape = (members, len(tasks), len(graphs) + 1)
+        self._outputs = torch.zeros(shape, dtype=dtype, device=graphs.device)
+
+    def columns(self, prediction: Prediction) -> Tensor:
+        """What is to be kept of the predictions of one model, (tasks × graphs,)."""
+        assert prediction.graph is not None
+        return torch.cat([prediction.graph[:, column] for column in self._columns])
+
+    def keep(self, members: Tensor, batch: Batch, columns: Tensor) -> None:
+        """Take in the `columns` (members, tasks × graphs) of a batch."""
+        assert batch.graph_ids is not None
+        places = batch.graph_ids
+        if batch.real is not None:
+            places = torch.where(batch.real, places, self._outputs.shape[2] - 1)
+        given = columns.unflatten(1, (len(self._columns), -1)).to(self._outputs.dtype)
+        for task in range(len(self._columns)):
+            held = self._outputs[:, task]
+            held.index_put_((members[:, None], places[None]), given[:, task])
+
+    def score(self) -> Tensor:
+        """Of all that was taken in since the last time."""
+        outputs = sum_of_all(self._outputs)
+        areas = []
+        for task, (ones, zeros) in enumerate(self._classes):
+            above = outputs[:, task, ones].contiguous()
+            below = outputs[:, task, zeros].sort(1).values
+            ranks = torch.searchsorted(below, above) + torch.searchsorted(below, above, right=True)
+            # ranks of NaN would be the highest
+            area = ranks.to(outputs.dtype).mean(1) / (2 * len(zeros))
+            known = outputs[:, task, :-1].isfinite().all(1)
+            areas.append(torch.where(known, area, torch.nan))
+        self._outputs.zero_()
+        return 1 - torch.stack(areas).mean(0)
