@@ -1,5 +1,6 @@
 """`pna reproduce`: experiments listed, refused with a reason, and run."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from pna.cli import app
 from pna.paper import experiment as experiments
 from pna.paper import recipes
 from pna.paper.registry import EXPERIMENTS
+from tests.paper.test_real_world import made
 
 
 @pytest.fixture(autouse=True)
@@ -44,6 +46,22 @@ def test_trains_and_shows(tmp_path):
     assert again.exit_code == 0, "what is trained is used again"
 
 
+def test_a_benchmark_with_edges_alone(tmp_path):
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    made("zinc").save(runs / "zinc.safetensors")
+    options = ("--quick", "--workers", 1, "--device", "cpu", "--members", 1)
+    done = run("zinc", "--model", "mpnn-sum,gated-gcn", "--edges", *options)
+    assert done.exit_code == 0, done.output
+    folder = tmp_path / "quick" / "zinc" / "benchmark-published"
+    assert {"scores.csv", "facts.json", "curves.csv", "zinc-edges.svg", "zinc-deep.svg"} <= {
+        p.name for p in folder.iterdir()
+    }
+    held = json.loads((folder / "facts.json").read_text())["populations"]
+    assert list(held) == ["gated-gcn edges", "mpnn-sum edges", "mpnn-sum deep"]
+    assert "paper, not run here" in done.output and "0.188" in done.output
+
+
 @pytest.mark.parametrize(
     "arguments, message",
     [
@@ -52,6 +70,9 @@ def test_trains_and_shows(tmp_path):
         (["multitask", "--recipe", "fast"], "unknown recipe 'fast'"),
         (["multitask", "--models", "gcm"], "unknown model 'gcm'; did you mean 'gcn'?"),
         (["multitask", "--device", "tpu"], "--device tpu"),
+        (["multitask", "--edges"], "got --edges for 'multitask'"),
+        (["zinc", "--model", "gcn", "--edges"], "got gcn with edge features"),
+        (["zinc", "--recipe", "plain"], "unknown recipe 'plain'"),
     ],
 )
 def test_refuses(arguments, message, tmp_path):

@@ -23,7 +23,7 @@ COUNTS = {
 }
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+@pytest.mark.parametrize("name", [n for n, e in EXPERIMENTS.items() if e.metric == "mse"])
 def test_every_model_can_be_built(name: str) -> None:
     experiment = EXPERIMENTS[name]
     for trial in experiment.trials(members=2):

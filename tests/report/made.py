@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pna.data.multitask.tasks import SIX
 from pna.paper.experiment import Variant
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.reproduce import FACTS, SCORES
+from pna.paper.reproduce import CURVES, FACTS, SCORES
 from pna.paper.scores import Member, Population, Scores
 
 Errors = NDArray[np.float64]
@@ -33,11 +33,12 @@ def make(
 ) -> Path:
     """A folder as `pna reproduce` writes it. Members are better in validation the earlier."""
     experiment = EXPERIMENTS[name]
-    populations, facts = {}, {}
+    splits, populations, facts = tuple(experiment.measured), {}, {}
+    tasks = SIX if experiment.metric == "mse" else ("target",)
     for trial in experiment.trials(members=members, quick=quick):
         variant, count = trial.variant, trial.settings.members
-        logs = [errors(variant, s, count) for s in range(len(experiment.splits))]
-        found = {split: 10.0**log for split, log in zip(experiment.splits, logs, strict=True)}
+        logs = [errors(variant, s, count)[:, : len(tasks)] for s in range(len(splits))]
+        found = {split: 10.0**log for split, log in zip(splits, logs, strict=True)}
         if variant.alone:
             unlearned = np.array(trial.settings.task_weights) == 0
             found = {split: np.where(unlearned, np.nan, mse) for split, mse in found.items()}
@@ -52,14 +53,19 @@ def make(
         facts[variant.name] = {
             "label": label(variant.label), "row": variant.row, "group": variant.group,
             "parameters": 8350 + 10 * variant.hidden, "epochs": 2000, "seconds": 90.0,
-            "broken": broken, "model": trial.model.as_dict() | {"degrees": None},
+            "broken": broken, "peak_memory": 3 * 2**30,
+            "model": trial.model.as_dict() | {"degrees": None},
             "settings": trial.settings.as_dict(), "graphs": {"path": None},
             "environment": {"gpu": "a card", "cpu": "a chip", "torch": "2.11.0", "commit": "abc"},
         }  # fmt: skip
-    baseline = {split: np.full(len(SIX), 10.0**-1.5) for split in experiment.splits}
+    baseline = {split: np.full(len(tasks), 10.0**-1.5) for split in splits}
     folder.mkdir(parents=True, exist_ok=True)
-    Scores(SIX, experiment.splits, populations, baseline).save(folder / SCORES)
-    held = {"experiment": name, "protocol": "paper", "recipe": "plain", "quick": quick,
-            "populations": facts}  # fmt: skip
+    Scores(tasks, splits, populations, baseline, experiment.metric).save(folder / SCORES)
+    lines = [f"{name},{epoch},{members},{1 / epoch},{2 / epoch}"
+             for name in populations for epoch in range(1, 4)]  # fmt: skip
+    head = "population,epoch,members,training,validation"
+    (folder / CURVES).write_text("\n".join([head, *lines]))
+    held = {"experiment": name, "protocol": experiment.protocols[0],
+            "recipe": experiment.recipes[0], "quick": quick, "populations": facts}  # fmt: skip
     (folder / FACTS).write_text(json.dumps(held))
     return folder

@@ -6,7 +6,7 @@ import time
 from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
@@ -14,6 +14,9 @@ from rich.console import Console
 from rich.table import Table
 
 from pna.cli.shared import check_device, cores, errors, make_console, progress, say_error
+
+if TYPE_CHECKING:
+    from pna.paper.experiment import Experiment
 
 
 def reproduce(
@@ -25,17 +28,26 @@ def reproduce(
         bool, typer.Option("--quick", help="Few graphs, few epochs, two members: minutes.")
     ] = False,
     protocol: Annotated[
-        str, typer.Option(help="Graphs as in the paper, or published: as in its code.")
-    ] = "paper",
+        str,
+        typer.Option(help="Synthetic graphs as in the paper, or published: as in its code."),
+    ] = "",
     recipe: Annotated[
-        str, typer.Option(help="Training as in the paper: plain; or so that all learn: steady.")
-    ] = "plain",
+        str,
+        typer.Option(
+            help="Synthetic training as in the paper: plain; or so that all learn: steady."
+        ),
+    ] = "",
     members: Annotated[
-        int, typer.Option(min=0, help="Runs of each model; 0: ten, or two if quick.")
+        int, typer.Option(min=0, help="Runs of each model; 0: as in the paper, or two if quick.")
     ] = 0,
     models: Annotated[
-        str, typer.Option(help="Some rows alone, with commas between; empty: all.")
+        str,
+        typer.Option("--models", "--model", help="Some rows alone, commas between; empty: all."),
     ] = "",
+    edges: Annotated[
+        bool | None,
+        typer.Option("--edges/--no-edges", help="Rows with or without edge features alone."),
+    ] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with what was interrupted.")
     ] = False,
@@ -70,9 +82,12 @@ def reproduce(
         check_device(device)
         lookup("experiment", name, dict.fromkeys((*EXPERIMENTS, *COMPUTED)))
         experiment = EXPERIMENTS[name]
+        protocol, recipe = protocol or experiment.protocols[0], recipe or experiment.recipes[0]
         folder = (out or Path("quick" if quick else "results")) / name / f"{protocol}-{recipe}"
         chosen = [model.strip() for model in models.split(",") if model.strip()]
-        count = members or (2 if quick else 10)
+        if edges is not None:
+            chosen = of_edges(experiment, chosen, edges)
+        count = members or (2 if quick else experiment.members)
         trials = experiment.trials(protocol, recipe, count, quick, chosen)
         together = min(workers or _at_a_time(device), len(trials))
         total = sum(trial.settings.epochs for trial in trials)
@@ -109,6 +124,26 @@ def reproduce(
     taken = timedelta(seconds=round(time.monotonic() - begin))
     console.print(f"{taken}. Numbers and figures are in {folder}; as one page: pna report {folder}",
                   highlight=False)  # fmt: skip
+
+
+def of_edges(experiment: Experiment, chosen: list[str], edges: bool) -> list[str]:
+    """Of the populations chosen those that see edge features, or those that do not."""
+    if not any("edges" in variant.arguments for variant in experiment.variants):
+        raise ValueError(
+            f"got --{'' if edges else 'no-'}edges for {experiment.name!r}, whose graphs have no "
+            "edge features; leave it out"
+        )
+    found = [
+        variant.name
+        for variant in experiment.chosen(chosen)
+        if variant.arguments.get("edges", True) == edges
+    ]
+    if not found:
+        raise ValueError(
+            f"got {', '.join(chosen) or 'all models'} {'with' if edges else 'without'} edge "
+            "features, of which there are none; leave out --edges"
+        )
+    return found
 
 
 def show(folder: Path, console: Console) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from scipy.stats import t as student
 
 from pna.paper.scores import Estimate, Scores
+from pna.train.metrics import BETTER
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not decidable at this sample size"
 NOT_RUN = "not run"
@@ -74,6 +75,11 @@ def on_average(split: str = "test") -> Measured:
 
 def on_task(task: str, split: str = "test") -> Measured:
     return lambda scores, name: scores.of_task(name, task, split)
+
+
+def measured_as(metric: str, split: str) -> Measured:
+    """The mean of a metric over all members, turned so that less is better."""
+    return lambda scores, name: scores.mean(name, split, BETTER[metric])
 
 
 def best(name: str, others: Sequence[str], measured: Measured) -> Callable[[Scores], Verdict]:

@@ -32,7 +32,7 @@ MODELS = {
 }
 SIZES = range(6, 10)  # nodes of a graph
 GRAPHS = 256  # of each size, to train and to test
-EPOCHS = 50
+EPOCHS = 60
 MEMBERS = 2  # runs of each model
 
 
@@ -110,7 +110,7 @@ def compare(
 def _train(model: str, data: Path, run: Path, epochs: int, told: Told) -> Score:
     settings = Settings(
         members=MEMBERS, epochs=epochs, patience=None, batch_size=64, shuffle=False, lr=(0.01,),
-        weight_decay=(1e-6,), schedule="cosine", clip=1.0, balance=True,
+        weight_decay=(1e-6,), schedule="cosine", clip=1.0,
     )  # fmt: skip
     arguments: dict[str, Any] = {"final": "none"}
     if model.startswith(("pna", "mpnn")):

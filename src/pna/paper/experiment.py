@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from pna.data.multitask import multitask
 from pna.data.multitask.tasks import SIX
@@ -18,6 +18,17 @@ Progress = Callable[[int, int], None]
 
 #: Graphs of each size where an experiment is run quickly: an eighth of them all.
 QUICK_COUNTS = {"train": 64, "validation": 16, "test": 32}
+
+
+class Source(Protocol):
+    """Graphs that an experiment is run on."""
+
+    @property
+    def name(self) -> str:
+        """What their file is called."""
+
+    def made(self, folder: Path, workers: int = 1, progress: Progress | None = None) -> Path:
+        """Their file in a folder, made if it is not there."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +95,10 @@ class Trial:
     """A population to be trained: a variant with everything decided."""
 
     variant: Variant
-    graphs: Graphs
+    graphs: Source
     model: ModelSettings
     settings: Settings
+    loss: str = "mse"
 
 
 @dataclass(frozen=True)
@@ -100,12 +112,33 @@ class Experiment:
     extrapolation: bool = False  # whether it trains and validates as for larger graphs
     types: bool = False  # whether it tests on every type of graph
     protocols: tuple[str, ...] = ("paper",)
+    recipes: tuple[str, ...] = tuple(RECIPES)  # the usual one first
+    epochs: tuple[str, ...] = ("best",)  # which weights are tested, of those a run keeps
+    members: int = 10  # of a population
+    metric: str = "mse"  # what tests are of, one of `pna.train.metrics.METRICS`
+    loss: str = "mse"
     claims: tuple[Claim, ...] = ()
     figure: str = "strips"  # of `pna.report.drawings.FIGURES`
     groups: Mapping[str, str] = field(default_factory=dict)  # how groups of variants are shown
     ordered: bool = False  # whether its rows have an order of their own; else the best is first
 
-    def tests(self, protocol: str, quick: bool = False) -> Graphs:
+    @property
+    def measured(self) -> dict[str, tuple[str, str]]:
+        """Split and epoch of every test, by the name it has among the splits of `Scores`."""
+        if self.epochs == ("best",):
+            return {split: (split, "best") for split in self.splits}
+        return {f"{s}, {e} epoch": (s, e) for s in self.splits for e in self.epochs}
+
+    def chosen(self, names: Sequence[str]) -> list[Variant]:
+        """Variants of these rows or of these names; all if there are none."""
+        known = dict.fromkeys(
+            name for variant in self.variants for name in (variant.row, variant.name)
+        )
+        for name in names:
+            lookup("model", name, known)
+        return [v for v in self.variants if not names or v.row in names or v.name in names]
+
+    def tests(self, protocol: str, quick: bool = False) -> Source:
         """The graphs it is tested on, in `splits`."""
         return Graphs(protocol, self.extrapolation, self.types, quick)
 
@@ -119,16 +152,10 @@ class Experiment:
     ) -> list[Trial]:
         """Every population of it, or those of the rows chosen."""
         lookup("protocol", protocol, {name: name for name in self.protocols})
-        rows = {variant.row: variant.row for variant in self.variants}
-        for row in chosen:
-            lookup("model", row, rows)
+        variants = self.chosen(chosen)
         graphs = Graphs(protocol, self.extrapolation, quick=quick)
         how = lookup("recipe", recipe, RECIPES)
-        return [
-            _trial(variant, graphs, how, members)
-            for variant in self.variants
-            if not chosen or variant.row in chosen
-        ]
+        return [_trial(variant, graphs, how, members) for variant in variants]
 
 
 def _trial(variant: Variant, graphs: Graphs, recipe: Recipe, members: int) -> Trial:

@@ -4,11 +4,14 @@ from pna.paper.architectures import ARCHITECTURES
 from pna.paper.experiment import Experiment
 from pna.paper.extrapolation import EXTRAPOLATION
 from pna.paper.graph_types import GRAPH_TYPES
+from pna.paper.molhiv import MOLHIV
 from pna.paper.moments import MOMENTS
 from pna.paper.multitask import MULTITASK
 from pna.paper.parameters import PARAMETERS
 from pna.paper.single_task import SINGLE_TASK
+from pna.paper.superpixels import CIFAR10, MNIST
 from pna.paper.training import TRAINING
+from pna.paper.zinc import ZINC
 
 #: Those that train populations.
 EXPERIMENTS: dict[str, Experiment] = {
@@ -22,5 +25,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         SINGLE_TASK,
         PARAMETERS,
         TRAINING,
+        ZINC,
+        MOLHIV,
+        MNIST,
+        CIFAR10,
     )
 }

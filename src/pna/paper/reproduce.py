@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pna.data.describe import describe
 from pna.data.graphset import GraphSet
 from pna.files import replacing
 from pna.machine import machine
-from pna.paper.experiment import Experiment, Trial
+from pna.paper.experiment import Experiment, Source, Trial
 from pna.paper.scores import Member, Numbers, Population, Scores
 from pna.paper.workers import Told, all_of
 from pna.train.evaluation import evaluate
 from pna.train.loop import train
+from pna.train.metrics import BETTER, measure
 from pna.train.run import Run
+from pna.train.settings import Settings
+from pna.train.tasks import column_of, targets_by_name
 
-SCORES, FACTS = "scores.csv", "facts.json"
+SCORES, FACTS, CURVES = "scores.csv", "facts.json", "curves.csv"
 _LOG_EVERY = 10  # epochs: of ten members and thousands of epochs every row would be too many
+_FEW_EPOCHS = 1000  # of which every one is logged
+#: Settings that did not exist when the first runs were begun, which are to be found again.
+_LATER = ("select", "keep_last")
+
+Measured = Mapping[str, tuple[str, str]]  # split and epoch, by the name of the test
 
 
 @dataclass(frozen=True)
@@ -32,6 +40,7 @@ class Tested:
 
     population: Population
     facts: dict[str, Any]
+    curve: list[dict[str, float]]  # of every epoch that was logged: mean losses of the members
 
 
 def reproduce(
@@ -39,9 +48,9 @@ def reproduce(
     out: Path,
     runs: Path,
     *,
-    protocol: str = "paper",
-    recipe: str = "plain",
-    members: int = 10,
+    protocol: str | None = None,
+    recipe: str | None = None,
+    members: int | None = None,
     quick: bool = False,
     models: Sequence[str] = (),
     device: str | None = None,
@@ -58,22 +67,25 @@ def reproduce(
         out: folder of its results, made if need be; results there are replaced at the end.
         runs: folder of graph sets and runs, which experiments share: a population that is
             trained already is not trained again.
-        protocol: of the graphs.
-        recipe: of `pna.paper.recipes.RECIPES`, how models are trained.
+        protocol: of the graphs; the experiment's usual one if left out, as of the next two.
+        recipe: how models are trained, one of the experiment's.
         members: of each population.
         quick: fewer graphs and epochs, to see that everything works.
-        models: some rows of the experiment alone.
+        models: some rows of the experiment alone, or some of its populations.
         device: a GPU if there is one, if left out.
         workers: populations trained at a time.
         threads: of each worker, where there are several.
         resume: go on with runs that were interrupted.
         told: hears of every epoch; `said` of what is being done.
     """
+    protocol = experiment.protocols[0] if protocol is None else protocol
+    recipe = experiment.recipes[0] if recipe is None else recipe
+    members = experiment.members if members is None else members
     trials = experiment.trials(protocol, recipe, members, quick, models)
     folders = [runs / folder_of(trial) for trial in trials]
     _check_unfinished(folders, resume)
     held = {trial.graphs for trial in trials} | {experiment.tests(protocol, quick)}
-    files = {}
+    files: dict[Source, Path] = {}
     for graphs in sorted(held, key=lambda g: g.name):
         if not (runs / f"{graphs.name}.safetensors").is_file():
             said(f"making the graphs {graphs.name}")
@@ -81,17 +93,18 @@ def reproduce(
     tests = files[experiment.tests(protocol, quick)]
     said(f"training {len(trials)} populations of {members}")
     jobs = [
-        (trial, files[trial.graphs], folder, tests, experiment.splits, device)
+        (trial, files[trial.graphs], folder, tests, experiment.measured, experiment.metric, device)
         for trial, folder in zip(trials, folders, strict=True)
     ]
     tested = all_of(_train_and_test, jobs, workers, told, threads)
     names = [trial.variant.name for trial in trials]
-    tasks, baseline = _baseline(tests, experiment.splits)
+    names_of_tasks, baseline = _baseline(tests, experiment.measured, experiment.metric)
     scores = Scores(
-        tasks,
-        experiment.splits,
+        names_of_tasks,
+        tuple(experiment.measured),
         {name: one.population for name, one in zip(names, tested, strict=True)},
         baseline,
+        experiment.metric,
     )
     facts = {
         "experiment": experiment.name,
@@ -107,6 +120,7 @@ def reproduce(
     }  # fmt: skip
     out.mkdir(parents=True, exist_ok=True)
     scores.save(out / SCORES)
+    _save_curves(out / CURVES, dict(zip(names, tested, strict=True)))
     with replacing(out / FACTS) as file:
         json.dump(facts, file, indent=1, ensure_ascii=False)
         file.write("\n")
@@ -116,11 +130,18 @@ def reproduce(
 def folder_of(trial: Trial) -> str:
     """Where a population belongs: a name for people, and a hash of all that decides about it, so
     that experiments which ask for the same one share it."""
+    settings = trial.settings.as_dict()
+    usual = Settings()
+    for name in _LATER:
+        if settings[name] == getattr(usual, name):
+            del settings[name]
     decided = {
         "graphs": trial.graphs.name,
         "model": trial.model.as_dict(),
-        "settings": trial.settings.as_dict(),
+        "settings": settings,
     }
+    if trial.loss != "mse":
+        decided["loss"] = trial.loss
     digest = hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()
     return f"{trial.graphs.name}/{trial.model.convolution}-{digest[:8]}"
 
@@ -138,7 +159,8 @@ def _train_and_test(
     data: Path,
     folder: Path,
     tests: Path,
-    splits: Sequence[str],
+    measured: Measured,
+    metric: str,
     device: str | None,
     told: Told,
 ) -> Tested:
@@ -150,28 +172,32 @@ def _train_and_test(
             folder,
             trial.model,
             trial.settings,
+            loss=trial.loss,
             device=device,
             resume=run.exists,
-            log_every=_LOG_EVERY,
+            log_every=1 if trial.settings.epochs <= _FEW_EPOCHS else _LOG_EVERY,
             report=lambda now: told(name, now.epoch),
         )
     told(name, trial.settings.epochs)
-    return test(run, tests, splits, device)
+    return test(run, tests, measured, metric, device)
 
 
-def test(run: Run, tests: Path, splits: Sequence[str], device: str | None = None) -> Tested:
-    """Errors of all members of a finished run on some splits."""
+def test(
+    run: Run, tests: Path, measured: Measured, metric: str = "mse", device: str | None = None
+) -> Tested:
+    """A metric of all members of a finished run, on some splits and at some of its epochs."""
     summary, config = run.summary, run.config
     assert summary is not None
     graphs = GraphSet.load(tests)
     errors = {}
-    for split in splits:
-        found = evaluate(run, graphs, split, device=device)
+    worst = np.inf if BETTER[metric] > 0 else 0.0
+    for name, (split, epoch) in measured.items():
+        found = evaluate(run, graphs, split, device=device, epoch=epoch)
         table = np.full((config.settings.members, len(found.tasks)), np.nan)
-        measured = np.array([task.metrics["mse"] for task in found.tasks]).T
+        values = np.array([task.metrics[metric] for task in found.tasks]).T
         # a model that overflows is as wrong as can be; NaN means that a task was not learned
-        table[found.members] = np.nan_to_num(measured, nan=np.inf, posinf=np.inf)
-        errors[split] = table
+        table[found.members] = np.nan_to_num(values, nan=worst, posinf=worst)
+        errors[name] = table
     weights = config.settings.task_weights
     if weights:
         unlearned = np.array(weights) == 0
@@ -192,19 +218,60 @@ def test(run: Run, tests: Path, splits: Sequence[str], device: str | None = None
         "epochs": summary["epochs"],
         "seconds": round(summary["seconds"], 1),
         "broken": summary["broken"],
+        "peak_memory": summary.get("peak_memory"),
         "model": config.model.as_dict() | {"degrees": None},
         "settings": settings.as_dict(),
         "graphs": {**config.data, "path": None},
         "environment": environment,
     }
-    return Tested(Population(members, errors), facts)
+    return Tested(Population(members, errors), facts, _curve(run))
 
 
-def _baseline(path: Path, splits: Sequence[str]) -> tuple[tuple[str, ...], dict[str, Numbers]]:
-    """Names of the tasks, and the error of predicting the mean of training, by split."""
-    targets = describe(GraphSet.load(path)).targets
-    errors = {split: 10.0 ** np.array([t.baseline[split] for t in targets]) for split in splits}
-    return tuple(target.name for target in targets), errors
+def _baseline(
+    path: Path, measured: Measured, metric: str
+) -> tuple[tuple[str, ...], dict[str, Numbers]]:
+    """Names of the tasks, and the metric of predicting the mean of training, by test."""
+    graphs = GraphSet.load(path)
+    names = targets_by_name(graphs)
+    known = {split: graphs.split(split) for split in {"train", *(s for s, _ in measured.values())}}
+    errors = {
+        name: np.array([_of_the_mean(known["train"], known[split], *place, metric)
+                        for place in names.values()])
+        for name, (split, _) in measured.items()
+    }  # fmt: skip
+    return tuple(names), errors
+
+
+def _of_the_mean(train: GraphSet, test: GraphSet, level: str, column: int, metric: str) -> float:
+    """A metric of one target where the mean of training is predicted: of classes, their shares."""
+    seen, wanted = (column_of(part, level, column).double().numpy() for part in (train, test))
+    scales = train.node_scale if level == "node" else train.graph_scale
+    scale = scales[column] if metric == "mse" else 1.0
+    if metric == "accuracy":
+        shares = np.bincount(seen[~np.isnan(seen)].astype(int)) / len(seen)
+        return measure(metric, np.tile(shares, (len(wanted), 1)), wanted)
+    mean = np.full(len(wanted), np.nanmean(seen) / scale)
+    return measure(metric, mean, wanted / scale)
+
+
+def _curve(run: Run) -> list[dict[str, float]]:
+    """Mean losses over the members that each epoch trained."""
+    by_epoch: dict[float, list[dict[str, float]]] = {}
+    for row in run.metrics():
+        by_epoch.setdefault(row["epoch"], []).append(row)
+    return [
+        {"epoch": epoch, "members": len(rows)}
+        | {name: float(np.mean([row[name] for row in rows])) for name in ("training", "validation")}
+        for epoch, rows in by_epoch.items()
+    ]
+
+
+def _save_curves(path: Path, tested: Mapping[str, Tested]) -> None:
+    with replacing(path) as file:
+        writer = csv.DictWriter(file, ("population", "epoch", "members", "training", "validation"))
+        writer.writeheader()
+        for name, one in tested.items():
+            writer.writerows({"population": name, **row} for row in one.curve)
 
 
 def load(folder: Path) -> tuple[Scores, dict[str, Any]]:

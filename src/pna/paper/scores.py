@@ -15,6 +15,7 @@ from scipy.stats import t as student
 
 from pna.files import replacing
 from pna.names import lookup
+from pna.train.metrics import METRICS
 
 Numbers = NDArray[np.float64]
 
@@ -57,7 +58,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Population:
-    """Members of a population, and their mean square errors."""
+    """Members of a population, and their errors: mean square ones, or what else was measured."""
 
     members: tuple[Member, ...]
     errors: Mapping[str, Numbers]  # by split: (members, tasks), NaN of a task not learned
@@ -92,6 +93,11 @@ class Scores:
     splits: tuple[str, ...]
     populations: Mapping[str, Population]
     baseline: Mapping[str, Numbers]  # by split: (tasks,)
+    metric: str = "mse"  # which errors these are
+
+    def mean(self, name: str, split: str, times: float = 1.0) -> Estimate:
+        """Of the errors themselves, over all members and the mean of the tasks."""
+        return Estimate.of(times * self._whole(name, split, None).mean(1))
 
     def of_task(self, name: str, task: str, split: str, top: int | None = TOP) -> Estimate:
         """log10 of the mean square error of one task."""
@@ -134,9 +140,8 @@ class Scores:
         rows: list[dict[str, Any]] = []
         for split in self.splits:
             for task, error in zip(self.tasks, self.baseline[split], strict=True):
-                rows.append(
-                    {"population": BASELINE, "split": split, "task": task, "mse": float(error)}
-                )
+                own: dict[str, Any] = {"population": BASELINE, "split": split, "task": task}
+                rows.append(own | {self.metric: float(error)})
             for name, population in self.populations.items():
                 for member, errors in zip(
                     population.members, population.errors[split], strict=True
@@ -148,12 +153,12 @@ class Scores:
                         "split": split,
                     }  # fmt: skip
                     rows += [
-                        held | {"task": task, "mse": float(error)}
+                        held | {"task": task, self.metric: float(error)}
                         for task, error in zip(self.tasks, errors, strict=True)
                         if not np.isnan(error)
                     ]
         with replacing(path) as file:
-            writer = csv.DictWriter(file, _COLUMNS, restval="")
+            writer = csv.DictWriter(file, (*_COLUMNS, self.metric), restval="")
             writer.writeheader()
             writer.writerows(rows)
 
@@ -162,8 +167,11 @@ class Scores:
         """What `save` wrote."""
         with path.open(newline="") as file:
             rows = list(csv.DictReader(file))
-        missing = set(_COLUMNS) - set(rows[0] if rows else ())
-        if missing:
+        columns = list(rows[0]) if rows else []
+        missing = set(_COLUMNS) - set(columns)
+        metrics = [column for column in columns if column in METRICS]
+        if missing or len(metrics) != 1:
+            missing = missing or {"of one metric"}
             raise ValueError(
                 f"got {path} without the columns {', '.join(sorted(missing))}, expected scores "
                 "that pna reproduce wrote"
@@ -177,7 +185,7 @@ class Scores:
         for line, row in enumerate(rows, 2):
             name, split, task = row["population"], row["split"], tasks.index(row["task"])
             try:
-                error = float(row["mse"])
+                error = float(row[metrics[0]])
                 if name == BASELINE:
                     baseline[split][task] = error
                     continue
@@ -196,8 +204,8 @@ class Scores:
             for number, split, task, error in found[name]:
                 errors[split][places[number], task] = error
             populations[name] = Population(tuple(members[name].values()), errors)
-        return cls(tasks, splits, populations, baseline)
+        return cls(tasks, splits, populations, baseline, metrics[0])
 
 
 _COLUMNS = ("population", "member", "seed", "lr", "weight_decay", "validation", "best_epoch",
-            "split", "task", "mse")  # fmt: skip
+            "split", "task")  # fmt: skip

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from pna.names import lookup
 from pna.paper.scores import TOP
+from pna.report.benchmark import BEST, LAST, SHOWN, Cells
 from pna.report.curves import Curve, Curves, draw_curves
 from pna.report.figures import save_svg
 from pna.report.heat_map import draw_heat_map
@@ -17,6 +18,7 @@ from pna.report.pairs import Pair, Pairs, draw_pairs
 from pna.report.results import MEAN, Column, Result, splits, statistics, tasks
 from pna.report.sizes import Model, draw_sizes
 from pna.report.strips import Strip, Strips, draw_strips
+from pna.report.training import Losses, draw_training
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -186,6 +188,53 @@ def _sizes(result: Result) -> list[Drawing]:
     return [Drawing(result.experiment.name, caption, figure)]
 
 
+def _benchmark(result: Result) -> list[Drawing]:
+    """Scores of every member beside the paper's, and how losses fell."""
+    cells, name = Cells(result), result.experiment.name
+    what, times, digits = SHOWN[result.scores.metric]
+    present = {
+        group: [n for n in result.names if result.group(n) == group] for group in cells.groups
+    }
+
+    def panel(split: str, words: str, names: Sequence[str]) -> Strips:
+        strips = [
+            Strip(
+                result.label(one, with_group=False),
+                found.values,
+                found,
+                cells.published(one),
+                result.is_ours(one),
+            )
+            for one in names
+            if (found := cells.measured(one, split)) is not None
+        ]
+        mean = float(result.scores.baseline[split].mean()) * times
+        return Strips(words, strips, mean, digits)
+
+    drawn = [
+        Drawing(
+            f"{name}-{group}" if group else name,
+            f"Test set, {cells.groups[group]}: {what}. Every member is a dot.",
+            draw_strips([panel(LAST, "last epoch", names), panel(BEST, "best epoch", names)], 1),
+        )
+        for group, names in present.items()
+        if names
+    ]
+    losses = {
+        cells.groups[group]: [
+            Losses(result.label(n, with_group=False), *result.curves[n], result.is_ours(n))
+            for n in names
+            if n in result.curves
+        ]
+        for group, names in present.items()
+    }
+    losses = {title: curves for title, curves in losses.items() if curves}
+    if losses:
+        caption = "Losses by epoch, means over the members that were still being trained."
+        drawn.append(Drawing(f"{name}-training", caption, draw_training(losses)))
+    return drawn
+
+
 #: How `Experiment.figure` is drawn.
 FIGURES: dict[str, Callable[[Result], list[Drawing]]] = {
     "strips": _strips,
@@ -193,4 +242,5 @@ FIGURES: dict[str, Callable[[Result], list[Drawing]]] = {
     "curves": _curves,
     "heat map": _heat_map,
     "sizes": _sizes,
+    "benchmark": _benchmark,
 }

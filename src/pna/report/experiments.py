@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from pna.files import replacing
-from pna.paper.claims import FAILS, HOLDS, OPEN, Verdict
+from pna.paper.claims import FAILS, HOLDS, NOT_RUN, OPEN, Verdict
 from pna.report.drawings import drawings
 from pna.report.page import document, figure
 from pna.report.results import Result, about, claims, in_order, tables, verdicts
 from pna.report.tables import number, to_html, to_markdown
 
-TITLE = "The synthetic experiments of the paper, beside its numbers"
-_SIGNS = {HOLDS: ("holds", "✓"), FAILS: ("fails", "✗"), OPEN: ("open", "?")}
+TITLE = "The experiments of the paper, beside its numbers"
+_SIGNS = {HOLDS: ("holds", "✓"), FAILS: ("fails", "✗"), OPEN: ("open", "?"),
+          NOT_RUN: ("open", "–")}  # fmt: skip
 _QUICK = (
     "A quick run: few graphs, few epochs and few members, to see that everything works. Its "
     "numbers are no evidence for or against the paper."

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,9 @@ from pna.paper.experiment import Experiment
 from pna.paper.published import Published, published
 from pna.paper.recipes import RECIPES
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.reproduce import FACTS, SCORES, load
+from pna.paper.reproduce import CURVES, FACTS, SCORES, load
 from pna.paper.scores import BASELINE, TOP, Estimate, Scores
+from pna.report import benchmark
 from pna.report.tables import Table, estimate, number
 
 MEAN = "predicting the mean"  # how the baseline is shown
@@ -26,6 +27,10 @@ _SHORT = {"sssp": "SSSP"}
 _DRAWN = {
     "paper": "drawn as the paper says",
     "published": "drawn as the authors' code does, which made the paper's numbers",
+    "benchmark": "its own graphs and splits",
+}
+_TRAINED = {name: recipe.what for name, recipe in RECIPES.items()} | {
+    "published": "as the authors' settings have it: Adam, its rate halved on a plateau"
 }
 
 
@@ -47,6 +52,7 @@ class Result:
     scores: Scores
     facts: dict[str, Any]
     published: Published
+    curves: Mapping[str, benchmark.Curve] = field(default_factory=dict)  # losses by epoch
 
     @classmethod
     def read(cls, folder: Path) -> Result:
@@ -65,7 +71,8 @@ class Result:
                 f"got {folder / FACTS} without {', '.join(sorted(missing))}, which "
                 f"{SCORES} has; run pna reproduce again"
             )
-        return cls(experiment, scores, facts, published(experiment.name))
+        curves = benchmark.read_curves(folder / CURVES)
+        return cls(experiment, scores, facts, published(experiment.name), curves)
 
     @property
     def title(self) -> str:
@@ -214,6 +221,8 @@ def ratios(result: Result) -> list[Column]:
 def tables(result: Result) -> list[Table]:
     """All that an experiment has to say in numbers, the main thing first."""
     figure = result.experiment.figure
+    if figure == "benchmark":
+        return benchmark.tables(result)
     if figure == "curves":
         return [
             beside_the_paper(f"log10 of the ratio to {MEAN}, {what}, by nodes of a graph",
@@ -322,7 +331,7 @@ def about(result: Result) -> dict[str, str]:
     """What was run, and where."""
     facts = list(result.facts["populations"].values())
     protocol, recipe = str(result.facts["protocol"]), str(result.facts["recipe"])
-    what = f": {RECIPES[recipe].what}" if recipe in RECIPES else ""
+    what = f": {_TRAINED[recipe]}" if recipe in _TRAINED else ""
     members = {len(population.members) for population in result.scores.populations.values()}
     broken = sum(sum(fact["broken"]) for fact in facts)
     hours = sum(fact["seconds"] for fact in facts) / 3600

@@ -39,6 +39,7 @@ class Strips:
     title: str
     strips: Sequence[Strip]
     baseline: float | None = None
+    digits: int = 2
 
 
 def draw_strips(panels: Sequence[Strips], columns: int = 1) -> Figure:
@@ -76,8 +77,8 @@ def _draw(axes: Axes, panel: Strips, numbers: bool) -> None:
         if strip.published is not None:
             axes.plot(strip.published, y + 0.33, "D", ms=4.2, color=INK, zorder=4)
         if numbers:
-            axes.text(1.01, y, number(strip.best.mean), fontsize=8.5, va="center", color=INK,
-                      transform=axes.get_yaxis_transform())  # fmt: skip
+            axes.text(1.01, y, number(strip.best.mean, panel.digits), fontsize=8.5, va="center",
+                      color=INK, transform=axes.get_yaxis_transform())  # fmt: skip
     if panel.baseline is not None and math.isfinite(panel.baseline):
         axes.axvline(panel.baseline, color=FAINT, linestyle="--", linewidth=1, zorder=1)
     quieten(axes, panel.title)

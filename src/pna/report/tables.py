@@ -39,11 +39,11 @@ def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
     return f"{rounded:{'+' if sign and rounded else ''},.{digits}f}".replace("-", "−")
 
 
-def estimate(value: Estimate) -> str:
+def estimate(value: Estimate, digits: int = 2) -> str:
     """A mean, and half of its interval where there is one."""
     if not math.isfinite(value.mean) or not math.isfinite(value.half):
-        return number(value.mean)
-    return f"{number(value.mean)} ± {number(value.half)}"
+        return number(value.mean, digits)
+    return f"{number(value.mean, digits)} ± {number(value.half, digits)}"
 
 
 def to_rich(table: Table) -> RichTable:

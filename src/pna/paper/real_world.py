@@ -1,0 +1,192 @@
+"""What the real-world experiments share: their graphs, their rows, and how rows are trained."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from importlib import import_module
+from inspect import signature
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pna.data.graphset import GraphSet
+from pna.names import lookup
+from pna.paper.experiment import Experiment, Progress, Trial, Variant
+from pna.train.settings import ModelSettings, Settings
+
+#: Modules of the functions that make the graph sets, which have the names of the benchmarks.
+SOURCES = {
+    "zinc": "pna.data.zinc",
+    "molhiv": "pna.data.molhiv",
+    "mnist": "pna.data.superpixels",
+    "cifar10": "pna.data.superpixels",
+}
+
+#: Graphs of each split, and epochs, where an experiment is run quickly.
+QUICK_GRAPHS, QUICK_EPOCHS = 128, 2
+
+#: What rows are called, in the order of the paper's table.
+LABELS = {
+    "mlp": "MLP",
+    "mlp-gated": "MLP, gated",
+    "gcn": "GCN",
+    "sage": "GraphSage",
+    "gin": "GIN",
+    "diffpool": "DiffPool",
+    "gat": "GAT",
+    "monet": "MoNet",
+    "gated-gcn": "GatedGCN",
+    "mpnn-sum": "MPNN (sum)",
+    "mpnn-max": "MPNN (max)",
+    "pna-no-scalers": "PNA without scalers",
+    "pna": "PNA",
+}
+
+#: Groups of rows.
+GROUPS = {"": "no edge features", "edges": "edge features"}
+
+#: What all of them are trained with, where a row has nothing else. A plateau is counted as torch
+#: does: a patience of 5 is six epochs that are no better.
+COMMON: dict[str, Any] = {
+    "epochs": 1000,
+    "patience": None,
+    "batch_size": 128,
+    "lr": 1e-3,
+    "schedule": "plateau",
+    "plateau": 6,
+    "min_lr": 1e-5,
+    "keep_last": True,
+}
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """The graphs of a benchmark, or of each split the first few."""
+
+    benchmark: str
+    quick: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.benchmark}-quick" if self.quick else self.benchmark
+
+    def made(self, folder: Path, workers: int = 1, progress: Progress | None = None) -> Path:
+        """The file of these graphs in a folder; what is not there is made as `pna data` does."""
+        path = folder / f"{self.name}.safetensors"
+        if path.is_file():
+            return path
+        if self.quick:
+            whole = GraphSet.load(Benchmark(self.benchmark).made(folder, workers, progress))
+            graphs = first_of_splits(whole, QUICK_GRAPHS)
+        else:
+            module = import_module(lookup("benchmark", self.benchmark, SOURCES))
+            make: Callable[..., GraphSet] = getattr(module, self.benchmark)
+            shared = "workers" in signature(make).parameters
+            graphs = make(workers=workers) if shared else make()
+        folder.mkdir(parents=True, exist_ok=True)
+        graphs.save(path)
+        return path
+
+
+def first_of_splits(graphs: GraphSet, count: int) -> GraphSet:
+    """The first graphs of every split."""
+    assert graphs.split_of_graph is not None
+    places = [
+        (graphs.split_of_graph == split).nonzero()[:count, 0] for split in range(len(graphs.splits))
+    ]
+    return graphs[torch.cat(places)]
+
+
+@dataclass(frozen=True)
+class RealWorld(Experiment):
+    """A column of the paper's real-world table: its rows on one benchmark.
+
+    A variant's `changes` are to `COMMON` and to the experiment's own `settings`.
+    """
+
+    protocols: tuple[str, ...] = ("benchmark",)
+    recipes: tuple[str, ...] = ("published",)
+    epochs: tuple[str, ...] = ("last", "best")
+    splits: tuple[str, ...] = ("test", "validation")
+    members: int = 4
+    figure: str = "benchmark"
+    ordered: bool = True
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def tests(self, protocol: str, quick: bool = False) -> Benchmark:
+        return Benchmark(self.name, quick)
+
+    def trials(
+        self,
+        protocol: str = "benchmark",
+        recipe: str = "published",
+        members: int = 4,
+        quick: bool = False,
+        chosen: Sequence[str] = (),
+    ) -> list[Trial]:
+        lookup("protocol", protocol, dict.fromkeys(self.protocols))
+        lookup("recipe", recipe, dict.fromkeys(self.recipes))
+        return [
+            self._trial(variant, Benchmark(self.name, quick), members)
+            for variant in self.chosen(chosen)
+        ]
+
+    def _trial(self, variant: Variant, graphs: Benchmark, members: int) -> Trial:
+        settings = COMMON | self.settings | variant.changes
+        if graphs.quick:
+            settings["epochs"] = QUICK_EPOCHS
+        model = ModelSettings(
+            variant.convolution, variant.architecture, variant.hidden, "default", variant.arguments
+        )
+        return Trial(variant, graphs, model, Settings(members=members, **settings), self.loss)
+
+
+def with_towers(
+    row: str,
+    hidden: int,
+    out: int,
+    edge_width: int = 0,
+    *,
+    layers: int = 4,
+    dropout: float = 0.0,
+    graph_norm: bool = True,
+    group: str | None = None,
+    **changes: Any,
+) -> Variant:
+    """A row of the paper's own models, in the authors' layer: five divided towers, normalised
+    before they are mixed. Without an `edge_width` it does not see edge features."""
+    arguments = {
+        "layers": layers, "out_channels": out, "towers": 5, "divide_input": True,
+        "norm_before_mixing": True, "graph_norm": graph_norm, "dropout": dropout,
+    }  # fmt: skip
+    if edge_width:
+        arguments |= {"edge_width": edge_width, "encode_edges": False}
+    else:
+        arguments["edges"] = False
+    where = ("edges" if edge_width else "") if group is None else group
+    return Variant(row, LABELS[row], row, where, "stacked", hidden, arguments, changes)
+
+
+def from_benchmark(row: str, hidden: int, group: str = "", **arguments: Any) -> Variant:
+    """A row of the benchmark's own four-layer models."""
+    arguments = {
+        "layers": 4, "readout": "mean", "graph_norm": True, "edges": bool(group), **arguments,
+    }  # fmt: skip
+    return Variant(row, LABELS[row], row, group, "stacked", hidden, arguments)
+
+
+#: The benchmark's models at about 100,000 parameters.
+BASELINES = (
+    from_benchmark("mlp", 145),
+    from_benchmark("mlp-gated", 135),
+    from_benchmark("gcn", 145),
+    from_benchmark("sage", 108),
+    from_benchmark("gin", 105, readout="sum"),
+    from_benchmark("diffpool", 73),
+    from_benchmark("gat", 144, heads=8),
+    from_benchmark("monet", 90),
+    from_benchmark("gated-gcn", 70),
+    from_benchmark("gated-gcn", 70, "edges"),
+)

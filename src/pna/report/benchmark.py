@@ -1,0 +1,143 @@
+"""Tables of a real-world benchmark: every row of the paper's, with and without edge features."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pna.paper.scores import Estimate
+from pna.report.tables import NOTHING, Table, estimate, number
+from pna.train.metrics import BETTER
+
+if TYPE_CHECKING:
+    from pna.report.results import Result
+
+#: What a metric is called, what it is multiplied by, and its digits.
+SHOWN = {
+    "mae": ("mean absolute error", 1, 3),
+    "accuracy": ("accuracy, %", 100, 2),
+    "roc_auc": ("area under the ROC curve, %", 100, 2),
+    "mse": ("mean square error", 1, 4),
+}
+Curve = tuple[list[float], list[float], list[float]]  # epochs, losses of training, of validation
+
+LAST, BEST = "test, last epoch", "test, best epoch"
+
+
+@dataclass(frozen=True)
+class Cells:
+    """A benchmark's results by row of the paper and by group."""
+
+    result: Result
+
+    @property
+    def rows(self) -> dict[str, str]:
+        """Labels of all rows of the experiment, run or not."""
+        return {variant.row: variant.label for variant in self.result.experiment.variants}
+
+    @property
+    def groups(self) -> dict[str, str]:
+        """How groups are shown."""
+        return dict(self.result.experiment.groups) or {"": "test"}
+
+    def name(self, row: str, group: str) -> str | None:
+        """The population that belongs there, run or not."""
+        for variant in self.result.experiment.variants:
+            if (variant.row, variant.group) == (row, group):
+                return variant.name
+        return None
+
+    def measured(self, name: str | None, split: str) -> Estimate | None:
+        """As it is shown; None of what was not run."""
+        scores = self.result.scores
+        if name is None or name not in scores.populations:
+            return None
+        return scores.mean(name, split, SHOWN[scores.metric][1])
+
+    def published(self, name: str | None) -> float | None:
+        value = None if name is None else self.result.published.get(name, "test")
+        return None if value is None else value * SHOWN[self.result.scores.metric][1]
+
+
+def tables(result: Result) -> list[Table]:
+    """Scores beside the paper's, and what they cost."""
+    return [_scores(Cells(result)), _costs(result)]
+
+
+def _scores(cells: Cells) -> Table:
+    result = cells.result
+    what, _, digits = SHOWN[result.scores.metric]
+    sign = BETTER[result.scores.metric]
+    rows: list[tuple[str, ...]] = []
+    ours: set[int] = set()
+    strong: set[tuple[int, int]] = set()
+    leading: dict[str, tuple[float, tuple[int, int]]] = {}
+    for row, label in cells.rows.items():
+        names = {group: cells.name(row, group) for group in cells.groups}
+        lines: dict[str, Callable[[str | None], str]] = {
+            "last epoch": lambda name: _shown(cells.measured(name, LAST), digits),
+            "best epoch": lambda name: _shown(cells.measured(name, BEST), digits),
+            "paper": lambda name: number(cells.published(name), digits),
+        }
+        run = any(name in result.scores.populations for name in names.values())
+        lines = lines if run else {"paper, not run here": lines["paper"]}
+        for i, (line, shown) in enumerate(lines.items()):
+            at = len(rows)
+            rows.append((label if i == 0 else "", line, *map(shown, names.values())))
+            if row == "pna":
+                ours.add(at)
+            if line == "last epoch":
+                for c, (group, name) in enumerate(names.items()):
+                    found = cells.measured(name, LAST)
+                    if found is not None:
+                        best = (sign * found.mean, (at, c + 2))
+                        leading[group] = min(leading.get(group, best), best)
+    if len(rows) > 3:
+        strong = {place for _, place in leading.values()}
+    better = "less" if sign > 0 else "more"
+    return Table(
+        f"Test set, {what}: {better} is better; mean over seeds, 95% interval",
+        ("model", "", *cells.groups.values()), tuple(rows), 2, frozenset(strong), frozenset(ours),
+    )  # fmt: skip
+
+
+def _shown(value: Estimate | None, digits: int) -> str:
+    return NOTHING if value is None else estimate(value, digits)
+
+
+def _costs(result: Result) -> Table:
+    """Parameters, epochs, time of an epoch of the whole population, and memory."""
+    rows = []
+    for name in result.names:
+        facts = result.facts["populations"][name]
+        memory = facts.get("peak_memory")
+        rows.append(
+            (
+                result.label(name),
+                number(result.parameters(name), 0),
+                number(result.published.get(name, "parameters"), 0),
+                str(len(result.scores.populations[name].members)),
+                number(facts["epochs"], 0),
+                number(facts["seconds"] / max(facts["epochs"], 1), 3),
+                number(None if memory is None else memory / 2**30),
+            )
+        )
+    heads = ("model", "parameters", "in the paper", "members", "epochs",
+             "s an epoch of all members", "GPU memory at most, GiB")  # fmt: skip
+    return Table("What it takes", heads, tuple(rows), 1)
+
+
+def read_curves(path: Path) -> dict[str, Curve]:
+    """Of every population, from ``curves.csv``; of none where there is no such file."""
+    found: dict[str, Curve] = {}
+    if not path.is_file():
+        return found
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            curve = found.setdefault(row["population"], ([], [], []))
+            for held, name in zip(curve, ("epoch", "training", "validation"), strict=True):
+                held.append(float(row[name]))
+    return found

@@ -1,0 +1,49 @@
+"""How losses fell: a curve for each population, training faint and validation strong."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle, product
+from typing import TYPE_CHECKING
+
+from pna.report.figures import APART, FAINT, INK
+from pna.report.panels import grid, legend, quieten
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_COLOURS = ("#b3530a", "#3a8a5c", "#8a4f9e", "#7c8794", "#a3862a", "#4f4a45")
+
+
+@dataclass(frozen=True)
+class Losses:
+    """Of one population: epochs, and mean losses over its members."""
+
+    label: str
+    epochs: Sequence[float]
+    training: Sequence[float]
+    validation: Sequence[float]
+    is_ours: bool = False
+
+
+def draw_training(panels: Mapping[str, Sequence[Losses]]) -> Figure:
+    """A panel for each group of populations, one below the other; losses are logarithmic."""
+    figure, places = grid(len(panels), 1, 3.0)
+    for axes, (title, curves) in zip(places, panels.items(), strict=True):
+        styles = cycle(product(("-", "--", ":"), _COLOURS))
+        for curve in curves:
+            line, colour = ("-", APART) if curve.is_ours else next(styles)
+            width = 2.0 if curve.is_ours else 1.2
+            axes.plot(curve.epochs, curve.training, color=colour, linewidth=0.8, alpha=0.45)
+            axes.plot(curve.epochs, curve.validation, line, color=colour, linewidth=width,
+                      label=curve.label)  # fmt: skip
+        axes.set_yscale("log")
+        quieten(axes, title, "epoch")
+        axes.grid(axis="y", color=FAINT, alpha=0.15, linewidth=0.8)
+        axes.legend(fontsize=7.5, frameon=False, labelcolor=INK, ncols=2)
+    legend(figure, {
+        "validation": {"color": INK, "linestyle": "-", "linewidth": 1.8},
+        "training": {"color": INK, "linestyle": "-", "linewidth": 0.8, "alpha": 0.45},
+    })  # fmt: skip
+    return figure

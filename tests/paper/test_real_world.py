@@ -1,0 +1,199 @@
+"""The real-world experiments: their rows, settings and graphs, and a run of each on few graphs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pna.data.graphset import GraphSet
+from pna.paper import real_world
+from pna.paper.published import published
+from pna.paper.real_world import LABELS, Benchmark, RealWorld, first_of_splits
+from pna.paper.registry import EXPERIMENTS
+from pna.paper.reproduce import load, reproduce
+from pna.report.benchmark import read_curves
+from pna.report.results import Result, tables
+from pna.train.models import build, count_parameters, fitted
+from pna.train.tasks import tasks_of
+
+NAMES = [name for name, e in EXPERIMENTS.items() if isinstance(e, RealWorld)]
+#: Columns of nodes and of edges, values of nodes and edges where these are whole, classes.
+SHAPES = {
+    "zinc": (1, 1, [28], [4], 0),
+    "molhiv": (9, 3, [119, 4, 12, 12, 10, 6, 6, 2, 2], [5, 6, 2], 2),
+    "mnist": (3, 1, None, None, 10),
+    "cifar10": (5, 1, None, None, 10),
+}
+
+
+def made(name: str, train: int = 12, others: int = 12) -> GraphSet:
+    """Random graphs with the columns of a benchmark."""
+    columns, edge_columns, values, edge_values, classes = SHAPES[name]
+    rng = np.random.default_rng(0)
+    count = train + 2 * others
+    sizes = rng.integers(4, 9, count)
+    index = [np.stack(np.nonzero(~np.eye(n, dtype=bool) & (rng.random((n, n)) < 0.5)))
+             for n in sizes]  # fmt: skip
+    edges = [part.shape[1] for part in index]
+    y = rng.standard_normal(count) if classes == 0 else np.arange(count) % classes
+
+    def features(rows: int, width: int, kinds: list[int] | None) -> np.ndarray:
+        if kinds is None:
+            return rng.random((rows, width)).astype(np.float32)
+        return np.stack([rng.integers(0, k, rows) for k in kinds], 1)
+
+    held = {} if values is None else {"node_values": values, "edge_values": edge_values}
+    return GraphSet.from_arrays(
+        sizes, np.concatenate(index, 1), edges,
+        x=features(int(sizes.sum()), columns, values),
+        edge_attr=features(sum(edges), edge_columns, edge_values),
+        y_graph=y.astype(np.float64), graph_targets=["target"],
+        split=["train"] * train + ["validation"] * others + ["test"] * others,
+        metadata={"benchmark": name} | held,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parameters(name: str) -> None:
+    """As published where we know how many, else about 100,000; of MolHIV, about as PNA's."""
+    experiment, graphs, paper = EXPERIMENTS[name], made(name), published(name)
+    tasks = tasks_of(graphs, experiment.loss)
+    for trial in experiment.trials(members=1):
+        model = fitted(trial.model, graphs, tasks)
+        count = count_parameters(build(model))
+        wanted = paper.get(trial.variant.name, "parameters")
+        if wanted is not None:
+            assert count == wanted, trial.variant.name
+        elif name == "molhiv":
+            assert 315_000 < count < 335_000, trial.variant.name
+        else:
+            assert 88_000 < count < 113_000, trial.variant.name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_are_those_of_the_paper(name: str) -> None:
+    experiment, paper = EXPERIMENTS[name], published(name)
+    names = [variant.name for variant in experiment.variants]
+    assert len(set(names)) == len(names)
+    assert set(paper.rows) <= set(names)
+    assert set(names) - set(paper.rows) <= {"pna-no-scalers"}  # which has no number on MolHIV
+    assert {variant.row for variant in experiment.variants} <= set(LABELS)
+    if name != "molhiv":
+        assert {variant.row for variant in experiment.variants} == set(LABELS)
+
+
+#: Learning rate, its least, epochs of a plateau, weight decay, dropout; spec's facts.
+SETTINGS = {
+    ("zinc", "pna"): (1e-3, 1e-5, 6, 3e-6, 0.0),
+    ("zinc", "pna edges"): (1e-3, 1e-5, 21, 3e-6, 0.0),
+    ("zinc", "pna deep"): (1e-3, 1e-5, 21, 3e-6, 0.0),
+    ("zinc", "mpnn-sum"): (1e-3, 1e-5, 6, 1e-5, 0.0),
+    ("zinc", "mpnn-max edges"): (1e-3, 1e-5, 21, 3e-6, 0.0),
+    ("cifar10", "pna"): (1e-3, 1e-5, 6, 3e-6, 0.1),
+    ("mnist", "pna edges"): (1e-3, 1e-5, 6, 3e-6, 0.3),
+    ("mnist", "mpnn-sum edges"): (1e-3, 1e-5, 6, 3e-6, 0.2),
+    ("molhiv", "pna"): (1e-2, 1e-4, 21, 3e-6, 0.3),
+}
+
+
+@pytest.mark.parametrize("case", SETTINGS, ids=" ".join)
+def test_settings(case: tuple[str, str]) -> None:
+    name, row = case
+    (trial,) = [t for t in EXPERIMENTS[name].trials() if t.variant.name == row]
+    settings = trial.settings
+    lr, least, plateau, decay, dropout = SETTINGS[case]
+    assert settings.schedule == "plateau" and settings.decay == 0.5
+    assert (settings.lr, settings.min_lr, settings.plateau) == ((lr,), least, plateau)
+    assert settings.weight_decay == (decay,) and settings.batch_size == 128
+    assert trial.model.arguments["dropout"] == dropout
+    hiv = name == "molhiv"
+    assert settings.epochs == (200 if hiv else 1000)
+    assert settings.select == ("roc_auc" if hiv else "loss")
+    assert trial.model.arguments["graph_norm"] == (not hiv)
+
+
+def test_some_rows_alone() -> None:
+    zinc = EXPERIMENTS["zinc"]
+    assert [v.name for v in zinc.chosen(["pna"])] == ["pna", "pna edges", "pna deep"]
+    assert [v.name for v in zinc.chosen(["pna edges", "gcn"])] == ["gcn", "pna edges"]
+    with pytest.raises(ValueError, match="unknown model 'pnaa'"):
+        zinc.chosen(["pnaa"])
+
+
+def test_graphs_are_found_or_made_and_the_first_of_them_taken(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(real_world, "QUICK_GRAPHS", 5)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pna.data.zinc.zinc", lambda: made("zinc"))
+        path = Benchmark("zinc", quick=True).made(tmp_path)
+    few, whole = GraphSet.load(path), made("zinc")
+    assert len(few) == 15 and all(len(few.split(s)) == 5 for s in ("train", "validation", "test"))
+    expected = first_of_splits(whole, 5)
+    np.testing.assert_array_equal(few.y_graph, expected.y_graph)
+    np.testing.assert_array_equal(few.split("test").y_graph, whole.split("test").y_graph[:5])
+    assert (tmp_path / "zinc.safetensors").is_file()
+    assert Benchmark("zinc").made(tmp_path) == tmp_path / "zinc.safetensors"  # and not made again
+
+
+ROWS = {
+    "zinc": ["pna", "gated-gcn"],
+    "molhiv": ["pna", "gin"],
+    "mnist": ["pna"],
+    "cifar10": ["gat"],
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_from_graphs_to_tables(name: str, tmp_path, monkeypatch) -> None:
+    experiment = EXPERIMENTS[name]
+    narrow = tuple(
+        replace(v, hidden=20 if v.convolution != "gat" else 16,
+                arguments={n: a for n, a in v.arguments.items() if n != "out_channels"}
+                | {"layers": 2})
+        for v in experiment.variants
+    )  # fmt: skip
+    small = replace(experiment, variants=narrow)
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    made(name).save(runs / f"{name}.safetensors")
+    options = {"members": 2, "quick": True, "models": ROWS[name], "device": "cpu"}
+    scores = reproduce(small, tmp_path / "results", runs, **options)
+    assert scores.metric == experiment.metric and scores.tasks == ("target",)
+    assert scores.splits[:2] == ("test, last epoch", "test, best epoch")
+    for population in scores.populations.values():
+        best, last = (population.errors[f"validation, {e} epoch"] for e in ("best", "last"))
+        if name == "zinc":
+            validation = [member.validation for member in population.members]
+            np.testing.assert_allclose(best[:, 0], validation, rtol=1e-5)  # loss is the metric
+            assert (best <= last + 1e-6).all()
+        if name == "molhiv":
+            validation = [1 - member.validation for member in population.members]
+            np.testing.assert_allclose(best[:, 0], validation, rtol=1e-5)
+    again, facts = load(tmp_path / "results")
+    assert again.metric == experiment.metric
+    np.testing.assert_array_equal(
+        again.baseline[scores.splits[0]], scores.baseline[scores.splits[0]]
+    )
+    curves = read_curves(tmp_path / "results" / "curves.csv")
+    assert all(curves[n][0] == [1, 2] for n in scores.populations)
+    table, costs = tables(Result.read(tmp_path / "results"))
+    assert len(costs.rows) == len(scores.populations) and facts["recipe"] == "published"
+    assert any("not run here" in row[1] for row in table.rows)
+
+
+def test_the_baseline_predicts_the_mean_of_training(tmp_path) -> None:
+    """MAE in the units of the target; of classes the most frequent; no order for ROC curves."""
+    from pna.paper.reproduce import _baseline
+
+    for name, expected in (("zinc", None), ("mnist", None), ("molhiv", 0.5)):
+        graphs = made(name)
+        graphs.save(tmp_path / f"{name}.safetensors")
+        measured, metric = EXPERIMENTS[name].measured, EXPERIMENTS[name].metric
+        _, found = _baseline(tmp_path / f"{name}.safetensors", measured, metric)
+        train, test = (graphs.split(s).y_graph[:, 0].numpy() for s in ("train", "test"))
+        if name == "zinc":
+            expected = np.abs(test - train.mean()).mean()
+        if name == "mnist":
+            expected = (test == np.bincount(train.astype(int)).argmax()).mean()
+        assert found["test, last epoch"][0] == pytest.approx(expected)

@@ -1,0 +1,81 @@
+"""The tables of a real-world benchmark: ours beside the paper's, in the units of the field."""
+
+import json
+
+import numpy as np
+import pytest
+
+from pna.paper.reproduce import FACTS
+from pna.report.benchmark import LAST, Cells, read_curves
+from pna.report.experiments import markdown, page
+from pna.report.results import Result, tables
+from tests.report.made import make
+
+
+def constant(value: float):
+    """All members of all models as good; those of PNA a tenth better or worse."""
+
+    def errors(variant, split, members):
+        ours = 1.1 if variant.row == "pna" else 1.0
+        spread = 1 + 0.01 * np.arange(members)[:, None]
+        return np.log10(np.full((members, 1), value * ours) * spread)
+
+    return errors
+
+
+def test_errors_have_three_digits_and_the_least_is_the_best(tmp_path):
+    result = Result.read(make(tmp_path, "zinc", members=2, errors=constant(0.2)))
+    table, costs = tables(result)
+    assert table.heads == (
+        "model", "", "no edge features", "edge features", "edge features, 16 layers",
+    )  # fmt: skip
+    lines = {(row[0], row[1]): row[2:] for row in table.rows}
+    last = lines["PNA", "last epoch"]
+    assert last[0].startswith("0.221 ± 0.0") and all(cell.startswith("0.221") for cell in last)
+    places = [i for i, row in enumerate(table.rows) if row[0] == "PNA"]
+    assert table.rows[places[0] + 2][1:] == ("paper", "0.320", "0.188", "0.142")
+    assert set(range(places[0], places[0] + 3)) == table.ours
+    best = {table.rows[r][0] for r, _ in table.strong}
+    assert "PNA" not in best and len(table.strong) == 3
+    cost = next(row for row in costs.rows if row[0] == "PNA, no edge features")
+    assert cost[2:] == ("94,995", "2", "2,000", "0.045", "3.00")
+
+
+def test_shares_are_in_percent_and_the_most_is_the_best(tmp_path):
+    result = Result.read(make(tmp_path, "molhiv", members=2, errors=constant(0.7)))
+    table, _ = tables(result)
+    assert "more is better" in table.title and table.heads[2:] == ("test",)
+    row = next(i for i, row in enumerate(table.rows) if row[0] == "PNA")
+    assert table.rows[row][2].startswith("77.39 ±") and table.rows[row + 2][2] == "79.05"
+    assert table.strong == {(row, 2)}
+
+
+def test_what_was_not_run_is_shown_as_published(tmp_path):
+    folder = make(tmp_path, "mnist", members=2)
+    lines = (folder / "scores.csv").read_text().splitlines()
+    (folder / "scores.csv").write_text("\n".join(li for li in lines if not li.startswith("gcn,")))
+    facts = json.loads((folder / FACTS).read_text())
+    del facts["populations"]["gcn"]
+    (folder / FACTS).write_text(json.dumps(facts))
+    result = Result.read(folder)
+    assert Cells(result).measured("gcn", LAST) is None
+    table, _ = tables(result)
+    assert ("GCN", "paper, not run here", "89.99", "–") in table.rows
+
+
+@pytest.mark.parametrize("name", ["zinc", "molhiv", "cifar10"])
+def test_the_page(name, tmp_path):
+    result = Result.read(make(tmp_path, name, members=2))
+    text = page([result])
+    assert "its own graphs and splits" in text and "What it takes" in text
+    assert "PNA without scalers" in markdown(result)
+
+
+def test_curves(tmp_path):
+    folder = make(tmp_path, "zinc", members=2)
+    assert read_curves(folder / "curves.csv")["pna deep"] == (
+        [1, 2, 3],
+        [1, 1 / 2, 1 / 3],
+        [2, 1, 2 / 3],
+    )
+    assert read_curves(folder / "none.csv") == {}
