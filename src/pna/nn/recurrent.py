@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
 from pna.nn.conv.inputs import EdgeFeatures
-from pna.nn.conv.pna import PreparedPNA
+from pna.nn.conv.prepared import PreparedPNA
 from pna.nn.family import Prepared
 from pna.ops.gru import gru_cell
 from pna.ops.recurrence import has_recurrence, recurrence

@@ -22,35 +22,23 @@ from pna.nn.conv.inputs import (
     edge_inputs,
     working_type,
 )
+from pna.nn.conv.prepared import PreparedPNA
+from pna.nn.conv.shifts import SHIFTED_AS_ONES, add_as_ones, as_given, roles, times_shifted
 from pna.nn.conv.split import Form, Parts, Weights, join_towers, split
 from pna.nn.neighbourhood import Neighbourhood
 from pna.nn.towers import first_of, tower_layers
 from pna.ops.aggregate import aggregate, one_pass
 from pna.ops.aggregators import (
     Aggregator,
-    KthSmallest,
     Max,
-    Mean,
     Min,
-    NormalisedMean,
-    Softmax,
-    Softmin,
-    Sum,
 )
 from pna.ops.backend import choose
 from pna.ops.degree_linear import degree_linear
-from pna.ops.linears import linears
-from pna.ops.recurrence import Layer
 from pna.ops.request import Request
 
 #: The widest layer that is done without towers where it is called many times.
 NARROW_LAYER = 32
-
-#: What adding one vector to all messages of a node adds to an aggregate: that vector, d times
-#: that vector, as many times as it makes of messages of 1, or (all others) nothing.
-_SHIFTED_ONCE = (Mean, Max, Min, Softmax, Softmin)
-_SHIFTED_BY_DEGREE = (Sum,)
-_SHIFTED_AS_ONES = (NormalisedMean, KthSmallest)
 
 
 class PNAConv(nn.Module):
@@ -133,7 +121,7 @@ class PNAConv(nn.Module):
         self.lin = nn.Linear(out_channels, out_channels) if mixing else None
         chosen = self.neighbourhood.aggregators
         self._swapped, views = _views(chosen, swap_extrema)
-        self._times = tuple(_times(chosen))
+        self._times = tuple(times_shifted(chosen))
         usual = pre_layers == 1 and self._swapped == [False]
         self._request = _request(chosen) if usual else None
         self._form = Form(
@@ -214,7 +202,9 @@ class PNAConv(nn.Module):
                 parts = split(form, weights)
             else:
                 parts = join_towers(form, weights, self._shares, lin.weight, lin.bias)
-        return PreparedPNA(self, parts)
+        return PreparedPNA(
+            parts, self.neighbourhood, self._form.views, self._swapped, self._request
+        )
 
     @property
     def _is_narrow(self) -> bool:
@@ -245,7 +235,7 @@ class PNAConv(nn.Module):
             parts = split(self._form, self._weights())
         if at is not None and at.is_floating_point():
             at = at.to(working_type(x))
-        term = _as_given(*edge_term(edge, at, parts.edge))
+        term = as_given(*edge_term(edge, at, parts.edge))
         out = project(x, parts.keep, parts.keep_bias, self._shares)
         every = self.neighbourhood.aggregators
         for swapped, which, mix in zip(self._swapped, self._form.views, parts.mixes, strict=True):
@@ -253,7 +243,7 @@ class PNAConv(nn.Module):
             see = self._aggregate if self._is_linear else self._aggregate_messages
             results, shift = see(x, adjacency, aggregators, term, parts, swapped)
             results = results.unflatten(2, (self.towers, self.F_in))
-            times = () if shift is None else _times(aggregators)
+            times = () if shift is None else times_shifted(aggregators)
             out = degree_linear(results, mix, factors, adjacency, out, shift, times)
         return out
 
@@ -305,12 +295,12 @@ class PNAConv(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """Aggregates of what senders and edges contribute to M, where M is linear, and what the
         receiver contributes, by which some of them are still to be shifted."""
-        receiver, sender = _roles(parts, swapped)
+        receiver, sender = roles(parts, swapped)
         sent = project(x, sender, None, self._shares)
         results = aggregate(sent.flatten(1), adjacency, aggregators, edge)
         # made after the aggregation, so that in the backward pass it is gone before
         own = project(x, receiver, parts.bias, self._shares)
-        return _add_as_ones(results, own, adjacency, aggregators), own
+        return add_as_ones(results, own, adjacency, aggregators), own
 
     def _aggregate_messages(
         self,
@@ -322,7 +312,7 @@ class PNAConv(nn.Module):
         swapped: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """Aggregates of messages that are made, since M has several layers; nothing to shift."""
-        receiver, sender = _roles(parts, swapped)
+        receiver, sender = roles(parts, swapped)
         senders, receivers = adjacency.edge_index
         own = project(x, receiver, parts.bias, self._shares)
         messages = project(x, sender, None, self._shares)[senders] + own[receivers]
@@ -357,84 +347,6 @@ class PNAConv(nn.Module):
         )
 
 
-class PreparedPNA:
-    """A narrow `PNAConv` without towers, whose weights do not change between calls."""
-
-    def __init__(self, layer: PNAConv, parts: Parts) -> None:
-        self._layer, self._parts = layer, parts
-        # squeezed and not selected, of which the gradient would be a copy
-        self._weights: list[Tensor] = [parts.keep.squeeze(0)]
-        self._biases: list[Tensor | None] = [parts.keep_bias.squeeze(0)]
-        for swapped in layer._swapped:
-            receiver, sender = _roles(parts, swapped)
-            self._weights += [sender.squeeze(0), receiver.squeeze(0)]
-            self._biases += [None, parts.bias.squeeze(0)]
-        self._known: tuple[Adjacency, Tensor] | None = None
-
-    def __call__(self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures = None) -> Tensor:
-        """As `PNAConv.forward`, with the Adjacency of a graph."""
-        layer, parts = self._layer, self._parts
-        factors = self._factors(adjacency, x.dtype)
-        edge, at = edge_inputs(edge_attr)
-        term = _as_given(*edge_term(edge, at, parts.edge))
-        every = layer.neighbourhood.aggregators
-        out, *projected = linears(x, self._weights, self._biases)
-        out = out[:, None]
-        views = zip(layer._form.views, parts.mixes, strict=True)
-        for i, (which, mix) in enumerate(views):
-            sent, own = projected[2 * i], projected[2 * i + 1]
-            aggregators = [every[i] for i in which]
-            results = aggregate(sent, adjacency, aggregators, term)
-            results = _add_as_ones(results, own, adjacency, aggregators)
-            times = _times(aggregators)
-            shift = own[:, None].to(results.dtype)
-            out = degree_linear(results[:, :, None], mix, factors, adjacency, out, shift, times)
-        return out.squeeze(1)
-
-    def as_layer(
-        self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures, slope: float
-    ) -> Layer | None:
-        """The layer and an activation of that slope as `recurrence` takes them, if it can."""
-        layer, parts = self._layer, self._parts
-        learned = any(True for _ in layer.neighbourhood.parameters())
-        if edge_attr is not None or layer._request is None or learned:
-            return None
-        keep, sender, receiver = self._weights
-        keep_bias, _, bias = self._biases
-        assert keep_bias is not None and bias is not None
-        return Layer(
-            keep, keep_bias, sender, receiver, bias, parts.mixes[0],
-            self._factors(adjacency, x.dtype), layer._request, layer._times, slope,
-        )  # fmt: skip
-
-    def _factors(self, adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
-        if self._known is None or self._known[0] is not adjacency:
-            self._known = (adjacency, self._layer.neighbourhood.factors(adjacency, dtype))
-        return self._known[1]
-
-
-def _add_as_ones(
-    results: Tensor, own: Tensor, adjacency: Adjacency, aggregators: list[Aggregator]
-) -> Tensor:
-    """Results shifted by what the receiver contributes, as often as they make of messages of 1."""
-    special = [i for i, a in enumerate(aggregators) if isinstance(a, _SHIFTED_AS_ONES)]
-    if not special:
-        return results
-    ones = results.new_ones((results.shape[0], 1))
-    times = aggregate(ones, adjacency, [aggregators[i] for i in special])
-    parts_of = list(results.unbind(1))
-    for j, i in enumerate(special):
-        parts_of[i] = parts_of[i] + (times[:, j] * own.flatten(1)).to(results.dtype)
-    return torch.stack(parts_of, 1)
-
-
-def _as_given(values: Tensor | None, at: Tensor | None) -> EdgeFeatures:
-    """An edge term as `aggregate` takes it."""
-    if values is None or at is None:
-        return values
-    return (at, values) if at.is_floating_point() else (values, at)
-
-
 def _is_plain(x: Tensor) -> bool:
     """Whether this is an ordinary call: nothing transformed, compiled or cast on the way."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
@@ -459,20 +371,9 @@ def _views(
 def _request(aggregators: list[Aggregator]) -> Request | None:
     """What the kernels are asked for, if that is all there is to compute."""
     request, places = one_pass(aggregators)
-    special = any(isinstance(aggregator, _SHIFTED_AS_ONES) for aggregator in aggregators)
+    special = any(isinstance(aggregator, SHIFTED_AS_ONES) for aggregator in aggregators)
     exact = list(places.values()) == list(range(len(aggregators)))
     return request if exact and not special else None
-
-
-def _roles(parts: Parts, swapped: bool) -> tuple[Tensor, Tensor]:
-    """Weights of receiver and sender."""
-    return (parts.sender, parts.receiver) if swapped else (parts.receiver, parts.sender)
-
-
-def _times(aggregators: list[Aggregator]) -> list[int]:
-    """How often aggregates are shifted by what shifts all messages, as `degree_linear` takes it."""
-    once, each = _SHIFTED_ONCE, _SHIFTED_BY_DEGREE
-    return [1 if isinstance(a, once) else 2 if isinstance(a, each) else 0 for a in aggregators]
 
 
 def _check_sizes(

@@ -7,7 +7,8 @@ import torch
 
 from pna import Adjacency
 from pna.degree import DegreeStats
-from pna.nn.conv.pna import NARROW_LAYER, PNAConv, PreparedPNA
+from pna.nn.conv.pna import NARROW_LAYER, PNAConv
+from pna.nn.conv.prepared import PreparedPNA
 from tests.nn.cases import (
     DEG,
     GRAPHS,

@@ -1,0 +1,86 @@
+"""The narrow PNA layer, its weights rearranged once for many calls."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from pna.adjacency import Adjacency
+from pna.nn.conv.fused import edge_term
+from pna.nn.conv.inputs import EdgeFeatures, edge_inputs
+from pna.nn.conv.shifts import add_as_ones, as_given, roles, times_shifted
+from pna.nn.conv.split import Parts
+from pna.nn.neighbourhood import Neighbourhood
+from pna.ops.aggregate import aggregate
+from pna.ops.degree_linear import degree_linear
+from pna.ops.linears import linears
+from pna.ops.recurrence import Layer
+from pna.ops.request import Request
+
+
+class PreparedPNA:
+    """A narrow `PNAConv` without towers, whose weights do not change between calls."""
+
+    def __init__(
+        self,
+        parts: Parts,
+        neighbourhood: Neighbourhood,
+        views: Sequence[Sequence[int]],
+        swapped: Sequence[bool],
+        request: Request | None,
+    ) -> None:
+        """Of the layer's `parts`, where `views` are the aggregators that see M(x_i, x_j) or, if
+        `swapped`, M(x_j, x_i), and `request` is what kernels compute all at once, if they do."""
+        self._parts, self._neighbourhood = parts, neighbourhood
+        self._views, self._request = views, request
+        # squeezed and not selected, of which the gradient would be a copy
+        self._weights: list[Tensor] = [parts.keep.squeeze(0)]
+        self._biases: list[Tensor | None] = [parts.keep_bias.squeeze(0)]
+        for is_swapped in swapped:
+            receiver, sender = roles(parts, is_swapped)
+            self._weights += [sender.squeeze(0), receiver.squeeze(0)]
+            self._biases += [None, parts.bias.squeeze(0)]
+        self._known: tuple[Adjacency, Tensor] | None = None
+
+    def __call__(self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures = None) -> Tensor:
+        """As `PNAConv.forward`, with the Adjacency of a graph."""
+        parts = self._parts
+        factors = self._factors(adjacency, x.dtype)
+        edge, at = edge_inputs(edge_attr)
+        term = as_given(*edge_term(edge, at, parts.edge))
+        every = self._neighbourhood.aggregators
+        out, *projected = linears(x, self._weights, self._biases)
+        out = out[:, None]
+        views = zip(self._views, parts.mixes, strict=True)
+        for i, (which, mix) in enumerate(views):
+            sent, own = projected[2 * i], projected[2 * i + 1]
+            aggregators = [every[i] for i in which]
+            results = aggregate(sent, adjacency, aggregators, term)
+            results = add_as_ones(results, own, adjacency, aggregators)
+            times = times_shifted(aggregators)
+            shift = own[:, None].to(results.dtype)
+            out = degree_linear(results[:, :, None], mix, factors, adjacency, out, shift, times)
+        return out.squeeze(1)
+
+    def as_layer(
+        self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures, slope: float
+    ) -> Layer | None:
+        """The layer and an activation of that slope as `recurrence` takes them, if it can."""
+        learned = any(True for _ in self._neighbourhood.parameters())
+        if edge_attr is not None or self._request is None or learned:
+            return None
+        keep, sender, receiver = self._weights
+        keep_bias, _, bias = self._biases
+        assert keep_bias is not None and bias is not None
+        times = tuple(times_shifted(self._neighbourhood.aggregators))
+        return Layer(
+            keep, keep_bias, sender, receiver, bias, self._parts.mixes[0],
+            self._factors(adjacency, x.dtype), self._request, times, slope,
+        )  # fmt: skip
+
+    def _factors(self, adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
+        if self._known is None or self._known[0] is not adjacency:
+            self._known = (adjacency, self._neighbourhood.factors(adjacency, dtype))
+        return self._known[1]
