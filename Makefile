@@ -12,8 +12,8 @@ help:  ## show this list
 demo: $(READY)  ## train PNA and five rivals on small graphs, in minutes: demo/index.html
 	$(BIN)/pna demo
 
-test: lint  ## lint, then every test
-	$(BIN)/pytest
+test: lint  ## lint, then every test, as many at a time as there are cores
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .
