@@ -79,7 +79,7 @@ def test_alone_every_member_learns_one_task() -> None:
 
 
 def test_members_differ_a_little_in_their_rate() -> None:
-    settings = RECIPES["plain"].settings("pna", 10)
+    settings = RECIPES["plain"].settings(10)
     assert len(settings.lr) == 10
     assert min(settings.lr) == pytest.approx(0.0024) and max(settings.lr) == pytest.approx(0.0036)
 

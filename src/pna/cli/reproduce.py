@@ -34,7 +34,7 @@ def reproduce(
     recipe: Annotated[
         str,
         typer.Option(
-            help="Synthetic training as in the paper: plain; or so that all learn: steady."
+            help="Synthetic training as in the paper: plain; or steady, meant to have all learn."
         ),
     ] = "",
     members: Annotated[

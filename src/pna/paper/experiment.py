@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from pna.data.multitask import multitask
+from pna.data.multitask.generate import COUNTS
 from pna.data.multitask.tasks import SIX
 from pna.names import lookup
 from pna.paper.claims import Claim
@@ -48,7 +49,7 @@ class Graphs:
     @property
     def of_a_size(self) -> int:
         """How many of each size there are to train with."""
-        return QUICK_COUNTS["train"] if self.quick else 512
+        return (QUICK_COUNTS if self.quick else COUNTS)["train"]
 
     def made(self, folder: Path, workers: int = 1, progress: Progress | None = None) -> Path:
         """The file of these graphs in a folder, made if it is not there."""
@@ -170,13 +171,13 @@ def _trial(variant: Variant, graphs: Graphs, recipe: Recipe, members: int) -> Tr
             tuple(float(task == k % len(SIX)) for task in range(len(SIX))) for k in range(members)
         )
     settings = recipe.settings(
-        variant.row, members, graphs.quick, batch_size=graphs.of_a_size, task_weights=weights
+        members, graphs.quick, batch_size=graphs.of_a_size, task_weights=weights
     )
     model = ModelSettings(
         variant.convolution,
         variant.architecture,
         variant.hidden,
         recipe.init,
-        arguments | dict(recipe.arguments),
+        arguments,
     )
     return Trial(variant, graphs, model, settings)

@@ -14,33 +14,30 @@ NEARBY = (1.0, 0.9, 1.1, 0.8, 1.2)
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of training that do not depend on the model, but for its learning rate."""
+    """Settings of training, the same for every model."""
 
     what: str  # in a few words
     epochs: int
     quick_epochs: int  # where minutes must do
     patience: int | None
     rate: float = 0.003
-    rates: Mapping[str, float] = field(default_factory=dict)  # of models that want another one
     init: str = "published"
-    arguments: Mapping[str, Any] = field(default_factory=dict)  # of the architecture
     others: Mapping[str, Any] = field(default_factory=dict)  # of `Settings`
 
-    def settings(self, model: str, members: int, quick: bool = False, **given: Any) -> Settings:
-        """For one population of a model."""
-        rate = self.rates.get(model, self.rate)
+    def settings(self, members: int, quick: bool = False, **given: Any) -> Settings:
+        """For one population."""
         return Settings(
             members=members,
             epochs=self.quick_epochs if quick else self.epochs,
             patience=self.patience,
-            lr=tuple(rate * NEARBY[k % len(NEARBY)] for k in range(members)),
+            lr=tuple(self.rate * NEARBY[k % len(NEARBY)] for k in range(members)),
             weight_decay=(1e-6,),
             shuffle=False,
             **{**self.others, **given},
         )
 
 
-#: "plain" is the paper's training; "steady" has every member learn every task.
+#: "plain" is the paper's training; "steady" is meant to have every member learn every task.
 RECIPES = {
     "plain": Recipe(
         "Adam at a constant rate, as in the paper", epochs=10_000, quick_epochs=60, patience=1_000

@@ -22,14 +22,11 @@ from pna.train.evaluation import evaluate
 from pna.train.loop import train
 from pna.train.metrics import BETTER, measure
 from pna.train.run import Run
-from pna.train.settings import Settings
 from pna.train.tasks import column_of, targets_by_name
 
 SCORES, FACTS, CURVES = "scores.csv", "facts.json", "curves.csv"
 _LOG_EVERY = 10  # epochs: of ten members and thousands of epochs every row would be too many
 _FEW_EPOCHS = 1000  # of which every one is logged
-#: Settings that did not exist when the first runs were begun, which are to be found again.
-_LATER = ("select", "keep_last")
 
 Measured = Mapping[str, tuple[str, str]]  # split and epoch, by the name of the test
 
@@ -130,18 +127,12 @@ def reproduce(
 def folder_of(trial: Trial) -> str:
     """Where a population belongs: a name for people, and a hash of all that decides about it, so
     that experiments which ask for the same one share it."""
-    settings = trial.settings.as_dict()
-    usual = Settings()
-    for name in _LATER:
-        if settings[name] == getattr(usual, name):
-            del settings[name]
     decided = {
         "graphs": trial.graphs.name,
         "model": trial.model.as_dict(),
-        "settings": settings,
+        "settings": trial.settings.as_dict(),
+        "loss": trial.loss,
     }
-    if trial.loss != "mse":
-        decided["loss"] = trial.loss
     digest = hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()
     return f"{trial.graphs.name}/{trial.model.convolution}-{digest[:8]}"
 
