@@ -40,12 +40,12 @@ class Recipe:
 #: "plain" is the paper's training; "steady" is meant to have every member learn every task.
 RECIPES = {
     "plain": Recipe(
-        "Adam at a constant rate, as in the paper", epochs=10_000, quick_epochs=60, patience=1_000
+        "Adam at a constant rate, as in the paper", epochs=10_000, quick_epochs=20, patience=1_000
     ),
     "steady": Recipe(
         "losses divided by the variance of their targets, clipped gradients, a cosine schedule",
         epochs=3_000,
-        quick_epochs=60,
+        quick_epochs=20,
         patience=None,
         others={"balance": True, "clip": 1.0, "schedule": "cosine"},
     ),
