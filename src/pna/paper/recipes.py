@@ -21,6 +21,7 @@ class Recipe:
     quick_epochs: int  # where minutes must do
     patience: int | None
     rate: float = 0.003
+    spread: tuple[float, ...] = NEARBY  # of the members' rates, in units of it
     init: str = "published"
     others: Mapping[str, Any] = field(default_factory=dict)  # of `Settings`
 
@@ -30,7 +31,7 @@ class Recipe:
             members=members,
             epochs=self.quick_epochs if quick else self.epochs,
             patience=self.patience,
-            lr=tuple(self.rate * NEARBY[k % len(NEARBY)] for k in range(members)),
+            lr=tuple(self.rate * self.spread[k % len(self.spread)] for k in range(members)),
             weight_decay=(1e-6,),
             shuffle=False,
             **{**self.others, **given},

@@ -11,6 +11,7 @@ from pna.paper.parameters import PARAMETERS
 from pna.paper.single_task import SINGLE_TASK
 from pna.paper.superpixels import CIFAR10, MNIST
 from pna.paper.training import TRAINING
+from pna.paper.tuning import TUNING
 from pna.paper.zinc import ZINC
 
 #: Those that train populations.
@@ -25,6 +26,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         SINGLE_TASK,
         PARAMETERS,
         TRAINING,
+        TUNING,
         ZINC,
         MOLHIV,
         MNIST,
