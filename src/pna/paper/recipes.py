@@ -27,15 +27,15 @@ class Recipe:
 
     def settings(self, members: int, quick: bool = False, **given: Any) -> Settings:
         """For one population."""
-        return Settings(
-            members=members,
-            epochs=self.quick_epochs if quick else self.epochs,
-            patience=self.patience,
-            lr=tuple(self.rate * self.spread[k % len(self.spread)] for k in range(members)),
-            weight_decay=(1e-6,),
-            shuffle=False,
-            **{**self.others, **given},
-        )
+        common = {
+            "members": members,
+            "epochs": self.quick_epochs if quick else self.epochs,
+            "patience": self.patience,
+            "lr": tuple(self.rate * self.spread[k % len(self.spread)] for k in range(members)),
+            "weight_decay": (1e-6,),
+            "shuffle": False,
+        }
+        return Settings(**{**common, **self.others, **given})
 
 
 #: "plain" is the paper's training; "steady" is meant to have every member learn every task.
