@@ -18,7 +18,7 @@ setup(
         Extension(
             "pna.ops._cpu",
             [f"src/pna/ops/{name}.c" for name in ("cpu", "gru", "narrow", "set2set")],
-            depends=["src/pna/ops/dense.h"],
+            depends=["src/pna/ops/dense.h", "src/pna/ops/variants.h"],
             extra_compile_args=["-O3", "-fno-math-errno", "-fno-trapping-math"],
             optional=True,
         )

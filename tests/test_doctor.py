@@ -1,8 +1,11 @@
+from pathlib import Path
+
 import pytest
 import torch
 
 from pna import doctor
 from pna.doctor import diagnose
+from pna.ops import cpu, set2set_cpu
 from pna.ops.backend import availability
 
 
@@ -23,6 +26,31 @@ def test_backends_are_those_of_the_operation() -> None:
     report = diagnose()
     assert {backend.name: backend.problem for backend in report.backends} == availability()
     assert report.backends[0] == doctor.Backend("reference", "any device", None)
+
+
+def test_a_library_of_another_version_says_how_to_rebuild_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def lacks() -> dict[str, str | None]:
+        return {backend.name: backend.lacks for backend in diagnose().backends}
+
+    for module in doctor.CALLERS.values():
+        monkeypatch.setattr(module, "built", True)
+    monkeypatch.setattr(cpu, "unavailable", lambda: None)
+    assert set(lacks().values()) == {None}
+    monkeypatch.setattr(set2set_cpu, "built", False)
+    found = lacks()
+    assert found["cpu"] is not None and found["reference"] is None and found["triton"] is None
+    assert "set2set.c" in found["cpu"] and "gru.c" not in found["cpu"]
+    assert "pip install -e ." in found["cpu"]
+    monkeypatch.setattr(cpu, "unavailable", lambda: "no compiler was found")
+    assert lacks()["cpu"] is None  # there is a problem, which says more
+
+
+def test_all_callers_of_the_library_are_asked() -> None:
+    folder = Path(doctor.__file__).parent / "ops"
+    with_interface = {p.name for p in folder.glob("*.c") if "_interface(void)" in p.read_text()}
+    assert with_interface == set(doctor.CALLERS)
 
 
 def test_triton_says_that_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from pna.machine import cpu_model, version
+from pna.ops import gru_cpu, narrow_cpu, set2set_cpu
 from pna.ops.backend import availability
 
 
@@ -32,11 +33,13 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Backend:
-    """An implementation of `pna.aggregate`; `problem` is None where it runs here."""
+    """An implementation of `pna.aggregate`; `problem` is None where it runs here, and `lacks` says
+    what of it does not."""
 
     name: str
     hardware: str
     problem: str | None
+    lacks: str | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +72,9 @@ PACKAGES = (
 )
 HARDWARE = {"reference": "any device", "cpu": "CPU", "triton": "CUDA GPU"}
 
+# Files of the C library that an older one may lack, and who calls them.
+CALLERS = {"gru.c": gru_cpu, "narrow.c": narrow_cpu, "set2set.c": set2set_cpu}
+
 
 def diagnose() -> Report:
     """Look at this machine."""
@@ -82,8 +88,20 @@ def diagnose() -> Report:
         gpus=tuple(_gpu(i) for i in range(torch.cuda.device_count())),
         mps=torch.backends.mps.is_available(),
         backends=tuple(
-            Backend(name, HARDWARE[name], problem) for name, problem in availability().items()
+            Backend(name, HARDWARE[name], problem, _lacks(name, problem))
+            for name, problem in availability().items()
         ),
+    )
+
+
+def _lacks(backend: str, problem: str | None) -> str | None:
+    """Kernels of the C library that torch stands in for, with the remedy."""
+    missing = [file for file, caller in CALLERS.items() if not caller.built]
+    if backend != "cpu" or problem is not None or not missing:
+        return None
+    return (
+        f"torch stands in, more slowly, for {', '.join(missing)}: the C library was built from "
+        "another version of pna; reinstall pna (in a checkout: pip install -e .)"
     )
 
 

@@ -117,7 +117,7 @@ def test_the_rest_is_left_to_torch(case, dtype):
 def test_without_the_library(monkeypatch):
     """As where there was no compiler: torch does it."""
     inputs, upstream = problem_of(Case(), torch.float32)
-    monkeypatch.setattr(gru_cpu, "_built", False)
+    monkeypatch.setattr(gru_cpu, "built", False)
     with mock.patch.object(gru, "definition", wraps=gru.definition) as definition:
         got = outcome(gru_cell, inputs, upstream)
     assert definition.called

@@ -122,7 +122,7 @@ def test_chunks_are_remembered_while_the_graph_lives():
 def test_without_the_library(monkeypatch):
     """As where there was no compiler: torch does it."""
     expected = outcome(CASES["towers"])
-    monkeypatch.setattr(narrow_cpu, "_kernel", None)
+    monkeypatch.setattr(narrow_cpu, "built", False)
     with mock.patch.object(
         degree_groups, "_forward_at_once", wraps=degree_groups._forward_at_once
     ) as at_once:

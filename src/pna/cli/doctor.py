@@ -45,6 +45,8 @@ def show(report: Report, console: Console) -> None:
     backends = _table("backend", "runs on", "here")
     for backend in report.backends:
         here = "[green]yes[/]" if backend.problem is None else f"no: {escape(backend.problem)}"
+        if backend.lacks is not None:
+            here += f", but {escape(backend.lacks)}"
         backends.add_row(backend.name, backend.hardware, here)
     console.print(backends)
 

@@ -4,7 +4,7 @@
  * gradients are kept for each chunk, and are the same however the work is shared.
  *
  * In arrays of this file the columns of a gate are padded with zeros to whole vectors. Four gates
- * are r, z, what x contributes to n, and what h does. The file includes itself: once for each
+ * are r, z, what x contributes to n, and what h does. variants.h includes the file once for each
  * number type and vector width.
  */
 #if !defined(REAL)
@@ -41,55 +41,23 @@ typedef void kernel(const struct gru *p, int64_t member, int64_t chunk, int64_t 
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-#define REAL float
-#define WHOLE int32_t
-#include "gru.c"
-#undef REAL
-#undef WHOLE
-#define REAL double
-#define WHOLE int64_t
-#define IS_DOUBLE
-#include "gru.c"
-#undef REAL
-#undef WHOLE
-#undef IS_DOUBLE
+#define THIS_FILE "gru.c"
+#include "variants.h"
 
 #define KERNELS(type)                                                                            \
     {pack_##type, forward_##type, pack_backward_##type, backward_##type, finish_##type}
 
-static kernel *const baseline[2][5] = {KERNELS(float_16), KERNELS(double_16)};
-#if defined(__x86_64__)
-static kernel *const avx2[2][5] = {KERNELS(float_32), KERNELS(double_32)};
-#endif
+static kernel *const kernels[][2][5] = EVERY(KERNELS);
 
 void pna_gru(const struct gru *p, int64_t which, int64_t member, int64_t chunk, int64_t end_chunk)
 {
-    kernel *const(*kernels)[5] = baseline;
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) kernels = avx2;
-#endif
-    kernels[p->is_double != 0][which](p, member, chunk, end_chunk);
+    kernels[best_width()][p->is_double != 0][which](p, member, chunk, end_chunk);
 }
 
 /* What gru_cpu.py must find, or the library was built from another version of this file. */
 #define INTERFACE 1 /* one more with every change that gru_cpu.py must make too */
 
 int64_t pna_gru_interface(void) { return (INTERFACE << 16) + sizeof(struct gru); }
-
-#elif !defined(WIDTH)
-
-#define WIDTH 16
-#define TARGET
-#include "gru.c"
-#undef WIDTH
-#undef TARGET
-#if defined(__x86_64__)
-#define WIDTH 32
-#define TARGET __attribute__((target("avx2,fma")))
-#include "gru.c"
-#undef WIDTH
-#undef TARGET
-#endif
 
 #else /* the kernels of one number type and vector width */
 

@@ -51,13 +51,13 @@ class _Problem(ctypes.Structure):
 
 
 _kernel = cpu.kernel("gru", _Problem, 4, interface=1)
-_built = _kernel is not None  # which compiled code can read
+built = _kernel is not None  # a plain fact, which compiled code can read
 
 
 def takes(x: Tensor, h: Tensor) -> bool:
     """Whether gru.c is of use for an input and a state like these."""
     known = x.dtype in (torch.float32, torch.float64)
-    return _built and known and max(x.shape[1], h.shape[1]) <= _WIDEST
+    return built and known and max(x.shape[1], h.shape[1]) <= _WIDEST
 
 
 def gru_cell(x: Tensor, h: Tensor, *parameters: Tensor) -> Tensor:

@@ -35,6 +35,7 @@ class _Narrow(ctypes.Structure):
 
 
 _kernel = cpu.kernel("narrow", _Narrow, 3, interface=1)
+built = _kernel is not None
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def chunks_of(z: Tensor, weight: Tensor, indptr: Tensor, by_degree: Tensor) -> C
     """How the nodes are cut, where narrow.c is of use; remembered while the graph lives."""
     inner, outputs = weight.shape[2:]
     fits = inner <= _INPUTS and outputs <= _OUTPUTS and outputs % _LANES == 0
-    if _kernel is None or z.dtype != torch.float32 or not fits:
+    if not built or z.dtype != torch.float32 or not fits:
         return None
     if by_degree not in _remembered:
         _remembered[by_degree] = _cut(indptr, by_degree)

@@ -4,7 +4,7 @@
  * step together, so that they share what is read of the weight. Sums of the parameters' gradients
  * are kept for each chunk, and are the same however the work is shared.
  *
- * The file includes itself: once for each number type and vector width.
+ * variants.h includes the file once for each number type and vector width.
  */
 #if !defined(REAL)
 
@@ -46,57 +46,25 @@ static int64_t most_steps(const struct set2set *p, int64_t first, int64_t end)
     return most;
 }
 
-#define REAL float
-#define WHOLE int32_t
-#include "set2set.c"
-#undef REAL
-#undef WHOLE
-#define REAL double
-#define WHOLE int64_t
-#define IS_DOUBLE
-#include "set2set.c"
-#undef REAL
-#undef WHOLE
-#undef IS_DOUBLE
+#define THIS_FILE "set2set.c"
+#include "variants.h"
 
 #define KERNELS(type)                                                                            \
     {                                                                                            \
         forward_##type, backward_##type                                                          \
     }
 
-static kernel *const baseline[2][2] = {KERNELS(float_16), KERNELS(double_16)};
-#if defined(__x86_64__)
-static kernel *const avx2[2][2] = {KERNELS(float_32), KERNELS(double_32)};
-#endif
+static kernel *const kernels[][2][2] = EVERY(KERNELS);
 
 void pna_set2set(const struct set2set *p, int64_t backward, int64_t member, int64_t chunk)
 {
-    kernel *const(*kernels)[2] = baseline;
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) kernels = avx2;
-#endif
-    kernels[p->is_double != 0][backward != 0](p, member, chunk);
+    kernels[best_width()][p->is_double != 0][backward != 0](p, member, chunk);
 }
 
 /* What set2set_cpu.py must find, or the library was built from another version of this file. */
 #define INTERFACE 1 /* one more with every change that set2set_cpu.py must make too */
 
 int64_t pna_set2set_interface(void) { return (INTERFACE << 16) + sizeof(struct set2set); }
-
-#elif !defined(WIDTH)
-
-#define WIDTH 16
-#define TARGET
-#include "set2set.c"
-#undef WIDTH
-#undef TARGET
-#if defined(__x86_64__)
-#define WIDTH 32
-#define TARGET __attribute__((target("avx2,fma")))
-#include "set2set.c"
-#undef WIDTH
-#undef TARGET
-#endif
 
 #else /* the kernels of one number type and vector width */
 

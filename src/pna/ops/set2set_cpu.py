@@ -32,12 +32,13 @@ class _Problem(ctypes.Structure):
 
 
 _kernel = cpu.kernel("set2set", _Problem, 3, interface=1)
+built = _kernel is not None
 
 
 def _takes(x: Tensor) -> bool:
     """Whether set2set.c is of use for nodes like these."""
     known = x.dtype in (torch.float32, torch.float64)
-    return _kernel is not None and known and x.shape[2] <= _WIDEST and x.shape[2] % _LANES == 0
+    return built and known and x.shape[2] <= _WIDEST and x.shape[2] % _LANES == 0
 
 
 def _check(indptr: Tensor, steps: Tensor, nodes: int, max_steps: int) -> None:

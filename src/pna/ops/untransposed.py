@@ -1,0 +1,114 @@
+"""Linear maps on an Arm CPU, where torch pays dearly for a weight that is read transposed.
+
+There `torch.nn.functional.linear`, which does so, goes to a library that takes 0.6 ms a call,
+however small, and as much for every member of a vmap and every tower. A product with the transpose
+written out goes to another, which takes 0.03 ms; but its gradient would read that transposed. So
+both passes are said here.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+#: Where torch has that library, and how many rows it takes for it to catch up.
+_IS_ARM = platform.system() == "Linux" and platform.machine() == "aarch64"
+_ROWS = 4096
+
+
+def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """`torch.nn.functional.linear`."""
+    if x.dim() != 2 or not _takes(x, weight, bias):
+        return F.linear(x, weight, bias)
+    return _Linear.apply(x, weight, bias)
+
+
+def tower_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """The same in every tower: x (rows, towers, inputs), weight (towers, outputs, inputs) and bias
+    (towers, outputs) to (rows, towers, outputs)."""
+    if _takes(x, weight, bias):
+        return _Linears.apply(x.transpose(0, 1), weight, bias).transpose(0, 1)
+    out = torch.einsum("nti,toi->nto", x, weight)
+    return out if bias is None else out + bias
+
+
+def _takes(x: Tensor, *parameters: Tensor | None) -> bool:
+    if not _IS_ARM or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
+        return False
+    alike = all(t is None or t.dtype == torch.float32 for t in (x, *parameters))
+    return alike and x.device.type == "cpu" and x.shape[0] <= _ROWS
+
+
+class _Linear(torch.autograd.Function):
+    """One alone, for which a batched product takes longer."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        across = weight.t().contiguous()
+        return x @ across if bias is None else torch.addmm(bias, x, across)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        for_x, for_weight, for_bias = ctx.needs_input_grad
+        return (
+            grad @ weight if for_x else None,
+            grad.t() @ x if for_weight else None,
+            grad.sum(0) if for_bias else None,
+        )
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Tensor | None) -> tuple[Tensor, int]:
+        """Members of a vmap are maps."""
+        return _Linears.apply(*_in_front(inputs, in_dims, info.batch_size)), 0
+
+
+class _Linears(torch.autograd.Function):
+    """Several at once: x (maps, rows, inputs) through weight (maps, outputs, inputs) and bias
+    (maps, outputs), to (maps, rows, outputs)."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        across = weight.mT.contiguous()
+        return torch.bmm(x, across) if bias is None else torch.baddbmm(bias[:, None], x, across)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
+        ctx.save_for_backward(*inputs[:2])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        x, weight = ctx.saved_tensors
+        for_x, for_weight, for_bias = ctx.needs_input_grad
+        return (
+            torch.bmm(grad, weight) if for_x else None,
+            torch.bmm(grad.mT, x) if for_weight else None,
+            grad.sum(1) if for_bias else None,
+        )
+
+    @staticmethod
+    def vmap(info: Any, in_dims: Any, *inputs: Tensor | None) -> tuple[Tensor, int]:
+        """Members of a vmap are more maps."""
+        every = _in_front(inputs, in_dims, info.batch_size)
+        out = _Linears.apply(*[None if t is None else t.flatten(0, 1) for t in every])
+        return out.unflatten(0, (info.batch_size, -1)), 0
+
+
+def _in_front(
+    tensors: Sequence[Tensor | None], dims: Sequence[int | None], batch: int
+) -> list[Tensor | None]:
+    """With the members of a vmap as their first axis."""
+
+    def moved(tensor: Tensor, dim: int | None) -> Tensor:
+        return tensor.expand(batch, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
+
+    return [None if t is None else moved(t, d) for t, d in zip(tensors, dims, strict=True)]
