@@ -525,7 +525,7 @@ NO_EDGES = DegreeStats.from_degrees([0, 0])
         (
             lambda: scale(OUT_ONE, DEGREE_ONE, ["amplification"], NO_EDGES),
             ValueError,
-            "δ = 0.*identity",
+            "δ = 0.*identity.*--model pna-no-scalers",
         ),
         (lambda: scale(OUT_ONE, DEGREE_ONE, ["linear"], NO_EDGES), ValueError, "δ = 0.*identity"),
         (lambda: Power(1.0, delta=0.0), ValueError, "delta=0.0, expected a positive"),

@@ -348,7 +348,8 @@ def typical_degree(scaler: Power | Linear, stats: DegreeStats | None) -> float:
     if delta == 0:
         raise ValueError(
             f"got δ = 0 from {stats}, expected statistics of a graph with edges; every node has "
-            "degree 0: check the training set, or use the identity scaler alone"
+            "degree 0: check the training set, or use the identity scaler alone (to train: "
+            "--model pna-no-scalers)"
         )
     return delta
 

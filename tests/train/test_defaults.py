@@ -46,5 +46,7 @@ def test_scores_of_classes_are_not_bounded():
 def test_refuses():
     with pytest.raises(ValueError, match=r"depth=N for a stacked model.*architecture recurrent"):
         model_for(molecules(), "pna", {"depth": "N"})
+    with pytest.raises(ValueError, match=r"unknown argument of a model 'layer'; .*'layers'\?"):
+        model_for(molecules(), "pna", {"layer": 3})
     with pytest.raises(ValueError, match="unknown architecture 'stack'"):
         model_for(molecules(), "pna", {"architecture": "stack"})

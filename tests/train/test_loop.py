@@ -7,6 +7,7 @@ import json
 import math
 import os
 import tracemalloc
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,8 @@ import torch
 
 from pna.data import tensor_file
 from pna.data.graphset import GraphSet
+from pna.machine import machine
+from pna.train import loop
 from pna.train.evaluation import evaluate
 from pna.train.loop import Report, fingerprint, train
 from pna.train.run import BEST, CONFIG, ENVIRONMENT, LAST, METRICS, SUMMARY, Run
@@ -232,7 +235,7 @@ def test_splits_without_graphs_are_refused_before_anything_is_made(tmp_path):
 @pytest.mark.parametrize("fails", ["fsync", "write"])
 def test_a_full_disk_leaves_the_last_checkpoint(begun, monkeypatch, fails):
     """Nothing is half written, nothing left lying about, and what was saved can be gone on from."""
-    held = {name: (begun / name).read_bytes() for name in (LAST, BEST, CONFIG, ENVIRONMENT)}
+    held = {name: (begun / name).read_bytes() for name in (LAST, BEST, CONFIG)}
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -255,6 +258,25 @@ def test_a_full_disk_leaves_the_last_checkpoint(begun, monkeypatch, fails):
 
 class Unwritable:
     """Contents that no file takes, half way through."""
+
+
+def test_a_run_says_where_it_was_resumed(begun, monkeypatch):
+    """Once for each start that came to a checkpoint, and the last; not where nothing was left."""
+
+    def resumed_on(cpu: str, **options) -> dict:
+        monkeypatch.setattr(loop, "machine", lambda: {"cpu": cpu})
+        with suppress(StoppedError):
+            train(GRAPHS, begun, resume=True, save_every=0.0, **options)
+        return json.loads((begun / ENVIRONMENT).read_text())
+
+    first = json.loads((begun / ENVIRONMENT).read_text())
+    assert "resumed" not in first and first == json.loads(json.dumps(machine()))
+    assert resumed_on("a", report=stop_at(2))["resumed"] == [{"after_epoch": 1, "cpu": "a"}]
+    assert resumed_on("b", report=stop_at(3))["resumed"] == [{"after_epoch": 1, "cpu": "b"}]
+    both = [{"after_epoch": 1, "cpu": "b"}, {"after_epoch": 2, "cpu": "c"}]
+    assert resumed_on("c") == first | {"resumed": both}
+    assert resumed_on("d") == first | {"resumed": both}
+    assert resumed_on("e", epochs=4)["resumed"] == [*both, {"after_epoch": 3, "cpu": "e"}]
 
 
 def test_resuming_removes_what_a_killed_process_was_writing(begun):

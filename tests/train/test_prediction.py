@@ -112,7 +112,8 @@ def test_refuses_other_features(multitask_run, molecules_run):
     with pytest.raises(ValueError, match="got 5 in node feature 0, expected 0 to 3"):
         predict(molecules_run, molecules(values=6))
     with pytest.raises(ValueError, match="node features of floating point, expected whole"):
-        predict(molecules_run, replace(graphs, x=graphs.x.float()))
+        predict(molecules_run, replace(graphs, x=graphs.x + 0.5))
+    predict(molecules_run, replace(graphs, x=graphs.x.float()))  # which are as whole
     narrow = small_multitask()
     narrow = replace(narrow, x=narrow.x[:, :1], node_features=("source",))
     with pytest.raises(ValueError, match="1 node features, expected the 2"):

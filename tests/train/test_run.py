@@ -100,7 +100,7 @@ def test_models_of_float32_are_loaded(tmp_path):
 
 @pytest.mark.parametrize("member", [3, -1])
 def test_members_that_are_not_there(run, member):
-    with pytest.raises(IndexError, match=f"got member {member} of a run of 3"):
+    with pytest.raises(IndexError, match=f"got member {member} of a run of 3, expected .* 0 to 2"):
         load(run, member)
 
 
@@ -112,7 +112,14 @@ def test_configurations_survive_their_file(run):
 def test_newer_configurations_are_refused(run, tmp_path):
     held = run.config.as_dict() | {"version": 99}
     (tmp_path / CONFIG).write_text(json.dumps(held))
-    with pytest.raises(ValueError, match="newer than this pna"):
+    with pytest.raises(ValueError, match=r"config\.json.*version 99, expected 1 or older; upgrade"):
+        _ = Run(tmp_path).config
+
+
+@pytest.mark.parametrize("torn", ["", "{", "{}", "[]"])
+def test_a_damaged_configuration_is_named_with_a_remedy(tmp_path, torn):
+    (tmp_path / CONFIG).write_text(torn)
+    with pytest.raises(ValueError, match=r"config\.json, which cannot be used.*restore the file"):
         _ = Run(tmp_path).config
 
 
@@ -120,8 +127,15 @@ def test_what_is_no_run(tmp_path):
     assert not Run(tmp_path).exists and Run(tmp_path).summary is None
     with pytest.raises(FileNotFoundError, match=r"has no config\.json"):
         _ = Run(tmp_path).config
-    with pytest.raises(FileNotFoundError, match=r"best\.safetensors"):
+    with pytest.raises(FileNotFoundError, match=r"no config\.json, expected the folder of a run"):
         load(tmp_path)
+
+
+def test_what_is_not_trained_yet(run, tmp_path):
+    Run(tmp_path).begin(run.config, {})
+    for read in (load, lambda folder: load_population(Run(folder), "last")):
+        with pytest.raises(FileNotFoundError, match=r"has no (best|last).* yet, .*--resume"):
+            read(tmp_path)
 
 
 NAMES = ["epoch", "member", "loss"]

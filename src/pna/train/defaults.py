@@ -53,7 +53,7 @@ def model_for(
     takes = {*signature(make).parameters, "edges", "towers"}
     for name in arguments:
         if name not in takes:
-            able = [a for a in ARCHITECTURES if name in signature(ARCHITECTURES[a]).parameters]
+            able = lookup("argument of a model", name, _architectures_with())
             raise ValueError(
                 f"got {name}={arguments[name]} for a {architecture} model, which has none; leave "
                 f"it out, or take the architecture {' or '.join(able)}"
@@ -62,6 +62,15 @@ def model_for(
     if any(not lookup("loss", name, LOSSES).scaled for name in losses):
         arguments["final"] = "none"  # scores of classes are not bounded on either side
     return ModelSettings(convolution, architecture, hidden, init, arguments)
+
+
+def _architectures_with() -> dict[str, list[str]]:
+    """The architectures that take an argument, by its name."""
+    having: dict[str, list[str]] = {}
+    for architecture, make in ARCHITECTURES.items():
+        for name in signature(make).parameters:
+            having.setdefault(name, []).append(architecture)
+    return having
 
 
 def _usual(graphs: GraphSet) -> dict[str, Any]:

@@ -156,7 +156,7 @@ def _train(
     if resume and (run.folder / LAST).is_file():
         done, seconds = _restore(run, trainer, config)
         if writes:
-            run.take_up(config)
+            run.take_up(config, done, machine())
     elif writes:
         run.begin(config, machine())
     names = ["epoch", "member", "training", "validation", "lr", "seconds"]

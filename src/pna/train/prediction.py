@@ -133,11 +133,6 @@ class Models:
         their "best", or after their "last" epoch."""
         run = run if isinstance(run, Run) else Run(run)
         config = run.config
-        if not (run.folder / BEST).is_file():
-            raise FileNotFoundError(
-                f"got {run.folder}, which has no {BEST} yet, expected a run that was trained; go "
-                f"on with it: pna train --resume {run.folder}"
-            )
         population, _ = load_population(run, epoch)
         best = best_losses(run.read(BEST)[1])
         if member is None:
@@ -209,14 +204,16 @@ def check_features(model: ModelSettings, graphs: GraphSet) -> None:
                 f"got graphs with {width} {what} features, expected the {columns} that the model "
                 "was trained with; make them as those of its training set were made"
             )
-        if values and given.is_floating_point():
-            raise ValueError(
-                f"got {what} features of floating point, expected whole numbers, as the model was "
-                "trained with"
-            )
         for column, count in enumerate(values):
             own = given[:, column]
-            if len(own) and not (0 <= int(own.min()) and int(own.max()) < count):
+            if count == 0 or len(own) == 0:
+                continue
+            if own.is_floating_point() and not torch.equal(own, own.floor()):
+                raise ValueError(
+                    f"got {what} features of floating point, expected whole numbers, as the model "
+                    "was trained with"
+                )
+            if not (0 <= int(own.min()) and int(own.max()) < count):
                 raise ValueError(
                     f"got {int(own.max())} in {what} feature {column}, expected 0 to {count - 1}, "
                     "the kinds in the training set; leave those graphs out, or train with them"

@@ -48,7 +48,10 @@ class Config:
     @classmethod
     def from_dict(cls, held: dict[str, Any]) -> Config:
         if held.get("version", 0) > _VERSION:
-            raise ValueError(f"is of version {held['version']}, newer than this pna; upgrade it")
+            raise ValueError(
+                f"got a configuration of version {held['version']}, expected {_VERSION} or older; "
+                "upgrade pna"
+            )
         return cls(
             data=held["data"],
             model=ModelSettings.from_dict(held["model"]),
@@ -60,9 +63,10 @@ class Config:
 class Run:
     """A folder of a training.
 
-    `config.json` says what it is, `environment.json` where it ran, `metrics.csv` has a row for
-    each member and epoch, `last.safetensors` all that training goes on from, `best.safetensors`
-    the weights of every member at its least validation loss, `summary.json` how it ended.
+    `config.json` says what it is; `environment.json` where it ran and, in the list `resumed`, where
+    it was gone on with, after which epoch; `metrics.csv` has a row for each member and epoch,
+    `last.safetensors` all that training goes on from, `best.safetensors` the weights of every
+    member at its least validation loss, `summary.json` how it ended.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -83,8 +87,11 @@ class Run:
             )
         try:
             return Config.from_dict(json.loads(path.read_text()))
-        except (ValueError, TypeError, KeyError) as error:
-            raise ValueError(f"got {path}, which cannot be used: {error!r}") from error
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise ValueError(
+                f"got {path}, which cannot be used ({error!r}), expected what pna train wrote; "
+                "upgrade pna if a newer one wrote it, else restore the file or train anew"
+            ) from error
 
     @property
     def summary(self) -> dict[str, Any] | None:
@@ -99,12 +106,20 @@ class Run:
         write_json(self.folder / CONFIG, config.as_dict())
         write_json(self.folder / ENVIRONMENT, environment)
 
-    def take_up(self, config: Config) -> None:
-        """Go on with what is in the folder, as `config` has it."""
+    def take_up(self, config: Config, epoch: int, environment: dict[str, Any]) -> None:
+        """Go on after `epoch` with what is in the folder, as `config` has it, and say where."""
         remove_leftovers(self.folder)
         if config != self.config:
             (self.folder / SUMMARY).unlink(missing_ok=True)  # first: it is not finished any more
             write_json(self.folder / CONFIG, config.as_dict())
+        if self.summary is not None:
+            return  # there is nothing to go on with
+        path = self.folder / ENVIRONMENT
+        first = json.loads(path.read_text())
+        # a start that came to no checkpoint left nothing behind
+        before = [start for start in first.get("resumed", []) if start["after_epoch"] < epoch]
+        resumed = [*before, {"after_epoch": epoch, **environment}]
+        write_json(path, {**first, "resumed": resumed})
 
     def save_last(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Write what training goes on from, in place of what was there."""
@@ -129,7 +144,14 @@ class Run:
 
     def read(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """Tensors and facts of `BEST` or `LAST`."""
-        return tensor_file.read(self.folder / name, kind=_KINDS[name], version=_VERSION)
+        path = self.folder / name
+        if not path.is_file():
+            _ = self.config  # says so where this is no run at all
+            raise FileNotFoundError(
+                f"got {self.folder}, which has no {name} yet, expected a run that was trained; go "
+                f"on with it: pna train --resume {self.folder}"
+            )
+        return tensor_file.read(path, kind=_KINDS[name], version=_VERSION)
 
     def metrics(self) -> list[dict[str, float]]:
         """Rows of `metrics.csv`."""
@@ -198,14 +220,19 @@ def load(run: str | Path | Run, member: int | None = None) -> nn.Module:
     `run` is the folder, or its ``best.safetensors`` alone, which holds the configuration too.
     """
     path = run.folder if isinstance(run, Run) else Path(run)
-    path = path / BEST if path.is_dir() else path
-    tensors, facts = tensor_file.read(path, kind=_KINDS[BEST], version=_VERSION)
+    if path.is_dir():
+        tensors, facts = Run(path).read(BEST)
+    else:
+        tensors, facts = tensor_file.read(path, kind=_KINDS[BEST], version=_VERSION)
     config = Config.from_dict(facts["config"])
     losses = torch.tensor(best_losses(facts), dtype=torch.float64)
     if member is None:
         member = int(losses.nan_to_num(float("inf")).argmin())
     if not 0 <= member < len(losses):
-        raise IndexError(f"got member {member} of a run of {len(losses)}")
+        raise IndexError(
+            f"got member {member} of a run of {len(losses)}, expected one of 0 to "
+            f"{len(losses) - 1}; leave it out for the best"
+        )
     return _rebuilt(config, tensors, member).eval()
 
 
