@@ -35,7 +35,8 @@ def make(
     experiment = EXPERIMENTS[name]
     splits, populations, facts = tuple(experiment.measured), {}, {}
     tasks = SIX if experiment.metric == "mse" else ("target",)
-    for trial in experiment.trials(members=members, quick=quick):
+    protocol, recipe = experiment.protocols[0], experiment.recipes[0]
+    for trial in experiment.trials(protocol, recipe, members, quick):
         variant, count = trial.variant, trial.settings.members
         logs = [errors(variant, s, count)[:, : len(tasks)] for s in range(len(splits))]
         found = {split: 10.0**log for split, log in zip(splits, logs, strict=True)}
@@ -45,14 +46,14 @@ def make(
         broken = [bool(np.isposinf(log).all()) for log in logs[0]]
         populations[variant.name] = Population(
             tuple(
-                Member(k, k, 0.003, 1e-6, float("inf") if broken[k] else 0.1 + k, 100)
-                for k in range(count)
+                Member(k, k, lr, 1e-6, float("inf") if broken[k] else 0.1 + k, 100)
+                for k, lr in enumerate(trial.settings.of_members("lr"))
             ),
             found,
         )
         facts[variant.name] = {
             "label": label(variant.label), "row": variant.row, "group": variant.group,
-            "parameters": 8350 + 10 * variant.hidden, "epochs": 2000, "seconds": 90.0,
+            "parameters": 8350 + 10 * variant.hidden, "epochs": 1000, "seconds": 90.0,
             "broken": broken, "peak_memory": 3 * 2**30,
             "model": trial.model.as_dict() | {"degrees": None},
             "settings": trial.settings.as_dict(), "graphs": {"path": None},
@@ -65,7 +66,7 @@ def make(
              for name in populations for epoch in range(1, 4)]  # fmt: skip
     head = "population,epoch,members,training,validation"
     (folder / CURVES).write_text("\n".join([head, *lines]))
-    held = {"experiment": name, "protocol": experiment.protocols[0],
-            "recipe": experiment.recipes[0], "quick": quick, "populations": facts}  # fmt: skip
+    held = {"experiment": name, "protocol": protocol, "recipe": recipe, "quick": quick,
+            "populations": facts}  # fmt: skip
     (folder / FACTS).write_text(json.dumps(held))
     return folder

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pna.report.experiments import page
-from pna.report.results import Result
+from pna.report.read import Result
 from tests.report.made import make
 
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")

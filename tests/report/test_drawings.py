@@ -7,7 +7,7 @@ import pytest
 from pna.paper.experiment import Variant
 from pna.paper.registry import EXPERIMENTS
 from pna.report.drawings import FIGURES, draw, drawings
-from pna.report.results import Result
+from pna.report.read import Result
 from tests.report.made import Errors, make, steadily
 
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")

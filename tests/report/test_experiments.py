@@ -6,7 +6,7 @@ import pytest
 
 from pna.paper.registry import EXPERIMENTS
 from pna.report.experiments import TITLE, markdown, page, write_page
-from pna.report.results import Result
+from pna.report.read import Result
 from tests.report.made import make
 
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
@@ -49,7 +49,7 @@ def test_several_results_have_contents_and_links_of_their_own(tmp_path: Path) ->
     seen = Seen(page([Result.read(folder) for folder in folders]))
     assert TITLE in seen.text
     sections = [name for name in seen.ids if name.startswith(("moments", "training"))]
-    assert sections == ["moments-paper-plain", "training-paper-plain", "moments-paper-plain-2"]
+    assert sections == ["moments-paper-steady", "training-paper-steady", "moments-paper-steady-2"]
     assert [f"#{name}" for name in sections] == seen.links[: len(sections)]
     assert seen.text.count("Quick run.") == 1
     assert "quick; 0 of 2 claims hold, 2 undecided" in seen.text

@@ -2,11 +2,12 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from pna.paper.experiment import Variant
-from pna.paper.registry import EXPERIMENTS
-from pna.report.results import Result, about, claims, find, in_order, tables
+from pna.paper.recipes import RECIPES
+from pna.paper.reproduce import FACTS
+from pna.report.read import Result
+from pna.report.results import about, claims, tables
 from tests.report.made import Errors, make, steadily
 
 
@@ -26,17 +27,6 @@ def test_the_table_stands_beside_the_paper(tmp_path: Path) -> None:
     assert errors.strong >= {(0, 2), (0, 3)} and errors.ours == {0, 1, 2, 3}
     # Above the baseline: −2.23 + 1.5, and −3.13 + 1.38.
     assert [row[2] for row in above.rows[:4]] == ["−0.73 ± 0.02", "−0.72 ± 0.02", "−1.75", "+1.02"]
-
-
-def test_the_best_is_first_unless_there_is_an_order(tmp_path: Path) -> None:
-    def last_is_best(variant: Variant, split: int, members: int) -> Errors:
-        names = [v.name for v in EXPERIMENTS["multitask"].variants]
-        return steadily(variant, split, members) * 0 - float(names.index(variant.name))
-
-    result = Result.read(make(tmp_path / "a", "multitask", errors=last_is_best))
-    assert result.names == list(reversed(result.scores.populations))
-    moments = Result.read(make(tmp_path / "b", "moments"))
-    assert moments.names == [*(f"moments-{k}" for k in range(1, 6)), "pna"]
 
 
 def test_few_members_have_one_line(tmp_path: Path) -> None:
@@ -102,49 +92,25 @@ def test_members_that_broke_are_left_out(tmp_path: Path) -> None:
 
 def test_what_was_run(tmp_path: Path) -> None:
     facts = about(Result.read(make(tmp_path, "multitask")))
-    assert facts["training"] == "plain: Adam at a constant rate, as in the paper"
+    assert facts["training"] == f"steady: {RECIPES['steady'].what}"
     assert facts["members"] == "6 of each of 7 populations"
-    assert facts["epochs"] == "2,000 of at most 10,000"
+    assert facts["epochs"] == "1,000 of at most 1,500"
     assert facts["time"] == "10 min of training in all"  # 7 populations, 90 s each
     assert (facts["on"], facts["commit"]) == ("a card", "abc")
+
+
+def test_where_runs_were_resumed(tmp_path: Path) -> None:
+    path = make(tmp_path, "multitask") / FACTS
+    held = json.loads(path.read_text())
+    again = {"after_epoch": 9, "gpu": None, "cpu": "a chip", "torch": "2.12.0", "commit": "abd"}
+    held["populations"]["gcn"]["environment"]["resumed"] = [again]
+    path.write_text(json.dumps(held))
+    facts = about(Result.read(tmp_path))
+    assert (facts["on"], facts["torch"]) == ("a card, a chip", "2.11.0, 2.12.0")
+    assert facts["commit"] == "abc, abd"
 
 
 def test_claims_have_verdicts_and_numbers(tmp_path: Path) -> None:
     rows = claims(Result.read(make(tmp_path, "multitask"))).rows
     assert rows[0][0] == "PNA has the least error on the average of the tasks"
     assert rows[0][1] == "holds" and "−0.50" in rows[0][2]
-
-
-def test_results_are_found_below_and_put_in_order(tmp_path: Path) -> None:
-    for name, folder in (("training", "a"), ("moments", "b/c"), ("multitask", "d")):
-        make(tmp_path / folder, name)
-    make(tmp_path / "e", "multitask", quick=True)
-    found = find(tmp_path)
-    assert found == [tmp_path / name for name in ("a", "b/c", "d", "e")]
-    ordered = in_order([Result.read(folder) for folder in found])
-    assert [(r.experiment.name, r.is_quick) for r in ordered] == [
-        ("multitask", False), ("moments", False), ("training", False), ("multitask", True)
-    ]  # fmt: skip
-    assert find(tmp_path / "d") == [tmp_path / "d"]
-
-
-def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"no scores\.csv .* expected results of pna"):
-        find(tmp_path)
-    with pytest.raises(FileNotFoundError, match="no folder"):
-        find(tmp_path / "nowhere")
-
-
-def test_damaged_facts_are_refused(tmp_path: Path) -> None:
-    folder = make(tmp_path, "moments")
-    facts = json.loads((folder / "facts.json").read_text())
-    for text, said in (
-        ("{", "cannot be read"),
-        ("{}", "without 'experiment'"),
-        ("[]", "expected facts that pna reproduce wrote"),
-        (json.dumps(facts | {"experiment": "moment"}), "did you mean 'moments'"),
-        (json.dumps(facts | {"populations": {}}), r"without moments-1, .* which scores\.csv has"),
-    ):
-        (folder / "facts.json").write_text(text)
-        with pytest.raises(ValueError, match=said):
-            Result.read(folder)

@@ -26,7 +26,7 @@ def report(
 
     from pna.report.drawings import draw
     from pna.report.experiments import write_page
-    from pna.report.results import Result, find
+    from pna.report.read import Result, find
 
     console = make_console()
     page = out or results / "report.html"

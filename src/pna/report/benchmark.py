@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
 
 from pna.paper.scores import Estimate
+from pna.report.read import Result
 from pna.report.tables import NOTHING, Table, estimate, number
 from pna.train.metrics import BETTER
-
-if TYPE_CHECKING:
-    from pna.report.results import Result
 
 #: What a metric is called, what it is multiplied by, and its digits.
 SHOWN = {
@@ -22,7 +17,6 @@ SHOWN = {
     "roc_auc": ("area under the ROC curve, %", 100, 2),
     "mse": ("mean square error", 1, 4),
 }
-Curve = tuple[list[float], list[float], list[float]]  # epochs, losses of training, of validation
 
 LAST, BEST = "test, last epoch", "test, best epoch"
 
@@ -128,16 +122,3 @@ def _costs(result: Result) -> Table:
     heads = ("model", "parameters", "in the paper", "members", "epochs",
              "s an epoch of all members", "GPU memory at most, GiB")  # fmt: skip
     return Table("What it takes", heads, tuple(rows), 1)
-
-
-def read_curves(path: Path) -> dict[str, Curve]:
-    """Of every population, from ``curves.csv``; of none where there is no such file."""
-    found: dict[str, Curve] = {}
-    if not path.is_file():
-        return found
-    with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            curve = found.setdefault(row["population"], ([], [], []))
-            for held, name in zip(curve, ("epoch", "training", "validation"), strict=True):
-                held.append(float(row[name]))
-    return found

@@ -35,6 +35,7 @@ class Curve:
     values: Sequence[Estimate]
     published: Sequence[float | None] = ()
     is_ours: bool = False
+    intervals: bool = True  # else there are too few members for them
 
 
 @dataclass(frozen=True)
@@ -55,9 +56,9 @@ def draw_curves(
     for place, panel in zip(axes, panels, strict=True):
         _draw(place, panel, places, (min([*known, top - 1.0]) - 0.15, top))
         place.set_xlabel(label, fontsize=8.5, color=FAINT)
-    marks: dict[str, dict[str, Any]] = {
-        "here: mean, 95% interval": {"color": INK, "linestyle": "-", "linewidth": 1.8}
-    }
+    has_intervals = any(curve.intervals for panel in panels for curve in panel.curves)
+    mean = "here: mean, 95% interval" if has_intervals else "here: mean"
+    marks: dict[str, dict[str, Any]] = {mean: {"color": INK, "linestyle": "-", "linewidth": 1.8}}
     if paper:
         marks["the paper"] = {"color": INK, "linestyle": "--", "linewidth": 1.2}
     marks["predicting the mean"] = {"color": FAINT, "linestyle": ":", "linewidth": 1.4}
@@ -73,7 +74,8 @@ def _draw(axes: Axes, panel: Curves, places: Sequence[float], limits: tuple[floa
     ends = []
     for curve, (colour, mark) in zip(panel.curves, styles, strict=True):
         mean, half = (np.array([getattr(e, n) for e in curve.values]) for n in ("mean", "half"))
-        axes.fill_between(at, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
+        if curve.intervals:
+            axes.fill_between(at, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
         width = 2.2 if curve.is_ours else 1.4
         axes.plot(at, mean, f"-{mark}", color=colour, linewidth=width, ms=4.5)
         paper = [math.nan if value is None else value for value in curve.published]

@@ -15,7 +15,8 @@ from pna.report.curves import Curve, Curves, draw_curves
 from pna.report.figures import save_svg
 from pna.report.heat_map import draw_heat_map
 from pna.report.pairs import Pair, Pairs, draw_pairs
-from pna.report.results import MEAN, Column, Result, splits, statistics, tasks
+from pna.report.read import Result
+from pna.report.results import MEAN, Column, splits, statistics, tasks
 from pna.report.sizes import Model, draw_sizes
 from pna.report.strips import Strip, Strips, draw_strips
 from pna.report.training import Losses, draw_training
@@ -188,6 +189,23 @@ def _sizes(result: Result) -> list[Drawing]:
     return [Drawing(result.experiment.name, caption, figure)]
 
 
+def _rates(result: Result) -> list[Drawing]:
+    found = {name: result.scores.by_rate(name) for name in result.names}
+    curves = [
+        Curve(
+            result.label(name), [*of_rates.values()], is_ours=result.is_ours(name), intervals=False
+        )
+        for name, of_rates in found.items()
+    ]
+    places = list(next(iter(found.values())))
+    figure = draw_curves([Curves("validation loss", curves)], places, "learning rate", highest=0.2)
+    caption = (
+        f"log10 of the validation loss, mean of the members with the same rate: 0 is {MEAN}, less "
+        "is better."
+    )
+    return [Drawing(result.experiment.name, caption, figure)]
+
+
 def _benchmark(result: Result) -> list[Drawing]:
     """Scores of every member beside the paper's, and how losses fell."""
     cells, name = Cells(result), result.experiment.name
@@ -242,5 +260,6 @@ FIGURES: dict[str, Callable[[Result], list[Drawing]]] = {
     "curves": _curves,
     "heat map": _heat_map,
     "sizes": _sizes,
+    "rates": _rates,
     "benchmark": _benchmark,
 }

@@ -13,7 +13,8 @@ from pna.files import replacing
 from pna.paper.claims import FAILS, HOLDS, NOT_RUN, OPEN, Verdict
 from pna.report.drawings import drawings
 from pna.report.page import document, figure
-from pna.report.results import Result, about, claims, in_order, tables, verdicts
+from pna.report.read import Result, in_order
+from pna.report.results import about, claims, tables, verdicts
 from pna.report.tables import number, to_html, to_markdown
 
 TITLE = "The experiments of the paper, beside its numbers"

@@ -1,23 +1,17 @@
-"""A folder of results, read beside the paper's numbers, and the tables that say what is in it."""
+"""The tables that say what is in results, beside the paper's numbers."""
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from pna.names import lookup
 from pna.paper.claims import Verdict, difference
-from pna.paper.experiment import Experiment
-from pna.paper.published import Published, published
 from pna.paper.recipes import RECIPES
-from pna.paper.registry import EXPERIMENTS
-from pna.paper.reproduce import CURVES, FACTS, SCORES, load
-from pna.paper.scores import BASELINE, TOP, Estimate, Scores
+from pna.paper.scores import BASELINE, TOP, Estimate
 from pna.report import benchmark
+from pna.report.read import Result
 from pna.report.tables import Table, estimate, number
 
 MEAN = "predicting the mean"  # how the baseline is shown
@@ -42,113 +36,6 @@ class Column:
     of: Callable[[str, int | None], Estimate]  # a population; its best members, or all of them
     paper: Callable[[str], float | None]
     baseline: float | None = None
-
-
-@dataclass(frozen=True)
-class Result:
-    """What `pna reproduce` wrote, and the experiment it is of."""
-
-    experiment: Experiment
-    scores: Scores
-    facts: dict[str, Any]
-    published: Published
-    curves: Mapping[str, benchmark.Curve] = field(default_factory=dict)  # losses by epoch
-
-    @classmethod
-    def read(cls, folder: Path) -> Result:
-        try:
-            scores, facts = load(folder)
-            experiment = lookup("experiment", facts["experiment"], EXPERIMENTS)
-            missing = set(scores.populations) - set(facts["populations"])
-        except json.JSONDecodeError as error:
-            raise ValueError(f"got {folder / FACTS}, which cannot be read: {error}") from error
-        except (KeyError, TypeError) as error:
-            raise ValueError(
-                f"got {folder / FACTS} without {error}, expected facts that pna reproduce wrote"
-            ) from error
-        if missing:
-            raise ValueError(
-                f"got {folder / FACTS} without {', '.join(sorted(missing))}, which "
-                f"{SCORES} has; run pna reproduce again"
-            )
-        curves = benchmark.read_curves(folder / CURVES)
-        return cls(experiment, scores, facts, published(experiment.name), curves)
-
-    @property
-    def title(self) -> str:
-        return self.experiment.title
-
-    @property
-    def is_quick(self) -> bool:
-        return bool(self.facts["quick"])
-
-    @property
-    def setting(self) -> str:
-        """What sets it apart from other results of the same experiment."""
-        quick = ", quick" if self.is_quick else ""
-        return f"graphs: {self.facts['protocol']}, training: {self.facts['recipe']}{quick}"
-
-    @property
-    def names(self) -> list[str]:
-        """Populations as they are shown: the best first, or in an order of their own."""
-        names = list(self.scores.populations)
-        if self.experiment.ordered:
-            return names
-        return sorted(names, key=self._error)
-
-    @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """Populations of one row in both groups."""
-        first, second = self.experiment.groups
-        rows = {self.row(name): name for name in self.names if self.group(name) == first}
-        others = {self.row(name): name for name in self.names if self.group(name) == second}
-        return [(name, others[row]) for row, name in rows.items() if row in others]
-
-    def row(self, name: str) -> str:
-        return str(self._facts(name)["row"])
-
-    def group(self, name: str) -> str:
-        return str(self._facts(name)["group"])
-
-    def label(self, name: str, with_group: bool = True) -> str:
-        label, groups = str(self._facts(name)["label"]), self.experiment.groups
-        return f"{label}, {groups[self.group(name)]}" if groups and with_group else label
-
-    def is_ours(self, name: str) -> bool:
-        """Whether it is what the experiment is about: PNA, or the first of several ways to it."""
-        rows = [variant.row for variant in self.experiment.variants]
-        return self.row(name) == ("pna" if "pna" in rows else rows[0])
-
-    def parameters(self, name: str) -> int:
-        return int(self._facts(name)["parameters"])
-
-    def _facts(self, name: str) -> dict[str, Any]:
-        found: dict[str, Any] = self.facts["populations"][name]
-        return found
-
-    def _error(self, name: str) -> float:
-        splits = self.scores.splits
-        mean = sum(self.scores.average(name, split).mean for split in splits) / len(splits)
-        return math.inf if math.isnan(mean) else mean
-
-
-def find(folder: Path) -> list[Path]:
-    """Folders of results in a folder, itself perhaps, in the order of the experiments."""
-    if not folder.is_dir():
-        raise FileNotFoundError(f"got {folder}, which is no folder, expected results")
-    found = sorted(path.parent for path in folder.rglob(SCORES) if (path.parent / FACTS).is_file())
-    if not found:
-        raise FileNotFoundError(
-            f"got {folder}, which has no {SCORES} and {FACTS} in it, expected results of pna "
-            "reproduce"
-        )
-    return found
-
-
-def in_order(results: Iterable[Result]) -> list[Result]:
-    """In the order of the experiments, quick ones after the others."""
-    places = list(EXPERIMENTS)
-    return sorted(results, key=lambda r: (r.is_quick, places.index(r.experiment.name)))
 
 
 def statistics(result: Result) -> list[Column]:
@@ -235,6 +122,8 @@ def tables(result: Result) -> list[Table]:
                              result, splits(result, statistic, ratio=False))
             for statistic, what in _WHAT.items()
         ]  # fmt: skip
+    if figure == "rates":
+        return [rates(result)]
     columns = statistics(result) + tasks(result)
     errors = beside_the_paper("log10 of the mean square error: less is better", result, columns)
     if figure == "pairs":
@@ -317,6 +206,21 @@ def sizes(result: Result) -> Table:
     return Table("Parameters and errors", heads, tuple(rows), 1, _least(means, 3), ours)
 
 
+def rates(result: Result) -> Table:
+    """The validation loss of every population by learning rate."""
+    found = {name: result.scores.by_rate(name) for name in result.names}
+    means = [[value.mean for value in of_rates.values()] for of_rates in found.values()]
+    rows = tuple(
+        (result.label(name), *(number(mean) for mean in row))
+        for name, row in zip(found, means, strict=True)
+    )
+    least = frozenset((r, 1 + row.index(min(row))) for r, row in enumerate(means))
+    ours = frozenset(r for r, name in enumerate(found) if result.is_ours(name))
+    heads = ("model", *(f"{lr:g}" for lr in next(iter(found.values()))))
+    title = "log10 of the validation loss by learning rate: less is better"
+    return Table(title, heads, rows, 1, least, ours)
+
+
 def verdicts(result: Result) -> list[tuple[str, Verdict]]:
     """What the paper claims, and whether these scores bear it out."""
     return [(claim.text, claim.decide(result.scores)) for claim in result.experiment.claims]
@@ -335,7 +239,8 @@ def about(result: Result) -> dict[str, str]:
     members = {len(population.members) for population in result.scores.populations.values()}
     broken = sum(sum(fact["broken"]) for fact in facts)
     hours = sum(fact["seconds"] for fact in facts) / 3600
-    machines = {fact["environment"]["gpu"] or fact["environment"]["cpu"] for fact in facts}
+    starts = [start for fact in facts for start in _starts(fact["environment"])]
+    machines = {start["gpu"] or start["cpu"] for start in starts}
     return {
         "graphs": f"{protocol}: {_DRAWN.get(protocol, 'unknown')}",
         "training": f"{recipe}{what}",
@@ -346,9 +251,14 @@ def about(result: Result) -> dict[str, str]:
         "time": f"{hours:.1f} h of training in all" if hours >= 1 else
                 f"{60 * hours:.0f} min of training in all",
         "on": ", ".join(sorted(machines)),
-        "torch": ", ".join(sorted({str(fact["environment"]["torch"]) for fact in facts})),
-        "commit": ", ".join(sorted({str(fact["environment"]["commit"]) for fact in facts})),
+        "torch": ", ".join(sorted({str(start["torch"]) for start in starts})),
+        "commit": ", ".join(sorted({str(start["commit"]) for start in starts})),
     }  # fmt: skip
+
+
+def _starts(environment: dict[str, Any]) -> list[dict[str, Any]]:
+    """Where a run began, and everywhere it was resumed."""
+    return [environment, *environment.get("resumed", [])]
 
 
 def words(name: str) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from pna.bench.train import AUTHORS, OURS, Result
+from pna.bench.race import AUTHORS, OURS, Result
 from pna.report.bars import Bar, Bars, draw_bars
 
 if TYPE_CHECKING:

@@ -1,0 +1,140 @@
+"""A folder of results, read beside the paper's numbers."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pna.names import lookup
+from pna.paper.experiment import Experiment
+from pna.paper.published import Published, published
+from pna.paper.registry import EXPERIMENTS
+from pna.paper.reproduce import CURVES, FACTS, SCORES, load
+from pna.paper.scores import Scores
+
+Curve = tuple[list[float], list[float], list[float]]  # epochs, losses of training, of validation
+
+
+@dataclass(frozen=True)
+class Result:
+    """What `pna reproduce` wrote, and the experiment it is of."""
+
+    experiment: Experiment
+    scores: Scores
+    facts: dict[str, Any]
+    published: Published
+    curves: Mapping[str, Curve] = field(default_factory=dict)  # losses by epoch
+
+    @classmethod
+    def read(cls, folder: Path) -> Result:
+        try:
+            scores, facts = load(folder)
+            experiment = lookup("experiment", facts["experiment"], EXPERIMENTS)
+            missing = set(scores.populations) - set(facts["populations"])
+        except json.JSONDecodeError as error:
+            raise ValueError(f"got {folder / FACTS}, which cannot be read: {error}") from error
+        except (KeyError, TypeError) as error:
+            raise ValueError(
+                f"got {folder / FACTS} without {error}, expected facts that pna reproduce wrote"
+            ) from error
+        if missing:
+            raise ValueError(
+                f"got {folder / FACTS} without {', '.join(sorted(missing))}, which "
+                f"{SCORES} has; run pna reproduce again"
+            )
+        curves = read_curves(folder / CURVES)
+        return cls(experiment, scores, facts, published(experiment.name), curves)
+
+    @property
+    def title(self) -> str:
+        return self.experiment.title
+
+    @property
+    def is_quick(self) -> bool:
+        return bool(self.facts["quick"])
+
+    @property
+    def setting(self) -> str:
+        """What sets it apart from other results of the same experiment."""
+        quick = ", quick" if self.is_quick else ""
+        return f"graphs: {self.facts['protocol']}, training: {self.facts['recipe']}{quick}"
+
+    @property
+    def names(self) -> list[str]:
+        """Populations as they are shown: the best first, or in an order of their own."""
+        names = list(self.scores.populations)
+        if self.experiment.ordered:
+            return names
+        return sorted(names, key=self._error)
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Populations of one row in both groups."""
+        first, second = self.experiment.groups
+        rows = {self.row(name): name for name in self.names if self.group(name) == first}
+        others = {self.row(name): name for name in self.names if self.group(name) == second}
+        return [(name, others[row]) for row, name in rows.items() if row in others]
+
+    def row(self, name: str) -> str:
+        return str(self._facts(name)["row"])
+
+    def group(self, name: str) -> str:
+        return str(self._facts(name)["group"])
+
+    def label(self, name: str, with_group: bool = True) -> str:
+        label, groups = str(self._facts(name)["label"]), self.experiment.groups
+        return f"{label}, {groups[self.group(name)]}" if groups and with_group else label
+
+    def is_ours(self, name: str) -> bool:
+        """Whether it is what the experiment is about: PNA, or the first of several ways to it."""
+        rows = [variant.row for variant in self.experiment.variants]
+        return self.row(name) == ("pna" if "pna" in rows else rows[0])
+
+    def parameters(self, name: str) -> int:
+        return int(self._facts(name)["parameters"])
+
+    def _facts(self, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.facts["populations"][name]
+        return found
+
+    def _error(self, name: str) -> float:
+        splits = self.scores.splits
+        mean = sum(self.scores.average(name, split).mean for split in splits) / len(splits)
+        return math.inf if math.isnan(mean) else mean
+
+
+def read_curves(path: Path) -> dict[str, Curve]:
+    """Of every population, from ``curves.csv``; of none where there is no such file."""
+    found: dict[str, Curve] = {}
+    if not path.is_file():
+        return found
+    with path.open(newline="") as file:
+        for row in csv.DictReader(file):
+            curve = found.setdefault(row["population"], ([], [], []))
+            for held, name in zip(curve, ("epoch", "training", "validation"), strict=True):
+                held.append(float(row[name]))
+    return found
+
+
+def find(folder: Path) -> list[Path]:
+    """Folders of results in a folder, itself perhaps, in the order of the experiments."""
+    if not folder.is_dir():
+        raise FileNotFoundError(f"got {folder}, which is no folder, expected results")
+    found = sorted(path.parent for path in folder.rglob(SCORES) if (path.parent / FACTS).is_file())
+    if not found:
+        raise FileNotFoundError(
+            f"got {folder}, which has no {SCORES} and {FACTS} in it, expected results of pna "
+            "reproduce"
+        )
+    return found
+
+
+def in_order(results: Iterable[Result]) -> list[Result]:
+    """In the order of the experiments, quick ones after the others."""
+    places = list(EXPERIMENTS)
+    return sorted(results, key=lambda r: (r.is_quick, places.index(r.experiment.name)))

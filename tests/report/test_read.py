@@ -1,0 +1,65 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from pna.paper.experiment import Variant
+from pna.paper.registry import EXPERIMENTS
+from pna.report.read import Result, find, in_order, read_curves
+from tests.report.made import Errors, make, steadily
+
+
+def test_the_best_is_first_unless_there_is_an_order(tmp_path: Path) -> None:
+    def last_is_best(variant: Variant, split: int, members: int) -> Errors:
+        names = [v.name for v in EXPERIMENTS["multitask"].variants]
+        return steadily(variant, split, members) * 0 - float(names.index(variant.name))
+
+    result = Result.read(make(tmp_path / "a", "multitask", errors=last_is_best))
+    assert result.names == list(reversed(result.scores.populations))
+    moments = Result.read(make(tmp_path / "b", "moments"))
+    assert moments.names == [*(f"moments-{k}" for k in range(1, 6)), "pna"]
+
+
+def test_results_are_found_below_and_put_in_order(tmp_path: Path) -> None:
+    for name, folder in (("training", "a"), ("moments", "b/c"), ("multitask", "d")):
+        make(tmp_path / folder, name)
+    make(tmp_path / "e", "multitask", quick=True)
+    found = find(tmp_path)
+    assert found == [tmp_path / name for name in ("a", "b/c", "d", "e")]
+    ordered = in_order([Result.read(folder) for folder in found])
+    assert [(r.experiment.name, r.is_quick) for r in ordered] == [
+        ("multitask", False), ("moments", False), ("training", False), ("multitask", True)
+    ]  # fmt: skip
+    assert find(tmp_path / "d") == [tmp_path / "d"]
+
+
+def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no scores\.csv .* expected results of pna"):
+        find(tmp_path)
+    with pytest.raises(FileNotFoundError, match="no folder"):
+        find(tmp_path / "nowhere")
+
+
+def test_damaged_facts_are_refused(tmp_path: Path) -> None:
+    folder = make(tmp_path, "moments")
+    facts = json.loads((folder / "facts.json").read_text())
+    for text, said in (
+        ("{", "cannot be read"),
+        ("{}", "without 'experiment'"),
+        ("[]", "expected facts that pna reproduce wrote"),
+        (json.dumps(facts | {"experiment": "moment"}), "did you mean 'moments'"),
+        (json.dumps(facts | {"populations": {}}), r"without moments-1, .* which scores\.csv has"),
+    ):
+        (folder / "facts.json").write_text(text)
+        with pytest.raises(ValueError, match=said):
+            Result.read(folder)
+
+
+def test_curves(tmp_path: Path) -> None:
+    folder = make(tmp_path, "zinc", members=2)
+    assert read_curves(folder / "curves.csv")["pna deep"] == (
+        [1, 2, 3],
+        [1, 1 / 2, 1 / 3],
+        [2, 1, 2 / 3],
+    )
+    assert read_curves(folder / "none.csv") == {}
