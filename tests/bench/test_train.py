@@ -5,10 +5,11 @@ import pytest
 import torch
 from torch import nn
 
-from pna.bench import train
+from pna.bench import race, train
 from pna.bench.layer import has_pyg
 from pna.bench.molecules import molecules
-from pna.bench.train import AUTHORS, OURS, PYG, Case, Contender, Result, cases, measure_case
+from pna.bench.race import AUTHORS, OURS, PYG, Case, Contender, Result, measure_case
+from pna.bench.train import cases
 from pna.data.graphset import GraphSet
 from pna.data.multitask import multitask
 from pna.nn import PNAConv
@@ -66,7 +67,7 @@ def test_a_case_that_cannot_be_set_up_is_one_row() -> None:
 
 
 def test_what_takes_too_long_is_interrupted() -> None:
-    with pytest.raises(TimeoutError, match=r"took more than 0\.05 s"), train._at_most(0.05):
+    with pytest.raises(TimeoutError, match=r"took more than 0\.05 s"), race._at_most(0.05):
         while True:
             pass
 

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import BatchNorm, PNAConv, global_add_pool
-from torch_geometric.nn.aggr import Set2Set
+from torch_geometric.nn import (
+    BatchNorm,
+    MessagePassing,
+    PNAConv,
+    global_add_pool,
+    global_mean_pool,
+)
+from torch_geometric.nn.aggr import DegreeScalerAggregation, Set2Set
 
 AGGREGATORS = ["mean", "std", "max", "min"]
 SCALERS = ["identity", "amplification", "attenuation"]
@@ -107,6 +115,152 @@ class Molecules(nn.Module):
         for conv, norm in zip(self.convs, self.norms, strict=True):
             x = F.relu(norm(conv(x, edge_index, edges)))
         return self.head(global_add_pool(x, batch, graphs)).squeeze(1)
+
+
+class Benchmarked(nn.Module):
+    """The models of the real-world benchmarks, `pna.nn.architectures.Stacked`, where the layer is
+    PNA in the authors' way or the simple one.
+
+    Args:
+        convolution: "pna" or "pna-simple".
+        in_channels: columns of a node's features.
+        hidden: features of a node between layers.
+        targets: numbers to predict for each graph.
+        deg: histogram of the training set's degrees.
+        divide_input, norm_before_mixing: only as the authors' layer has them.
+        encode_edges, edges: likewise; whether edges are seen is told by `edge_columns`.
+
+    The others are those of `Stacked` with the same names.
+    """
+
+    def __init__(
+        self,
+        convolution: str,
+        in_channels: int,
+        hidden: int,
+        targets: int,
+        deg: Tensor,
+        *,
+        layers: int,
+        out_channels: int | None = None,
+        readout: str = "sum",
+        graph_norm: bool = False,
+        dropout: float = 0.0,
+        towers: int = 1,
+        node_values: Sequence[int] = (),
+        edge_columns: int = 0,
+        edge_values: Sequence[int] = (),
+        edge_width: int = 50,
+        encode_edges: bool = False,
+        divide_input: bool = True,
+        norm_before_mixing: bool = False,
+    ) -> None:
+        super().__init__()
+        simple = convolution == "pna-simple"
+        if encode_edges or not divide_input or norm_before_mixing == simple:
+            raise ValueError(
+                "got a layer that is neither the authors' nor the simple one, expected divided "
+                "towers that are mixed after normalisation and see edges as they are, or none"
+            )
+        self.graph_norm, self.dropout = graph_norm, dropout
+        self.pool = {"sum": global_add_pool, "mean": global_mean_pool}[readout]
+        self.embed = _encoder(node_values, in_channels, hidden)
+        self.embed_edges = None
+        if edge_columns:
+            self.embed_edges = _encoder(edge_values, edge_columns, edge_width)
+        widths = [hidden] * layers + [hidden if out_channels is None else out_channels]
+        shared = {"aggregators": AGGREGATORS, "scalers": SCALERS, "deg": deg}
+        make: Any = SimpleConv if simple else TowersConv
+        if not simple:
+            shared |= {"towers": towers, "edge_dim": edge_width if edge_columns else None}
+        self.convs = nn.ModuleList(make(a, b, **shared) for a, b in pairwise(widths))
+        self.norms = nn.ModuleList(BatchNorm(width) for width in widths[1:])
+        mixing = [] if simple else [nn.Linear(width, width) for width in widths[1:]]
+        self.mixing = nn.ModuleList(mixing)
+        width = widths[-1]
+        self.head = nn.Sequential(
+            nn.Linear(width, width // 2), nn.ReLU(),
+            nn.Linear(width // 2, width // 4), nn.ReLU(),
+            nn.Linear(width // 4, targets),
+        )  # fmt: skip
+
+    def forward(self, batch: Any) -> Tensor:
+        """(graphs, targets) of a PyG batch."""
+        x = self.embed(batch.x)
+        edges = None if self.embed_edges is None else self.embed_edges(batch.edge_attr)
+        sizes = batch.ptr.diff()
+        for layer, (conv, norm) in enumerate(zip(self.convs, self.norms, strict=True)):
+            h = conv(x, batch.edge_index, edges)
+            if self.graph_norm:
+                h = h * sizes.to(h.dtype).rsqrt()[batch.batch, None]
+            h = norm(h)
+            if self.mixing:
+                h = F.leaky_relu(self.mixing[layer](F.dropout(h, self.dropout, self.training)))
+                x = x + h if h.shape == x.shape else h
+            else:
+                h = F.relu(h)
+                x = F.dropout(x + h if h.shape == x.shape else h, self.dropout, self.training)
+        return self.head(self.pool(x, batch.batch, batch.num_graphs))
+
+
+class TowersConv(PNAConv):
+    """PyG's layer with divided towers as the authors' benchmark code has them: edge features go to
+    M as they are, and what mixes the towers is left to the model."""
+
+    def __init__(
+        self, in_channels: int, out_channels: int, towers: int, edge_dim: int | None, **given: Any
+    ) -> None:
+        super().__init__(in_channels, out_channels, towers=towers, divide_input=True, **given)
+        self.lin = nn.Identity()
+        inputs = 2 * self.F_in + (edge_dim or 0)
+        self.pre_nns = nn.ModuleList(
+            nn.Sequential(nn.Linear(inputs, self.F_in)) for _ in range(towers)
+        )
+
+    def message(self, x_i: Tensor, x_j: Tensor, edge_attr: Tensor | None) -> Tensor:
+        parts = [x_i, x_j]
+        if edge_attr is not None:
+            parts.append(edge_attr[:, None].repeat(1, self.towers, 1))
+        h = torch.cat(parts, -1)
+        return torch.stack([pre(h[:, i]) for i, pre in enumerate(self.pre_nns)], 1)
+
+
+class SimpleConv(MessagePassing):
+    """The authors' simple layer, of PyG's aggregation."""
+
+    def __init__(
+        self,
+        in_channels: int,
+        out_channels: int,
+        aggregators: list[str],
+        scalers: list[str],
+        deg: Tensor,
+    ) -> None:
+        super().__init__(aggr=DegreeScalerAggregation(aggregators, scalers, deg))
+        results = len(aggregators) * len(scalers)
+        self.post = nn.Linear(results * in_channels, out_channels)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: None = None) -> Tensor:
+        return self.post(self.propagate(edge_index, x=x))
+
+    def message(self, x_j: Tensor) -> Tensor:
+        return x_j
+
+
+class Embeddings(nn.Module):
+    """A vector for every value of every column, summed, as OGB's encoders have them."""
+
+    def __init__(self, values: Sequence[int], width: int) -> None:
+        super().__init__()
+        self.columns = nn.ModuleList(nn.Embedding(count, width) for count in values)
+
+    def forward(self, given: Tensor) -> Tensor:
+        every = given.long().unbind(1)
+        return torch.stack([e(c) for e, c in zip(self.columns, every, strict=True)]).sum(0)
+
+
+def _encoder(values: Sequence[int], columns: int, width: int) -> nn.Module:
+    return Embeddings(values, width) if values else nn.Linear(columns, width)
 
 
 def _mlp(widths: list[int], act: type[nn.Module], norm: bool) -> nn.Sequential:

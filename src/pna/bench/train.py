@@ -9,37 +9,22 @@ All graphs are on the device, but for those that PyG's loader puts together; flo
 from __future__ import annotations
 
 import itertools
-import signal
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pna.bench.attempt import attempt, release, without_tf32
+from pna.bench.epochs import pyg_epoch, step, trainer_of, without_validation
 from pna.bench.layer import has_pyg
-from pna.bench.measure import time_call, time_calls
 from pna.bench.molecules import ATOMS, BONDS, molecules
+from pna.bench.race import AUTHORS, COMPILED, LOADED, OURS, PYG, Case, Contender, check_device
 from pna.data.graphset import GraphSet
 from pna.data.multitask import multitask
 from pna.names import lookup
-from pna.train.models import build, count_parameters, fitted
-from pna.train.population import Population
+from pna.train.models import count_parameters
 from pna.train.settings import ModelSettings, Settings
-from pna.train.tasks import tasks_of
-from pna.train.trainer import Trainer
-
-OURS, PYG, AUTHORS = "pna", "PyG", "the authors' code"
-LOADED, COMPILED = "PyG, batches on the GPU", "PyG, compiled, batches on the GPU"
-
-#: Seconds of an epoch of one run of the authors' multi-task model on one H200: measured once, with
-#: their code, not by this benchmark.
-AUTHORS_SECONDS = 1.53
-_LONGEST_COMPILATION = 240  # seconds
 
 _RECURRENT = ModelSettings(init="published", arguments={"towers": 4})
 _STACKED = ModelSettings(
@@ -49,65 +34,12 @@ _STACKED = ModelSettings(
                "residual": False, "readout": "sum"},
 )  # fmt: skip
 
-Say = Callable[[str], None]
-
-
-@dataclass(frozen=True)
-class Contender:
-    """Who trains: an epoch at each call."""
-
-    name: str
-    epoch: Callable[[], Any]
-    parameters: int
-    members: int = 1
-
-
-@dataclass(frozen=True)
-class Case:
-    """What is trained, and against whom the others are told to be faster."""
-
-    name: str
-    make: Callable[[Case, torch.device], list[Contender]]
-    beside: str  # name of a contender
-    graphs: int  # of each size, or in all
-    sizes: tuple[int, ...] = ()  # of multi-task graphs
-    batch_size: int = 512
-    published: bool = False  # whether the authors' time is that of the same work
-
-    @property
-    def size(self) -> str:
-        sizes = f" of each size from {self.sizes[0]} to {self.sizes[-1]}" if self.sizes else ""
-        return f"{self.graphs:,} graphs{sizes}, batches of {self.batch_size}"
-
-
-@dataclass(frozen=True)
-class Result:
-    """One row; milliseconds of an epoch, None where not measured: `note` says why."""
-
-    case: str
-    contender: str
-    members: int
-    parameters: int | None
-    graphs: int
-    batch_size: int
-    ms: float | None = None
-    ms_low: float | None = None
-    ms_high: float | None = None
-    per_second: float | None = None  # epochs a second of one member
-    faster: float | None = None  # times as many of them as the one beside it
-    beside: str | None = None
-    note: str | None = None
-
 
 def cases(
     device: torch.device | str, small: bool = False, only: str | None = None
 ) -> tuple[Case, ...]:
     """What is measured on a device of this kind; on a CPU a whole population if asked for."""
-    kind = torch.device(device).type
-    if kind not in ("cpu", "cuda"):
-        raise ValueError(f"got device {str(device)!r}, expected cpu or cuda")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"got device {str(device)!r}, but torch finds no GPU: `pna doctor`")
+    kind = check_device(device)
     sizes = tuple(range(15, 25))
     every: tuple[Case, ...] = (
         Case("population", _population, AUTHORS, 512, sizes, published=kind == "cuda"),
@@ -126,87 +58,6 @@ def cases(
         return every
     chosen = {case.name.removeprefix("small "): case for case in every}
     return (lookup("case", only, chosen),)
-
-
-def measure_case(
-    case: Case,
-    device: torch.device | str = "cpu",
-    seconds: float = 5.0,
-    compiled: bool = True,
-    doing: Say = print,
-) -> list[Result]:
-    """All rows of a case; whatever fails becomes a row whose note tells of it."""
-    device = torch.device(device)
-    results: list[Result] = []
-
-    def measure() -> None:
-        doing(f"{case.name}: making {case.size}")
-        contenders = case.make(case, device)
-        if not compiled:
-            contenders = [c for c in contenders if c.name != COMPILED]
-        results.extend(_race(case, contenders, device, seconds, doing))
-
-    with without_tf32():
-        _, problem = attempt(measure)
-    if problem is not None:
-        results.append(_row(case, Contender("all", lambda: None, 0), note=problem))
-    torch.compiler.reset()
-    release()
-    return results
-
-
-def _race(
-    case: Case, contenders: list[Contender], device: torch.device, seconds: float, doing: Say
-) -> list[Result]:
-    """A first epoch each, in which they compile and record; then in turns."""
-    failed: dict[str, str | None] = {}
-    for contender in contenders:
-        limit = _LONGEST_COMPILATION if contender.name == COMPILED else None
-        hint = ", which may compile for minutes" if limit else ""
-        doing(f"{case.name}: first epoch of {contender.name}{hint}")
-        with _at_most(limit):
-            _, problem = attempt(contender.epoch)
-        if problem is not None:
-            failed[contender.name] = problem
-    standing = [c for c in contenders if c.name not in failed]
-    doing(f"{case.name}: timing {' / '.join(c.name for c in standing)}")
-    times: dict[str, dict[str, float]] = {}
-    in_turns, _ = attempt(time_calls, [c.epoch for c in standing], device, seconds)
-    for i, contender in enumerate(standing):
-        timing = None if in_turns is None else in_turns[i]
-        if timing is None:
-            timing, failed[contender.name] = attempt(time_call, contender.epoch, device, seconds)
-        if timing is not None:
-            taken = {"ms": timing.median, "ms_low": timing.low, "ms_high": timing.high}
-            times[contender.name] = {name: 1e3 * value for name, value in taken.items()}
-    rate = {c.name: 1e3 * c.members / times[c.name]["ms"] for c in standing if c.name in times}
-    rows = []
-    if case.published:
-        rate[AUTHORS] = 1 / AUTHORS_SECONDS
-        authors = Contender(AUTHORS, lambda: None, contenders[0].parameters)
-        note = "a constant: measured before on one H200, not in this run"
-        rows = [_row(case, authors, {"ms": 1e3 * AUTHORS_SECONDS}, rate, note)]
-    return [
-        *(_row(case, c, times.get(c.name, {}), rate, failed.get(c.name)) for c in contenders),
-        *rows,
-    ]
-
-
-def _row(
-    case: Case,
-    contender: Contender,
-    times: dict[str, float] | None = None,
-    rate: dict[str, float] | None = None,
-    note: str | None = None,
-) -> Result:
-    own, other = (None if rate is None else rate.get(n) for n in (contender.name, case.beside))
-    graphs = case.graphs * max(len(case.sizes), 1)
-    return Result(
-        case.name, contender.name, contender.members, contender.parameters or None, graphs,
-        case.batch_size, **(times or {}), per_second=own,
-        faster=None if own is None or other is None else own / other,
-        beside=None if other is None else case.beside, note=note,
-    )  # fmt: skip
 
 
 def _population(case: Case, device: torch.device) -> list[Contender]:
@@ -234,25 +85,11 @@ def _trained(graphs: GraphSet, case: Case, device: torch.device, members: int) -
         weight_decay=(1e-6,), patience=None,
     )  # fmt: skip
     parts = graphs.split("train"), graphs.split("validation")
-    trainer = _trainer(*parts, _RECURRENT, settings, "mse", device)
+    trainer = trainer_of(*parts, _RECURRENT, settings, "mse", device)
     numbers = itertools.count()
     name = f"{OURS}, {members} member{'s' if members > 1 else ''}"
     parameters = count_parameters(trainer.population.model)
     return Contender(name, lambda: trainer.run_epoch(next(numbers)), parameters, members)
-
-
-def _trainer(
-    training: GraphSet,
-    validation: GraphSet,
-    model: ModelSettings,
-    settings: Settings,
-    loss: str,
-    device: torch.device,
-) -> Trainer:
-    tasks = tasks_of(training, loss)
-    model = fitted(model, training, tasks)
-    population = Population([build(model, seed) for seed in settings.seeds]).to(device)
-    return Trainer(population, tasks, settings, training.to(device), validation.to(device))
 
 
 def _pyg_multitask(graphs: GraphSet, case: Case, device: torch.device) -> list[Contender]:
@@ -278,7 +115,7 @@ def _pyg_multitask(graphs: GraphSet, case: Case, device: torch.device) -> list[C
     def epoch() -> None:
         model.train()
         for batch, size in to_train:
-            _step(optimiser, loss(batch, size))
+            step(optimiser, loss(batch, size))
         model.eval()
         with torch.no_grad():
             torch.stack([loss(batch, size) for batch, size in to_validate]).mean()
@@ -306,14 +143,9 @@ def _zinc(case: Case, device: torch.device) -> list[Contender]:
     """An epoch without validation of the model of PyG's example."""
     graphs = molecules(case.graphs)
     settings = Settings(batch_size=case.batch_size, shuffle=True, lr=(1e-3,), patience=None)
-    trainer = _trainer(graphs, graphs[:1], _STACKED, settings, "mae", device)
-    numbers = itertools.count()
-
-    def epoch() -> None:
-        trainer.population.train()
-        trainer.training.run(next(numbers))
-
-    ours = Contender(OURS, epoch, count_parameters(trainer.population.model))
+    trainer = trainer_of(graphs, graphs[:1], _STACKED, settings, "mae", device)
+    parameters = count_parameters(trainer.population.model)
+    ours = Contender(OURS, without_validation(trainer), parameters)
     return [ours, *_pyg_zinc(graphs, case, device)] if has_pyg() else [ours]
 
 
@@ -334,13 +166,11 @@ def _pyg_zinc(graphs: GraphSet, case: Case, device: torch.device) -> Iterator[Co
         optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
         forward: Any = torch.compile(model, dynamic=True) if compiled else model
 
-        def epoch() -> None:
-            model.train()
-            for batch in batches:
-                b = batch.to(device)
-                out = forward(b.x, b.edge_index, b.edge_attr, b.batch, b.num_graphs)
-                _step(optimiser, F.l1_loss(out, b.y.squeeze(1)))
+        def loss(b: Any) -> Tensor:
+            out = forward(b.x, b.edge_index, b.edge_attr, b.batch, b.num_graphs)
+            return F.l1_loss(out, b.y.squeeze(1))
 
+        epoch = pyg_epoch(model, optimiser, lambda: batches, loss, device)
         return Contender(name, epoch, count_parameters(model))
 
     yield contender(PYG, loader)
@@ -348,28 +178,3 @@ def _pyg_zinc(graphs: GraphSet, case: Case, device: torch.device) -> Iterator[Co
         loaded = [batch.to(device) for batch in loader]
         yield contender(LOADED, loaded)
         yield contender(COMPILED, loaded, compiled=True)
-
-
-def _step(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
-    optimiser.zero_grad()
-    loss.backward()
-    optimiser.step()
-
-
-@contextmanager
-def _at_most(seconds: float | None) -> Iterator[None]:
-    """Interrupt what takes longer, where that can be done: in the main thread."""
-    if seconds is None or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def late(number: int, frame: Any) -> None:
-        raise TimeoutError(f"took more than {seconds:g} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,7 +19,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from pna.bench import train as training
+    from pna.bench import race
     from pna.bench.layer import Result
 
 app = typer.Typer(help="Measure this machine, side by side with peers.", no_args_is_help=True)
@@ -104,20 +105,81 @@ def train(
     ] = None,
 ) -> None:
     """Time of an epoch beside PyG's: tables, a figure and, if asked, a CSV."""
+    from pna.bench.train import cases
+
+    device = device or _usual_device()
+    with _refused("--device or --only"):
+        chosen = cases(device, small, only)
+    words = (
+        "Times are medians of epochs: of multi-task graphs with validation, of molecules without. "
+        "Faster: epochs a second of one member over those of PyG or of the authors' code."
+    )
+    _measure_epochs(chosen, device, seconds, not no_compile, out, "train.svg", words)
+
+
+@app.command()
+def real_world(
+    device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
+    seconds: Annotated[float, typer.Option(help="How long to time each contender.")] = 5.0,
+    runs: Annotated[
+        Path, typer.Option(help="Folder of the graphs, made there as by pna reproduce.")
+    ] = Path("runs"),
+    small: Annotated[bool, typer.Option("--small", help="Few graphs, to try it out.")] = False,
+    only: Annotated[
+        str | None, typer.Option(help="One case: zinc, molhiv, mnist or cifar10.")
+    ] = None,
+    workers: Annotated[int, typer.Option(help="Processes to share the making of graphs.")] = 1,
+    out: Annotated[
+        Path | None, typer.Option(help="CSV of results so far; this run's are put in.")
+    ] = None,
+) -> None:
+    """Time of an epoch of the paper's real-world models beside PyG's. Needs PNA_DATA, or graphs."""
+    from pna.bench.real_world import cases
+
+    device = device or _usual_device()
+    with _refused("--device or --only"):
+        chosen = cases(device, runs, small, only, workers)
+    words = (
+        "Times are medians of epochs of training, without validation. Faster: epochs a second of "
+        "one member over those of PyG."
+    )
+    _measure_epochs(chosen, device, seconds, False, out, "real-world.svg", words)
+
+
+def _usual_device() -> str:
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+@contextmanager
+def _refused(option: str) -> Iterator[None]:
+    """Have what is refused told of the option it was given by."""
+    try:
+        yield
+    except (RuntimeError, ValueError) as error:
+        raise typer.BadParameter(str(error), param_hint=option) from None
+
+
+def _measure_epochs(
+    cases: Iterable[race.Case],
+    device: str,
+    seconds: float,
+    compiled: bool,
+    out: Path | None,
+    figure: str,
+    words: str,
+) -> None:
+    """A table of each case, `words` on what is in them, a figure, and rows in a CSV."""
     import datetime
 
     import torch
 
     from pna.bench.layer import INSTALL_PYG, has_pyg
+    from pna.bench.race import measure_case
     from pna.bench.results import write
-    from pna.bench.train import cases, measure_case
     from pna.machine import machine
 
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = cases(device, small, only)
-    except (RuntimeError, ValueError) as error:
-        raise typer.BadParameter(str(error), param_hint="--device or --only") from None
     kind, here = torch.device(device).type, machine()
     hardware = str(here["gpu"] if kind == "cuda" else f"{here['cpu']}, {here['threads']} threads")
     console = Console(width=None if sys.stdout.isatty() else 120)
@@ -128,20 +190,17 @@ def train(
     say(f"{hardware}, torch {here['torch']}, PyG {here['torch_geometric'] or 'missing'}")
     if not has_pyg():
         say(INSTALL_PYG)
-    results: list[training.Result] = []
+    results: list[race.Result] = []
     when = {"measured": datetime.date.today().isoformat()}
     with console.status("measuring") as status:
         doing = (lambda words: status.update(escape(words))) if console.is_terminal else say
-        for case in chosen:
-            rows = measure_case(case, device, seconds, not no_compile, doing)
+        for case in cases:
+            rows = measure_case(case, device, seconds, compiled, doing)
             results += rows
             console.print(epochs(rows))
             if out is not None:
                 write(out, [{**asdict(row), "device": kind, **when, **here} for row in rows])
-    say(
-        "Times are medians of epochs: of multi-task graphs with validation, of molecules without. "
-        "Faster: epochs a second of one member over those of PyG or of the authors' code."
-    )
+    say(words)
     if out is not None:
         say(f"wrote {out}")
 
@@ -150,7 +209,7 @@ def train(
 
         return draw_train(results, hardware)
 
-    _draw(draw, Path("train.svg") if out is None else out.with_suffix(".svg"), say)
+    _draw(draw, Path(figure) if out is None else out.with_suffix(".svg"), say)
 
 
 @app.command()
@@ -227,9 +286,9 @@ FIGURES = (
 )
 
 
-def epochs(rows: list[training.Result]) -> Table:
+def epochs(rows: list[race.Result]) -> Table:
     """The rows of a case: time of an epoch, and how many members are trained in it."""
-    from pna.bench.train import OURS
+    from pna.bench.race import OURS
 
     first = rows[0]
     size = f"{first.graphs:,} graphs, batches of {first.batch_size}"

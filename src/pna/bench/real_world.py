@@ -1,0 +1,163 @@
+"""An epoch of the paper's models on the real-world benchmarks, beside PyG's, in one process.
+
+    for case in cases("cuda", Path("runs")):
+        results = measure_case(case, "cuda")
+
+Models and how they are trained are those of the experiments `zinc`, `molhiv`, `mnist` and
+`cifar10`; an epoch is of the training split, without validation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pna.bench.epochs import pyg_epoch, trainer_of, without_validation
+from pna.bench.layer import has_pyg
+from pna.bench.race import LOADED, OURS, PYG, Case, Contender, check_device
+from pna.data.graphset import GraphSet
+from pna.names import lookup
+from pna.paper.experiment import Trial
+from pna.paper.real_world import RealWorld
+from pna.paper.registry import EXPERIMENTS
+from pna.train.models import count_parameters, fitted
+from pna.train.tasks import tasks_of
+
+EXAMPLE, EXAMPLE_LOADED = "PyG's example", "PyG's example, batches on the GPU"
+
+#: The row of each experiment that is trained.
+ROWS = {"zinc": "pna edges", "molhiv": "pna", "mnist": "pna edges", "cifar10": "pna edges"}
+
+#: Graphs to train on, on a CPU and to try it out.
+_ON_A_CPU, _SMALL = 1_280, 32
+
+#: PyG's epochs are told from so many steps, where they have more: some would take minutes.
+_STEPS = 80
+
+_LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mae_in_units": F.l1_loss,
+    "bce": F.binary_cross_entropy_with_logits,
+    "cross_entropy": lambda out, y: F.cross_entropy(out, y[:, 0].long()),
+}
+
+
+def cases(
+    device: torch.device | str,
+    runs: Path,
+    small: bool = False,
+    only: str | None = None,
+    workers: int = 1,
+) -> Iterator[Case]:
+    """The benchmarks, their graphs read from the folder `runs`, or made into it, one by one."""
+    kind = check_device(device)
+    names = list(ROWS) if only is None else [lookup("case", only, {n: n for n in ROWS})]
+    most = _SMALL if small else _ON_A_CPU if kind == "cpu" else None
+    return (_case(name, runs, small, most, workers) for name in names)
+
+
+def _case(name: str, runs: Path, small: bool, most: int | None, workers: int) -> Case:
+    experiment = EXPERIMENTS[name]
+    assert isinstance(experiment, RealWorld)
+    (trial,) = experiment.trials(members=experiment.members, chosen=[ROWS[name]])
+    if small:
+        trial = replace(trial, settings=replace(trial.settings, batch_size=16))
+    called, beside = f"small {name}" if small else name, EXAMPLE if name == "zinc" else PYG
+    size = trial.settings.batch_size
+    try:
+        graphs = _training(name, trial, runs, workers, most)
+    except (OSError, ValueError, ModuleNotFoundError) as error:
+        return Case(called, partial(_fail, error), beside, 0, batch_size=size)
+    make = partial(_contenders, trial, graphs)
+    return Case(called, make, beside, len(graphs), batch_size=size)
+
+
+def _training(name: str, trial: Trial, runs: Path, workers: int, most: int | None) -> GraphSet:
+    try:
+        path = trial.graphs.made(runs, workers)
+    except FileNotFoundError as error:
+        path = runs / f"{name}.safetensors"
+        raise FileNotFoundError(f"no graphs; pna data {name} --out {path}") from error
+    return GraphSet.load(path).split("train")[:most]
+
+
+def _fail(error: Exception, case: Case, device: torch.device) -> list[Contender]:
+    raise error
+
+
+def _contenders(
+    trial: Trial, graphs: GraphSet, case: Case, device: torch.device
+) -> list[Contender]:
+    """Ours alone and as many as a table's row is of; the same of PyG's layers; and its example."""
+    found = [_ours(trial, graphs, members, device) for members in (1, trial.settings.members)]
+    if not has_pyg():
+        return found
+    from pna.bench.pyg_models import Benchmarked, Molecules
+
+    model = fitted(trial.model, graphs, tasks_of(graphs, trial.loss))
+    degrees, arguments = torch.tensor(model.degrees), dict(model.arguments)
+    of_model = (model.convolution, model.in_channels, model.hidden, model.graph_targets, degrees)
+    made = partial(Benchmarked, *of_model, **arguments)
+    found += _pyg(made, lambda pyg, b: pyg(b), (PYG, LOADED), trial, graphs, device)
+    if case.beside == EXAMPLE:
+        (atoms,), (bonds,) = arguments["node_values"], arguments["edge_values"]
+        example = partial(Molecules, atoms, bonds, degrees)
+        found += _pyg(example, _run_example, (EXAMPLE, EXAMPLE_LOADED), trial, graphs, device)
+    return found
+
+
+def _ours(trial: Trial, graphs: GraphSet, members: int, device: torch.device) -> Contender:
+    # nothing is validated, so nothing need be judged
+    settings = replace(trial.settings, members=members, select="loss")
+    trainer = trainer_of(graphs, graphs[:1], trial.model, settings, trial.loss, device)
+    name = f"{OURS}, {members} member{'s' if members > 1 else ''}"
+    parameters = count_parameters(trainer.population.model)
+    return Contender(name, without_validation(trainer), parameters, members)
+
+
+def _run_example(model: nn.Module, b: Any) -> Tensor:
+    out: Tensor = model(b.x.long(), b.edge_index, b.edge_attr.long(), b.batch, b.num_graphs)
+    return out[:, None]
+
+
+def _pyg(
+    make: Callable[[], nn.Module],
+    run: Callable[[nn.Module, Any], Tensor],
+    names: tuple[str, str],
+    trial: Trial,
+    graphs: GraphSet,
+    device: torch.device,
+) -> Iterator[Contender]:
+    """With its loader; on a GPU also with batches made beforehand."""
+    from torch_geometric.loader import DataLoader
+
+    size, error = trial.settings.batch_size, _LOSSES[trial.loss]
+    every = -(-len(graphs) // size)
+    steps = min(every, _STEPS)
+    share = min(steps * size, len(graphs)) / len(graphs)
+    note = None if steps == every else f"told from {steps} of {every} steps"
+    loader = DataLoader(graphs[: steps * size].to_pyg(), batch_size=size, shuffle=True)
+
+    def contender(name: str, batches: Callable[[], Iterable[Any]]) -> Contender:
+        model = make().to(device)
+        decay, lr = trial.settings.weight_decay[0], trial.settings.lr[0]
+        optimiser = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=decay)
+
+        def loss(batch: Any) -> Tensor:
+            return error(run(model, batch), batch.y)
+
+        epoch = pyg_epoch(model, optimiser, batches, loss, device)
+        return Contender(name, epoch, count_parameters(model), share=share, note=note)
+
+    with_loader, loaded = names
+    yield contender(with_loader, lambda: loader)
+    if device.type == "cuda":
+        held = [batch.to(device) for batch in islice(loader, steps)]
+        yield contender(loaded, lambda: held)
