@@ -89,8 +89,9 @@ def _attention_kernel(
     for step in range(0, tl.max(end - begin), UNROLL):
         for ahead in tl.static_range(UNROLL):
             slot = begin + step + ahead
-            here = slot < end
-            sender = tl.load(neighbours + slot, mask=here, other=0)
+            # a mask of this load alone: Triton 3.6 gives one that others share the wrong layout
+            sender = tl.load(neighbours + slot, mask=slot < end, other=-1)
+            here = sender >= 0
             if OWN:
                 here = here & (sender != row)
             near = here[:, None] & live_head
