@@ -5,9 +5,11 @@ import pytest
 from pna.data.multitask.tasks import SIX
 from pna.nn.family import KINDS
 from pna.paper.experiment import Graphs
+from pna.paper.models import LABELS
 from pna.paper.recipes import RECIPES
 from pna.paper.registry import EXPERIMENTS
 from pna.paper.reproduce import folder_of
+from pna.paper.tuning import TRIED
 from pna.train.models import build, count_parameters
 
 #: Of `parameters`, as the paper counts them.
@@ -63,7 +65,7 @@ def test_experiments_share_the_populations_they_have_in_common() -> None:
 def test_another_setting_is_another_folder() -> None:
     multitask = EXPERIMENTS["multitask"]
     ways = [
-        {}, {"protocol": "published"}, {"recipe": "steady"}, {"members": 3}, {"quick": True},
+        {}, {"protocol": "published"}, {"recipe": "plain"}, {"members": 3}, {"quick": True},
     ]  # fmt: skip
     found = [folder_of(multitask.trials(**way)[0]) for way in ways]
     assert len(set(found)) == len(ways)
@@ -99,3 +101,15 @@ def test_unknown_names_are_refused() -> None:
 def test_graphs_are_named_after_what_makes_them() -> None:
     assert Graphs("paper").name == "paper"
     assert Graphs("published", True, True, True).name == "published-extrapolation-types-quick"
+
+
+def test_every_model_is_tried_with_the_same_rates() -> None:
+    trials = EXPERIMENTS["tuning"].trials("published", "steady")
+    assert {trial.model.convolution for trial in trials} == {*LABELS}
+    assert {trial.settings.lr for trial in trials} == {TRIED + TRIED}
+
+
+def test_a_quick_run_warms_up_quickly() -> None:
+    steady, plain = (RECIPES[name].settings(2, quick=True) for name in ("steady", "plain"))
+    assert 0 < steady.warmup < steady.epochs / 2
+    assert plain.warmup == 0

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pna.paper.claims import Claim, less, on_task
+from pna.paper.claims import Claim, less, on_average, on_task
 from pna.paper.experiment import Experiment, Variant
 from pna.paper.recipes import RECIPES
 
@@ -24,17 +24,20 @@ TRAINING = Experiment(
     "Why runs of the plain training fail, and what each part of the steady one does",
     (
         _pna("steady", "steady: all of it"),
+        _pna("one-size", "batches of one size", without="shuffle"),
         _pna("unbalanced", "losses as they are", without="balance"),
         _pna("unclipped", "gradients as they are", without="clip"),
         _pna("constant", "a constant rate", without="schedule"),
+        _pna("unaveraged", "weights as they are", without="average"),
         _pna("default-init", "torch's usual weights", init="default"),
-        _pna("averaged", "weights averaged", others={"average": 0.999}),
         Variant("plain", "plain, for as many epochs", "pna",
-                changes={"others": dict(_PLAIN.others)}),
+                changes={"others": dict(_PLAIN.others), "rate": _PLAIN.rate}),
     ),
     ordered=True,
     claims=(
         Claim("Losses divided by the variance of their targets let the Laplacian be learned",
               less("steady", "plain", on_task("laplacian"))),
+        Claim("Batches of all sizes are better than batches of one size",
+              less("steady", "one-size", on_average())),
     ),
 )  # fmt: skip

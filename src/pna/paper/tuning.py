@@ -3,12 +3,13 @@
 from pna.paper.experiment import Experiment
 from pna.paper.models import variants
 
-#: Learning rates that every model is tried with, in units of 0.004.
-TRIED = (1 / 4, 1 / 2, 1, 2, 4)
+#: Learning rates that every model is tried with, and for how long.
+TRIED, EPOCHS = (0.002, 0.004, 0.006, 0.009, 0.0135), 500
 
 TUNING = Experiment(
     "tuning",
     "Which learning rate suits each model, by validation error",
-    variants(changes={"rate": 0.004, "spread": TRIED, "epochs": 1000}),
-    recipes=("steady", "plain"),
+    variants(changes={"rate": 1.0, "spread": TRIED, "epochs": EPOCHS}),
+    protocols=("published", "paper"),
+    figure="rates",
 )
