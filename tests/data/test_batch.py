@@ -22,6 +22,8 @@ def test_numbers_of_a_batch():
     assert batch.num_edges == int(GRAPHS.edge_counts[[3, 0]].sum())
     assert batch.graph_ids.tolist() == [3, 0]
     assert batch.indptr.tolist() == [0, int(sizes[0]), int(sizes.sum())]
+    known = replace(batch, starts=batch.indptr).to("meta")
+    assert known.indptr is known.starts and known.starts.device.type == "meta"
     assert batch.size_range == batch.sizes_between() == (int(sizes.min()), int(sizes.max()))
     assert batch.real is batch.real_nodes is None
     assert repr(batch) == (

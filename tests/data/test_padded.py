@@ -58,6 +58,7 @@ def assert_holds(graphs: GraphSet, ids: list[int], shape: Shape) -> None:
     )  # fmt: skip
     assert got.real.tolist() == [True] * g + [False] * (shape.graphs + 1 - g)
     assert got.sizes.tolist() == [*plain.sizes.tolist(), *[0] * (shape.graphs - g), shape.nodes - n]
+    assert got.starts.tolist() == [0, *got.sizes.cumsum(0).tolist()]
     assert torch.equal(got.graph_of_node[:n], plain.graph_of_node)
     assert got.graph_of_node[n:].tolist() == [shape.graphs] * (shape.nodes - n)
     assert got.graph_ids[:g].tolist() == ids

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from pna.data.walks import with_walks
 from pna.degree import DegreeStats
 from pna.nn.architectures import Prediction, Recurrent, Stacked, Standard
 from pna.nn.depth import depth_of
@@ -83,6 +84,7 @@ MODELS = {
     "stacked": (Stacked, {"graph_norm": True}),
     "stacked, norm before mixing": (Stacked, {"graph_norm": True, "norm_before_mixing": True}),
     "stacked gated-gcn": (Stacked, {"convolution": "gated-gcn"}),
+    "stacked, virtual node": (Stacked, {"virtual_node": True, "layers": 3, "out_channels": 6}),
     "stacked simple": (Stacked, {"convolution": "pna-simple"}),
     "stacked mean": (Stacked, {"readout": "mean", "out_channels": 6, "residual": False}),
     **{
@@ -347,6 +349,57 @@ def test_kinds_of_edges_are_embedded(convolution, columns):
     for convolution_, norm in zip(model.convolutions, model.norms, strict=True):
         x = torch.relu(norm(convolution_(x, batch.adjacency, edges))) + x
     assert_same(got.node, model.node_head(x))
+
+
+@pytest.mark.parametrize("kinds", [3, 14], ids=["few", "many"])
+def test_numbers_stand_beside_kinds(kinds):
+    """Of nodes and of edges, whether or not the layer can take the edges' vectors as a basis."""
+    made_graphs = with_walks(graphs(edge_columns=1, whole=True, columns=1), 3, edge_steps=2)
+    model = made(
+        Stacked, inputs=4, node_values=[3, 0, 0, 0], edge_columns=3, edge_values=[kinds, 0, 0],
+        edge_width=4, layers=2,
+    ).eval()  # fmt: skip
+    batch = batch_of(made_graphs)
+    got = model(batch)
+    x = model.embed.weight[batch.x[:, 0].long()] + batch.x[:, 1:].double() @ model.embed.weight[3:]
+    vectors = model.embed_edges.weight
+    edges = (
+        vectors[batch.edge_attr[:, 0].long()] + batch.edge_attr[:, 1:].double() @ vectors[kinds:]
+    )
+    for convolution, norm in zip(model.convolutions, model.norms, strict=True):
+        x = norm(convolution(x, batch.adjacency, edges)) + x
+    assert_same(got.node, model.node_head(x))
+
+
+def test_the_virtual_node_is_heard_between_layers():
+    model = made(Stacked, layers=3, out_channels=6, virtual_node=True)
+    batch = batch_of(graphs())
+    model(batch)  # leaves statistics behind
+    model.eval()
+    x, state = F.linear(batch.x, model.embed.weight, model.embed.bias), None
+    assert len(model.virtual_nodes) == 2
+    for layer, (convolution, norm) in enumerate(zip(model.convolutions, model.norms, strict=True)):
+        heard = x
+        if layer:
+            heard, state = model.virtual_nodes[layer - 1](x, state, batch)
+        new = norm(convolution(heard, batch.adjacency))
+        x = new + x if new.shape == x.shape else new
+    assert_same(model(batch).node, model.node_head(x))
+
+
+def test_a_mirror_is_before_all_else():
+    """And out of use when not training."""
+    model, batch = made(Stacked, mirror=((1, 1.0),)), batch_of(graphs())
+    given = []
+    model.embed.register_forward_pre_hook(lambda module, inputs: given.append(inputs[0]))
+    for _ in range(8):
+        model(batch)
+    assert all(torch.equal(x[:, 0], batch.x[:, 0]) for x in given)
+    assert any(not torch.equal(x, batch.x) for x in given)
+    model.eval()(batch)
+    assert torch.equal(given[-1], batch.x)
+    with pytest.raises(ValueError, match="got a mirror for nodes that have kinds"):
+        made(Stacked, node_values=[3, 0], mirror=((1, 1.0),))
 
 
 @pytest.mark.parametrize("columns", [0, 2], ids=["none", "features"])

@@ -6,9 +6,22 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from pna.nn.current import rows, still, working_on
+from pna.nn.current import once, rows, still, working_on
 from tests.nn.graph_cases import SIZES, graphs
+
+
+class Operations(TorchDispatchMode):
+    """Names of what torch is asked to do, meanwhile."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
 
 
 def test_without_a_batch_nothing_is_known():
@@ -25,6 +38,41 @@ def test_rows_of_nodes_and_graphs():
     assert of_nodes.graph.tolist() == [g for g in order for _ in range(SIZES[g])]
     assert of_nodes.place.tolist() == [i for g in order for i in range(SIZES[g])]
     assert of_nodes.real is None and of_graphs.real is None
+
+
+def test_numbers_are_found_once_and_only_if_asked_for():
+    """A kernel each, of which a small step would feel every one."""
+    batch = graphs().batch([4, 1])
+    with Operations() as operations, working_on(batch):
+        assert rows("node").real is None
+        assert operations.names == []
+        place, graph = rows("node").place, rows("node").graph
+        with still(torch.ones(batch.num_nodes, 1, dtype=torch.bool)):
+            assert rows("node").place is place and rows("node").graph is graph
+
+
+def test_what_is_made_once():
+    """For each key and tensor of a pass; without one, or in another, it is made again."""
+    batch, made = graphs().batch([4, 1]), []
+
+    def ask(key, of):
+        def make():
+            made.append((key, of))
+            return of + 1
+
+        return once(key, of, make)
+
+    x, y = torch.zeros(2), torch.zeros(2)
+    with working_on(batch):
+        first = ask("a", x)
+        with still(torch.ones(batch.num_nodes, 1, dtype=torch.bool)):
+            assert ask("a", x) is first
+        assert ask("a", y) is not first and ask("b", x) is not first
+        assert len(made) == 3
+    with working_on(batch):
+        assert ask("a", x) is not first
+    assert ask("a", x) is not ask("a", x)
+    assert len(made) == 6
 
 
 def test_padding_is_known_for_nodes_and_graphs():

@@ -1,4 +1,4 @@
-"""Columns of whole numbers to features, against torch's embeddings."""
+"""Columns of kinds and of numbers to features, against torch's embeddings."""
 
 from __future__ import annotations
 
@@ -24,6 +24,25 @@ def test_it_is_a_sum_of_torch_embeddings(values, dtype):
     torch.testing.assert_close(got, torch.autograd.grad(expected, layer.weight, upstream))
 
 
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32], ids=str)
+def test_numbers_beside_kinds(dtype):
+    """Are multiplied by a vector each; vectors begin as those of embeddings and linear layers."""
+    torch.manual_seed(0)
+    layer = Embedding([3, 0, 0, 2], 400).double()
+    columns = torch.tensor([[2, 7, 0, 1], [0, -3, 2, 0]], dtype=dtype)
+    if dtype == torch.float32:
+        columns[:, 1] += 0.25
+    vectors = layer.weight
+    assert vectors.shape == (3 + 1 + 1 + 2, 400)
+    expected = torch.stack([
+        vectors[k] + float(a) * vectors[3] + float(b) * vectors[4] + vectors[5 + m]
+        for k, a, b, m in ((2, columns[0, 1], 0, 1), (0, columns[1, 1], 2, 0))
+    ])  # fmt: skip
+    torch.testing.assert_close(layer(columns), expected)
+    of_numbers = vectors[3:5].detach().abs()
+    assert 0.6 < float(of_numbers.max()) < 0.5**0.5 and float(vectors.detach().abs().max()) > 2
+
+
 def test_offsets_are_not_part_of_a_checkpoint():
     assert list(Embedding([2, 3], 4).state_dict()) == ["weight"]
 
@@ -39,5 +58,6 @@ def test_values_that_are_not_there_are_refused():
 
 def test_numbers_have_a_linear_layer():
     assert isinstance(encoder([2], 1, 8), Embedding)
-    layer = encoder([], 3, 8)
-    assert isinstance(layer, Linear) and layer.weight.shape == (8, 3)
+    for values in ([], [0, 0, 0]):
+        layer = encoder(values, 3, 8)
+        assert isinstance(layer, Linear) and layer.weight.shape == (8, 3)

@@ -10,8 +10,10 @@ from torch import nn
 
 from pna.adjacency import Adjacency
 from pna.degree import SCALERS, DegreeStats, Linear, Power, scaler_factors
+from pna.nn.current import working_on
 from pna.nn.neighbourhood import Neighbourhood
 from pna.ops.aggregators import Max, Softmax, Std
+from tests.nn.graph_cases import graphs
 
 DEG = torch.tensor([1, 2, 0, 1])  # degrees 0, 1, 1, 3: δ = log 2, mean 1.25
 STATS = DegreeStats.from_histogram(DEG)
@@ -219,6 +221,53 @@ def test_what_is_made_in_inference_mode_works_there():
     with torch.inference_mode():
         neighbourhood = Neighbourhood(["mean"], ["linear"], DEG)
         assert neighbourhood.factors(graph, torch.float32).item() == 4
+
+
+def test_layers_with_the_same_δ_share_factors(triton):
+    """Of one graph, in one pass, as the kernel gives them; whatever differs has its own."""
+    from pna.ops.triton import factors as kernels
+
+    batch = graphs().batch().to(triton.device)
+    other = Adjacency.from_edge_index(torch.tensor([[0], [1]], device=triton.device), 2)
+
+    def layer(deg=DEG, scalers=SCALERS):
+        return Neighbourhood(["mean"], [*scalers], deg).to(triton.device)
+
+    layers = [layer(), layer(), layer(STATS), layer(DEG + 1), layer(scalers=["identity"]), layer()]
+    layers[-1].mean_log_degree.fill_(2)
+    with mock.patch.object(kernels, "factors", wraps=kernels.factors) as compute:
+        with working_on(batch):
+            got = [each.factors(batch.adjacency, torch.float32) for each in layers]
+            assert compute.call_count == 4
+            assert got[0] is got[1] is got[2]
+            layers[1].factors(other, torch.float32)
+            assert compute.call_count == 5
+        with working_on(batch):  # what was made is gone, but for what each layer remembers
+            again = layers[1].factors(batch.adjacency, torch.float32)
+            assert compute.call_count == 6
+    assert torch.equal(again, got[1])
+    for each, factors in zip(layers, got, strict=True):
+        torch.testing.assert_close(factors, layers_own(each, batch.adjacency))
+
+
+def layers_own(neighbourhood, adjacency):
+    """Its factors by the definition."""
+    with mock.patch.object(neighbourhood, "_has_kernel", return_value=False):
+        return neighbourhood._factors(adjacency, torch.float32)
+
+
+def test_δ_that_cannot_be_read_is_not_compared(triton):
+    """As in a capture: two layers that have the same are computed each; once read, it is known."""
+    batch = graphs().batch().to(triton.device)
+    one, two = (Neighbourhood(["mean"], ["linear"], DEG).to(triton.device) for _ in range(2))
+    for known in (False, True):
+        hidden = mock.patch("pna.nn.neighbourhood.values_visible", return_value=False)
+        with hidden, working_on(batch):
+            got = [each.factors(batch.adjacency, torch.float32) for each in (one, two)]
+        assert (got[0] is got[1]) is known
+        assert torch.equal(*got)
+        for each in (one, two):
+            each.factors(batch.adjacency, torch.float32)
 
 
 def test_learned_factors_are_computed_each_time():

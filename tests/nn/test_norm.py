@@ -16,8 +16,8 @@ from tests.nn.graph_cases import graphs
 WIDTH = 3
 
 
-def both(dtype=torch.float64):
-    ours, theirs = BatchNorm(WIDTH).to(dtype), nn.BatchNorm1d(WIDTH).to(dtype)
+def both(dtype=torch.float64, relu=False):
+    ours, theirs = BatchNorm(WIDTH, relu=relu).to(dtype), nn.BatchNorm1d(WIDTH).to(dtype)
     with torch.no_grad():
         for parameter, seed in ((ours.weight, 1), (ours.bias, 2)):
             parameter.copy_(numbers(WIDTH, dtype=dtype, device="cpu", seed=seed))
@@ -26,9 +26,9 @@ def both(dtype=torch.float64):
     return ours, theirs
 
 
-def run(norm, x):
+def run(norm, x, relu=False):
     leaves = {"x": x.clone(), "weight": norm.weight, "bias": norm.bias}
-    return outcome(lambda: norm(leaves["x"]), leaves)
+    return outcome(lambda: torch.relu(norm(leaves["x"])) if relu else norm(leaves["x"]), leaves)
 
 
 @pytest.mark.parametrize(
@@ -36,21 +36,25 @@ def run(norm, x):
     [(2, torch.float64, 1e-9), (9, torch.float64, 1e-9), (9, torch.float32, 1e-4)],
     ids=str,
 )
-def test_it_is_that_of_torch(rows, dtype, tolerance):
+@pytest.mark.parametrize("relu", [False, True])
+def test_it_is_that_of_torch(rows, dtype, tolerance, relu):
     """Results, gradients and running statistics, over some batches and in use."""
-    ours, theirs = both(dtype)
+    ours, theirs = both(dtype, relu)
     for seed in range(3):
         x = 3 + 2 * numbers(rows, WIDTH, dtype=dtype, device="cpu", seed=seed)
-        torch.testing.assert_close(run(ours, x), run(theirs, x), rtol=tolerance, atol=tolerance)
+        expected = run(theirs, x, relu)
+        torch.testing.assert_close(run(ours, x), expected, rtol=tolerance, atol=tolerance)
     torch.testing.assert_close(ours.running_mean, theirs.running_mean)
     torch.testing.assert_close(ours.running_var, theirs.running_var)
     ours.eval(), theirs.eval()
-    torch.testing.assert_close(run(ours, x), run(theirs, x), rtol=tolerance, atol=tolerance)
+    expected = run(theirs, x, relu)
+    torch.testing.assert_close(run(ours, x), expected, rtol=tolerance, atol=tolerance)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("level", ["node", "graph"])
-def test_padding_is_left_out(backend, level, dtype):
+@pytest.mark.parametrize("relu", [False, True])
+def test_padding_is_left_out(backend, level, dtype, relu):
     """Results and gradients of real rows, and statistics, are those without padding."""
     batch = replace(graphs().batch([0, 2, 1]), real=torch.tensor([True, False, True]))
     batch = batch.to(backend.device)
@@ -58,7 +62,7 @@ def test_padding_is_left_out(backend, level, dtype):
     real = batch.real_nodes if level == "node" else batch.real
     x = numbers(count, WIDTH, dtype=dtype, device=backend.device)
     x[~real] = 1e6
-    padded, plain = (BatchNorm(WIDTH, level).to(backend.device, dtype) for _ in range(2))
+    padded, plain = (BatchNorm(WIDTH, level, relu=relu).to(backend.device, dtype) for _ in range(2))
     upstream = numbers(count, WIDTH, dtype=dtype, device=backend.device, seed=5)
     upstream[~real] = 0  # padding has no loss
     given, alone = x.clone().requires_grad_(), x[real].clone().requires_grad_()
@@ -125,3 +129,4 @@ def test_beginning_again():
     for name, value in norm.state_dict().items():
         assert torch.equal(value, BatchNorm(WIDTH).state_dict()[name]), name
     assert repr(norm) == "BatchNorm(3, level='node')"
+    assert repr(BatchNorm(3, relu=True)) == "BatchNorm(3, level='node', relu)"

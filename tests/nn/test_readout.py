@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.func import functional_call, stack_module_state
 
@@ -37,6 +38,8 @@ def test_readouts_are_those_of_pyg(device, name, sizes):
     got = outcome(lambda: ours(x, sizes), {"x": x})
     expected = outcome(lambda: theirs()(x, of_node, dim_size=len(sizes)), {"x": x})
     torch.testing.assert_close(got, expected)
+    starts = F.pad(sizes.cumsum(0), (1, 0))
+    torch.testing.assert_close(outcome(lambda: ours(x, sizes, starts), {"x": x}), expected)
 
 
 def test_readouts_by_eye(device):
@@ -70,7 +73,8 @@ def test_set2set_is_that_of_pyg(backend, sizes, steps):
     theirs = as_in_pyg(layer, steps).double()
     sizes, of_node = batch_of(sizes, backend.device)
     x = numbers(len(of_node), WIDTH, dtype=torch.float32, device=backend.device)
-    got = with_parameters(lambda: layer(x, sizes, 40), x, layer)
+    starts = F.pad(sizes.cumsum(0), (1, 0)) if steps == 3 else None  # or found by itself
+    got = with_parameters(lambda: layer(x, sizes, 40, starts=starts), x, layer)
     wide = x.detach().double()
     expected = with_parameters(lambda: theirs(wide, of_node, dim_size=len(sizes)), wide, theirs)
     assert_equal_in_norm(got, expected, 2e-6)

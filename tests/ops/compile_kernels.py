@@ -21,6 +21,7 @@ from triton.runtime.jit import JITFunction
 
 import pna.ops.batch_norm
 import pna.ops.degree_linear
+import pna.ops.dropout
 import pna.ops.gru
 import pna.ops.linears
 import pna.ops.recurrence
@@ -67,7 +68,7 @@ def main() -> None:
     families: list[Callable[[], None]] = [compile_set2set, compile_recurrence, compile_training]
     for dtype in (torch.float32, torch.bfloat16):  # in float16 as in bfloat16
         heavy = (compile_degree_linear, compile_gru, compile_linears, compile_batch_norm)
-        families += [partial(family, dtype) for family in heavy]
+        families += [partial(family, dtype) for family in (*heavy, compile_dropout)]
     cases = (  # type, features, wide indices, and the edge term
         (torch.float32, 128, False, "none"),
         (torch.float64, 33, True, "dense"),
@@ -75,9 +76,14 @@ def main() -> None:
         (torch.float16, 7, True, "coefficients"),
     )
     families += [partial(compile_statistics, *case) for case in cases]
-    shapes = ((torch.float32, 40, 4, False), (torch.float64, 1, 1, True))
-    families += [partial(compile_attention, *shape) for shape in shapes]
-    families += [partial(compile_attention, torch.bfloat16, 3, 33, True), compile_neighbour_sum]
+    heads = (  # type, heads, features of each, edge features, and self-loops
+        (torch.float32, 40, 4, False, False),
+        (torch.float64, 1, 1, True, True),
+        (torch.bfloat16, 3, 33, True, True),
+        (torch.float64, 2, 4, True, False),  # many rows at a time: Triton 3.6 has failed here
+    )
+    families += [partial(compile_attention, *case) for case in heads]
+    families += [compile_neighbour_sum]
     with ProcessPoolExecutor(os.cpu_count(), get_context("fork")) as pool:
         for done in [pool.submit(family) for family in families]:
             done.result()
@@ -108,11 +114,14 @@ def compile_statistics(dtype: torch.dtype, width: int, wide: bool, form: str) ->
     out.sum().backward()
 
 
-def compile_attention(dtype: torch.dtype, heads: int, width: int, terms: bool) -> None:
-    """Heads of a population; or, with edge features and self-loops, one, and wide ones."""
-    adjacency, shapes = graph_of(terms), ((20, heads, width), (20, heads, 2))
+def compile_attention(
+    dtype: torch.dtype, heads: int, width: int, edge_features: bool, self_loops: bool
+) -> None:
+    """With self-loops, indices are wide as well."""
+    adjacency, shapes = graph_of(self_loops), ((20, heads, width), (20, heads, 2))
     given = [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
-    edge, own = (torch.randn(n, heads, dtype=dtype) if terms else None for n in (1200, 20))
+    edge = torch.randn(1200, heads, dtype=dtype) if edge_features else None
+    own = torch.randn(20, heads, dtype=dtype) if self_loops else None
     graph = attention.graph_arguments(adjacency)
     torch.ops.pna.attention(*given, edge, own, *graph, 0.2)[0].sum().backward()
 
@@ -144,8 +153,9 @@ def compile_degree_linear(dtype: torch.dtype) -> None:
 
 
 def compile_training() -> None:
-    """What there is around the layers: a batch, factors, sums by kind and by graph, and Adam."""
-    from pna.ops.triton import adam, assemble, factors, segments
+    """What there is around the layers: a batch, factors, sums by kind and by graph, errors, and
+    Adam."""
+    from pna.ops.triton import adam, assemble, errors, factors, segments
 
     offsets, short = torch.arange(3), torch.zeros(4, dtype=torch.uint8)
     indptr = torch.arange(5)
@@ -161,10 +171,15 @@ def compile_training() -> None:
     for also_x in (False, True):  # sums by kind alone, and on the way to the gradient of x
         x = torch.randn(9, 75, requires_grad=also_x)
         statistics(x, graph, request, table, kinds, "triton").sum().backward()
+    statistics(x, graph, request, table, torch.randn(9, 4), "triton").sum().backward()
+    table, known = torch.zeros(9, 2), torch.zeros(9, 2, dtype=torch.bool)
+    for kind in range(4):
+        errors.forward(table[:, None], table, known, kind, table[:1], table[:, None])
     row = torch.zeros(2)
     for decoupled in (False, True):
-        rows = [torch.zeros(2, 5) for _ in range(4)]
-        adam.step(*rows, row, row, row, row.bool(), (0.9, 0.999), 1e-8, decoupled)
+        *rows, loss = (torch.zeros(2, 5) for _ in range(5))
+        stand = row.bool(), row.bool()
+        adam.step(*rows, row, row, row, loss, *stand, (0.9, 0.999), 1e-8, decoupled)
 
 
 def compile_linears(dtype: torch.dtype) -> None:
@@ -200,13 +215,21 @@ def compile_recurrence() -> None:
 
 
 def compile_batch_norm(dtype: torch.dtype) -> None:
-    """A block of columns, and few."""
-    for width in (20, 3):
+    """A block of columns, and few; with a ReLU, and without."""
+    for width, relu in ((20, True), (3, False)):
         x = torch.randn(1000, 2, width, dtype=dtype, requires_grad=True)
         weight, bias, mean, var = (torch.ones(2, width) for _ in range(4))
         state = weight.requires_grad_(), bias.requires_grad_(), mean, var
         real = torch.arange(1000) < 900
-        torch.ops.pna.batch_norm(x, real, *state, 0.1, 1e-5)[0].sum().backward()
+        torch.ops.pna.batch_norm(x, real, *state, 0.1, 1e-5, relu)[0].sum().backward()
+
+
+def compile_dropout(dtype: torch.dtype) -> None:
+    """Of nodes of graphs, and of rows that are all there is."""
+    seed, number = torch.zeros(2, dtype=torch.int64), torch.arange(1000)
+    for told in ((number, number), (None, None)):
+        x = torch.randn(1000, 2, 75, dtype=dtype, requires_grad=True)
+        torch.ops.pna.dropout(x, 0.3, seed, seed, 3, *told)[0].sum().backward()
 
 
 def compile_set2set() -> None:

@@ -81,8 +81,8 @@ def upstream_of(x: Tensor) -> Tensor:
     return features(1, x.numel(), x.dtype, x.device, 9).reshape(x.shape)
 
 
-def run(x, real, weight, bias, mean, var) -> Tensor:
-    return batch_norm(x, real, weight, bias, mean, var, MOMENTUM, EPS)
+def run(x, real, weight, bias, mean, var, relu=False) -> Tensor:
+    return batch_norm(x, real, weight, bias, mean, var, MOMENTUM, EPS, relu)
 
 
 def defined(x, real, weight, bias, mean, var) -> Tensor:
@@ -94,6 +94,18 @@ def defined(x, real, weight, bias, mean, var) -> Tensor:
     return (x - mean) / (var + EPS).sqrt() * weight + bias
 
 
+def run_with_relu(*inputs) -> Tensor:
+    return run(*inputs, relu=True)
+
+
+def defined_with_relu(*inputs) -> Tensor:
+    return torch.relu(defined(*inputs))
+
+
+#: What is run, and what it is compared with.
+FORMS = {"plain": (run, defined), "relu": (run_with_relu, defined_with_relu)}
+
+
 def outcome(function, inputs, real, running, upstream) -> list[Tensor]:
     """y, then the gradients of x, weight and bias, then the running statistics."""
     leaves = [i.detach().requires_grad_() for i in inputs]
@@ -102,28 +114,50 @@ def outcome(function, inputs, real, running, upstream) -> list[Tensor]:
     return [y.detach(), *torch.autograd.grad(y, leaves, upstream), *running]
 
 
-def expected_of(inputs, real, running, upstream) -> list[Tensor]:
+def expected_of(inputs, real, running, upstream, function=defined) -> list[Tensor]:
     doubles = [i.double() for i in inputs], [r.double() for r in running]
-    return outcome(defined, doubles[0], real, doubles[1], upstream.double())
+    return outcome(function, doubles[0], real, doubles[1], upstream.double())
 
 
-def compare(backend, case: Case, dtype: torch.dtype) -> None:
+def compare(backend, case: Case, dtype: torch.dtype, form: str) -> None:
+    ours, theirs = FORMS[form]
     inputs = inputs_of(case, dtype, backend.device)
     arguments = real_of(case, backend.device), running_of(case, inputs[1]), upstream_of(inputs[0])
-    got = outcome(run, inputs, *arguments)
+    got = outcome(ours, inputs, *arguments)
     assert [t.dtype for t in got] == [dtype] * 2 + [inputs[1].dtype] * 4
-    assert_near(got, expected_of(inputs, *arguments), TOLERANCES[dtype])
+    assert_near(got, expected_of(inputs, *arguments, theirs), TOLERANCES[dtype])
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", CASES)
-def test_results_gradients_and_running_statistics(backend, case):
-    compare(backend, CASES[case], torch.float32)
+def test_results_gradients_and_running_statistics(backend, case, form):
+    compare(backend, CASES[case], torch.float32, form)
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
-def test_types(backend, dtype):
+def test_types(backend, dtype, form):
     """Padding too has gradients above it, which the statistics of real rows feel."""
-    compare(backend, Case(rows=150), dtype)
+    compare(backend, Case(rows=150), dtype, form)
+
+
+def test_relu_takes_no_kernel_of_its_own(triton, monkeypatch):
+    inputs = inputs_of(Case(), torch.float32, triton.device)
+    real, running = real_of(Case(), triton.device), running_of(Case(), inputs[1])
+    monkeypatch.setattr(torch, "relu", None)
+    y, *_ = outcome(run_with_relu, inputs, real, running, upstream_of(inputs[0]))
+    assert (y >= 0).all() and (y == 0).any() and (y > 0).any()
+
+
+def test_relu_keeps_what_is_not_a_number(backend):
+    """A run that has failed must be seen to have; of 0 there is no gradient, as in torch."""
+    x, weight, bias = inputs_of(Case(), torch.float32, backend.device)
+    real, running = real_of(Case(), backend.device), running_of(Case(), weight)
+    x[0, 1], weight[2], bias[2] = torch.nan, 0, 0
+    y, grad, *_ = outcome(run_with_relu, [x, weight, bias], real, running, torch.ones_like(x))
+    assert y[:, 1].isnan().all() and grad[:, 1].isnan().all()
+    assert not y[:, 2].any() and not grad[:, 2].any()
+    assert y[:, [0, 3, 4]].isfinite().all()
 
 
 def test_it_is_that_of_torch_on_the_real_rows(backend):
@@ -224,10 +258,11 @@ MEMBERS = {
 }
 
 
+@pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("members", MEMBERS)
-def test_vmap_is_a_loop_in_one_call(backend, members):
+def test_vmap_is_a_loop_in_one_call(backend, members, form):
     """Results, the gradients of one ordinary backward() after it, and running statistics."""
-    axes = MEMBERS[members]
+    axes, (ours, theirs) = MEMBERS[members], FORMS[form]
     x, weight, bias = inputs_of(Case(), torch.float32, backend.device)
     real, running = real_of(Case(), backend.device), running_of(Case(), weight)
     given = [x, real, weight, bias, *running]
@@ -246,13 +281,13 @@ def test_vmap_is_a_loop_in_one_call(backend, members):
     wide = [t.clone() if t.dtype == torch.bool else t.double() for t in own]
     with Calls() as calls:
         leaves = leaves_of(own)
-        together = torch.vmap(run, axes)(*own)
+        together = torch.vmap(ours, axes)(*own)
         gradients = torch.autograd.grad(together, leaves, upstream)
     if axes[1] is None:
         once = ["batch_norm", "batch_norm_backward"] if backend.name == "triton" else []
         assert calls.own == once
     wanted = leaves_of(wide)
-    alone = torch.stack([defined(*member(wide, i)) for i in range(3)])
+    alone = torch.stack([theirs(*member(wide, i)) for i in range(3)])
     expected = torch.autograd.grad(alone, wanted, upstream.double())
     assert_near([together, *gradients, *own[4:]], [alone, *expected, *wide[4:]], 2e-5)
 
@@ -323,7 +358,7 @@ def operator_arguments(triton):
     parameters = [torch.stack([p, -p]).requires_grad_() for p in (weight, bias)]
     running = [torch.stack([r, 2 * r]) for r in running_of(Case(), weight)]
     x = torch.stack([x, -x], 1).requires_grad_()
-    return x, real_of(Case(), triton.device), *parameters, *running, MOMENTUM, EPS
+    return x, real_of(Case(), triton.device), *parameters, *running, MOMENTUM, EPS, True
 
 
 def test_opcheck(triton):
@@ -335,9 +370,9 @@ def test_opcheck(triton):
     "needs", [(True, True, True), (True, False, False), (False, True, False)], ids=str
 )
 def test_opcheck_of_the_gradient(triton, needs):
-    x, real, weight, *_ = (
+    x, real, weight, bias, *_ = (
         t.detach() if isinstance(t, Tensor) else t for t in operator_arguments(triton)
     )
     moments = torch.ones(3, *x.shape[1:], device=x.device)
-    arguments = (torch.ones_like(x), list(needs), x, real, weight, moments)
+    arguments = (torch.ones_like(x), list(needs), x, real, weight, bias, moments, True)
     torch.library.opcheck(torch.ops.pna.batch_norm_backward.default, arguments)

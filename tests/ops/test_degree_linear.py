@@ -60,6 +60,7 @@ CASES = {
     "one factor": Case(MIXED, factors=1),
     "six factors": Case(MIXED, towers=2, factors=6),  # more than a kernel sums at a time
     "as in the layer": Case(MIXED, groups=4, towers=2, times=(1, 0, 1, 1)),
+    "as in the layer, in another order": Case(MIXED, groups=4, towers=2, times=(1, 1, 1, 0)),
     "shifted by nothing": Case(MIXED, times=(0, 0)),
     "no shift": Case(MIXED, times=()),
     "no base": Case(MIXED, base=False),
@@ -68,6 +69,7 @@ CASES = {
 
 #: In the interpreter a tile costs as much as a page of NumPy.
 FEWER = (
+    "as in the layer, in another order",
     "no nodes",
     "one node",
     "hub",

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pna.ops.linears import linear, linears
+from pna.ops.linears import linear, linears, tower_linears
 from tests.ops.cases import features
 
 # torch says so of processors that multiply no short numbers
@@ -242,6 +242,31 @@ def test_vmap_is_a_loop_in_one_call(backend, members):
     alone = [torch.stack(member) for member in zip(*alone, strict=True)]
     expected = torch.autograd.grad(alone, wide, [u.double() for u in upstream])
     assert_near([*together, *gradients], [*alone, *expected], 2e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("members", [0, 3])
+@pytest.mark.parametrize("inputs", [5, 130])
+def test_towers_are_linear_maps_side_by_side(backend, inputs, members, dtype):
+    """With weights that are columns of a wider one, as those of a layer; alone and vmapped."""
+    at, lead = {"dtype": dtype, "device": backend.device}, (members,) if members else ()
+    x = make(0, *lead, 37, 2, inputs, **at)
+    wide, bias = make(1, *lead, 2, 3, 2 * inputs, **at), make(2, *lead, 2, 3, **at)
+
+    def maps(run):
+        def of(x, wide, bias):
+            return run(x, [wide[..., :inputs], wide[..., inputs:]], [None, bias])
+
+        return torch.vmap(of) if members else of
+
+    def each(x, weights, biases):
+        products = [torch.einsum("nti,toi->nto", x, w) for w in weights]
+        return [p if b is None else p + b for p, b in zip(products, biases, strict=True)]
+
+    upstream = [make(k, *lead, 37, 2, 3, **at) for k in (3, 4)]
+    got = outcome(maps(tower_linears), (x, wide, bias), upstream)
+    given = [t.double() for t in (x, wide, bias)], [u.double() for u in upstream]
+    assert_near(got, outcome(maps(each), *given), 4 * TOLERANCES[dtype])
 
 
 def test_members_stay_between_rows_and_features(triton):

@@ -102,6 +102,29 @@ def test_few_kinds_of_edges_are_summed_on_the_way(triton, patch, kinds, dtype):
     )
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kinds", [FUSED, ["mean"], ["max"], ["normalised_mean"]], ids=",".join)
+def test_a_basis_gets_its_gradient_without_that_of_every_edge(triton, patch, kinds, dtype):
+    """Where coefficients are constants; several tiles for a program, and features in two blocks."""
+
+    def refuse(*given):
+        raise AssertionError("made a row for every edge")
+
+    patch("_message_gradient", refuse)
+    patch("SUMS", 4)
+    patch("SPLITS", 2)
+    adjacency = GRAPHS["every small degree"].adjacency(triton.device)
+    x = features(adjacency.num_senders, 40, dtype, triton.device)
+    edge = edge_term("coefficients", adjacency.num_edges, 40, dtype, triton.device)
+    coefficients, basis = edge
+    basis = basis.clone().requires_grad_()
+    out = pna.aggregate(x, adjacency, kinds, edge=(coefficients, basis))
+    upstream = features(out.shape[0], out[0].numel(), dtype, triton.device, seed=6).view_as(out)
+    (gradient,) = torch.autograd.grad(out, basis, upstream)
+    *_, expected = definition(x, adjacency, kinds, edge, upstream)
+    assert_near([gradient], [expected], TOLERANCES[dtype])
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_offsets_of_64_bits(triton, patch, form):
     patch("wide_index", lambda *tensors: True)

@@ -14,7 +14,7 @@ from pna.data.diameter import diameters
 from pna.data.graphset import GraphSet
 from pna.train.batches import order
 from pna.train.models import build, fitted
-from pna.train.population import Population
+from pna.train.population import Population, changing_buffers
 from pna.train.settings import ModelSettings, Settings
 from pna.train.tasks import LOSSES, Task, tasks_of
 from pna.train.trainer import Trainer
@@ -38,6 +38,9 @@ SMALL: dict[str, ModelSettings] = {
             "divide_input": True,
             "encode_edges": False,
         },
+    ),
+    "virtual stacked": ModelSettings(
+        "pna", "stacked", 4, arguments={"layers": 3, "virtual_node": True, "mirror": ((1, 1.0),)}
     ),
     "gated-gcn stacked": ModelSettings("gated-gcn", "stacked", 4, arguments={"layers": 2}),
     "gated stacked": ModelSettings("mlp-gated", "stacked", 4, arguments={"layers": 2}),
@@ -167,7 +170,12 @@ class Alone:
             lr=settings.of_members("lr")[member],
             weight_decay=settings.of_members("weight_decay")[member],
         )
-        self.average = [p.detach().clone() for p in self.model.parameters()]
+        buffers = dict(self.model.named_buffers())
+        self.held = [
+            *self.model.parameters(),
+            *(buffers[name] for name in changing_buffers(self.model)),
+        ]
+        self.average = [t.detach().clone() for t in self.held]
         self.steps = 0
 
     def run_epoch(self, epoch: int) -> tuple[Tensor, Tensor]:
@@ -200,14 +208,15 @@ class Alone:
         self.steps += 1
         if self.settings.average is not None:
             share = max(1 / (self.steps + 1), 1 - self.settings.average)
-            for held, parameter in zip(self.average, parameters, strict=True):
-                held += share * (parameter.detach() - held)
+            for average, now in zip(self.average, self.held, strict=True):
+                by = share if now.is_floating_point() else 1
+                average += by * (now.detach() - average)
 
     @torch.no_grad()
     def validated(self) -> Tensor:
         self.model.eval()
         batch = whole_batch(self.validation)
-        own = [p.detach().clone() for p in self.model.parameters()]
+        own = [t.detach().clone() for t in self.held]
         if self.settings.average is not None:
             self.set(self.average)
         losses = plain_losses(self.tasks, self.model(batch), batch)
@@ -216,8 +225,8 @@ class Alone:
 
     @torch.no_grad()
     def set(self, values: list[Tensor]) -> None:
-        for parameter, value in zip(self.model.parameters(), values, strict=True):
-            parameter.copy_(value)
+        for held, value in zip(self.held, values, strict=True):
+            held.copy_(value)
 
 
 def assert_near(got: Tensor, expected: Tensor, tolerance: float, what: str = "") -> None:

@@ -25,7 +25,8 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize(
-    "model", ["pna recurrent", "gin recurrent", "pna stacked", "diffpool stacked"]
+    "model",
+    ["pna recurrent", "gin recurrent", "pna stacked", "virtual stacked", "diffpool stacked"],
 )
 @pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
 def test_recorded_steps_are_the_steps(settings, model):

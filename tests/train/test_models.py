@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from pna.data.graphset import GraphSet
+from pna.data.walks import with_walks
 from pna.nn.architectures import ARCHITECTURES
 from pna.nn.family import KINDS
 from pna.train.defaults import model_for
@@ -104,6 +105,25 @@ def test_values_of_a_dictionary_from_which_few_occur():
     for values in ([28], [28, 2]):
         with pytest.raises(ValueError, match=r"got node_values=.*, expected at least \[3, 3\]"):
             fit(SMALL["pna stacked"], replace(graphs, metadata={"node_values": values}))
+
+
+def test_numbers_beside_kinds():
+    """Kinds are what the metadata or the arguments say, whatever the type of the features."""
+    graphs = with_walks(random_graphs(edges=1, whole=True), 3, edge_steps=2)
+    model = fit(SMALL["pna stacked"], graphs)
+    assert model.arguments["node_values"] == [3, 3, 0, 0, 0]
+    assert model.arguments["edge_values"] == [3, 0, 0] and model.in_channels == 5
+    build(model)(whole_batch(graphs.split("train")))
+    own = with_arguments(SMALL["pna stacked"], node_values=(7, 3, 0, 0, 0))
+    assert fit(own, graphs).arguments["node_values"] == [7, 3, 0, 0, 0]
+    numbers = with_arguments(SMALL["pna stacked"], node_values=(0,) * 5)
+    assert fit(numbers, graphs).arguments["node_values"] == []
+    odd = with_arguments(SMALL["pna stacked"], node_values=(3, 3, 1, 0, 0))
+    with pytest.raises(ValueError, match="in the node feature 'return after 1', expected kinds"):
+        fit(odd, replace(graphs, x=graphs.x + torch.tensor([0, 0, 0.5, 0, 0])))
+    for name in ("pna recurrent", "pna standard"):
+        with pytest.raises(ValueError, match="take architecture 'stacked'"):
+            fit(SMALL[name], graphs)
 
 
 def test_real_edge_features():

@@ -10,12 +10,17 @@ from pna.train.optimiser import Adam
 MEMBERS, PARAMETERS = 3, 7
 LR = torch.tensor([1e-1, 1e-2, 3e-3], dtype=torch.float64)
 DECAY = torch.tensor([0.0, 1e-2, 0.5], dtype=torch.float64)
-EVERY = torch.ones(MEMBERS, dtype=torch.bool)
+LOSS = torch.ones(MEMBERS, 2, dtype=torch.float64)
 
 
 def numbers(seed: int) -> torch.Tensor:
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(MEMBERS, PARAMETERS, dtype=torch.float64, generator=generator)
+
+
+def standing() -> tuple[torch.Tensor, torch.Tensor]:
+    """Who is alive: all; and broken: none."""
+    return torch.ones(MEMBERS, dtype=torch.bool), torch.zeros(MEMBERS, dtype=torch.bool)
 
 
 @pytest.mark.parametrize("clip", [None, 0.5, 1e6], ids=str)
@@ -32,7 +37,7 @@ def test_ten_steps_are_those_of_torch(decoupled, clip):
     ]
     for step in range(10):
         grad = numbers(step + 1)
-        assert adam.step(weights, grad, LR, DECAY, EVERY).all()
+        adam.step(weights, grad, LR, DECAY, LOSS, *standing())
         for parameter, gradient, optimiser in zip(parameters, grad, theirs, strict=True):
             parameter.grad = gradient.clone()
             if clip is not None:
@@ -48,11 +53,11 @@ def test_clipping_is_to_the_norm_itself():
     """The first step sees the gradient only through mean and square."""
     weights, grad = numbers(0), numbers(1)
     adam = Adam(weights, 0.5, False)
-    adam.step(weights, grad, LR, DECAY * 0, EVERY)
+    adam.step(weights, grad, LR, DECAY * 0, LOSS, *standing())
     expected = 0.1 * 0.5 * grad / grad.norm(dim=1, keepdim=True)
     torch.testing.assert_close(adam.mean, expected)
     small = Adam(weights, 100.0, False)
-    small.step(weights, grad, LR, DECAY * 0, EVERY)
+    small.step(weights, grad, LR, DECAY * 0, LOSS, *standing())
     torch.testing.assert_close(small.mean, 0.1 * grad)
 
 
@@ -60,28 +65,33 @@ def test_clipping_is_to_the_norm_itself():
 def test_a_gradient_of_zero_is_no_trouble(clip):
     weights = numbers(0)
     before = weights.clone()
-    Adam(weights, clip, False).step(weights, torch.zeros_like(weights), LR, DECAY * 0, EVERY)
+    adam, none = Adam(weights, clip, False), torch.zeros_like(weights)
+    adam.step(weights, none, LR, DECAY * 0, LOSS, *standing())
     assert torch.equal(weights, before)
 
 
 @pytest.mark.parametrize(
-    ("row", "allowed"),
+    ("first", "last_loss", "lives"),
     [
-        ([1.0] * PARAMETERS, False),  # not allowed
-        ([torch.nan] + [1.0] * (PARAMETERS - 1), True),
-        ([torch.inf] + [1.0] * (PARAMETERS - 1), True),
+        (1.0, 1.0, False),
+        (torch.nan, 1.0, True),
+        (torch.inf, 1.0, True),
+        (1.0, torch.nan, True),
+        (1.0, -torch.inf, True),
     ],
-    ids=["not allowed", "nan", "inf"],
+    ids=["not alive", "nan", "inf", "loss of nan", "loss of -inf"],
 )
 @pytest.mark.parametrize("clip", [None, 1.0], ids=str)
-def test_members_that_cannot_move_stay_put(row, allowed, clip):
+def test_members_that_cannot_move_stay_put(first, last_loss, lives, clip):
+    """And are broken, if they were alive."""
     weights, adam = numbers(0), Adam(numbers(0), clip, False)
-    adam.step(weights, numbers(1), LR, DECAY, EVERY)
+    adam.step(weights, numbers(1), LR, DECAY, LOSS, *standing())
     before = {name: t.clone() for name, t in adam.state().items()} | {"w": weights.clone()}
-    grad = numbers(2)
-    grad[1] = torch.tensor(row)
-    moved = adam.step(weights, grad, LR, DECAY, torch.tensor([True, allowed, True]))
-    assert moved.tolist() == [True, False, True]
+    grad, loss, (alive, broken) = numbers(2), LOSS.clone(), standing()
+    grad[1, 0], loss[1, -1], alive[1] = first, last_loss, lives
+    adam.step(weights, grad, LR, DECAY, loss, alive, broken)
+    assert alive.tolist() == [True, False, True]
+    assert broken.tolist() == [False, lives, False]
     for name, tensor in (adam.state() | {"w": weights}).items():
         assert torch.equal(tensor[1], before[name][1]), name
         assert not torch.equal(tensor[0], before[name][0]), name
@@ -94,31 +104,46 @@ def test_a_square_that_overflows_does_not_reach_the_weights():
     lr, decay = LR.float(), DECAY.float()
     grad = numbers(1).float()
     grad[1] *= 1e25
-    moved = [adam.step(weights, grad, lr, decay, EVERY) for _ in range(3)]
+    alive, broken = standing()
+    for _ in range(3):
+        adam.step(weights, grad, lr, decay, LOSS.float(), alive, broken)
     assert weights.isfinite().all()
-    assert not moved[-1][1] and moved[-1][[0, 2]].all()
+    assert alive.tolist() == [True, False, True] and broken.tolist() == [False, True, False]
 
 
 @pytest.mark.parametrize("clip", [None, 0.5], ids=str)
 @pytest.mark.parametrize("decoupled", [False, True], ids=["adam", "adamw"])
 def test_kernels_take_the_steps_of_the_definition(triton, monkeypatch, decoupled, clip):
-    """Over several blocks of weights; of three members one is broken, one not allowed, at times."""
+    """Over several blocks of weights and losses; of three members one breaks by its weights or by
+    its loss, and one is not alive, at times."""
     from pna.ops.triton import adam as kernels
 
     monkeypatch.setattr(kernels, "_BLOCK", 4)
+    monkeypatch.setattr(kernels, "_LOSSES", 2)
     monkeypatch.setattr(kernels, "_FINDINGS", 1)
     exact = numbers(0).to(triton.device)
     short = exact.float()
     ours, definition = Adam(short, clip, decoupled), Adam(exact, clip, decoupled)
     lr, decay = LR.to(triton.device), DECAY.to(triton.device)
-    for step in range(5):
+    for step in range(6):
         grad = numbers(step + 1).to(triton.device)
+        loss = torch.ones(MEMBERS, 3, dtype=torch.float64, device=triton.device)
         if step == 2:
             grad[0, -1] = torch.inf
-        allowed = torch.tensor([True, step != 3, True], device=triton.device)
-        moved = ours.step(short, grad.float(), lr.float(), decay.float(), allowed)
-        assert moved.dtype == torch.bool
-        assert torch.equal(moved, definition.step(exact, grad, lr, decay, allowed))
+        if step == 4:
+            loss[0, 1], loss[2, 2] = torch.nan, torch.inf
+        standings = []
+        for adam, weights in ((ours, short), (definition, exact)):
+            alive, broken = (t.to(triton.device) for t in standing())
+            alive[1] = step != 3
+            given = (t.to(weights.dtype) for t in (grad, lr, decay, loss))
+            adam.step(weights, *given, alive, broken)
+            standings.append((alive.tolist(), broken.tolist()))
+        assert standings[0] == standings[1]
+        breaks = [step in (2, 4), False, step == 4]
+        lives = [not b for b in breaks]
+        lives[1] = step != 3
+        assert standings[0] == (lives, breaks)
         torch.testing.assert_close(short.double(), exact, rtol=1e-5, atol=1e-6)
         for name, tensor in definition.state().items():
             got = ours.state()[name]

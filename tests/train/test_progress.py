@@ -132,13 +132,11 @@ def test_what_is_no_number_is_no_better():
     assert standing.best.tolist() == [math.inf, 1.0]
 
 
-def test_those_refused_are_broken_and_have_no_best_any_more():
+def test_those_that_broke_have_no_best_any_more():
     settings = Settings(members=3)
     standing = stand(settings)
-    standing.alive[2] = False  # stopped before, not broken
-    standing.refuse(torch.tensor([True, False, False]))
-    assert standing.alive.tolist() == [True, False, False]
-    assert standing.broken.tolist() == [False, True, False]
+    standing.alive[1:] = False
+    standing.broken[1] = True
     better = standing.after_epoch(settings, torch.zeros(3, dtype=torch.float64))
     assert better.tolist() == [True, False, False]
     assert set(standing.state()) == {

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 
 from pna.data.graphset import GraphSet
 from pna.nn.architectures import Prediction
+from pna.ops.errors import takes
 from pna.train.tasks import (
     LOSSES,
     Task,
@@ -89,6 +90,27 @@ def test_sums_are_over_the_targets_there_are(loss, missing):
         torch.testing.assert_close(got[place], expected)
         assert int(counts[place]) == int(known.sum())
     assert bool((counts < torch.tensor([batch.num_nodes] * 3 + [15] * 3)).any()) is missing
+
+
+@pytest.mark.parametrize("loss", [name for name, loss in LOSSES.items() if loss.kernel])
+def test_kernels_give_the_same_sums_and_gradients(triton, loss):
+    """Of padding neither is looked at, whatever is predicted there."""
+    graphs = random_graphs(missing=True)
+    tasks, batch = tasks_of(graphs, loss), graphs.batch()
+    batch = replace(batch, real=torch.arange(len(graphs)) % 3 != 0).to(triton.device)
+    given = [numbers(batch.num_nodes, 3), numbers(batch.num_graphs, 3)]
+    given[1][0] = torch.inf
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        leaves = [g.to(triton.device, dtype).requires_grad_() for g in given]
+        targets = targets_of(tasks, batch, dtype)
+        assert all(takes(g, t.values) for g, t in zip(leaves, targets, strict=True)) is (
+            dtype == torch.float32
+        )
+        errors = summed_errors(tasks, Prediction(*leaves), targets)
+        grads = torch.autograd.grad((errors * torch.arange(1.0, 7).to(errors)).sum(), leaves)
+        found.append([t.double() for t in (errors, *grads)])
+    torch.testing.assert_close(*found, rtol=1e-5, atol=1e-5)
 
 
 def test_padding_is_not_counted():

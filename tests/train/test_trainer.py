@@ -97,7 +97,7 @@ def test_members_leave_once_half_have_stopped():
             assert got[gone].isnan().all() and not got[leaving.ids].isnan().any()
     assert chose == [False, False, False, False, True, False]
     assert leaving.ids.tolist() == [0, 2] and staying.ids.tolist() == [0, 1, 2, 3]
-    assert len(leaving.population) == len(leaving.adam.steps) == len(leaving.average) == 2
+    assert len(leaving.population) == len(leaving.adam.steps) == len(leaving.average.weights) == 2
     assert_near(leaving.population.flat, staying.population.flat[[0, 2]], CLOSE)
     assert_near(leaving.best, staying.best, CLOSE)  # of all, those that left as they were
     assert leaving.standing.best_epoch.tolist() == staying.standing.best_epoch.tolist()
@@ -199,8 +199,12 @@ def test_the_average_is_what_is_validated_and_kept():
     settings = replace(BASE, members=2, average=0.5, lr=(0.05,))
     trainer = trainer_of(random_graphs(), SMALL["pna stacked"], settings)
     trainer.run_epoch(0)
-    assert torch.equal(trainer.best, trainer.average)
+    assert torch.equal(trainer.best, trainer.average.weights)
     assert not torch.equal(trainer.best, trainer.population.flat)
+    assert trainer.best_buffers
+    for name, buffer in trainer.best_buffers.items():
+        assert torch.equal(buffer, trainer.average.buffers[name])
+        assert not torch.equal(buffer, trainer.population.buffers[name])
 
 
 def test_bfloat16_trains_weights_of_float32():

@@ -30,10 +30,13 @@ class Batch:
     real: Tensor | None = None  # (graphs,) bool, False for padding; None where there is none
     size_range: tuple[int, int] | None = None  # bounds on the sizes of real graphs, where known
     max_diameter: int | None = None  # bound on the diameters of real graphs, where known
+    starts: Tensor | None = None  # (graphs + 1,) what `indptr` says, where it is known
 
     @property
     def indptr(self) -> Tensor:
         """First node of every graph, and the end of the last: (graphs + 1,)."""
+        if self.starts is not None:
+            return self.starts
         return torch.cat([self.sizes.new_zeros(1), self.sizes.cumsum(0)])
 
     @property
@@ -102,6 +105,7 @@ class Batch:
             real=moved(self.real),
             size_range=self.size_range,
             max_diameter=self.max_diameter,
+            starts=moved(self.starts),
         )
 
     def __repr__(self) -> str:

@@ -39,6 +39,7 @@ class _Layout(NamedTuple):
     ids: Tensor  # (graphs + 1,) int64, 0 for padding
     real: Tensor  # (graphs + 1,) bool
     sizes: Tensor  # (graphs + 1,) int64
+    starts: Tensor  # (graphs + 2,) int64, first node of every graph, and the end of the last
     graph_of_node: Tensor  # (nodes,) int64
     from_node: Tensor  # (nodes,) int64, place in the set, 0 for padding
     from_edge: Tensor  # (edges,) int64, likewise
@@ -92,6 +93,7 @@ class PaddedBatches:
             real=layout.real,
             size_range=self._size_range,
             max_diameter=self._max_diameter,
+            starts=layout.starts,
         )
 
     def _lay_out(self, ids: Tensor, shape: Shape) -> tuple[_Layout, Adjacency]:
@@ -135,7 +137,7 @@ class PaddedBatches:
             transpose=(offsets(out_degree), receivers, ranks),
         )
         every, there = torch.cat([safe * real, none]), torch.cat([real, none.bool()])
-        return _Layout(every, there, sizes, of_node, from_node, from_edge), adjacency
+        return _Layout(every, there, sizes, starts, of_node, from_node, from_edge), adjacency
 
     def _has_kernels(self, ids: Tensor, shape: Shape) -> bool:
         if choose(ids.device) != "triton":
@@ -154,8 +156,8 @@ class PaddedBatches:
         firsts = (self._first_node, self._first_edge)
         found = assemble.lay_out(ids, shape.nodes, shape.edges, firsts, self._indptrs, ends)
         layout = _Layout(
-            found.ids, found.real, found.sizes, found.graph_of_node, found.from_node,
-            found.from_edge,
+            found.ids, found.real, found.sizes, found.starts, found.graph_of_node,
+            found.from_node, found.from_edge,
         )  # fmt: skip
         if not self._short or not 0 < shape.nodes <= assemble.MOST_RANKED:
             adjacency = Adjacency.from_csr(

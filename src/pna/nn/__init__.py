@@ -15,8 +15,10 @@ from pna.nn.conv.pna import PNAConv as PNAConv
 from pna.nn.conv.sage import SAGEConv as SAGEConv
 from pna.nn.conv.simple import PNASimpleConv as PNASimpleConv
 from pna.nn.family import Convolution as Convolution
+from pna.nn.mirror import Mirror as Mirror
 from pna.nn.models import PNA as PNA
 from pna.nn.norm import BatchNorm as BatchNorm
 from pna.nn.pooling import ClusterReadout as ClusterReadout
 from pna.nn.pooling import DiffPool as DiffPool
 from pna.nn.readout import Set2Set as Set2Set
+from pna.nn.virtual_node import VirtualNode as VirtualNode

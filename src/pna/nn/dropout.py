@@ -10,9 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pna.nn.current import rows
-
-_MIX = 0x45D9F3B3335B369  # odd, so that multiplying by it loses nothing
-_GOLDEN = 0x1E3779B97F4A7C15
+from pna.ops.dropout import dropout
 
 
 class Dropout(nn.Module):
@@ -50,23 +48,8 @@ class Dropout(nn.Module):
         if time is None:
             self.advance()
         known = rows(self.level)
-        number = torch.arange(x.shape[0], device=x.device)
-        graph = number if known.graph is None else known.graph
-        place = torch.zeros_like(number) if known.place is None else known.place
-        feature = torch.arange(x.shape[1], device=x.device)
-        at = _scramble(_scramble(graph) + place)[:, None] + feature * _GOLDEN
-        when = _scramble(_scramble(self.seed) + self.passes) + (time or 0)
-        bits = _scramble(_scramble(when) + at)
-        kept = (bits & 0xFFFFFF) >= int(self.p * 2**24)
-        return torch.where(kept, x / (1 - self.p), 0)
+        told = (self.seed, self.passes, time or 0, known.graph, known.place)
+        return dropout(x, self.p, *told)
 
     def extra_repr(self) -> str:
         return f"p={self.p}, level={self.level!r}"
-
-
-def _scramble(numbers: Tensor) -> Tensor:
-    """Other whole numbers, one for each, in which every bit depends on all bits."""
-    numbers = (numbers + 1) * _GOLDEN
-    for shift in (29, 32):
-        numbers = (numbers ^ (numbers >> shift)) * _MIX
-    return numbers ^ (numbers >> 30)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -11,39 +12,52 @@ from pna.nn.linear import Linear
 
 
 class Embedding(nn.Module):
-    """Columns of whole numbers to features: a learned vector for every value of every column,
-    summed over the columns.
+    """Columns to features: a learned vector for every value of a column of kinds, and one for a
+    column of numbers, which it is multiplied by; summed over the columns.
 
     Args:
-        values: how many values each column has, counted from 0.
+        values: how many values each column has, whole numbers from 0 on; 0 if it holds numbers.
         width: features of the result.
     """
 
     offsets: Tensor
+    is_number: Tensor
 
     def __init__(self, values: Sequence[int], width: int) -> None:
         super().__init__()
         self.values = tuple(values)
-        self.weight = nn.Parameter(torch.empty(sum(values), width))
-        starts = torch.tensor([0, *self.values]).cumsum(0)[:-1]
-        self.register_buffer("offsets", starts, persistent=False)
+        rows = torch.tensor([max(count, 1) for count in self.values])
+        self.weight = nn.Parameter(torch.empty(int(rows.sum()), width))
+        self.register_buffer("offsets", rows.cumsum(0) - rows, persistent=False)
+        is_number = torch.tensor([count == 0 for count in self.values])
+        self.register_buffer("is_number", is_number, persistent=False)
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
+        """Vectors of kinds as torch's embeddings begin, those of numbers as linear layers do."""
         nn.init.normal_(self.weight)
+        numbers = self.offsets[self.is_number]
+        bound = 1 / math.sqrt(max(len(numbers), 1))
+        with torch.no_grad():
+            self.weight[numbers] = torch.empty_like(self.weight[numbers]).uniform_(-bound, bound)
 
     def forward(self, columns: Tensor) -> Tensor:
-        """(rows, columns) whole numbers to (rows, width)."""
-        at = columns.long() + self.offsets
-        one_hot = torch.zeros(
-            columns.shape[0], self.weight.shape[0], dtype=self.weight.dtype, device=at.device
-        ).scatter_(1, at, 1)
-        return one_hot @ self.weight
+        """(rows, columns) to (rows, width)."""
+        return self.coefficients(columns) @ self.weight
+
+    def coefficients(self, columns: Tensor) -> Tensor:
+        """What each vector is multiplied by, (rows, vectors): 1 or 0 for a kind, else a number."""
+        shape = columns.shape[0], self.weight.shape[0]
+        none = torch.zeros(shape, dtype=self.weight.dtype, device=columns.device)
+        if all(self.values):
+            return none.scatter_(1, columns.long() + self.offsets, 1)
+        at = self.offsets + torch.where(self.is_number, 0, columns.long())
+        return none.scatter_(1, at, torch.where(self.is_number, columns.to(none.dtype), 1))
 
     def extra_repr(self) -> str:
         return f"{list(self.values)}, {self.weight.shape[1]}"
 
 
 def encoder(values: Sequence[int], columns: int, width: int) -> nn.Module:
-    """An `Embedding` where columns hold whole numbers, else a linear layer."""
-    return Embedding(values, width) if values else Linear(columns, width)
+    """An `Embedding` where some columns hold kinds, else a linear layer."""
+    return Embedding(values, width) if any(values) else Linear(columns, width)

@@ -21,6 +21,7 @@ from pna.degree import (
     typical_degree,
 )
 from pna.names import lookup
+from pna.nn.current import once
 from pna.ops.aggregators import Aggregator, Std, resolve
 from pna.ops.backend import choose
 
@@ -35,6 +36,14 @@ class _Remembered(NamedTuple):
 
     def matches(self, adjacency: Adjacency, key: tuple[Any, ...]) -> bool:
         return self.indptr() is adjacency.indptr and self.key == key
+
+
+class _Read(NamedTuple):
+    """Numbers that tensors hold, with what changes when they do, kept as above."""
+
+    key: tuple[Any, ...]
+    held: tuple[Tensor, ...]
+    values: tuple[float, ...]
 
 
 #: What `pna.ops.triton.factors` calls the usual scalers, by their kind and α.
@@ -83,6 +92,7 @@ class Neighbourhood(nn.Module):
             self._keep(name, torch.tensor([value]), learned=train_norm)
         self._averages = averages
         self._last: _Remembered | None = None
+        self._read: _Read | None = None
         for kind, objects in (("aggregator", self._aggregators), ("scaler", self._scalers)):
             for i, chosen_one in enumerate(objects):
                 for field in fields(chosen_one):
@@ -155,8 +165,13 @@ class Neighbourhood(nn.Module):
         if self._has_kernel(adjacency, dtype):
             from pna.ops.triton.factors import factors
 
-            codes = [_CODES[type(s), float(s.alpha)] for s in self._scalers]
-            return factors(adjacency.indptr, self.mean_log_degree, self.mean_degree, codes)
+            codes = tuple(_CODES[type(s), float(s.alpha)] for s in self._scalers)
+            given = (adjacency.indptr, self.mean_log_degree, self.mean_degree, codes)
+            averages = self._averages_now()
+            if averages is None:
+                return factors(*given)
+            # layers of one model usually have the same
+            return once(("factors", averages, codes), adjacency.indptr, lambda: factors(*given))
         degree = adjacency.degree
         counted = counted_degree(degree, dtype)
         columns = []
@@ -167,6 +182,18 @@ class Neighbourhood(nn.Module):
             delta = getattr(self, f"scaler_{i}_delta", own)
             columns.append(factor(scaler, counted, alpha, delta))
         return torch.stack(columns, dim=1) * (degree > 0)[:, None]
+
+    def _averages_now(self) -> tuple[float, ...] | None:
+        """δ as numbers, read from the device once; None where that cannot be, as in a capture."""
+        held = (self.mean_degree, self.mean_log_degree)
+        if any(tensor.is_inference() for tensor in held):
+            return None
+        key = tuple(map(_identity, held))
+        if self._read is None or self._read.key != key:
+            if not values_visible():
+                return None
+            self._read = _Read(key, held, tuple(tensor.item() for tensor in held))
+        return self._read.values
 
     def _has_kernel(self, adjacency: Adjacency, dtype: torch.dtype) -> bool:
         """Whether these are scalers of the usual kinds, of plain tensors, on a GPU."""
@@ -183,7 +210,7 @@ class Neighbourhood(nn.Module):
         return plain and choose(adjacency.device) == "triton"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_last": None}
+        return {**self.__dict__, "_last": None, "_read": None}
 
     def extra_repr(self) -> str:
         names = [type(aggregator).__name__.lower() for aggregator in self._aggregators]

@@ -17,6 +17,7 @@ class BatchNorm(nn.Module):
 
     `level` says whether a row is of a "node", a "graph" or an "edge". A batch of one row is
     normalised with the running statistics, in training too, since its own variance is no variance.
+    With `relu` the result is passed through one, at no cost where there are kernels.
     """
 
     running_mean: Tensor
@@ -24,10 +25,15 @@ class BatchNorm(nn.Module):
     changing = ("running_mean", "running_var")  # each member of a population has its own
 
     def __init__(
-        self, width: int, level: str = "node", eps: float = 1e-5, momentum: float = 0.1
+        self,
+        width: int,
+        level: str = "node",
+        eps: float = 1e-5,
+        momentum: float = 0.1,
+        relu: bool = False,
     ) -> None:
         super().__init__()
-        self.level, self.eps, self.momentum = level, eps, momentum
+        self.level, self.eps, self.momentum, self.relu = level, eps, momentum, relu
         self.weight = nn.Parameter(torch.ones(width))
         self.bias = nn.Parameter(torch.zeros(width))
         self.register_buffer("running_mean", torch.zeros(width))
@@ -45,14 +51,15 @@ class BatchNorm(nn.Module):
         state = self.weight, self.bias, self.running_mean, self.running_var
         own = real is not None or processes() > 1 or x.shape[0] < 2
         if self.training and (own or _is_of_many(self.running_mean)):
-            return batch_norm(x, real, *state, self.momentum, self.eps)
+            return batch_norm(x, real, *state, self.momentum, self.eps, self.relu)
         weight, bias, mean, var = state
         given = x.to(weight.dtype)
         y = F.batch_norm(given, mean, var, weight, bias, self.training, self.momentum, self.eps)
-        return y.to(x.dtype)
+        y = y.to(x.dtype)
+        return torch.relu(y) if self.relu else y
 
     def extra_repr(self) -> str:
-        return f"{self.weight.shape[0]}, level={self.level!r}"
+        return f"{self.weight.shape[0]}, level={self.level!r}{', relu' if self.relu else ''}"
 
 
 def _is_of_many(state: Tensor) -> bool:

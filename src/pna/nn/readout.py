@@ -1,6 +1,7 @@
 """From nodes to graphs: x (nodes, features) to (graphs, features), whatever the graphs' sizes.
 
-Nodes of one graph stand together; `sizes` (graphs,) says how many each has. A graph may have no
+Nodes of one graph stand together; `sizes` (graphs,) says how many each has, and `starts`
+(graphs + 1,), where it is known already, which is the first, and the end. A graph may have no
 nodes; what is read of it is 0. Nothing here waits for the device, and all of it is repeatable.
 """
 
@@ -16,19 +17,19 @@ from pna.ops.segments import segment_max, segment_sum
 from pna.ops.set2set import set2set
 
 
-def sum_nodes(x: Tensor, sizes: Tensor) -> Tensor:
+def sum_nodes(x: Tensor, sizes: Tensor, starts: Tensor | None = None) -> Tensor:
     """Σ over the nodes of each graph."""
-    return segment_sum(x, _starts(sizes))
+    return segment_sum(x, _starts(sizes) if starts is None else starts)
 
 
-def mean_nodes(x: Tensor, sizes: Tensor) -> Tensor:
+def mean_nodes(x: Tensor, sizes: Tensor, starts: Tensor | None = None) -> Tensor:
     """The mean over the nodes of each graph."""
-    return sum_nodes(x, sizes) / sizes.clamp(min=1).to(x.dtype)[:, None]
+    return sum_nodes(x, sizes, starts) / sizes.clamp(min=1).to(x.dtype)[:, None]
 
 
-def max_nodes(x: Tensor, sizes: Tensor) -> Tensor:
+def max_nodes(x: Tensor, sizes: Tensor, starts: Tensor | None = None) -> Tensor:
     """The maximum over the nodes of each graph; those that have it share its gradient evenly."""
-    return segment_max(x, _starts(sizes))
+    return segment_max(x, _starts(sizes) if starts is None else starts)
 
 
 class Set2Set(nn.Module):
@@ -60,7 +61,12 @@ class Set2Set(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(
-        self, x: Tensor, sizes: Tensor, max_size: int, real: Tensor | None = None
+        self,
+        x: Tensor,
+        sizes: Tensor,
+        max_size: int,
+        real: Tensor | None = None,
+        starts: Tensor | None = None,
     ) -> Tensor:
         """x (nodes, width) to (graphs, 2·width); no graph has more than `max_size` nodes, but for
         those that are not `real` (graphs,), which take no steps."""
@@ -70,7 +76,8 @@ class Set2Set(nn.Module):
         if real is not None:
             steps = torch.where(real, steps, 0)
         weights = (self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh)
-        return set2set(x, _starts(sizes), steps, *weights, most)
+        starts = _starts(sizes) if starts is None else starts
+        return set2set(x, starts, steps, *weights, most)
 
     def extra_repr(self) -> str:
         return f"{self.width}" if self.steps is None else f"{self.width}, steps={self.steps}"

@@ -6,8 +6,9 @@ import math
 from typing import cast
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from pna.ops.untransposed import linear, tower_linear
 
 
 class TowerLinear(nn.Module):
@@ -27,8 +28,8 @@ class TowerLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.weight.shape[0] == 1:
-            return F.linear(x, self.weight[0], self.bias[0])
-        return torch.einsum("nti,toi->nto", x, self.weight) + self.bias
+            return linear(x, self.weight[0], self.bias[0])
+        return tower_linear(x, self.weight, self.bias)
 
     def extra_repr(self) -> str:
         towers, outputs, inputs = self.weight.shape

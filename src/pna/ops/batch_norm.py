@@ -2,8 +2,9 @@
 
     y = (x − μ) / √(σ² + ε) ⊙ w + b
 
-with the mean μ and the variance σ² of the real rows, in all processes. Padding is mapped like any
-other row. Kernels take two launches each way, of plain torch about forty.
+with the mean μ and the variance σ² of the real rows, in all processes; max(y, 0) of it where a ReLU
+is to follow. Padding is mapped like any other row. Kernels take two launches each way, with a ReLU
+or without, of plain torch about forty.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ def batch_norm(
     running_var: Tensor,
     momentum: float,
     eps: float,
+    relu: bool = False,
 ) -> Tensor:
     """`torch.nn.functional.batch_norm` in training: x (rows, width) to as much, in its type.
 
@@ -45,11 +47,13 @@ def batch_norm(
     """
     kernels = has_kernels(x, 0, 0) and weight.dtype != torch.float64
     if not kernels or processes() > 1:
-        return definition(x, real, weight, bias, running_mean, running_var, momentum, eps)
+        y = definition(x, real, weight, bias, running_mean, running_var, momentum, eps)
+        return torch.relu(y) if relu else y
     if real is None:
         real = torch.ones(x.shape[0], dtype=torch.bool, device=x.device)
     stacked = [t.unsqueeze(0) for t in (weight, bias, running_mean, running_var)]
-    return torch.ops.pna.batch_norm(x.unsqueeze(1), real, *stacked, momentum, eps)[0].squeeze(1)
+    y, _ = torch.ops.pna.batch_norm(x.unsqueeze(1), real, *stacked, momentum, eps, relu)
+    return y.squeeze(1)
 
 
 def definition(
@@ -62,7 +66,7 @@ def definition(
     momentum: float,
     eps: float,
 ) -> Tensor:
-    """`batch_norm` in plain torch, in the type of the weights."""
+    """`batch_norm` without a ReLU, in plain torch, in the type of the weights."""
     dtype, x = x.dtype, x.to(weight.dtype)
     mask = None if real is None else real[:, None].to(x.dtype)
     count = x.new_full((), float(x.shape[0])) if mask is None else mask.sum()
@@ -87,11 +91,11 @@ def definition(
 
 library.define(
     "batch_norm(Tensor x, Tensor real, Tensor weight, Tensor bias, Tensor(a!) running_mean, "
-    "Tensor(b!) running_var, float momentum, float eps) -> (Tensor, Tensor)"
+    "Tensor(b!) running_var, float momentum, float eps, bool relu) -> (Tensor, Tensor)"
 )
 library.define(
     "batch_norm_backward(Tensor grad, bool[] needs, Tensor x, Tensor real, Tensor weight, "
-    "Tensor moments) -> (Tensor, Tensor, Tensor)"
+    "Tensor bias, Tensor moments, bool relu) -> (Tensor, Tensor, Tensor)"
 )
 
 
@@ -105,6 +109,7 @@ def _forward(
     running_var: Tensor,
     momentum: float,
     eps: float,
+    relu: bool,
 ) -> tuple[Tensor, Tensor]:
     """y, contiguous, of x (rows, members, width), real (rows,), and others (members, width).
 
@@ -115,7 +120,7 @@ def _forward(
 
     running = running_mean.contiguous(), running_var.contiguous()
     y, moments = _allocate(x)
-    kernels.forward(x, real, weight, bias, *running, momentum, eps, y, moments)
+    kernels.forward(x, real, weight, bias, *running, momentum, eps, relu, y, moments)
     for given, moved in zip((running_mean, running_var), running, strict=True):
         if moved is not given:
             given.copy_(moved)
@@ -133,13 +138,20 @@ def _(x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
 
 @torch.library.impl(library, "batch_norm_backward", "CompositeExplicitAutograd")
 def _backward(
-    grad: Tensor, needs: Sequence[bool], x: Tensor, real: Tensor, weight: Tensor, moments: Tensor
+    grad: Tensor,
+    needs: Sequence[bool],
+    x: Tensor,
+    real: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    moments: Tensor,
+    relu: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x, weight and bias; those not needed have no length."""
     from pna.ops.triton import batch_norm as kernels
 
     grads = _empty_gradients(needs, x, weight)
-    kernels.backward(grad, x, real, weight, moments, *grads)
+    kernels.backward(grad, x, real, weight, bias, moments, relu, *grads)
     return grads
 
 
@@ -150,7 +162,7 @@ def _empty_gradients(
 
 
 @torch.library.register_fake("pna::batch_norm_backward", lib=library)
-def _(grad: Tensor, needs: Sequence[bool], x: Tensor, real: Tensor, weight: Tensor, _: Any) -> Any:
+def _(grad: Tensor, needs: Sequence[bool], x: Tensor, real: Tensor, weight: Tensor, *_: Any) -> Any:
     return _empty_gradients(needs, x, weight)
 
 
@@ -162,7 +174,8 @@ class _Differentiable(Function):
         y, moments = below_autograd(torch.ops.pna.batch_norm.default, keyset, inputs)
         ctx.mark_non_differentiable(moments)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs[:3], moments)
+        ctx.save_for_backward(*inputs[:4], moments)
+        ctx.relu = inputs[-1]
         return y, moments
 
     @staticmethod
@@ -171,7 +184,7 @@ class _Differentiable(Function):
         needs = [for_x, for_weight, for_bias]
         if grad is None or not any(needs):
             return (None,) * len(ctx.needs_input_grad)
-        grads = torch.ops.pna.batch_norm_backward(grad, needs, *ctx.saved_tensors)
+        grads = torch.ops.pna.batch_norm_backward(grad, needs, *ctx.saved_tensors, ctx.relu)
         grad_x, grad_weight, grad_bias = (
             g if n else None for g, n in zip(grads, needs, strict=True)
         )

@@ -3,7 +3,7 @@
 `torch.vmap` makes of `F.linear` a batched product with models in front, whose weights' gradients,
 sums over all nodes, are the slowest kernel of a small model. Here members stay between nodes and
 features, (rows, members, features), as in the other operators, and sums over rows are split.
-Where there are no kernels, `F.linear` it is: on a CPU nothing is faster.
+Where there are no kernels, `F.linear` it is, or what is faster on an Arm CPU.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
+from pna.ops import untransposed
 from pna.ops.backend import choose
 from pna.ops.operators import (
     Function,
@@ -39,7 +39,7 @@ def linears(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor | None
     weights, biases = rest[: len(weights)], rest[len(weights) :]
     widest = max([x.shape[-1], *(w.shape[0] for w in weights)])
     if not has_kernels(x, widest, WIDEST):
-        return [F.linear(x, w, b) for w, b in zip(weights, biases, strict=True)]
+        return [untransposed.linear(x, w, b) for w, b in zip(weights, biases, strict=True)]
     rows = x.unsqueeze(0) if x.dim() == 1 else x.flatten(0, -2)
     outputs = torch.ops.pna.linears(
         rows.unsqueeze(1),
@@ -49,6 +49,23 @@ def linears(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor | None
     if x.dim() == 2:
         return [y.squeeze(1) for y in outputs]
     return [y.reshape(*x.shape[:-1], y.shape[-1]) for y in outputs]
+
+
+def tower_linears(
+    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor | None]
+) -> list[Tensor]:
+    """`linears` in every tower: x (rows, towers, inputs), W_k (towers, outputs, inputs), b_k
+    (towers, outputs) or None, to (rows, towers, outputs) each."""
+    x, *rest = of_one_type(x, *weights, *biases)
+    weights, biases = rest[: len(weights)], rest[len(weights) :]
+    if takes_towers(x, weights):
+        return list(torch.ops.pna.linears(x, weights, biases))
+    return [untransposed.tower_linear(x, w, b) for w, b in zip(weights, biases, strict=True)]
+
+
+def takes_towers(x: Tensor, weights: Sequence[Tensor]) -> bool:
+    """Whether kernels do `tower_linears` of these, all of them at once."""
+    return has_kernels(x, max(n for w in weights for n in w.shape[1:]), WIDEST)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -124,7 +141,7 @@ def _sizes(weights: Sequence[Tensor]) -> list[int]:
     return [n for w in weights for n in (math.prod(w.shape), math.prod(w.shape[:2]))]
 
 
-def _parts(flat: Tensor, weights: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
+def gradients_in(flat: Tensor, weights: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
     """The gradients of every weight and bias in the tensor that holds them all."""
     parts = flat.split(_sizes(weights))
     pairs = zip(parts[::2], parts[1::2], weights, strict=True)
@@ -160,7 +177,7 @@ class _Differentiable(Function):
             return None, None, *given
         grad_x, flat = torch.ops.pna.linears_backward(grads, needs, x, weights)
         if needs[1]:
-            parts = _parts(flat, weights)
+            parts = gradients_in(flat, weights)
             both = [of_w for of_w, _ in parts] + [of_b for _, of_b in parts]
             given = [g if w else None for g, w in zip(both, wanted, strict=True)]
         return None, grad_x if needs[0] else None, *given

@@ -263,7 +263,7 @@ def _parts(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     """The gradient of every parameter in the tensor that holds them all."""
     weights, _, mix, unit = _roles(parameters)
     of_linears, of_mix, of_unit = flat.split(_sizes(parameters))
-    keep, sender, receiver = linears._parts(of_linears, weights)
+    keep, sender, receiver = linears.gradients_in(of_linears, weights)
     projections = [*keep, sender[0], *receiver]
     return [*projections, of_mix.view(mix.shape), *gru._parts(of_unit, unit)]
 

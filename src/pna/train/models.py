@@ -47,23 +47,26 @@ def fitted(
             f"got graphs with edge features for {model.convolution!r}, which has no place for "
             f"them; leave them out with edges=False (--no-edges), or take one of {able}"
         )
+    assert every.x is not None
+    # values may be given, say those of a dictionary from which few occur
+    held = every.metadata | {n: v for n, v in arguments.items() if n.endswith("_values")}
+    node_values = _values("node", every.x, every.node_features, held)
+    edge_values: list[int] = []
+    if edge_attr is not None and every.edge_attr is not None:
+        edge_values = _values("edge", every.edge_attr, every.edge_features, held)
     if model.architecture == "stacked":
-        assert every.x is not None
-        # values may be given, say those of a dictionary from which few occur
-        held = every.metadata | {n: v for n, v in arguments.items() if n.endswith("_values")}
-        arguments["node_values"] = _values("node", every.x, every.node_features, held)
-        if edge_attr is not None and every.edge_attr is not None:
-            arguments["edge_columns"] = edge_attr.shape[1]
-            arguments["edge_values"] = _values("edge", every.edge_attr, every.edge_features, held)
+        arguments["node_values"] = node_values
+        if edge_attr is not None:
+            arguments |= {"edge_columns": edge_attr.shape[1], "edge_values": edge_values}
     else:
-        if not training.x.is_floating_point():
+        if node_values:
             raise ValueError(
                 f"got nodes whose features are whole numbers for a {model.architecture} model, "
                 "which takes them as they are; take architecture 'stacked', which learns a vector "
                 "for every value, or give the graphs features of floating point"
             )
         if edge_attr is not None:
-            if not edge_attr.is_floating_point():
+            if edge_values:
                 raise ValueError(
                     f"got edges whose features are whole numbers for a {model.architecture} "
                     "model; take architecture 'stacked', or leave them out with edges=False "
@@ -87,26 +90,38 @@ def fitted(
 def _values(
     what: str, columns: Tensor, names: Sequence[str], given: Mapping[str, Any]
 ) -> list[int]:
-    """How many values each column has, where they are whole numbers; none where they are not.
+    """How many values each column has, 0 where it holds numbers; nothing where all do.
 
-    As many as `given` has under "node_values" or "edge_values", if it does and no more occur.
+    As many as `given` has under "node_values" or "edge_values", if it does and no more occur;
+    else whole numbers are kinds, and others are not.
     """
-    if columns.is_floating_point():
+    said = given.get(f"{what}_values")
+    if said is None and columns.is_floating_point():
         return []
-    least = columns.amin(0) if len(columns) else columns.new_zeros(columns.shape[1])
-    for name, low in zip(names, least.tolist(), strict=True):
-        if low < 0:
-            raise ValueError(
-                f"got {low} in the {what} feature {name!r}, expected kinds counted from 0"
-            )
-    found = [int(c) + 1 for c in (columns.amax(0).tolist() if len(columns) else least.tolist())]
-    said = given.get(f"{what}_values", found)
+    found = []
+    for place, name in enumerate(names):
+        if said is not None and place < len(said) and said[place] == 0:
+            found.append(0)
+        else:
+            found.append(_count_kinds(f"the {what} feature {name!r}", columns[:, place]))
+    said = found if said is None else said
     if len(said) != len(found) or any(a < b for a, b in zip(said, found, strict=True)):
         raise ValueError(
             f"got {what}_values={list(said)}, expected at least {found}, as many as occur in the "
             "graphs"
         )
-    return [int(count) for count in said]
+    return [int(count) for count in said] if any(said) else []
+
+
+def _count_kinds(what: str, column: Tensor) -> int:
+    """One more than the largest of whole numbers (rows,)."""
+    if len(column) == 0:
+        return 1
+    low, high = column.min().item(), column.max().item()
+    if low < 0 or (column.is_floating_point() and not torch.equal(column, column.floor())):
+        odd = low if low < 0 else next(v for v in column.tolist() if v != int(v))
+        raise ValueError(f"got {odd} in {what}, expected kinds counted from 0")
+    return int(high) + 1
 
 
 def build(model: ModelSettings, seed: int = 0) -> nn.Module:

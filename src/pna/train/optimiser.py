@@ -25,15 +25,31 @@ class Adam:
 
     @torch.no_grad()
     def step(
-        self, weights: Tensor, grad: Tensor, lr: Tensor, weight_decay: Tensor, allowed: Tensor
-    ) -> Tensor:
-        """One step with these rates (members,); members that are not `allowed`, or whose weights
-        would not be finite, stay put. Says which of them did move, (members,)."""
+        self,
+        weights: Tensor,
+        grad: Tensor,
+        lr: Tensor,
+        weight_decay: Tensor,
+        loss: Tensor,
+        alive: Tensor,
+        broken: Tensor,
+    ) -> None:
+        """One step with these rates (members,) of the members that are `alive`, (members,) bool.
+
+        One of which a `loss` (members, losses) or a weight to be is not finite stays put: it is
+        `broken` from then on and not alive, which change in place.
+        """
         if self.clip is not None:
             norm = grad.norm(dim=1, keepdim=True)
             grad = grad * (self.clip / norm.clamp(min=self.clip))
         if weights.dtype == torch.float32 and choose(weights.device) == "triton":
-            return self._step_in_kernels(weights, grad, lr, weight_decay, allowed)
+            from pna.ops.triton import adam
+
+            adam.step(
+                weights, grad, self.mean, self.square, self.steps, lr, weight_decay,
+                loss.to(weights.dtype), alive, broken, _BETAS, _EPS, self.decoupled,
+            )  # fmt: skip
+            return
         decay = weight_decay[:, None]
         if not self.decoupled:
             grad = torch.addcmul(grad, weights, decay)
@@ -46,23 +62,14 @@ class Adam:
         moved = weights - rate * mean / (root + _EPS)
         if self.decoupled:
             moved = moved - (lr[:, None] * decay) * weights
-        allowed = allowed & moved.isfinite().all(1)
-        rows = allowed[:, None]
+        goes = alive & loss.isfinite().all(1) & moved.isfinite().all(1)
+        rows = goes[:, None]
         weights.copy_(torch.where(rows, moved, weights))
         self.mean.copy_(torch.where(rows, mean, self.mean))
         self.square.copy_(torch.where(rows, square, self.square))
-        self.steps.copy_(torch.where(allowed, steps, self.steps))
-        return allowed
-
-    def _step_in_kernels(
-        self, weights: Tensor, grad: Tensor, lr: Tensor, weight_decay: Tensor, allowed: Tensor
-    ) -> Tensor:
-        """The same step, where a kernel for each operation would cost more than the step."""
-        from pna.ops.triton import adam
-
-        moments = (self.mean, self.square, self.steps)
-        rates = (lr, weight_decay, allowed)
-        return adam.step(weights, grad, *moments, *rates, _BETAS, _EPS, self.decoupled)
+        self.steps.copy_(torch.where(goes, steps, self.steps))
+        broken |= alive > goes
+        alive &= goes
 
     def state(self) -> dict[str, Tensor]:
         """What is to be kept of it: tensors with a row for each member."""

@@ -76,10 +76,5 @@ class Standing:
             factor = factor * (least + (1 - least) * wave)
         return factor
 
-    def refuse(self, finite: Tensor) -> None:
-        """Freeze the members whose loss or gradient is not finite."""
-        self.broken |= self.alive > finite  # alive, and not finite
-        self.alive &= finite
-
     def state(self) -> dict[str, Tensor]:
         return {f.name: getattr(self, f.name) for f in fields(self)}

@@ -15,6 +15,7 @@ from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
 from pna.names import lookup
 from pna.nn.architectures import Prediction
+from pna.ops import errors as in_kernels
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,7 @@ class Loss:
     classes: bool
     scaled: bool  # whether they are numbers that are divided by a scale, and met by an error of 0
     metrics: tuple[str, ...]  # what is told of it, beside itself; names of `pna.train.metrics`
+    kernel: str | None = None  # what `pna.ops.errors` calls the error, if it has that
 
 
 def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
@@ -36,11 +38,13 @@ def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 _OF_NUMBERS = ("mse", "log10_mse", "mae")
 
 LOSSES = {
-    "mse": Loss(lambda p, y: (p - y).square(), False, True, _OF_NUMBERS),
-    "mae": Loss(lambda p, y: (p - y).abs(), False, True, _OF_NUMBERS),
-    "mae_in_units": Loss(lambda p, y: (p - y).abs(), False, False, _OF_NUMBERS),
-    "huber": Loss(lambda p, y: F.smooth_l1_loss(p, y, reduction="none"), False, True, _OF_NUMBERS),
-    "bce": Loss(lambda p, y: F.softplus(p) - p * y, False, False, ("roc_auc", "accuracy")),
+    "mse": Loss(lambda p, y: (p - y).square(), False, True, _OF_NUMBERS, "mse"),
+    "mae": Loss(lambda p, y: (p - y).abs(), False, True, _OF_NUMBERS, "mae"),
+    "mae_in_units": Loss(lambda p, y: (p - y).abs(), False, False, _OF_NUMBERS, "mae"),
+    "huber": Loss(
+        lambda p, y: F.smooth_l1_loss(p, y, reduction="none"), False, True, _OF_NUMBERS, "huber"
+    ),
+    "bce": Loss(lambda p, y: F.softplus(p) - p * y, False, False, ("roc_auc", "accuracy"), "bce"),
     "cross_entropy": Loss(_cross_entropy, True, False, ("accuracy",)),
 }
 
@@ -265,6 +269,11 @@ def summed_errors(
             outputs = torch.where(target.known[..., None], outputs, 0)
         else:
             outputs = _columns(given, [tasks[place].first for place in target.tasks])
+            outputs = outputs.to(target.values.dtype)
+            if loss.kernel is not None and in_kernels.takes(outputs, target.values):
+                group = (outputs, target.values, target.known)
+                sums.append(in_kernels.summed_errors(*group, loss.kernel))
+                continue
             outputs = torch.where(target.known, outputs, target.values)  # however far it is
         errors = loss.error(outputs.to(target.values.dtype), target.values)
         sums.append((errors if loss.scaled else errors * target.known).sum(0))

@@ -17,6 +17,7 @@ from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
 from pna.nn.architectures import Prediction
 from pna.ops.across import processes, sum_of_all
+from pna.train.average import Average
 from pna.train.batches import Batches
 from pna.train.capture import Captured, Memory
 from pna.train.distributed import is_first
@@ -68,7 +69,8 @@ class Trainer:
         self.weights = _task_weights(self.tasks, settings, training).to(device, dtype)
         self._shares = self.weights / len(self.tasks)
         self._complete = [are_complete(self.tasks, graphs) for graphs in (training, validation)]
-        self.average = None if settings.average is None else population.flat.detach().clone()
+        decay = settings.average
+        self.average = None if decay is None else Average(population, decay)
         self.best = population.flat.detach().clone()
         self.best_buffers = {name: b.clone() for name, b in population.buffers.items()}
         self.final = self.best.clone() if settings.keep_last else None
@@ -134,7 +136,7 @@ class Trainer:
     @torch.no_grad()
     def _keep(self, which: Tensor, into: Tensor, buffers: dict[str, Tensor]) -> None:
         """Copy weights and buffers of these members (members,) as they are now."""
-        weights = self.population.flat if self.average is None else self.average
+        weights, now_buffers = self._validated
         rows = which[self.ids]
 
         def keep(held: Tensor, now: Tensor) -> None:
@@ -142,7 +144,7 @@ class Trainer:
             held.index_copy_(0, self.ids, torch.where(mask, now, held[self.ids]))
 
         keep(into, weights)
-        for name, buffer in self.population.buffers.items():
+        for name, buffer in now_buffers.items():
             keep(buffers[name], buffer)
 
     def _train(self, batch: Batch) -> None:
@@ -156,30 +158,34 @@ class Trainer:
             shares = torch.cat([shares, of_graph.expand(len(shares), 1)], 1)
         (grad,) = torch.autograd.grad(sums, population.flat, shares)
         with torch.no_grad():
-            loss = (sums * shares).sum(1)
-            grad, sums, loss = self._reduced(grad, sums[:, : len(self.tasks)], loss)
-            alive = self._of_those_left(standing.alive)
+            grad, sums = self._reduced(grad, sums)
             lr, decay = self._of_those_left(standing.lr), self._of_those_left(self._decay)
-            allowed = alive & (loss.abs() < torch.inf)
-            allowed = self.adam.step(population.flat, grad, lr, decay, allowed)
-            standing.refuse(self._among_all(allowed))
-            if self.average is not None and self.settings.average is not None:
-                # a short memory at first, so that the beginning is soon forgotten
-                share = 1 / (self.adam.steps + 1)
-                share = share.clamp(min=1 - self.settings.average)[:, None]
-                moved = torch.lerp(self.average, population.flat, share)
-                self.average.copy_(torch.where(allowed[:, None], moved, self.average))
-            self._add_up(0, sums, counts)
+            stand = (standing.alive, standing.broken)
+            alive, broken = map(self._of_those_left, stand)
+            self.adam.step(population.flat, grad, lr, decay, sums, alive, broken)
+            if not self._is_whole:
+                for held, now in zip(stand, (alive, broken), strict=True):
+                    held.index_copy_(0, self.ids, now)
+            if self.average is not None:
+                self.average.follow(population, self.adam.steps, alive)
+            self._add_up(0, sums[:, : len(self.tasks)], counts)
 
     @torch.no_grad()
     def _validate(self, batch: Batch) -> None:
         targets, counts = self._targets(batch, self._complete[1])
         with self._precision():
-            found = self.population.apply(batch, lambda p: self._seen(p, targets), self.average)
+            found = self.population.apply(batch, lambda p: self._seen(p, targets), *self._validated)
         sums, columns = found[:, : len(self.tasks)], found[:, len(self.tasks) :]
         if self._judge is not None:
             self._judge.keep(self.ids, batch, columns)
         self._add_up(1, sum_of_all(sums), counts)
+
+    @property
+    def _validated(self) -> tuple[Tensor, dict[str, Tensor]]:
+        """Weights and buffers that are validated and kept: the population's, or their average."""
+        if self.average is None:
+            return self.population.flat, self.population.buffers
+        return self.average.weights, self.average.buffers
 
     @property
     def _is_whole(self) -> bool:
@@ -190,18 +196,12 @@ class Trainer:
         """The rows of the members that are in the population."""
         return tensor if self._is_whole else tensor[self.ids]
 
-    def _among_all(self, allowed: Tensor) -> Tensor:
-        """(members in the population,) bool, with the others allowed: (members,)."""
-        if self._is_whole:
-            return allowed
-        return torch.ones_like(self.standing.alive).index_copy(0, self.ids, allowed)
-
     def _add_up(self, part: int, sums: Tensor, counts: Tensor) -> None:
         """Add to the sums of an epoch's training, 0, or validation, 1."""
-        if self._is_whole:
-            self.sums[part].add_(sums)
-        else:
-            self.sums[part].index_add_(0, self.ids, sums)
+        if self._is_whole:  # both in one kernel
+            torch._foreach_add_([self.sums[part], self.counts[part]], [sums, counts])
+            return
+        self.sums[part].index_add_(0, self.ids, sums)
         self.counts[part].add_(counts)
 
     def _seen(self, prediction: Prediction, targets: list[Target]) -> Tensor:
@@ -252,7 +252,7 @@ class Trainer:
         for name, tensor in self.adam.state().items():
             setattr(self.adam, name, tensor[places].clone())
         if self.average is not None:
-            self.average = self.average[places].clone()
+            self.average.keep(places)
         self.training.forget()
         self.validation.forget()
         self._conclude = self._captured_conclusion()
@@ -265,7 +265,7 @@ class Trainer:
         held |= {f"best.buffer.{name}": t for name, t in self.best_buffers.items()}
         held |= {"ids": self.ids, "weights": self.population.flat.detach(), "best": self.best}
         if self.average is not None:
-            held["average"] = self.average
+            held |= self.average.state()
         if self.final is not None:
             held["final"] = self.final
             held |= {f"final.buffer.{name}": t for name, t in self.final_buffers.items()}

@@ -156,6 +156,44 @@ def test_members_of_a_population_on_every_backend(backend):
             torch.testing.assert_close(parameters[name].grad[i], parameter.grad)
 
 
+@pytest.mark.parametrize("swap_extrema", [False, True])
+def test_divided_towers_on_every_backend(backend, swap_extrema):
+    """Too wide for towers to be joined; alone, and as members of a population."""
+    shape = dict(towers=5, divide_input=True, edge_dim=3, swap_extrema=swap_extrema, mixing=False)
+    given = dict(aggregators=PAPER, scalers=SCALERS, deg=DEG) | shape
+    torch.manual_seed(0)
+    layers = [PNAConv(40, 35, **given).to(backend.device) for _ in range(2)]
+    parameters, buffers = stack_module_state(layers)
+    skeleton = copy.deepcopy(layers[0]).to("meta")
+    graph = GRAPHS["random"]
+    adjacency = graph.adjacency(backend.device)
+    x = numbers(graph.nodes, 40, dtype=torch.float32, device=backend.device, seed=1)
+    edge = numbers(adjacency.num_edges, 3, dtype=torch.float32, device=backend.device, seed=2)
+
+    def run(parameters, buffers, x):
+        return functional_call(skeleton, (parameters, buffers), (x, adjacency, edge))
+
+    leaf = x.clone().requires_grad_()
+    out = torch.vmap(run, (0, 0, None))(parameters, buffers, leaf)
+    out.square().sum().backward()
+    of_x = torch.zeros_like(x, dtype=torch.float64)
+    for i, layer in enumerate(layers):
+        got = everything(layer, layer, (x, adjacency, edge))
+        with pna.backend("reference"):
+            wide = copy.deepcopy(layer).double()
+            expected = everything(wide, wide, (x.double(), adjacency, edge.double()))
+            alone = x.double().requires_grad_()
+            wide(alone, adjacency, edge.double()).square().sum().backward()
+        assert_equal_in_norm(got, expected, 1e-5)
+        assert_equal_in_norm({"out": out[i].detach()}, {"out": expected["out"]}, 1e-5)
+        of_x += alone.grad
+        gradients = {name: p.grad[i] for name, p in parameters.items() if p.grad is not None}
+        assert_equal_in_norm(
+            gradients, {n: p.grad for n, p in wide.named_parameters() if n in gradients}, 2e-5
+        )
+    assert_equal_in_norm({"x": leaf.grad}, {"x": of_x}, 1e-5)
+
+
 def test_vmap_of_grad(cpu):
     layers, parameters, buffers, skeleton = population(cpu.device, torch.float64, dict(towers=2))
     x, adjacency = inputs_of(layers[0], cpu.device)

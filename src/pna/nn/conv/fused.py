@@ -7,7 +7,7 @@ products; and a backward pass that is written out adds gradients up where they a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -19,9 +19,11 @@ from torch import Tensor
 from pna.adjacency import Adjacency
 from pna.nn.conv.split import Form, Parts, Weights, split, split_gradients
 from pna.ops.beside import Beside
+from pna.ops.linears import gradients_in, takes_towers, tower_linears
 from pna.ops.operators import room
 from pna.ops.request import Request, Saved
 from pna.ops.statistics import request_arguments
+from pna.ops.untransposed import linear
 
 
 @dataclass(frozen=True)
@@ -38,10 +40,23 @@ class Plan:
 def project(x: Tensor, weight: Tensor, bias: Tensor | None, shares: int) -> Tensor:
     """x through a weight (towers, outputs, inputs): (nodes, towers, outputs)."""
     if shares == 1:
-        flat = F.linear(x, weight.flatten(0, 1), None if bias is None else bias.flatten())
+        flat = linear(x, weight.flatten(0, 1), None if bias is None else bias.flatten())
         return flat.view(x.shape[0], *weight.shape[:2])
-    product = torch.einsum("nti,toi->nto", x.unflatten(1, (shares, -1)), weight)
-    return product if bias is None else product + bias
+    return tower_linears(x.unflatten(1, (shares, -1)), [weight], [bias])[0]
+
+
+def project_each(
+    x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor | None], shares: int
+) -> Iterator[Tensor]:
+    """`project` with one after another, each when it is asked for; where kernels take them all at
+    once, with all."""
+    if shares > 1:
+        divided = x.unflatten(1, (shares, -1))
+        if takes_towers(divided, weights):
+            yield from tower_linears(divided, weights, biases)
+            return
+    for weight, bias in zip(weights, biases, strict=True):
+        yield project(x, weight, bias, shares)
 
 
 def _project_backward(
@@ -82,6 +97,14 @@ def _is_joined(plan: Plan, x: Tensor) -> bool:
     return plan.shares == 1 and plan.backend == "triton" and x.shape[0] <= _FEW_NODES
 
 
+def _is_divided(plan: Plan, x: Tensor, parts: Parts) -> bool:
+    """Whether one kernel takes the products of x, of every tower with its share, and another all
+    their gradients."""
+    if plan.shares == 1 or plan.backend != "triton" or x.shape[0] > _FEW_NODES:
+        return False
+    return takes_towers(x, [parts.sender, parts.receiver, parts.keep])
+
+
 def _join(parts: Parts) -> tuple[Tensor, Tensor]:
     """Weight and bias of all products of x side by side: what is sent, shifts, and is kept."""
     weights = (parts.sender, parts.receiver, parts.keep)
@@ -95,6 +118,23 @@ def _disjoin(every: Tensor, form: Form, towers: int) -> list[Tensor]:
     width = towers * form.width
     parts = every.split([width, width, every.shape[1] - 2 * width], 1)
     return [part.unflatten(1, (towers, -1)) for part in parts]
+
+
+def _products(parts: Parts) -> tuple[list[Tensor], list[Tensor | None]]:
+    """Weights and biases of all products of x: what is sent, shifts, and is kept."""
+    weights = [parts.sender, parts.receiver, parts.keep]
+    return weights, [None, parts.bias, parts.keep_bias]
+
+
+def _divided_gradients(
+    grads: list[Tensor], x: Tensor, parts: Parts, shares: int
+) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
+    """The gradient of x, and those of the weight and bias of every product of it."""
+    weights, _ = _products(parts)
+    grad_x, flat = torch.ops.pna.linears_backward(
+        grads, [True, True], x.unflatten(1, (shares, -1)), weights
+    )
+    return grad_x.flatten(1), gradients_in(flat, weights)
 
 
 def _gradients_side_by_side(
@@ -185,7 +225,7 @@ class _MixingLayer(torch.autograd.Function):
 def mixing_layer(plan: Plan | None, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """The linear layer behind `pna_layer`, (nodes, outputs), where there is a plan for that."""
     if plan is None or not _is_joined(plan, x):
-        return F.linear(x, weight, bias)
+        return linear(x, weight, bias)
     return _MixingLayer.apply(x, weight, bias)
 
 
@@ -230,6 +270,7 @@ class _Layer(torch.autograd.Function):
         joined = _is_joined(plan, x)
         with torch._C._AutoDispatchBelowAutograd():
             parts = split(form, weights, encoded)
+            divided = _is_divided(plan, x, parts)
             features, matrix = edge, None
             beside = Beside(x.device)
             with beside:
@@ -241,13 +282,18 @@ class _Layer(torch.autograd.Function):
                 matrix, bias = _join(parts)
                 every = F.linear(x, matrix, bias)
                 sent, own, base = _disjoin(every, form, weights.pre.shape[0])
+            elif divided:
+                weights_of_x, biases_of_x = _products(parts)
+                shares = x.unflatten(1, (plan.shares, -1))
+                every, own, base = torch.ops.pna.linears(shares, weights_of_x, biases_of_x)
+                sent = every
             else:
                 every = sent = project(x, parts.sender, None, plan.shares)
             beside.join()
             graph = request_arguments(adjacency, plan.request, plan.backend)
             outputs = torch.ops.pna.statistics(sent.flatten(1), values, place, *graph)
             results = outputs[0].unflatten(2, sent.shape[1:])
-            if not joined:
+            if not joined and not divided:
                 own = project(x, parts.receiver, parts.bias, plan.shares)
                 base = project(x, parts.keep, parts.keep_bias, plan.shares)
             rest = (adjacency.indptr, adjacency.by_degree, plan.backend)
@@ -287,21 +333,31 @@ class _Layer(torch.autograd.Function):
                     grad, wanted, *inputs
                 )
                 del own, inputs
-                grad_x, grad_keep = _project_backward(grad, x, parts.keep, plan.shares, None)
-                grad_x, grad_receiver = _project_backward(
-                    grad_own, x, parts.receiver, plan.shares, grad_x
-                )
-                grad_bias, grad_keep_bias = grad_own.sum(0), grad.sum(0)
-                del grad_own
+                divided = _is_divided(plan, x, parts)
+                if not divided:
+                    grad_x, grad_keep = _project_backward(grad, x, parts.keep, plan.shares, None)
+                    grad_x, grad_receiver = _project_backward(
+                        grad_own, x, parts.receiver, plan.shares, grad_x
+                    )
+                    grad_bias, grad_keep_bias = grad_own.sum(0), grad.sum(0)
+                    del grad_own
                 graph = request_arguments(adjacency, plan.request, plan.backend)
                 grad_sent, grad_values, grad_place = torch.ops.pna.statistics_backward(
                     grad_results.flatten(2), sent.flatten(1), values, place, *outputs,
                     [True, *for_term], *graph,
                 )  # fmt: skip
                 del grad_results
-                grad_x, grad_sender = _project_backward(
-                    grad_sent.view(sent.shape), x, parts.sender, plan.shares, grad_x
-                )
+                grad_sent = grad_sent.view(sent.shape)
+                if divided:
+                    grad_x, of_products = _divided_gradients(
+                        [grad_sent, grad_own, grad], x, parts, plan.shares
+                    )
+                    (grad_sender, _), (grad_receiver, grad_bias), of_kept = of_products
+                    grad_keep, grad_keep_bias = of_kept
+                else:
+                    grad_x, grad_sender = _project_backward(
+                        grad_sent, x, parts.sender, plan.shares, grad_x
+                    )
             else:  # nothing waits for the gradients of weights
                 with beside:
                     with_ones = _with_ones(x)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,7 +12,7 @@ from pna.adjacency import Adjacency, as_adjacency
 from pna.degree import DegreeStats, Linear, Power
 from pna.nn.activation import activation
 from pna.nn.conv import memory, pyg
-from pna.nn.conv.fused import Plan, edge_term, mixing_layer, pna_layer, project
+from pna.nn.conv.fused import Plan, edge_term, mixing_layer, pna_layer, project_each
 from pna.nn.conv.inputs import (
     NARROW,
     EdgeFeatures,
@@ -236,12 +236,13 @@ class PNAConv(nn.Module):
         if at is not None and at.is_floating_point():
             at = at.to(working_type(x))
         term = as_given(*edge_term(edge, at, parts.edge))
-        out = project(x, parts.keep, parts.keep_bias, self._shares)
+        products = self._products(x, parts)
+        out = next(products)
         every = self.neighbourhood.aggregators
-        for swapped, which, mix in zip(self._swapped, self._form.views, parts.mixes, strict=True):
+        for which, mix in zip(self._form.views, parts.mixes, strict=True):
             aggregators = [every[i] for i in which]
             see = self._aggregate if self._is_linear else self._aggregate_messages
-            results, shift = see(x, adjacency, aggregators, term, parts, swapped)
+            results, shift = see(products, adjacency, aggregators, term)
             results = results.unflatten(2, (self.towers, self.F_in))
             times = () if shift is None else times_shifted(aggregators)
             out = degree_linear(results, mix, factors, adjacency, out, shift, times)
@@ -284,38 +285,40 @@ class PNAConv(nn.Module):
             None if encoder is None else encoder.bias,
         )
 
+    def _products(self, x: Tensor, parts: Parts) -> Iterator[Tensor]:
+        """What of x is kept, then for each view what is sent and what the receiver contributes."""
+        weights: list[Tensor] = [parts.keep]
+        biases: list[Tensor | None] = [parts.keep_bias]
+        for swapped in self._swapped:
+            receiver, sender = roles(parts, swapped)
+            weights += [sender, receiver]
+            biases += [None, parts.bias]
+        return project_each(x, weights, biases, self._shares)
+
     def _aggregate(
         self,
-        x: Tensor,
+        products: Iterator[Tensor],
         adjacency: Adjacency,
         aggregators: list[Aggregator],
         edge: EdgeFeatures,
-        parts: Parts,
-        swapped: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """Aggregates of what senders and edges contribute to M, where M is linear, and what the
         receiver contributes, by which some of them are still to be shifted."""
-        receiver, sender = roles(parts, swapped)
-        sent = project(x, sender, None, self._shares)
-        results = aggregate(sent.flatten(1), adjacency, aggregators, edge)
-        # made after the aggregation, so that in the backward pass it is gone before
-        own = project(x, receiver, parts.bias, self._shares)
+        results = aggregate(next(products).flatten(1), adjacency, aggregators, edge)
+        # asked for after the aggregation, so that in the backward pass it is gone before
+        own = next(products)
         return add_as_ones(results, own, adjacency, aggregators), own
 
     def _aggregate_messages(
         self,
-        x: Tensor,
+        products: Iterator[Tensor],
         adjacency: Adjacency,
         aggregators: list[Aggregator],
         edge: EdgeFeatures,
-        parts: Parts,
-        swapped: bool,
     ) -> tuple[Tensor, Tensor | None]:
         """Aggregates of messages that are made, since M has several layers; nothing to shift."""
-        receiver, sender = roles(parts, swapped)
         senders, receivers = adjacency.edge_index
-        own = project(x, receiver, parts.bias, self._shares)
-        messages = project(x, sender, None, self._shares)[senders] + own[receivers]
+        messages = next(products)[senders] + next(products)[receivers]
         if isinstance(edge, Tensor):
             messages = messages + edge.view_as(messages)
         elif edge is not None:
@@ -325,7 +328,7 @@ class PNAConv(nn.Module):
         for layer in self.pre[1:]:
             messages = layer(self.act(messages))
         messages = messages.flatten(1)
-        nothing = messages.new_zeros((x.shape[0], messages.shape[1]))
+        nothing = messages.new_zeros((adjacency.num_senders, messages.shape[1]))
         return aggregate(nothing, adjacency, aggregators, messages), None
 
     def memory(

@@ -62,13 +62,15 @@ def split(form: Form, weights: Weights, encoded: bool = False) -> Parts:
         post = (mixing @ post[0])[None]
         post_bias = torch.addmv(mixing_bias, mixing, post_bias[0])[None]
     receiver, sender, bias, edge = _split_message(form, weights, encoded)
+    # split and not sliced, of which the gradients would be added up
+    keep, mix = post.split([form.width, post.shape[2] - form.width], 2)
     # one row of blocks for each scaler, one block for each aggregator: (towers, outputs, S, A, F)
-    mix = post[:, :, form.width :].unflatten(2, (form.scalers, form.aggregators, form.width))
+    mix = mix.unflatten(2, (form.scalers, form.aggregators, form.width))
     mixes = [
         _select(mix, form, view).permute(2, 0, 3, 4, 1).flatten(2, 3)
         for view in range(len(form.views))
     ]
-    return Parts(receiver, sender, bias, post[:, :, : form.width], post_bias, edge, tuple(mixes))
+    return Parts(receiver, sender, bias, keep, post_bias, edge, tuple(mixes))
 
 
 def _split_message(

@@ -27,6 +27,7 @@ class Layout:
     ids: Tensor  # (graphs + 1,) int64, 0 for padding
     real: Tensor  # (graphs + 1,) bool
     sizes: Tensor  # (graphs + 1,) int64
+    starts: Tensor  # (graphs + 2,) int64, first node of every graph, and the end of the last
     graph_of_node: Tensor  # (nodes,) int64
     from_node: Tensor  # (nodes,) int64, place in the set, 0 for padding
     from_edge: Tensor  # (edges,) int64, likewise
@@ -58,6 +59,7 @@ def _graphs_kernel(
     tl.store(real + place, there.to(tl.uint8), mask=every)
     tl.store(sizes + place, size, mask=every)
     tl.store(starts + place, tl.cumsum(size, 0) - size, mask=every)
+    tl.store(starts + graphs + 1, nodes)
     tl.store(edge_starts + place, tl.cumsum(count, 0) - count, mask=every)
     tl.store(firsts + place, first, mask=every)
     tl.store(edge_firsts + place, edge_first, mask=every)
@@ -175,7 +177,9 @@ def lay_out(
     def room(length: int, dtype: torch.dtype = torch.int64) -> Tensor:
         return torch.empty(length, dtype=dtype, device=ids.device)
 
-    given, sizes, starts, edge_starts, firsts, edge_firsts = room(6 * (graphs + 1)).chunk(6)
+    every = [graphs + 1] * 5
+    parts = room(sum(every) + graphs + 2).split([*every, graphs + 2])
+    given, sizes, edge_starts, firsts, edge_firsts, starts = parts
     real = room(graphs + 1, torch.bool)
     of_node, from_node, from_edge = room(nodes), room(nodes), room(edges)
     indptr, out_indptr = room(nodes + 1, torch.int32), room(nodes + 1, torch.int32)
@@ -197,8 +201,8 @@ def lay_out(
                 *sums, edge_firsts, *ends, from_edge, senders, receivers, ranks, *shape, **tile
             )
     return Layout(
-        given, real, sizes, of_node, from_node, from_edge, indptr, senders, out_indptr, receivers,
-        ranks,
+        given, real, sizes, starts, of_node, from_node, from_edge, indptr, senders, out_indptr,
+        receivers, ranks,
     )  # fmt: skip
 
 

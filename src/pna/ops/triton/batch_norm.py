@@ -1,4 +1,4 @@
-"""Batch normalisation over the real rows, in two kernels each way.
+"""Batch normalisation over the real rows, and a ReLU after it, in two kernels each way.
 
 Members and features are one axis of columns. A program owns a block of them and walks every so
 manyeth tile of rows, keeping sums for every place of the tile. What the programs of a block leave
@@ -27,6 +27,22 @@ _PROGRAMS, _SPLITS = 528, 64
 def _columns_of(x, x_member, width, column):
     """Where the columns start in a tensor (rows, members, width)."""
     return x + (column // width).to(tl.int64) * x_member + column % width
+
+
+@triton.jit
+def _normalised(value, mean, scale, shift):
+    """A tile (rows, columns), as it is before a ReLU."""
+    return (value - mean[None, :]) * scale[None, :] + shift[None, :]
+
+
+@triton.jit
+def _gradient_above(grad, grad_row, row, mask, value, mean, scale, shift, RELU: tl.constexpr):
+    """That of a tile (rows, columns) before the ReLU, where there is one; whether it lets a
+    gradient through is computed as it was, and NaN it does."""
+    above = tl.load(grad[None, :] + row[:, None] * grad_row, mask=mask, other=0).to(tl.float32)
+    if RELU:
+        above = tl.where(_normalised(value, mean, scale, shift) <= 0, 0.0, above)
+    return above
 
 
 @triton.jit
@@ -78,7 +94,7 @@ def _batch_norm_moments_kernel(
 def _batch_norm_kernel(
     x, x_row, x_member, width, weight, bias, running_mean, running_var, partial, splits,
     y, moments, num_rows, columns, tiles,
-    MOMENTUM: tl.constexpr, EPSILON: tl.constexpr,
+    MOMENTUM: tl.constexpr, EPSILON: tl.constexpr, RELU: tl.constexpr,
     BLOCK_S: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Some tiles of rows, normalised; moments (3, columns) and running statistics by the first
@@ -117,20 +133,25 @@ def _batch_norm_kernel(
         row = tl.cast(i, tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
         mask = (row < num_rows)[:, None] & live_column[None, :]
         value = tl.load(x[None, :] + row[:, None] * x_row, mask=mask, other=0).to(tl.float32)
-        value = (value - used[None, :]) * scale[None, :] + shift[None, :]
+        value = _normalised(value, used, scale, shift)
+        if RELU:
+            value = tl.where(value < 0, 0.0, value)  # so that NaN stays
         tl.store(y + row[:, None] * columns + column[None, :], value, mask=mask)
 
 
 @triton.jit
 def _batch_norm_sums_kernel(
-    grad, grad_row, grad_member, x, x_row, x_member, width, moments, partial,
-    num_rows, columns, tiles, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+    grad, grad_row, grad_member, x, x_row, x_member, width, weight, bias, moments, partial,
+    num_rows, columns, tiles,
+    RELU: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Of some tiles of rows, in partial (splits, 2·columns): Σ ∂y, and Σ ∂y · x̂."""
     column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     live_column = column < columns
     mean = tl.load(moments + column, mask=live_column, other=0)
     rstd = tl.load(moments + columns + column, mask=live_column, other=0)
+    scale = rstd * tl.load(weight + column, mask=live_column, other=0).to(tl.float32)
+    shift = tl.load(bias + column, mask=live_column, other=0).to(tl.float32)
     x = _columns_of(x, x_member, width, column)
     grad = _columns_of(grad, grad_member, width, column)
     plain = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
@@ -139,9 +160,9 @@ def _batch_norm_sums_kernel(
         row = tl.cast(i, tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
         mask = (row < num_rows)[:, None] & live_column[None, :]
         value = tl.load(x[None, :] + row[:, None] * x_row, mask=mask, other=0).to(tl.float32)
-        above = tl.load(grad[None, :] + row[:, None] * grad_row, mask=mask, other=0)
-        plain += above.to(tl.float32)
-        scaled += above.to(tl.float32) * (value - mean[None, :])
+        above = _gradient_above(grad, grad_row, row, mask, value, mean, scale, shift, RELU)
+        plain += above
+        scaled += above * (value - mean[None, :])
     to = partial + tl.program_id(1) * (2 * columns)
     tl.store(to + column, tl.sum(plain, 0), mask=live_column)
     tl.store(to + columns + column, tl.sum(scaled, 0) * rstd, mask=live_column)
@@ -149,9 +170,9 @@ def _batch_norm_sums_kernel(
 
 @triton.jit
 def _batch_norm_gradient_kernel(
-    grad, grad_row, grad_member, x, x_row, x_member, width, real, weight, moments, partial, splits,
-    grad_x, grad_weight, grad_bias, num_rows, columns, tiles,
-    TO_X: tl.constexpr, TO_WEIGHT: tl.constexpr, TO_BIAS: tl.constexpr,
+    grad, grad_row, grad_member, x, x_row, x_member, width, weight, bias, moments, partial,
+    real, splits, grad_x, grad_weight, grad_bias, num_rows, columns, tiles,
+    RELU: tl.constexpr, TO_X: tl.constexpr, TO_WEIGHT: tl.constexpr, TO_BIAS: tl.constexpr,
     BLOCK_S: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Some tiles of rows; gradients of parameters by the first program of a block."""
@@ -172,6 +193,7 @@ def _batch_norm_gradient_kernel(
         rstd = tl.load(moments + columns + column, mask=live_column, other=0)
         inverse = tl.load(moments + 2 * columns + column, mask=live_column, other=0)
         scale = rstd * tl.load(weight + column, mask=live_column, other=0).to(tl.float32)
+        shift = tl.load(bias + column, mask=live_column, other=0).to(tl.float32)
         by_mean, by_value = plain * inverse, scaled * inverse * rstd
         x = _columns_of(x, x_member, width, column)
         grad = _columns_of(grad, grad_member, width, column)
@@ -180,9 +202,9 @@ def _batch_norm_gradient_kernel(
             own = tl.load(real + row, mask=row < num_rows, other=0) != 0
             mask = (row < num_rows)[:, None] & live_column[None, :]
             value = tl.load(x[None, :] + row[:, None] * x_row, mask=mask, other=0).to(tl.float32)
-            above = tl.load(grad[None, :] + row[:, None] * grad_row, mask=mask, other=0)
+            above = _gradient_above(grad, grad_row, row, mask, value, mean, scale, shift, RELU)
             away = by_mean[None, :] + by_value[None, :] * (value - mean[None, :])
-            total = scale[None, :] * (above.to(tl.float32) - tl.where(own[:, None], away, 0.0))
+            total = scale[None, :] * (above - tl.where(own[:, None], away, 0.0))
             tl.store(grad_x + row[:, None] * columns + column[None, :], total, mask=mask)
 
 
@@ -195,6 +217,7 @@ def forward(
     running_var: Tensor,
     momentum: float,
     eps: float,
+    relu: bool,
     y: Tensor,
     moments: Tensor,
 ) -> None:
@@ -213,7 +236,8 @@ def forward(
         _batch_norm_kernel[(blocks, _side_by_side(tile["tiles"], blocks, _PROGRAMS))](
             **inputs, width=width, weight=weight.contiguous(), bias=bias.contiguous(),
             running_mean=running_mean, running_var=running_var, partial=partial, splits=splits,
-            y=y, moments=moments, MOMENTUM=momentum, EPSILON=eps, BLOCK_S=_SPLITS, **tile,
+            y=y, moments=moments, MOMENTUM=momentum, EPSILON=eps, RELU=relu,
+            BLOCK_S=_SPLITS, **tile,
         )  # fmt: skip
 
 
@@ -222,7 +246,9 @@ def backward(
     x: Tensor,
     real: Tensor,
     weight: Tensor,
+    bias: Tensor,
     moments: Tensor,
+    relu: bool,
     grad_x: Tensor,
     grad_weight: Tensor,
     grad_bias: Tensor,
@@ -236,14 +262,16 @@ def backward(
     splits = _side_by_side(tile["tiles"], blocks, _SPLITS)
     partial = moments.new_empty(splits, 2 * columns)
     inputs = _strided("grad", unit_stride(grad)) | _strided("x", unit_stride(x))
-    inputs |= dict(width=grad.shape[2], moments=moments, partial=partial)
+    inputs |= dict(
+        width=grad.shape[2], weight=weight.contiguous(), bias=bias.contiguous(), moments=moments,
+        partial=partial, RELU=relu,
+    )  # fmt: skip
     programs = _side_by_side(tile["tiles"], blocks, _PROGRAMS) if grad_x.numel() > 0 else 1
     with torch.cuda.device_of(x):
         _batch_norm_sums_kernel[(blocks, splits)](**inputs, **tile)
         _batch_norm_gradient_kernel[(blocks, programs)](
-            **inputs, real=_bytes(real), weight=weight.contiguous(), splits=splits,
-            grad_x=grad_x, grad_weight=grad_weight, grad_bias=grad_bias,
-            TO_X=grad_x.numel() > 0, TO_WEIGHT=grad_weight.numel() > 0,
+            **inputs, real=_bytes(real), splits=splits, grad_x=grad_x, grad_weight=grad_weight,
+            grad_bias=grad_bias, TO_X=grad_x.numel() > 0, TO_WEIGHT=grad_weight.numel() > 0,
             TO_BIAS=grad_bias.numel() > 0, BLOCK_S=_SPLITS, **tile,
         )  # fmt: skip
 

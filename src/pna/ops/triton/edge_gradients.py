@@ -79,7 +79,7 @@ def _kind_gradient_kernel(
     BLOCK_K: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the messages of some receivers, none of them long, summed by the kind of their
-    edges: partial (programs, types, features)."""
+    edges, or with each of their coefficients: partial (programs, types, features)."""
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     live_feature = feature < features
     every = tl.arange(0, BLOCK_K)
@@ -129,9 +129,16 @@ def _kind_gradient_kernel(
                     grad + MIN * stride_kind, stride_row, stride_feature, places, long_places,
                     long_rank, row, rank, here, feature, features, 1, LONG, WIDE, True,
                 )  # fmt: skip
-            kind = tl.load(at + tl.load(edge_ids + slot).to(tl.int64)).to(tl.int32)
-            own = more[None, :] & (kind[None, :] == every[:, None])
-            total += tl.where(own[:, :, None], result[None, :, :], 0)
+            given = tl.load(edge_ids + slot).to(tl.int64)
+            if EDGE == 2:
+                kind = tl.load(at + given).to(tl.int32)
+                own = more[None, :] & (kind[None, :] == every[:, None])
+                total += tl.where(own[:, :, None], result[None, :, :], 0)
+            else:
+                column = at + given[None, :] * types + every[:, None]
+                share = tl.load(column, mask=(every < types)[:, None], other=0).to(WIDE)
+                part = share[:, :, None] * result[None, :, :]
+                total += tl.where(more[None, :, None], part, 0)
     to = partial + (tl.program_id(0) * types + every)[:, None] * features + feature[None, :]
     tl.store(to, tl.sum(total, 1), mask=(every < types)[:, None] & live_feature[None, :])
 
@@ -147,7 +154,7 @@ SUMS, SPLITS = 64, 264
 def _kind_gradient(
     x: Tensor, adjacency: Adjacency, shared: dict[str, Any], types: int, grad_edge: Tensor
 ) -> None:
-    """The gradient of a table of few kinds."""
+    """The gradient of a table of few kinds, or of a basis of few rows."""
     rows, features = adjacency.incoming, x.shape[1]
     kinds = triton.next_power_of_2(types)
     tall = SUMS // kinds
@@ -155,19 +162,23 @@ def _kind_gradient(
     splits, block = min(tiles, SPLITS), min(32, triton.next_power_of_2(features))
     partial = x.new_empty((splits, types * features), dtype=torch.float32)
     _kind_gradient_kernel[(splits, triton.cdiv(features, block))](
-        **shared, senders=rows.neighbours, order=rows.order, indptr=rows.indptr, partial=partial,
-        num_rows=rows.num_rows, tiles=tiles, BLOCK_K=kinds, BLOCK_R=tall,
-        BLOCK_F=block, num_warps=4,
+        **shared | dict(types=types), senders=rows.neighbours, order=rows.order,
+        indptr=rows.indptr, partial=partial, num_rows=rows.num_rows, tiles=tiles, BLOCK_K=kinds,
+        BLOCK_R=tall, BLOCK_F=block, num_warps=4,
     )  # fmt: skip
     add_up(partial, grad_edge)
 
 
 def has_few_kinds(x: Tensor, edge: Tensor, at: Tensor, adjacency: Adjacency) -> bool:
     """Whether the edge term is a table of few rows, and neighbourhoods are few and short."""
+    return not at.is_floating_point() and _has_few_rows(x, edge, adjacency)
+
+
+def _has_few_rows(x: Tensor, edge: Tensor, adjacency: Adjacency) -> bool:
+    """Whether table or basis have few, and neighbourhoods are few and short."""
     short = adjacency.incoming.segment_owner.shape[0] == 0
     few = adjacency.num_receivers <= _FEW_RECEIVERS and 0 < edge.shape[0] <= _KINDS
-    single = wide_type(x.dtype) == torch.float32
-    return short and few and single and not at.is_floating_point()
+    return short and few and wide_type(x.dtype) == torch.float32
 
 
 def edge_gradient(
@@ -179,14 +190,14 @@ def edge_gradient(
     grad_edge: Tensor,
     grad_at: Tensor,
 ) -> None:
-    """Gradients of the edge term: of every edge at once; summed by kind, where these are few; or
-    in chunks where only their sum by kind or their products with basis and coefficients are
-    kept."""
+    """Gradients of the edge term: of every edge at once; of a table or basis alone, where it has
+    few rows; or in chunks where only their sum by kind or their products with basis and
+    coefficients are kept."""
     if at is None:
         _message_gradient(x, adjacency, shared, 0, adjacency.num_edges, grad_edge)
         return
     wide, features = wide_type(x.dtype), x.shape[1]
-    if has_few_kinds(x, edge, at, adjacency):
+    if grad_at.shape[0] == 0 and _has_few_rows(x, edge, adjacency):
         _kind_gradient(x, adjacency, shared, edge.shape[0], grad_edge)
         return
     total = torch.zeros_like(edge, dtype=wide)

@@ -1,7 +1,8 @@
 """`degree_linear` of few nodes and few outputs: through the weights of all factors side by side.
 
-The library multiplies every group of every tower of z where it lies, and the shift with the sum of
-the weights it meets; a kernel adds them up, times the factors. That is more to multiply than nodes
+A kernel puts these weights side by side. The library multiplies every group of every tower of z
+where it lies, and the shift with the sum of the weights it meets; another kernel adds the products
+up, times the factors. That is more to multiply than nodes
 of one degree take, and still sooner done where there are few: nothing waits for a tile in which
 degrees meet. Gradients are found by degree.
 """
@@ -20,7 +21,36 @@ from pna.ops.triton.products import unit_stride
 #: The most nodes, and the most outputs of all factors.
 MOST_ROWS, MOST_OUTPUTS = 2**15, 64
 
-_TILE = 16
+_TILE, _NUMBERS = 16, 256
+
+
+@triton.jit
+def _apart_kernel(
+    weight, w_factor, w_tower, w_input, w_output, apart, once, each, size, width, outputs,
+    R: tl.constexpr, GROUPS: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr,
+    BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Some of the weights (R, towers, groups × width, outputs) as (groups, towers, width, R ×
+    outputs), and the sums of those of the groups in the bits of ONCE and of EACH."""
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    live = place < size
+    output, factor = place % outputs, place // outputs % R
+    unit, tower = place // (outputs * R) % width, place // (outputs * R) // width
+    start = weight + factor.to(tl.int64) * w_factor + tower.to(tl.int64) * w_tower
+    start += unit.to(tl.int64) * w_input + output * w_output
+    sum_once = tl.zeros([BLOCK], tl.float32)
+    sum_each = tl.zeros([BLOCK], tl.float32)
+    for group in tl.static_range(GROUPS):
+        value = tl.load(start + tl.cast(group * width, tl.int64) * w_input, mask=live, other=0)
+        tl.store(apart + tl.cast(group, tl.int64) * size + place, value, mask=live)
+        if (ONCE >> group) & 1:
+            sum_once += value
+        if (EACH >> group) & 1:
+            sum_each += value
+    if ONCE:
+        tl.store(once + place, sum_once, mask=live)
+    if EACH:
+        tl.store(each + place, sum_each, mask=live)
 
 
 @triton.jit
@@ -76,19 +106,14 @@ def forward(
     out: Tensor,
 ) -> None:
     """Write the result of `degree_linear` to out (receivers, towers, outputs), float32."""
-    rows, groups, towers, width = z.shape
+    rows, groups, towers, _ = z.shape
     count, outputs = weight.shape[0], weight.shape[3]
-    # (groups, towers, inputs, R × outputs)
-    apart = weight.unflatten(2, (groups, width)).permute(2, 1, 3, 0, 4).flatten(3)
+    apart, sums = _apart(weight, groups, () if shift is None else times)
     every = torch.bmm(z.flatten(1, 2).transpose(0, 1), apart.flatten(0, 1))
     moved = [every, every]
-    for often in (1, 2):
-        met = [apart[a] for a, n in enumerate(times) if n == often]
-        if shift is not None and met:
-            total = met[0] if len(met) == 1 else met[0] + met[1]
-            for part in met[2:]:
-                total += part
-            moved[often - 1] = torch.bmm(shift.transpose(0, 1), total)
+    for i, total in enumerate(sums):
+        if shift is not None and total is not None:
+            moved[i] = torch.bmm(shift.transpose(0, 1), total)
     given = out if base is None else unit_stride(base)
     with torch.cuda.device_of(out):
         _combine_kernel[(triton.cdiv(rows, _TILE), towers)](
@@ -98,3 +123,21 @@ def forward(
             BASE=base is not None, BLOCK_R=_TILE, BLOCK_O=triton.next_power_of_2(outputs),
             num_warps=2,
         )  # fmt: skip
+
+
+def _apart(weight: Tensor, groups: int, times: Sequence[int]) -> tuple[Tensor, list[Tensor | None]]:
+    """The weight of all factors side by side, (groups, towers, inputs, factors × outputs), and the
+    sums over the groups that meet a shift once, and with each neighbour; None where no group does.
+    """
+    factors, towers, inputs, outputs = weight.shape
+    shape = (towers, inputs // groups, factors * outputs)
+    apart, once, each = weight.new_empty((groups + 2, *shape)).split([groups, 1, 1])
+    bits = [sum(1 << a for a, n in enumerate(times) if n == often) for often in (1, 2)]
+    size = once.numel()
+    with torch.cuda.device_of(weight):
+        _apart_kernel[(triton.cdiv(size, _NUMBERS),)](
+            weight, *weight.stride(), apart, once, each, size, shape[1], outputs,
+            R=factors, GROUPS=groups, ONCE=bits[0], EACH=bits[1], BLOCK=_NUMBERS, num_warps=4,
+        )  # fmt: skip
+    met = [total[0] if there else None for total, there in zip((once, each), bits, strict=True)]
+    return apart, met

@@ -1,0 +1,147 @@
+"""The paper's model: one convolution over and over, as often as a graph asks for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pna.data.batch import Batch
+from pna.nn.architectures.parts import (
+    Prediction,
+    cluster_readout,
+    edge_features_of,
+    features_of,
+    gate,
+    graph_head,
+    node_head,
+    with_clusters,
+)
+from pna.nn.current import still, working_on
+from pna.nn.depth import check_rule, depth_of
+from pna.nn.dropout import Dropout
+from pna.nn.family import Convolution
+from pna.nn.readout import Set2Set, max_nodes
+from pna.nn.recurrent import GRU, recur
+from pna.ops.across import processes
+
+
+class Recurrent(nn.Module):
+    """The paper's model: one convolution, then another over and over, a GRU after each.
+
+    How often is decided by `depth` from each graph: a rule of `pna.nn.depth`, or a number. Graphs
+    of a batch each get their own depth, with the results they have alone. ``"adaptive"`` stops at
+    a graph once none of its states has moved by more than `tolerance`.
+
+    Args:
+        convolution: name of the convolution, one of `pna.nn.family.KINDS`.
+        in_channels: features of a node.
+        hidden: features of a node's state.
+        node_targets: numbers to predict for each node; 0 for none.
+        graph_targets: numbers to predict for each graph; 0 for none.
+        depth: rule of depth.
+        dropout: probability that a number is dropped after a convolution but the last.
+        final: activation of the predictions; "none" for none.
+        swap_gru: the state is the GRU's input and the convolution's result its state, as in the
+            authors' code.
+        tolerance: of adaptive depth.
+        clusters: how many a graph is given, if the model is "diffpool"; 8 if left out.
+        **arguments: of `Convolution`: deg, towers, edge_dim, …
+    """
+
+    def __init__(
+        self,
+        convolution: str,
+        in_channels: int,
+        hidden: int,
+        node_targets: int,
+        graph_targets: int,
+        *,
+        depth: str | int = "N/2",
+        dropout: float = 0.0,
+        final: str = "leaky_relu",
+        swap_gru: bool = False,
+        tolerance: float = 1e-3,
+        clusters: int | None = None,
+        **arguments: Any,
+    ) -> None:
+        super().__init__()
+        if in_channels > hidden:
+            raise ValueError(
+                f"got nodes of {in_channels} features for states of hidden={hidden}, expected at "
+                f"most as many; take hidden={in_channels} or more"
+            )
+        self.depth, self.tolerance, self.swap_gru = check_rule(depth), tolerance, swap_gru
+        self.first = Convolution(convolution, in_channels, hidden, **arguments)
+        self.again = Convolution(convolution, hidden, hidden, divide_input=True, **arguments)
+        self.gru, self.dropout = GRU(hidden), Dropout(dropout)
+        self.gate = gate(convolution, hidden)
+        self.node_head = node_head(hidden, node_targets, final) if node_targets else None
+        self.set2set = Set2Set(hidden) if graph_targets else None
+        self.clusters = cluster_readout(convolution, hidden, clusters, graph_targets)
+        width = 2 * hidden if self.clusters is None else 3 * hidden
+        self.graph_head = graph_head(width, hidden, graph_targets, final)
+
+    def forward(self, batch: Batch) -> Prediction:
+        with working_on(batch):
+            return self._predict(self._states(batch), batch)
+
+    def _states(self, batch: Batch) -> Tensor:
+        """The last state of every node."""
+        depth = depth_of(batch, self.depth)
+        adjacency, edges = batch.adjacency, edge_features_of(batch, self.first)
+        x = features_of(batch, self.first)
+        state = self._update(x, self.first(x, adjacency, edges))
+        again = self.again.prepared()
+        steps = None if depth.steps is None else depth.steps[batch.graph_of_node, None]
+        moving: Tensor | None = None
+        self.dropout.advance()
+        if self.depth != "adaptive" and not (self.training and self.dropout.p > 0):
+            until = None if steps is None else steps.squeeze(1)
+            last = recur(
+                again, self.gru, state, adjacency, edges, depth.most - 1, until, self.swap_gru
+            )
+            if last is not None:
+                return last
+        for step in range(1, depth.most):
+            going = None if steps is None else steps > step
+            if going is not None and moving is not None:
+                going = going & moving[batch.graph_of_node]
+            with still(going):
+                dropped = self.dropout(state, step)
+                new = self._update(dropped, again(dropped, adjacency, edges))
+            if self.depth == "adaptive":
+                moving = self._moving(new, state, moving, batch)
+            state = new if going is None else torch.where(going, new, state)
+            # processes that share sums go on together
+            if moving is not None and processes() == 1 and _seen(moving) and not moving.any():
+                break
+        return state
+
+    def _update(self, state: Tensor, result: Tensor) -> Tensor:
+        return self.gru(state, result) if self.swap_gru else self.gru(result, state)
+
+    def _moving(self, new: Tensor, state: Tensor, before: Tensor | None, batch: Batch) -> Tensor:
+        """Graphs, (graphs, 1), of which some state still moves."""
+        change = (new - state).detach().abs().amax(1, keepdim=True)
+        moving = max_nodes(change, batch.sizes, batch.starts) > self.tolerance
+        if batch.real is not None:
+            moving = moving & batch.real[:, None]
+        return moving if before is None else moving & before
+
+    def _predict(self, state: Tensor, batch: Batch) -> Prediction:
+        state = self.gate(state)
+        node = None if self.node_head is None else self.node_head(state)
+        if self.graph_head is None or self.set2set is None:
+            return Prediction(node, None)
+        read = self.set2set(state, batch.sizes, batch.sizes_between()[1], batch.real, batch.starts)
+        read, own_loss = with_clusters(read, self.clusters, state, batch)
+        return Prediction(node, self.graph_head(read), own_loss)
+
+
+def _seen(tensor: Tensor) -> bool:
+    """Whether values may be looked at: on the CPU, and nothing transformed or compiled."""
+    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+        return False
+    return tensor.device.type == "cpu"

@@ -1,0 +1,226 @@
+"""The model of the real-world benchmarks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from pna.data.batch import Batch
+from pna.names import lookup
+from pna.nn.architectures.parts import (
+    READOUTS,
+    Prediction,
+    cluster_readout,
+    columns_of,
+    features_of,
+    gate,
+    narrow_head,
+    with_clusters,
+)
+from pna.nn.conv.inputs import NARROW, EdgeFeatures
+from pna.nn.current import working_on
+from pna.nn.dropout import Dropout
+from pna.nn.encoder import Embedding, encoder
+from pna.nn.family import KINDS, Convolution
+from pna.nn.linear import Linear
+from pna.nn.mirror import Mirror
+from pna.nn.norm import BatchNorm
+from pna.nn.virtual_node import VirtualNode
+from pna.ops.edges import to_slots
+
+
+class Stacked(nn.Module):
+    """The model of the real-world benchmarks: an embedding, convolutions with normalisation,
+    activation, residual and dropout, a readout, and a head that narrows.
+
+    With `norm_before_mixing` a layer is that of the authors' benchmark code: normalisation and
+    dropout come between the towers and the linear layer that mixes them, LeakyReLU and residual
+    after it.
+
+    Args:
+        convolution: name of the convolution, one of `pna.nn.family.KINDS`.
+        in_channels: columns of a node's features.
+        hidden: features of a node between layers.
+        node_targets: numbers to predict for each node; 0 for none.
+        graph_targets: numbers to predict for each graph; 0 for none.
+        node_values: how many values each column of the nodes has, where they hold kinds as whole
+            numbers; 0 for a column of numbers beside them.
+        edge_columns: columns of an edge's features; 0 for none.
+        edge_values: the same for the columns of the edges.
+        edge_width: features that edges are given; `hidden` where they have states of their own,
+            as in "gated-gcn", with or without features to begin with.
+        layers: how many convolutions.
+        out_channels: features after the last; as `hidden` if left out.
+        readout: "sum", "mean" or "max" over the nodes of a graph.
+        head: widths inside the head; a half and a quarter of its input if left out.
+        residual: add a layer's input to its result where they are equally wide.
+        graph_norm: divide by the square root of the number of nodes in the graph.
+        virtual_node: whether every graph has a `VirtualNode`, heard between layers.
+        norm_before_mixing: of convolutions with towers, whether they are mixed after the
+            normalisation.
+        mirror: coordinates among the numbers of a node that training mirrors in every other graph,
+            and the sum of both ends of each: of columns 3 and 4 from 0 to 1, ((3, 1.0), (4, 1.0)).
+        dropout: probability that a number is dropped after a layer.
+        final: activation of the predictions; "none" for none.
+        clusters: how many a graph is given, if the model is "diffpool"; 8 if left out.
+        **arguments: of `Convolution`.
+    """
+
+    def __init__(
+        self,
+        convolution: str,
+        in_channels: int,
+        hidden: int,
+        node_targets: int,
+        graph_targets: int,
+        *,
+        node_values: Sequence[int] = (),
+        edge_columns: int = 0,
+        edge_values: Sequence[int] = (),
+        edge_width: int = 50,
+        layers: int = 4,
+        out_channels: int | None = None,
+        readout: str = "sum",
+        head: Sequence[int] | None = None,
+        residual: bool = True,
+        graph_norm: bool = False,
+        virtual_node: bool = False,
+        norm_before_mixing: bool = False,
+        mirror: Sequence[tuple[int, float]] = (),
+        dropout: float = 0.0,
+        final: str = "none",
+        clusters: int | None = None,
+        **arguments: Any,
+    ) -> None:
+        super().__init__()
+        if layers < 1:
+            raise ValueError(f"got layers={layers}, expected at least 1")
+        kind = lookup("convolution", convolution, KINDS)
+        self.carries, self.edge_columns = kind.carries, edge_columns
+        edge_width = hidden if kind.carries else edge_width
+        arguments["edge_dim"] = edge_width if edge_columns or kind.carries else None
+        if norm_before_mixing and not kind.towers:
+            able = ", ".join(name for name, other in KINDS.items() if other.towers)
+            raise ValueError(
+                f"got norm_before_mixing for {convolution!r}, which has no towers to mix; leave it "
+                f"out, or take one of {able}"
+            )
+        if norm_before_mixing:
+            arguments["mixing"] = False
+        self.kinds = any(node_values)
+        if mirror and self.kinds:
+            raise ValueError(
+                "got a mirror for nodes that have kinds among their features, expected numbers "
+                "alone; leave it out"
+            )
+        self.mirror = Mirror(mirror, in_channels) if mirror else None
+        self.embed = encoder(node_values, in_channels, hidden)
+        self.embed_edges: nn.Module | None = None
+        if edge_columns:
+            self.embed_edges = encoder(edge_values, edge_columns, edge_width)
+            vectors = sum(max(v, 1) for v in edge_values) if any(edge_values) else edge_columns + 1
+            self._takes_basis = kind.towers and vectors <= NARROW
+        elif kind.carries:
+            self.embed_edges = Linear(1, edge_width)  # of a 1 for each
+        widths = [hidden] * layers + [hidden if out_channels is None else out_channels]
+        self.convolutions = nn.ModuleList(
+            Convolution(convolution, widths[i], widths[i + 1], act="none", **arguments)
+            for i in range(layers)
+        )
+        self.norms = nn.ModuleList(BatchNorm(w, relu=not norm_before_mixing) for w in widths[1:])
+        # nobody asks for the edges of the last layer
+        of_edges = widths[1:-1] if kind.carries else []
+        self.edge_norms = nn.ModuleList(BatchNorm(w, level="edge", relu=True) for w in of_edges)
+        mixing = [Linear(width, width) for width in widths[1:]] if norm_before_mixing else []
+        self.mixing = nn.ModuleList(mixing)
+        between = widths[1:-1] if virtual_node else []
+        self.virtual_nodes = nn.ModuleList(VirtualNode(width) for width in between)
+        self.dropout, self.residual, self.graph_norm = Dropout(dropout), residual, graph_norm
+        self.readout = lookup("readout", readout, READOUTS)
+        width = widths[-1]
+        self.gate = gate(convolution, width)
+        self.node_head = narrow_head(width, head, node_targets, final)
+        self.clusters = cluster_readout(convolution, width, clusters, graph_targets)
+        read = width if self.clusters is None else 2 * width
+        self.graph_head = narrow_head(read, head, graph_targets, final)
+
+    def forward(self, batch: Batch) -> Prediction:
+        with working_on(batch):
+            x = columns_of(batch) if self.kinds else features_of(batch, self.embed)
+            x = self.embed(x if self.mirror is None else self.mirror(x, batch))
+            edges = self._edge_states(batch) if self.carries else self._edges(batch)
+            self.dropout.advance()
+            shrink = None
+            if self.graph_norm:
+                shrink = batch.sizes.clamp(min=1).to(x.dtype).rsqrt()[batch.graph_of_node, None]
+            virtual: Tensor | None = None
+            for layer, convolution in enumerate(self.convolutions):
+                heard = x
+                if layer > 0 and self.virtual_nodes:
+                    heard, virtual = self.virtual_nodes[layer - 1](x, virtual, batch)
+                if self.carries:
+                    result, edges = self._carry(layer, heard, batch, edges)
+                else:
+                    result = convolution(heard, batch.adjacency, edges)
+                result = self.norms[layer](result if shrink is None else result * shrink)
+                if self.mixing:
+                    mixed = self.mixing[layer](self.dropout(result, layer))
+                    x = self._beside(x, F.leaky_relu(mixed))
+                else:
+                    x = self.dropout(self._beside(x, result), layer)
+            x = self.gate(x)
+            node = None if self.node_head is None else self.node_head(x)
+            if self.graph_head is None:
+                return Prediction(node, None)
+            read = self.readout(x, batch.sizes, batch.starts)
+            read, own_loss = with_clusters(read, self.clusters, x, batch)
+            return Prediction(node, self.graph_head(read), own_loss)
+
+    def _beside(self, x: Tensor, result: Tensor) -> Tensor:
+        """A layer's result, with its input added where that is to be and can be."""
+        return result + x if self.residual and result.shape == x.shape else result
+
+    def _edge_states(self, batch: Batch) -> Tensor:
+        """What the states of edges begin as, by slot."""
+        if self.edge_columns:
+            given = self._edges(batch)
+            assert given is not None
+            return to_slots(given, batch.adjacency)
+        assert isinstance(self.embed_edges, Linear)
+        one = self.embed_edges.weight.t() + self.embed_edges.bias
+        return one.expand(batch.adjacency.num_edges, -1)
+
+    def _carry(
+        self, layer: int, x: Tensor, batch: Batch, edges: Any
+    ) -> tuple[Tensor, Tensor | None]:
+        """A layer's result, and the edges' next states, normalised and beside those before."""
+        convolution: Any = self.convolutions[layer]
+        result, states = convolution.conv.update(x, batch.adjacency, edges)
+        if layer == len(self.edge_norms):
+            return result, None
+        return result, self._beside(edges, self.edge_norms[layer](states))
+
+    def _edges(self, batch: Batch) -> EdgeFeatures:
+        """Edge features, as a table and a place in it where they are one column of kinds; as a
+        basis and coefficients where these are few and the convolution takes that, so that none of
+        their embedding is made for every edge."""
+        if self.embed_edges is None:
+            return None
+        if batch.edge_attr is None:
+            raise ValueError("got a batch without edge features, expected those it was made for")
+        embed = self.embed_edges
+        if isinstance(embed, Embedding) and batch.edge_attr.shape[1] == 1:
+            return embed.weight, batch.edge_attr[:, 0].long()
+        if isinstance(embed, Embedding):
+            if not self._takes_basis:
+                return embed(batch.edge_attr)
+            return embed.weight, embed.coefficients(batch.edge_attr)
+        assert isinstance(embed, Linear)
+        given = batch.edge_attr.to(embed.weight.dtype)
+        if not self._takes_basis:
+            return embed(given)
+        return torch.cat([embed.weight.t(), embed.bias[None]]), F.pad(given, (0, 1), value=1.0)

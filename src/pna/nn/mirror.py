@@ -1,0 +1,52 @@
+"""Graphs seen in a mirror now and then, so that a model learns to make no difference."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from pna.data.batch import Batch
+from pna.nn.dropout import Dropout
+
+
+class Mirror(nn.Module):
+    """In training, mirrors the coordinates of every other graph: v becomes c − v.
+
+    Which graphs is drawn anew in every pass, from seed, pass and graph alone, as for `Dropout`.
+
+    Args:
+        columns: place of each coordinate among the features of a node, and its c, the sum of both
+            ends of its range.
+        width: features of a node.
+    """
+
+    chosen: Tensor
+    ends: Tensor
+
+    def __init__(self, columns: Sequence[tuple[int, float]], width: int) -> None:
+        super().__init__()
+        odd = [place for place, _ in columns if not 0 <= place < width]
+        if odd:
+            raise ValueError(
+                f"got a mirror for column {odd[0]}, expected one of 0 to {width - 1}, the features "
+                "of a node"
+            )
+        self.columns = tuple((place, float(both)) for place, both in columns)
+        self.coin = Dropout(0.5, level="graph")
+        chosen, ends = torch.zeros(width, dtype=torch.bool), torch.zeros(width)
+        for place, both in self.columns:
+            chosen[place], ends[place] = True, both
+        self.register_buffer("chosen", chosen, persistent=False)
+        self.register_buffer("ends", ends, persistent=False)
+
+    def forward(self, x: Tensor, batch: Batch) -> Tensor:
+        """(nodes, width), as it is when not training."""
+        if not self.training:
+            return x
+        heads = self.coin(x.new_ones(batch.num_graphs, 1)) > 0
+        return torch.where(self.chosen & heads[batch.graph_of_node], self.ends - x, x)
+
+    def extra_repr(self) -> str:
+        return str(list(self.columns))

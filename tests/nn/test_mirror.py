@@ -1,0 +1,53 @@
+"""Graphs in a mirror: which, how, and the same for a member and for padding."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from pna.data.padded import PaddedBatches, Shape
+from pna.nn.current import working_on
+from pna.nn.mirror import Mirror
+from tests.nn.graph_cases import SIZES, batch_of, graphs, rows_of
+
+
+def made() -> Mirror:
+    torch.manual_seed(0)
+    return Mirror([(1, 0.75)], 2).double()
+
+
+def mirrored(layer: Mirror, batch) -> list[bool]:
+    """Of every graph, whether it was, wholly."""
+    with working_on(batch):
+        found = layer(batch.x, batch)
+    assert torch.equal(found[:, 0], batch.x[:, 0])
+    which = []
+    for before, after in zip(rows_of(batch, batch.x), rows_of(batch, found), strict=True):
+        same = torch.equal(after[:, 1], before[:, 1])
+        assert same or torch.equal(after[:, 1], 0.75 - before[:, 1])
+        which.append(not same)
+    return which
+
+
+def test_every_other_graph_is_mirrored_anew_in_every_pass():
+    layer, batch = made(), batch_of(graphs())
+    passes = torch.tensor([mirrored(layer, batch) for _ in range(200)]).double()
+    assert (passes.mean(0) - 0.5).abs().max() < 0.15
+    assert len({tuple(row) for row in passes.tolist()}) > 20
+    assert mirrored(layer.eval(), batch) == [False] * len(SIZES)
+
+
+def test_which_is_a_matter_of_the_graph_alone():
+    """Not of those beside it, nor of padding."""
+    held = graphs()
+    several, padded = held.batch([4, 0, 3]), PaddedBatches(held)
+    room = padded.batch(torch.tensor([3, 4, 0, -1]), Shape(4, 24, 40))
+    for layers in [(made(), made(), made()) for _ in range(3)]:
+        every = mirrored(layers[0], held.batch())
+        assert mirrored(layers[1], several) == [every[4], every[0], every[3]]
+        assert mirrored(layers[2], room)[:3] == [every[3], every[4], every[0]]
+
+
+def test_refused():
+    with pytest.raises(ValueError, match="got a mirror for column 2, expected one of 0 to 1"):
+        Mirror([(2, 1.0)], 2)
