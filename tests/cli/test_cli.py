@@ -40,7 +40,10 @@ def test_doctor_prints_for_people() -> None:
     report = replace(
         diagnose(),
         gpus=(Gpu("a card", "9.0", 80 * 2**30),),
-        backends=(Backend("reference", "any device", None), Backend("cpu", "CPU", "no [cc] here")),
+        backends=(
+            Backend("reference", "any device", None, "torch stands in for [x].c"),
+            Backend("cpu", "CPU", "no [cc] here"),
+        ),
         packages=(Package("matplotlib", None, "figures", "pip install 'pna[plot]'"),),
     )
     out = io.StringIO()
@@ -48,6 +51,7 @@ def test_doctor_prints_for_people() -> None:
     printed = out.getvalue()
     assert "a card, compute capability 9.0, 80 GiB" in printed
     assert "no: no [cc] here" in printed
+    assert "yes, but torch stands in for [x].c" in printed
     assert "figures: pip install 'pna[plot]'" in printed
 
 

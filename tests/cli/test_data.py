@@ -16,6 +16,7 @@ from pna.data import molecules
 from pna.data.images import PUBLIC, Public
 from pna.data.multitask import generate
 from pna.data.sources import SOURCES, File
+from pna.data.walks import with_walks
 from tests.data.benchmarks import serving
 from tests.data.graph_sets import assert_same
 
@@ -143,6 +144,19 @@ def test_a_benchmark_from_the_data_folder(folder, tmp_path, monkeypatch):
     assert_same(one, other)
     found = run("describe", tmp_path / "z.safetensors")
     assert found.exit_code == 0 and "penalised logP" in found.output and "licence" in found.output
+
+
+def test_features_of_walks(folder, tmp_path):
+    """Beside those that are there, into another file."""
+    bare, out = tmp_path / "z.safetensors", tmp_path / "walks.safetensors"
+    assert run("zinc", "--out", bare, "--from", folder).exit_code == 0
+    done = run("walks", bare, "--out", out, "--steps", 4, "--edge-steps", 2)
+    assert done.exit_code == 0 and "2 graphs" in done.output, done.output
+    assert_same(GraphSet.load(out), with_walks(GraphSet.load(bare), 4, 2))
+    again = run("walks", bare, "--out", out)
+    assert again.exit_code == 1 and "--force overwrites it" in again.output
+    odd = run("walks", bare, "--out", tmp_path / "none.safetensors", "--steps", 0)
+    assert odd.exit_code == 1 and "got walks of no steps" in odd.output
 
 
 def test_a_benchmark_from_an_address(folder, tmp_path):

@@ -59,6 +59,17 @@ def test_train_prints_and_writes(trained, data):
     assert config.settings == Settings(members=2, epochs=2, batch_size=512, shuffle=False)
 
 
+def test_a_virtual_node(data, tmp_path):
+    """Is of stacked models alone."""
+    small = ("--layers", 2, "--hidden", 4, "--virtual-node", "--epochs", 1, "--quiet")
+    out = tmp_path / "run"
+    done = run("train", data, "--out", out, "--architecture", "stacked", *small, "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    assert Run(out).config.model.arguments["virtual_node"] is True
+    odd = run("train", data, "--out", tmp_path / "odd", "--virtual-node")
+    assert odd.exit_code == 1 and "take the architecture stacked" in odd.output
+
+
 def test_options_arrive(data, tmp_path):
     done = run(
         "train", data, "--out", tmp_path / "run", "--model", "mpnn-max", "--members", 2,

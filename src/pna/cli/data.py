@@ -156,6 +156,30 @@ def say_written(console: Console, out: Path, graphs: GraphSet) -> None:
 
 
 @app.command()
+def walks(
+    file: Annotated[Path, typer.Argument(help="A graph set.")],
+    out: Out,
+    steps: Annotated[
+        int, typer.Option(min=0, help="How likely a walk is to be back by then.")
+    ] = 16,
+    edge_steps: Annotated[
+        int, typer.Option(min=0, help="Of edges: to be at the other end by then.")
+    ] = 0,
+    force: Force = False,
+) -> None:
+    """Add features of random walks to a graph set: in which rings a node is, and an edge."""
+    from pna.data.graphset import GraphSet
+    from pna.data.walks import with_walks
+
+    console = make_console()
+    with errors():
+        check_target(out, force)
+        graphs = with_walks(GraphSet.load(file), steps, edge_steps)
+        graphs.save(out, force=force)
+    say_written(console, out, graphs)
+
+
+@app.command()
 def describe(
     file: Annotated[Path, typer.Argument(help="A graph set.")],
     figure: Annotated[

@@ -34,6 +34,9 @@ Depth = Annotated[str | None, _model("Steps if recurrent: N/2, N, diameter, adap
 Layers = Annotated[int | None, _model("Convolutions if not recurrent.")]
 Dropout = Annotated[float | None, _model("Share of features that is dropped: 0.")]
 Readout = Annotated[str | None, _model("sum, mean or max if not recurrent.")]
+VirtualNode = Annotated[
+    bool | None, _model("Join all nodes of a graph through one more, if stacked.")
+]
 Init = Annotated[str | None, _model("How weights begin: default, published.")]
 Edges = Annotated[bool | None, _model("Use edge features, if there are any.")]
 
@@ -62,7 +65,7 @@ Clip = Annotated[float | None, _training("Greatest norm of a member's gradient."
 Average = Annotated[
     float | None, _training("Validate and keep a moving average of the weights: 0.999, say.")
 ]
-Precision = Annotated[str | None, _training("float32, float64, bfloat16.")]
+Precision = Annotated[str | None, _training("float32, float64, bfloat16 (slow on a CPU).")]
 
 Loss = Annotated[
     str | None, _targets("mse, mae, huber, bce, cross_entropy; or target=bce,… and mse else.")
@@ -72,8 +75,8 @@ Balance = Annotated[bool | None, _targets("Divide losses by the variance of targ
 Tasks = Annotated[str | None, _targets("Which, with commas between; if not said, all.")]
 Splits = Annotated[str | None, _targets("To train and to stop by: train,validation.")]
 
-_OF_MODEL = ("architecture", "hidden", "towers", "depth", "layers", "dropout", "readout", "init",
-             "edges")  # fmt: skip
+_OF_MODEL = ("architecture", "hidden", "towers", "depth", "layers", "dropout", "readout",
+             "virtual_node", "init", "edges")  # fmt: skip
 
 
 def asked(path: Path, given: dict[str, Any]) -> dict[str, Any]:

@@ -148,7 +148,8 @@ def of_edges(experiment: Experiment, chosen: list[str], edges: bool) -> list[str
 
 def show(folder: Path, console: Console) -> None:
     """Print the tables and verdicts of results, and draw their figures beside them."""
-    from pna.report.results import Result, claims, tables
+    from pna.report.read import Result
+    from pna.report.results import claims, tables
     from pna.report.tables import to_rich
 
     result = Result.read(folder)

@@ -42,6 +42,7 @@ def train(
     layers: options.Layers = None,
     dropout: options.Dropout = None,
     readout: options.Readout = None,
+    virtual_node: options.VirtualNode = None,
     init: options.Init = None,
     edges: options.Edges = None,
     members: options.Members = None,

@@ -85,6 +85,7 @@ class Variant:
     arguments: dict[str, Any] = field(default_factory=dict)  # of the architecture
     changes: dict[str, Any] = field(default_factory=dict)  # to the recipe
     alone: bool = False  # each member learns one task, all tasks in turn
+    walks: tuple[int, int] = (0, 0)  # steps of random walks that its nodes and edges are told of
 
     @property
     def name(self) -> str:
@@ -143,10 +144,14 @@ class Experiment:
         """The graphs it is tested on, in `splits`."""
         return Graphs(protocol, self.extrapolation, self.types, quick)
 
+    def tests_of(self, trial: Trial, protocol: str, quick: bool = False) -> Source:
+        """Those that one of its populations is tested on: with the features it was trained on."""
+        return self.tests(protocol, quick)
+
     def trials(
         self,
         protocol: str = "paper",
-        recipe: str = "plain",
+        recipe: str = "steady",
         members: int = 10,
         quick: bool = False,
         chosen: Sequence[str] = (),

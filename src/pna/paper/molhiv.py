@@ -7,8 +7,9 @@ towers or edge features.
 from dataclasses import replace
 from typing import Any
 
-from pna.paper.claims import Claim, best, measured_as
+from pna.paper.claims import Claim, best, less, measured_as
 from pna.paper.experiment import Variant
+from pna.paper.improved import improved
 from pna.paper.real_world import LABELS, RealWorld, from_benchmark, with_towers
 
 #: Values of the nine features of an atom in OGB's encoder, as it was then.
@@ -27,8 +28,16 @@ def _mpnn(row: str) -> Variant:
 
 
 def _of_atoms(variant: Variant) -> Variant:
-    return replace(variant, arguments=variant.arguments | {"node_values": ATOMS})
+    """Kinds of atoms, and as many columns of numbers as there are steps of walks."""
+    values = (*ATOMS, *[0] * variant.walks[0])
+    return replace(variant, arguments=variant.arguments | {"node_values": values})
 
+
+_PNA = _simple("pna", 80)
+_IMPROVED = improved(
+    _PNA, 77, walks=(16, 0), epochs=100, lr=2e-3, optimiser="adamw", weight_decay=1e-2,
+    arguments={"virtual_node": True, "dropout": 0.4},
+)  # fmt: skip
 
 MOLHIV = RealWorld(
     "molhiv",
@@ -40,7 +49,8 @@ MOLHIV = RealWorld(
         _mpnn("mpnn-sum"),
         _mpnn("mpnn-max"),
         _simple("pna-no-scalers", 134, scalers=("identity",)),
-        _simple("pna", 80),
+        _PNA,
+        _IMPROVED,
     ))),
     metric="roc_auc",
     loss="bce",
@@ -50,5 +60,7 @@ MOLHIV = RealWorld(
     claims=(
         Claim("PNA has the largest area",
               best("pna", list(LABELS), measured_as("roc_auc", "test, best epoch"))),
+        Claim("Ours, not the paper's: improved, PNA has a larger area",
+              less("pna improved", "pna", measured_as("roc_auc", "test, best epoch"))),
     ),
 )  # fmt: skip

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from pna.data.graphset import GraphSet
+from pna.data.walks import with_walks
 from pna.names import lookup
-from pna.paper.experiment import Experiment, Progress, Trial, Variant
+from pna.paper.experiment import Experiment, Progress, Source, Trial, Variant
 from pna.train.settings import ModelSettings, Settings
 
 #: Modules of the functions that make the graph sets, which have the names of the benchmarks.
@@ -63,21 +64,27 @@ COMMON: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The graphs of a benchmark, or of each split the first few."""
+    """The graphs of a benchmark, or of each split the first few, perhaps with features of random
+    walks of so many steps, of nodes and of edges."""
 
     benchmark: str
     quick: bool = False
+    walks: tuple[int, int] = (0, 0)
 
     @property
     def name(self) -> str:
-        return f"{self.benchmark}-quick" if self.quick else self.benchmark
+        walks = "-walks-{}-{}".format(*self.walks) if any(self.walks) else ""
+        return f"{self.benchmark}{walks}-quick" if self.quick else f"{self.benchmark}{walks}"
 
     def made(self, folder: Path, workers: int = 1, progress: Progress | None = None) -> Path:
         """The file of these graphs in a folder; what is not there is made as `pna data` does."""
         path = folder / f"{self.name}.safetensors"
         if path.is_file():
             return path
-        if self.quick:
+        if any(self.walks):
+            bare = Benchmark(self.benchmark, self.quick).made(folder, workers, progress)
+            graphs = with_walks(GraphSet.load(bare), *self.walks)
+        elif self.quick:
             whole = GraphSet.load(Benchmark(self.benchmark).made(folder, workers, progress))
             graphs = first_of_splits(whole, QUICK_GRAPHS)
         else:
@@ -118,6 +125,9 @@ class RealWorld(Experiment):
     def tests(self, protocol: str, quick: bool = False) -> Benchmark:
         return Benchmark(self.name, quick)
 
+    def tests_of(self, trial: Trial, protocol: str, quick: bool = False) -> Source:
+        return trial.graphs
+
     def trials(
         self,
         protocol: str = "benchmark",
@@ -129,7 +139,7 @@ class RealWorld(Experiment):
         lookup("protocol", protocol, dict.fromkeys(self.protocols))
         lookup("recipe", recipe, dict.fromkeys(self.recipes))
         return [
-            self._trial(variant, Benchmark(self.name, quick), members)
+            self._trial(variant, Benchmark(self.name, quick, variant.walks), members)
             for variant in self.chosen(chosen)
         ]
 

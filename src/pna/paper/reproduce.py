@@ -90,9 +90,10 @@ def reproduce(
     tests = files[experiment.tests(protocol, quick)]
     said(f"training {len(trials)} populations of {members}")
     jobs = [
-        (trial, files[trial.graphs], folder, tests, experiment.measured, experiment.metric, device)
+        (trial, files[trial.graphs], folder, files[experiment.tests_of(trial, protocol, quick)],
+         experiment.measured, experiment.metric, device)
         for trial, folder in zip(trials, folders, strict=True)
-    ]
+    ]  # fmt: skip
     tested = all_of(_train_and_test, jobs, workers, told, threads)
     names = [trial.variant.name for trial in trials]
     names_of_tasks, baseline = _baseline(tests, experiment.measured, experiment.metric)

@@ -2,12 +2,16 @@
 
 from typing import Any
 
-from pna.paper.claims import Claim, best, measured_as
+from pna.paper.claims import Claim, best, less, measured_as
+from pna.paper.experiment import Variant
+from pna.paper.improved import improved
 from pna.paper.real_world import BASELINES, GROUPS, LABELS, RealWorld, with_towers
 
 _LAST = "test, last epoch"
 _SETTINGS: dict[str, Any] = {"weight_decay": 3e-6}
 _MEASURED = measured_as("accuracy", _LAST)
+
+_PLAIN = with_towers("pna", 75, 70, 50, dropout=0.3, **_SETTINGS)
 
 _ROWS = (
     *BASELINES,
@@ -16,16 +20,28 @@ _ROWS = (
     with_towers("pna-no-scalers", 95, 90, dropout=0.1, **_SETTINGS),
     with_towers("pna-no-scalers", 95, 90, 50, dropout=0.3, **_SETTINGS),
     with_towers("pna", 75, 70, dropout=0.1, **_SETTINGS),
-    with_towers("pna", 75, 70, 50, dropout=0.3, **_SETTINGS),
+    _PLAIN,
 )
 
+#: Edges have but one number: what wide embeddings of it cost buys more layers.
+_BETTER: dict[str, Any] = {
+    "layers": 8, "out_channels": 50, "edge_width": 8, "virtual_node": True, "dropout": 0.1,
+}  # fmt: skip
+#: Photographs may be seen in a mirror; the columns of pixels are 0 to 31, divided by 32.
+_MIRROR = {"mirror": ((4, 31 / 32),)}
 
-def _experiment(name: str, title: str) -> RealWorld:
+
+def _improved(**arguments: Any) -> Variant:
+    training: dict[str, Any] = {"optimiser": "adamw", "weight_decay": 1e-2}
+    return improved(_PLAIN, 50, epochs=100, arguments=_BETTER | arguments, **training)
+
+
+def _experiment(name: str, title: str, better: Variant) -> RealWorld:
     others = [row for row in LABELS if not row.startswith("pna")]
     return RealWorld(
         name,
         title,
-        _ROWS,
+        (*_ROWS, better),
         groups=GROUPS,
         metric="accuracy",
         loss="cross_entropy",
@@ -34,9 +50,13 @@ def _experiment(name: str, title: str) -> RealWorld:
                   best("pna-no-scalers", others, _MEASURED)),
             Claim("The same with edge features",
                   best("pna-no-scalers edges", [f"{row} edges" for row in others], _MEASURED)),
+            Claim("Ours, not the paper's: improved, PNA is more often right",
+                  less("pna improved edges", "pna edges", _MEASURED)),
         ),
     )  # fmt: skip
 
 
-MNIST = _experiment("mnist", "MNIST superpixels: accuracy of ten digits")
-CIFAR10 = _experiment("cifar10", "CIFAR10 superpixels: accuracy of ten classes")
+MNIST = _experiment("mnist", "MNIST superpixels: accuracy of ten digits", _improved())
+CIFAR10 = _experiment(
+    "cifar10", "CIFAR10 superpixels: accuracy of ten classes", _improved(**_MIRROR)
+)

@@ -1,0 +1,166 @@
+"""Random walks as features: how likely a walk is to be back at a node, or to take an edge's way.
+
+Of a molecule they tell in which rings an atom and a bond are, which no number of layers of message
+passing can see (Dwivedi and others, 2022).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pna.data.graphset import GraphSet
+
+#: Graphs of more nodes are refused: the walks of all pairs of nodes would not fit in memory.
+MOST_NODES = 1 << 14
+
+_PAIRS = 1 << 20  # pairs of nodes whose walks are followed at a time
+
+
+def with_walks(graphs: GraphSet, steps: int = 16, edge_steps: int = 0) -> GraphSet:
+    """The same graphs with columns of `return_probabilities` after the features of their nodes,
+    and, if `edge_steps`, with those of `arrival_probabilities` after those of their edges.
+
+    Columns of whole numbers stay kinds, which the metadata then tells apart from numbers:
+    ``node_values`` and ``edge_values`` have 0 for a column of numbers.
+    """
+    if steps == edge_steps == 0:
+        raise ValueError("got walks of no steps, for nodes and for edges, expected some")
+    if steps:
+        graphs = _beside(graphs, "node", "return", return_probabilities(graphs, steps))
+    if edge_steps:
+        graphs = _beside(graphs, "edge", "arrival", arrival_probabilities(graphs, edge_steps))
+    return graphs
+
+
+def return_probabilities(graphs: GraphSet, steps: int) -> Tensor:
+    """The diagonals of P, P², …: with which probability a walk is back where it began after 1, 2, …
+    steps, (nodes, steps) float32.
+
+    P_ij is the share of the edges that i sends which j receives; a walk ends at a node that sends
+    none.
+    """
+    _check_steps(steps)
+    parts = []
+    for some, walk in _transitions(graphs):
+        powers = [walk]
+        while 2 * len(powers) < steps:
+            powers.append(powers[-1] @ walk)
+        # the diagonal of a product takes no product: that of PᵃPᵇ sums Pᵃ_ij Pᵇ_ji over j
+        pairs = [((step - 1) // 2, step // 2 - 1) for step in range(2, steps + 1)]
+        back = [walk.diagonal(dim1=1, dim2=2)]
+        back += [(powers[a] * powers[b].mT).sum(2) for a, b in pairs]
+        parts.append(torch.stack(back, 2)[_there(some)])
+    return _in_order(parts, graphs, graphs.node_offsets, steps)
+
+
+def arrival_probabilities(graphs: GraphSet, steps: int) -> Tensor:
+    """Of every edge P_ij, (P²)_ij, …, from its sender i to its receiver j: with which probability a
+    walk from the one is at the other after 1, 2, … steps, (edges, steps) float32."""
+    _check_steps(steps)
+    parts = []
+    for some, walk in _transitions(graphs):
+        graph, (sender, receiver) = _graph_of_edge(some), some.edges
+        power, found = walk, [walk[graph, sender, receiver]]
+        for _ in range(steps - 1):
+            power = power @ walk
+            found.append(power[graph, sender, receiver])
+        parts.append(torch.stack(found, 1))
+    return _in_order(parts, graphs, graphs.edge_offsets, steps)
+
+
+def _beside(graphs: GraphSet, what: str, word: str, numbers: Tensor) -> GraphSet:
+    """Columns of numbers after the features of nodes or edges."""
+    features, names = ("x", "node_features") if what == "node" else ("edge_attr", "edge_features")
+    held: Tensor | None = getattr(graphs, features)
+    known: tuple[str, ...] = getattr(graphs, names)
+    added = tuple(f"{word} after {step}" for step in range(1, numbers.shape[1] + 1))
+    if set(added) & set(known):
+        raise ValueError(
+            f"got graphs whose {what}s have the feature {added[0]!r} already, expected graphs "
+            "without walks; take the set they were added to"
+        )
+    metadata = dict(graphs.metadata)
+    kinds = _kinds(held, metadata.get(f"{what}_values"))
+    if any(kinds):
+        metadata[f"{what}_values"] = [*kinds, *[0] * len(added)]
+    if held is not None:
+        wide = held if held.is_floating_point() else held.float()
+        numbers = torch.cat([wide, numbers.to(wide.dtype)], 1)
+    columns: dict[str, Any] = {features: numbers, names: (*known, *added)}
+    return replace(graphs, **columns, metadata=metadata)
+
+
+def _kinds(columns: Tensor | None, said: list[int] | None) -> list[int]:
+    """How many values each column has; 0 where it holds numbers."""
+    if columns is None:
+        return []
+    if said is not None:
+        return list(said)
+    if columns.is_floating_point() or len(columns) == 0:
+        return [0] * columns.shape[1]
+    return [int(largest) + 1 for largest in columns.amax(0).tolist()]
+
+
+def _transitions(graphs: GraphSet) -> Iterator[tuple[GraphSet, Tensor]]:
+    """All graphs, those of about one size at a time, from the smallest on, and their P, (graphs,
+    nodes, nodes), with zeros beyond the nodes of a graph."""
+    order = _by_size(graphs)
+    sizes = graphs.sizes[order]
+    if len(sizes) and int(sizes[-1]) > MOST_NODES:
+        raise ValueError(
+            f"got a graph of {int(sizes[-1]):,} nodes, expected {MOST_NODES:,} at most: walks are "
+            "followed between all pairs of nodes"
+        )
+    # as many at a time as have so many pairs, if all of them were as large as the largest of them
+    first = 0
+    while first < len(order):
+        room = torch.arange(1, len(order) - first + 1) * sizes[first:].square()
+        last = first + max(int((room <= _PAIRS).sum()), 1)
+        some = graphs[order[first:last]]
+        yield some, _walk(some)
+        first = last
+
+
+def _walk(graphs: GraphSet) -> Tensor:
+    width = int(graphs.sizes.max())
+    sender, receiver = graphs.edges
+    graph = _graph_of_edge(graphs)
+    count = graphs.senders.new_zeros(len(graphs), width, width, dtype=torch.float32)
+    one = torch.ones((), device=graphs.device)
+    count.index_put_((graph, sender, receiver), one, accumulate=True)
+    return count / count.sum(2, keepdim=True).clamp(min=1)
+
+
+def _by_size(graphs: GraphSet) -> Tensor:
+    return graphs.sizes.argsort(stable=True)
+
+
+def _there(graphs: GraphSet) -> Tensor:
+    """Which rows of padded graphs are nodes, (graphs, nodes) bool."""
+    there = torch.arange(int(graphs.sizes.max())) < graphs.sizes[:, None]
+    return there.to(graphs.device)
+
+
+def _graph_of_edge(graphs: GraphSet) -> Tensor:
+    return torch.repeat_interleave(graphs.edge_counts).to(graphs.device)
+
+
+def _in_order(parts: list[Tensor], graphs: GraphSet, offsets: Tensor, steps: int) -> Tensor:
+    """Rows of graphs that were taken by size, in the order of the set."""
+    order = _by_size(graphs)
+    counts = offsets.diff()[order]
+    shift = offsets[:-1][order] - (counts.cumsum(0) - counts)
+    places = torch.arange(int(offsets[-1])) + torch.repeat_interleave(shift, counts)
+    out = torch.zeros(len(places), steps, device=graphs.device)
+    out[places.to(graphs.device)] = torch.cat([out[:0], *parts])
+    return out
+
+
+def _check_steps(steps: int) -> None:
+    if steps < 1:
+        raise ValueError(f"got walks of steps={steps}, expected at least 1")
