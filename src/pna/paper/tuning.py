@@ -4,7 +4,7 @@ from pna.paper.experiment import Experiment
 from pna.paper.models import variants
 
 #: Learning rates that every model is tried with, and for how long.
-TRIED, EPOCHS = (0.002, 0.004, 0.006, 0.009, 0.0135), 500
+TRIED, EPOCHS = (0.002, 0.004, 0.006, 0.009, 0.0135), 400
 
 TUNING = Experiment(
     "tuning",
