@@ -94,7 +94,7 @@ def test_what_was_run(tmp_path: Path) -> None:
     facts = about(Result.read(make(tmp_path, "multitask")))
     assert facts["training"] == f"steady: {RECIPES['steady'].what}"
     assert facts["members"] == "6 of each of 7 populations"
-    assert facts["epochs"] == "1,000 of at most 1,500"
+    assert facts["epochs"] == "1,000 of at most 1,200"
     assert facts["time"] == "10 min of training in all"  # 7 populations, 90 s each
     assert (facts["on"], facts["commit"]) == ("a card", "abc")
 

@@ -44,10 +44,10 @@ RECIPES = {
     "steady": Recipe(
         "batches of all sizes, losses divided by the variance of their targets, clipped gradients, "
         "a cosine schedule, averaged weights",
-        epochs=1_500,
+        epochs=1_200,
         quick_epochs=20,
         patience=None,
-        rate=0.006,
+        rate=0.009,
         others={
             "shuffle": True,
             "balance": True,
