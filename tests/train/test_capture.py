@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import weakref
 from contextlib import contextmanager
@@ -68,3 +69,17 @@ def test_a_recording_that_fails_leaves_no_memory_behind(used):
         memory.record(fails)
     memory.record(nothing)
     assert used == [0, 1]
+
+
+@pytest.mark.parametrize("was_on", [True, False])
+def test_garbage_is_not_collected_while_recording(used, was_on):
+    """It may hold recordings, and letting go of one breaks off the one being made."""
+    seen = []
+    try:
+        gc.enable() if was_on else gc.disable()
+        Memory().record(lambda: seen.append(gc.isenabled()))
+        with pytest.raises(ZeroDivisionError):
+            Memory().record(lambda: 1 // 0)
+        assert seen == [False] and gc.isenabled() == was_on
+    finally:
+        gc.enable()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 from weakref import WeakSet
 
@@ -27,10 +29,23 @@ class Memory:
         if not self._graphs:
             self._handle = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._handle):
+        with no_collection(), torch.cuda.graph(graph, pool=self._handle):
             work()
         self._graphs.add(graph)
         return graph
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Without Python's garbage collector: what it finds may be recordings of a training before,
+    and to let go of one breaks off the one being made."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class Captured:
