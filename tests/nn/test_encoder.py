@@ -43,6 +43,13 @@ def test_numbers_beside_kinds(dtype):
     assert 0.6 < float(of_numbers.max()) < 0.5**0.5 and float(vectors.detach().abs().max()) > 2
 
 
+def test_numbers_are_standardised():
+    layer = Embedding([0, 2], 3, [(5.0, 2.0), (9.0, 9.0)]).double()
+    got = layer(torch.tensor([[7.0, 1], [5, 0]]))
+    vectors = layer.weight
+    torch.testing.assert_close(got, torch.stack([vectors[0] + vectors[2], vectors[1]]))
+
+
 def test_offsets_are_not_part_of_a_checkpoint():
     assert list(Embedding([2, 3], 4).state_dict()) == ["weight"]
 

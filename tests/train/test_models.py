@@ -114,6 +114,13 @@ def test_numbers_beside_kinds():
     assert model.arguments["node_values"] == [3, 3, 0, 0, 0]
     assert model.arguments["edge_values"] == [3, 0, 0] and model.in_channels == 5
     build(model)(whole_batch(graphs.split("train")))
+    seen = {"node": graphs.split("train").x, "edge": graphs.split("train").edge_attr}
+    for what, columns in seen.items():  # of training alone; a step leads back to no node
+        means, deviations = zip(*model.arguments[f"{what}_scales"], strict=True)
+        np.testing.assert_allclose(means, columns.numpy().mean(0), rtol=1e-4, atol=1e-6)
+        expected = columns.numpy().std(0)
+        np.testing.assert_allclose(deviations, np.where(expected > 0, expected, 1), rtol=1e-4)
+    assert "node_scales" not in fit(SMALL["pna stacked"], random_graphs(whole=True)).arguments
     own = with_arguments(SMALL["pna stacked"], node_values=(7, 3, 0, 0, 0))
     assert fit(own, graphs).arguments["node_values"] == [7, 3, 0, 0, 0]
     numbers = with_arguments(SMALL["pna stacked"], node_values=(0,) * 5)

@@ -18,14 +18,23 @@ class Embedding(nn.Module):
     Args:
         values: how many values each column has, whole numbers from 0 on; 0 if it holds numbers.
         width: features of the result.
+        scales: mean and standard deviation of each column, by which numbers are standardised, for
+            theirs to be seen beside vectors of kinds; as they are if left out.
     """
 
     offsets: Tensor
     is_number: Tensor
+    means: Tensor
+    deviations: Tensor
 
-    def __init__(self, values: Sequence[int], width: int) -> None:
+    def __init__(
+        self, values: Sequence[int], width: int, scales: Sequence[tuple[float, float]] = ()
+    ) -> None:
         super().__init__()
         self.values = tuple(values)
+        pairs = torch.tensor(scales or [(0.0, 1.0)] * len(self.values))
+        for name, numbers in zip(("means", "deviations"), pairs.unbind(1), strict=True):
+            self.register_buffer(name, numbers, persistent=False)
         rows = torch.tensor([max(count, 1) for count in self.values])
         self.weight = nn.Parameter(torch.empty(int(rows.sum()), width))
         self.register_buffer("offsets", rows.cumsum(0) - rows, persistent=False)
@@ -52,12 +61,18 @@ class Embedding(nn.Module):
         if all(self.values):
             return none.scatter_(1, columns.long() + self.offsets, 1)
         at = self.offsets + torch.where(self.is_number, 0, columns.long())
-        return none.scatter_(1, at, torch.where(self.is_number, columns.to(none.dtype), 1))
+        numbers = (columns.to(none.dtype) - self.means) / self.deviations
+        return none.scatter_(1, at, torch.where(self.is_number, numbers, 1).to(none.dtype))
 
     def extra_repr(self) -> str:
         return f"{list(self.values)}, {self.weight.shape[1]}"
 
 
-def encoder(values: Sequence[int], columns: int, width: int) -> nn.Module:
+def encoder(
+    values: Sequence[int],
+    columns: int,
+    width: int,
+    scales: Sequence[tuple[float, float]] = (),
+) -> nn.Module:
     """An `Embedding` where some columns hold kinds, else a linear layer."""
-    return Embedding(values, width) if any(values) else Linear(columns, width)
+    return Embedding(values, width, scales) if any(values) else Linear(columns, width)

@@ -55,9 +55,10 @@ def fitted(
     if edge_attr is not None and every.edge_attr is not None:
         edge_values = _values("edge", every.edge_attr, every.edge_features, held)
     if model.architecture == "stacked":
-        arguments["node_values"] = node_values
+        arguments |= {"node_values": node_values} | _scales("node", training.x, node_values)
         if edge_attr is not None:
             arguments |= {"edge_columns": edge_attr.shape[1], "edge_values": edge_values}
+            arguments |= _scales("edge", edge_attr, edge_values)
     else:
         if node_values:
             raise ValueError(
@@ -111,6 +112,17 @@ def _values(
             "graphs"
         )
     return [int(count) for count in said] if any(said) else []
+
+
+def _scales(what: str, columns: Tensor, values: Sequence[int]) -> dict[str, Any]:
+    """Mean and standard deviation of every column, where numbers stand beside kinds; 1 for that of
+    a column that is all the same."""
+    if not any(values) or all(values) or len(columns) == 0:
+        return {}
+    means = columns.double().mean(0)
+    deviations = columns.double().std(0, unbiased=False)
+    deviations = torch.where(deviations > 1e-6 * (1 + means.abs()), deviations, 1.0)
+    return {f"{what}_scales": list(zip(means.tolist(), deviations.tolist(), strict=True))}
 
 
 def _count_kinds(what: str, column: Tensor) -> int:

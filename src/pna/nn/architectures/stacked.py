@@ -49,8 +49,11 @@ class Stacked(nn.Module):
         graph_targets: numbers to predict for each graph; 0 for none.
         node_values: how many values each column of the nodes has, where they hold kinds as whole
             numbers; 0 for a column of numbers beside them.
+        node_scales: mean and standard deviation of each column of the nodes, by which numbers
+            beside kinds are standardised.
         edge_columns: columns of an edge's features; 0 for none.
-        edge_values: the same for the columns of the edges.
+        edge_values: as `node_values`, for the columns of the edges.
+        edge_scales: as `node_scales`.
         edge_width: features that edges are given; `hidden` where they have states of their own,
             as in "gated-gcn", with or without features to begin with.
         layers: how many convolutions.
@@ -79,8 +82,10 @@ class Stacked(nn.Module):
         graph_targets: int,
         *,
         node_values: Sequence[int] = (),
+        node_scales: Sequence[tuple[float, float]] = (),
         edge_columns: int = 0,
         edge_values: Sequence[int] = (),
+        edge_scales: Sequence[tuple[float, float]] = (),
         edge_width: int = 50,
         layers: int = 4,
         out_channels: int | None = None,
@@ -118,10 +123,10 @@ class Stacked(nn.Module):
                 "alone; leave it out"
             )
         self.mirror = Mirror(mirror, in_channels) if mirror else None
-        self.embed = encoder(node_values, in_channels, hidden)
+        self.embed = encoder(node_values, in_channels, hidden, node_scales)
         self.embed_edges: nn.Module | None = None
         if edge_columns:
-            self.embed_edges = encoder(edge_values, edge_columns, edge_width)
+            self.embed_edges = encoder(edge_values, edge_columns, edge_width, edge_scales)
             vectors = sum(max(v, 1) for v in edge_values) if any(edge_values) else edge_columns + 1
             self._takes_basis = kind.towers and vectors <= NARROW
         elif kind.carries:
