@@ -22,8 +22,12 @@ def test_a_page_and_figures_are_made(tmp_path: Path) -> None:
     assert (tmp_path / "report.html").read_text(encoding="utf-8").count("<svg") == 2
     assert (tmp_path / "parameters" / "paper-plain" / "parameters.svg").is_file()
     one = tmp_path / "one.html"
-    asked = ["report", str(tmp_path / "graph-types"), "--out", str(one)]
-    assert run(app, asked).exit_code == 0
+    words = tmp_path / "words" / "all.md"
+    words.parent.mkdir()
+    asked = ["report", str(tmp_path / "graph-types"), "--out", str(one), "--markdown", str(words)]
+    result = run(app, asked)
+    assert result.exit_code == 0 and f"as Markdown {words}" in result.output
+    assert "](../graph-types/paper-plain/graph-types.svg)" in words.read_text(encoding="utf-8")
     assert one.read_text(encoding="utf-8").count("<svg") == 1
 
 

@@ -69,4 +69,4 @@ def test_the_page(name, tmp_path):
     result = Result.read(make(tmp_path, name, members=2))
     text = page([result])
     assert "its own graphs and splits" in text and "What it takes" in text
-    assert "PNA without scalers" in markdown(result)
+    assert "PNA without scalers" in markdown(result, ".")

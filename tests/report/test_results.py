@@ -111,6 +111,7 @@ def test_where_runs_were_resumed(tmp_path: Path) -> None:
 
 
 def test_claims_have_verdicts_and_numbers(tmp_path: Path) -> None:
-    rows = claims(Result.read(make(tmp_path, "multitask"))).rows
+    (table,) = claims(Result.read(make(tmp_path, "multitask")))
+    rows = table.rows
     assert rows[0][0] == "PNA has the least error on the average of the tasks"
     assert rows[0][1] == "holds" and "−0.50" in rows[0][2]

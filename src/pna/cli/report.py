@@ -18,6 +18,9 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="The page; if not said, report.html among the results.")
     ] = None,
+    markdown: Annotated[
+        Path | None, typer.Option(help="The tables, claims and figures as Markdown, too.")
+    ] = None,
 ) -> None:
     """Show results beside the paper's numbers: one page, and figures beside the scores."""
     if find_spec("matplotlib") is None:
@@ -25,16 +28,21 @@ def report(
         raise typer.Exit(1)
 
     from pna.report.drawings import draw
-    from pna.report.experiments import write_page
+    from pna.report.experiments import write_markdown, write_page
     from pna.report.read import Result, find
 
     console = make_console()
     page = out or results / "report.html"
     with errors():
         folders = find(results)
-        check_target(page, force=True)
+        for target in (page, markdown):
+            if target is not None:
+                check_target(target, force=True)
         found = [Result.read(folder) for folder in folders]
         figures = [path for folder in folders for path in draw(folder)]
         write_page(page, found)
-    console.print(f"drew {len(figures)} figures beside the scores of {len(folders)} results; the "
-                  f"page is {page}", highlight=False, markup=False, soft_wrap=True)  # fmt: skip
+        if markdown is not None:
+            write_markdown(markdown, dict(zip(folders, found, strict=True)))
+    also = "" if markdown is None else f", as Markdown {markdown}"
+    words = f"drew {len(figures)} figures beside the scores of {len(folders)} results; the page is "
+    console.print(words + f"{page}{also}", highlight=False, markup=False, soft_wrap=True)

@@ -153,7 +153,7 @@ def show(folder: Path, console: Console) -> None:
     from pna.report.tables import to_rich
 
     result = Result.read(folder)
-    for table in (*tables(result), claims(result)):
+    for table in (*tables(result), *claims(result)):
         console.print(to_rich(table))
     if find_spec("matplotlib") is None:
         console.print("matplotlib not found, so no figures: pip install 'pna\\[plot]'")

@@ -73,6 +73,11 @@ def on_average(split: str = "test") -> Measured:
     return lambda scores, name: scores.average(name, split)
 
 
+def overall(split: str = "test") -> Measured:
+    """The logarithm of the tasks' mean error."""
+    return lambda scores, name: scores.overall(name, split)
+
+
 def on_task(task: str, split: str = "test") -> Measured:
     return lambda scores, name: scores.of_task(name, task, split)
 

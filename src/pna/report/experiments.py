@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from html import escape
@@ -58,17 +59,34 @@ def section(result: Result, name: str, heading: str = "h2") -> str:
     return (
         f'<section id="{name}"><{heading}>{escape(result.title)}</{heading}>'
         f"{quick if result.is_quick else ''}{_list(about(result))}"
-        f"<h3>Claims of the paper</h3>{_claims(result)}"
+        f"{_claims(result)}"
         f"<h3>Figures</h3>{drawn}<h3>Numbers</h3>{''.join(map(to_html, tables(result)))}"
         f"{_source(result)}{_settings(result)}</section>"
     )
 
 
-def markdown(result: Result) -> str:
-    """The tables and the claims, for a document."""
+def write_markdown(path: Path, results: Mapping[Path, Result]) -> None:
+    """All results, by their folders, as one document that shows the figures in them."""
+    ordered = in_order(results.values())
+    folders = {id(result): folder for folder, result in results.items()}
+    sections = [f"# {TITLE}\n"]
+    for result in ordered:
+        folder = Path(os.path.relpath(folders[id(result)].resolve(), path.resolve().parent))
+        sections += [f"## {result.title}\n", markdown(result, folder.as_posix())]
+    with replacing(path) as file:
+        file.write("\n".join(sections))
+
+
+def markdown(result: Result, folder: str) -> str:
+    """What was run, the claims, the figures in its folder, and the tables."""
     quick = [f"**{_QUICK}**\n"] if result.is_quick else []
-    facts = "; ".join(f"{name}: {value}" for name, value in about(result).items())
-    return "\n".join([*quick, f"{facts}.\n", *map(to_markdown, [claims(result), *tables(result)])])
+    facts = [f"- {name}: {value}" for name, value in about(result).items()]
+    figures = [
+        f"![{drawing.caption}]({folder}/{drawing.name}.svg)\n\n{drawing.caption}\n"
+        for drawing in drawings(result)
+    ]
+    told = map(to_markdown, claims(result))
+    return "\n".join([*quick, *facts, "", *told, *figures, *map(to_markdown, tables(result))])
 
 
 def _names(results: Sequence[Result]) -> list[str]:
@@ -87,6 +105,8 @@ def _names(results: Sequence[Result]) -> list[str]:
 def _tally(result: Result) -> str:
     """How many claims hold."""
     found = Counter(verdict.outcome for _, verdict in verdicts(result))
+    if not found:
+        return "no claims"
     parts = [f"{found[HOLDS]} of {found.total()} claims hold"]
     if found[FAILS]:
         parts.append(f"{found[FAILS]} not")
@@ -96,7 +116,10 @@ def _tally(result: Result) -> str:
 
 
 def _claims(result: Result) -> str:
-    return f"<ul class=claims>{''.join(_claim(*found) for found in verdicts(result))}</ul>"
+    if not result.experiment.claims:
+        return ""
+    told = "".join(_claim(*found) for found in verdicts(result))
+    return f"<h3>Claims</h3><ul class=claims>{told}</ul>"
 
 
 def _claim(text: str, verdict: Verdict) -> str:

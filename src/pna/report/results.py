@@ -226,9 +226,10 @@ def verdicts(result: Result) -> list[tuple[str, Verdict]]:
     return [(claim.text, claim.decide(result.scores)) for claim in result.experiment.claims]
 
 
-def claims(result: Result) -> Table:
+def claims(result: Result) -> list[Table]:
+    """A table of them, where there are any."""
     rows = tuple((text, verdict.outcome, verdict.because) for text, verdict in verdicts(result))
-    return Table("Claims of the paper", ("claim", "here", "because"), rows, 3)
+    return [Table("Claims", ("claim", "here", "because"), rows, 3)] if rows else []
 
 
 def about(result: Result) -> dict[str, str]:
