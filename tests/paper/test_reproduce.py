@@ -53,9 +53,11 @@ def test_what_is_trained_is_not_trained_again(tmp_path) -> None:
     trial = EXPERIMENTS["multitask"].trials(members=2, quick=True, chosen=["gcn"])[0]
     weights = tmp_path / "runs" / folder_of(trial) / "best.safetensors"
     before = weights.stat().st_mtime_ns
+    assert load(tmp_path / "results")[1]["took"]["seconds"] > 0
     types = run(tmp_path, EXPERIMENTS["graph-types"], models=["gcn"])
     assert weights.stat().st_mtime_ns == before
     assert len(types.splits) == 10
+    assert "took" not in load(tmp_path / "results")[1]  # the clock knows nothing of the training
     assert first.populations["gcn"].members == types.populations["gcn"].members
 
 

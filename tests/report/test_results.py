@@ -95,7 +95,9 @@ def test_what_was_run(tmp_path: Path) -> None:
     assert facts["training"] == f"steady: {RECIPES['steady'].what}"
     assert facts["members"] == "6 of each of 7 populations"
     assert facts["epochs"] == "1,000 of at most 1,200"
-    assert facts["time"] == "10 min of training in all"  # 7 populations, 90 s each
+    # 7 populations, 90 s each
+    trained = "10 min of training in all, 7 populations at a time; 3 min by the clock"
+    assert facts["time"] == trained
     assert (facts["on"], facts["commit"]) == ("a card", "abc")
 
 

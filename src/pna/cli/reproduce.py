@@ -34,7 +34,7 @@ def reproduce(
     recipe: Annotated[
         str,
         typer.Option(
-            help="Synthetic training as in the paper: plain; or steady, meant to have all learn."
+            help="Synthetic training: steady, by which all tasks are learned; plain, as in the paper."
         ),
     ] = "",
     members: Annotated[

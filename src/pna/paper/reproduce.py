@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,12 +76,14 @@ def reproduce(
         resume: go on with runs that were interrupted.
         told: hears of every epoch; `said` of what is being done.
     """
+    begin = time.monotonic()
     protocol = experiment.protocols[0] if protocol is None else protocol
     recipe = experiment.recipes[0] if recipe is None else recipe
     members = experiment.members if members is None else members
     trials = experiment.trials(protocol, recipe, members, quick, models)
     folders = [runs / folder_of(trial) for trial in trials]
     _check_unfinished(folders, resume)
+    is_first = not any(Run(folder).exists for folder in folders)
     held = {trial.graphs for trial in trials} | {experiment.tests(protocol, quick)}
     files: dict[Source, Path] = {}
     for graphs in sorted(held, key=lambda g: g.name):
@@ -116,6 +119,8 @@ def reproduce(
         },
         "evaluated on": machine(),
     }  # fmt: skip
+    if is_first:  # else the clock says nothing of what was trained before
+        facts["took"] = {"seconds": round(time.monotonic() - begin, 1), "at a time": workers}
     out.mkdir(parents=True, exist_ok=True)
     scores.save(out / SCORES)
     _save_curves(out / CURVES, dict(zip(names, tested, strict=True)))

@@ -239,7 +239,8 @@ def about(result: Result) -> dict[str, str]:
     what = f": {_TRAINED[recipe]}" if recipe in _TRAINED else ""
     members = {len(population.members) for population in result.scores.populations.values()}
     broken = sum(sum(fact["broken"]) for fact in facts)
-    hours = sum(fact["seconds"] for fact in facts) / 3600
+    trained = _time(sum(fact["seconds"] for fact in facts))
+    took = result.facts.get("took")
     starts = [start for fact in facts for start in _starts(fact["environment"])]
     machines = {start["gpu"] or start["cpu"] for start in starts}
     return {
@@ -249,8 +250,9 @@ def about(result: Result) -> dict[str, str]:
                    + (f", {broken} of which broke" if broken else ""),
         "epochs": f"{_range({fact['epochs'] for fact in facts})} of at most "
                   f"{max(fact['settings']['epochs'] for fact in facts):,}",
-        "time": f"{hours:.1f} h of training in all" if hours >= 1 else
-                f"{60 * hours:.0f} min of training in all",
+        "time": f"{trained} of training in all" + (
+            f", {took['at a time']} populations at a time; {_time(took['seconds'])} by the clock"
+            if took else ""),
         "on": ", ".join(sorted(machines)),
         "torch": ", ".join(sorted({str(start["torch"]) for start in starts})),
         "commit": ", ".join(sorted({str(start["commit"]) for start in starts})),
@@ -285,6 +287,10 @@ def _least(means: dict[int, list[float]], first: int) -> frozenset[tuple[int, in
 
 def _finite(value: float) -> float:
     return math.inf if math.isnan(value) else value
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min"
 
 
 def _range(values: set[int]) -> str:

@@ -1,0 +1,36 @@
+"""The results that are kept with the code: their document says what their numbers do."""
+
+from pathlib import Path
+
+import pytest
+
+from pna.report.read import Result, find
+
+RESULTS = Path(__file__).parents[2] / "results"
+
+
+def test_the_document_is_that_of_the_numbers(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
+    from pna.report.experiments import write_markdown
+
+    copy = tmp_path / "results"
+    copy.symlink_to(RESULTS)
+    write_markdown(tmp_path / "README.md", {folder: Result.read(folder) for folder in find(copy)})
+    made = (tmp_path / "README.md").read_text(encoding="utf-8")
+    kept = (RESULTS / "README.md").read_text(encoding="utf-8")
+    remedy = "write it again: pna report results --markdown results/README.md"
+    assert _without_places(made) == _without_places(kept), remedy
+
+
+def _without_places(text: str) -> list[str]:
+    """Lines but for where figures are."""
+    return [line for line in text.splitlines() if not line.startswith("![")]
+
+
+@pytest.mark.parametrize("folder", find(RESULTS), ids=lambda f: f"{f.parent.name}-{f.name}")
+def test_every_population_says_where_and_how_it_was_trained(folder: Path) -> None:
+    for facts in Result.read(folder).facts["populations"].values():
+        where = facts["environment"]
+        assert where["commit"] and where["commit"] != "unknown"
+        assert where["torch"] and (where["gpu"] or where["cpu"])
+        assert facts["settings"]["epochs"] > 0 and facts["seconds"] > 0
