@@ -78,7 +78,7 @@ def test_options_arrive(data, tmp_path):
         "--patience", 0, "--batch-size", 8, "--shuffle", "--optimiser", "adamw",
         "--lr", "1e-2,1e-3", "--weight-decay", "1e-4", "--schedule", "plateau", "--warmup", 1,
         "--decay", 0.8, "--plateau", 5, "--min-lr", "1e-5", "--clip", 2, "--average", 0.9,
-        "--precision", "float64", "--balance", "--tasks", "sssp, connected",
+        "--precision", "float64", "--balance", "--even", "--tasks", "sssp, connected",
         "--loss", "connected=bce", "--weights", "sssp=2", "--splits", "train,test",
         "--device", "cpu", "--save-every", 1, "--quiet",
     )  # fmt: skip
@@ -90,7 +90,7 @@ def test_options_arrive(data, tmp_path):
     assert config.settings == Settings(
         members=2, seed=3, data_seed=4, epochs=1, patience=None, batch_size=8, optimiser="adamw",
         lr=(1e-2, 1e-3), weight_decay=(1e-4,), schedule="plateau", warmup=1, decay=0.8, plateau=5,
-        min_lr=1e-5, clip=2, average=0.9, precision="float64", balance=True,
+        min_lr=1e-5, clip=2, average=0.9, precision="float64", balance=True, even=True,
     )  # fmt: skip
     assert (config.model.convolution, config.model.hidden) == ("mpnn-max", 4)
     assert config.model.init == "published"

@@ -20,7 +20,7 @@ SETTINGS = {
     "padded shapes": BASE,
     "an average of weights": replace(BASE, average=0.9),
     "one member": replace(BASE, members=1),
-    "plateau": replace(BASE, schedule="plateau", plateau=2),
+    "plateau": replace(BASE, schedule="plateau", plateau=2, even=True),
 }
 
 

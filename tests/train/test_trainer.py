@@ -8,8 +8,6 @@ import pytest
 import torch
 
 from pna.train.settings import Settings
-from pna.train.tasks import tasks_of
-from pna.train.trainer import _task_weights, _variance
 from tests.train.cases import SMALL, assert_near, random_graphs, trainer_of, with_arguments
 
 #: Adam divides gradients by their size and 1e-8, those that are 0 but for rounding too: of a shift
@@ -225,7 +223,7 @@ def test_bfloat16_trains_weights_of_float32():
 @pytest.mark.parametrize("left", [False, True], ids=["all members", "after some have left"])
 def test_state_is_all_that_training_goes_on_from(left):
     graphs, model = random_graphs(), with_arguments(SMALL["gin recurrent"], dropout=0.2)
-    settings = replace(BASE, members=4, average=0.9, schedule="plateau", plateau=2)
+    settings = replace(BASE, members=4, average=0.9, schedule="plateau", plateau=2, even=True)
     trainer = trainer_of(graphs, model, settings)
     run(trainer, 2)
     if left:
@@ -261,44 +259,6 @@ def test_states_of_other_models_are_refused():
     held = trainer_of(graphs, replace(SMALL["pna stacked"], hidden=8), BASE).state()
     with pytest.raises(ValueError, match="another model"):
         trainer_of(graphs, SMALL["pna stacked"], BASE).load_state(held)
-
-
-def test_balance_divides_by_the_variance_of_targets():
-    graphs = random_graphs(missing=True).split("train")
-    tasks = tasks_of(graphs, weights={"b": 3.0})
-    weights = _task_weights(tasks, Settings(members=2, balance=True), graphs)
-    assert weights.shape == (2, 6)
-    for place, task in enumerate(tasks):
-        y = graphs.y_node if task.level == "node" else graphs.y_graph
-        scaled = y[:, task.column] / task.scale
-        known = scaled[~scaled.isnan()].double()
-        variance = float(((known - known.mean()) ** 2).mean())
-        assert _variance(task, graphs) == pytest.approx(variance)
-        expected = (3.0 if task.name == "b" else 1.0) / variance
-        assert weights[:, place].tolist() == pytest.approx([expected] * 2)
-
-
-@pytest.mark.parametrize("values", [[0.1] * 4, [0.1, float("nan"), 0.1, 0.1]], ids=str)
-def test_balance_leaves_constant_targets_alone(values):
-    """0.1, of which a mean is not exactly one of them, is no reason to weigh it by 1e12."""
-    graphs = random_graphs(train=4, validation=0)
-    y = graphs.y_graph.clone()
-    y[:, 1] = torch.tensor(values)
-    graphs = replace(graphs, y_graph=y)
-    tasks = tasks_of(graphs, weights={"q": 3.0})
-    with pytest.warns(UserWarning, match="loss of 'q' as it is: its targets are all the same"):
-        weights = _task_weights(tasks, Settings(balance=True), graphs)
-    assert weights[0, 4] == 3.0 and (weights[0, [0, 1, 2, 3, 5]] > 3).all()
-
-
-def test_balance_leaves_classes_alone():
-    graphs = random_graphs(train=4, validation=0)
-    y = torch.arange(4.0).double()[:, None].expand(-1, 3)
-    graphs = replace(graphs, y_graph=y)
-    tasks = tasks_of(graphs, {"p": "cross_entropy"})
-    with pytest.warns(UserWarning, match="loss of 'p' as it is: its targets are classes"):
-        weights = _task_weights(tasks, Settings(balance=True), graphs)
-    assert weights[0, 3] == 1.0 and (weights[0, 4:] != 1).all()
 
 
 def test_task_weights_of_another_number_are_refused():

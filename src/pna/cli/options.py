@@ -72,6 +72,7 @@ Loss = Annotated[
 ]
 Weights = Annotated[str | None, _targets("Of the losses: target=2,… and 1 else.")]
 Balance = Annotated[bool | None, _targets("Divide losses by the variance of targets.")]
+Even = Annotated[bool | None, _targets("Weigh losses by their inverse, so that all fall.")]
 Tasks = Annotated[str | None, _targets("Which, with commas between; if not said, all.")]
 Splits = Annotated[str | None, _targets("To train and to stop by: train,validation.")]
 

@@ -34,7 +34,7 @@ def reproduce(
     recipe: Annotated[
         str,
         typer.Option(
-            help="Synthetic training: steady, by which all tasks are learned; plain, as in the paper."
+            help="Synthetic training: steady, which learns all tasks; plain, as in the paper."
         ),
     ] = "",
     members: Annotated[

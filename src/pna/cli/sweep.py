@@ -57,6 +57,7 @@ def sweep(
     depth: options.Depth = None,
     layers: options.Layers = None,
     readout: options.Readout = None,
+    virtual_node: options.VirtualNode = None,
     init: options.Init = None,
     edges: options.Edges = None,
     data_seed: options.DataSeed = None,
@@ -75,6 +76,7 @@ def sweep(
     loss: options.Loss = None,
     weights: options.Weights = None,
     balance: options.Balance = None,
+    even: options.Even = None,
     tasks: options.Tasks = None,
     splits: options.Splits = None,
 ) -> None:

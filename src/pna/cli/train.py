@@ -66,6 +66,7 @@ def train(
     loss: options.Loss = None,
     weights: options.Weights = None,
     balance: options.Balance = None,
+    even: options.Even = None,
     tasks: options.Tasks = None,
     splits: options.Splits = None,
 ) -> None:

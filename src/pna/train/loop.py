@@ -276,9 +276,8 @@ def _rows(
 ) -> dict[str, Any]:
     """Everything told of an epoch, fetched from the device at once; which members it trained, and
     with what learning rates, is from before it."""
-    standing, tasks = trainer.standing, len(trainer.tasks)
-    totals = [(losses * trainer.weights).sum(1, keepdim=True) / tasks for losses in
-              (training, validation)]  # fmt: skip
+    standing = trainer.standing
+    totals = [trainer.weights.judge(losses)[:, None] for losses in (training, validation)]
     columns = [
         *totals, standing.best[:, None], lr[:, None], standing.alive[:, None],
         standing.broken[:, None], trained[:, None], validation,

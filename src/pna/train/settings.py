@@ -40,6 +40,7 @@ class Settings:
     task_weights: tuple[tuple[float, ...], ...] = ()  # of each task, for each member; else those
     # of the tasks
     balance: bool = False  # divide each loss by the variance of its targets
+    even: bool = False  # weigh each loss by the inverse of what it was, so that all of them fall
     select: str = "loss"  # what validation is judged by: its loss, or "roc_auc", 1 minus the area
     keep_last: bool = False  # keep the weights of every member's last epoch beside its best ones
 

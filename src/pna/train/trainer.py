@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 import torch.distributed as distributed
 from torch import Tensor
@@ -20,24 +18,22 @@ from pna.ops.across import processes, sum_of_all
 from pna.train.average import Average
 from pna.train.batches import Batches
 from pna.train.capture import Captured, Memory
-from pna.train.distributed import is_first
 from pna.train.judging import RocAuc
 from pna.train.optimiser import Adam
 from pna.train.population import Population
 from pna.train.progress import Standing
 from pna.train.settings import Settings
 from pna.train.tasks import (
-    LOSSES,
     Target,
     Task,
     are_complete,
-    column_of,
     count_graphs,
     count_targets,
     summed_errors,
     summed_losses,
     targets_of,
 )
+from pna.train.weights import LossWeights
 
 
 class Trainer:
@@ -66,8 +62,7 @@ class Trainer:
         self.ids = torch.arange(settings.members, device=device)
         self.adam = Adam(population.flat, settings.clip, settings.optimiser == "adamw")
         self._decay = torch.tensor(settings.of_members("weight_decay"), dtype=dtype, device=device)
-        self.weights = _task_weights(self.tasks, settings, training).to(device, dtype)
-        self._shares = self.weights / len(self.tasks)
+        self.weights = LossWeights(self.tasks, settings, training, device, dtype)
         self._complete = [are_complete(self.tasks, graphs) for graphs in (training, validation)]
         decay = settings.average
         self.average = None if decay is None else Average(population, decay)
@@ -89,6 +84,7 @@ class Trainer:
         self._conclude = self._captured_conclusion()
         shared: dict[str, Any] = {
             "capture": self._memory, "pad": pad, "rank": rank, "processes": processes(),
+            "levels": getattr(population.model, "levels", None),
         }  # fmt: skip
         of_training, of_validation = (None, None) if diameters is None else diameters
         size = settings.batch_size
@@ -117,8 +113,9 @@ class Trainer:
     def _conclude_epoch(self) -> None:
         """From the sums of an epoch to losses, and to what they mean for every member."""
         losses = self.sums / self.counts.clamp(min=1)[:, None]
-        total = (losses[1] * self.weights).sum(1) / len(self.tasks)
+        total = self.weights.judge(losses[1])
         judged = total if self._judge is None else self._judge.score()
+        self.weights.follow(losses[0])
         if self.final is not None:
             self._keep(self.standing.alive, self.final, self.final_buffers)
         better = self.standing.after_epoch(self.settings, judged)
@@ -152,7 +149,7 @@ class Trainer:
         targets, counts = self._targets(batch, self._complete[0])
         with self._precision():
             sums = population.apply(batch, lambda p: summed_losses(self.tasks, p, targets, batch))
-        shares = self._of_those_left(self._shares) / counts.clamp(min=1)
+        shares = self._of_those_left(self.weights.shares) / counts.clamp(min=1)
         if sums.shape[1] > len(self.tasks):  # and the model's own loss
             of_graph = 1 / sum_of_all(count_graphs(batch)).clamp(min=1).to(shares.dtype)
             shares = torch.cat([shares, of_graph.expand(len(shares), 1)], 1)
@@ -263,6 +260,7 @@ class Trainer:
         held |= {f"adam.{name}": t for name, t in self.adam.state().items()}
         held |= {f"buffer.{name}": t for name, t in self.population.buffers.items()}
         held |= {f"best.buffer.{name}": t for name, t in self.best_buffers.items()}
+        held |= self.weights.state()
         held |= {"ids": self.ids, "weights": self.population.flat.detach(), "best": self.best}
         if self.average is not None:
             held |= self.average.state()
@@ -285,37 +283,3 @@ class Trainer:
             )
         for name, tensor in own.items():
             tensor.copy_(held[name])
-
-
-def _task_weights(tasks: Sequence[Task], settings: Settings, training: GraphSet) -> Tensor:
-    """What each loss is multiplied by, (members, tasks)."""
-    usual = torch.tensor([task.weight for task in tasks], dtype=torch.float64)
-    for row in settings.task_weights:
-        if len(row) != len(tasks):
-            raise ValueError(
-                f"got {len(row)} task weights for a member, expected {len(tasks)}: one for each of "
-                + ", ".join(task.name for task in tasks)
-            )
-    rows = torch.tensor(settings.task_weights, dtype=torch.float64).reshape(-1, len(tasks))
-    weights = rows if len(rows) else usual.expand(settings.members, -1)
-    if settings.balance:
-        variances = [_variance(task, training) for task in tasks]
-        weights = weights / torch.tensor(variances, dtype=torch.float64)
-    return weights.contiguous()
-
-
-def _variance(task: Task, training: GraphSet) -> float:
-    """Of a task's targets as they are trained on; 1, with a warning, where there is none."""
-    values = column_of(training, task.level, task.column).double().cpu().numpy() / task.scale
-    values = values[~np.isnan(values)]
-    if LOSSES[task.loss].classes:
-        why = "are classes, which have no variance"
-    elif values.size == 0 or values.min() == values.max():
-        why = "are all the same"
-    else:
-        return float(values.var())
-    if is_first():
-        warnings.warn(
-            f"balance leaves the loss of {task.name!r} as it is: its targets {why}", stacklevel=2
-        )
-    return 1.0
