@@ -79,7 +79,7 @@ def test_what_was_interrupted_needs_resume(tmp_path) -> None:
 
 
 def test_alone_only_the_tasks_learned_are_counted(tmp_path) -> None:
-    alone = replace(variants("gcn")[0], group="alone", alone=True)
+    alone = replace(variants("gcn")[0], group="alone", alone=2)
     experiment = Experiment("alone", "each task alone", (alone,))
     scores = run(tmp_path, experiment, members=1)
     errors = scores.populations["gcn alone"].errors["test"]

@@ -84,7 +84,7 @@ class Variant:
     hidden: int = 16
     arguments: dict[str, Any] = field(default_factory=dict)  # of the architecture
     changes: dict[str, Any] = field(default_factory=dict)  # to the recipe
-    alone: bool = False  # each member learns one task, all tasks in turn
+    alone: int = 0  # members for each task, at most, which learn it alone
     walks: tuple[int, int] = (0, 0)  # steps of random walks that its nodes and edges are told of
 
     @property
@@ -171,7 +171,7 @@ def _trial(variant: Variant, graphs: Graphs, recipe: Recipe, members: int) -> Tr
     recipe = replace(recipe, **variant.changes)
     weights: tuple[tuple[float, ...], ...] = ()
     if variant.alone:
-        members *= len(SIX)
+        members = len(SIX) * min(members, variant.alone)
         weights = tuple(
             tuple(float(task == k % len(SIX)) for task in range(len(SIX))) for k in range(members)
         )
