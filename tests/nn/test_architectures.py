@@ -79,6 +79,11 @@ MODELS = {
     "recurrent gin": (Recurrent, {"convolution": "gin", "depth": "N"}),
     "recurrent gat": (Recurrent, {"convolution": "gat"}),
     "recurrent gcn": (Recurrent, {"convolution": "gcn"}),
+    "recurrent mean": (Recurrent, {"readout": "mean"}),
+    **{
+        f"recurrent {name} without a GRU": (Recurrent, {"convolution": name, "gru": False})
+        for name in ("pna", "gin", "gat")
+    },
     "standard": (Standard, {"layers": 3}),
     "standard gin max": (Standard, {"layers": 2, "convolution": "gin", "readout": "max"}),
     "stacked": (Stacked, {"graph_norm": True}),
@@ -200,6 +205,29 @@ def test_recurrence_by_definition(convolution, rule, swap):
         assert_same(got.graph, model.graph_head(read), 1e-10)
 
 
+@pytest.mark.parametrize("convolution", ["pna", "gin"])
+@pytest.mark.parametrize("rule", ["N/2", "adaptive"])
+def test_recurrence_without_its_parts_by_definition(convolution, rule):
+    """Without a GRU results are the next states; a mean is read instead of what Set2Set reads."""
+    tolerance = 0.2
+    model = made(Recurrent, convolution, depth=rule, tolerance=tolerance, gru=False, readout="mean")
+    model.eval()
+    for graph in range(len(SIZES)):
+        batch = batch_of(graphs(), [graph])
+        depth = depth_of(batch, rule)
+        state = model.first(batch.x, batch.adjacency)
+        for _ in range((depth.most if depth.steps is None else int(depth.steps[0])) - 1):
+            new = model.again(state, batch.adjacency)
+            moved = float((new - state).detach().abs().max())
+            state = new
+            if rule == "adaptive" and moved <= tolerance:
+                break
+        got = model(batch)
+        assert_same(got.node, model.node_head(state), 1e-10)
+        assert_same(got.graph, model.graph_head(state.mean(0, keepdim=True)), 1e-10)
+    assert not any(name.startswith(("gru", "set2set")) for name, _ in model.named_parameters())
+
+
 def test_the_standard_model_by_definition():
     model = made(Standard, layers=3).eval()
     batch = batch_of(graphs())
@@ -232,6 +260,23 @@ def test_the_stacked_model_by_definition(residual, graph_norm):
     summed = torch.stack([part.sum(0) for part in rows_of(batch, x)])
     assert_same(got.graph, model.graph_head(summed))
     assert [layer.weight.shape[0] for layer in model.graph_head.layers] == [3, 1, 3]
+
+
+@pytest.mark.parametrize("convolution", ["gcn", "gat"])
+@pytest.mark.parametrize("batch_norm", [False, True])
+def test_activations_of_the_stacked_model(convolution, batch_norm):
+    """ELU after the norm of attention, ReLU after all others; with or without batch norm."""
+    model = made(Stacked, convolution, layers=2, batch_norm=batch_norm, residual=False)
+    batch = batch_of(graphs())
+    got = model(batch)
+    x = F.linear(batch.x, model.embed.weight, model.embed.bias)
+    for convolve in model.convolutions:
+        x = convolve(x, batch.adjacency)
+        if batch_norm:
+            x = F.batch_norm(x, None, None, training=True)
+        x = F.elu(x) if convolution == "gat" else F.relu(x)
+    assert_same(got.node, model.node_head(x))
+    assert (x < 0).any() == (convolution == "gat")
 
 
 @pytest.mark.parametrize("case", PUBLISHED, ids=str)
@@ -346,8 +391,9 @@ def test_kinds_of_edges_are_embedded(convolution, columns):
     edges = sum(t[batch.edge_attr[:, i].long()] for i, t in enumerate(tables))
     nodes = model.embed.weight.split([3, 3])
     x = sum(t[batch.x[:, i].long()] for i, t in enumerate(nodes))
+    act = F.elu if convolution == "gat" else F.relu
     for convolution_, norm in zip(model.convolutions, model.norms, strict=True):
-        x = torch.relu(norm(convolution_(x, batch.adjacency, edges))) + x
+        x = act(norm(convolution_(x, batch.adjacency, edges))) + x
     assert_same(got.node, model.node_head(x))
 
 
@@ -436,6 +482,10 @@ def test_what_is_refused():
         made(Stacked, layers=0)
     with pytest.raises(ValueError, match="unknown readout 'men'"):
         made(Standard, readout="men")
+    with pytest.raises(ValueError, match="unknown readout 'men'"):
+        made(Recurrent, readout="men")
+    with pytest.raises(ValueError, match="got swap_gru without a GRU"):
+        made(Recurrent, gru=False, swap_gru=True)
     with pytest.raises(ValueError, match="nodes have no features"):
         made(Stacked)(replace(batch_of(graphs()), x=None))
 

@@ -13,8 +13,12 @@ from pna.paper.claims import (
     best_everywhere,
     difference,
     gains_most,
+    least_among,
     on_average,
     on_task,
+    order_kept,
+    rises_with,
+    steadier,
 )
 from pna.paper.scores import Estimate, Member, Population, Scores
 
@@ -84,6 +88,103 @@ def test_who_gains_most() -> None:
     assert other(found).outcome == FAILS
     missing = gains_most(("gin",), ("pna",), ("", "standard"), on_average())
     assert missing(found).outcome == NOT_RUN
+
+
+def test_gains_of_what_overflows_in_both_are_open() -> None:
+    broken = around(-3, math.inf)
+    found = scores(gat=broken, gat_standard=broken, pna=around(-4, -4), pna_standard=around(-3, -3))
+    claim = gains_most(("gat",), ("pna",), ("", "standard"), on_average())
+    assert claim(found).outcome == OPEN
+
+
+@pytest.mark.parametrize(
+    ("errors", "outcome"),
+    [
+        ((-2.0, -3.0, -3.5, -2.5), HOLDS),
+        ((-2.0, -2.1, -2.2, -3.0), FAILS),  # the more the better
+        ((-2.0, -3.0, -3.5, -3.5), OPEN),
+    ],
+)
+def test_the_least_of_some(errors: tuple[float, ...], outcome: str) -> None:
+    named = {f"m{k}": around(error, error) for k, error in enumerate(errors, 1)}
+    claim = least_among(["m2", "m3"], ["m1", "m4"], on_average())
+    assert claim(scores(**named)).outcome == outcome
+    del named["m4"]
+    verdict = claim(scores(**named))
+    assert (verdict.outcome, verdict.because) == (NOT_RUN, "without m4")
+
+
+def test_who_is_steadier() -> None:
+    found = scores(
+        pna=around(-3, -3), wide=around(-4, -4, 0.3), alike=around(-3, -3, 0.011),
+        broken=population(*[(-4, -4)] * 4, (-4, math.inf)), one=population((-3, -3)),
+    )  # fmt: skip
+
+    def outcome(name: str, *others: str) -> str:
+        return steadier(name, others, on_average(top=None))(found).outcome
+
+    assert outcome("pna", "wide", "broken") == HOLDS
+    assert outcome("wide", "pna") == outcome("broken", "pna") == FAILS
+    assert outcome("pna", "wide", "alike") == OPEN
+    assert outcome("pna", "one") == outcome("one", "pna") == OPEN
+    assert outcome("pna", "gin") == NOT_RUN
+    words = steadier("pna", ["wide"], on_average())(found).because
+    assert words == "standard deviations: pna 0.016, wide 0.474"
+
+
+def test_spreads_are_compared_by_brown_and_forsythe() -> None:
+    """Ten members; how far apart two spreads must be is what scipy says."""
+    generator = np.random.default_rng(0)
+    errors = generator.normal(size=(2, 10))
+    for factor in (1.5, 2.0, 3.0, 5.0):
+        one, other = errors[0], factor * errors[1]
+        p = stats.levene(one, other, center="median").pvalue
+        found = scores(one=population(*((v, v) for v in one)),
+                       other=population(*((v, v) for v in other)))  # fmt: skip
+        verdict = steadier("one", ["other"], on_average(top=None))(found)
+        assert verdict.outcome == (HOLDS if p <= 0.05 else OPEN)
+
+
+def test_an_order_is_kept() -> None:
+    def outcome(*errors: float, spread: float = 0.01) -> str:
+        """Errors of three models in one group, then in the other."""
+        names = ("a", "b", "c", "a_standard", "b_standard", "c_standard")
+        wide = {"c_standard": spread}
+        made = {n: around(e, e, wide.get(n, 0.01)) for n, e in zip(names, errors, strict=True)}
+        verdict = order_kept(("a", "b", "c"), ("", "standard"), on_average())(scores(**made))
+        assert "τ" in verdict.because
+        return verdict.outcome
+
+    assert outcome(-3, -2, -1, -4, -3.5, -3) == HOLDS
+    assert outcome(-3, -2, -1, -4, -3, -3.5) == FAILS
+    assert outcome(-3, -2, -1, -4, -3, -3.1, spread=0.5) == OPEN  # b and c may be the other way
+    assert outcome(-3, -2.001, -2, -4, -3, -3.001, spread=0.1) == HOLDS  # tied in both
+    kept = order_kept(("a", "b"), ("", "standard"), on_average())
+    assert kept(scores(a=around(-3, -3), b=around(-2, -2))).outcome == NOT_RUN
+
+
+def test_which_were_turned_round() -> None:
+    found = scores(a=around(-3, -3), b=around(-2, -2), a_x=around(-2, -2), b_x=around(-3, -3))
+    verdict = order_kept(("a", "b"), ("", "x"), on_average())(found)
+    assert verdict.because == "Kendall's τ −1.00; turned round: a and b"
+
+
+@pytest.mark.parametrize(
+    ("order", "outcome"),
+    [((0, 1, 2, 3, 5, 4), HOLDS), ((5, 4, 3, 2, 0, 1), FAILS), ((3, 0, 5, 1, 4, 2), OPEN)],
+)
+def test_errors_that_rise_with_a_number(order: tuple[int, ...], outcome: str) -> None:
+    splits = [f"test {k}" for k in range(6)]
+    errors = {
+        split: np.full((5, 2), 10.0 ** (k - 6)) for split, k in zip(splits, order, strict=True)
+    }
+    members = around(0, 0).members
+    found = Scores(("a", "b"), tuple(splits), {"pna": Population(members, errors)}, {})
+    places = {f"place {k}": (float(k), on_average(split)) for k, split in enumerate(splits)}
+    verdict = rises_with("pna", places)(found)
+    assert verdict.outcome == outcome
+    assert f"from the most error to the least: place {order.index(5)}, " in verdict.because
+    assert rises_with("gin", places)(found).outcome == NOT_RUN
 
 
 def test_what_overflows_is_behind() -> None:

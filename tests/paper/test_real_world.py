@@ -175,6 +175,16 @@ def test_settings(case: tuple[str, str]) -> None:
     assert trial.model.arguments["graph_norm"] == (not hiv)
 
 
+def test_mlps_are_those_of_the_benchmark() -> None:
+    """Whose parameters are known, of ZINC; they have no norm that would tell a graph's size."""
+    graphs = made("zinc")
+    trials = {trial.variant.name: trial.model for trial in EXPERIMENTS["zinc"].trials(members=1)}
+    for row, count, readout in (("mlp", 108_975, "mean"), ("mlp-gated", 106_970, "sum")):
+        model = fitted(trials[row], graphs, tasks_of(graphs, "mae_in_units"))
+        assert count_parameters(build(model)) == count
+        assert trials[row].arguments["readout"] == readout
+
+
 def test_some_rows_alone() -> None:
     zinc = EXPERIMENTS["zinc"]
     assert [v.name for v in zinc.chosen(["pna"])] == ["pna", "pna edges", "pna deep"]

@@ -32,6 +32,10 @@ def test_every_experiment_is_drawn_beside_its_scores(name: str, tmp_path: Path) 
         assert {"average of logs", "log of the mean", "−2.23", "the paper"} <= main
         assert {"SSSP", "eccentricity", "laplacian", "connected", "diameter",
                 "spectral radius"} <= tasks  # fmt: skip
+    if name == "architectures":
+        assert [path.stem for path in written[::2]] == [
+            "architectures", "architectures-no-gru", "architectures-mean-readout"
+        ]  # fmt: skip
     if name == "moments":
         assert "the paper" not in words  # which printed no numbers of it
 

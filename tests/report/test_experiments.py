@@ -52,7 +52,7 @@ def test_several_results_have_contents_and_links_of_their_own(tmp_path: Path) ->
     assert sections == ["moments-paper-steady", "training-paper-steady", "moments-paper-steady-2"]
     assert [f"#{name}" for name in sections] == seen.links[: len(sections)]
     assert seen.text.count("Quick run.") == 1
-    assert "quick; 0 of 2 claims hold, 2 undecided" in seen.text
+    assert "quick; 0 of 3 claims hold, 3 undecided" in seen.text
     assert len(seen.ids) == len(set(seen.ids))
 
 

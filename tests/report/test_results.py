@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -47,19 +48,32 @@ def test_groups_are_compared(tmp_path: Path) -> None:
     def standard_is_worse(variant: Variant, split: int, members: int) -> Errors:
         return steadily(variant, split, members) + 0.3 * (variant.group == "standard")
 
-    groups, errors = tables(Result.read(make(tmp_path, "architectures", errors=standard_is_worse)))
+    result = Result.read(make(tmp_path, "architectures", errors=standard_is_worse))
+    groups, without_gru, without_set2set, errors = tables(result)
     assert [row[:3] for row in groups.rows[:3]] == [
         ("PNA", "recurrent", "−2.23 ± 0.02"),
         ("", "standard", "−1.93 ± 0.02"),
         ("", "difference", "−0.30 ± 0.02"),
     ]
-    assert errors.rows[0][0] == "PNA, recurrent"
+    assert without_gru.rows[2][:3] == ("", "difference", "+0.00 ± 0.02")
+    assert without_set2set.title.startswith("Recurrent minus with a mean for Set2Set")
+    names = [{row[0] for row in table.rows} for table in (groups, without_gru)]
+    assert names[0] - names[1] == {"MPNN (mean, max, min)"}  # of which no part was left out
+    assert "PNA, recurrent" in {row[0] for row in errors.rows}
+
+
+def test_groups_that_were_not_run_are_left_out(tmp_path: Path) -> None:
+    result = Result.read(make(tmp_path, "architectures"))
+    names = [name for name in result.scores.populations if result.group(name) in ("", "no-gru")]
+    some = {name: result.scores.populations[name] for name in names}
+    groups, _ = tables(replace(result, scores=replace(result.scores, populations=some)))
+    assert {row[1] for row in groups.rows} == {"recurrent", "without the GRU", "difference"}
 
 
 def test_tasks_learned_alone_count_as_many_as_each_task_has(tmp_path: Path) -> None:
     groups, errors = tables(Result.read(make(tmp_path, "single-task")))
     alone = [row for row in errors.rows if row[0] == "PNA, alone"]
-    assert alone[0][1] == "best 5"
+    assert alone[0][1] == "all 4"
     assert groups.rows[1][1] == "alone"
 
 

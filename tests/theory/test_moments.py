@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pna
+from pna.aggregators import Moment
 from pna.degree import Power
 from pna.theory import multiset_from_moments, size_from_scaled
 from pna.theory.stars import stars, statistics
@@ -52,6 +53,19 @@ def test_it_is_vieta_by_hand() -> None:
     epsilon = 1e-5
     given = [2, math.sqrt(14 / 3 + epsilon), (6 + epsilon) ** (1 / 3) - epsilon ** (1 / 3)]
     assert multiset_from_moments(given).values == pytest.approx((0, 1, 5), abs=1e-12)
+
+
+@pytest.mark.parametrize("order", [4, 6])
+@pytest.mark.parametrize("length", [0.1, 1.0, 1000.0])
+def test_moments_of_what_is_evenly_spread_are_as_long_as_it_is(order: int, length: float) -> None:
+    """On [0, L] raw ones are L^n/(n + 1), standardised ones 3^(n/2)/(n + 1), ours in between."""
+    values = torch.linspace(0, length, 10_001, dtype=torch.float64)
+    raw = (values**order).mean().item()
+    standardised = ((values - values.mean()) / values.std(correction=0)).pow(order).mean().item()
+    ours = statistics([Moment(order, epsilon=1e-30)], values[None]).item()
+    assert raw == pytest.approx(length**order / (order + 1), rel=1e-3)
+    assert standardised == pytest.approx(3 ** (order / 2) / (order + 1), rel=1e-3)
+    assert ours == pytest.approx(length / 2 * (order + 1) ** (-1 / order), rel=1e-3)
 
 
 def test_repeated_values_are_less_certain() -> None:

@@ -31,6 +31,7 @@ SETTINGS = {
     "patience": 14,
     "schedule": "plateau",
     "plateau": 2,
+    "keep_last": True,
 }
 
 

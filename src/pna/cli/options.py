@@ -33,7 +33,7 @@ Towers = Annotated[int | None, _model("Layers side by side: 4; stacked 1.")]
 Depth = Annotated[str | None, _model("Steps if recurrent: N/2, N, diameter, adaptive, a number, …")]
 Layers = Annotated[int | None, _model("Convolutions if not recurrent.")]
 Dropout = Annotated[float | None, _model("Share of features that is dropped: 0.")]
-Readout = Annotated[str | None, _model("sum, mean or max if not recurrent.")]
+Readout = Annotated[str | None, _model("sum, mean or max; recurrent: set2set too.")]
 VirtualNode = Annotated[
     bool | None, _model("Join all nodes of a graph through one more, if stacked.")
 ]

@@ -59,7 +59,8 @@ class Embedding(nn.Module):
         shape = columns.shape[0], self.weight.shape[0]
         none = torch.zeros(shape, dtype=self.weight.dtype, device=columns.device)
         if all(self.values):
-            return none.scatter_(1, columns.long() + self.offsets, 1)
+            alone = len(self.values) == 1
+            return none.scatter_(1, columns.long() if alone else columns.long() + self.offsets, 1)
         at = self.offsets + torch.where(self.is_number, 0, columns.long())
         numbers = (columns.to(none.dtype) - self.means) / self.deviations
         return none.scatter_(1, at, torch.where(self.is_number, numbers, 1).to(none.dtype))

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
+from scipy.stats import kendalltau, levene, spearmanr
 from scipy.stats import t as student
 
-from pna.paper.scores import Estimate, Scores
+from pna.paper.scores import TOP, Estimate, Scores
 from pna.train.metrics import BETTER
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not decidable at this sample size"
@@ -66,20 +68,21 @@ def difference(one: Estimate, other: Estimate) -> Difference:
 
 
 Measured = Callable[[Scores, str], Estimate]  # of a population, by its name
+Decide = Callable[[Scores], Verdict]
 
 
-def on_average(split: str = "test") -> Measured:
-    """The mean of the tasks' logarithms."""
-    return lambda scores, name: scores.average(name, split)
+def on_average(split: str = "test", top: int | None = TOP, ratio: bool = False) -> Measured:
+    """The mean of the tasks' logarithms, as `Scores.average`."""
+    return lambda scores, name: scores.average(name, split, top, ratio)
 
 
-def overall(split: str = "test") -> Measured:
-    """The logarithm of the tasks' mean error."""
-    return lambda scores, name: scores.overall(name, split)
+def overall(split: str = "test", top: int | None = TOP, ratio: bool = False) -> Measured:
+    """The logarithm of the tasks' mean error, as `Scores.overall`."""
+    return lambda scores, name: scores.overall(name, split, top, ratio)
 
 
-def on_task(task: str, split: str = "test") -> Measured:
-    return lambda scores, name: scores.of_task(name, task, split)
+def on_task(task: str, split: str = "test", top: int | None = TOP) -> Measured:
+    return lambda scores, name: scores.of_task(name, task, split, top)
 
 
 def measured_as(metric: str, split: str) -> Measured:
@@ -87,7 +90,13 @@ def measured_as(metric: str, split: str) -> Measured:
     return lambda scores, name: scores.mean(name, split, BETTER[metric])
 
 
-def best(name: str, others: Sequence[str], measured: Measured) -> Callable[[Scores], Verdict]:
+def not_run(scores: Scores, *names: str) -> Verdict | None:
+    """The verdict on a claim about populations some of which are missing."""
+    missing = [name for name in names if name not in scores.populations]
+    return Verdict(NOT_RUN, f"without {', '.join(missing)}") if missing else None
+
+
+def best(name: str, others: Sequence[str], measured: Measured) -> Decide:
     """Whether a population has less error than every other that was run."""
 
     def decide(scores: Scores) -> Verdict:
@@ -105,9 +114,7 @@ def best(name: str, others: Sequence[str], measured: Measured) -> Callable[[Scor
     return decide
 
 
-def best_everywhere(
-    name: str, others: Sequence[str], places: dict[str, Measured]
-) -> Callable[[Scores], Verdict]:
+def best_everywhere(name: str, others: Sequence[str], places: dict[str, Measured]) -> Decide:
     """Whether a population is the best, or tied with it, in each of several places."""
 
     def decide(scores: Scores) -> Verdict:
@@ -132,7 +139,7 @@ def best_everywhere(
     return decide
 
 
-def less(one: str, other: str, measured: Measured) -> Callable[[Scores], Verdict]:
+def less(one: str, other: str, measured: Measured) -> Decide:
     """Whether one population has less error than another."""
     return best(one, [other], measured)
 
@@ -142,7 +149,7 @@ def gains_most(
     least: Sequence[str],
     groups: tuple[str, str],
     measured: Measured,
-) -> Callable[[Scores], Verdict]:
+) -> Decide:
     """Whether every one of `rows` gains more from the first group over the second than `least`."""
 
     def decide(scores: Scores) -> Verdict:
@@ -153,6 +160,8 @@ def gains_most(
                 return Verdict(NOT_RUN, f"{row} was not run in both")
             gains[row] = difference(measured(scores, names[1]), measured(scores, names[0]))
         words = ", ".join(f"{row} {gain}" for row, gain in gains.items())
+        if any(math.isnan(gain.mean) for gain in gains.values()):  # overflowed in both
+            return Verdict(OPEN, f"gains: {words}")
         worst = min(rows, key=lambda row: gains[row].mean)
         rival = max(least, key=lambda row: gains[row].mean)
         gap = gains[worst].mean - gains[rival].mean
@@ -160,5 +169,101 @@ def gains_most(
         if abs(gap) <= half:
             return Verdict(OPEN, f"gains: {words}")
         return Verdict(HOLDS if gap > 0 else FAILS, f"gains: {words}")
+
+    return decide
+
+
+def least_among(some: Sequence[str], others: Sequence[str], measured: Measured) -> Decide:
+    """Whether the best of some populations has less error than every one of the others."""
+
+    def decide(scores: Scores) -> Verdict:
+        if missing := not_run(scores, *some, *others):
+            return missing
+        means = {name: measured(scores, name).mean for name in (*some, *others)}
+        first, rival = (min(names, key=lambda name: means[name]) for names in (some, others))
+        ahead = best(first, others, measured)(scores)
+        if ahead.outcome == HOLDS:
+            return ahead
+        behind = best(rival, some, measured)(scores)
+        return Verdict(FAILS if behind.outcome == HOLDS else OPEN, ahead.because)
+
+    return decide
+
+
+def steadier(name: str, others: Sequence[str], measured: Measured) -> Decide:
+    """Whether the members of a population differ less than those of every other, by the test of
+    Brown and Forsythe for each."""
+
+    def decide(scores: Scores) -> Verdict:
+        if missing := not_run(scores, name, *others):
+            return missing
+        values = {each: measured(scores, each).values for each in (name, *others)}
+        spread = {each: _spread(of) for each, of in values.items()}
+        words = "standard deviations: " + ", ".join(f"{n} {s:.3f}" for n, s in spread.items())
+        signs = [_sign_of_spreads(values[name], values[other], spread[name] - spread[other])
+                 for other in others]  # fmt: skip
+        if any(sign > 0 for sign in signs):
+            return Verdict(FAILS, words)
+        return Verdict(HOLDS if all(sign < 0 for sign in signs) else OPEN, words)
+
+    return decide
+
+
+def _spread(values: Sequence[float]) -> float:
+    """Their standard deviation: NaN of a single one, infinite where one is."""
+    if len(values) < 2:
+        return math.nan
+    return float(np.std(values, ddof=1)) if np.isfinite(values).all() else math.inf
+
+
+def _sign_of_spreads(one: Sequence[float], other: Sequence[float], gap: float) -> int:
+    """Of the gap between two spreads, 0 where chance could have made it."""
+    if math.isinf(gap):
+        return int(math.copysign(1, gap))  # members of one of them have overflowed
+    if math.isnan(gap) or gap == 0 or levene(one, other, center="median").pvalue > 0.05:
+        return 0
+    return int(math.copysign(1, gap))
+
+
+def order_kept(rows: Sequence[str], groups: tuple[str, str], measured: Measured) -> Decide:
+    """Whether no two rows are the other way round in the second group. It is open where a pair
+    that is clear in one group is tied in the other, with means the other way round."""
+
+    def decide(scores: Scores) -> Verdict:
+        names = [[f"{row} {group}".strip() for row in rows] for group in groups]
+        if missing := not_run(scores, *names[0], *names[1]):
+            return missing
+        found = [[measured(scores, name) for name in of_group] for of_group in names]
+        turned, unclear = [], []
+        for i, j in combinations(range(len(rows)), 2):
+            first, second = (difference(values[i], values[j]) for values in found)
+            if first.sign * second.sign < 0:
+                turned.append(f"{rows[i]} and {rows[j]}")
+            elif first.mean * second.mean < 0 and first.sign != second.sign:
+                unclear.append(f"{rows[i]} and {rows[j]}")
+        tau = kendalltau(*([value.mean for value in values] for values in found)).statistic
+        words = f"Kendall's τ {tau:.2f}".replace("-", "−")
+        words += "; turned round: " + ", ".join(turned) if turned else ""
+        words += "; perhaps turned round: " + ", ".join(unclear) if unclear else ""
+        return Verdict(FAILS if turned else OPEN if unclear else HOLDS, words)
+
+    return decide
+
+
+def rises_with(name: str, places: Mapping[str, tuple[float, Measured]]) -> Decide:
+    """Whether the error of a population rises, from place to place, with a number that each has,
+    by Spearman's rank correlation."""
+
+    def decide(scores: Scores) -> Verdict:
+        if missing := not_run(scores, name):
+            return missing
+        errors = {place: measured(scores, name).mean for place, (_, measured) in places.items()}
+        found = spearmanr([number for number, _ in places.values()], list(errors.values()))
+        hardest = sorted(errors, key=lambda place: -errors[place])
+        words = f"rank correlation {found.statistic:.2f}".replace("-", "−")
+        words += f"; from the most error to the least: {', '.join(hardest)}"
+        if not found.pvalue <= 0.05:
+            return Verdict(OPEN, words)
+        return Verdict(HOLDS if found.statistic > 0 else FAILS, words)
 
     return decide

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from pna.paper.bars import learns_every_task
 from pna.paper.claims import Claim, less, on_average, on_task
 from pna.paper.experiment import Experiment, Variant
 from pna.paper.recipes import RECIPES
@@ -19,6 +20,16 @@ def _pna(row: str, label: str, without: str = "", **changes: Any) -> Variant:
 
 _PLAIN = RECIPES["plain"]
 
+#: What the steady recipe has, by the row that does without it.
+_PARTS = {
+    "one-size": "batches of all sizes",
+    "unbalanced": "losses divided by the variance of their targets",
+    "unclipped": "clipped gradients",
+    "constant": "learning rates that fall along a cosine",
+    "unaveraged": "averaged weights",
+    "default-init": "the authors' initial weights",
+}
+
 TRAINING = Experiment(
     "training",
     "Why runs of the plain training fail, and what each part of the steady one does",
@@ -35,9 +46,13 @@ TRAINING = Experiment(
     ),
     ordered=True,
     claims=(
+        Claim("By the steady recipe every run learns every task", learns_every_task("steady")),
         Claim("Losses divided by the variance of their targets let the Laplacian be learned",
-              less("steady", "plain", on_task("laplacian"))),
-        Claim("Batches of all sizes are better than batches of one size",
-              less("steady", "one-size", on_average())),
+              less("steady", "unbalanced", on_task("laplacian", top=None))),
+        *(Claim(f"{what[:1].upper()}{what[1:]} help",
+                less("steady", without, on_average(top=None)))
+          for without, what in _PARTS.items()),
+        Claim("The steady recipe is better than the plain one, for as many epochs",
+              less("steady", "plain", on_average(top=None))),
     ),
 )  # fmt: skip

@@ -73,16 +73,23 @@ def _strips(result: Result) -> list[Drawing]:
 
 
 def _pairs(result: Result) -> list[Drawing]:
-    ways = list(result.experiment.groups.values())
+    """The first group against every other that was run."""
+    return [drawing for other in result.pairs for drawing in _pairs_with(result, other)]
+
+
+def _pairs_with(result: Result, other: str) -> list[Drawing]:
+    shown = result.experiment.groups
+    first, *others = shown
+    ways = [shown[first], shown[other]]
 
     def panel(column: Column) -> Pairs:
         pairs = [
             Pair(
                 result.label(one, with_group=False),
-                (column.of(one, TOP), column.of(other, TOP)),
+                (column.of(one, TOP), column.of(two, TOP)),
                 result.is_ours(one),
             )
-            for one, other in result.pairs
+            for one, two in result.pairs[other]
         ]
         return Pairs(column.head, pairs, column.baseline)
 
@@ -91,14 +98,17 @@ def _pairs(result: Result) -> list[Drawing]:
         f"each; further left is better. Numbers are {ways[0]} minus {ways[1]}."
     )
     return _averages_and_tasks(
-        result, caption, lambda columns, across: draw_pairs(list(map(panel, columns)), ways, across)
+        result,
+        caption,
+        lambda columns, across: draw_pairs(list(map(panel, columns)), ways, across),
+        "" if other == others[0] else f"-{other}",
     )
 
 
 def _averages_and_tasks(
-    result: Result, caption: str, drawn: Callable[[Sequence[Column], int], Figure]
+    result: Result, caption: str, drawn: Callable[[Sequence[Column], int], Figure], which: str = ""
 ) -> list[Drawing]:
-    name = result.experiment.name
+    name = f"{result.experiment.name}{which}"
     return [
         Drawing(name, f"log10 of the mean square error. {caption}", drawn(statistics(result), 1)),
         Drawing(f"{name}-tasks", "The same for each task.", drawn(tasks(result), 3)),

@@ -73,12 +73,18 @@ class Result:
         return sorted(names, key=self._error)
 
     @property
-    def pairs(self) -> list[tuple[str, str]]:
-        """Populations of one row in both groups."""
-        first, second = self.experiment.groups
-        rows = {self.row(name): name for name in self.names if self.group(name) == first}
-        others = {self.row(name): name for name in self.names if self.group(name) == second}
-        return [(name, others[row]) for row, name in rows.items() if row in others]
+    def pairs(self) -> dict[str, list[tuple[str, str]]]:
+        """Populations of one row, in the first group and in another, by each other group; of
+        those that were run."""
+        first, *others = self.experiment.groups
+        rows = {group: {self.row(name): name for name in self.names if self.group(name) == group}
+                for group in (first, *others)}  # fmt: skip
+        found = {
+            other: [(name, rows[other][row]) for row, name in rows[first].items()
+                    if row in rows[other]]
+            for other in others
+        }  # fmt: skip
+        return {other: pairs for other, pairs in found.items() if pairs}
 
     def row(self, name: str) -> str:
         return str(self._facts(name)["row"])

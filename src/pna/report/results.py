@@ -127,7 +127,7 @@ def tables(result: Result) -> list[Table]:
     columns = statistics(result) + tasks(result)
     errors = beside_the_paper("log10 of the mean square error: less is better", result, columns)
     if figure == "pairs":
-        return [between_groups(result, columns), errors]
+        return [*(between_groups(result, columns, other) for other in result.pairs), errors]
     if figure == "sizes":
         return [sizes(result), errors]
     if result.published.get(BASELINE, "average") is not None:
@@ -169,12 +169,13 @@ def beside_the_paper(title: str, result: Result, columns: Sequence[Column]) -> T
     return Table(title, heads, tuple(rows), 2, _least(means, 2), frozenset(ours))
 
 
-def between_groups(result: Result, columns: Sequence[Column]) -> Table:
-    """Every row in both groups, and how far apart they are."""
+def between_groups(result: Result, columns: Sequence[Column], other: str) -> Table:
+    """Every row in the first group and in another, and how far apart they are."""
     rows: list[tuple[str, ...]] = []
     ours: set[int] = set()
-    groups = list(result.experiment.groups.values())
-    for pair in result.pairs:
+    shown = result.experiment.groups
+    groups = [next(iter(shown.values())), shown[other]]
+    for pair in result.pairs[other]:
         parts = {
             group: [estimate(column.of(name, TOP)) for column in columns]
             for group, name in zip(groups, pair, strict=True)

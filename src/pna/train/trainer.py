@@ -84,7 +84,6 @@ class Trainer:
         self._conclude = self._captured_conclusion()
         shared: dict[str, Any] = {
             "capture": self._memory, "pad": pad, "rank": rank, "processes": processes(),
-            "levels": getattr(population.model, "levels", None),
         }  # fmt: skip
         of_training, of_validation = (None, None) if diameters is None else diameters
         size = settings.batch_size

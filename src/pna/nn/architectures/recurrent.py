@@ -8,7 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from pna.data.batch import Batch
+from pna.names import lookup
 from pna.nn.architectures.parts import (
+    READOUTS,
     Prediction,
     cluster_readout,
     edge_features_of,
@@ -43,6 +45,8 @@ class Recurrent(nn.Module):
         depth: rule of depth.
         dropout: probability that a number is dropped after a convolution but the last.
         final: activation of the predictions; "none" for none.
+        gru: whether a GRU stands after each convolution, whose result is the next state otherwise.
+        readout: "set2set", "sum", "mean" or "max" of a graph's nodes.
         swap_gru: the state is the GRU's input and the convolution's result its state, as in the
             authors' code.
         tolerance: of adaptive depth.
@@ -61,6 +65,8 @@ class Recurrent(nn.Module):
         depth: str | int = "N/2",
         dropout: float = 0.0,
         final: str = "leaky_relu",
+        gru: bool = True,
+        readout: str = "set2set",
         swap_gru: bool = False,
         tolerance: float = 1e-3,
         clusters: int | None = None,
@@ -72,15 +78,20 @@ class Recurrent(nn.Module):
                 f"got nodes of {in_channels} features for states of hidden={hidden}, expected at "
                 f"most as many; take hidden={in_channels} or more"
             )
+        if swap_gru and not gru:
+            raise ValueError("got swap_gru without a GRU; leave it out, or take gru=True")
         self.depth, self.tolerance, self.swap_gru = check_rule(depth), tolerance, swap_gru
         self.first = Convolution(convolution, in_channels, hidden, **arguments)
         self.again = Convolution(convolution, hidden, hidden, divide_input=True, **arguments)
-        self.gru, self.dropout = GRU(hidden), Dropout(dropout)
+        self.gru, self.dropout = GRU(hidden) if gru else None, Dropout(dropout)
         self.gate = gate(convolution, hidden)
         self.node_head = node_head(hidden, node_targets, final) if node_targets else None
-        self.set2set = Set2Set(hidden) if graph_targets else None
+        by_name = readout != "set2set"
+        self.readout = lookup("readout", readout, READOUTS) if by_name else None
+        self.set2set = None if by_name or not graph_targets else Set2Set(hidden)
         self.clusters = cluster_readout(convolution, hidden, clusters, graph_targets)
-        width = 2 * hidden if self.clusters is None else 3 * hidden
+        width = hidden if by_name else 2 * hidden
+        width += 0 if self.clusters is None else hidden
         self.graph_head = graph_head(width, hidden, graph_targets, final)
 
     def forward(self, batch: Batch) -> Prediction:
@@ -97,7 +108,8 @@ class Recurrent(nn.Module):
         steps = None if depth.steps is None else depth.steps[batch.graph_of_node, None]
         moving: Tensor | None = None
         self.dropout.advance()
-        if self.depth != "adaptive" and not (self.training and self.dropout.p > 0):
+        watched = self.depth == "adaptive" or (self.training and self.dropout.p > 0)
+        if self.gru is not None and not watched:
             until = None if steps is None else steps.squeeze(1)
             last = recur(
                 again, self.gru, state, adjacency, edges, depth.most - 1, until, self.swap_gru
@@ -120,6 +132,8 @@ class Recurrent(nn.Module):
         return state
 
     def _update(self, state: Tensor, result: Tensor) -> Tensor:
+        if self.gru is None:
+            return result
         return self.gru(state, result) if self.swap_gru else self.gru(result, state)
 
     def _moving(self, new: Tensor, state: Tensor, before: Tensor | None, batch: Batch) -> Tensor:
@@ -133,11 +147,19 @@ class Recurrent(nn.Module):
     def _predict(self, state: Tensor, batch: Batch) -> Prediction:
         state = self.gate(state)
         node = None if self.node_head is None else self.node_head(state)
-        if self.graph_head is None or self.set2set is None:
+        if self.graph_head is None:
             return Prediction(node, None)
-        read = self.set2set(state, batch.sizes, batch.sizes_between()[1], batch.real, batch.starts)
+        read = self._read(state, batch)
         read, own_loss = with_clusters(read, self.clusters, state, batch)
         return Prediction(node, self.graph_head(read), own_loss)
+
+    def _read(self, state: Tensor, batch: Batch) -> Tensor:
+        """What the states of its nodes say of every graph."""
+        if self.set2set is None:
+            assert self.readout is not None
+            return self.readout(state, batch.sizes, batch.starts)
+        most = batch.sizes_between()[1]
+        return self.set2set(state, batch.sizes, most, batch.real, batch.starts)
 
 
 def _seen(tensor: Tensor) -> bool:

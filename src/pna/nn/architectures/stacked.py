@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from pna.data.batch import Batch
 from pna.names import lookup
+from pna.nn.activation import activation
 from pna.nn.architectures.parts import (
     READOUTS,
     Prediction,
@@ -35,7 +36,7 @@ from pna.ops.edges import to_slots
 
 class Stacked(nn.Module):
     """The model of the real-world benchmarks: an embedding, convolutions with normalisation,
-    activation, residual and dropout, a readout, and a head that narrows.
+    activation (ReLU; of "gat" ELU), residual and dropout, a readout, and a head that narrows.
 
     With `norm_before_mixing` a layer is that of the authors' benchmark code: normalisation and
     dropout come between the towers and the linear layer that mixes them, LeakyReLU and residual
@@ -62,6 +63,7 @@ class Stacked(nn.Module):
         head: widths inside the head; a half and a quarter of its input if left out.
         residual: add a layer's input to its result where they are equally wide.
         graph_norm: divide by the square root of the number of nodes in the graph.
+        batch_norm: normalise the result of a layer over the batch.
         virtual_node: whether every graph has a `VirtualNode`, heard between layers.
         norm_before_mixing: of convolutions with towers, whether they are mixed after the
             normalisation.
@@ -93,6 +95,7 @@ class Stacked(nn.Module):
         head: Sequence[int] | None = None,
         residual: bool = True,
         graph_norm: bool = False,
+        batch_norm: bool = True,
         virtual_node: bool = False,
         norm_before_mixing: bool = False,
         mirror: Sequence[tuple[int, float]] = (),
@@ -136,10 +139,17 @@ class Stacked(nn.Module):
             Convolution(convolution, widths[i], widths[i + 1], act="none", **arguments)
             for i in range(layers)
         )
-        self.norms = nn.ModuleList(BatchNorm(w, relu=not norm_before_mixing) for w in widths[1:])
+        act = None if norm_before_mixing else "elu" if kind.act == "elu" else "relu"
+        fused = batch_norm and act == "relu"
+        self.norms = nn.ModuleList(
+            BatchNorm(w, relu=fused) if batch_norm else nn.Identity() for w in widths[1:]
+        )
+        self.act = activation(None if fused else act)
         # nobody asks for the edges of the last layer
         of_edges = widths[1:-1] if kind.carries else []
-        self.edge_norms = nn.ModuleList(BatchNorm(w, level="edge", relu=True) for w in of_edges)
+        self.edge_norms = nn.ModuleList(
+            BatchNorm(w, level="edge", relu=True) if batch_norm else nn.ReLU() for w in of_edges
+        )
         mixing = [Linear(width, width) for width in widths[1:]] if norm_before_mixing else []
         self.mixing = nn.ModuleList(mixing)
         between = widths[1:-1] if virtual_node else []
@@ -172,6 +182,7 @@ class Stacked(nn.Module):
                 else:
                     result = convolution(heard, batch.adjacency, edges)
                 result = self.norms[layer](result if shrink is None else result * shrink)
+                result = self.act(result)
                 if self.mixing:
                     mixed = self.mixing[layer](self.dropout(result, layer))
                     x = self._beside(x, F.leaky_relu(mixed))

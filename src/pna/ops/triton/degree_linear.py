@@ -232,7 +232,7 @@ def forward(
         narrow_linear.forward(z, weight, factors, base, shift, times, indptr, out)
         return
     factors = factors.contiguous()
-    if scaled_linear.is_quick(z.shape[0], z.dtype, weight):
+    if scaled_linear.is_quick(z, weight):
         scaled_linear.forward(z, weight, factors, base, shift, times, indptr, out)
         return
     base = None if base is None else base.contiguous()
@@ -275,7 +275,7 @@ def backward(
             inputs, across = _inputs_of(grad[:, None], None, ()), weight.transpose(2, 3)
             _multiply(inputs, across, factors, None, indptr, by_degree, grad_z)
         if grad_shift.shape[0] > 0:
-            shift_gradient(grad_z, times, indptr, grad_shift)
+            _shift_gradient(grad_z, times, indptr, grad_shift)
 
 
 def _inputs_of(z: Tensor, shift: Tensor | None, times: Sequence[int]) -> dict[str, Any]:
@@ -304,7 +304,7 @@ def _shifts(times: Sequence[int]) -> dict[str, int]:
     )
 
 
-def shift_gradient(
+def _shift_gradient(
     grad_z: Tensor, times: Sequence[int], indptr: Tensor, grad_shift: Tensor
 ) -> None:
     """Write the gradient of shift (rows, towers, K), of which rows may lie apart."""
