@@ -26,7 +26,7 @@ def test_it_is_a_sum_of_torch_embeddings(values, dtype):
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32], ids=str)
 def test_numbers_beside_kinds(dtype):
-    """Are multiplied by a vector each; vectors begin as those of embeddings and linear layers."""
+    """Are multiplied by a vector each, which begin as those of linear layers do."""
     torch.manual_seed(0)
     layer = Embedding([3, 0, 0, 2], 400).double()
     columns = torch.tensor([[2, 7, 0, 1], [0, -3, 2, 0]], dtype=dtype)
@@ -40,7 +40,21 @@ def test_numbers_beside_kinds(dtype):
     ])  # fmt: skip
     torch.testing.assert_close(layer(columns), expected)
     of_numbers = vectors[3:5].detach().abs()
-    assert 0.6 < float(of_numbers.max()) < 0.5**0.5 and float(vectors.detach().abs().max()) > 2
+    assert 0.6 < float(of_numbers.max()) < 0.5**0.5
+
+
+def test_vectors_of_several_columns_begin_smaller():
+    """As in OGB's encoders: the sum of many that are N(0, 1) would be large."""
+    torch.manual_seed(0)
+    alone, several = Embedding([1000], 50), Embedding([1000, 500, 0, 0], 50)
+    assert float(alone.weight.detach().std()) == pytest.approx(1, abs=0.02)
+    first, second, *numbers = (table.detach() for table in several.tables())
+    for table in (first, second):
+        bound = (6 / (len(table) + 50)) ** 0.5
+        assert float(table.abs().max()) == pytest.approx(bound, rel=0.01)
+        assert float(table.std()) == pytest.approx(bound / 3**0.5, rel=0.02)
+    for table in numbers:
+        assert 0.5 < float(table.abs().max()) <= 0.5**0.5
 
 
 def test_numbers_are_standardised():

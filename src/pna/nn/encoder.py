@@ -43,12 +43,18 @@ class Embedding(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Vectors of kinds as torch's embeddings begin, those of numbers as linear layers do."""
-        nn.init.normal_(self.weight)
-        numbers = self.offsets[self.is_number]
-        bound = 1 / math.sqrt(max(len(numbers), 1))
+        """Vectors of kinds begin as those of torch's embeddings; of several columns, whose sum
+        would be large, as in OGB's encoders; those of numbers as in linear layers."""
+        numbers = self.values.count(0)
+        begin = nn.init.normal_ if len(self.values) - numbers == 1 else nn.init.xavier_uniform_
+        bound = 1 / math.sqrt(max(numbers, 1))
         with torch.no_grad():
-            self.weight[numbers] = torch.empty_like(self.weight[numbers]).uniform_(-bound, bound)
+            for table, count in zip(self.tables(), self.values, strict=True):
+                begin(table) if count else table.uniform_(-bound, bound)
+
+    def tables(self) -> tuple[Tensor, ...]:
+        """The vectors of each column."""
+        return self.weight.split([max(count, 1) for count in self.values])
 
     def forward(self, columns: Tensor) -> Tensor:
         """(rows, columns) to (rows, width)."""
