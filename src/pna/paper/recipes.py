@@ -39,7 +39,7 @@ class Recipe:
         return Settings(**{**common, **self.others, **short, **given})
 
 
-#: "plain" is the paper's training; by "steady" every member learns every task.
+#: "plain" is the paper's training; by "steady" no run but of GIN was stuck.
 RECIPES = {
     "steady": Recipe(
         "batches of all sizes, losses divided by the variance of their targets, clipped gradients, "
