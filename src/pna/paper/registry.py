@@ -1,6 +1,7 @@
 """All experiments by name."""
 
 from pna.paper.architectures import ARCHITECTURES
+from pna.paper.choice import CHOICE
 from pna.paper.experiment import Experiment
 from pna.paper.extrapolation import EXTRAPOLATION
 from pna.paper.graph_types import GRAPH_TYPES
@@ -27,6 +28,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         PARAMETERS,
         TRAINING,
         TUNING,
+        CHOICE,
         ZINC,
         MOLHIV,
         MNIST,
