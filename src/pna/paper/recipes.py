@@ -48,6 +48,7 @@ RECIPES = {
         quick_epochs=20,
         patience=None,
         rate=0.009,
+        init="default",
         others={
             "shuffle": True,
             "balance": True,

@@ -27,7 +27,7 @@ _PARTS = {
     "unclipped": "clipped gradients",
     "constant": "learning rates that fall along a cosine",
     "unaveraged": "averaged weights",
-    "default-init": "the authors' initial weights",
+    "published-init": "torch's usual initial weights",
 }
 
 TRAINING = Experiment(
@@ -40,9 +40,9 @@ TRAINING = Experiment(
         _pna("unclipped", "gradients as they are", without="clip"),
         _pna("constant", "a constant rate", without="schedule"),
         _pna("unaveraged", "weights as they are", without="average"),
-        _pna("default-init", "torch's usual weights", init="default"),
+        _pna("published-init", "the authors' initial weights", init="published"),
         Variant("plain", "plain, for as many epochs", "pna",
-                changes={"others": dict(_PLAIN.others), "rate": _PLAIN.rate}),
+                changes={"others": dict(_PLAIN.others), "rate": _PLAIN.rate, "init": _PLAIN.init}),
     ),
     ordered=True,
     claims=(
