@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._pytree import tree_leaves
 
+import pna
 from pna.adjacency import SEGMENT, Adjacency
 from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
 from pna.data.padded import PaddedBatches, Shape, usual_shapes
 from pna.degree import DegreeStats
+from pna.front import Front, first_nodes
 from pna.nn.architectures import Recurrent
+from pna.nn.depth import levels
 from tests.data.graph_sets import graph_sets
 from tests.train.cases import assert_near, random_graphs
 
@@ -143,6 +147,134 @@ def test_kernels_lay_out_what_torch_does(triton, monkeypatch, ids, shape, ranked
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 
 
+#: Graphs of more than 3 nodes, and of more than 2, among the first.
+FRONTS = Shape(6, 40, 40, fronts=(Front(3, 16, 14), Front(2, 24, 22)))
+
+
+def arranged(graphs: GraphSet, ids: list[int], shape: Shape) -> torch.Tensor:
+    chosen = np.array(ids, dtype=np.int64)
+    counts = (graphs.sizes.numpy()[chosen], graphs.edge_counts.numpy()[chosen])
+    found = shape.arrange(chosen, *counts)
+    assert found is not None
+    return torch.from_numpy(found)
+
+
+def made_of(sizes: list[int]) -> GraphSet:
+    """Rings of these sizes, with numbers to tell their nodes and edges by."""
+    ends = [(i, (i + 1) % n) for n in sizes for i in range(n)]
+    nodes, edges = sum(sizes), len(ends)
+    return GraphSet.from_arrays(
+        sizes, torch.tensor(ends).t(), sizes, x=torch.arange(nodes), edge_attr=torch.arange(edges)
+    )
+
+
+def test_graphs_stand_largest_first_and_none_crosses_a_front():
+    graphs = made_of([3, 5, 2, 4, 5, 3])
+    found = arranged(graphs, [0, 1, 2, 3, 4, 5], FRONTS)
+    # 5 + 5 + 4 nodes, and 2 of padding; then 3 + 3 and 2; then the rest
+    assert found.tolist() == [1, 4, 3, -1 - 2, 0, 5, 2, -1 - 0]
+    assert arranged(graphs, [], FRONTS).tolist() == [-1 - 16, -1 - 8, *[-1] * 6]
+    assert arranged(graphs, [2], FRONTS).tolist() == [2, -1 - 14, -1 - 8, *[-1] * 5]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "edges"),
+    [
+        ([6, 6, 6], [1, 1, 1]),
+        ([4, 4, 4], [5, 5, 5]),  # one more than the first front may have
+        ([4, 4, 4, 3, 3, 3, 3], [0] * 7),
+        ([2] * 7, [0] * 7),
+        ([3] * 6, [7] * 6),
+        ([9, 9, 9, 9, 9], [0] * 5),
+    ],
+    ids=["nodes", "edges", "the next front", "graphs", "edges in all", "nodes in all"],
+)
+def test_graphs_that_do_not_fit(sizes, edges):
+    assert FRONTS.arrange(np.arange(len(sizes)), np.array(sizes), np.array(edges)) is None
+
+
+def test_fewer_graphs_where_a_front_has_no_room_for_their_edges():
+    sizes, edges = np.array([4, 3, 3, 3]), np.array([8, 4, 4, 2])
+    found = FRONTS.arrange(np.arange(4), sizes, edges)
+    assert found is not None and found.tolist() == [0, 1, -1 - 9, 2, 3, -1 - 2, -1, -1]
+
+
+def test_kernels_lay_out_fronts_as_torch_does(triton, monkeypatch):
+    """All but the order of nodes by degree: the first ones stand first, and what lies behind the
+    edges of the last node is of none."""
+    graphs = made_of([3, 5, 2, 4, 5, 3])
+    ids = arranged(graphs, [1, 3, 4, 5, 2], FRONTS).to(triton.device)
+    with monkeypatch.context() as plain:
+        plain.setattr(PaddedBatches, "_has_kernels", lambda *_: False)
+        expected = PaddedBatches(graphs.to(triton.device)).batch(ids, FRONTS)
+    got = PaddedBatches(graphs.to(triton.device)).batch(ids, FRONTS)
+    assert got.fronts == FRONTS.fronts and expected.fronts == ()
+    orders = [got.adjacency.incoming.order, got.adjacency.outgoing.order, got.adjacency.by_degree]
+    found = replace(got, fronts=(), adjacency=without_orders(got.adjacency))
+    expected = replace(expected, adjacency=without_orders(expected.adjacency))
+    for one, other in zip(tree_leaves(found), tree_leaves(expected), strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    degree = got.adjacency.degree.tolist()
+    windows = [(0, 16), (16, 24), (24, 40)]
+    for order, bounds in zip(orders, (windows, windows, [(0, 40)]), strict=True):
+        for low, high in bounds:
+            part = order[low:high].tolist()
+            assert part == sorted(range(low, high), key=lambda i: (degree[i], i))
+    assert got.sizes.tolist() == [5, 5, 4, 2, 3, 2, 3, 0, 16]
+    assert got.real.tolist() == [True] * 3 + [False] + [True] * 2 + [False] * 3
+    assert int(got.adjacency.indptr[-1]) == 19 and got.num_edges == 40
+    first = first_nodes(got.adjacency, 16, 14)
+    assert int(first.indptr[-1]) == 14 and first.senders.shape == (14,)
+
+
+def without_orders(adjacency: Adjacency) -> Adjacency:
+    incoming, outgoing = (
+        replace(rows, order=rows.indptr) for rows in (adjacency.incoming, adjacency.outgoing)
+    )
+    return replace(adjacency, incoming=incoming, outgoing=outgoing, by_degree=incoming.indptr)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("swapped", [False, True], ids=["plain", "swapped"])
+@pytest.mark.parametrize("convolution", ["pna", "mpnn-sum", "gat", "gcn", "gin"])
+def test_graphs_in_fronts_are_as_each_is_alone(triton, convolution, swapped, dtype):
+    """Predictions and gradients; in training, but for batch normalisations, which see all."""
+    graphs = random_graphs(12, 0, (2, 10)).to(triton.device)
+    sizes = graphs.sizes.cpu()
+    shape = Shape(12, 120, 400, fronts=tuple(Front(s, n, 400) for s, n in ((7, 48), (5, 80))))
+    ids = arranged(graphs.to("cpu"), list(range(12)), shape).to(triton.device)
+    torch.manual_seed(0)
+    degrees = DegreeStats.from_degrees(graphs.degree.cpu())
+    model = Recurrent(convolution, 2, 4, 3, 3, deg=degrees, swap_gru=swapped)
+    model.to(triton.device, dtype).eval()
+    assert model.levels(2, 9) == [7, 5, 3]
+    batch = PaddedBatches(graphs).batch(ids, shape)
+    batch = replace(batch, x=batch.x.to(dtype))
+    assert len(batch.fronts) == 2
+    got = model(batch)
+    real_nodes, real = batch.real_nodes.nonzero()[:, 0], batch.real.nonzero()[:, 0]
+    places = torch.argsort(batch.graph_ids[real])
+    node = got.node[real_nodes].split(batch.sizes[real].tolist())
+    found = [torch.cat([node[i] for i in places.tolist()]), got.graph[real][places]]
+    model.double()
+    with pna.backend("reference"):
+        each = [replace(graphs.batch([i])) for i in range(12)]
+        alone = [model(replace(one, x=one.x.double())) for one in each]
+    expected = [torch.cat([one.node for one in alone]), torch.cat([one.graph for one in alone])]
+    assert len(sizes.unique()) > 4
+    tolerance = 1e-5 if dtype == torch.float32 else 1e-12
+    for one, other in zip(found, expected, strict=True):
+        assert_near(one.double(), other, tolerance)
+    total = sum(part.square().sum() for part in expected)
+    wanted = torch.autograd.grad(total, list(model.parameters()), materialize_grads=True)
+    model.to(dtype)
+    got = model(batch)
+    total = got.node[real_nodes].square().sum() + got.graph[real].square().sum()
+    gradients = torch.autograd.grad(total, list(model.parameters()), materialize_grads=True)
+    for one, other in zip(gradients, wanted, strict=True):
+        assert_near(one.double(), other, 10 * tolerance)
+
+
 @pytest.mark.parametrize("sizes", [[0, 0, 0], [2, 1, 3]], ids=["no nodes", "no edges"])
 def test_sets_without_nodes_or_edges(sizes):
     graphs = GraphSet.from_arrays(
@@ -190,6 +322,25 @@ def test_usual_shapes_hold_most_batches():
         for i, shape in enumerate(shapes):
             held[i] += shape.holds(*counts)
     assert held[0] >= 100 and held[1] >= 199
+
+
+def test_usual_shapes_with_fronts_hold_most_batches():
+    """With less room for padding, and for less of it at every step."""
+    graphs = random_graphs(600, 0, (6, 16))
+    cuts = levels("N/2", 6, 15)
+    shapes, plain = usual_shapes(graphs, 128, levels=cuts), usual_shapes(graphs, 128)
+    sizes, edges = graphs.sizes.numpy(), graphs.edge_counts.numpy()
+    rng, held = np.random.default_rng(0), [0, 0]
+    for _ in range(200):
+        ids = rng.permutation(600)[:128]
+        for i, shape in enumerate(shapes):
+            held[i] += shape.arrange(ids, sizes[ids], edges[ids]) is not None
+    assert held[0] >= 80 and held[1] >= 199
+    for shape, other in zip(shapes, plain, strict=True):
+        assert shape.nodes < other.nodes
+        nodes = [front.nodes for front in shape.fronts]
+        assert len(nodes) >= 3 and nodes == sorted(set(nodes)) and nodes[-1] < shape.nodes
+        assert all(front.edges <= shape.edges for front in shape.fronts)
 
 
 def test_a_set_smaller_than_a_batch():

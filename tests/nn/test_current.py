@@ -47,7 +47,7 @@ def test_numbers_are_found_once_and_only_if_asked_for():
         assert rows("node").real is None
         assert operations.names == []
         place, graph = rows("node").place, rows("node").graph
-        with still(torch.ones(batch.num_nodes, 1, dtype=torch.bool)):
+        with still(torch.ones(batch.num_nodes, dtype=torch.bool)):
             assert rows("node").place is place and rows("node").graph is graph
 
 
@@ -65,7 +65,7 @@ def test_what_is_made_once():
     x, y = torch.zeros(2), torch.zeros(2)
     with working_on(batch):
         first = ask("a", x)
-        with still(torch.ones(batch.num_nodes, 1, dtype=torch.bool)):
+        with still(torch.ones(batch.num_nodes, dtype=torch.bool)):
             assert ask("a", x) is first
         assert ask("a", y) is not first and ask("b", x) is not first
         assert len(made) == 3
@@ -100,13 +100,11 @@ def test_graphs_that_have_no_numbers():
 
 def test_nodes_that_have_come_to_rest_are_as_padding():
     """Graphs are not; and where nothing is known, nothing is told."""
-    going = torch.tensor([True, True, False, False, True, True, False, True])[:, None]
+    going = torch.tensor([True, True, False, False, True, False, False, True])
     batch = replace(graphs().batch([0, 2, 1]), real=torch.tensor([True, False, True]))
     with working_on(batch):
         with still(going):
-            assert rows("node").real.tolist() == [True, True, False, False, True] + [
-                False, False, True,
-            ]  # fmt: skip
+            assert rows("node").real.tolist() == going.tolist()
             assert rows("graph").real.tolist() == [True, False, True]
             assert rows("node").place.tolist() == [0, 1, 2, 3, 4, 0, 1, 0]
         assert rows("node").real.tolist() == [True] * 5 + [False] * 2 + [True]

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pna.nn.depth import RULES, check_rule, depth_of
+from pna.front import Front
+from pna.nn.depth import RULES, check_rule, depth_of, levels
 from tests.nn.graph_cases import SIZES, batch_of, graphs
 
 FORMULAS = {
@@ -27,6 +28,31 @@ def test_rules_are_their_formulas(rule):
     expected = [max(FORMULAS[rule](n), 1) for n in SIZES]
     assert depth.steps.tolist() == expected
     assert depth.most == max(expected)
+
+
+def test_levels_are_sizes_above_which_there_are_more_steps():
+    assert levels("N/2", 15, 24) == [23, 21, 19, 17, 15]
+    assert levels("N", 3, 6) == [5, 4, 3]
+    assert levels("N/2", 7, 7) == levels(3, 5, 9) == levels("adaptive", 5, 9) == []
+    assert levels("N", 1, 101) == [100 - 13 * k for k in range(8)]
+
+
+def test_every_step_has_the_shortest_front_that_holds_its_graphs():
+    batch = graphs().batch()
+    short, long = Front(3, 8, 9), Front(5, 14, 15)
+    depth = depth_of(replace(batch, fronts=(Front(6, 4, 4), short, long)), "N/2")
+    # graphs of 6 nodes take 3 steps, of 5 two, of 3 one
+    whole = Front(0, batch.num_nodes, batch.num_edges)
+    assert depth.fronts[:3] == (short, short, Front(6, 4, 4)) and depth.most == 4
+    assert depth_of(replace(batch, fronts=(long,)), "N/2").fronts == (whole, long, long)
+    assert depth_of(replace(batch, fronts=(long,)), "adaptive").fronts == ()
+    assert depth_of(batch, "N/2").fronts == ()
+
+
+def test_padding_takes_one_step():
+    batch = replace(batch_of(graphs()), real=torch.tensor([True, True, True, True, False]))
+    assert depth_of(batch, "N/2").steps.tolist()[-1] == 1
+    assert depth_of(batch, "diameter").steps.tolist() == [3, 1, 1, 2, 1]
 
 
 def test_graphs_of_one_size_need_no_numbers_of_their_own():

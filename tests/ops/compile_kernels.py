@@ -155,13 +155,15 @@ def compile_degree_linear(dtype: torch.dtype) -> None:
 def compile_training() -> None:
     """What there is around the layers: a batch, factors, sums by kind and by graph, errors, and
     Adam."""
-    from pna.ops.triton import adam, assemble, errors, factors, segments
+    from pna.ops.triton import adam, assemble, edge_table, errors, factors, segments
 
     offsets, short = torch.arange(3), torch.zeros(4, dtype=torch.uint8)
     indptr = torch.arange(5)
-    assemble.lay_out(offsets, 8, 9, (offsets, offsets), (indptr, indptr), (short,) * 3)
+    for loose in (False, True):
+        assemble.lay_out(offsets, 8, 9, (offsets, offsets), (indptr, indptr), (short,) * 3, loose)
     indptr = indptr.int()
-    assemble.by_length(indptr, indptr)
+    for several in (False, True):
+        assemble.by_length(indptr, indptr, assemble.windows(4, [], indptr.device), several)
     factors.factors(indptr, torch.ones(1), torch.ones(1), [0, 1, 2, 3, 4])
     segments.segment_sum(torch.randn(4, 75), torch.arange(3), torch.empty(2, 75))
     segments.spread(torch.randn(2, 75), torch.arange(3), torch.empty(4, 75))
@@ -172,6 +174,7 @@ def compile_training() -> None:
         x = torch.randn(9, 75, requires_grad=also_x)
         statistics(x, graph, request, table, kinds, "triton").sum().backward()
     statistics(x, graph, request, table, torch.randn(9, 4), "triton").sum().backward()
+    edge_table.gradients(*(torch.randn(n) for n in ((4, 375), (375, 75), (4, 50), (75, 50))))
     table, known = torch.zeros(9, 2), torch.zeros(9, 2, dtype=torch.bool)
     for kind in range(4):
         errors.forward(table[:, None], table, known, kind, table[:1], table[:, None])
@@ -198,7 +201,8 @@ def compile_gru(dtype: torch.dtype) -> None:
         h = torch.randn(1000, 2, hidden, dtype=dtype, requires_grad=True)
         shapes = ((3 * hidden, inputs), (3 * hidden, hidden), (3 * hidden,), (3 * hidden,))
         parameters = [torch.randn(2, *shape, dtype=dtype).requires_grad_() for shape in shapes]
-        torch.ops.pna.gru_cell(x, h, *parameters).sum().backward()
+        for until in (None, torch.arange(1000)):
+            torch.ops.pna.gru_cell(x, h, *parameters, until, 3, False).sum().backward()
 
 
 def compile_recurrence() -> None:
@@ -209,8 +213,8 @@ def compile_recurrence() -> None:
     parameters = (*layer, torch.randn(3, 2, 64, 16), *unit, torch.randn(20, 3))
     request = Request(("mean", "std", "max", "min"), 1e-5, False)
     graph = request_arguments(adjacency, request, "triton")
-    for until, swapped in ((None, True), (torch.arange(20), False)):
-        how = (until, [1, 0, 1, 1], 0.01, swapped, 2, False)
+    for until, swapped, front in ((None, True, []), (torch.arange(20), False, [20, 16])):
+        how = (until, [1, 0, 1, 1], 0.01, swapped, 2, front, front, False)
         torch.ops.pna.recurrence(state, *parameters, *how, *graph)[0].sum().backward()
 
 

@@ -107,6 +107,30 @@ def test_types(backend, dtype):
     compare(backend, Case(rows=70), dtype)
 
 
+@pytest.mark.parametrize("swapped", [False, True], ids=["h stays", "x stays"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_rows_that_stay_as_they_are(backend, swapped, dtype):
+    """From their step on; others take it, as those of members in a vmap do."""
+    inputs = inputs_of(Case(rows=70, inputs=7), dtype, backend.device)
+    upstream = upstream_of(Case(rows=70, inputs=7), inputs[0])
+    until = torch.arange(70, device=backend.device) % 5
+
+    def stepped(*leaves):
+        return gru_cell(*leaves, until, 2, swapped)
+
+    def expected(*leaves):
+        stays = leaves[0] if swapped else leaves[1]
+        return torch.where((until > 2)[:, None], defined(*leaves), stays)
+
+    wanted = outcome(expected, [i.double() for i in inputs], upstream.double())
+    assert_near(outcome(stepped, inputs, upstream), wanted, TOLERANCES[dtype])
+    stacked = [torch.stack([t, t]) for t in inputs]
+    for axes in ((0,) * 6, (0, 0, *[None] * 4)):
+        given = [s if a == 0 else t for s, t, a in zip(stacked, inputs, axes, strict=True)]
+        for out in torch.vmap(stepped, axes)(*given):
+            assert_near([out], wanted[:1], TOLERANCES[dtype])
+
+
 def test_the_definition_by_eye(backend):
     """All but the state's own weight is 0: r = z = ½, n = tanh(½ · 2), h' = (n + 1) / 2."""
     one, none = torch.ones(1, 1, device=backend.device), torch.zeros(1, 1, device=backend.device)
@@ -261,7 +285,8 @@ def test_second_derivatives_say_what_to_do(fast):
 def operator_arguments(triton):
     x, h, *parameters = inputs_of(Case(), torch.float32, triton.device)
     stacked = [torch.stack([t, -t], 1).requires_grad_() for t in (x, h)]
-    return *stacked, *[torch.stack([p, -p]) for p in parameters]
+    until = torch.arange(x.shape[0], device=x.device)
+    return *stacked, *[torch.stack([p, -p]) for p in parameters], until, 2, False
 
 
 def test_opcheck(triton):
@@ -273,6 +298,7 @@ def test_opcheck(triton):
     "needs", [(True, True, True), (True, False, False), (False, False, True)], ids=str
 )
 def test_opcheck_of_the_gradient(triton, needs):
-    tensors = [t.detach() for t in operator_arguments(triton)]
-    arguments = (torch.ones_like(tensors[1]), list(needs), *tensors)
+    *tensors, step, swapped = operator_arguments(triton)
+    tensors = [t.detach() for t in tensors]
+    arguments = (torch.ones_like(tensors[1]), list(needs), *tensors, step, swapped)
     torch.library.opcheck(torch.ops.pna.gru_cell_backward.default, arguments)

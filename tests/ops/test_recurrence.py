@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import pna
+from pna.front import Front
 from pna.ops import gru
 from pna.ops.aggregate import one_pass
 from pna.ops.aggregators import resolve
@@ -37,12 +38,22 @@ class Case:
     swapped: bool = False
     steps: int = 3
     ends: tuple[int, ...] | None = None  # `until` of the nodes in turn
+    fronts: tuple[int, ...] = ()  # how many nodes may take each step
 
     @property
     def nodes(self) -> int:
         assert isinstance(self.graph.nodes, int)
         return self.graph.nodes
 
+
+#: Three graphs side by side, of which the last ones stop first; some nodes of a front have too.
+BLOCKS = Graph(
+    random_edges(12, 4, 4)
+    + [(i + 4, j + 4) for i, j in random_edges(9, 3, 3)]
+    + [(i + 7, j + 7) for i, j in random_edges(15, 5, 5)],
+    12,
+)
+FRONTS = Case(BLOCKS, steps=5, ends=(9, 9, 9, 9, 5, 5, 5, 3, 3, 3, 3, 3), fronts=(12, 12, 7, 7, 4))
 
 CASES = {
     "as in a model": Case(features=16, width=16, steps=2, swapped=True),
@@ -57,6 +68,11 @@ CASES = {
     "ReLU": Case(slope=0.0),
     "no activation": Case(slope=1.0, swapped=True),
     "two tiles of nodes": Case(Graph(random_edges(90, 70, 70), 70), ("mean", "max"), steps=2),
+    "some nodes at a time": FRONTS,
+    "some nodes at a time, swapped": replace(FRONTS, swapped=True, kinds=("sum",), scalers=1),
+    "some nodes at no time": replace(
+        FRONTS, steps=2, ends=(9, 9, 9, 9, 2, 2, 2, 1, 1, 1, 1, 1), fronts=(7, 4)
+    ),
     "no edges": Case(Graph([], 3)),
     "no nodes": Case(Graph([], 0)),
     "one of everything": Case(Graph([(0, 0)], 1), ("max",), 1, 1, 1, steps=2),
@@ -80,6 +96,11 @@ def inputs_of(case: Case, device: torch.device) -> list[Tensor]:
 def of_graph(case: Case, device: torch.device) -> tuple[pna.Adjacency, Tensor, Tensor | None]:
     """The graph, its nodes' factors, and when they stop."""
     adjacency = case.graph.adjacency(device)
+    if case.fronts:  # the first nodes stand first, as they must
+        as_they_stand = torch.arange(case.nodes, dtype=torch.int32, device=device)
+        incoming = replace(adjacency.incoming, order=as_they_stand)
+        outgoing = replace(adjacency.outgoing, order=as_they_stand)
+        adjacency = replace(adjacency, incoming=incoming, outgoing=outgoing)
     factors = (adjacency.degree[:, None] + 1.0) ** -torch.arange(case.scalers, device=device)
     if case.ends is None:
         return adjacency, factors, None
@@ -98,7 +119,9 @@ def whole(case: Case, state: Tensor, *parameters: Tensor) -> Tensor:
     adjacency, factors, until = of_graph(case, state.device)
     layer = layer_of(case, list(parameters[:6]), factors)
     unit = parameters[6:]
-    return recurrence(state, layer, unit, adjacency, case.steps, until, case.swapped)
+    edges = adjacency.indptr.tolist()
+    fronts = [Front(0, n, min(edges[n] + 1, adjacency.num_edges)) for n in case.fronts]
+    return recurrence(state, layer, unit, adjacency, case.steps, until, case.swapped, fronts)
 
 
 def step_by_step(case: Case, state: Tensor, *parameters: Tensor) -> Tensor:
@@ -139,8 +162,8 @@ def test_states_and_gradients(triton, name):
 
 def test_without_gradients_to_the_same_bits(triton):
     """Room for one step is used over and over."""
-    for steps in (1, 2, 3, 4):
-        case = replace(CASES["nodes that stop"], steps=steps)
+    stopping = [replace(CASES["nodes that stop"], steps=steps) for steps in (1, 2, 3, 4)]
+    for case in (*stopping, FRONTS):
         inputs = inputs_of(case, triton.device)
         with torch.no_grad():
             out = whole(case, *inputs)
@@ -161,9 +184,9 @@ def test_only_the_gradients_asked_for(triton, wanted):
 
 
 @pytest.mark.parametrize("own", [range(11), range(1, 11), (0,), (6, 7)], ids=str)
-def test_vmap_is_a_loop_in_one_call(triton, own):
+@pytest.mark.parametrize("case", [Case(ends=(2, 9)), FRONTS], ids=["whole", "fronts"])
+def test_vmap_is_a_loop_in_one_call(triton, own, case):
     """Whatever each member has for itself."""
-    case = Case(ends=(2, 9))
     axes = tuple(0 if i in own else None for i in range(11))
     inputs = inputs_of(case, triton.device)
     stacked = [

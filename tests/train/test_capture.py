@@ -10,6 +10,7 @@ from contextlib import contextmanager
 import pytest
 import torch
 
+from pna.train import capture
 from pna.train.capture import Memory
 
 
@@ -24,7 +25,8 @@ def used(monkeypatch) -> list[int]:
     handles, used, alive = itertools.count(), [], {}
 
     @contextmanager
-    def record(graph, pool):
+    def record(graph, pool, stream):
+        assert stream == "line"
         left = alive.setdefault(pool, [])
         assert not left or any(one() is not None for one in left), "use_count > 0"
         left.append(weakref.ref(graph))
@@ -34,6 +36,7 @@ def used(monkeypatch) -> list[int]:
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(handles))
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", record)
+    monkeypatch.setattr(capture, "_line", lambda: "line")
     return used
 
 

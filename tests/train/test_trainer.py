@@ -7,6 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
+import pna
+from pna.data import padded as padded_batches
 from pna.train.settings import Settings
 from tests.train.cases import SMALL, assert_near, random_graphs, trainer_of, with_arguments
 
@@ -170,6 +172,28 @@ def test_padded_training_is_training_at_every_depth(depth):
     for got, expected in zip(run(padded, 2), run(plain, 2), strict=True):
         assert_near(got, expected, CLOSE)
     assert_near(padded.population.flat, plain.population.flat, CLOSE)
+
+
+@pytest.mark.parametrize("name", ["gat recurrent", "gin recurrent"])
+def test_training_with_fronts_is_training(triton, monkeypatch, name):
+    """Of a population, batch normalisations included."""
+    monkeypatch.setattr(padded_batches, "_STEP", 8)
+    graphs = random_graphs(train=12, validation=2, sizes=(3, 9))
+    settings = replace(BASE, members=2, batch_size=6)
+    where = {"device": str(triton.device), "capture": False}
+    padded = trainer_of(graphs, SMALL[name], settings, pad=True, **where)
+    fronts, inner = [], padded.training._step
+    padded.training._step = lambda batch: (fronts.append(len(batch.fronts)), inner(batch))
+    got = run(padded, 1)
+    assert min(fronts) > 0
+    with pna.backend("reference"):
+        plain = trainer_of(graphs, SMALL[name], settings, **where)
+        expected = run(plain, 1)
+    for one, other in zip(got, expected, strict=True):
+        assert_near(one, other, CLOSE)
+    assert_near(padded.population.flat, plain.population.flat, CLOSE)
+    for key, buffer in padded.population.buffers.items():
+        assert_near(buffer, plain.population.buffers[key], CLOSE, key)
 
 
 def test_best_is_what_was_at_the_least_validation_loss():

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from pna.adjacency import Adjacency, values_visible
+from pna.front import Front
 from pna.sharing import send_by_value
 
 
@@ -31,6 +32,7 @@ class Batch:
     size_range: tuple[int, int] | None = None  # bounds on the sizes of real graphs, where known
     max_diameter: int | None = None  # bound on the diameters of real graphs, where known
     starts: Tensor | None = None  # (graphs + 1,) what `indptr` says, where it is known
+    fronts: tuple[Front, ...] = ()  # shortest first, where graphs stand by their sizes
 
     @property
     def indptr(self) -> Tensor:
@@ -106,6 +108,7 @@ class Batch:
             size_range=self.size_range,
             max_diameter=self.max_diameter,
             starts=moved(self.starts),
+            fronts=self.fronts,
         )
 
     def __repr__(self) -> str:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from pna.adjacency import SEGMENT, Adjacency, Rows
 from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
 from pna.data.structure import offsets
+from pna.front import Front
 from pna.ops.backend import choose
 
 
@@ -23,6 +27,9 @@ class Shape:
     nodes: int
     edges: int
     degree: int = SEGMENT  # the most edges that a node of padding may have
+    #: Where graphs stand by their sizes, shortest first. Edges left over are then of no node, which
+    #: layers that walk the edges of nodes do not see.
+    fronts: tuple[Front, ...] = ()
 
     def holds(self, graphs: int, nodes: int, edges: int) -> bool:
         """Whether these fit, and what is left over makes a graph of padding whose nodes have no
@@ -30,11 +37,45 @@ class Shape:
         spare_nodes, spare_edges = self.nodes - nodes, self.edges - edges
         if graphs > self.graphs or spare_nodes < 0 or spare_edges < 0:
             return False
-        return spare_edges <= spare_nodes * self.degree
+        return bool(self.fronts) or spare_edges <= spare_nodes * self.degree
+
+    @property
+    def places(self) -> int:
+        """How many ids a batch is made of: of graphs, and of what fills up each front."""
+        return self.graphs + len(self.fronts)
+
+    def arrange(
+        self, ids: NDArray[np.int64], sizes: NDArray[np.int64], edges: NDArray[np.int64]
+    ) -> NDArray[np.int64] | None:
+        """The ids (graphs,) of graphs of these sizes and so many edges as `PaddedBatches.batch`
+        takes them, largest first where there are fronts; None where they do not fit."""
+        if len(ids) > self.graphs:
+            return None
+        if self.fronts:
+            largest_first = np.argsort(-sizes, kind="stable")
+            ids, sizes, edges = ids[largest_first], sizes[largest_first], edges[largest_first]
+        ends, edge_ends = np.append(0, sizes.cumsum()), np.append(0, edges.cumsum())
+        filled = np.full(self.places, -1)
+        at, begin, padding = 0, 0, 0  # places, graphs, and nodes between them, so far
+        for front in self.fronts:
+            fit = np.searchsorted(ends, front.nodes - padding, "right")
+            count = int(min(fit, np.searchsorted(edge_ends, front.edges, "right"))) - 1
+            if count < len(ids) and sizes[count] > front.size:
+                return None
+            filled[at : at + count - begin] = ids[begin:count]
+            at, begin = at + count - begin + 1, count
+            rest = front.nodes - padding - int(ends[count])
+            filled[at - 1], padding = -1 - rest, padding + rest
+        if not self.holds(len(ids), padding + int(ends[-1]), int(edge_ends[-1])):
+            return None
+        filled[at : at + len(ids) - begin] = ids[begin:]
+        return filled
 
 
 class _Layout(NamedTuple):
-    """Where everything in a batch is from, with one graph of padding behind the others."""
+    """Where everything in a batch is from, with one graph of padding behind the others.
+
+    Of as many graphs as there are places for in a shape."""
 
     ids: Tensor  # (graphs + 1,) int64, 0 for padding
     real: Tensor  # (graphs + 1,) bool
@@ -48,8 +89,9 @@ class _Layout(NamedTuple):
 class PaddedBatches:
     """Puts graphs of a set together in batches of a given shape, all of it on the device.
 
-    Graphs of padding have no nodes, but for one more, the last, that has all nodes and edges that
-    are left over, its edges being self-loops spread evenly.
+    Graphs of padding have no nodes, but for those that fill up a front, which have no edges, and
+    for one more, the last, that has all nodes and edges that are left over, its edges being
+    self-loops spread evenly.
     """
 
     def __init__(self, graphs: GraphSet, diameters: Tensor | None = None) -> None:
@@ -64,15 +106,24 @@ class PaddedBatches:
         self._max_diameter = None
         if diameters is not None:
             self._max_diameter = int(diameters.max()) if len(graphs) else 0
-        self._constants: dict[Shape, tuple[Tensor, Tensor]] = {}  # kept for captured steps
+        self._constants: dict[Shape, tuple[Tensor, ...]] = {}  # kept for captured steps
+
+    def shapes(self, batch_size: int, levels: Sequence[int] = ()) -> list[Shape]:
+        """`usual_shapes`, with fronts at the `levels` where kernels put nodes in their order."""
+        if levels:
+            made = usual_shapes(self.graphs, batch_size, levels=levels)
+            if all(self._has_kernels(shape) and self._ranks(shape) for shape in made):
+                return made
+        return usual_shapes(self.graphs, batch_size)
 
     def batch(self, ids: Tensor, shape: Shape) -> Batch:
-        """The graphs of these ids (shape.graphs,), int64 on the device; −1 stands for none.
+        """The graphs of these ids (shape.places,), int64 on the device; −1 stands for none, and
+        −1 − n for n nodes of padding.
 
-        They must fit: ``shape.holds`` what they have. Nothing here waits for the device.
+        They must fit, as those of ``shape.arrange`` do. Nothing here waits for the device.
         """
         graphs = self.graphs
-        if self._has_kernels(ids, shape):
+        if self._has_kernels(shape):
             layout, adjacency = self._lay_out_in_kernels(ids, shape)
         else:
             layout, adjacency = self._lay_out(ids, shape)
@@ -94,6 +145,7 @@ class PaddedBatches:
             size_range=self._size_range,
             max_diameter=self._max_diameter,
             starts=layout.starts,
+            fronts=shape.fronts if self._has_kernels(shape) and self._ranks(shape) else (),
         )
 
     def _lay_out(self, ids: Tensor, shape: Shape) -> tuple[_Layout, Adjacency]:
@@ -101,17 +153,19 @@ class PaddedBatches:
         real = ids >= 0
         safe = ids.clamp(min=0)
         first_node, first_edge = self._first_node[safe], self._first_edge[safe]
-        sizes = _with_rest((self._first_node[safe + 1] - first_node) * real, shape.nodes)
+        own_sizes = self._first_node[safe + 1] - first_node
+        sizes = _with_rest(torch.where(real, own_sizes, -1 - ids), shape.nodes)
         edges = _with_rest((self._first_edge[safe + 1] - first_edge) * real, shape.edges)
         starts = offsets(sizes)
-        numbers = torch.arange(shape.graphs + 1, device=device)
+        numbers = torch.arange(shape.places + 1, device=device)
         of_node = torch.repeat_interleave(numbers, sizes, output_size=shape.nodes)
         of_edge = torch.repeat_interleave(numbers, edges, output_size=shape.edges)
         node = torch.arange(shape.nodes, device=device)
         edge = torch.arange(shape.edges, device=device)
         place = node - starts[of_node]
-        is_node, is_edge = of_node < shape.graphs, of_edge < shape.graphs
         none = first_node.new_zeros(1)
+        there = torch.cat([real, none.bool()])
+        is_node, is_edge = there[of_node], there[of_edge]
         from_node = torch.where(is_node, torch.cat([first_node, none])[of_node] + place, 0)
         first_of_edge = torch.cat([first_edge, none]) - offsets(edges)[:-1]
         from_edge = torch.where(is_edge, first_of_edge[of_edge] + edge, 0)
@@ -119,33 +173,43 @@ class PaddedBatches:
         # k-th node of padding: edges k·e/n up to (k + 1)·e/n of the e that are spread over n
         spread = (place * edges[-1]).div(sizes[-1].clamp(min=1), rounding_mode="floor")
         until = ((place + 1) * edges[-1]).div(sizes[-1].clamp(min=1), rounding_mode="floor")
-        padding = until - spread
+        padding = (until - spread) * (of_node == shape.places)
+        if shape.fronts:
+            padding = torch.zeros_like(padding)
         degree = torch.where(is_node, _rows(graphs.degree, from_node).long(), padding)
         out_degree = torch.where(is_node, _rows(graphs.out_degree, from_node).long(), padding)
         indptr = offsets(degree)
-        loops = torch.repeat_interleave(node, degree, output_size=shape.edges)
+        if shape.fronts:
+            loops = torch.zeros_like(edge)
+        else:
+            loops = torch.repeat_interleave(node, degree, output_size=shape.edges)
         before = starts[of_edge]
         senders = torch.where(is_edge, _rows(graphs.senders, from_edge).long() + before, loops)
         receivers = torch.where(is_edge, _rows(graphs.receivers, from_edge).long() + before, loops)
-        ranks = torch.where(
-            is_edge, _rows(graphs.out_ranks, from_edge).long(), edge - indptr[loops]
-        )
+        rank = torch.zeros_like(edge) if shape.fronts else edge - indptr[loops]
+        ranks = torch.where(is_edge, _rows(graphs.out_ranks, from_edge).long(), rank)
         adjacency = Adjacency.from_csr(
             indptr,
             senders,
             max_degree=SEGMENT if self._short else -1,
             transpose=(offsets(out_degree), receivers, ranks),
         )
-        every, there = torch.cat([safe * real, none]), torch.cat([real, none.bool()])
+        every = torch.cat([safe * real, none])
         return _Layout(every, there, sizes, starts, of_node, from_node, from_edge), adjacency
 
-    def _has_kernels(self, ids: Tensor, shape: Shape) -> bool:
-        if choose(ids.device) != "triton":
+    def _has_kernels(self, shape: Shape) -> bool:
+        if choose(self.graphs.device) != "triton":
             return False
         from pna.ops.triton import assemble
 
         empty = self.graphs.num_nodes == 0 or self.graphs.num_edges == 0
-        return not empty and shape.graphs < assemble.MOST_GRAPHS and shape.edges < 2**31 - 1
+        return not empty and shape.places < assemble.MOST_GRAPHS and shape.edges < 2**31 - 1
+
+    def _ranks(self, shape: Shape) -> bool:
+        """Whether kernels put nodes in the order of their degrees."""
+        from pna.ops.triton import assemble
+
+        return self._short and 0 < shape.nodes <= assemble.MOST_RANKED
 
     def _lay_out_in_kernels(self, ids: Tensor, shape: Shape) -> tuple[_Layout, Adjacency]:
         """The same, without a kernel for every operation."""
@@ -154,12 +218,14 @@ class PaddedBatches:
         graphs = self.graphs
         ends = (graphs.senders, graphs.receivers, graphs.out_ranks)
         firsts = (self._first_node, self._first_edge)
-        found = assemble.lay_out(ids, shape.nodes, shape.edges, firsts, self._indptrs, ends)
+        found = assemble.lay_out(
+            ids, shape.nodes, shape.edges, firsts, self._indptrs, ends, loose=bool(shape.fronts)
+        )
         layout = _Layout(
             found.ids, found.real, found.sizes, found.starts, found.graph_of_node,
             found.from_node, found.from_edge,
         )  # fmt: skip
-        if not self._short or not 0 < shape.nodes <= assemble.MOST_RANKED:
+        if not self._ranks(shape):
             adjacency = Adjacency.from_csr(
                 found.indptr,
                 found.senders,
@@ -167,8 +233,11 @@ class PaddedBatches:
                 transpose=(found.out_indptr, found.receivers, found.out_ranks),
             )
             return layout, adjacency
-        numbers, no_rank = self._constants_of(shape, ids.device)
-        order, out_order = assemble.by_length(found.indptr, found.out_indptr)
+        numbers, no_rank, windows = self._constants_of(shape, ids.device)
+        several = bool(shape.fronts) or shape.nodes > assemble.WINDOW
+        order, out_order, by_degree = assemble.by_length(
+            found.indptr, found.out_indptr, windows, several
+        )
 
         def short_rows(indptr: Tensor, neighbours: Tensor, order: Tensor) -> Rows:
             no_row = indptr[:0]
@@ -179,16 +248,21 @@ class PaddedBatches:
             outgoing=short_rows(found.out_indptr, found.receivers, out_order),
             edge_ids=numbers,
             out_ranks=found.out_ranks,
-            by_degree=order,
+            by_degree=by_degree,
         )
         return layout, adjacency
 
-    def _constants_of(self, shape: Shape, device: torch.device) -> tuple[Tensor, Tensor]:
-        """Of every batch of a shape: the numbers of its edges, and no node having a long row."""
+    def _constants_of(self, shape: Shape, device: torch.device) -> tuple[Tensor, ...]:
+        """Of every batch of a shape: the numbers of its edges, no node having a long row, and the
+        windows in which nodes stand by their degrees."""
+        from pna.ops.triton import assemble
+
         if shape not in self._constants:
             numbers = torch.arange(shape.edges, dtype=torch.int32, device=device)
             no_rank = torch.full((shape.nodes,), -1, dtype=torch.int32, device=device)
-            self._constants[shape] = (numbers, no_rank)
+            cuts = [front.nodes for front in shape.fronts]
+            windows = assemble.windows(shape.nodes, cuts, device)
+            self._constants[shape] = (numbers, no_rank, windows)
         return self._constants[shape]
 
 
@@ -206,28 +280,64 @@ def _with_rest(counts: Tensor, total: int) -> Tensor:
 
 _STEP = 64  # of which shapes are multiples
 
+#: How many standard deviations above the mean each shape holds, in all and in a front.
+_ABOVE = ((0.5, 2.0), (4.0, 4.5))
 
-def usual_shapes(graphs: GraphSet, batch_size: int, count: int = 2) -> list[Shape]:
+
+def usual_shapes(graphs: GraphSet, batch_size: int, *, levels: Sequence[int] = ()) -> list[Shape]:
     """Shapes that hold nearly all batches of graphs drawn at random: the smallest half of them in
-    the first of two, those up to four standard deviations above the mean in the last."""
+    the first of two, those up to four standard deviations above the mean in the last.
+
+    With fronts for graphs of more nodes than each of the `levels`, if there are any.
+    """
     together = min(batch_size, len(graphs))
-    sums = []
-    for numbers in (graphs.sizes.double(), graphs.edge_counts.double()):
-        # of a sum of `together` drawn without replacement
-        left = (len(graphs) - together) / max(len(graphs) - 1, 1)
-        sums.append(
-            (together * numbers.mean(), (together * left * numbers.var(unbiased=False)) ** 0.5)
-        )
+    left = (len(graphs) - together) / max(len(graphs) - 1, 1)
+
+    def of_a_batch(numbers: Tensor) -> tuple[float, float]:
+        """Mean and deviation of a sum of `together` drawn without replacement."""
+        numbers = numbers.double()
+        deviation = (together * left * numbers.var(unbiased=False)) ** 0.5
+        return float(together * numbers.mean()), float(deviation)
+
+    in_all = [of_a_batch(numbers) for numbers in (graphs.sizes, graphs.edge_counts)]
+    large = [(size, graphs.sizes > size) for size in sorted(levels, reverse=True)]
+    in_fronts = [
+        (size, of_a_batch(graphs.sizes * which), of_a_batch(graphs.edge_counts * which))
+        for size, which in large
+    ]
     # states of padding may grow with depth, as those of nodes do, but not faster
     degree = min(max(-(-2 * graphs.num_edges // max(graphs.num_nodes, 1)), 1), SEGMENT)
+    longest = int(graphs.sizes.max()) if len(graphs) else 0
     shapes = []
-    for k in range(count):
-        above = 4.0 if k == count - 1 else 0.5
-        nodes, edges = (int(mean + above * deviation) + 1 for mean, deviation in sums)
-        left_over = (above + 4) * float(sums[1][1]) + _STEP  # edges, nearly always
+    for above, above_front in _ABOVE:
+        nodes, edges = (int(mean + above * deviation) + 1 for mean, deviation in in_all)
+        left_over = (above + 4) * in_all[1][1] + _STEP  # edges, nearly always
         spare = 1 + int(left_over / degree)  # nodes for them, also where sizes do not vary
-        shapes.append(Shape(together, _rounded(nodes + spare), _rounded(edges), degree))
+        fronts: list[Front] = []
+        for k, (size, of_nodes, of_edges) in enumerate(in_fronts):
+            first, reached = (int(m + above_front * d) + 1 for m, d in (of_nodes, of_edges))
+            # what fills up the fronts before is about half a graph in each
+            first = _rounded(first + k * longest // 2)
+            more = reached + degree * int(
+                first - of_nodes[0]
+            )  # smaller graphs, where there is room
+            # by more than 8 for each node kernels would take rows for long ones
+            fronts.append(Front(size, first, _rounded(max(reached, min(more, 8 * first)))))
+        if fronts:
+            spare = len(fronts) * longest // 2
+        nodes, edges = _rounded(nodes + spare), _rounded(edges)
+        shapes.append(Shape(together, nodes, edges, degree, _useful(fronts, nodes, edges)))
     return shapes
+
+
+def _useful(fronts: Sequence[Front], nodes: int, edges: int) -> tuple[Front, ...]:
+    """Those that are shorter than the next, of which the last is everything."""
+    found: list[Front] = []
+    for front in reversed(fronts):
+        if front.nodes < nodes:
+            nodes, edges = front.nodes, min(front.edges, edges)
+            found.append(front._replace(edges=edges))
+    return tuple(reversed(found))
 
 
 def _rounded(number: int) -> int:

@@ -96,14 +96,13 @@ def working_on(batch: Batch) -> Iterator[None]:
 
 @contextmanager
 def still(going: Tensor | None) -> Iterator[None]:
-    """Have `rows` tell that only these nodes (nodes, 1) are real; all that were, if None."""
+    """Have `rows` tell that only these nodes (nodes,) are real, of which none is padding; all that
+    were, if None."""
     if going is None or not _working_on.held:
         yield
         return
     last = _working_on.held[-1]
-    nodes, going = last.rows["node"], going[:, 0]
-    real = going if nodes.real is None else going & nodes.real
-    known = last.rows | {"node": replace(nodes, real=real)}
+    known = last.rows | {"node": replace(last.rows["node"], real=going)}
     _working_on.held.append(last._replace(rows=known))
     try:
         yield

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pna.data.batch import Batch
+from pna.front import Front
 from pna.names import lookup
 
 #: Rules that look at the number of nodes alone, as the authors named them.
@@ -22,13 +23,18 @@ BY_SIZE: dict[str, Callable[[int], int]] = {
 }
 RULES = (*BY_SIZE, "diameter", "adaptive")
 
+#: In how many fronts a batch may be cut: each has some padding.
+_MOST_LEVELS = 8
+
 
 @dataclass(frozen=True)
 class Depth:
     """How many steps each graph takes, at least one, and a bound for all of them."""
 
-    steps: Tensor | None  # (graphs,) int64; None where all take `most`
+    steps: Tensor | None  # (graphs,) int64, 1 for padding; None where all take `most`
     most: int
+    #: Of each step but the first: among which nodes those are that take it; none where unknown.
+    fronts: tuple[Front, ...] = ()
 
 
 def check_rule(rule: str | int) -> str | int:
@@ -42,6 +48,15 @@ def check_rule(rule: str | int) -> str | int:
     return lookup("rule of depth", rule, {name: name for name in RULES})
 
 
+def levels(rule: str | int, smallest: int, largest: int) -> list[int]:
+    """Some of the sizes, largest first, whose graphs take fewer steps than those one larger."""
+    if rule not in BY_SIZE:
+        return []
+    steps = BY_SIZE[str(rule)]
+    found = [n for n in range(largest - 1, smallest - 1, -1) if steps(n) < steps(n + 1)]
+    return found[:: max(-(-len(found) // _MOST_LEVELS), 1)]
+
+
 def depth_of(batch: Batch, rule: str | int) -> Depth:
     """What the rule says of the graphs of a batch; "adaptive" is bounded by the nodes of each."""
     if isinstance(rule, int):
@@ -53,12 +68,26 @@ def depth_of(batch: Batch, rule: str | int) -> Depth:
                 "got a batch without the diameters of its graphs, expected them for depth="
                 "'diameter'; pass diameter=pna.data.diameter.diameters(graphs) with it"
             )
-        return Depth(batch.diameter.clamp(min=1), max(batch.largest_diameter(), 1))
+        far = batch.diameter if batch.real is None else batch.diameter * batch.real
+        return Depth(far.clamp(min=1), max(batch.largest_diameter(), 1))
     table = _table("N" if rule == "adaptive" else rule, largest, batch.device)
     most = max(BY_SIZE.get(rule, BY_SIZE["N"])(largest), 1)
     if smallest == largest and rule != "adaptive":
         return Depth(None, most)
-    return Depth(table[batch.sizes.clamp(max=largest)], most)
+    sizes = batch.sizes.clamp(max=largest) if batch.real is None else batch.sizes * batch.real
+    return Depth(table[sizes], most, _fronts(batch, rule, most))
+
+
+def _fronts(batch: Batch, rule: str, most: int) -> tuple[Front, ...]:
+    """The shortest that holds all graphs of more steps than each, the whole batch where none does;
+    none at all of a batch that has none, or a rule that is not of sizes."""
+    if not batch.fronts or rule not in BY_SIZE:
+        return ()
+    whole = Front(0, batch.num_nodes, batch.num_edges)
+    steps = [(front, max(BY_SIZE[rule](front.size), 1)) for front in batch.fronts]
+    return tuple(
+        next((front for front, taken in steps if taken <= step), whole) for step in range(1, most)
+    )
 
 
 _tables: dict[tuple[str, int, torch.device], Tensor] = {}

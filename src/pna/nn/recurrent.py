@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
+from pna.front import Front
 from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.conv.prepared import PreparedPNA
 from pna.nn.family import Prepared
@@ -35,9 +36,21 @@ class GRU(nn.Module):
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
 
-    def forward(self, x: Tensor, state: Tensor) -> Tensor:
-        """Input and state, (rows, at most width) each, to the next state (rows, width)."""
-        return gru_cell(self._padded(x), self._padded(state), *self.weights)
+    def forward(
+        self,
+        x: Tensor,
+        state: Tensor,
+        until: Tensor | None = None,
+        step: int = 0,
+        swapped: bool = False,
+    ) -> Tensor:
+        """Input and state, (rows, at most width) each, to the next state (rows, width).
+
+        Rows stay as they are from the step `until` (rows,) on: as the state, or, where `swapped`,
+        as x, in whose place the state then is.
+        """
+        inputs = self._padded(x), self._padded(state)
+        return gru_cell(*inputs, *self.weights, until, step, swapped)
 
     @property
     def weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -61,6 +74,7 @@ def recur(
     steps: int,
     until: Tensor | None,
     swapped: bool,
+    fronts: Sequence[Front] = (),
 ) -> Tensor | None:
     """All of so many steps as one operation, as `recurrence`; None where there is none."""
     slope = _slope_of(layer.act)
@@ -72,7 +86,7 @@ def recur(
     parts = layer.conv.as_layer(state, adjacency, edges, slope)
     if parts is None or state.shape[1] != unit.width or not has_recurrence(state, parts):
         return None
-    return recurrence(state, parts, unit.weights, adjacency, steps, until, swapped)
+    return recurrence(state, parts, unit.weights, adjacency, steps, until, swapped, fronts)
 
 
 def _slope_of(act: Callable[[Tensor], Tensor]) -> float | None:

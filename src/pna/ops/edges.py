@@ -135,7 +135,13 @@ def to_slots(
 def count_self_loops(edges: Adjacency | Slots) -> Tensor:
     """How many edges lead from each node to itself, (receivers,) of whole numbers."""
     adjacency = edges.adjacency if isinstance(edges, Slots) else edges
-    receivers = edges.receivers
+    if isinstance(edges, Adjacency) and choose(adjacency.device) == "triton":
+        # there may be edges of no node at the end, which `receivers` has no place for
+        slots = torch.arange(adjacency.num_edges, device=adjacency.device)
+        short = adjacency.indptr.dtype == torch.int32
+        receivers = torch.searchsorted(adjacency.indptr[1:], slots, right=True, out_int32=short)
+    else:
+        receivers = edges.receivers
     before = (adjacency.senders == receivers).cumsum(0, dtype=receivers.dtype)
     before = torch.cat([before.new_zeros(1), before])
     return before.index_select(0, adjacency.indptr).diff()

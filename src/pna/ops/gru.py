@@ -43,19 +43,26 @@ def gru_cell(
     weight_hh: Tensor,
     bias_ih: Tensor,
     bias_hh: Tensor,
+    until: Tensor | None = None,
+    step: int = 0,
+    swapped: bool = False,
 ) -> Tensor:
     """The next state h' (rows, hidden) of h, after the input x (rows, inputs).
 
     weight_ih is (3·hidden, inputs), weight_hh (3·hidden, hidden), biases (3·hidden). All take the
-    type of x, or autocast's.
+    type of x, or autocast's. Of a recurrence this may be one `step`, of which row i takes those
+    below until[i]; then it stays as it is: h, or x where that is the state, `swapped`.
     """
     x, h, *parameters = of_one_type(x, h, weight_ih, weight_hh, bias_ih, bias_hh)
-    if not has_kernels(x, max(x.shape[1], h.shape[1]), WIDEST):
-        if choose(x.device) == "cpu" and gru_cpu.takes(x, h):
-            return gru_cpu.gru_cell(x, h, *parameters)
-        return definition(x, h, *parameters)
-    stacked = [p.unsqueeze(0) for p in parameters]
-    return torch.ops.pna.gru_cell(x.unsqueeze(1), h.unsqueeze(1), *stacked).squeeze(1)
+    if has_kernels(x, max(x.shape[1], h.shape[1]), WIDEST):
+        stacked = [p.unsqueeze(0) for p in parameters]
+        wide = (x.unsqueeze(1), h.unsqueeze(1))
+        return torch.ops.pna.gru_cell(*wide, *stacked, until, step, swapped).squeeze(1)
+    by_c = choose(x.device) == "cpu" and gru_cpu.takes(x, h)
+    new = (gru_cpu.gru_cell if by_c else definition)(x, h, *parameters)
+    if until is None:
+        return new
+    return torch.where((until > step)[:, None], new, x if swapped else h)
 
 
 def definition(
@@ -70,22 +77,26 @@ def definition(
 
 
 _INPUTS = "Tensor x, Tensor h, Tensor weight_ih, Tensor weight_hh, Tensor bias_ih, Tensor bias_hh"
-library.define(f"gru_cell({_INPUTS}) -> Tensor")
+_HOW = "Tensor? until, int step, bool swapped"
+_COUNT = 6
+library.define(f"gru_cell({_INPUTS}, {_HOW}) -> Tensor")
 library.define(
-    f"gru_cell_backward(Tensor grad, bool[] needs, {_INPUTS}) -> (Tensor, Tensor, Tensor)"
+    f"gru_cell_backward(Tensor grad, bool[] needs, {_INPUTS}, {_HOW}) -> (Tensor, Tensor, Tensor)"
 )
 
 
 @torch.library.impl(library, "gru_cell", "CompositeExplicitAutograd")
-def _forward(x: Tensor, h: Tensor, *parameters: Tensor) -> Tensor:
+def _forward(x: Tensor, h: Tensor, *rest: Any) -> Tensor:
     """h' (rows, members, hidden), contiguous.
 
     x and h are (rows, members, …), weights (members, 3·hidden, …), biases (members, 3·hidden).
     """
     from pna.ops.triton import gru as kernels
 
+    *parameters, until, step, swapped = rest
     out = h.new_empty(h.shape)
-    kernels.forward(x, h, parameters, out)
+    turn = kernels.Turn(swapped=swapped, until=until, step=step)
+    kernels.forward(x, h, parameters, out, turn)
     return out
 
 
@@ -96,14 +107,16 @@ def _(x: Tensor, h: Tensor, *_: Any) -> Tensor:
 
 @torch.library.impl(library, "gru_cell_backward", "CompositeExplicitAutograd")
 def _backward(
-    grad: Tensor, needs: Sequence[bool], x: Tensor, h: Tensor, *parameters: Tensor
+    grad: Tensor, needs: Sequence[bool], x: Tensor, h: Tensor, *rest: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x, of h, and of all parameters one after another; `needs` is of these three,
     and those not needed have no length."""
     from pna.ops.triton import gru as kernels
 
+    *parameters, until, step, swapped = rest
     grads = _empty_gradients(needs, x, h, parameters)
-    kernels.backward(grad, x, h, parameters, *grads)
+    turn = kernels.Turn(swapped=swapped, until=until, step=step)
+    kernels.backward(grad, x, h, parameters, *grads, turn)
     return grads
 
 
@@ -121,8 +134,8 @@ def _parts(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
 
 
 @torch.library.register_fake("pna::gru_cell_backward", lib=library)
-def _(grad: Tensor, needs: Sequence[bool], x: Tensor, h: Tensor, *parameters: Tensor) -> Any:
-    return _empty_gradients(needs, x, h, parameters)
+def _(grad: Tensor, needs: Sequence[bool], x: Tensor, h: Tensor, *rest: Any) -> Any:
+    return _empty_gradients(needs, x, h, rest[: _COUNT - 2])
 
 
 class _Differentiable(Function):
@@ -130,19 +143,23 @@ class _Differentiable(Function):
 
     @staticmethod
     def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
-        ctx.save_for_backward(*inputs)
+        *tensors, ctx.step, ctx.swapped = inputs
+        ctx.save_for_backward(*tensors)
         return below_autograd(torch.ops.pna.gru_cell.default, keyset, inputs)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
-        _, for_x, for_h, *for_parameters = ctx.needs_input_grad
+        _, for_x, for_h, *for_parameters = ctx.needs_input_grad[: _COUNT + 1]
         needs = [for_x, for_h, any(for_parameters)]
-        grad_x, grad_h, flat = torch.ops.pna.gru_cell_backward(grad, needs, *ctx.saved_tensors)
+        tensors = ctx.saved_tensors
+        grad_x, grad_h, flat = torch.ops.pna.gru_cell_backward(
+            grad, needs, *tensors, ctx.step, ctx.swapped
+        )
         given: list[Tensor | None] = [None] * 4
         if needs[2]:
-            parts = zip(_parts(flat, ctx.saved_tensors[2:]), for_parameters, strict=True)
+            parts = zip(_parts(flat, tensors[2:_COUNT]), for_parameters, strict=True)
             given = [part if needed else None for part, needed in parts]
-        return None, grad_x if for_x else None, grad_h if for_h else None, *given
+        return None, grad_x if for_x else None, grad_h if for_h else None, *given, *[None] * 3
 
 
 differentiate("gru_cell", _Differentiable)
@@ -150,17 +167,20 @@ differentiate_once("gru_cell_backward", "pna.ops.gru_cell")
 
 
 @torch.library.register_vmap("pna::gru_cell", lib=library)
-def _(
-    info: Any, in_dims: Sequence[Any], x: Tensor, h: Tensor, *parameters: Tensor
-) -> tuple[Tensor, int]:
+def _(info: Any, in_dims: Sequence[Any], x: Tensor, h: Tensor, *rest: Any) -> tuple[Tensor, int]:
     """Members of a vmap are members; where they have no parameters of their own, rows."""
-    batch = info.batch_size
+    batch, (*parameters, until, step, swapped) = info.batch_size, rest
+    if in_dims[_COUNT] is not None:
+        raise ValueError("got a vmapped until, expected rows that all members share")
     x, h = (fold(t, d, 1, batch) for t, d in zip((x, h), in_dims[:2], strict=True))
-    if all(d is None for d in in_dims[2:]):
+    if all(d is None for d in in_dims[2:_COUNT]):
         x, h = (t.unflatten(1, (batch, -1)).flatten(0, 1) for t in (x, h))
-        return torch.ops.pna.gru_cell(x, h, *parameters).unflatten(0, (-1, batch)), 1
-    own = [fold(p, d, 0, batch) for p, d in zip(parameters, in_dims[2:], strict=True)]
-    return torch.ops.pna.gru_cell(x, h, *own).unflatten(1, (batch, -1)), 1
+        until = None if until is None else until.repeat_interleave(batch)
+        out = torch.ops.pna.gru_cell(x, h, *parameters, until, step, swapped)
+        return out.unflatten(0, (-1, batch)), 1
+    own = [fold(p, d, 0, batch) for p, d in zip(parameters, in_dims[2:_COUNT], strict=True)]
+    out = torch.ops.pna.gru_cell(x, h, *own, until, step, swapped)
+    return out.unflatten(1, (batch, -1)), 1
 
 
 torch.library.register_vmap("pna::gru_cell_backward", one_by_one("gru_cell_backward"), lib=library)

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from pna.adjacency import Adjacency
+from pna.front import Front, first_nodes
 from pna.ops import gru, linears
 from pna.ops.linears import fold, has_kernels
 from pna.ops.operators import (
@@ -76,17 +77,20 @@ def recurrence(
     steps: int,
     until: Tensor | None = None,
     swapped: bool = False,
+    fronts: Sequence[Front] = (),
 ) -> Tensor:
     """The state (nodes, features) after so many steps, at least one.
 
     `unit` has the parameters of `gru_cell`. Steps are numbered from 1; node i takes those
     below until[i] and then stays as it is. Where `swapped`, the state is the unit's input, and the
-    layer's result its state.
+    layer's result its state. `fronts` says of every step among which nodes those are that take
+    it, no later one being longer.
     """
     *parameters, factors, request, times, slope = layer
     mix = parameters.pop()
     stacked = [t.unsqueeze(0) for t in parameters] + [mix] + [t.unsqueeze(0) for t in unit]
-    how = (list(times), slope, swapped, steps, False)
+    nodes, edges = [f.nodes for f in fronts], [f.edges for f in fronts]
+    how = (list(times), slope, swapped, steps, nodes, edges, False)
     graph = request_arguments(adjacency, request, "triton")
     outputs = torch.ops.pna.recurrence(state.unsqueeze(1), *stacked, factors, until, *how, *graph)
     return outputs[0].squeeze(1)
@@ -98,7 +102,7 @@ _PARAMETERS = (
 )  # fmt: skip
 _COUNT = len(_PARAMETERS)
 _INPUTS = ", ".join(f"Tensor {name}" for name in ("state", *_PARAMETERS, "factors"))
-_HOW = "Tensor? until, int[] times, float slope, bool swapped, int steps"
+_HOW = "Tensor? until, int[] times, float slope, bool swapped, int steps, int[] nodes, int[] edges"
 _KEPT = "Tensor states, Tensor sent, Tensor own, Tensor aggregates, Tensor results"
 library.define(
     f"recurrence({_INPUTS}, {_HOW}, bool keeping, {_GRAPH}{_REQUEST}) "
@@ -111,7 +115,9 @@ library.define(
 
 
 class _Kept(NamedTuple):
-    """What every step makes, one after another; where no gradient is asked for, of the last."""
+    """What every step makes, one after another; where no gradient is asked for, of the last.
+
+    Of nodes that a step leaves out there is nothing."""
 
     states: Tensor  # (steps − 1, nodes, members, features), without the last
     sent: Tensor  # s, (steps, nodes, members, width)
@@ -137,6 +143,29 @@ def _empty(state: Tensor) -> Tensor:
     return state.new_empty(state.shape)
 
 
+class _Steps:
+    """Which nodes take each step: the first so many, or all of them."""
+
+    def __init__(
+        self, adjacency: Adjacency, steps: int, nodes: Sequence[int], edges: Sequence[int]
+    ) -> None:
+        whole = (adjacency.num_receivers, adjacency.num_edges)
+        self.counts = list(zip(nodes, edges, strict=True)) or [whole] * steps
+        self._known = {whole: adjacency}
+
+    def __getitem__(self, step: int) -> tuple[int, Adjacency]:
+        """How many there are, and the graph of them."""
+        count = self.counts[step]
+        if count not in self._known:
+            first, *_ = self._known.values()
+            self._known[count] = first_nodes(first, *count)
+        return count[0], self._known[count]
+
+    def near(self, step: int) -> int:
+        """How many take the next one too; all, if there is none."""
+        return self.counts[min(step + 1, len(self.counts) - 1)][0]
+
+
 @torch.library.impl(library, "recurrence", "CompositeExplicitAutograd")
 def _forward(state: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     """The last state (nodes, members, features), and what was kept.
@@ -148,25 +177,32 @@ def _forward(state: Tensor, *rest: Any) -> tuple[Tensor, ...]:
     from pna.ops.triton import linears as linears_kernels
     from pna.ops.triton import narrow_linear
 
-    parameters, factors, until, times, slope, swapped, steps, keep, *graph = _split(rest)
+    parameters, factors, until, times, slope, swapped, steps, nodes, edges, keep, *graph = _split(
+        rest
+    )
     adjacency, request, _ = _read(graph)
     kept = _allocate(state, parameters[2], len(request.kinds), steps, keep)
     weights, biases, mix, unit = _roles(parameters)
     out = _empty(state)
     if out.numel() == 0:
         return out, *kept
+    taken = _Steps(adjacency, steps, nodes, edges)
     before = state
     for i in range(steps):
-        at = i if keep else 0
-        result, sent, own = kept.results[at], kept.sent[at], kept.own[at]
-        z = kept.aggregates[at]
+        count, adjacency = taken[i]
+        if i == 0 and count < len(out):
+            out[count:] = state[count:]
+        at, before = i if keep else 0, before[:count]
+        result, sent, own = kept.results[at, :count], kept.sent[at, :count], kept.own[at, :count]
+        z = kept.aggregates[at, :count]
         linears_kernels.forward(before, weights, biases, [result, sent, own])
         statistics.forward(sent.flatten(1), None, None, adjacency, request, _saved(z))
         # the layer's own share of the result is replaced, tile by tile, by the whole
         narrow_linear.forward(z, mix, factors, result, own, times, adjacency.indptr, result)
         after = out if i == steps - 1 else kept.states[i if keep else i % 2]
         x, h = (before, result) if swapped else (result, before)
-        turn = unit_kernels.Turn(slope, swapped, until, i + 1)
+        near = taken.near(i)
+        turn = unit_kernels.Turn(slope, swapped, until, i + 1, near, out if near < count else None)
         unit_kernels.forward(x, h, unit, after, turn)
         before = after
     return out, *kept
@@ -193,7 +229,7 @@ def _saved(z: Tensor) -> Saved:
 
 @torch.library.register_fake("pna::recurrence", lib=library)
 def _(state: Tensor, *rest: Any) -> tuple[Tensor, ...]:
-    parameters, _, _, _, _, _, steps, keep, *graph = _split(rest)
+    parameters, _, _, _, _, _, steps, _, _, keep, *graph = _split(rest)
     _, request, _ = _read(graph)
     kept = _allocate(state, parameters[2], len(request.kinds), steps, keep)
     return _empty(state), *kept
@@ -208,7 +244,7 @@ def _backward(grad: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     from pna.ops.triton import narrow_linear
 
     kept, state, rest = _Kept(*rest[:5]), rest[5], rest[6:]
-    parameters, factors, until, times, slope, swapped, steps, *graph = _split(rest)
+    parameters, factors, until, times, slope, swapped, steps, nodes, edges, *graph = _split(rest)
     adjacency, request, _ = _read(graph)
     weights, _, mix, unit = _roles(parameters)
     flat = _empty_flat(parameters)
@@ -220,29 +256,37 @@ def _backward(grad: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
         narrow_linear.sums_of(kept.aggregates[0], of_mix),
         unit_kernels.sums_of(state, of_unit),
     )
-    to_result, to_sent, to_own = _empty(state), _empty(kept.sent[0]), _empty(kept.own[0])
-    to_z, both = _empty(kept.aggregates[0]), state.new_empty((min(steps, 2), *state.shape))
+    room = _empty(state), _empty(kept.sent[0]), _empty(kept.own[0]), _empty(kept.aggregates[0])
+    both = state.new_empty((min(steps, 2), *state.shape))
+    taken = _Steps(adjacency, steps, nodes, edges)
+    to_after = grad
     for i in reversed(range(steps)):
-        before = state if i == 0 else kept.states[i - 1]
-        to_before, result, own, z = both[i % 2], kept.results[i], kept.own[i], kept.aggregates[i]
+        count, adjacency = taken[i]
+        to_result, to_sent, to_own, to_z = (t[:count] for t in room)
+        before = (state if i == 0 else kept.states[i - 1])[:count]
+        result, own, z = kept.results[i, :count], kept.own[i, :count], kept.aggregates[i, :count]
+        to_before = both[i % 2, :count]
         x, h = (before, result) if swapped else (result, before)
         to_x, to_h = (to_before, to_result) if swapped else (to_result, to_before)
-        turn = unit_kernels.Turn(slope, swapped, until, i + 1)
-        unit_kernels.add_backward(grad, x, h, unit, to_x, to_h, sums[2], turn)
+        near = taken.near(i)
+        turn = unit_kernels.Turn(slope, swapped, until, i + 1, near, grad if near < count else None)
+        unit_kernels.add_backward(to_after, x, h, unit, to_x, to_h, sums[2], turn)
         narrow_linear.add_backward(
             to_result, z, mix, factors, own, times, adjacency.indptr, to_z, to_own, sums[1]
         )
         none = to_z.new_empty(0)
         grads = (to_sent.flatten(1), none, none)
-        sent = kept.sent[i].flatten(1)
+        sent = kept.sent[i, :count].flatten(1)
         statistics.backward(to_z.flatten(2), sent, None, None, adjacency, request, _saved(z), grads)
         linears_kernels.add_backward(
             [to_result, to_sent, to_own], before, weights, to_before, sums[0], add=True
         )
-        grad = to_before
+        to_after = to_before
     for each in sums:
         each.finish()
-    return grad, flat
+    if len(to_after) < len(state):
+        both[0, len(to_after) :] = grad[len(to_after) :]
+    return both[0], flat
 
 
 def _sizes(parameters: Sequence[Tensor]) -> list[int]:
@@ -305,7 +349,7 @@ class _Differentiable(Function):
 def _groups(inputs: Sequence[Any]) -> tuple[Any, Any, Any, Any]:
     """Tensors up to `until`, then the rest of `_HOW` and `keeping`, the graph, and the request."""
     tensors, rest = inputs[: _COUNT + 3], inputs[_COUNT + 3 :]
-    return tensors, rest[:5], rest[5:-4], rest[-4:]
+    return tensors, rest[:7], rest[7:-4], rest[-4:]
 
 
 class _Keeping:

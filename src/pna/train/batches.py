@@ -7,8 +7,9 @@ their indices inside the captured step.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -16,7 +17,7 @@ from torch import Tensor
 
 from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
-from pna.data.padded import PaddedBatches, Shape, usual_shapes
+from pna.data.padded import PaddedBatches, Shape
 from pna.train.capture import Captured, Memory
 
 #: Batches that never change are captured each by itself, up to so many.
@@ -44,6 +45,8 @@ class Batches:
         capture: what steps are captured in, if they are; only on a GPU.
         pad: whether batches are padded as for capturing, on a CPU too.
         diameters: of every graph, where the model asks for them.
+        levels: says of the smallest and the largest size above which others the model does more,
+            if that may be done with the first nodes of a padded batch alone.
         rank, processes: which share of every batch is ours.
     """
 
@@ -58,6 +61,7 @@ class Batches:
         capture: Memory | None = None,
         pad: bool = False,
         diameters: Tensor | None = None,
+        levels: Callable[[int, int], Sequence[int]] | None = None,
         rank: int = 0,
         processes: int = 1,
     ) -> None:
@@ -69,10 +73,12 @@ class Batches:
         self._padded = None
         if pad or (capture and not self._fixed):
             self._padded = PaddedBatches(graphs, self._diameters)
-            self._shapes = usual_shapes(graphs, batch_size)
-            self._ids = torch.full(
-                (self._shapes[0].graphs,), -1, dtype=torch.int64, device=graphs.device
-            )
+            sizes, edges = graphs.sizes.cpu(), graphs.edge_counts.cpu()
+            cuts = levels(int(sizes.min()), int(sizes.max())) if levels and len(sizes) else ()
+            self._counts = sizes.numpy(), edges.numpy()
+            self._shapes = self._padded.shapes(batch_size, cuts)
+            most = max(shape.places for shape in self._shapes)
+            self._ids = torch.full((most,), -1, dtype=torch.int64, device=graphs.device)
         self._batches: dict[int, Batch] = {}
         self._captured: dict[int | Shape, Captured] = {}
 
@@ -119,18 +125,19 @@ class Batches:
     def _run_padded(self, ids: np.ndarray) -> None:
         """In the first shape that holds them; in none, as they are."""
         assert self._padded is not None
-        chosen = torch.from_numpy(ids)
-        nodes = int(self.graphs.sizes[chosen].sum())
-        edges = int(self.graphs.edge_counts[chosen].sum())
-        shape = next((s for s in self._shapes if s.holds(len(ids), nodes, edges)), None)
-        if shape is None:
-            self._step(self._batch(ids))
+        padded, (sizes, edges) = self._padded, self._counts
+        for shape in self._shapes:
+            arranged = shape.arrange(ids, sizes[ids], edges[ids])
+            if arranged is None:
+                continue
+            own = self._ids[: shape.places]
+            own.copy_(torch.from_numpy(arranged))
+            self._call(shape, partial(self._run_on, padded, own, shape))
             return
-        filled = torch.full_like(self._ids, -1, device="cpu")
-        filled[: len(ids)] = chosen
-        self._ids.copy_(filled)
-        padded, own = self._padded, self._ids
-        self._call(shape, lambda: self._step(padded.batch(own, shape)))
+        self._step(self._batch(ids))
+
+    def _run_on(self, padded: PaddedBatches, ids: Tensor, shape: Shape) -> None:
+        self._step(padded.batch(ids, shape))
 
     def _call(self, key: int | Shape, work: Callable[[], None]) -> None:
         if self._capture is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 from weakref import WeakSet
 
@@ -29,10 +30,20 @@ class Memory:
         if not self._graphs:
             self._handle = torch.cuda.graph_pool_handle()
         graph = torch.cuda.CUDAGraph()
-        with no_collection(), torch.cuda.graph(graph, pool=self._handle):
+        with no_collection(), torch.cuda.graph(graph, pool=self._handle, stream=_line()):
             work()
         self._graphs.add(graph)
         return graph
+
+
+def _line() -> torch.cuda.Stream:
+    """Where work is recorded that follows one another: of works that run beside it, it is first."""
+    return _stream(torch.cuda.current_device())
+
+
+@cache
+def _stream(device: int) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device, priority=-1)
 
 
 @contextmanager

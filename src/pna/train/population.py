@@ -11,6 +11,7 @@ from torch.func import functional_call, vmap
 
 from pna.data.batch import Batch
 from pna.nn.architectures import Prediction
+from pna.ops.beside import Later
 
 
 class Population:
@@ -55,11 +56,13 @@ class Population:
     def train(self, mode: bool = True) -> None:
         self.model.train(mode)
 
-    def parameters_from(self, flat: Tensor) -> dict[str, Tensor]:
-        """Every parameter as (members, *shape), of a tensor like `flat`."""
+    def parameters_from(self, flat: Tensor, later: Later | None = None) -> dict[str, Tensor]:
+        """Every parameter as (members, *shape), of a tensor like `flat`, whose gradients may come
+        `later`."""
         members = flat.shape[0]
         packed = _Repacked.apply(flat, *self._orders(members)) if members > 1 else flat.flatten()
-        parts = packed.split([members * shape.numel() for shape in self.shapes.values()])
+        sizes = [members * shape.numel() for shape in self.shapes.values()]
+        parts = packed.split(sizes) if later is None else _Split.apply(packed, sizes, later)
         return {
             name: part.view(members, *shape)
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
@@ -87,7 +90,8 @@ class Population:
 
         With the weights and buffers at hand, or with others of their shapes.
         """
-        parameters = self.parameters_from(self.flat if flat is None else flat)
+        later = Later()
+        parameters = self.parameters_from(self.flat if flat is None else flat, later)
         buffers = self.buffers if buffers is None else buffers
 
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
@@ -96,7 +100,8 @@ class Population:
         if len(self) == 1:  # spares torch the batching of every operation
             # a view whose gradient is one too, where that of p[0] is copied
             alone = {name: p.squeeze(0) for name, p in parameters.items()}
-            return one(alone, {name: b[0] for name, b in buffers.items()})[None]
+            with later:
+                return one(alone, {name: b[0] for name, b in buffers.items()})[None]
         return vmap(one, randomness="error")(parameters, buffers)
 
     def member(self, k: int) -> dict[str, Tensor]:
@@ -122,6 +127,20 @@ class _Repacked(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:
         (back,) = ctx.saved_tensors
         return grad[back].view(ctx.shape), None, None
+
+
+class _Split(torch.autograd.Function):
+    """`Tensor.split`, whose gradients are read when the works that make them are joined."""
+
+    @staticmethod
+    def forward(ctx: Any, packed: Tensor, sizes: list[int], later: Later) -> Any:
+        ctx.later = later
+        return packed.split(sizes)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Any:
+        ctx.later.join()
+        return torch.cat(grads), None, None
 
 
 def state_of(parameters: dict[str, Tensor], buffers: dict[str, Tensor], k: int) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
 from pna.nn.architectures import Prediction
 from pna.ops.across import processes, sum_of_all
+from pna.ops.beside import Beside
 from pna.train.average import Average
 from pna.train.batches import Batches
 from pna.train.capture import Captured, Memory
@@ -84,6 +85,7 @@ class Trainer:
         self._conclude = self._captured_conclusion()
         shared: dict[str, Any] = {
             "capture": self._memory, "pad": pad, "rank": rank, "processes": processes(),
+            "levels": getattr(population.model, "levels", None),
         }  # fmt: skip
         of_training, of_validation = (None, None) if diameters is None else diameters
         size = settings.batch_size
@@ -145,10 +147,17 @@ class Trainer:
 
     def _train(self, batch: Batch) -> None:
         population, standing = self.population, self.standing
-        targets, counts = self._targets(batch, self._complete[0])
+        beside = Beside(population.device, 2)  # the model has no need of targets
+        with beside:
+            targets, counts = self._targets(batch, self._complete[0])
+            shares = self._of_those_left(self.weights.shares) / counts.clamp(min=1)
+
+        def losses(prediction: Prediction) -> Tensor:
+            beside.join()
+            return summed_losses(self.tasks, prediction, targets, batch)
+
         with self._precision():
-            sums = population.apply(batch, lambda p: summed_losses(self.tasks, p, targets, batch))
-        shares = self._of_those_left(self.weights.shares) / counts.clamp(min=1)
+            sums = population.apply(batch, losses)
         if sums.shape[1] > len(self.tasks):  # and the model's own loss
             of_graph = 1 / sum_of_all(count_graphs(batch)).clamp(min=1).to(shares.dtype)
             shares = torch.cat([shares, of_graph.expand(len(shares), 1)], 1)

@@ -267,7 +267,7 @@ def test_tensors_that_are_views(fast, form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_few_nodes_are_as_many(triton, monkeypatch, form):
-    """Products of x one by one, as of a graph of many nodes, or as one, as of few."""
+    """Works one by one, as of a graph of many nodes, or beside one another, as of few."""
     layer, leaves, run = case_of(triton, form)
     everything = leaves | dict(layer.named_parameters())
     joined = outcome(lambda: run(**leaves), everything)
@@ -275,22 +275,24 @@ def test_few_nodes_are_as_many(triton, monkeypatch, form):
     assert_equal_in_norm(joined, outcome(lambda: run(**leaves), everything), 1e-6)
 
 
-def wide_case(device):
-    """A layer too wide for the kernels of narrow ones, on a graph with three kinds of edges."""
+def wide_case(device, kinds):
+    """A layer too wide for the kernels of narrow ones, on a graph with some kinds of edges."""
     torch.manual_seed(0)
     layer = PNAConv(20, 8, PAPER, SCALERS, DEG, edge_dim=5, towers=2).to(device)
     edge_index = torch.tensor(random_edges(60, 12, 12), device=device).t()
-    index = torch.arange(60, device=device) % 3
+    index = torch.arange(60, device=device) % kinds
     leaves = {
         "x": numbers(12, 20, dtype=torch.float32, device=device, seed=1),
-        "table": numbers(3, 5, dtype=torch.float32, device=device, seed=2),
+        "table": numbers(kinds, 5, dtype=torch.float32, device=device, seed=2),
     }
     return layer, leaves, lambda x, table: layer(x, edge_index, (table, index))
 
 
-def test_gradients_side_by_side(triton):
-    """Those that kernels write into columns of one tensor are those of the definition."""
-    layer, leaves, run = wide_case(triton.device)
+@pytest.mark.parametrize("kinds", [3, 12], ids=["in one program", "too many for one"])
+def test_gradients_beside_one_another(triton, kinds):
+    """Those that kernels write into columns of one tensor, or find of a table, are those of the
+    definition."""
+    layer, leaves, run = wide_case(triton.device, kinds)
     everything = leaves | dict(layer.named_parameters())
     got = outcome(lambda: run(**leaves), everything)
     with pna.backend("reference"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pna.data.batch import Batch
+from pna.front import first_nodes
 from pna.names import lookup
 from pna.nn.architectures.parts import (
     READOUTS,
@@ -20,13 +22,19 @@ from pna.nn.architectures.parts import (
     node_head,
     with_clusters,
 )
+from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.current import still, working_on
-from pna.nn.depth import check_rule, depth_of
+from pna.nn.depth import check_rule, depth_of, levels
 from pna.nn.dropout import Dropout
-from pna.nn.family import Convolution
+from pna.nn.family import Convolution, Prepared
 from pna.nn.readout import Set2Set, max_nodes
 from pna.nn.recurrent import GRU, recur
 from pna.ops.across import processes
+
+#: Convolutions that walk the edges of nodes, and look at no others; of these, such as take the
+#: first nodes of a batch for all.
+_BY_NODES = ("pna", "pna-no-scalers", "mpnn-sum", "mpnn-max", "gat", "gcn", "gin")
+_OF_THE_FIRST = ("gat", "gcn", "gin")
 
 
 class Recurrent(nn.Module):
@@ -81,6 +89,8 @@ class Recurrent(nn.Module):
         if swap_gru and not gru:
             raise ValueError("got swap_gru without a GRU; leave it out, or take gru=True")
         self.depth, self.tolerance, self.swap_gru = check_rule(depth), tolerance, swap_gru
+        usual = arguments.get("edge_dim") is None and "aggregators" not in arguments
+        self._by_nodes = convolution in _BY_NODES and usual and dropout == 0 and hidden <= 1024
         self.first = Convolution(convolution, in_channels, hidden, **arguments)
         self.again = Convolution(convolution, hidden, hidden, divide_input=True, **arguments)
         self.gru, self.dropout = GRU(hidden) if gru else None, Dropout(dropout)
@@ -94,6 +104,11 @@ class Recurrent(nn.Module):
         width += 0 if self.clusters is None else hidden
         self.graph_head = graph_head(width, hidden, graph_targets, final)
 
+    def levels(self, smallest: int, largest: int) -> Sequence[int]:
+        """Sizes of graphs, between these, above which others take more steps; none where a batch
+        must not be cut in fronts."""
+        return levels(self.depth, smallest, largest) if self._by_nodes else ()
+
     def forward(self, batch: Batch) -> Prediction:
         with working_on(batch):
             return self._predict(self._states(batch), batch)
@@ -105,36 +120,71 @@ class Recurrent(nn.Module):
         x = features_of(batch, self.first)
         state = self._update(x, self.first(x, adjacency, edges))
         again = self.again.prepared()
-        steps = None if depth.steps is None else depth.steps[batch.graph_of_node, None]
-        moving: Tensor | None = None
+        until = None if depth.steps is None else depth.steps[batch.graph_of_node]
         self.dropout.advance()
-        watched = self.depth == "adaptive" or (self.training and self.dropout.p > 0)
-        if self.gru is not None and not watched:
-            until = None if steps is None else steps.squeeze(1)
+        if self.depth == "adaptive" or (self.training and self.dropout.p > 0):
+            return self._watched(state, again, edges, until, depth.most, batch)
+        if self.gru is not None:
             last = recur(
-                again, self.gru, state, adjacency, edges, depth.most - 1, until, self.swap_gru
-            )
+                again, self.gru, state, adjacency, edges, depth.most - 1, until, self.swap_gru,
+                depth.fronts,
+            )  # fmt: skip
             if last is not None:
                 return last
+        fronts = depth.fronts if self.first.name in _OF_THE_FIRST else ()
+        going = self._going(until, depth.most)
+        rest: list[Tensor] = []  # states of nodes that take no more steps, those behind last
         for step in range(1, depth.most):
-            going = None if steps is None else steps > step
+            if fronts and fronts[step - 1].nodes < len(state):
+                _, nodes, room = fronts[step - 1]
+                state, done = state.split([nodes, len(state) - nodes])
+                rest.insert(0, done)
+                adjacency = first_nodes(batch.adjacency, nodes, room)
+            at = None if until is None else until[: len(state)]
+            with still(None if going is None else going[step - 1, : len(state)]):
+                result = again(state, adjacency, edges)
+            state = self._update(state, result, at, step)
+        return torch.cat([state, *rest]) if rest else state
+
+    def _watched(
+        self,
+        state: Tensor,
+        again: Prepared,
+        edges: EdgeFeatures,
+        until: Tensor | None,
+        most: int,
+        batch: Batch,
+    ) -> Tensor:
+        """The last state, where something is done to every one of them: dropped, or compared."""
+        moving: Tensor | None = None
+        for step in range(1, most):
+            going = None if until is None else until > step
             if going is not None and moving is not None:
-                going = going & moving[batch.graph_of_node]
+                going = going & moving[batch.graph_of_node, 0]
             with still(going):
                 dropped = self.dropout(state, step)
-                new = self._update(dropped, again(dropped, adjacency, edges))
+                new = self._update(dropped, again(dropped, batch.adjacency, edges))
             if self.depth == "adaptive":
                 moving = self._moving(new, state, moving, batch)
-            state = new if going is None else torch.where(going, new, state)
+            state = new if going is None else torch.where(going[:, None], new, state)
             # processes that share sums go on together
             if moving is not None and processes() == 1 and _seen(moving) and not moving.any():
                 break
         return state
 
-    def _update(self, state: Tensor, result: Tensor) -> Tensor:
+    def _going(self, until: Tensor | None, most: int) -> Tensor | None:
+        """Of each step but the first, which nodes take it: (steps − 1, nodes), at once."""
+        if until is None:
+            return None
+        return until > torch.arange(1, most, device=until.device)[:, None]
+
+    def _update(
+        self, state: Tensor, result: Tensor, until: Tensor | None = None, step: int = 0
+    ) -> Tensor:
         if self.gru is None:
-            return result
-        return self.gru(state, result) if self.swap_gru else self.gru(result, state)
+            return result if until is None else torch.where((until > step)[:, None], result, state)
+        pair = (state, result) if self.swap_gru else (result, state)
+        return self.gru(*pair, until, step, self.swap_gru)
 
     def _moving(self, new: Tensor, state: Tensor, before: Tensor | None, batch: Batch) -> Tensor:
         """Graphs, (graphs, 1), of which some state still moves."""

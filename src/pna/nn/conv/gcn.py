@@ -45,13 +45,15 @@ class GCNConv(nn.Module):
         return self._through(x, adjacency, _Norm.of(adjacency, x.dtype))
 
     def prepared(self) -> Callable[..., Tensor]:
-        """The layer for many calls on one graph, whose degrees are looked at once."""
-        known: list[tuple[Adjacency, _Norm]] = []
+        """The layer for many calls on one graph, or on its first nodes (`pna.front`) after that,
+        whose degrees are looked at once."""
+        known: list[_Norm] = []
 
         def call(x: Tensor, adjacency: Adjacency, edge_attr: None = None) -> Tensor:
-            if not known or known[0][0] is not adjacency:
-                known[:] = [(adjacency, _Norm.of(adjacency, x.dtype))]
-            return self._through(x, adjacency, known[0][1])
+            if not known:
+                known.append(_Norm.of(adjacency, x.dtype))
+            factor, own = (t[: adjacency.num_receivers] for t in known[0])
+            return self._through(x, adjacency, _Norm(factor, own))
 
         return call
 

@@ -2,12 +2,14 @@
 
 One kernel finds where every graph begins, one owns nodes, one edges: each looks up its graph and
 reads what the set holds of it. A last one puts nodes in the order of their degrees, by counting
-for each how many come before it, which for a few thousand costs less than sorting.
+for each how many come before it, which for some thousands costs less than sorting.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import torch
 import triton
@@ -15,14 +17,18 @@ import triton.language as tl
 from torch import Tensor
 
 #: The most graphs of a batch, which one program adds up, and the most nodes that are ranked.
-MOST_GRAPHS, MOST_RANKED = 4096, 4096
+MOST_GRAPHS, MOST_RANKED = 4096, 16384
 
 _BLOCK, _RANKED_AT_ONCE, _RANKED_BESIDE = 128, 8, 512
+#: Rows are sorted among at most so many, as in `Adjacency`.
+WINDOW = 4096
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything in a batch is from, with one graph of padding behind the others."""
+    """Where everything in a batch is from, with one graph of padding behind the others.
+
+    Where edges left over are of no node, `indptr` ends before them."""
 
     ids: Tensor  # (graphs + 1,) int64, 0 for padding
     real: Tensor  # (graphs + 1,) bool
@@ -51,6 +57,7 @@ def _graphs_kernel(
     first = tl.load(node_offsets + own, mask=there, other=0)
     edge_first = tl.load(edge_offsets + own, mask=there, other=0)
     size = tl.load(node_offsets + own + 1, mask=there, other=0) - first
+    size = tl.where(there, size, -1 - own)
     count = tl.load(edge_offsets + own + 1, mask=there, other=0) - edge_first
     size = tl.where(place == graphs, nodes - tl.sum(size, 0), size)
     count = tl.where(place == graphs, edges - tl.sum(count, 0), count)
@@ -80,22 +87,25 @@ def _graph_of(starts, place, graphs, HALVINGS: tl.constexpr):
 
 @triton.jit
 def _nodes_kernel(
-    starts, edge_starts, firsts, edge_firsts, set_indptr, set_out_indptr,
+    starts, edge_starts, firsts, edge_firsts, real_graphs, set_indptr, set_out_indptr,
     graph_of_node, from_node, indptr, out_indptr, graphs, nodes, edges,
-    HALVINGS: tl.constexpr, BLOCK: tl.constexpr,
+    LOOSE: tl.constexpr, HALVINGS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Every node's graph, its place in the set, and its first edges."""
     node = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = node < nodes
     graph = _graph_of(starts, tl.minimum(node, nodes - 1), graphs, HALVINGS)
-    real = live & (graph < graphs)
+    real = live & (tl.load(real_graphs + graph) != 0)
     place = node - tl.load(starts + graph)
     source = tl.where(real, tl.load(firsts + graph) + place, 0)
     before = tl.load(edge_starts + graph)
     # k-th node of padding: edges from k·e/n of the e that are spread over n
     spare_nodes = nodes - tl.load(starts + graphs)
+    if LOOSE:
+        edges = tl.load(edge_starts + graphs)
     spare_edges = edges - tl.load(edge_starts + graphs)
     spread = place * spare_edges // tl.maximum(spare_nodes, 1)
+    spread = tl.where(graph == graphs, spread, 0)
     shift = before - tl.load(edge_firsts + graph)
     first = tl.load(set_indptr + source, mask=real, other=0).to(tl.int64) + shift
     out_first = tl.load(set_out_indptr + source, mask=real, other=0).to(tl.int64) + shift
@@ -112,9 +122,10 @@ def _nodes_kernel(
 def _edges_kernel(
     starts, edge_starts, edge_firsts, set_senders, set_receivers, set_ranks,
     from_edge, senders, receivers, ranks, graphs, nodes, edges,
-    HALVINGS: tl.constexpr, BLOCK: tl.constexpr,
+    LOOSE: tl.constexpr, HALVINGS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Every edge's place in the set, and its ends; those of padding are self-loops."""
+    """Every edge's place in the set, and its ends; those of padding are self-loops, or 0 where they
+    are of no node."""
     edge = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = edge < edges
     graph = _graph_of(edge_starts, tl.minimum(edge, edges - 1), graphs, HALVINGS)
@@ -127,6 +138,8 @@ def _edges_kernel(
     # the last node k of padding with k·e/n up to here, rounded down
     owner = ((place + 1) * spare_nodes - 1) // spare_edges
     rank = place - owner * spare_edges // tl.maximum(spare_nodes, 1)
+    if LOOSE:
+        before, owner, rank = tl.where(real, before, 0), tl.zeros_like(owner), tl.zeros_like(rank)
     sender = tl.load(set_senders + source, mask=real, other=0).to(tl.int64)
     receiver = tl.load(set_receivers + source, mask=real, other=0).to(tl.int64)
     own = tl.load(set_ranks + source, mask=real, other=0).to(tl.int64)
@@ -138,25 +151,32 @@ def _edges_kernel(
 
 @triton.jit
 def _rank_kernel(
-    indptr, out_indptr, order, out_order, rows, BLOCK: tl.constexpr, BLOCK_S: tl.constexpr
-):
-    """Rows in the order of their lengths, which are short, equal ones as they stand."""
+    indptr, out_indptr, windows, order, out_order, every, rows,
+    BLOCK: tl.constexpr, BLOCK_S: tl.constexpr,
+):  # fmt: skip
+    """Rows in the order of their lengths, which are short, equal ones as they stand: those of each
+    window, whose bounds are (2, programs), for themselves; and in `every` all of them."""
+    begin, end = tl.load(windows + tl.program_id(0)), rows
+    if tl.program_id(1) < 2:
+        end = tl.load(windows + tl.num_programs(0) + tl.program_id(0))
     if tl.program_id(1) == 1:
         indptr, order = out_indptr, out_order
+    if tl.program_id(1) == 2:
+        begin, order = begin * 0, every
     row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     live = row < rows
     length = tl.load(indptr + row + 1, mask=live, other=0)
     length -= tl.load(indptr + row, mask=live, other=0)
     key = length * rows + row
     before = tl.zeros([BLOCK, BLOCK_S], tl.int32)
-    for first in range(0, rows, BLOCK_S):
+    for first in range(begin, end, BLOCK_S):
         other = first + tl.arange(0, BLOCK_S)
-        mask = other < rows
+        mask = other < end
         long = tl.load(indptr + other + 1, mask=mask, other=0)
         long -= tl.load(indptr + other, mask=mask, other=0)
         beside = long * rows + other
         before += (mask[None, :] & (beside[None, :] < key[:, None])).to(tl.int32)
-    tl.store(order + tl.sum(before, 1), row, mask=live)
+    tl.store(order + begin + tl.sum(before, 1), row, mask=live)
 
 
 def lay_out(
@@ -166,8 +186,10 @@ def lay_out(
     offsets: tuple[Tensor, Tensor],
     indptrs: tuple[Tensor, Tensor],
     ends: tuple[Tensor, Tensor, Tensor],
+    loose: bool = False,
 ) -> Layout:
-    """The graphs of these ids, −1 for none, and padding up to so many nodes and edges.
+    """The graphs of these ids, and padding up to so many nodes and edges; −1 − n stands for n nodes
+    of padding without edges. Edges left over are of no node if they are `loose`.
 
     Of the whole set: the first node and edge of every graph, the first edge of every node by
     receiver and by sender, and senders, receivers and ranks of edges.
@@ -191,10 +213,12 @@ def lay_out(
             ids, *offsets, given, real.view(torch.uint8), sizes, *sums, firsts, edge_firsts,
             *shape, BLOCK=triton.next_power_of_2(graphs + 1), num_warps=4,
         )  # fmt: skip
-        tile = dict(HALVINGS=(graphs + 1).bit_length(), BLOCK=_BLOCK, num_warps=4)
+        tile = dict(
+            LOOSE=loose, HALVINGS=(graphs + 1).bit_length(), BLOCK=_BLOCK, num_warps=4
+        )  # fmt: skip
         _nodes_kernel[(max(triton.cdiv(nodes, _BLOCK), 1),)](
-            *sums, firsts, edge_firsts, *indptrs, of_node, from_node, indptr, out_indptr, *shape,
-            **tile,
+            *sums, firsts, edge_firsts, real.view(torch.uint8), *indptrs, of_node, from_node,
+            indptr, out_indptr, *shape, **tile,
         )  # fmt: skip
         if edges > 0:
             _edges_kernel[(triton.cdiv(edges, _BLOCK),)](
@@ -206,13 +230,31 @@ def lay_out(
     )  # fmt: skip
 
 
-def by_length(indptr: Tensor, out_indptr: Tensor) -> tuple[Tensor, Tensor]:
-    """The rows of both, sorted by how long they are, equal ones in order."""
+def windows(rows: int, cuts: Sequence[int], device: torch.device) -> Tensor:
+    """Within which bounds `by_length` sorts: of all rows, cut at some of them, and again where a
+    window would be long."""
+    if any(cut % _RANKED_AT_ONCE for cut in cuts):
+        raise ValueError(f"got cuts {list(cuts)}, expected multiples of {_RANKED_AT_ONCE}")
+    bounds = [0]
+    for end in (*cuts, rows):
+        bounds += [*range(bounds[-1] + WINDOW, end, WINDOW), end]
+    of_tiles = [
+        (low, high) for low, high in pairwise(bounds) for _ in range(low, high, _RANKED_AT_ONCE)
+    ]
+    return torch.tensor(of_tiles, dtype=torch.int32, device=device).t().contiguous()
+
+
+def by_length(
+    indptr: Tensor, out_indptr: Tensor, windows: Tensor, several: bool
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The rows of both, sorted by how long they are, equal ones in order, within `windows`; and
+    those of the first without, if there are `several`."""
     rows = indptr.shape[0] - 1
     order, out_order = torch.empty_like(indptr[1:]), torch.empty_like(indptr[1:])
+    every = torch.empty_like(order) if several else order
     with torch.cuda.device_of(indptr):
-        _rank_kernel[(triton.cdiv(rows, _RANKED_AT_ONCE), 2)](
-            indptr, out_indptr, order, out_order, rows, BLOCK=_RANKED_AT_ONCE,
+        _rank_kernel[(windows.shape[1], 3 if several else 2)](
+            indptr, out_indptr, windows, order, out_order, every, rows, BLOCK=_RANKED_AT_ONCE,
             BLOCK_S=_RANKED_BESIDE, num_warps=4,
         )  # fmt: skip
-    return order, out_order
+    return order, out_order, every

@@ -17,10 +17,14 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.ops.triton import narrow_linear, scaled_linear
-from pna.ops.triton.products import precision, product, unit_stride
+from pna.ops.triton.products import parts, precision, product, product_of_parts, unit_stride
 
 #: How many nodes a tile has.
 _TILE = 64
+
+#: The most inputs that a program keeps while it walks blocks of outputs, and about how many such
+#: programs there are.
+_FEW_INPUTS, _SPREAD_PROGRAMS = 32, 1056
 
 #: How many factors the kernel of the weight's gradient sums at a time.
 _AT_ONCE = 4
@@ -119,9 +123,58 @@ def _degree_linear_kernel(
 
 
 @triton.jit
-def _add_scaled(total, across, upstream, share, live, PRECISION: tl.constexpr):
+def _degree_spread_kernel(
+    grad, grad_row, grad_tower, inputs, weight, w_factor, w_tower, w_in, w_out, factors, indptr,
+    by_degree, out, out_row, out_group, out_tower, out_width, num_rows, blocks, per_group,
+    R: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr,
+):  # fmt: skip
+    """A tile of nodes, a tower, every so manyeth block of outputs, of few inputs: these are read
+    once, for all the blocks."""
+    row, live, first, uniform = _tile(by_degree, indptr, tl.program_id(0), num_rows, BLOCK_R)
+    tower = tl.program_id(1).to(tl.int64)
+    column = tl.arange(0, BLOCK_K)
+    live_column = column < inputs
+    mask = live[:, None] & live_column[None, :]
+    grad += row[:, None] * grad_row + tower * grad_tower + column[None, :]
+    tile = tl.load(grad, mask=mask, other=0).to(tl.float32)
+    t_1, t_2, t_3 = parts(tile, PRECISION)
+    source = weight + tower * w_tower + column[:, None] * w_in
+    to = out + row[:, None] * out_row + tower * out_tower
+    for block in range(tl.program_id(2), blocks, tl.num_programs(2)):
+        group, output = block // per_group, block % per_group * BLOCK_O + tl.arange(0, BLOCK_O)
+        live_output = output < out_width
+        place = source + (group * out_width + output)[None, :] * w_out
+        w_mask = live_column[:, None] & live_output[None, :]
+        if uniform:
+            combined = tl.zeros([BLOCK_K, BLOCK_O], tl.float32)
+            for r in tl.static_range(R):
+                part = tl.load(place + r * w_factor, mask=w_mask, other=0).to(tl.float32)
+                combined += tl.load(factors + first * R + r) * part
+            w_1, w_2, w_3 = parts(combined, PRECISION)
+            total = product_of_parts(t_1, t_2, t_3, w_1, w_2, w_3, PRECISION)
+        else:
+            total = tl.zeros([BLOCK_R, BLOCK_O], tl.float32)
+            for r in range(R):
+                share = tl.load(factors + row * R + r, mask=live, other=0)
+                part = tl.load(place + r * w_factor, mask=w_mask, other=0).to(tl.float32)
+                total += product(tile * share[:, None], part, PRECISION)
+        there = to + group * out_group + output[None, :]
+        tl.store(there, total, mask=live[:, None] & live_output[None, :])
+
+
+@triton.jit
+def _across(t_1, t_2, t_3, b, PRECISION: tl.constexpr):
+    """The product of a tile, given as parts, transposed, with b. Parts are transposed, and not
+    what they are of: that costs nothing where they are written for the units that multiply."""
+    b_1, b_2, b_3 = parts(b, PRECISION)
+    return product_of_parts(tl.trans(t_1), tl.trans(t_2), tl.trans(t_3), b_1, b_2, b_3, PRECISION)
+
+
+@triton.jit
+def _add_scaled(total, t_1, t_2, t_3, upstream, share, live, PRECISION: tl.constexpr):
     scaled = upstream * tl.load(share, mask=live, other=0)[:, None]
-    return total + product(across, scaled, PRECISION)
+    return total + _across(t_1, t_2, t_3, scaled, PRECISION)
 
 
 @triton.jit
@@ -154,12 +207,12 @@ def _degree_weight_kernel(
             needed = live_k & ((((ONCE | EACH) >> group) & 1) != 0)
             once, each = _shift_of(moved, row, live, needed, indptr, EACH)
             tile = _shifted(tile, once, each, group, ONCE, EACH)
-        across = tl.trans(tile)
+        t_1, t_2, t_3 = parts(tile, PRECISION)
         place = grad + row[:, None] * grad_row + tower * grad_tower + output[None, :]
         mask = live[:, None] & live_output[None, :]
         upstream = tl.load(place, mask=mask, other=0).to(tl.float32)
         if uniform:
-            here = product(across, upstream, PRECISION)
+            here = _across(t_1, t_2, t_3, upstream, PRECISION)
             share = factors + first * R + first_factor
             total_0 += tl.load(share) * here
             if SUMS > 1:
@@ -170,13 +223,13 @@ def _degree_weight_kernel(
                 total_3 += tl.load(share + 3) * here
         else:
             shares = factors + row * R + first_factor
-            total_0 = _add_scaled(total_0, across, upstream, shares, live, PRECISION)
+            total_0 = _add_scaled(total_0, t_1, t_2, t_3, upstream, shares, live, PRECISION)
             if SUMS > 1:
-                total_1 = _add_scaled(total_1, across, upstream, shares + 1, live, PRECISION)
+                total_1 = _add_scaled(total_1, t_1, t_2, t_3, upstream, shares + 1, live, PRECISION)
             if SUMS > 2:
-                total_2 = _add_scaled(total_2, across, upstream, shares + 2, live, PRECISION)
+                total_2 = _add_scaled(total_2, t_1, t_2, t_3, upstream, shares + 2, live, PRECISION)
             if SUMS > 3:
-                total_3 = _add_scaled(total_3, across, upstream, shares + 3, live, PRECISION)
+                total_3 = _add_scaled(total_3, t_1, t_2, t_3, upstream, shares + 3, live, PRECISION)
     mask = live_k[:, None] & live_output[None, :]
     size = towers * groups * width * outputs
     to = partial + (tl.program_id(2).to(tl.int64) * R + first_factor) * size
@@ -232,7 +285,7 @@ def forward(
         narrow_linear.forward(z, weight, factors, base, shift, times, indptr, out)
         return
     factors = factors.contiguous()
-    if scaled_linear.is_quick(z, weight):
+    if scaled_linear.is_quick(z.shape[0], z.dtype, weight):
         scaled_linear.forward(z, weight, factors, base, shift, times, indptr, out)
         return
     base = None if base is None else base.contiguous()
@@ -271,11 +324,13 @@ def backward(
         if grad_weight.shape[0] > 0:
             inputs = _inputs_of(z, shift, times)
             _weight_gradient(grad, inputs, factors, indptr, by_degree, grad_weight)
-        if grad_z.shape[0] > 0:
+        if grad_z.shape[0] > 0 and grad.shape[2] <= _FEW_INPUTS:
+            _spread(grad, weight.transpose(2, 3), factors, indptr, by_degree, grad_z)
+        elif grad_z.shape[0] > 0:
             inputs, across = _inputs_of(grad[:, None], None, ()), weight.transpose(2, 3)
             _multiply(inputs, across, factors, None, indptr, by_degree, grad_z)
         if grad_shift.shape[0] > 0:
-            _shift_gradient(grad_z, times, indptr, grad_shift)
+            shift_gradient(grad_z, times, indptr, grad_shift)
 
 
 def _inputs_of(z: Tensor, shift: Tensor | None, times: Sequence[int]) -> dict[str, Any]:
@@ -304,7 +359,7 @@ def _shifts(times: Sequence[int]) -> dict[str, int]:
     )
 
 
-def _shift_gradient(
+def shift_gradient(
     grad_z: Tensor, times: Sequence[int], indptr: Tensor, grad_shift: Tensor
 ) -> None:
     """Write the gradient of shift (rows, towers, K), of which rows may lie apart."""
@@ -331,8 +386,6 @@ def _multiply(
     num_rows, groups, towers, width = out.shape
     block_k = min(32, max(16, triton.next_power_of_2(inputs["width"])))
     block_o = min(128, max(16, triton.next_power_of_2(width)))
-    if inputs["groups"] * inputs["width"] <= block_k:  # little to read anew for every block
-        block_o = min((block_o, 64, 32), key=lambda block: triton.cdiv(width, block) * block)
     grid = (triton.cdiv(num_rows, _TILE), towers, groups * triton.cdiv(width, block_o))
     _degree_linear_kernel[grid](
         **inputs, weight=weight, w_factor=weight.stride(0), w_tower=weight.stride(1),
@@ -342,6 +395,31 @@ def _multiply(
         num_rows=num_rows, towers=towers, R=weight.shape[0], BASE=base is not None,
         PRECISION=precision(inputs["z"]), BLOCK_R=_TILE, BLOCK_K=block_k, BLOCK_O=block_o,
         num_warps=4, num_stages=2 if weight.shape[0] <= 3 else 1,
+    )  # fmt: skip
+
+
+def _spread(
+    grad: Tensor,
+    weight: Tensor,
+    factors: Tensor,
+    indptr: Tensor,
+    by_degree: Tensor,
+    out: Tensor,
+) -> None:
+    """grad (rows, towers, K), few K, to out (rows, B, towers, L) through (R, towers, K, B·L)."""
+    num_rows, groups, towers, width = out.shape
+    grad = unit_stride(grad)
+    block_o = min((64, 32), key=lambda block: triton.cdiv(width, block) * block)
+    block_o = min(block_o, max(16, triton.next_power_of_2(width)))
+    per_group = triton.cdiv(width, block_o)
+    tiles, blocks = triton.cdiv(num_rows, _TILE), groups * per_group
+    splits = max(1, min(blocks, _SPREAD_PROGRAMS // (tiles * towers)))
+    _degree_spread_kernel[(tiles, towers, splits)](
+        grad, grad.stride(0), grad.stride(1), grad.shape[2], weight, *weight.stride(), factors,
+        indptr, by_degree, out, *out.stride()[:3], width, num_rows, blocks, per_group,
+        R=weight.shape[0], PRECISION=precision(grad), BLOCK_R=_TILE,
+        BLOCK_K=max(16, triton.next_power_of_2(grad.shape[2])), BLOCK_O=block_o,
+        num_warps=4, num_stages=2,
     )  # fmt: skip
 
 
@@ -359,7 +437,7 @@ def _weight_gradient(
     block_o = min(64, max(16, triton.next_power_of_2(outputs)))
     tiles = triton.cdiv(num_rows, _TILE)
     blocks = groups * triton.cdiv(width, block_k) * triton.cdiv(outputs, block_o)
-    splits = max(1, min(tiles, _PROGRAMS // (blocks * towers)))
+    splits = _splits(blocks * towers, tiles, grad_weight.numel())
     partial = grad.new_empty((splits, *grad_weight.shape), dtype=torch.float32)
     grad = unit_stride(grad)
     for first in range(0, count, _AT_ONCE):
@@ -376,5 +454,16 @@ def _weight_gradient(
         grad_weight.copy_(partial.sum(0))
 
 
-#: About how many programs of a weight's gradient run side by side.
-_PROGRAMS = 264
+def _splits(programs: int, tiles: int, size: int) -> int:
+    """Among how many the tiles of each of these programs are shared: so that as few as can be
+    follow one another, and the fewest of these, since sums of this size are to be added up."""
+    most = min(tiles, max(1, _PROGRAMS // programs, min(4, _MOST_SUMS // max(size, 1))))
+    return min(
+        range(1, most + 1),
+        key=lambda n: (triton.cdiv(programs * n, _PROGRAMS) * triton.cdiv(tiles, n), n),
+    )
+
+
+#: About how many programs of a weight's gradient run side by side, and how many sums all of them
+#: keep where not all do.
+_PROGRAMS, _MOST_SUMS = 264, 2**22

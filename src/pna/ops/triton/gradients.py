@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.adjacency import SEGMENT, Adjacency
+from pna.ops.beside import Beside
 from pna.ops.request import Request, Saved, wide_type
 from pna.ops.triton.edge_gradients import SPLITS, SUMS, edge_gradient, has_few_kinds
 from pna.ops.triton.launch import (
@@ -288,6 +289,36 @@ def _gradient_merge_kernel(
     tl.store(grad_x + row * grad_stride + feature, total, mask=live_feature)
 
 
+class Found(NamedTuple):
+    """What gradients need that can be found before they are asked for."""
+
+    places: Tensor  # of extrema, as in `Places`
+    long_places: Tensor
+    centre: Tensor  # as `_centre` gives it; of no length where it is not needed
+
+
+def find(
+    x: Tensor,
+    edge: Tensor | None,
+    at: Tensor | None,
+    adjacency: Adjacency,
+    request: Request,
+    saved: Saved,
+) -> Found:
+    """What `backward` finds out for itself where it is not given."""
+    x = unit_stride(x)
+    with torch.cuda.device_of(x):
+        places = find_places(x, edge, at, adjacency, request, saved.out)
+        centre = x.new_empty(0)
+        if request.needs_spread:
+            centre = _centre(_mean(request, saved), adjacency)
+    return Found(places.rows, places.long_rows, centre)
+
+
+def _mean(request: Request, saved: Saved) -> Tensor:
+    return saved.mean if saved.mean.shape[0] > 0 else saved.out[:, request.place("mean")]
+
+
 def backward(
     grad: Tensor,
     x: Tensor,
@@ -297,29 +328,34 @@ def backward(
     request: Request,
     saved: Saved,
     grads: tuple[Tensor, Tensor, Tensor],
+    found: Found | None = None,
+    beside: Beside | None = None,
 ) -> None:
     """Write the gradients of x, edge and at; those of no length are not needed.
 
-    That of x may be some columns of a wider tensor.
+    That of x may be some columns of a wider tensor; those of the edge term may be found `beside`.
     """
     if adjacency.num_edges == 0:
         for result in grads:
             result.zero_()
         return
     x = unit_stride(x)
+    if found is None:
+        found = find(x, edge, at, adjacency, request, saved)
+    if beside is None:
+        beside = Beside(torch.device("cpu"))  # in its turn
     with torch.cuda.device_of(x):
-        linear = _receiver_rows(grad, x, adjacency, request, saved)
+        linear = _receiver_rows(grad, x, adjacency, request, saved, found.centre)
         linear |= edge_arguments(edge, at, adjacency)
-        places = find_places(x, edge, at, adjacency, request, saved.out)
         extrema = dict(
             grad=grad,
             stride_row=grad.stride(0),
             stride_kind=grad.stride(1),
             stride_feature=grad.stride(2),
-            places=places.rows,
-            long_places=places.long_rows,
+            places=found.places,
+            long_places=found.long_places,
             long_rank=adjacency.incoming.long_rank,
-            LONG=places.long_rows.shape[0] > 0,
+            LONG=found.long_places.shape[0] > 0,
             MAX=request.place("max"),
             MIN=request.place("min"),
         )
@@ -327,14 +363,21 @@ def backward(
         if grads[0].shape[0] > 0:
             by_kind = _sums_by_kind(x, edge, at, adjacency, linear | extrema, grads[1])
             of_edge = grads[1] if by_kind else None
-            _sender_gradient(x, adjacency, linear, extrema, grads[0], of_edge)
+            _sender_gradient(x, adjacency, linear, extrema, grads[0], of_edge, beside)
         for_edge = grads[1].shape[0] > 0 or grads[2].shape[0] > 0
         if edge is not None and for_edge and not by_kind:
-            edge_gradient(x, edge, at, adjacency, linear | extrema, grads[1], grads[2])
+            beside.hold(linear, extrema)
+            with beside:
+                edge_gradient(x, edge, at, adjacency, linear | extrema, grads[1], grads[2])
 
 
 def _receiver_rows(
-    grad: Tensor, x: Tensor, adjacency: Adjacency, request: Request, saved: Saved
+    grad: Tensor,
+    x: Tensor,
+    adjacency: Adjacency,
+    request: Request,
+    saved: Saved,
+    centre: Tensor,
 ) -> dict[str, Any]:
     """Rows A, B, C of every receiver, as arguments of the kernels that read them."""
     wide, features, num_rows = wide_type(x.dtype), x.shape[1], adjacency.num_receivers
@@ -342,11 +385,7 @@ def _receiver_rows(
     flat = spread or "mean" in request.kinds or "sum" in request.kinds
     width = flat + spread + (norm >= 0)
     rows = x.new_empty((num_rows if width else 0, width, features), dtype=wide)
-    centre, mean = rows, saved.mean
-    if spread:
-        if mean.shape[0] == 0:
-            mean = saved.out[:, request.place("mean")]
-        centre = _centre(mean, adjacency)
+    mean = _mean(request, saved) if spread else saved.mean
     places = output_places(request)
     weights = sender_weights(adjacency, wide) if norm >= 0 else rows
     shared = dict(
@@ -357,13 +396,13 @@ def _receiver_rows(
     if width == 0:
         return shared
     block = min(128, triton.next_power_of_2(features))
-    tall = 2048 // block
+    tall = 1024 // block
     kernel_places = {kind: places[kind] for kind in ("MEAN", "SUM", "VAR", "STD")}
     _receiver_rows_kernel[(triton.cdiv(num_rows, tall), triton.cdiv(features, block))](
         grad, *grad.stride(), saved.out, mean, mean.stride(0), centre, adjacency.indptr, rows,
         num_rows, features, **kernel_places, NORM=norm, KINDS=len(request.kinds), FLAT=flat,
         SPREAD=spread, WIDTH=width, LEAST=std_constants(request, x.dtype)["LEAST"],
-        WIDE=shared["WIDE"], BLOCK_R=tall, BLOCK_F=block,
+        WIDE=shared["WIDE"], BLOCK_R=tall, BLOCK_F=block, num_warps=4,
     )  # fmt: skip
     return shared
 
@@ -413,9 +452,10 @@ def _sender_gradient(
     extrema: dict[str, Any],
     grad_x: Tensor,
     grad_edge: Tensor | None,
+    beside: Beside,
 ) -> None:
     """Gradient of x: the linear part, then max and min added to it, then long rows merged; that of
-    a table of kinds with it, where asked for."""
+    a table of kinds with it, where asked for, whose parts are added up `beside`."""
     rows, features = adjacency.outgoing, x.shape[1]
     segments = rows.segment_owner.shape[0]
     wide = grad_x
@@ -450,6 +490,7 @@ def _sender_gradient(
                 given |= dict(MAX=-1, MIN=-1)
             by_kind, kinds = wide, 0
             if grad_edge is not None:
+                given |= dict(maxnreg=96)  # for five programs beside one another instead of four
                 kinds = triton.next_power_of_2(grad_edge.shape[0])
                 by_kind = wide.new_empty((narrow.grid(work)[0], grad_edge.numel()))
             _linear_gradient_kernel[narrow.grid(work)](
@@ -457,7 +498,9 @@ def _sender_gradient(
                 UNROLL=narrow.unroll, **narrow.tile,
             )  # fmt: skip
             if grad_edge is not None:
-                add_up(by_kind, grad_edge)
+                beside.hold(by_kind)
+                with beside:
+                    add_up(by_kind, grad_edge)
         if has_extrema and not together:
             _extremum_gradient_kernel[broad.grid(work)](
                 **shared,

@@ -109,14 +109,16 @@ def _bend_back(grad, bent, SLOPE: tl.constexpr):
         return tl.where(bent > 0, grad, SLOPE * grad)
 
 
-@triton.jit(do_not_specialize=["step"])
+@triton.jit(do_not_specialize=["step", "near"])
 def _gru_kernel(
     x, x_row, x_member, inputs, h, h_row, h_member, hidden,
-    weight_ih, weight_hh, bias_ih, bias_hh, until, step, out, num_rows, members, tiles,
-    X_SLOPE: tl.constexpr, H_SLOPE: tl.constexpr, STAYS: tl.constexpr,
+    weight_ih, weight_hh, bias_ih, bias_hh, until, step, near, last, last_row, last_member,
+    out, num_rows, members, tiles,
+    X_SLOPE: tl.constexpr, H_SLOPE: tl.constexpr, STAYS: tl.constexpr, FAR: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Some tiles of one member's rows."""
+    """Some tiles of one member's rows; those from `near` on are written to `last`, if it is FAR
+    from there to the end."""
     member = tl.program_id(1).to(tl.int64)
     column, of_gate, unit = tl.arange(0, 2 * BLOCK), tl.arange(0, 4 * BLOCK), tl.arange(0, BLOCK)
     weight, bias = _parameters_of(
@@ -141,20 +143,27 @@ def _gru_kernel(
             new = tl.where(going[:, None], new, input if STAYS == "x" else state)
         to = out + (begin * members + member) * hidden
         to += (row * members * hidden)[:, None] + unit[None, :]
+        if FAR:
+            beyond = live & (begin + row >= near)
+            live = live & (begin + row < near)
+            past = last + begin * last_row + member * last_member
+            past += (row * last_row)[:, None] + unit[None, :]
+            tl.store(past, new, mask=beyond[:, None] & (unit < hidden)[None, :])
         tl.store(to, new, mask=live[:, None] & (unit < hidden)[None, :])
 
 
-@triton.jit(do_not_specialize=["step"])
+@triton.jit(do_not_specialize=["step", "near"])
 def _gru_backward_kernel(
     grad, grad_row, grad_member, x, x_row, x_member, inputs, h, h_row, h_member, hidden,
-    weight_ih, weight_hh, bias_ih, bias_hh, until, step,
+    weight_ih, weight_hh, bias_ih, bias_hh, until, step, near, last, last_row, last_member,
     grad_x, grad_h, partial, size, num_rows, members, tiles,
-    X_SLOPE: tl.constexpr, H_SLOPE: tl.constexpr, STAYS: tl.constexpr,
+    X_SLOPE: tl.constexpr, H_SLOPE: tl.constexpr, STAYS: tl.constexpr, FAR: tl.constexpr,
     TO_X: tl.constexpr, TO_H: tl.constexpr, TO_PARAMETERS: tl.constexpr, MORE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Some tiles of one member's rows, and sums over them in partial (splits, size), where there
-    may be MORE: for all members weight_ih, then weight_hh, bias_ih, bias_hh."""
+    may be MORE: for all members weight_ih, then weight_hh, bias_ih, bias_hh. From `near` on
+    gradients come from `last`, if it is FAR from there to the end."""
     member = tl.program_id(1).to(tl.int64)
     column, of_gate, unit = tl.arange(0, 2 * BLOCK), tl.arange(0, 4 * BLOCK), tl.arange(0, BLOCK)
     gate, gate_unit = of_gate // BLOCK, of_gate % BLOCK
@@ -177,6 +186,7 @@ def _gru_backward_kernel(
         to_bias += tl.load(partial_b_ih + place, mask=in_bias & (gate < 3), other=0)
         to_bias += tl.load(partial_b_hh + place, mask=in_bias & (gate == 3), other=0)
     grad += member * grad_member
+    last += member * last_member
     x += member * x_member
     h += member * h_member
     row = tl.arange(0, BLOCK_R)
@@ -186,7 +196,12 @@ def _gru_backward_kernel(
         input = _tile_of(x, begin, row, live, x_row, unit, unit < inputs)
         state = _tile_of(h, begin, row, live, h_row, unit, unit < hidden)
         input, state = _bend(input, X_SLOPE), _bend(state, H_SLOPE)
-        upstream = _tile_of(grad, begin, row, live, grad_row, unit, unit < hidden)
+        if FAR:
+            here = begin + row < near
+            upstream = _tile_of(grad, begin, row, live & here, grad_row, unit, unit < hidden)
+            upstream += _tile_of(last, begin, row, live & ~here, last_row, unit, unit < hidden)
+        else:
+            upstream = _tile_of(grad, begin, row, live, grad_row, unit, unit < hidden)
         past = tl.zeros_like(upstream)  # of what passes a row that stays as it is
         if STAYS != "none":
             going = tl.load(until + begin + row, mask=live, other=0) > step
@@ -230,18 +245,27 @@ def _gru_backward_kernel(
 @dataclass(frozen=True)
 class Turn:
     """What a step of a recurrence does besides: one of x and h is the state, the other is taken
-    times `slope` below 0; and a row's state stays as it is from its step `until` on."""
+    times `slope` below 0; a row's state stays as it is from its step `until` on; and rows from
+    `near` on, which are in no later step, have their results, or those's gradients, in `last`."""
 
     slope: float = 1.0
     swapped: bool = False  # whether x is the state
     until: Tensor | None = None  # (rows,)
     step: int = 0
+    near: int = 0
+    last: Tensor | None = None  # (rows, members, hidden)
 
     def arguments(self, like: Tensor) -> dict[str, Any]:
         state = "x" if self.swapped else "h"
+        last = like if self.last is None else unit_stride(self.last)
         return dict(
             until=like if self.until is None else self.until.contiguous(),
             step=self.step,
+            near=self.near,
+            last=last,
+            last_row=last.stride(0),
+            last_member=last.stride(1),
+            FAR=self.last is not None,
             STAYS="none" if self.until is None else state,
             X_SLOPE=1.0 if self.swapped else self.slope,
             H_SLOPE=self.slope if self.swapped else 1.0,
@@ -271,6 +295,7 @@ def backward(
     grad_x: Tensor,
     grad_h: Tensor,
     flat: Tensor,
+    turn: Turn = _ALONE,
 ) -> None:
     """Write the gradients of x, of h, and of the parameters one after another to flat; those of
     no length are not needed."""
@@ -279,7 +304,7 @@ def backward(
         flat.zero_()
         return
     sums = sums_of(h, flat)
-    add_backward(grad, x, h, parameters, grad_x, grad_h, sums)
+    add_backward(grad, x, h, parameters, grad_x, grad_h, sums, turn)
     sums.finish()
 
 

@@ -11,12 +11,20 @@ from pna.ops.backend import interpreting
 
 
 @triton.jit
+def _nearest(a):
+    """The bfloat16 number nearest to a, and what is left of a; NaN is left. Done on its bits: a
+    GPU adds many more whole numbers than it converts."""
+    bits = (a.to(tl.int32, bitcast=True) + 0x8000) & -0x10000
+    near = (bits >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
+    return near, a - bits.to(tl.float32, bitcast=True)
+
+
+@triton.jit
 def thirds(a):
     """a as a sum of three bfloat16 numbers."""
-    high = a.to(tl.bfloat16)
-    rest = a - high.to(tl.float32)
-    middle = rest.to(tl.bfloat16)
-    return high, middle, (rest - middle.to(tl.float32)).to(tl.bfloat16)
+    high, rest = _nearest(a)
+    middle, rest = _nearest(rest)
+    return high, middle, rest.to(tl.bfloat16)
 
 
 @triton.jit

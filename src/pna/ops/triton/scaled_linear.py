@@ -10,6 +10,7 @@ degrees meet. Gradients are found by degree.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import triton
@@ -89,10 +90,18 @@ def _combine_kernel(
     tl.store(out + (row * towers + tower)[:, None] * outputs + output[None, :], total, mask=mask)
 
 
-def is_quick(z: Tensor, weight: Tensor) -> bool:
+class Apart(NamedTuple):
+    """The weights of all factors side by side, and what a shift is multiplied with."""
+
+    weight: Tensor  # (groups, towers, inputs, factors × outputs)
+    once: Tensor | None  # its sum over the groups that meet the shift once, if any does
+    each: Tensor | None  # and with every neighbour
+
+
+def is_quick(rows: int, dtype: torch.dtype, weight: Tensor) -> bool:
     """Whether there are so few nodes and outputs that this way is the quicker one."""
-    few = z.shape[0] <= MOST_ROWS and weight.shape[0] * weight.shape[3] <= MOST_OUTPUTS
-    return few and z.dtype == torch.float32
+    few = rows <= MOST_ROWS and weight.shape[0] * weight.shape[3] <= MOST_OUTPUTS
+    return few and dtype == torch.float32
 
 
 def forward(
@@ -106,29 +115,13 @@ def forward(
     out: Tensor,
 ) -> None:
     """Write the result of `degree_linear` to out (receivers, towers, outputs), float32."""
-    rows, groups, towers, _ = z.shape
-    count, outputs = weight.shape[0], weight.shape[3]
-    apart, sums = _apart(weight, groups, () if shift is None else times)
-    every = torch.bmm(z.flatten(1, 2).transpose(0, 1), apart.flatten(0, 1))
-    moved = [every, every]
-    for i, total in enumerate(sums):
-        if shift is not None and total is not None:
-            moved[i] = torch.bmm(shift.transpose(0, 1), total)
-    given = out if base is None else unit_stride(base)
-    with torch.cuda.device_of(out):
-        _combine_kernel[(triton.cdiv(rows, _TILE), towers)](
-            every, *moved, indptr, factors, given, given.stride(0), given.stride(1), out,
-            rows, towers, outputs, groups,
-            R=count, ONCE=moved[0] is not every, EACH=moved[1] is not every,
-            BASE=base is not None, BLOCK_R=_TILE, BLOCK_O=triton.next_power_of_2(outputs),
-            num_warps=2,
-        )  # fmt: skip
+    apart = take_apart(weight, z.shape[1], () if shift is None else times)
+    moved = shift_products(shift, apart)
+    add_up(products(z, apart), moved, factors, base, indptr, out)
 
 
-def _apart(weight: Tensor, groups: int, times: Sequence[int]) -> tuple[Tensor, list[Tensor | None]]:
-    """The weight of all factors side by side, (groups, towers, inputs, factors × outputs), and the
-    sums over the groups that meet a shift once, and with each neighbour; None where no group does.
-    """
+def take_apart(weight: Tensor, groups: int, times: Sequence[int]) -> Apart:
+    """Of the weight alone, before anything else is there."""
     factors, towers, inputs, outputs = weight.shape
     shape = (towers, inputs // groups, factors * outputs)
     apart, once, each = weight.new_empty((groups + 2, *shape)).split([groups, 1, 1])
@@ -139,5 +132,39 @@ def _apart(weight: Tensor, groups: int, times: Sequence[int]) -> tuple[Tensor, l
             weight, *weight.stride(), apart, once, each, size, shape[1], outputs,
             R=factors, GROUPS=groups, ONCE=bits[0], EACH=bits[1], BLOCK=_NUMBERS, num_warps=4,
         )  # fmt: skip
-    met = [total[0] if there else None for total, there in zip((once, each), bits, strict=True)]
-    return apart, met
+    return Apart(apart, once[0] if bits[0] else None, each[0] if bits[1] else None)
+
+
+def shift_products(shift: Tensor | None, apart: Apart) -> list[Tensor | None]:
+    """What the shift (receivers, towers, K) gives, added once and with every neighbour."""
+    if shift is None:
+        return [None, None]
+    across = shift.transpose(0, 1)
+    return [None if w is None else torch.bmm(across, w) for w in (apart.once, apart.each)]
+
+
+def products(z: Tensor, apart: Apart) -> Tensor:
+    """What every group of every tower gives, (groups × towers, receivers, factors × outputs)."""
+    return torch.bmm(z.flatten(1, 2).transpose(0, 1), apart.weight.flatten(0, 1))
+
+
+def add_up(
+    every: Tensor,
+    moved: Sequence[Tensor | None],
+    factors: Tensor,
+    base: Tensor | None,
+    indptr: Tensor,
+    out: Tensor,
+) -> None:
+    """Write what groups give, and the shift, times the factors."""
+    rows, towers, outputs = out.shape
+    given = out if base is None else unit_stride(base)
+    once, each = (every if part is None else part for part in moved)
+    with torch.cuda.device_of(out):
+        _combine_kernel[(triton.cdiv(rows, _TILE), towers)](
+            every, once, each, indptr, factors, given, given.stride(0), given.stride(1), out,
+            rows, towers, outputs, every.shape[0] // towers,
+            R=factors.shape[1], ONCE=once is not every, EACH=each is not every,
+            BASE=base is not None, BLOCK_R=_TILE, BLOCK_O=triton.next_power_of_2(outputs),
+            num_warps=2,
+        )  # fmt: skip

@@ -7,7 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-_BLOCK = 256
+#: How many numbers a program has at a time, and the most parts of one sum among them.
+_NUMBERS, _PARTS = 4096, 64
 
 
 @triton.jit
@@ -54,7 +55,9 @@ def add_up(partial: Tensor, out: Tensor) -> None:
     `torch.sum` would first clear a table for programs to meet at.
     """
     splits, size = partial.shape
+    tall = min(_PARTS, max(16, triton.next_power_of_2(splits)))
+    block = _NUMBERS // tall
     with torch.cuda.device_of(out):
-        _add_up_kernel[(triton.cdiv(size, _BLOCK),)](
-            partial, out, splits, size, BLOCK_S=16, BLOCK=_BLOCK, num_warps=4
+        _add_up_kernel[(triton.cdiv(size, block),)](
+            partial, out, splits, size, BLOCK_S=tall, BLOCK=block, num_warps=4
         )

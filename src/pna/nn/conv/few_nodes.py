@@ -1,0 +1,221 @@
+"""The PNA layer of few nodes on a GPU, whose works run beside one another.
+
+No kernel of a small batch fills a GPU, and what takes time is how many of them follow one another.
+So in line there is only what others wait for: what is sent, its statistics and what U makes of
+them; backward what leads from there to the gradient of x. Beside it are what receivers contribute
+and keep, the edge term, the places of extrema, and the gradients of all weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pna.adjacency import Adjacency
+from pna.nn.conv.split import Parts, Weights, split_gradients
+from pna.ops.beside import Beside, Claim
+from pna.ops.operators import room
+from pna.ops.request import Saved
+from pna.ops.statistics import request_arguments
+
+if TYPE_CHECKING:
+    from pna.nn.conv.fused import Plan
+
+Pair = tuple[Tensor | None, Tensor | None]
+
+
+class Kept(NamedTuple):
+    """What the forward pass keeps for the backward pass, besides its inputs."""
+
+    sent: Tensor  # (nodes, towers × width)
+    own: Tensor  # what receivers contribute, (nodes, towers, width)
+    out: Tensor  # statistics, as in `Saved`
+    mean: Tensor
+    places: Tensor | None  # as in `Found`; None where no gradient will be asked for
+    long_places: Tensor | None
+    centre: Tensor | None
+
+
+def forward(
+    plan: Plan,
+    x: Tensor,
+    adjacency: Adjacency,
+    edge: Pair,
+    edge_work: Beside,
+    factors: Tensor,
+    parts: Parts,
+    training: bool,
+) -> tuple[Tensor, Kept]:
+    """The result (nodes, towers, outputs); `edge_work` makes the edge term."""
+    from pna.ops.triton import gradients, narrow_linear, scaled_linear
+
+    (mix,), form, backend = parts.mixes, plan.form, plan.backend
+    towers, outputs = mix.shape[1], mix.shape[3]
+    narrow = narrow_linear.fits(form.aggregators, form.width, mix.shape[0], outputs)
+    quick = not narrow and scaled_linear.is_quick(x.shape[0], x.dtype, mix)
+    of_weights, of_x = Beside(x.device), Beside(x.device)
+    with of_weights:
+        apart = scaled_linear.take_apart(mix, form.aggregators, plan.times) if quick else None
+    with of_x:
+        own = F.linear(x, parts.receiver.flatten(0, 1), parts.bias.flatten())
+        own = own.view(x.shape[0], towers, form.width)
+        base = F.linear(x, parts.keep.flatten(0, 1), parts.keep_bias.flatten())
+        base = base.view(x.shape[0], towers, outputs)
+        moved = None if apart is None else scaled_linear.shift_products(own, apart)
+    sent = F.linear(x, parts.sender.flatten(0, 1))
+    edge_work.join()
+    graph = request_arguments(adjacency, plan.request, backend)
+    saved = Saved(*torch.ops.pna.statistics(sent, *edge, *graph))
+    finding, found = Beside(x.device, 1), None
+    if training and adjacency.num_edges > 0:
+        with finding:
+            found = gradients.find(sent, *edge, adjacency, plan.request, saved)
+    results = saved.out.unflatten(2, (towers, form.width))
+    if apart is None or moved is None or results.numel() == 0:
+        of_x.join()
+        rest = (adjacency.indptr, adjacency.by_degree, backend)
+        out = torch.ops.pna.degree_linear(results, mix, factors, base, own, plan.times, *rest)
+    else:
+        of_weights.join()
+        every = scaled_linear.products(results, apart)
+        of_x.join()
+        out = x.new_empty((x.shape[0], towers, outputs))
+        factors = factors.contiguous()
+        scaled_linear.add_up(every, moved, factors, base, adjacency.indptr, out)
+    finding.join()
+    return out, Kept(sent, own, saved.out, saved.mean, *(found or (None, None, None)))
+
+
+def backward(
+    plan: Plan,
+    adjacency: Adjacency,
+    grad: Tensor,
+    x: Tensor,
+    parts: Parts,
+    factors: Tensor,
+    kept: Kept,
+    term: Pair,
+    features: Tensor | None,
+    table: Tensor | None,
+    weights: Weights,
+    needs: Sequence[bool],
+    claim: Claim,
+) -> tuple[Tensor, Tensor | None, Tensor, tuple[Tensor | None, ...]]:
+    """Gradients of x, of the edge features or their table, of the place in it, and of the layer's
+    weights. `term` is the edge term, made of `features`; these are a `table` that was encoded, if
+    there is one. Of x, of features, of places and of any weight it is said whether it `needs` a
+    gradient.
+    """
+    from pna.ops import triton
+    from pna.ops.triton import degree_linear
+    from pna.ops.triton.gradients import Found
+
+    _, for_features, for_places, for_weights = needs
+    mix, form, device = parts.mixes[0], plan.form, x.device
+    nodes, (towers, outputs) = x.shape[0], grad.shape[1:]
+    saved = Saved(kept.out, kept.mean, grad.new_empty(0), grad.new_empty(0))
+    results = kept.out.unflatten(2, (towers, form.width))
+    graph = (adjacency.indptr, adjacency.by_degree)
+    of_mix = Beside(device)
+    with of_mix:
+        inputs = (results, mix, factors, kept.own, plan.times, *graph, plan.backend)
+        wanted = [False, for_weights, False, False]
+        grad_mix = torch.ops.pna.degree_linear_backward(grad, wanted, *inputs)[1]
+    of_results, none = torch.empty_like(results), grad.new_empty(0)
+    if grad.numel() > 0:
+        degree_linear.backward(
+            grad, results, mix, factors, kept.own, plan.times, *graph, of_results, none, none
+        )
+    of_receivers, of_rest = Beside(device, 1), Beside(device, 1)
+    with of_receivers:
+        widths = [towers * form.width, towers * outputs]
+        rest = grad.new_empty((nodes, sum(widths)))
+        of_own, of_kept = rest.split(widths, 1)
+        if grad.numel() > 0:
+            degree_linear.shift_gradient(
+                of_results, plan.times, graph[0], of_own.unflatten(1, (towers, -1))
+            )
+        above = grad.flatten(1)
+        grad_x = of_own @ parts.receiver.flatten(0, 1)
+        grad_x.addmm_(above, parts.keep.flatten(0, 1))
+    with of_rest:
+        of_kept.copy_(above)
+        with_ones = _with_ones(x)
+        total = rest.t() @ with_ones
+    of_sent = torch.empty_like(kept.sent)
+    of_values, of_place = (
+        room(part, needed, kept.sent)
+        for part, needed in zip(term, (parts.edge is not None, for_places), strict=True)
+    )
+    found = None
+    if kept.places is not None and kept.long_places is not None and kept.centre is not None:
+        found = Found(kept.places, kept.long_places, kept.centre)
+    of_edges = Beside(device, 2)
+    triton.backward(
+        of_results.flatten(2), kept.sent, *term, adjacency, plan.request, saved,
+        (of_sent, of_values, of_place), found, of_edges,
+    )  # fmt: skip
+    grad_edge, of_encoder = None, None
+    with of_edges:
+        if table is not None:
+            of_encoder, grad_edge = _through_encoder(of_values, parts, table, weights, towers)
+        elif parts.edge is not None and for_features:
+            grad_edge = of_values @ parts.edge
+    last = Beside(device)
+    with last:
+        grad_sender = of_sent.t() @ x
+        of_rest.join()
+        of_edges.join()
+        of_edge = []
+        if parts.edge is not None:
+            of_edge = [of_values.t() if features is None else of_values.t() @ features]
+        of_parts = _of_parts(grad_sender, total, widths, towers)
+        of_layer = split_gradients(
+            form, weights, (*of_parts, *of_edge, grad_mix), table is not None
+        )
+    of_receivers.join()
+    grad_x.addmm_(of_sent, parts.sender.flatten(0, 1))
+    of_mix.join()
+    of_edges.join()
+    claim.join(last, x, grad, above, rest, with_ones, total, of_sent, of_values, features, grad_mix)
+    if of_encoder is not None:
+        of_layer = (*of_layer[:-2], *of_encoder)
+    return grad_x, grad_edge if for_features else None, of_place, of_layer
+
+
+def _with_ones(x: Tensor) -> Tensor:
+    """x and a column of ones, with which gradients of biases are part of those of weights."""
+    return torch.cat([x, x.new_ones((x.shape[0], 1))], 1)
+
+
+def _of_parts(
+    grad_sender: Tensor, total: Tensor, widths: list[int], towers: int
+) -> tuple[Tensor, ...]:
+    """Gradients of receiver, sender, bias, keep and its bias, from that of the sender's weight and
+    those of both others with their biases."""
+    of_receiver, of_keep = total[:, :-1].split(widths)
+    of_bias, of_keep_bias = total[:, -1].contiguous().split(widths)
+    every = (of_receiver, grad_sender, of_bias, of_keep, of_keep_bias)
+    return tuple(part.unflatten(0, (towers, -1)) for part in every)
+
+
+def _through_encoder(
+    grad: Tensor, parts: Parts, table: Tensor, weights: Weights, towers: int
+) -> tuple[tuple[Tensor, Tensor], Tensor]:
+    """Gradients of the encoder and its bias, and of the table, from that of the edge term."""
+    from pna.ops.triton import edge_table
+
+    assert parts.edge is not None and weights.encoder is not None
+    if edge_table.takes(table, weights.encoder):
+        of_weight, of_bias, of_table = edge_table.gradients(
+            grad, parts.edge, table, weights.encoder
+        )
+        return (of_weight, of_bias), of_table
+    # a sum over towers is found by more of a GPU than one long product
+    each = grad.unflatten(1, (towers, -1)).transpose(0, 1)
+    encoded = torch.bmm(each, parts.edge.unflatten(0, (towers, -1))).sum(0)
+    return (encoded.t() @ table, encoded.sum(0)), encoded @ weights.encoder
