@@ -17,6 +17,7 @@ from pna.data.graphset import GraphSet
 from pna.data.structure import offsets
 from pna.front import Front
 from pna.ops.backend import choose
+from pna.ops.beside import Beside
 
 
 @dataclass(frozen=True)
@@ -123,20 +124,26 @@ class PaddedBatches:
         They must fit, as those of ``shape.arrange`` do. Nothing here waits for the device.
         """
         graphs = self.graphs
+        ranking, of_edges = Beside(ids.device), Beside(ids.device, 1)
         if self._has_kernels(shape):
-            layout, adjacency = self._lay_out_in_kernels(ids, shape)
+            layout, adjacency = self._lay_out_in_kernels(ids, shape, ranking)
         else:
             layout, adjacency = self._lay_out(ids, shape)
 
         def rows(tensor: Tensor | None, places: Tensor) -> Tensor | None:
             return None if tensor is None else _rows(tensor, places)
 
+        with of_edges:
+            edge_attr = rows(graphs.edge_attr, layout.from_edge)
+        x = rows(graphs.x, layout.from_node)
+        ranking.join()
+        of_edges.join()
         return Batch(
             adjacency=adjacency,
             graph_of_node=layout.graph_of_node,
             sizes=layout.sizes,
-            x=rows(graphs.x, layout.from_node),
-            edge_attr=rows(graphs.edge_attr, layout.from_edge),
+            x=x,
+            edge_attr=edge_attr,
             y_node=rows(graphs.y_node, layout.from_node),
             y_graph=rows(graphs.y_graph, layout.ids),
             graph_ids=layout.ids,
@@ -211,8 +218,10 @@ class PaddedBatches:
 
         return self._short and 0 < shape.nodes <= assemble.MOST_RANKED
 
-    def _lay_out_in_kernels(self, ids: Tensor, shape: Shape) -> tuple[_Layout, Adjacency]:
-        """The same, without a kernel for every operation."""
+    def _lay_out_in_kernels(
+        self, ids: Tensor, shape: Shape, ranking: Beside
+    ) -> tuple[_Layout, Adjacency]:
+        """The same, without a kernel for every operation; `ranking` finds the order of nodes."""
         from pna.ops.triton import assemble
 
         graphs = self.graphs
@@ -235,9 +244,10 @@ class PaddedBatches:
             return layout, adjacency
         numbers, no_rank, windows = self._constants_of(shape, ids.device)
         several = bool(shape.fronts) or shape.nodes > assemble.WINDOW
-        order, out_order, by_degree = assemble.by_length(
-            found.indptr, found.out_indptr, windows, several
-        )
+        with ranking:
+            order, out_order, by_degree = assemble.by_length(
+                found.indptr, found.out_indptr, windows, several
+            )
 
         def short_rows(indptr: Tensor, neighbours: Tensor, order: Tensor) -> Rows:
             no_row = indptr[:0]

@@ -111,5 +111,13 @@ class Claim:
         work.hold(*held)
         later._works.append(work)
 
+    def join_later(self, work: Beside) -> None:
+        """Join the work at the end of the backward pass, before which the layer's own joins it;
+        now, where nobody waits for that end."""
+        if self._later is None:
+            work.join()
+        else:
+            self._later._works.append(work)
+
 
 _later: ContextVar[Later | None] = ContextVar("later", default=None)

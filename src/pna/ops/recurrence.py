@@ -86,8 +86,7 @@ def recurrence(
     layer's result its state. `fronts` says of every step among which nodes those are that take
     it, no later one being longer.
     """
-    *parameters, factors, request, times, slope = layer
-    mix = parameters.pop()
+    *parameters, mix, factors, request, times, slope = layer
     stacked = [t.unsqueeze(0) for t in parameters] + [mix] + [t.unsqueeze(0) for t in unit]
     nodes, edges = [f.nodes for f in fronts], [f.edges for f in fronts]
     how = (list(times), slope, swapped, steps, nodes, edges, False)

@@ -3,7 +3,8 @@
 No kernel of a small batch fills a GPU, and what takes time is how many of them follow one another.
 So in line there is only what others wait for: what is sent, its statistics and what U makes of
 them; backward what leads from there to the gradient of x. Beside it are what receivers contribute
-and keep, the edge term, the places of extrema, and the gradients of all weights.
+and keep, the edge term, the places of extrema, once the layer is through, and the gradients of all
+weights.
 """
 
 from __future__ import annotations
@@ -49,8 +50,9 @@ def forward(
     factors: Tensor,
     parts: Parts,
     training: bool,
-) -> tuple[Tensor, Kept]:
-    """The result (nodes, towers, outputs); `edge_work` makes the edge term."""
+) -> tuple[Tensor, Kept, Beside]:
+    """The result (nodes, towers, outputs), what is kept, and the work that finds the places in it;
+    `edge_work` makes the edge term."""
     from pna.ops.triton import gradients, narrow_linear, scaled_linear
 
     (mix,), form, backend = parts.mixes, plan.form, plan.backend
@@ -63,31 +65,31 @@ def forward(
     with of_x:
         own = F.linear(x, parts.receiver.flatten(0, 1), parts.bias.flatten())
         own = own.view(x.shape[0], towers, form.width)
+        moved = None if apart is None else scaled_linear.shift_products(own, apart)
         base = F.linear(x, parts.keep.flatten(0, 1), parts.keep_bias.flatten())
         base = base.view(x.shape[0], towers, outputs)
-        moved = None if apart is None else scaled_linear.shift_products(own, apart)
     sent = F.linear(x, parts.sender.flatten(0, 1))
     edge_work.join()
     graph = request_arguments(adjacency, plan.request, backend)
     saved = Saved(*torch.ops.pna.statistics(sent, *edge, *graph))
-    finding, found = Beside(x.device, 1), None
-    if training and adjacency.num_edges > 0:
-        with finding:
-            found = gradients.find(sent, *edge, adjacency, plan.request, saved)
     results = saved.out.unflatten(2, (towers, form.width))
+    of_weights.join()
     if apart is None or moved is None or results.numel() == 0:
         of_x.join()
         rest = (adjacency.indptr, adjacency.by_degree, backend)
         out = torch.ops.pna.degree_linear(results, mix, factors, base, own, plan.times, *rest)
     else:
-        of_weights.join()
         every = scaled_linear.products(results, apart)
         of_x.join()
         out = x.new_empty((x.shape[0], towers, outputs))
         factors = factors.contiguous()
         scaled_linear.add_up(every, moved, factors, base, adjacency.indptr, out)
-    finding.join()
-    return out, Kept(sent, own, saved.out, saved.mean, *(found or (None, None, None)))
+    finding, found = Beside(x.device, 3), None  # not sooner: only the backward pass waits for it
+    if training and adjacency.num_edges > 0:
+        with finding:
+            found = gradients.find(sent, *edge, adjacency, plan.request, saved)
+        finding.hold(sent, edge, saved)
+    return out, Kept(sent, own, saved.out, saved.mean, *(found or (None, None, None))), finding
 
 
 def backward(

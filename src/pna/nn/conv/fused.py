@@ -134,11 +134,14 @@ class _MixingLayer(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, weight = ctx.saved_tensors
-        beside = Beside(x.device)
-        with beside:
-            grad_weight, grad_bias = grad.t() @ x, grad.sum(0)
+        of_weight, of_bias = Beside(x.device), Beside(x.device, 3)
+        with of_weight:
+            grad_weight = grad.t() @ x
+        with of_bias:
+            grad_bias = grad.sum(0)
         grad_x = grad @ weight if ctx.needs_input_grad[0] else None
-        ctx.claim.join(beside, grad, x)
+        ctx.claim.join(of_weight, grad, x)
+        ctx.claim.join(of_bias, grad)
         return grad_x, grad_weight, grad_bias
 
 
@@ -202,9 +205,10 @@ class _Layer(torch.autograd.Function):
             inputs = (factors, x, edge, features, values, place, *given)
             if ctx.few_nodes:
                 ctx.claim = Later.claim(given)
-                out, kept = few_nodes.forward(
+                out, kept, ctx.finding = few_nodes.forward(
                     plan, x, adjacency, (values, place), beside, factors, parts, training
                 )
+                ctx.claim.join_later(ctx.finding)
                 ctx.save_for_backward(*inputs, *kept)
                 return out
             beside.join()
@@ -245,6 +249,7 @@ class _Layer(torch.autograd.Function):
         with _no_autocast(x.device), torch._C._AutoDispatchBelowAutograd():
             if ctx.few_nodes:
                 kept = few_nodes.Kept(*saved)
+                ctx.finding.join()
                 grad_x, grad_edge, grad_place, of_layer = few_nodes.backward(
                     plan, adjacency, grad, x, parts, factors, kept, (values, place), features,
                     edge if encoded else None, weights, needs, ctx.claim,
