@@ -13,7 +13,7 @@ from pna.paper.recipes import RECIPES
 from pna.paper.registry import EXPERIMENTS
 from pna.paper.reproduce import folder_of
 from pna.paper.scores import Member, Population, Scores
-from pna.paper.tuning import TRIED
+from pna.paper.tuning import DECAYS, TRIED
 from pna.train.models import build, count_parameters
 from pna.train.tasks import column_of
 
@@ -144,6 +144,13 @@ def test_every_model_is_tried_with_the_same_rates() -> None:
     trials = EXPERIMENTS["tuning"].trials("published", "steady")
     assert {trial.model.convolution for trial in trials} == {*LABELS}
     assert {trial.settings.lr for trial in trials} == {TRIED + TRIED}
+
+
+def test_every_model_is_tried_with_the_same_decays() -> None:
+    trials = EXPERIMENTS["decay"].trials("paper", "steady", members=7)
+    assert {trial.model.convolution for trial in trials} == {*LABELS}
+    assert {trial.settings.weight_decay for trial in trials} == {DECAYS + DECAYS[:2]}
+    assert {trial.settings.optimiser for trial in trials} == {"adamw"}
 
 
 def test_a_quick_run_warms_up_quickly() -> None:

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -41,13 +42,15 @@ def test_a_member_that_was_never_validated_is_not_kept() -> None:
     assert held.kept(None) == [1]
 
 
-def test_members_of_one_rate_are_taken_together() -> None:
+@pytest.mark.parametrize("setting", ["lr", "weight_decay"])
+def test_members_of_one_setting_are_taken_together(setting: str) -> None:
     members = [
-        Member(k, k, lr, 0.0, validation, 1)
-        for k, (lr, validation) in enumerate([(0.2, 1e-1), (0.1, 1e-2), (0.2, 1e-3)])
+        replace(Member(k, k, 0.0, 0.0, validation, 1), **{setting: value})
+        for k, (value, validation) in enumerate([(0.2, 1e-1), (0.1, 1e-2), (0.2, 1e-3)])
     ]
     held = Population(tuple(members), {"test": np.ones((3, 1))})
-    found = Scores(("a",), ("test",), {"one": held}, {"test": np.ones(1)}).by_rate("one")
+    scores = Scores(("a",), ("test",), {"one": held}, {"test": np.ones(1)})
+    found = scores.by_setting("one", setting)
     assert list(found) == [0.1, 0.2]
     assert [value.mean for value in found.values()] == pytest.approx([-2, -2])
     assert found[0.2].values == pytest.approx((-1, -3))

@@ -22,21 +22,28 @@ class Recipe:
     patience: int | None
     rate: float = 0.003
     spread: tuple[float, ...] = NEARBY  # of the members' rates, in units of it
+    decays: tuple[float, ...] = (1e-6,)  # of the members' weights, one after another
     init: str = "published"
     others: Mapping[str, Any] = field(default_factory=dict)  # of `Settings`
 
     def settings(self, members: int, quick: bool = False, **given: Any) -> Settings:
         """For one population."""
+        decays = self.decays if len(self.decays) == 1 else _in_turn(self.decays, members)
         common = {
             "members": members,
             "epochs": self.quick_epochs if quick else self.epochs,
             "patience": self.patience,
-            "lr": tuple(self.rate * self.spread[k % len(self.spread)] for k in range(members)),
-            "weight_decay": (1e-6,),
+            "lr": tuple(self.rate * share for share in _in_turn(self.spread, members)),
+            "weight_decay": decays,
             "shuffle": False,
         }
         short = {"warmup": 2} if quick and self.others.get("warmup") else {}
         return Settings(**{**common, **self.others, **short, **given})
+
+
+def _in_turn(values: tuple[float, ...], members: int) -> tuple[float, ...]:
+    """One for each member, beginning anew where there are more of these."""
+    return tuple(values[k % len(values)] for k in range(members))
 
 
 #: "plain" is the paper's training; by "steady" no run but of GIN was stuck.

@@ -95,13 +95,14 @@ class Scores:
     baseline: Mapping[str, Numbers]  # by split: (tasks,)
     metric: str = "mse"  # which errors these are
 
-    def by_rate(self, name: str) -> dict[float, Estimate]:
-        """log10 of the least validation loss of the members with each learning rate."""
+    def by_setting(self, name: str, setting: str) -> dict[float, Estimate]:
+        """log10 of the least validation loss of the members with each "lr" or "weight_decay"."""
         found = lookup("population", name, dict(self.populations))
         losses: dict[float, list[float]] = {}
         for member in found.members:
-            losses.setdefault(member.lr, []).append(math.log10(member.validation))
-        return {lr: Estimate.of(values) for lr, values in sorted(losses.items())}
+            own = float(getattr(member, setting))
+            losses.setdefault(own, []).append(math.log10(member.validation))
+        return {own: Estimate.of(values) for own, values in sorted(losses.items())}
 
     def mean(self, name: str, split: str, times: float = 1.0) -> Estimate:
         """Of the errors themselves, over all members and the mean of the tasks."""

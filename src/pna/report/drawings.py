@@ -16,7 +16,7 @@ from pna.report.figures import save_svg
 from pna.report.heat_map import draw_heat_map
 from pna.report.pairs import Pair, Pairs, draw_pairs
 from pna.report.read import Result
-from pna.report.results import MEAN, Column, splits, statistics, tasks
+from pna.report.results import MEAN, SPREAD, Column, splits, statistics, tasks
 from pna.report.sizes import Model, draw_sizes
 from pna.report.strips import Strip, Strips, draw_strips
 from pna.report.training import Losses, draw_training
@@ -199,19 +199,20 @@ def _sizes(result: Result) -> list[Drawing]:
     return [Drawing(result.experiment.name, caption, figure)]
 
 
-def _rates(result: Result) -> list[Drawing]:
-    found = {name: result.scores.by_rate(name) for name in result.names}
+def _by_setting(result: Result) -> list[Drawing]:
+    setting, what = SPREAD[result.experiment.figure]
+    found = {name: result.scores.by_setting(name, setting) for name in result.names}
     curves = [
         Curve(
-            result.label(name), [*of_rates.values()], is_ours=result.is_ours(name), intervals=False
+            result.label(name), [*of_values.values()], is_ours=result.is_ours(name), intervals=False
         )
-        for name, of_rates in found.items()
+        for name, of_values in found.items()
     ]
     places = list(next(iter(found.values())))
-    figure = draw_curves([Curves("validation loss", curves)], places, "learning rate", highest=0.2)
+    figure = draw_curves([Curves("validation loss", curves)], places, what, highest=0.2)
     caption = (
-        f"log10 of the validation loss, mean of the members with the same rate: 0 is {MEAN}, less "
-        "is better."
+        f"log10 of the validation loss, mean of the members with the same {what}: 0 is {MEAN}, "
+        "less is better."
     )
     return [Drawing(result.experiment.name, caption, figure)]
 
@@ -270,6 +271,6 @@ FIGURES: dict[str, Callable[[Result], list[Drawing]]] = {
     "curves": _curves,
     "heat map": _heat_map,
     "sizes": _sizes,
-    "rates": _rates,
+    **dict.fromkeys(SPREAD, _by_setting),
     "benchmark": _benchmark,
 }

@@ -122,8 +122,8 @@ def tables(result: Result) -> list[Table]:
                              result, splits(result, statistic, ratio=False))
             for statistic, what in _WHAT.items()
         ]  # fmt: skip
-    if figure == "rates":
-        return [rates(result)]
+    if figure in SPREAD:
+        return [by_setting(result)]
     columns = statistics(result) + tasks(result)
     errors = beside_the_paper("log10 of the mean square error: less is better", result, columns)
     if figure == "pairs":
@@ -207,18 +207,23 @@ def sizes(result: Result) -> Table:
     return Table("Parameters and errors", heads, tuple(rows), 1, _least(means, 3), ours)
 
 
-def rates(result: Result) -> Table:
-    """The validation loss of every population by learning rate."""
-    found = {name: result.scores.by_rate(name) for name in result.names}
-    means = [[value.mean for value in of_rates.values()] for of_rates in found.values()]
+#: What members of a population differ in, by the figure that shows it: its name, and in words.
+SPREAD = {"rates": ("lr", "learning rate"), "decays": ("weight_decay", "weight decay")}
+
+
+def by_setting(result: Result) -> Table:
+    """The validation loss of every population by what its members differ in."""
+    setting, what = SPREAD[result.experiment.figure]
+    found = {name: result.scores.by_setting(name, setting) for name in result.names}
+    means = [[value.mean for value in of_values.values()] for of_values in found.values()]
     rows = tuple(
         (result.label(name), *(number(mean) for mean in row))
         for name, row in zip(found, means, strict=True)
     )
     least = frozenset((r, 1 + row.index(min(row))) for r, row in enumerate(means))
     ours = frozenset(r for r, name in enumerate(found) if result.is_ours(name))
-    heads = ("model", *(f"{lr:g}" for lr in next(iter(found.values()))))
-    title = "log10 of the validation loss by learning rate: less is better"
+    heads = ("model", *(f"{value:g}" for value in next(iter(found.values()))))
+    title = f"log10 of the validation loss by {what}: less is better"
     return Table(title, heads, rows, 1, least, ours)
 
 
