@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import queue
+import signal
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from typing import Any, TypeVar
@@ -24,29 +25,33 @@ def all_of(
     """`work(*job, told)` for every job, in order; at most `workers` at a time.
 
     One worker works here; more are processes with `threads` each. `work` must be found by its
-    name, as a module's function is, and tells of its epochs through `told`.
+    name, as a module's function is, and tells of its epochs through `told`. Where one fails, or
+    at Ctrl-C, the others are asked to stop when they next tell of one.
     """
     if workers == 1:
         return [work(*job, told) for job in jobs]
     context = multiprocessing.get_context("spawn")
     news: Any = context.Queue()
+    stop = context.Event()
     with ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_begin, initargs=(news, threads)
+        workers, mp_context=context, initializer=_begin, initargs=(news, stop, threads)
     ) as pool:
         running = [pool.submit(_work, work, job) for job in jobs]
         try:
             _listen(running, news, told)
             return [future.result() for future in running]
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            stop.set()
+            pool.shutdown(cancel_futures=True)
             raise
 
 
 def _listen(running: Sequence[Future[Any]], news: Any, told: Told) -> None:
-    """Pass on what workers tell, until all are done or one has failed."""
+    """Pass on what workers tell, until all are done; raises what one of them fails with."""
     while not all(future.done() for future in running):
-        if any(future.done() and future.exception() for future in running):
-            return
+        for future in running:
+            if future.done():
+                future.result()
         try:
             told(*news.get(timeout=0.2))
         except queue.Empty:
@@ -59,14 +64,24 @@ def _listen(running: Sequence[Future[Any]], news: Any, told: Told) -> None:
 
 
 _news: Any = None  # of a worker: where it tells what it has done
+_stop: Any = None  # and whether it is to go on
 
 
-def _begin(news: Any, threads: int | None) -> None:
-    global _news
-    _news = news
+def _begin(news: Any, stop: Any, threads: int | None) -> None:
+    global _news, _stop
+    _news, _stop = news, stop
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever waits for the workers
     if threads is not None:
         torch.set_num_threads(threads)
 
 
 def _work(work: Callable[..., Result], job: tuple[Any, ...]) -> Result:
-    return work(*job, lambda *what: _news.put(what))
+    if _stop.is_set():
+        raise KeyboardInterrupt
+    return work(*job, _tell)
+
+
+def _tell(*what: Any) -> None:
+    _news.put(what)
+    if _stop.is_set() and signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        signal.raise_signal(signal.SIGTERM)  # which a training takes as a wish to stop, and saves

@@ -342,7 +342,8 @@ def _peak_memory(device: torch.device) -> int | None:
 
 @contextmanager
 def _asked_to_stop() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM wait for the end of an epoch; a second Ctrl-C does not."""
+    """Ctrl-C and SIGTERM wait for the end of an epoch; a second Ctrl-C does not. Where the process
+    ignores one of them, as in the background, so does this."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked
@@ -353,7 +354,12 @@ def _asked_to_stop() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         asked.set()
 
-    before = {s: signal.signal(s, ask) for s in (signal.SIGINT, signal.SIGTERM)}
+    heard = (signal.SIGINT, signal.SIGTERM)
+    before = {
+        number: signal.signal(number, ask)
+        for number in heard
+        if signal.getsignal(number) is not signal.SIG_IGN
+    }
     try:
         yield asked
     finally:

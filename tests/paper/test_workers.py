@@ -1,0 +1,95 @@
+"""Several trainings at a time: what happens to the others when one fails, or at Ctrl-C."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pna.paper.workers import all_of
+from pna.train.run import Run
+
+MANY = 600
+
+
+def count(name: str, until: int, told) -> str:
+    """Tells of epochs, a tenth of a second each, until it is asked to stop."""
+    asked = []
+    before = signal.signal(signal.SIGTERM, lambda *_: asked.append(name))
+    try:
+        for epoch in range(until):
+            told(name, epoch)
+            if asked:
+                raise KeyboardInterrupt
+            time.sleep(0.1)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    return name
+
+
+def fail(name: str, until: int, told) -> str:
+    told(name, until)
+    raise ValueError(f"{name} went wrong")
+
+
+def either(name: str, until: int, told) -> str:
+    return (fail if name == "bad" else count)(name, until, told)
+
+
+def test_in_order_and_told_of() -> None:
+    heard: list[tuple[str, int]] = []
+    jobs = [("a", 3), ("b", 2), ("c", 1)]
+    assert all_of(count, jobs, 2, lambda *what: heard.append(what)) == ["a", "b", "c"]
+    assert sorted(heard) == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)]
+
+
+def test_where_one_fails_the_others_stop() -> None:
+    begin = time.monotonic()
+    with pytest.raises(ValueError, match="bad went wrong"):
+        all_of(either, [("good", MANY), ("bad", 1), *[("later", MANY)] * 4], 2)
+    assert time.monotonic() - begin < MANY * 0.1 / 2
+
+
+def test_where_who_listens_fails_all_stop() -> None:
+    begin = time.monotonic()
+
+    def told(name: str, epoch: int) -> None:
+        if epoch == 3:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        all_of(count, [(name, MANY) for name in "abcd"], 2, told)
+    assert time.monotonic() - begin < MANY * 0.1 / 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+def test_ctrl_c_leaves_runs_to_go_on_with(tmp_path: Path) -> None:
+    """As from a terminal: all processes are sent the signal."""
+    command = [
+        sys.executable, "-m", "pna", "reproduce", "multitask", "--quick", "--members", "1",
+        "--workers", "2", "--device", "cpu", "--runs", str(tmp_path / "runs"),
+        "--out", str(tmp_path / "out"),
+    ]  # fmt: skip
+    with subprocess.Popen(
+        command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            end = time.monotonic() + 120
+            while not list(tmp_path.glob("runs/*/*/config.json")):
+                assert process.poll() is None and time.monotonic() < end
+                time.sleep(0.2)
+            time.sleep(1)
+            os.killpg(process.pid, signal.SIGINT)
+            said, _ = process.communicate(timeout=60)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert "to go on" in said
+    begun = [Run(path.parent) for path in tmp_path.glob("runs/*/*/config.json")]
+    assert 1 <= len(begun) < 7  # not all of them were begun, and of those that were
+    assert any(run.summary is None for run in begun)
