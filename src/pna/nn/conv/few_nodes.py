@@ -10,21 +10,18 @@ weights.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from pna.adjacency import Adjacency
-from pna.nn.conv.split import Parts, Weights, split_gradients
+from pna.nn.conv.split import Parts, Plan, Weights, split_gradients
 from pna.ops.beside import Beside, Claim
 from pna.ops.operators import room
 from pna.ops.request import Saved
 from pna.ops.statistics import request_arguments
-
-if TYPE_CHECKING:
-    from pna.nn.conv.fused import Plan
 
 Pair = tuple[Tensor | None, Tensor | None]
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -17,23 +16,11 @@ from torch import Tensor
 
 from pna.adjacency import Adjacency
 from pna.nn.conv import few_nodes
-from pna.nn.conv.split import Form, Parts, Weights, split, split_gradients
+from pna.nn.conv.split import Parts, Plan, Weights, split, split_gradients
 from pna.ops.beside import Beside, Later
 from pna.ops.linears import gradients_in, takes_towers, tower_linears
-from pna.ops.request import Request
 from pna.ops.statistics import request_arguments
 from pna.ops.untransposed import linear
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What there is to do, apart from tensors."""
-
-    form: Form
-    request: Request  # the statistics, in the order of the layer's aggregators
-    times: tuple[int, ...]  # how often each is shifted by what the receiver contributes
-    shares: int  # into how many shares x is divided
-    backend: str
 
 
 def project(x: Tensor, weight: Tensor, bias: Tensor | None, shares: int) -> Tensor:

@@ -12,7 +12,7 @@ from pna.adjacency import Adjacency, as_adjacency
 from pna.degree import DegreeStats, Linear, Power
 from pna.nn.activation import activation
 from pna.nn.conv import memory, pyg
-from pna.nn.conv.fused import Plan, edge_term, mixing_layer, pna_layer, project_each
+from pna.nn.conv.fused import edge_term, mixing_layer, pna_layer, project_each
 from pna.nn.conv.inputs import (
     NARROW,
     EdgeFeatures,
@@ -24,7 +24,7 @@ from pna.nn.conv.inputs import (
 )
 from pna.nn.conv.prepared import PreparedPNA
 from pna.nn.conv.shifts import SHIFTED_AS_ONES, add_as_ones, as_given, roles, times_shifted
-from pna.nn.conv.split import Form, Parts, Weights, join_towers, split
+from pna.nn.conv.split import Form, Parts, Plan, Weights, join_towers, split
 from pna.nn.neighbourhood import Neighbourhood
 from pna.nn.towers import first_of, tower_layers
 from pna.ops.aggregate import aggregate, one_pass

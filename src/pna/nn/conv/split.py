@@ -14,6 +14,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pna.ops.request import Request
+
 
 @dataclass(frozen=True)
 class Form:
@@ -23,6 +25,17 @@ class Form:
     scalers: int
     aggregators: int
     views: tuple[tuple[int, ...], ...]  # which aggregators see the same messages
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What there is to do, apart from tensors."""
+
+    form: Form
+    request: Request  # the statistics, in the order of the layer's aggregators
+    times: tuple[int, ...]  # how often each is shifted by what the receiver contributes
+    shares: int  # into how many shares x is divided
+    backend: str
 
 
 class Weights(NamedTuple):
