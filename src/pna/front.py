@@ -23,7 +23,8 @@ def first_nodes(adjacency: Adjacency, nodes: int, edges: int) -> Adjacency:
     """A view of those nodes and of room for so many edges: what lies beyond the last node's
     belongs to none.
 
-    Rows must be short, and their order must hold the first nodes first.
+    Rows must be short, and their order must hold the first nodes first. `by_degree` then is that
+    order: sorted between one front and the next, not over all of them.
     """
 
     def cut(rows: Rows) -> Rows:

@@ -15,11 +15,11 @@ import pna
 from pna.adjacency import SEGMENT, Adjacency
 from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
-from pna.data.padded import PaddedBatches, Shape, usual_shapes
+from pna.data.padded import PaddedBatches
+from pna.data.shapes import Shape, usual_shapes
 from pna.degree import DegreeStats
 from pna.front import Front, first_nodes
 from pna.nn.architectures import Recurrent
-from pna.nn.depth import levels
 from tests.data.graph_sets import graph_sets
 from tests.train.cases import assert_near, random_graphs
 
@@ -307,40 +307,6 @@ def test_outputs_and_gradients_are_those_without_padding(convolution, level):
         found.append([out.detach(), *gradients, *held])
     for got, expected in zip(*found, strict=True):
         assert_near(got, expected, 1e-10)
-
-
-def test_usual_shapes_hold_most_batches():
-    """Half of them at least in the first, nearly all in the last, over many draws."""
-    graphs = random_graphs(200, 0, (3, 12))
-    shapes = usual_shapes(graphs, 32)
-    assert len(shapes) == 2 and all(s.graphs == 32 for s in shapes)
-    generator = torch.Generator().manual_seed(0)
-    held = [0, 0]
-    for _ in range(200):
-        ids = torch.randperm(200, generator=generator)[:32]
-        counts = (32, int(graphs.sizes[ids].sum()), int(graphs.edge_counts[ids].sum()))
-        for i, shape in enumerate(shapes):
-            held[i] += shape.holds(*counts)
-    assert held[0] >= 100 and held[1] >= 199
-
-
-def test_usual_shapes_with_fronts_hold_most_batches():
-    """With less room for padding, and for less of it at every step."""
-    graphs = random_graphs(600, 0, (6, 16))
-    cuts = levels("N/2", 6, 15)
-    shapes, plain = usual_shapes(graphs, 128, levels=cuts), usual_shapes(graphs, 128)
-    sizes, edges = graphs.sizes.numpy(), graphs.edge_counts.numpy()
-    rng, held = np.random.default_rng(0), [0, 0]
-    for _ in range(200):
-        ids = rng.permutation(600)[:128]
-        for i, shape in enumerate(shapes):
-            held[i] += shape.arrange(ids, sizes[ids], edges[ids]) is not None
-    assert held[0] >= 80 and held[1] >= 199
-    for shape, other in zip(shapes, plain, strict=True):
-        assert shape.nodes < other.nodes
-        nodes = [front.nodes for front in shape.fronts]
-        assert len(nodes) >= 3 and nodes == sorted(set(nodes)) and nodes[-1] < shape.nodes
-        assert all(front.edges <= shape.edges for front in shape.fronts)
 
 
 def test_a_set_smaller_than_a_batch():

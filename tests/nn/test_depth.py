@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from pna.degree import DegreeStats
 from pna.front import Front
+from pna.nn.architectures import Recurrent
 from pna.nn.depth import RULES, check_rule, depth_of, levels
 from tests.nn.graph_cases import SIZES, batch_of, graphs
 
@@ -28,6 +30,14 @@ def test_rules_are_their_formulas(rule):
     expected = [max(FORMULAS[rule](n), 1) for n in SIZES]
     assert depth.steps.tolist() == expected
     assert depth.most == max(expected)
+
+
+def test_batches_have_fronts_where_layers_walk_the_edges_of_nodes():
+    """Edges left over there are of no node, which messages made of every edge would not know."""
+    made = {"deg": DegreeStats.from_degrees(torch.tensor([1, 2, 3]))}
+    assert Recurrent("pna", 2, 4, 1, 1, **made).levels(2, 9) == [7, 5, 3]
+    for other in ({"pre_layers": 2}, {"edge_dim": 3}, {"dropout": 0.5}):
+        assert list(Recurrent("pna", 2, 4, 1, 1, **made, **other).levels(2, 9)) == []
 
 
 def test_levels_are_sizes_above_which_there_are_more_steps():

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pna.data.padded import PaddedBatches, Shape
+from pna.data.padded import PaddedBatches
+from pna.data.shapes import Shape
 from pna.nn.current import working_on
 from pna.nn.mirror import Mirror
 from tests.nn.graph_cases import SIZES, batch_of, graphs, rows_of

@@ -11,7 +11,8 @@ from torch_geometric.nn.dense import dense_diff_pool
 from torch_geometric.utils import to_dense_adj
 
 import pna
-from pna.data.padded import PaddedBatches, Shape
+from pna.data.padded import PaddedBatches
+from pna.data.shapes import Shape
 from pna.nn.conv.gated_gcn import GatedGCNConv
 from pna.nn.conv.gcn import GCNConv
 from pna.nn.conv.sage import SAGEConv

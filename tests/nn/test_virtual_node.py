@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pna.data.padded import PaddedBatches, Shape
+from pna.data.padded import PaddedBatches
+from pna.data.shapes import Shape
 from pna.nn.current import working_on
 from pna.nn.virtual_node import VirtualNode
 from tests.nn.graph_cases import SIZES, batch_of, graphs, rows_of

@@ -74,6 +74,23 @@ def test_a_recording_that_fails_leaves_no_memory_behind(used):
     assert used == [0, 1]
 
 
+def test_what_went_wrong_is_said_first(used, monkeypatch):
+    """Not what torch finds when it ends a recording that was broken off."""
+
+    @contextmanager
+    def unjoined(graph, pool, stream):
+        try:
+            yield
+        finally:
+            raise RuntimeError("unjoined work")
+
+    monkeypatch.setattr(torch.cuda, "graph", unjoined)
+    with pytest.raises(ZeroDivisionError):
+        Memory().record(lambda: 1 // 0)
+    with pytest.raises(RuntimeError, match="unjoined"):
+        Memory().record(nothing)
+
+
 @pytest.mark.parametrize("was_on", [True, False])
 def test_garbage_is_not_collected_while_recording(used, was_on):
     """It may hold recordings, and letting go of one breaks off the one being made."""

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pna.train.settings import Settings
+from pna.ops.beside import Beside
+from pna.train.settings import ModelSettings, Settings
 from tests.train.cases import SMALL, assert_near, random_graphs, trainer_of, with_arguments
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
@@ -40,6 +41,39 @@ def test_recorded_steps_are_the_steps(settings, model):
         assert torch.equal(training, expected[0])
         # those that are called may be padded: products of other shapes are added up otherwise
         torch.testing.assert_close(validation, expected[1], rtol=1e-5, atol=1e-6)
+    assert torch.equal(captured.population.flat, called.population.flat)
+
+
+#: Towers that all see all features, a table of edges, an encoder of it, and a layer that mixes.
+BESIDE = ModelSettings(
+    "pna", "stacked", 8, arguments={"layers": 3, "towers": 2, "edge_width": 5, "dropout": 0.2}
+)
+
+
+@pytest.mark.parametrize("slow", ["none", "beside", "in line"])
+def test_works_beside_wait_for_one_another(slow, monkeypatch):
+    """Whatever takes long, what is beside the line of a recorded step or the line itself: nothing
+    is read before it is there, nor let go of before it is read."""
+    entered, left = Beside.__enter__, Beside.__exit__
+
+    def enter(self):
+        entered(self)
+        if self._stream is not None and slow == "beside":
+            torch.cuda._sleep(200_000)
+
+    def leave(self, *problem):
+        left(self, *problem)
+        if self._stream is not None and slow == "in line":
+            torch.cuda._sleep(200_000)
+
+    monkeypatch.setattr(Beside, "__enter__", enter)
+    monkeypatch.setattr(Beside, "__exit__", leave)
+    graphs = random_graphs(train=23, validation=7, edges=1, whole=True)
+    settings, options = replace(BASE, members=1), {"device": "cuda", "dtype": torch.float32}
+    captured = trainer_of(graphs, BESIDE, settings, **options)
+    called = trainer_of(graphs, BESIDE, settings, capture=False, pad=True, **options)
+    for epoch in range(6):
+        assert torch.equal(*(t.run_epoch(epoch)[0] for t in (captured, called)))
     assert torch.equal(captured.population.flat, called.population.flat)
 
 

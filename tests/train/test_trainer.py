@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import pna
-from pna.data import padded as padded_batches
+from pna.data import shapes
 from pna.train.settings import Settings
 from tests.train.cases import SMALL, assert_near, random_graphs, trainer_of, with_arguments
 
@@ -177,7 +177,7 @@ def test_padded_training_is_training_at_every_depth(depth):
 @pytest.mark.parametrize("name", ["gat recurrent", "gin recurrent"])
 def test_training_with_fronts_is_training(triton, monkeypatch, name):
     """Of a population, batch normalisations included."""
-    monkeypatch.setattr(padded_batches, "_STEP", 8)
+    monkeypatch.setattr(shapes, "_STEP", 8)
     graphs = random_graphs(train=12, validation=2, sizes=(3, 9))
     settings = replace(BASE, members=2, batch_size=6)
     where = {"device": str(triton.device), "capture": False}

@@ -40,13 +40,17 @@ class Beside:
 
     def __exit__(self, *problem: Any) -> None:
         if self._stream is not None:
-            self._done = self._stream.record_event()
             self._inside.__exit__(*problem)
+            self._done = self._stream.record_event()
 
     def hold(self, *held: Any) -> None:
-        """Do not let go of these while there is this object."""
+        """Do not let go of these while there is this object, or until `let_go`."""
         if self._stream is not None:
             self._held += held
+
+    def let_go(self) -> None:
+        """Of what is held: once the work is joined, and others hold what they need of it."""
+        self._held.clear()
 
     def join(self) -> None:
         """Have all that follows wait for the work."""
@@ -62,12 +66,15 @@ def _stream(device: torch.device, number: int) -> torch.cuda.Stream:
 class Later:
     """Works of a backward pass that are joined at its end, and not before.
 
-    ``with later:`` is around the forward pass, in which a layer `claim`s the parameters whose
-    gradients it makes beside. Whoever does that reads these gradients only after `join`. Where two
-    claim the same parameter autograd adds their gradients up, so that both have to join at once.
+    ``with later:`` is around the forward pass, in which layers `claim` the parameters whose
+    gradients they make, beside or not. Whoever does that names those whose gradients it reads
+    itself, as its `own`, and only after `join`. Of others the next to read may be autograd: of
+    weights that are made of parameters, or where two claim the same one and it adds both up. Such
+    works are joined at once. What works read is kept until the join.
     """
 
     def __init__(self) -> None:
+        self._own: set[int] = set()
         self._claims: Counter[int] = Counter()
         self._works: list[Beside] = []
         self._before: Token[Later | None] | None = None
@@ -79,6 +86,10 @@ class Later:
         assert self._before is not None
         _later.reset(self._before)
 
+    def own(self, parameters: Iterable[Tensor]) -> None:
+        """Gradients of these are read after `join`, by nobody before."""
+        self._own.update(parameter.data_ptr() for parameter in parameters)
+
     @staticmethod
     def claim(parameters: Iterable[Tensor | None]) -> Claim:
         """The claim of a layer, to be kept for its backward pass."""
@@ -87,6 +98,10 @@ class Later:
         if later is not None:
             later._claims.update(places)
         return Claim(later, places)
+
+    def _is_alone(self, place: int) -> bool:
+        """Whether the parameter at this place is one of its own, and claimed once."""
+        return place in self._own and self._claims[place] == 1
 
     def join(self) -> None:
         """Have all that follows wait for all the works."""
@@ -102,10 +117,10 @@ class Claim:
         self._later, self._places = later, places
 
     def join(self, work: Beside, *held: Any) -> None:
-        """Join the work: later, if all parameters are this layer's alone, and hold what the work
-        reads until then; else now."""
+        """Join the work: later, if all parameters are this layer's alone and their gradients read
+        after that, and hold what the work reads until then; else now."""
         later = self._later
-        if later is None or any(later._claims[place] > 1 for place in self._places):
+        if later is None or not all(later._is_alone(place) for place in self._places):
             work.join()
             return
         work.hold(*held)

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
-from pna.data.padded import PaddedBatches, Shape
+from pna.data.padded import PaddedBatches
+from pna.data.shapes import Shape
 from pna.train.capture import Captured, Memory
 
 #: Batches that never change are captured each by itself, up to so many.

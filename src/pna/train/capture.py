@@ -29,9 +29,18 @@ class Memory:
         """Record work, without running it."""
         if not self._graphs:
             self._handle = torch.cuda.graph_pool_handle()
-        graph = torch.cuda.CUDAGraph()
-        with no_collection(), torch.cuda.graph(graph, pool=self._handle, stream=_line()):
-            work()
+        graph, problems = torch.cuda.CUDAGraph(), list[BaseException]()
+        try:
+            with no_collection(), torch.cuda.graph(graph, pool=self._handle, stream=_line()):
+                try:
+                    work()
+                except BaseException as problem:
+                    problems.append(problem)
+                    raise
+        except BaseException:
+            if problems:  # in place of what torch says of works that were never joined
+                raise problems[0] from None
+            raise
         self._graphs.add(graph)
         return graph
 

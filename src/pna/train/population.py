@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,6 +29,8 @@ class Population:
         self.model = models[0]
         self._known: dict[int, tuple[Tensor, Tensor]] = {}  # orders, kept for captured steps
         self.shapes = {name: p.shape for name, p in self.model.named_parameters()}
+        uses = Counter(id(p) for _, p in self.model.named_parameters(remove_duplicate=False))
+        self._untied = [name for name, p in self.model.named_parameters() if uses[id(p)] == 1]
         rows = [torch.cat([p.detach().flatten() for p in m.parameters()]) for m in models]
         self.flat = torch.stack(rows).requires_grad_()
         self.buffers = {
@@ -100,6 +103,7 @@ class Population:
         if len(self) == 1:  # spares torch the batching of every operation
             # a view whose gradient is one too, where that of p[0] is copied
             alone = {name: p.squeeze(0) for name, p in parameters.items()}
+            later.own(alone[name] for name in self._untied)
             with later:
                 return one(alone, {name: b[0] for name, b in buffers.items()})[None]
         return vmap(one, randomness="error")(parameters, buffers)

@@ -90,6 +90,7 @@ class Recurrent(nn.Module):
             raise ValueError("got swap_gru without a GRU; leave it out, or take gru=True")
         self.depth, self.tolerance, self.swap_gru = check_rule(depth), tolerance, swap_gru
         usual = arguments.get("edge_dim") is None and "aggregators" not in arguments
+        usual = usual and arguments.get("pre_layers", 1) == 1  # which makes messages of edges
         self._by_nodes = convolution in _BY_NODES and usual and dropout == 0 and hidden <= 1024
         self.first = Convolution(convolution, in_channels, hidden, **arguments)
         self.again = Convolution(convolution, hidden, hidden, divide_input=True, **arguments)

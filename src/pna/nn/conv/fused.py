@@ -135,6 +135,7 @@ class _MixingLayer(torch.autograd.Function):
 def mixing_layer(plan: Plan | None, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """The linear layer behind `pna_layer`, (nodes, outputs), where there is a plan for that."""
     if plan is None or not _has_few_nodes(plan, x):
+        Later.claim((weight, bias))
         return linear(x, weight, bias)
     return _MixingLayer.apply(x, weight, bias)
 
@@ -190,8 +191,8 @@ class _Layer(torch.autograd.Function):
                     features = F.linear(edge, weights.encoder, weights.encoder_bias)
                 values, place = edge_term(features, at, parts.edge)
             inputs = (factors, x, edge, features, values, place, *given)
+            ctx.claim = Later.claim(given)
             if ctx.few_nodes:
-                ctx.claim = Later.claim(given)
                 out, kept, ctx.finding = few_nodes.forward(
                     plan, x, adjacency, (values, place), beside, factors, parts, training
                 )
@@ -237,6 +238,7 @@ class _Layer(torch.autograd.Function):
             if ctx.few_nodes:
                 kept = few_nodes.Kept(*saved)
                 ctx.finding.join()
+                ctx.finding.let_go()  # they are saved
                 grad_x, grad_edge, grad_place, of_layer = few_nodes.backward(
                     plan, adjacency, grad, x, parts, factors, kept, (values, place), features,
                     edge if encoded else None, weights, needs, ctx.claim,

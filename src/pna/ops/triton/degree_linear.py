@@ -9,6 +9,7 @@ nodes with few outputs go another way, see `scaled_linear`; narrow towers too, s
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import torch
@@ -454,13 +455,13 @@ def _weight_gradient(
         grad_weight.copy_(partial.sum(0))
 
 
+@cache
 def _splits(programs: int, tiles: int, size: int) -> int:
     """Among how many the tiles of each of these programs are shared: so that as few as can be
     follow one another, and the fewest of these, since sums of this size are to be added up."""
     most = min(tiles, max(1, _PROGRAMS // programs, min(4, _MOST_SUMS // max(size, 1))))
     return min(
-        range(1, most + 1),
-        key=lambda n: (triton.cdiv(programs * n, _PROGRAMS) * triton.cdiv(tiles, n), n),
+        range(1, most + 1), key=lambda n: (-(-programs * n // _PROGRAMS) * -(-tiles // n), n)
     )
 
 
