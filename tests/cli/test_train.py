@@ -126,8 +126,20 @@ def test_a_broken_member_is_told_once(data, tmp_path):
     options = ("--members", 2, "--lr", "1e-3,1e38", "--hidden", 8, "--epochs", 4, "--device", "cpu")
     done = run("train", data, "--out", tmp_path / "run", *options)
     assert done.exit_code == 0, done.output
-    assert said(done).count("member 1: loss not finite at epoch") == 1
+    assert said(done).count("member 1: loss not finite by epoch") == 1
     assert "frozen, the others go on" in said(done) and "1 of 2 members broke" in said(done)
+    quiet = run("train", data, "--out", tmp_path / "quiet", *options, "--quiet")
+    assert said(quiet).count("member 1: loss not finite by epoch") == 1
+    assert "epoch 4 of 4" not in said(quiet)
+
+
+def test_a_member_that_only_validation_finds_broken(data, tmp_path):
+    """Its one step, of the last batch, made weights that no loss is finite with."""
+    options = ("--members", 2, "--lr", "1e-3,1e30", "--batch-size", 10_000, "--hidden", 8)
+    done = run("train", data, "--out", tmp_path / "run", *options, "--epochs", 1, "--device", "cpu")
+    assert done.exit_code == 0, done.output
+    assert "1 epoch in" in said(done)
+    assert "never a finite loss in validation: member 1." in said(done)
 
 
 def test_all_members_broken(data, tmp_path):
@@ -150,7 +162,7 @@ def test_all_members_broken_late(data, tmp_path, monkeypatch):
     summary = Run(folder).summary
     assert summary["broken"] == [True] and summary["epochs"] == 3
     best = f"{summary['best'][0]:.4g}"
-    assert f"loss not finite at epoch 3; frozen, its best, {best}, is kept" in said(done)
+    assert f"loss not finite by epoch 3; frozen, its best, {best}, is kept" in said(done)
     kept = f"best weights before that, of member 0 of epoch {summary['best_epoch'][0]};"
     assert f"every member is not finite after 3 epochs; kept are the {kept}" in said(done)
     assert "spectral_radius" in said(done) and "1 of 1 members broke" in said(done)
@@ -308,7 +320,7 @@ def test_a_terminal_shows_a_bar(capsys):
         tell(report)
         tell(replace(report, epoch=4))
     printed = " ".join(capsys.readouterr().out.split())
-    assert printed.count("member 2: loss not finite at epoch 3") == 1
+    assert printed.count("member 2: loss not finite by epoch 3") == 1
     assert "epoch 4 of 10: training 0.375 (best 0.25), validation 0.4 (best 0.3)" in printed
     assert "best so far 0.2, 2 of 3 members, lr 0.01 to 0.1, at most 0:00:12 left" in printed
 

@@ -31,9 +31,10 @@ _RECENT = 20  # epochs by which the time left is judged
 
 @contextmanager
 def telling(console: Console, quiet: bool, as_json: bool) -> Iterator[Reporter]:
-    """A reporter that shows epochs: not at all, as JSON, as a bar, or a line now and then."""
+    """A reporter that shows epochs: not at all, as JSON, as a bar, or a line now and then; and that
+    a member broke, always."""
     if quiet:
-        yield lambda report: None
+        yield broken_once(say_error)
     elif as_json:
         yield together(broken_once(say_error), lambda report: print_json(asdict(report)))
     elif console.is_terminal:
@@ -58,7 +59,7 @@ def _sayer(console: Console) -> Callable[[str], None]:
 
 
 def broken_once(say: Callable[[str], None]) -> Reporter:
-    """Tells of every member whose loss is not finite, when that happens."""
+    """Tells of every member whose loss is not finite, when that happens, or is first heard of."""
     told: set[int] = set()
 
     def tell(report: Report) -> None:
@@ -67,7 +68,7 @@ def broken_once(say: Callable[[str], None]) -> Reporter:
             rest = "; frozen, the others go on" if any(report.alive) else "; frozen"
             best = report.best[member]
             kept = f", its best, {best:.4g}, is kept" if math.isfinite(best) else ""
-            say(f"member {member}: loss not finite at epoch {report.epoch}{rest}{kept}")
+            say(f"member {member}: loss not finite by epoch {report.epoch}{rest}{kept}")
 
     return tell
 

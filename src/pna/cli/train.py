@@ -127,12 +127,15 @@ def train(
 
 
 def _ending(folder: Path, summary: dict[str, Any]) -> str:
-    members, broken = len(summary["broken"]), sum(summary["broken"])
+    members, broken, epochs = len(summary["broken"]), sum(summary["broken"]), summary["epochs"]
     lost = f", {broken} of {members} members broke" if broken else ""
+    never = [str(k) for k, best in enumerate(summary["best"]) if best is None]
+    if len(never) > broken:
+        lost += f", never a finite loss in validation: member {', '.join(never)}"
     return (
-        f"{summary['epochs']} epochs in {summary['seconds']:.1f} s, {summary['parameters']:,} "
-        f"parameters{lost}. The run is in {folder}; how good it is on other graphs: "
-        f"pna evaluate {folder}"
+        f"{epochs} {'epoch' if epochs == 1 else 'epochs'} in {summary['seconds']:.1f} s, "
+        f"{summary['parameters']:,} parameters{lost}. The run is in {folder}; how good it is on "
+        f"other graphs: pna evaluate {folder}"
     )
 
 
