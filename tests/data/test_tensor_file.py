@@ -236,6 +236,53 @@ def test_is_plain_safetensors(path):
     assert json.loads(header["__metadata__"]["facts"])["types"] == ["star", "path"]
 
 
+# Checksums.
+
+SOME = {
+    "weights": torch.arange(60.0).view(3, 20).bfloat16(),
+    "number": torch.tensor(3),  # without a dimension
+    "alone": torch.arange(9.0)[::9],  # with a stride that does not matter
+    "none": torch.empty(0, 2),
+    "alive": torch.tensor([True, False]),
+}
+AS = {"kind": "pna.GraphSet", "version": 1}
+
+
+def test_whole_files_pass_their_checksum(path):
+    tensor_file.write(path, SOME, {"epoch": 3}, **AS, checksum=True)
+    held, facts = tensor_file.read(path, **AS)
+    assert facts == {"epoch": 3} and held.keys() == SOME.keys()
+    for name, tensor in SOME.items():
+        assert held[name].dtype == tensor.dtype and torch.equal(held[name], tensor)
+
+
+@pytest.mark.parametrize(
+    "whole, damaged",
+    [
+        (SOME["weights"].view(torch.uint8).numpy().tobytes()[40:60], bytes(20)),
+        (b'\\"epoch\\": 3', b'\\"epoch\\": 9'),
+        (b'"weights"', b'"weighty"'),
+        (b'"shape":[3,20]', b'"shape":[20,3]'),
+    ],
+    ids=["bytes", "facts", "name", "shape"],
+)
+def test_damage_of_the_same_length_is_found(path, whole, damaged):
+    tensor_file.write(path, SOME, {"epoch": 3}, **AS, checksum=True)
+    content = path.read_bytes()
+    assert content.count(whole) == 1
+    path.write_bytes(content.replace(whole, damaged))
+    with pytest.raises(
+        ValueError, match=r"set\.safetensors, which is damaged \(its checksum.*copy"
+    ):
+        tensor_file.read(path, **AS)
+
+
+def test_files_without_a_checksum_are_taken_as_they_are(path):
+    tensor_file.write(path, SOME, {}, **AS)
+    assert "sha256" not in path.read_bytes()[:400].decode("latin-1")
+    assert torch.equal(tensor_file.read(path, **AS)[0]["weights"], SOME["weights"])
+
+
 def test_many_graphs(path):
     """Not a measurement: a loop over graphs, or a quadratic step, would be felt here."""
     random = np.random.default_rng(0)

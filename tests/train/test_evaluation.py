@@ -84,8 +84,35 @@ def test_targets_are_found_by_name(molecules_run):
     )
     assert evaluate(molecules_run, turned) == evaluate(molecules_run, graphs)
     fewer = replace(graphs, y_graph=graphs.y_graph[:, :2], graph_targets=graphs.graph_targets[:2])
-    with pytest.raises(ValueError, match="unknown graph target 'size'"):
+    with pytest.raises(
+        ValueError, match=r"without the graph target 'size'.*: active, kind; evaluate"
+    ):
         evaluate(molecules_run, fewer)
+
+
+def test_a_target_that_is_all_missing_is_left_out_of_the_means(multitask_run):
+    graphs = small_multitask()
+    whole = evaluate(multitask_run, graphs)
+    graphs.y_node[:, 1] = math.nan
+    with pytest.warns(UserWarning, match=r"target 'eccentricity' in the split 'test', all are"):
+        found = evaluate(multitask_run, graphs)
+    assert all(math.isnan(loss) for loss in found.tasks[1].loss)
+    others = [task.loss for task in whole.tasks if task.name != "eccentricity"]
+    assert found.loss == pytest.approx(np.mean(others, 0))
+    assert found.metrics["mse"] == pytest.approx(found.loss)
+    assert found.metrics["log10_of_mean_mse"] == pytest.approx(np.log10(found.loss))
+    graphs.y_node[:], graphs.y_graph[:] = math.nan, math.nan
+    with pytest.raises(ValueError, match=r"'sssp', .*, all are missing .*, expected some"):
+        evaluate(multitask_run, graphs)
+
+
+def test_targets_that_a_file_lacks(multitask_run, tmp_path):
+    path = tmp_path / "bare.safetensors"
+    replace(small_multitask(), y_node=None, node_targets=(), node_scale=()).save(path)
+    with pytest.raises(
+        ValueError, match=r"of .*bare\.safetensors without the node target 'sssp'.*"
+    ):
+        evaluate(multitask_run, path)
 
 
 def test_refuses(multitask_run):

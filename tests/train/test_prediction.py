@@ -123,8 +123,8 @@ def test_refuses_other_features(multitask_run, molecules_run):
 def test_refuses_members_and_folders(multitask_run, tmp_path):
     with pytest.raises(ValueError, match=r"got member 2 of .*, expected one of 0 to 1"):
         predict(multitask_run, small_multitask(), 2)
-    with pytest.raises(FileNotFoundError, match=r"no config\.json, expected the folder of a run"):
+    with pytest.raises(FileNotFoundError, match=r"no config\.json.*expected the folder of a run"):
         predict(tmp_path, small_multitask())
     Run(tmp_path / "begun").begin(multitask_run.config, {})
-    with pytest.raises(FileNotFoundError, match=r"has no best\.safetensors yet"):
+    with pytest.raises(FileNotFoundError, match=r"has no best\.safetensors"):
         predict(tmp_path / "begun", small_multitask())

@@ -2,14 +2,30 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import math
+import os
+from dataclasses import replace
 
 import pytest
 import torch
 
+from pna.data import tensor_file
 from pna.train.loop import make_trainer, train
-from pna.train.run import BEST, CONFIG, METRICS, Config, Metrics, Run, load, load_population
+from pna.train.run import (
+    BEST,
+    CONFIG,
+    ENVIRONMENT,
+    LAST,
+    METRICS,
+    SUMMARY,
+    Config,
+    Metrics,
+    Run,
+    load,
+    load_population,
+)
 from pna.train.settings import Settings
 from tests.train.cases import SMALL, assert_near, random_graphs, whole_batch, with_arguments
 
@@ -125,7 +141,10 @@ def test_a_damaged_configuration_is_named_with_a_remedy(tmp_path, torn):
 
 def test_what_is_no_run(tmp_path):
     assert not Run(tmp_path).exists and Run(tmp_path).summary is None
-    with pytest.raises(FileNotFoundError, match=r"has no config\.json"):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(
+        FileNotFoundError, match=r"has no config\.json.*folder that pna train wrote"
+    ):
         _ = Run(tmp_path).config
     with pytest.raises(FileNotFoundError, match=r"no config\.json, expected the folder of a run"):
         load(tmp_path)
@@ -134,8 +153,126 @@ def test_what_is_no_run(tmp_path):
 def test_what_is_not_trained_yet(run, tmp_path):
     Run(tmp_path).begin(run.config, {})
     for read in (load, lambda folder: load_population(Run(folder), "last")):
-        with pytest.raises(FileNotFoundError, match=r"has no (best|last).* yet, .*--resume"):
+        with pytest.raises(
+            FileNotFoundError, match=r"has no (best|last).*go on with it: pna train --resume"
+        ):
             read(tmp_path)
+
+
+def test_a_run_killed_as_its_folder_was_made_is_to_be_started_again(tmp_path):
+    (tmp_path / f".{CONFIG}.99999.tmp").write_text("{")
+    with pytest.raises(FileNotFoundError, match=r"nor anything .* saved yet.*without --resume"):
+        _ = Run(tmp_path).config
+
+
+def test_a_run_of_no_epochs_is_to_be_trained_for_more(tmp_path):
+    """And is not finished while it is."""
+    run = train(GRAPHS, tmp_path / "run", SMALL["pna stacked"], Settings(epochs=0))
+    with pytest.raises(FileNotFoundError, match=r"for 0 epochs; .*--resume .*run --epochs 10, say"):
+        load(run)
+    finished = []
+    train(GRAPHS, run.folder, resume=True, epochs=1, report=lambda _: finished.append(run.summary))
+    assert finished == [None] and run.summary["epochs"] == 1
+
+
+@pytest.fixture
+def short(tmp_path) -> Run:
+    """Of an epoch, whose files may be damaged."""
+    return train(GRAPHS, tmp_path / "run", SMALL["pna stacked"], Settings(epochs=1, batch_size=6))
+
+
+def test_weights_that_are_gone_after_training(short):
+    (short.folder / BEST).unlink()
+    with pytest.raises(FileNotFoundError, match="the file is gone: restore it, or train anew"):
+        load(short)
+
+
+@pytest.mark.parametrize("name", [BEST, LAST])
+def test_damaged_tensors_are_not_gone_on_with(short, name):
+    path = short.folder / name
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-400] + bytes(b ^ 1 for b in whole[-400:]))
+    with pytest.raises(ValueError, match=rf"{name}, which is damaged .*restore it"):
+        short.read(name)
+    if name == LAST:
+        with pytest.raises(ValueError, match=rf"{name}, which is damaged"):
+            train(GRAPHS, short.folder, resume=True, epochs=2)
+
+
+def test_tensors_written_before_there_were_checksums_are_read(short):
+    tensors, facts = short.read(BEST)
+    path = short.folder / BEST
+    tensor_file.write(path, tensors, facts, kind="pna.train.best", version=1, force=True)
+    assert short.read(BEST)[1] == facts
+
+
+@pytest.mark.parametrize("name", [BEST, LAST])
+def test_tensors_of_another_run_are_refused(short, tmp_path, name):
+    other = train(GRAPHS, tmp_path / "other", SMALL["pna stacked"], Settings(epochs=1), tasks=["p"])
+    (short.folder / name).write_bytes((other.folder / name).read_bytes())
+    with pytest.raises(ValueError, match=rf"run/{name}, which does not belong to .*run: it is of"):
+        short.read(name)
+
+
+def test_the_number_of_epochs_makes_no_other_run(short):
+    config = short.config
+    longer = replace(config, settings=replace(config.settings, epochs=9))
+    (short.folder / CONFIG).write_text(json.dumps(longer.as_dict()))
+    assert short.read(BEST)[1]["epoch"] == 1
+
+
+def test_the_last_in_place_of_the_best(short):
+    with pytest.raises(ValueError, match=r"file of pna\.train\.last, .*; pass a run, or restore"):
+        load(short.folder / LAST)
+
+
+@pytest.mark.parametrize("torn", ["", "{", "[]"])
+def test_a_damaged_summary_is_named_with_a_remedy_that_works(short, torn):
+    whole = short.summary
+    (short.folder / SUMMARY).write_text(torn)
+    with pytest.raises(ValueError, match=r"summary\.json, which cannot.*remove the file.*--resume"):
+        _ = short.summary
+    (short.folder / SUMMARY).unlink()
+    train(GRAPHS, short.folder, resume=True)
+    assert short.summary["best"] == whole["best"]
+
+
+@pytest.mark.parametrize("torn", [None, "{", "[]"])
+def test_a_damaged_environment_is_named_before_anything_is_written(short, torn):
+    path = short.folder / ENVIRONMENT
+    path.unlink()
+    if torn is not None:
+        path.write_text(torn)
+    before = {p.name: p.read_bytes() for p in short.folder.iterdir()}
+    with pytest.raises(
+        ValueError, match=r"environment\.json, which cannot be read .*write \{\} in"
+    ):
+        train(GRAPHS, short.folder, resume=True, epochs=2)
+    assert {p.name: p.read_bytes() for p in short.folder.iterdir()} == before
+    path.write_text("{}")
+    train(GRAPHS, short.folder, resume=True, epochs=2)
+    assert [start["after_epoch"] for start in short.environment["resumed"]] == [1]
+
+
+def test_a_full_disk_says_how_to_go_on(short, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    tensors, facts = short.read(LAST)
+    metrics = Metrics(short.folder / METRICS, NAMES, 1)
+    remedy = f"; free some space, then pna train --resume {short.folder}"
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", full)
+        writes = {
+            LAST: lambda: short.save_last(tensors, facts),
+            SUMMARY: lambda: short.finish({}),
+            METRICS: metrics.close,
+        }
+        for name, write in writes.items():
+            with pytest.raises(OSError) as error:
+                write()
+            said = f"[Errno {errno.ENOSPC}] No space left on device: '{short.folder / name}'"
+            assert str(error.value) == said + remedy and error.value.errno == errno.ENOSPC
 
 
 NAMES = ["epoch", "member", "loss"]

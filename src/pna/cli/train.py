@@ -116,13 +116,17 @@ def train(
             say_error(_broken(folder, summary))
         if quiet:
             return
-        split = run.config.data["splits"][1]
-        found = evaluate(run, graphs, split, device=device or None)
+        found = None
+        if summary["epochs"] > 0:  # else there are no weights to evaluate
+            split = run.config.data["splits"][1]
+            found = evaluate(run, graphs, split, device=device or None)
         if as_json:
-            print_json({"run": str(folder), "summary": summary, "validation": found.as_dict()})
+            validation = None if found is None else found.as_dict()
+            print_json({"run": str(folder), "summary": summary, "validation": validation})
             return
-        console.print(caption(found), highlight=False, markup=False, soft_wrap=True)
-        console.print(table(found))
+        if found is not None:
+            console.print(caption(found), highlight=False, markup=False, soft_wrap=True)
+            console.print(table(found))
         console.print(_ending(folder, summary), highlight=False, markup=False, soft_wrap=True)
 
 
@@ -130,12 +134,14 @@ def _ending(folder: Path, summary: dict[str, Any]) -> str:
     members, broken, epochs = len(summary["broken"]), sum(summary["broken"]), summary["epochs"]
     lost = f", {broken} of {members} members broke" if broken else ""
     never = [str(k) for k, best in enumerate(summary["best"]) if best is None]
-    if len(never) > broken:
+    if epochs > 0 and len(never) > broken:
         lost += f", never a finite loss in validation: member {', '.join(never)}"
+    next_step = f"how good it is on other graphs: pna evaluate {folder}"
+    if epochs == 0:
+        next_step = f"to train it: pna train --resume {folder} --epochs 10, say"
     return (
         f"{epochs} {'epoch' if epochs == 1 else 'epochs'} in {summary['seconds']:.1f} s, "
-        f"{summary['parameters']:,} parameters{lost}. The run is in {folder}; how good it is on "
-        f"other graphs: pna evaluate {folder}"
+        f"{summary['parameters']:,} parameters{lost}. The run is in {folder}; {next_step}"
     )
 
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from pna.files import replacing
+
+#: What to do about a file of another kind, by the kind that was expected.
+_INSTEAD = {
+    "pna.GraphSet": "pass a file that pna data or GraphSet.save wrote",
+    "pna.train.best": "pass a run, or restore the best.safetensors that pna train wrote in it",
+    "pna.train.last": "restore the last.safetensors that pna train wrote in the run",
+}
 
 
 def write(
@@ -21,10 +30,13 @@ def write(
     kind: str,
     version: int,
     force: bool = False,
+    checksum: bool = False,
 ) -> None:
     """Write tensors, and facts as JSON; aside, synced, renamed. Only `force` overwrites.
 
-    `kind` and `version` say what is in the file, and are what `read` expects.
+    `kind` and `version` say what is in the file, and are what `read` expects. With `checksum` the
+    file holds one of all that is in it, and is read whole to be checked, which files of gigabytes
+    had better not be.
     """
     if path.exists() and not force:
         raise FileExistsError(
@@ -32,6 +44,8 @@ def write(
             "with force"
         )
     header = {"format": kind, "version": str(version), "facts": json.dumps(facts)}
+    if checksum:
+        header["sha256"] = _digest(tensors, header["facts"])
     content = safetensors.torch.save(tensors, header)
     path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, binary=True) as file:
@@ -39,7 +53,10 @@ def write(
 
 
 def read(path: Path, *, kind: str, version: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors, mapped from the file, and the facts, if it holds this kind of thing."""
+    """The tensors, mapped from the file, and the facts, if it holds this kind of thing.
+
+    They are checked where the file has a checksum.
+    """
     if not path.is_file():
         raise FileNotFoundError(f"got {path}, expected a file there; check the path")
     try:
@@ -49,6 +66,11 @@ def read(path: Path, *, kind: str, version: int) -> tuple[dict[str, Tensor], dic
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except SafetensorError as error:
         raise ValueError(_why_unreadable(path, error)) from error
+    if "sha256" in header and header["sha256"] != _digest(tensors, header.get("facts", "")):
+        raise ValueError(
+            f"got {path}, which is damaged (its checksum is not that of its contents), expected "
+            "what was written; restore it from a copy, or make it again"
+        )
     try:
         return tensors, json.loads(header["facts"])
     except (KeyError, ValueError) as error:
@@ -57,12 +79,21 @@ def read(path: Path, *, kind: str, version: int) -> tuple[dict[str, Tensor], dic
         ) from error
 
 
+def _digest(tensors: dict[str, Tensor], facts: str) -> str:
+    """A hash of the facts and of the tensors' names, types, shapes and bytes."""
+    digest = hashlib.sha256(facts.encode())
+    for name, tensor in sorted(tensors.items()):
+        digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
+        flat = tensor.as_strided((tensor.numel(),), (1,))  # one of size 1 may have any stride
+        digest.update(flat.view(torch.uint8).numpy().data)  # not a copy
+    return digest.hexdigest()
+
+
 def _check_header(path: Path, header: dict[str, str], kind: str, version: int) -> None:
     if header.get("format") != kind or not header.get("version", "").isdecimal():
         held = header.get("format", "something else")
         raise ValueError(
-            f"got {path}, a safetensors file of {held}, expected one of a {kind}; "
-            f"pass a file that {kind}.save wrote"
+            f"got {path}, a safetensors file of {held}, expected one of {kind}; {_INSTEAD[kind]}"
         )
     if int(header["version"]) > version:
         raise ValueError(

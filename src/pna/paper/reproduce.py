@@ -209,7 +209,7 @@ def test(
             )
         )
     )  # fmt: skip
-    environment = json.loads((run.folder / "environment.json").read_text())
+    environment = run.environment
     facts = {
         "parameters": summary["parameters"],
         "epochs": summary["epochs"],

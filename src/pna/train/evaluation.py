@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,7 +12,6 @@ import numpy as np
 import torch
 
 from pna.data.graphset import GraphSet
-from pna.names import lookup
 from pna.train.loop import fingerprint
 from pna.train.metrics import METRICS, measure
 from pna.train.prediction import Models, in_units
@@ -44,8 +44,8 @@ class Evaluation:
     members: list[int]  # those that have ever been validated, or the one asked for
     best: int  # place among these of the one with the least loss in the run's own validation
     tasks: list[TaskScores]
-    loss: list[float]  # mean over tasks, for each member
-    metrics: dict[str, list[float]]  # means over tasks of what all have, for each member
+    loss: list[float]  # mean over tasks with known targets, for each member
+    metrics: dict[str, list[float]]  # means over these of what all have, for each member
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -61,6 +61,8 @@ def evaluate(
     epoch: str = "best",
 ) -> Evaluation:
     """Losses and metrics of a run's members.
+
+    A task none of whose targets is known has NaN, is warned of, and left out of the means.
 
     Args:
         run: a run or its folder.
@@ -83,12 +85,16 @@ def evaluate(
     if len(graphs) == 0:
         raise ValueError("got no graphs, expected some to evaluate with")
     where = "the graphs" if split is None else f"the split {split!r}"
+    where += f" of {data}" if isinstance(data, str | Path) else ""
     targets = [_targets(task, graphs, where) for task in models.config.tasks]
+    missing = [bool(np.isnan(y).all()) for y in targets]
+    _tell_of_missing(models.config.tasks, missing, where)
     node, graph = models.outputs(graphs)
     scores = [
         _scores(task, node if task.level == "node" else graph, y)
         for task, y in zip(models.config.tasks, targets, strict=True)
     ]
+    known = [task for task, left_out in zip(scores, missing, strict=True) if not left_out]
     return Evaluation(
         run=str(run.folder),
         split=split,
@@ -96,8 +102,8 @@ def evaluate(
         members=models.members,
         best=int(np.argmin(models.validation)),
         tasks=scores,
-        loss=np.mean([task.loss for task in scores], 0).tolist(),
-        metrics=_means(scores),
+        loss=np.mean([task.loss for task in known], 0).tolist(),
+        metrics=_means(known),
     )
 
 
@@ -134,9 +140,26 @@ def _targets(task: Task, graphs: GraphSet, where: str) -> np.ndarray:
     places = {name: place for place, name in enumerate(names)}
     # these graphs may have targets at one level only, whose names then need not say which
     own = task.name if task.name in places else task.name.removeprefix(f"{task.level}.")
-    y = column_of(graphs, task.level, lookup(f"{task.level} target", own, places))
+    if own not in places:
+        raise ValueError(
+            f"got {where} without the {task.level} target {own!r}, which the run was trained for, "
+            f"expected it among theirs: {', '.join(names) or 'none'}; evaluate with graphs that "
+            "have it, or predict, which needs none"
+        )
+    y = column_of(graphs, task.level, places[own])
     check_values(task, y, where)
     return y.double().cpu().numpy()
+
+
+def _tell_of_missing(tasks: tuple[Task, ...], missing: list[bool], where: str) -> None:
+    """Warn of tasks without a single target; raise where there is no other."""
+    if not any(missing):
+        return
+    names = ", ".join(repr(task.name) for task, is_so in zip(tasks, missing, strict=True) if is_so)
+    said = f"got no value of the target {names} in {where}, all are missing (NaN)"
+    if all(missing):
+        raise ValueError(f"{said}, expected some; evaluate with graphs whose targets are known")
+    warnings.warn(f"{said}; means are over the other tasks", stacklevel=3)
 
 
 def _scores(task: Task, outputs: np.ndarray, targets: np.ndarray) -> TaskScores:

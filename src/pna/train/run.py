@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
 import math
 import os
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from pna.data import tensor_file
-from pna.files import naming, remove_leftovers, replacing
+from pna.files import is_new, naming, remove_leftovers, replacing
 from pna.names import lookup
 from pna.train.models import build
 from pna.train.population import Population, changing_buffers
@@ -80,6 +82,11 @@ class Run:
     def config(self) -> Config:
         """What was asked for."""
         path = self.folder / CONFIG
+        if not path.is_file() and self.folder.is_dir() and is_new(self.folder):
+            raise FileNotFoundError(
+                f"got {self.folder}, which has no {CONFIG}, nor anything else that was saved yet, "
+                "expected the folder of a run; start the training again, without --resume"
+            )
         if not path.is_file():
             raise FileNotFoundError(
                 f"got {self.folder}, which has no {CONFIG}, expected the folder of a run; "
@@ -96,30 +103,55 @@ class Run:
     @property
     def summary(self) -> dict[str, Any] | None:
         """How it ended; None if it has not."""
-        path = self.folder / SUMMARY
-        return json.loads(path.read_text()) if path.is_file() else None
+        if not (self.folder / SUMMARY).is_file():
+            return None
+        again = f"remove the file, and have it made again: pna train --resume {self.folder}"
+        return self._read_json(SUMMARY, again)
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Where it ran, and was resumed."""
+        return self._read_json(
+            ENVIRONMENT, "restore the file, or write {} in it, to do without what it said"
+        )
+
+    def _read_json(self, name: str, remedy: str) -> dict[str, Any]:
+        path = self.folder / name
+        try:
+            held = json.loads(path.read_text())
+            if not isinstance(held, dict):
+                raise ValueError(f"it holds a {type(held).__name__}")
+            return held
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"got {path}, which cannot be read ({error}), expected the JSON object that pna "
+                f"train wrote; {remedy}"
+            ) from error
 
     def begin(self, config: Config, environment: dict[str, Any]) -> None:
         """Make the folder, and say in it what is about to be done."""
         self.folder.mkdir(parents=True, exist_ok=True)
         remove_leftovers(self.folder)
+        (self.folder / SUMMARY).unlink(missing_ok=True)  # of no epochs, if there is one
         write_json(self.folder / CONFIG, config.as_dict())
         write_json(self.folder / ENVIRONMENT, environment)
 
     def take_up(self, config: Config, epoch: int, environment: dict[str, Any]) -> None:
         """Go on after `epoch` with what is in the folder, as `config` has it, and say where."""
+        changed = config != self.config
+        goes_on = changed or self.summary is None
+        first = self.environment if goes_on else {}  # read before anything is written
         remove_leftovers(self.folder)
-        if config != self.config:
-            (self.folder / SUMMARY).unlink(missing_ok=True)  # first: it is not finished any more
-            write_json(self.folder / CONFIG, config.as_dict())
-        if self.summary is not None:
-            return  # there is nothing to go on with
-        path = self.folder / ENVIRONMENT
-        first = json.loads(path.read_text())
-        # a start that came to no checkpoint left nothing behind
-        before = [start for start in first.get("resumed", []) if start["after_epoch"] < epoch]
-        resumed = [*before, {"after_epoch": epoch, **environment}]
-        write_json(path, {**first, "resumed": resumed})
+        if not goes_on:
+            return
+        with _room(self.folder):
+            if changed:
+                (self.folder / SUMMARY).unlink(missing_ok=True)  # first: it is finished no more
+                write_json(self.folder / CONFIG, config.as_dict())
+            # a start that came to no checkpoint left nothing behind
+            before = [start for start in first.get("resumed", []) if start["after_epoch"] < epoch]
+            resumed = [*before, {"after_epoch": epoch, **environment}]
+            write_json(self.folder / ENVIRONMENT, {**first, "resumed": resumed})
 
     def save_last(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """Write what training goes on from, in place of what was there."""
@@ -136,22 +168,46 @@ class Run:
         self._write(BEST, {**population.parameters_from(best), **buffers}, facts)
 
     def _write(self, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """With the configuration, by which it can be used and known without the folder."""
+        """With the configuration, by which it can be used and known without the folder, and with a
+        checksum."""
         facts = facts | {"config": self.config.as_dict()}
         on_host = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
-        path = self.folder / name
-        tensor_file.write(path, on_host, facts, kind=_KINDS[name], version=_VERSION, force=True)
+        with _room(self.folder):
+            tensor_file.write(
+                self.folder / name, on_host, facts,
+                kind=_KINDS[name], version=_VERSION, force=True, checksum=True,
+            )  # fmt: skip
 
     def read(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors and facts of `BEST` or `LAST`."""
+        """Tensors and facts of `BEST` or `LAST`, if they are of this run."""
         path = self.folder / name
+        own = self.config  # says so where this is no run at all
         if not path.is_file():
-            _ = self.config  # says so where this is no run at all
             raise FileNotFoundError(
-                f"got {self.folder}, which has no {name} yet, expected a run that was trained; go "
-                f"on with it: pna train --resume {self.folder}"
+                f"got {self.folder}, which has no {name}, expected a run that was trained; "
+                + self._how_to_train()
             )
-        return tensor_file.read(path, kind=_KINDS[name], version=_VERSION)
+        tensors, facts = tensor_file.read(path, kind=_KINDS[name], version=_VERSION)
+        try:
+            held = Config.from_dict(facts["config"])
+            if _without_epochs(held) != _without_epochs(own):
+                raise ValueError("it is of another configuration")
+        except (ValueError, LookupError, TypeError) as error:
+            raise ValueError(
+                f"got {path}, which does not belong to {self.folder}: {error}; restore the file, "
+                "or train anew in another folder"
+            ) from error
+        return tensors, facts
+
+    def _how_to_train(self) -> str:
+        """What to do about a run without its weights."""
+        again = f"pna train --resume {self.folder}"
+        summary = self.summary
+        if summary is None:
+            return f"go on with it: {again}"
+        if summary.get("epochs") == 0:
+            return f"it was trained for 0 epochs; train it for more: {again} --epochs 10, say"
+        return "it was, and the file is gone: restore it, or train anew in another folder"
 
     def metrics(self) -> list[dict[str, float]]:
         """Rows of `metrics.csv`."""
@@ -160,13 +216,32 @@ class Run:
                     for row in csv.DictReader(file)]  # fmt: skip
 
     def finish(self, summary: dict[str, Any]) -> None:
-        write_json(self.folder / SUMMARY, summary)
+        with _room(self.folder):
+            write_json(self.folder / SUMMARY, summary)
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"
 
 
 _KINDS = {BEST: "pna.train.best", LAST: "pna.train.last"}
+
+
+def _without_epochs(config: Config) -> Config:
+    """A run that goes on for longer is the same run."""
+    return replace(config, settings=replace(config.settings, epochs=0))
+
+
+@contextmanager
+def _room(folder: Path) -> Iterator[None]:
+    """Where the disk is full, the error says how to go on with the run in this folder."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        full = OSError(f"{error}; free some space, then pna train --resume {folder}")
+        full.errno = error.errno
+        raise full from error
 
 
 class Metrics:
@@ -178,7 +253,7 @@ class Metrics:
         if until > 0 and path.is_file():
             with path.open(newline="") as file:
                 kept = [row for row in csv.DictReader(file) if _epoch(row) <= until]
-        with replacing(path) as file:
+        with _room(path.parent), replacing(path) as file:
             writer = csv.DictWriter(file, self._names, extrasaction="ignore")
             writer.writeheader()
             writer.writerows(kept)
@@ -186,18 +261,21 @@ class Metrics:
         self._writer = csv.DictWriter(self._file, self._names)
 
     def add(self, rows: Iterable[dict[str, Any]]) -> None:
-        with naming(self._path):
+        with _room(self._path.parent), naming(self._path):
             self._writer.writerows(rows)
 
     def flush(self) -> None:
         """Have what was added survive whatever comes."""
-        with naming(self._path):
-            self._file.flush()
-            os.fsync(self._file.fileno())
+        with _room(self._path.parent), naming(self._path):
+            self._sync()
 
     def close(self) -> None:
-        with naming(self._path), self._file:
-            self.flush()
+        with _room(self._path.parent), naming(self._path), self._file:
+            self._sync()
+
+    def _sync(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
 
 
 def _epoch(row: dict[str, str]) -> float:
