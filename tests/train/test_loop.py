@@ -414,6 +414,20 @@ def test_targets_that_cannot_be_learned_are_refused(tmp_path, split, values, opt
     train(graphs, tmp_path / "run", MODEL, SETTINGS, tasks=["q"])  # the others can
 
 
+@pytest.mark.parametrize("split", ["train", "validation"])
+@pytest.mark.parametrize("level, field", [("node", "x"), ("edge", "edge_attr")])
+def test_features_that_are_no_numbers_are_refused(tmp_path, split, level, field):
+    """In the second graph of the split, and by its name."""
+    graphs = random_graphs(edges=2)
+    features = getattr(graphs, field).clone()
+    at = (graphs.split_of_graph == graphs.splits.index(split)).nonzero()[1]
+    features[getattr(graphs, f"{level}_offsets")[at], 1] = math.nan
+    where = f"the {level} feature '1' of graph 1 of the split '{split}'"
+    with pytest.raises(ValueError, match=f"got nan for {where}, expected finite"):
+        train(replace(graphs, **{field: features}), tmp_path / "run", MODEL, SETTINGS)
+    assert not (tmp_path / "run").exists()
+
+
 def test_targets_of_nodes_and_graphs_may_have_one_name(tmp_path):
     """As those that were not named: both "0"."""
     numbered = ("0", "1", "2")

@@ -131,12 +131,29 @@ def configured(
     tasks = tasks_of(graphs, loss, weights, chosen)
     for name in splits:
         check_targets(tasks, graphs.split(name), f"the split {name!r}")
+        _check_features(graphs.split(name), f"the split {name!r}")
     held = {
         "path": None if path is None else str(path),
         "fingerprint": fingerprint(graphs),
         "splits": list(splits),
     }
     return Config(held, fitted(model, training, tasks, graphs), tasks, settings)
+
+
+def _check_features(graphs: GraphSet, where: str) -> None:
+    """Raise where a feature is not a number: every loss would be none."""
+    for level, features, names, offsets in (
+        ("node", graphs.x, graphs.node_features, graphs.node_offsets),
+        ("edge", graphs.edge_attr, graphs.edge_features, graphs.edge_offsets),
+    ):
+        if features is None or not bool((odd := ~features.isfinite()).any()):
+            continue
+        row, column = odd.nonzero()[0].tolist()
+        graph = int(torch.searchsorted(offsets, row, right=True)) - 1
+        raise ValueError(
+            f"got {features[row, column].item():g} for the {level} feature {names[column]!r} of "
+            f"graph {graph} of {where}, expected finite numbers; mend the graph set"
+        )
 
 
 def _train(
