@@ -49,6 +49,13 @@ def test_errors_that_say_enough_stay_as_they_are(tmp_path, given):
     assert error.value is given
 
 
+@pytest.mark.parametrize("name", ["file", "file/folder"])
+def test_a_file_is_no_folder(tmp_path, name):
+    (tmp_path / "file").write_text("precious")
+    with pytest.raises(NotADirectoryError, match=r"file is a file, expected a folder"):
+        is_new(tmp_path / name)
+
+
 def test_what_a_killed_process_left_is_told_from_other_files(tmp_path):
     assert is_new(tmp_path / "none") and is_new(tmp_path)
     left = tmp_path / ".config.json.4711.tmp"

@@ -64,5 +64,10 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def is_new(folder: Path) -> bool:
-    """Whether a folder is not there, or has nothing in it but `leftovers`."""
+    """Whether a folder is not there, or has nothing in it but `leftovers`; a file is refused."""
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    if not there.is_dir():
+        raise NotADirectoryError(
+            f"got {folder}, but {there} is a file, expected a folder; choose another name"
+        )
     return not folder.exists() or set(folder.iterdir()) <= set(leftovers(folder))

@@ -3,14 +3,16 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
+import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
-from pna.cli import app, demo
+from pna.cli import app, demo, shared
 from pna.cli.doctor import show
 from pna.doctor import Backend, Gpu, Package, diagnose
 
@@ -28,6 +30,26 @@ def test_python_dash_m() -> None:
         [sys.executable, "-m", "pna", "--help"], capture_output=True, text=True, check=True
     )
     assert "doctor" in done.stdout
+
+
+def test_brackets_in_help_are_printed() -> None:
+    assert "Needs pna[chem]" in " ".join(run(app, ["data", "molhiv", "--help"]).output.split())
+
+
+@pytest.mark.parametrize("rank, waits", [("0", []), ("1", [5.0])])
+def test_of_many_processes_the_first_tells_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], rank: str, waits: list
+) -> None:
+    """The others wait, to be ended by torchrun; an error of their own they tell then."""
+    waited: list[float] = []
+    monkeypatch.setenv("RANK", rank)
+    monkeypatch.setattr(shared.time, "sleep", waited.append)
+    with pytest.raises(typer.Exit), shared.errors():
+        warnings.warn("odd", stacklevel=1)
+        raise ValueError("got none")
+    said = capsys.readouterr().err
+    assert waited == waits and "error: got none" in said
+    assert ("warning: odd" in said) == (rank == "0")
 
 
 def test_doctor_prints_json() -> None:

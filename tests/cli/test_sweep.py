@@ -11,7 +11,7 @@ import pna.train.sweep
 from pna.cli import app
 from pna.data.multitask import multitask
 from pna.train.run import Run
-from pna.train.settings import Settings
+from pna.train.settings import ModelSettings, Settings
 from pna.train.sweep import Space
 
 
@@ -106,6 +106,17 @@ def test_refuses(data, tmp_path, arguments, message):
     assert done.exit_code == 1
     assert message in " ".join(done.output.split())
     assert not (tmp_path / "out").exists()
+
+
+def test_no_trial_left(data, tmp_path, monkeypatch):
+    """Says what to do about it."""
+    space, settings = Space(), Settings(members=1)
+    plan = pna.train.sweep.Plan("graphs", "0", ModelSettings("gcn", "recurrent"), settings, space,
+                                seed=0, asha=False)  # fmt: skip
+    none = pna.train.sweep.Sweep(tmp_path, plan, 1)
+    monkeypatch.setattr(pna.train.sweep, "sweep", lambda *_, **__: none)
+    done = run(data, "--out", tmp_path / "out")
+    assert done.exit_code == 1 and "lower --lr or set --clip" in done.stderr
 
 
 def test_without_ray(data, tmp_path, monkeypatch):

@@ -68,8 +68,9 @@ def test_where_who_listens_fails_all_stop() -> None:
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
-def test_ctrl_c_leaves_runs_to_go_on_with(tmp_path: Path) -> None:
-    """As from a terminal: all processes are sent the signal."""
+@pytest.mark.parametrize("kill, number", [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)])
+def test_what_is_stopped_can_go_on(tmp_path: Path, kill, number) -> None:
+    """By Ctrl-C in a terminal, which all processes hear; by SIGTERM to the first alone."""
     command = [
         sys.executable, "-m", "pna", "reproduce", "multitask", "--quick", "--members", "1",
         "--workers", "2", "--device", "cpu", "--runs", str(tmp_path / "runs"),
@@ -84,7 +85,7 @@ def test_ctrl_c_leaves_runs_to_go_on_with(tmp_path: Path) -> None:
                 assert process.poll() is None and time.monotonic() < end
                 time.sleep(0.2)
             time.sleep(1)
-            os.killpg(process.pid, signal.SIGINT)
+            kill(process.pid, number)
             said, _ = process.communicate(timeout=60)
         finally:
             if process.poll() is None:

@@ -4,6 +4,7 @@ import csv
 import json
 import math
 import os
+import socket
 import sys
 from dataclasses import replace
 
@@ -107,6 +108,29 @@ def test_without_ray(data, tmp_path, monkeypatch):
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'pna\[ray\]'"):
         sweep(data, tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("form", ["127.0.0.1:{}", "ray://127.0.0.1:{}"])
+def test_an_address_where_nothing_answers(data, tmp_path, form):
+    """Is refused before Ray is asked, which would try for minutes, and before a folder is made."""
+    pytest.importorskip("ray.tune", reason="no ray: pip install 'pna[ray]'")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))  # and does not listen
+        address = form.format(free.getsockname()[1])
+        with pytest.raises(ConnectionError, match=r"where nothing answers .* ray start --head"):
+            sweep(data, tmp_path / "out", MODEL, SETTINGS, SPACE, address=address)
+    assert not (tmp_path / "out").exists()
+
+
+def test_addresses():
+    pytest.importorskip("ray.tune", reason="no ray: pip install 'pna[ray]'")
+    from pna.train.ray_tune import check_address
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        check_address(f"127.0.0.1:{server.getsockname()[1]}")
+    for odd in ("somewhere", "host:port", ":6379", ""):
+        with pytest.raises(ValueError, match="expected local, auto, HOST:PORT"):
+            check_address(odd)
 
 
 def held(tmp_path, trials=3):

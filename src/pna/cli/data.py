@@ -93,7 +93,7 @@ def zinc(out: Out, where: From = "", force: Force = False) -> None:
 
 @app.command()
 def molhiv(out: Out, where: From = "", workers: Workers = 1, force: Force = False) -> None:
-    """Make ogbg-molhiv: molecules, and whether they inhibit HIV to predict. Needs pna[chem]."""
+    r"""Make ogbg-molhiv: molecules, and whether they inhibit HIV to predict. Needs pna\[chem]."""
     from pna.data.molhiv import molhiv as make
 
     made = partial(make, where, workers=workers)

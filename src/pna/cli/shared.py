@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,6 +14,9 @@ from typing import Any
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+#: Seconds that a process of many gives the first one to tell what went wrong for all of them.
+_FIRST_TELLS = 5.0
 
 
 def check_target(out: Path, force: bool) -> None:
@@ -36,12 +40,21 @@ def make_console() -> Console:
 
 @contextmanager
 def errors() -> Iterator[None]:
-    """Errors of the user or the machine as a line, not a traceback; warnings likewise."""
+    """Errors of the user or the machine as a line, not a traceback; warnings likewise.
+
+    Of the processes that `torchrun` has started the first tells, and as it ends `torchrun` ends the
+    others. One that is still there after a while has an error of its own.
+    """
+    first = os.environ.get("RANK", "0") == "0"
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = lambda message, *_: say_error(f"warning: {message}")
+            warnings.showwarning = lambda message, *_: (
+                say_error(f"warning: {message}") if first else None
+            )
             yield
     except (ValueError, OSError, MemoryError) as error:
+        if not first:
+            time.sleep(_FIRST_TELLS)
         say_error(f"error: {error}")
         raise typer.Exit(1) from error
 

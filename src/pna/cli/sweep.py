@@ -41,7 +41,7 @@ def sweep(
         bool, typer.Option("--asha", help="Stop the worse trials early, by ASHA.")
     ] = False,
     address: Annotated[
-        str, typer.Option(help="Of a Ray cluster: auto, ray://…; local: this machine alone.")
+        str, typer.Option(help="Of a Ray cluster: auto, HOST:PORT, ray://…; local: this machine.")
     ] = "local",
     cpus_per_trial: Annotated[int, typer.Option(help="Processors of a trial.")] = 1,
     gpus_per_trial: Annotated[
@@ -120,7 +120,10 @@ def sweep(
         console.print(table(found))
         console.print(f"wrote {found.folder}", highlight=False, markup=False, soft_wrap=True)
     if found.best is None:
-        say_error("error: no trial has finished with a finite loss")
+        say_error(
+            "error: no trial has finished with a finite loss; the table says how each ended: lower "
+            "--lr or set --clip if losses were not finite, else see error.txt in a trial's folder"
+        )
         raise typer.Exit(1)
 
 

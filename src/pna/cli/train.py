@@ -101,7 +101,8 @@ def train(
                     report=together(tell, write),
                 )
         except Interrupted as stopped:
-            say_error(f"{stopped}: pna train --resume {folder}")
+            if first:
+                say_error(f"{stopped}: {_launcher()}pna train --resume {folder}")
             raise typer.Exit(130) from None
         except OutOfMemoryError as error:
             raise MemoryError(
@@ -128,6 +129,12 @@ def train(
             console.print(caption(found), highlight=False, markup=False, soft_wrap=True)
             console.print(table(found))
         console.print(_ending(folder, summary), highlight=False, markup=False, soft_wrap=True)
+
+
+def _launcher() -> str:
+    """What `pna` was started by, where that was torchrun."""
+    many = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return "" if many == "1" else f"torchrun --no-python --nproc-per-node {many} "
 
 
 def _ending(folder: Path, summary: dict[str, Any]) -> str:

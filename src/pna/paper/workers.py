@@ -5,8 +5,10 @@ from __future__ import annotations
 import multiprocessing
 import queue
 import signal
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -38,12 +40,27 @@ def all_of(
     ) as pool:
         running = [pool.submit(_work, work, job) for job in jobs]
         try:
-            _listen(running, news, told)
+            with _sigterm_as_ctrl_c():
+                _listen(running, news, told)
             return [future.result() for future in running]
         except BaseException:
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
+
+
+@contextmanager
+def _sigterm_as_ctrl_c() -> Iterator[None]:
+    """So that workers are not left behind by it."""
+    is_ours = threading.current_thread() is threading.main_thread()
+    if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
+        yield
+        return
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
 def _listen(running: Sequence[Future[Any]], news: Any, told: Told) -> None:

@@ -10,10 +10,12 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import socket
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import ray
 import torch
@@ -32,6 +34,11 @@ _ENVIRONMENT = {
 }
 #: Ours is none of it: results are a line after every epoch.
 _OBJECT_STORE = 128 * 2**20
+#: Seconds in which a cluster must answer, and in which Ray may try to join it: it tries once in
+#: each, and prints a warning for each try that fails.
+_ANSWERS, _JOINS = 5.0, 3
+#: Where `ray://` connects to if no port is said.
+_CLIENT_PORT = 10001
 #: The best of so many go on at each of three rungs.
 _REDUCTION, _RUNGS = 3, 3
 
@@ -67,6 +74,29 @@ def run(
             )
             tuner.fit()
         sweep.update()  # a client's tuner runs, and records, on the cluster
+
+
+def check_address(address: str) -> None:
+    """Raise unless something listens there: Ray itself would try for minutes."""
+    if address in ("local", "auto"):
+        return
+    try:
+        parts = urlsplit(address if "://" in address else f"//{address}")
+        host, port = parts.hostname, parts.port or (_CLIENT_PORT if parts.scheme else None)
+    except ValueError:
+        host = port = None
+    if not host or not port:
+        raise ValueError(
+            f"got address {address!r}, expected local, auto, HOST:PORT or ray://HOST:PORT"
+        )
+    try:
+        socket.create_connection((host, port), _ANSWERS).close()
+    except OSError as error:
+        raise ConnectionError(
+            f"got address {address!r}, where nothing answers ({error}), expected that of a Ray "
+            "cluster; ray start --head, which starts one, prints it (its port is 6379 unless "
+            "--port says otherwise)"
+        ) from error
 
 
 def _trainable(sweep: Sweep, cpus: int, gpus: float) -> Callable[[dict[str, Any]], None]:
@@ -125,6 +155,8 @@ def _connected(address: str) -> Iterator[None]:
         yield
         return
     own: dict[str, Any] = {"include_dashboard": False, "object_store_memory": _OBJECT_STORE}
+    if address != "local":
+        os.environ.setdefault("RAY_gcs_server_port_wait_time_s", str(_JOINS))
     try:
         ray.init(
             address=address,
@@ -134,7 +166,13 @@ def _connected(address: str) -> Iterator[None]:
         )
     except (ConnectionError, ImportError, RuntimeError, ValueError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-        raise ConnectionError(f"got address {address!r}, and Ray says: {first}") from error
+        token = (
+            "; if the cluster was started with a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN "
+            "to the same here"
+        )
+        raise ConnectionError(
+            f"got address {address!r}, and Ray says: {first}{'' if address == 'local' else token}"
+        ) from error
     try:
         yield
     finally:

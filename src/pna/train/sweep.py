@@ -391,7 +391,7 @@ def sweep(
         trials: how many; when a sweep is resumed there may be more.
         seed: of the trials' points.
         asha: stop the worse two thirds at 1/27, 1/9 and 1/3 of the epochs.
-        address: "local", or that of a cluster as `ray.init` takes it: "auto", "ray://…".
+        address: "local", or that of a cluster: "auto", "host:port", "ray://host:port".
         cpus_per_trial: processors for each.
         gpus_per_trial: GPUs for each, such as 0.25; if left out, one where the cluster has any.
         resume: go on with the sweep in `out`. Trials that failed are tried again.
@@ -419,6 +419,7 @@ def sweep(
     found = configured(graphs, path, kind, usual, *target).data["fingerprint"]
     plan = Plan(str(path), found, kind, usual, space or Space(), seed, asha, *target)
     held = Sweep(Path(out).resolve(), plan, trials)
+    ray_tune.check_address(address)
     if resume:
         held.take_up()
     else:
