@@ -135,7 +135,8 @@ class _MixingLayer(torch.autograd.Function):
 def mixing_layer(plan: Plan | None, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """The linear layer behind `pna_layer`, (nodes, outputs), where there is a plan for that."""
     if plan is None or not _has_few_nodes(plan, x):
-        Later.claim((weight, bias))
+        if plan is not None:  # else a compiler is looking, or vmap
+            Later.claim((weight, bias))
         return linear(x, weight, bias)
     return _MixingLayer.apply(x, weight, bias)
 
