@@ -46,8 +46,7 @@ def _in_turn(values: tuple[float, ...], members: int) -> tuple[float, ...]:
     return tuple(values[k % len(values)] for k in range(members))
 
 
-#: "plain" is the paper's training; by "steady" three runs of 120 were stuck on a task, and nine of
-#: 20 of GIN (docs/results.md).
+#: "plain" is the paper's training; "steady" is what docs/results.md tells of.
 RECIPES = {
     "steady": Recipe(
         "batches of all sizes, losses divided by the variance of their targets, clipped gradients, "
