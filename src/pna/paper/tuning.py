@@ -15,7 +15,10 @@ TUNING = Experiment(
     figure="rates",
 )
 
-#: Weight decays, the first being as good as none. Overfitting takes longer to be seen.
+#: Weight decays, the first being as good as none. Overfitting takes longer to be seen. Each model
+#: takes the one with the least mean of logs on validation graphs, over its runs. As many epochs as
+#: these then do for everything, unless `multitask` with twice as many, and no decay, had less
+#: validation loss: log10, mean of all runs, average over the models.
 DECAYS, DECAY_EPOCHS = (1e-6, 0.01, 0.03, 0.1, 0.3), 600
 
 DECAY = Experiment(
