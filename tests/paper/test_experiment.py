@@ -138,6 +138,7 @@ def test_unknown_names_are_refused() -> None:
 def test_graphs_are_named_after_what_makes_them() -> None:
     assert Graphs("paper").name == "paper"
     assert Graphs("published", True, True, True).name == "published-extrapolation-types-quick"
+    assert Graphs("paper", True, draws=8).name == "paper-extrapolation-8-draws"
 
 
 def test_every_model_is_tried_with_the_same_rates() -> None:
@@ -154,6 +155,22 @@ def test_every_model_is_tried_with_the_same_decays() -> None:
 
 
 def test_a_quick_run_warms_up_quickly() -> None:
-    steady, plain = (RECIPES[name].settings(2, quick=True) for name in ("steady", "plain"))
-    assert 0 < steady.warmup < steady.epochs / 2
+    redrawn, steady, plain = (RECIPES[name].settings(2, quick=True) for name in RECIPES)
+    assert 0 < redrawn.warmup == steady.warmup < steady.epochs / 2
     assert plain.warmup == 0
+
+
+def test_inputs_are_drawn_again_to_train_and_not_to_test() -> None:
+    multitask = EXPERIMENTS["multitask"]
+    assert {trial.graphs for trial in multitask.trials()} == {Graphs("paper", draws=8)}
+    assert {trial.graphs for trial in multitask.trials(recipe="steady")} == {Graphs("paper")}
+    assert {trial.graphs for trial in multitask.trials(quick=True)} == {Graphs("paper", quick=True)}
+    assert multitask.tests("paper") == Graphs("paper")
+
+
+def test_a_draw_more_takes_as_many_steps() -> None:
+    redrawn, steady = RECIPES["redrawn"], RECIPES["steady"]
+    assert redrawn.epochs * redrawn.draws == steady.epochs * steady.draws
+    once = {trial.variant.row: trial for trial in EXPERIMENTS["training"].trials()}["drawn-once"]
+    known = [folder_of(trial) for trial in EXPERIMENTS["multitask"].trials(recipe="steady")]
+    assert folder_of(once) in known

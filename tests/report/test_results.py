@@ -106,9 +106,9 @@ def test_members_that_broke_are_left_out(tmp_path: Path) -> None:
 
 def test_what_was_run(tmp_path: Path) -> None:
     facts = about(Result.read(make(tmp_path, "multitask")))
-    assert facts["training"] == f"steady: {RECIPES['steady'].what}"
+    assert facts["training"] == f"redrawn: {RECIPES['redrawn'].what}"
     assert facts["members"] == "6 of each of 7 populations"
-    assert facts["epochs"] == "1,000 of at most 1,200"
+    assert facts["epochs"] == "100 of at most 150"
     # 7 populations, 90 s each
     trained = "10 min of training in all, 7 populations at a time; 3 min by the clock"
     assert facts["time"] == trained

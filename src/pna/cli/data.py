@@ -55,6 +55,9 @@ def multitask(
     mixture: Annotated[
         str, typer.Option(help="Other shares of types, such as star=1,line=3; empty: the paper's.")
     ] = "",
+    draws: Annotated[
+        int, typer.Option(min=1, help="Of sources and features, for each graph to train.")
+    ] = 1,
     workers: Workers = 1,
     force: Force = False,
 ) -> None:
@@ -76,6 +79,7 @@ def multitask(
                 sizes=span,
                 tasks=chosen,
                 mixture=shares,
+                draws=draws,
                 workers=workers,
                 progress=told,
             )

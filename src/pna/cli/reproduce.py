@@ -33,7 +33,7 @@ def reproduce(
     ] = "",
     recipe: Annotated[
         str,
-        typer.Option(help="Synthetic training: steady, as tuned here; or plain, as in the paper."),
+        typer.Option(help="Synthetic training: redrawn or steady, ours; plain, as in the paper."),
     ] = "",
     members: Annotated[
         int, typer.Option(min=0, help="Runs of each model; 0: as in the paper, or two if quick.")

@@ -40,11 +40,17 @@ class Graphs:
     extrapolation: bool = False
     types: bool = False
     quick: bool = False
+    draws: int = 1  # of sources and features, for each graph to train
 
     @property
     def name(self) -> str:
-        parts = (self.extrapolation, "extrapolation"), (self.types, "types"), (self.quick, "quick")
-        return "-".join([self.protocol, *(name for is_so, name in parts if is_so)])
+        parts = {
+            "extrapolation": self.extrapolation,
+            "types": self.types,
+            "quick": self.quick,
+            f"{self.draws}-draws": self.draws > 1,
+        }
+        return "-".join([self.protocol, *(name for name, is_so in parts.items() if is_so)])
 
     @property
     def of_a_size(self) -> int:
@@ -61,6 +67,7 @@ class Graphs:
                 extrapolation=self.extrapolation,
                 types=self.types,
                 counts=QUICK_COUNTS if self.quick else None,
+                draws=self.draws,
                 workers=workers,
                 progress=progress,
             )
@@ -151,7 +158,7 @@ class Experiment:
     def trials(
         self,
         protocol: str = "paper",
-        recipe: str = "steady",
+        recipe: str = next(iter(RECIPES)),
         members: int = 10,
         quick: bool = False,
         chosen: Sequence[str] = (),
@@ -169,6 +176,7 @@ def _trial(variant: Variant, graphs: Graphs, recipe: Recipe, members: int) -> Tr
     if variant.convolution.startswith(("pna", "mpnn")):
         arguments.setdefault("towers", 4)
     recipe = replace(recipe, **variant.changes)
+    graphs = replace(graphs, draws=1 if graphs.quick else recipe.draws)
     weights: tuple[tuple[float, ...], ...] = ()
     if variant.alone:
         members = len(SIX) * min(members, variant.alone)

@@ -12,6 +12,7 @@ TUNING = Experiment(
     "Which learning rate suits each model, by validation error",
     variants(changes={"rate": 1.0, "spread": TRIED, "epochs": EPOCHS}),
     protocols=("published", "paper"),
+    recipes=("steady", "plain"),
     figure="rates",
 )
 

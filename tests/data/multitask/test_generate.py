@@ -56,6 +56,27 @@ def test_neither_workers_nor_global_state_matter():
     assert torch.equal(alone.x, many.x) and torch.equal(alone.y_graph, many.y_graph)
 
 
+def test_graphs_are_drawn_again_with_other_inputs_and_their_targets():
+    once, thrice = small(), small(draws=3)
+    assert thrice.metadata["draws"] == 3 and "draws" not in once.metadata
+    first = thrice[: len(once)]
+    for name in ("x", "y_node", "y_graph"):
+        assert torch.equal(getattr(first, name), getattr(once, name))
+    train = once.split("train")
+    for again in (thrice[len(once) :][: len(train)], thrice[len(once) + len(train) :]):
+        assert torch.equal(again.senders, train.senders)
+        assert torch.equal(again.receivers, train.receivers)
+        assert torch.equal(again.y_graph, train.y_graph)
+        assert torch.equal(again.y_node[:, 1], train.y_node[:, 1])  # eccentricities
+        assert not torch.equal(again.x[:, 0], train.x[:, 0])
+        source = again.x[:, 0] == 1
+        assert source.sum() == len(again) and (again.y_node[source, 0] == 0).all()
+    assert len(thrice) == len(once) + 2 * len(train)
+    assert (thrice.node_scale, thrice.graph_scale) == (once.node_scale, once.graph_scale)
+    with pytest.raises(ValueError, match="got draws=0"):
+        small(draws=0)
+
+
 def test_one_split_does_not_touch_another():
     few, later = small(), small(counts=SMALL | {"test": 9})
     assert few.split("train").sizes.tolist() == [15] * 20 + [16] * 20
@@ -70,8 +91,8 @@ def test_a_seed_is_a_whole_number():
 
 
 def test_labels_are_of_the_features_that_are_kept():
-    graphs = small()
-    for graph in graphs.to_pyg()[:10]:
+    graphs = small(draws=2)
+    for graph in graphs.to_pyg()[:10] + graphs.to_pyg()[-10:]:
         x = graph.x[:, 1].double()
         degree = torch.bincount(graph.edge_index[1], minlength=graph.num_nodes)
         around = torch.zeros_like(x).index_add(0, graph.edge_index[1], x[graph.edge_index[0]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -54,6 +54,7 @@ class Block:
     protocol: str
     tasks: tuple[str, ...]
     shares: tuple[int, ...]  # of each type in the mixture
+    draw: int = 0  # which of those of sources and features, of the same graphs
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ def multitask(
     counts: dict[str, int] | None = None,
     tasks: Sequence[str] = SIX,
     mixture: Mapping[str, int] | None = None,
+    draws: int = 1,
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> GraphSet:
@@ -88,8 +90,10 @@ def multitask(
     after them; with `types` there is a further test for each type of graph. The protocol `paper` is
     the paper's; `published` toggles as few edges, and calls bipartite graphs disconnected, as the
     published code did. `mixture` gives other shares to the types, in whole numbers; those it does
-    not name have none. What is made depends on all these, and not on the number of workers.
-    `progress` is told how many graphs are made, and of how many.
+    not name have none. With several `draws` the graphs to train are repeated at the end, with
+    sources and features drawn anew, and the targets that belong to these. What is made depends on
+    all this, and not on the number of workers. `progress` is told how many graphs are made, and of
+    how many.
     """
     seed = operator.index(seed)
     lookup("protocol", protocol, PROTOCOLS)
@@ -98,10 +102,11 @@ def multitask(
         lookup("task", name, TASKS)
     if len(tasks) == 0:
         raise ValueError(f"got no tasks, expected some of {', '.join(TASKS)}")
-    if workers < 1:
-        raise ValueError(f"got workers={workers}, expected at least 1")
+    for name, value in (("workers", workers), ("draws", draws)):
+        if value < 1:
+            raise ValueError(f"got {name}={value}, expected at least 1")
     parts = _parts(sizes, COUNTS | (counts or {}), extrapolation, types)
-    blocks = cut(parts, seed, protocol, tasks, mixture)
+    blocks = cut(parts, seed, protocol, tasks, mixture, draws)
     total = sum(block.count for block in blocks)
     made, done = [], 0
     for block, result in zip(blocks, in_order(make_block, blocks, workers), strict=True):
@@ -109,7 +114,13 @@ def multitask(
         done += block.count
         if progress is not None:
             progress(done, total)
-    return _collect(blocks, made)
+    graphs = _collect(blocks, made)
+    if draws == 1:
+        return graphs
+    # scales stay those of the first draw, so that an error means the same
+    once = sum(block.draw == 0 for block in blocks)
+    first = _collect(blocks[:once], made[:once])
+    return replace(graphs, node_scale=first.node_scale, graph_scale=first.graph_scale)
 
 
 def _parts(
@@ -165,12 +176,15 @@ def cut(
     protocol: str = "paper",
     tasks: Sequence[str] = SIX,
     mixture: Mapping[str, int] | None = None,
+    draws: int = 1,
 ) -> list[Block]:
     """The blocks of these parts, which can be made in any order and by anyone."""
-    shares = _shares(mixture)
+    given = seed, protocol, tuple(tasks), _shares(mixture)
     return [
-        Block(part, number, min(_BLOCK, part.count - first), seed, protocol, tuple(tasks), shares)
+        Block(part, number, min(_BLOCK, part.count - first), *given, draw)
+        for draw in range(draws)
         for part in parts
+        if draw == 0 or part.split == "train"
         for number, first in enumerate(range(0, part.count, _BLOCK))
     ]
 
@@ -206,7 +220,7 @@ def _make_block(block: Block) -> Made:
         which = np.flatnonzero(kinds == i)
         stream = Stream(*names, family.name)
         graphs[which] = draw(stream, family, len(which), n, block.protocol)
-    stream = Stream(*names, "features")
+    stream = Stream(*names, "features", *([block.draw] if block.draw else []))
     source = stream.below(n, block.count)
     feature = (stream.bits(block.count, n) >> np.uint32(8)) * 2.0**-24  # as float32 keeps it
     few = max(1, _LABELLED // n**2)
@@ -245,7 +259,7 @@ def _columns(labels: list[Numbers], rows: int) -> NDArray[np.float32]:
     return np.stack([label.reshape(rows) for label in labels], 1).astype(np.float32)
 
 
-def _collect(blocks: list[Block], made: list[Made]) -> GraphSet:
+def _collect(blocks: Sequence[Block], made: Sequence[Made]) -> GraphSet:
     first = blocks[0]
     splits = list(dict.fromkeys(block.part.split for block in blocks))
     counts = [block.count for block in blocks]
@@ -272,6 +286,7 @@ def _collect(blocks: list[Block], made: list[Made]) -> GraphSet:
             "protocol": first.protocol,
             "seed": first.seed,
             "generator": VERSION,
+            **({"draws": draws} if (draws := blocks[-1].draw + 1) > 1 else {}),
             "mixture": dict(zip((family.name for family in FAMILIES), first.shares, strict=True)),
         },
     )
