@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from pna.nn.initial import initialise
+from pna.nn.recurrent import GRU
 from pna.nn.towers import TowerLinear
 from pna.train.models import build
 from pna.train.settings import ModelSettings
@@ -56,3 +57,23 @@ def test_layers_without_biases():
 def test_unknown_ones_are_refused():
     with pytest.raises(ValueError, match="unknown initialisation 'publishd'; did you mean"):
         initialise(nn.Linear(1, 1), "publishd")
+
+
+def test_a_gru_that_remembers_keeps_half_of_its_state_for_a_dozen_steps():
+    torch.manual_seed(0)
+    kept = {}
+    for how in ("default", "remembering"):
+        unit = GRU(16)
+        initialise(unit, how)
+        pair = torch.tensor([[0.0], [1.0]]).expand(2, 16)  # what of a difference is left
+        for _ in range(12):
+            pair = unit(torch.zeros(2, 16), pair)
+        kept[how] = float((pair[1] - pair[0]).detach().mean())
+    assert kept["remembering"] > 0.5 and abs(kept["default"]) < 0.05
+
+
+def test_what_is_not_a_gru_stays_as_it_is():
+    usual, given = (build(ModelSettings(**{**vars(MODEL), "init": how}), 0).state_dict()
+                    for how in ("default", "remembering"))  # fmt: skip
+    changed = {name for name in usual if not torch.equal(usual[name], given[name])}
+    assert changed == {"gru.bias_ih", "gru.bias_hh"}

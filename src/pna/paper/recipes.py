@@ -70,9 +70,11 @@ _STEADY = Recipe(
 RECIPES = {
     "redrawn": replace(
         _STEADY,
-        what=f"eight draws of sources and features for each graph, {_STEADY.what}",
-        epochs=150,
+        what=f"eight draws of sources and features for each graph, GRUs that begin by remembering, "
+        f"{_STEADY.what}",
+        epochs=75,
         draws=8,
+        init="remembering",
         others={**_STEADY.others, "warmup": 2},
     ),
     "steady": _STEADY,

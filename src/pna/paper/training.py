@@ -8,6 +8,8 @@ from pna.paper.experiment import Experiment, Variant
 from pna.paper.recipes import RECIPES
 
 _REDRAWN, _STEADY, _PLAIN = (RECIPES[name] for name in ("redrawn", "steady", "plain"))
+#: With as many steps.
+_ONCE: dict[str, Any] = {"draws": 1, "epochs": _REDRAWN.draws * _REDRAWN.epochs}
 
 
 def _pna(row: str, label: str, without: str = "", **changes: Any) -> Variant:
@@ -24,7 +26,7 @@ _PARTS = {
     "unclipped": "clipped gradients",
     "constant": "learning rates that fall along a cosine",
     "unaveraged": "averaged weights",
-    "published-init": "torch's usual initial weights",
+    "default-init": "GRUs that begin by remembering",
 }
 
 TRAINING = Experiment(
@@ -32,16 +34,16 @@ TRAINING = Experiment(
     "Why runs of the plain training fail, and what each part of ours does",
     (
         _pna("redrawn", "ours: all of it"),
-        _pna("drawn-once", "inputs drawn once, as many steps",
-             draws=1, epochs=_STEADY.epochs, others=_STEADY.others),
+        _pna("drawn-once", "inputs drawn once, as many steps", others=_STEADY.others, **_ONCE),
         _pna("one-size", "batches of one size", without="shuffle"),
         _pna("unbalanced", "losses as they are", without="balance"),
         _pna("unclipped", "gradients as they are", without="clip"),
         _pna("constant", "a constant rate", without="schedule"),
         _pna("unaveraged", "weights as they are", without="average"),
+        _pna("default-init", "torch's usual initial weights", init="default"),
         _pna("published-init", "the authors' initial weights", init="published"),
-        _pna("plain", "plain, as many steps", draws=1, epochs=_STEADY.epochs,
-             others=_PLAIN.others, rate=_PLAIN.rate, init=_PLAIN.init),
+        _pna("plain", "plain, as many steps",
+             others=_PLAIN.others, rate=_PLAIN.rate, init=_PLAIN.init, **_ONCE),
     ),
     recipes=("redrawn",),
     ordered=True,
