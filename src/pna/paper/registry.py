@@ -3,7 +3,7 @@
 from pna.paper.architectures import ARCHITECTURES
 from pna.paper.choice import CHOICE
 from pna.paper.experiment import Experiment
-from pna.paper.extrapolation import EXTRAPOLATION
+from pna.paper.extrapolation import DIAMETER, EXTRAPOLATION
 from pna.paper.graph_types import GRAPH_TYPES
 from pna.paper.molhiv import MOLHIV
 from pna.paper.moments import MOMENTS
@@ -21,6 +21,7 @@ EXPERIMENTS: dict[str, Experiment] = {
     for experiment in (
         MULTITASK,
         EXTRAPOLATION,
+        DIAMETER,
         MOMENTS,
         GRAPH_TYPES,
         ARCHITECTURES,
