@@ -33,7 +33,9 @@ def reproduce(
     ] = "",
     recipe: Annotated[
         str,
-        typer.Option(help="Synthetic training: redrawn or steady, ours; plain, as in the paper."),
+        typer.Option(
+            help="Synthetic training: redrawn, longer or steady, ours; plain: the paper's."
+        ),
     ] = "",
     members: Annotated[
         int, typer.Option(min=0, help="Runs of each model; 0: as in the paper, or two if quick.")

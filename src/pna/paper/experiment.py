@@ -158,16 +158,17 @@ class Experiment:
     def trials(
         self,
         protocol: str = "paper",
-        recipe: str = next(iter(RECIPES)),
+        recipe: str | None = None,
         members: int = 10,
         quick: bool = False,
         chosen: Sequence[str] = (),
     ) -> list[Trial]:
-        """Every population of it, or those of the rows chosen."""
+        """Every population of it, or those of the rows chosen; by its usual recipe, if none is
+        named."""
         lookup("protocol", protocol, {name: name for name in self.protocols})
         variants = self.chosen(chosen)
         graphs = Graphs(protocol, self.extrapolation, quick=quick)
-        how = lookup("recipe", recipe, RECIPES)
+        how = lookup("recipe", recipe or self.recipes[0], RECIPES)
         return [_trial(variant, graphs, how, members) for variant in variants]
 
 

@@ -27,6 +27,7 @@ GRAPH_TYPES = Experiment(
     variants(),
     splits=tuple(f"test {name}" for name in TYPES),
     types=True,
+    recipes=("longer", "redrawn", "steady", "plain"),
     figure="heat map",
     claims=(
         Claim("PNA is the best model on every type of graph",

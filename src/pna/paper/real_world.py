@@ -131,13 +131,13 @@ class RealWorld(Experiment):
     def trials(
         self,
         protocol: str = "benchmark",
-        recipe: str = "published",
+        recipe: str | None = None,
         members: int = 4,
         quick: bool = False,
         chosen: Sequence[str] = (),
     ) -> list[Trial]:
         lookup("protocol", protocol, dict.fromkeys(self.protocols))
-        lookup("recipe", recipe, dict.fromkeys(self.recipes))
+        lookup("recipe", recipe or self.recipes[0], dict.fromkeys(self.recipes))
         return [
             self._trial(variant, Benchmark(self.name, quick, variant.walks), members)
             for variant in self.chosen(chosen)
