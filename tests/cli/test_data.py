@@ -58,6 +58,15 @@ def test_another_mixture(tmp_path):
     assert graphs.metadata["mixture"]["line"] == 3 and graphs.metadata["mixture"]["grid"] == 0
 
 
+def test_inputs_drawn_again(tmp_path):
+    path = tmp_path / "g"
+    done = run("multitask", "--out", path, "--sizes", "15", "--draws", 2)
+    assert done.exit_code == 0, done.output
+    graphs = GraphSet.load(path)
+    assert len(graphs.split("train")) == 2 * SMALL["train"] and len(graphs) == 17
+    assert graphs.metadata["draws"] == 2
+
+
 def test_progress_in_lines(tmp_path):
     done = run("multitask", "--out", tmp_path / "g", "--sizes", "15", "--protocol", "published")
     assert "11 of 11 graphs" in done.output and "wrote" in done.output

@@ -13,7 +13,7 @@ from pna.paper.recipes import RECIPES
 from pna.paper.registry import EXPERIMENTS
 from pna.paper.reproduce import folder_of
 from pna.paper.scores import Member, Population, Scores
-from pna.paper.tuning import DECAYS, TRIED
+from pna.paper.tuning import DECAYS, SEARCHED, TRIED
 from pna.train.models import build, count_parameters
 from pna.train.tasks import column_of
 
@@ -131,6 +131,8 @@ def test_unknown_names_are_refused() -> None:
         multitask.trials("publish")
     with pytest.raises(ValueError, match="unknown recipe 'plane'"):
         multitask.trials(recipe="plane")
+    with pytest.raises(ValueError, match="unknown recipe 'steady'"):
+        EXPERIMENTS["training"].trials(recipe="steady")
     with pytest.raises(ValueError, match="unknown model 'pnaa'"):
         multitask.trials(chosen=["pnaa"])
     with pytest.raises(ValueError, match="unknown protocol 'published'"):
@@ -147,6 +149,14 @@ def test_every_model_is_tried_with_the_same_rates() -> None:
     trials = EXPERIMENTS["tuning"].trials("published", "steady")
     assert {trial.model.convolution for trial in trials} == {*LABELS}
     assert {trial.settings.lr for trial in trials} == {TRIED + TRIED}
+
+
+def test_every_model_is_searched_with_the_same_rates_and_both_gates() -> None:
+    trials = EXPERIMENTS["search"].trials()
+    assert {(t.model.convolution, t.model.init) for t in trials} == {
+        (name, init) for name in LABELS for init in ("remembering", "default")
+    }
+    assert {trial.settings.lr for trial in trials} == {SEARCHED + SEARCHED}
 
 
 def test_every_model_is_tried_with_the_same_decays() -> None:

@@ -13,6 +13,7 @@ from pna.paper.experiment import Experiment
 from pna.paper.models import variants
 from pna.paper.registry import EXPERIMENTS
 from pna.paper.reproduce import folder_of, load, reproduce
+from pna.paper.workers import all_of
 from pna.train.run import Run
 
 
@@ -97,6 +98,26 @@ def test_alone_only_the_tasks_learned_are_counted(tmp_path) -> None:
     assert errors.shape == (6, 6)
     assert (~np.isnan(errors)).sum(1).tolist() == [1] * 6
     assert np.isfinite(scores.average("gcn alone", "test", None).mean)
+
+
+def test_what_two_rows_have_in_common_is_trained_once(tmp_path, monkeypatch) -> None:
+    """A quick run draws inputs once, and so both of these do."""
+    asked = []
+
+    def spied(one, jobs, *rest):
+        asked.append(len(jobs))
+        return all_of(one, jobs, *rest)
+
+    monkeypatch.setattr("pna.paper.reproduce.all_of", spied)
+    heard = []
+    scores = run(
+        tmp_path, EXPERIMENTS["training"], models=["redrawn", "drawn-once"],
+        told=lambda name, epoch: heard.append((name, epoch)),
+    )  # fmt: skip
+    assert asked == [1]
+    ours, once = (scores.populations[name].errors["test"] for name in ("redrawn", "drawn-once"))
+    np.testing.assert_array_equal(ours, once)
+    assert ("redrawn", 2) in heard and ("drawn-once", 2) in heard
 
 
 def test_two_at_a_time_are_the_same(tmp_path, one_thread) -> None:

@@ -56,7 +56,7 @@ def multitask(
         str, typer.Option(help="Other shares of types, such as star=1,line=3; empty: the paper's.")
     ] = "",
     draws: Annotated[
-        int, typer.Option(min=1, help="Of sources and features, for each graph to train.")
+        int, typer.Option(min=1, help="How often a training graph comes, its inputs drawn anew.")
     ] = 1,
     workers: Workers = 1,
     force: Force = False,

@@ -168,7 +168,8 @@ class Experiment:
         lookup("protocol", protocol, {name: name for name in self.protocols})
         variants = self.chosen(chosen)
         graphs = Graphs(protocol, self.extrapolation, quick=quick)
-        how = lookup("recipe", recipe or self.recipes[0], RECIPES)
+        known = {name: RECIPES[name] for name in self.recipes}
+        how = lookup("recipe", recipe or self.recipes[0], known)
         return [_trial(variant, graphs, how, members) for variant in variants]
 
 

@@ -12,7 +12,7 @@ from pna.paper.parameters import PARAMETERS
 from pna.paper.single_task import SINGLE_TASK
 from pna.paper.superpixels import CIFAR10, MNIST
 from pna.paper.training import TRAINING
-from pna.paper.tuning import DECAY, TUNING
+from pna.paper.tuning import DECAY, SEARCH, TUNING
 from pna.paper.zinc import ZINC
 
 #: Those that train populations.
@@ -29,6 +29,7 @@ EXPERIMENTS: dict[str, Experiment] = {
         PARAMETERS,
         TRAINING,
         TUNING,
+        SEARCH,
         CHOICE,
         DECAY,
         ZINC,

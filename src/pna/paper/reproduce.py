@@ -92,12 +92,23 @@ def reproduce(
         files[graphs] = graphs.made(runs, workers)
     tests = files[experiment.tests(protocol, quick)]
     said(f"training {len(trials)} populations of {members}")
-    jobs = [
-        (trial, files[trial.graphs], folder, files[experiment.tests_of(trial, protocol, quick)],
-         experiment.measured, experiment.metric, device)
+    jobs = {
+        folder: (
+            trial,
+            files[trial.graphs],
+            folder,
+            files[experiment.tests_of(trial, protocol, quick)],
+            experiment.measured,
+            experiment.metric,
+            device,
+        )
         for trial, folder in zip(trials, folders, strict=True)
-    ]  # fmt: skip
-    tested = all_of(_train_and_test, jobs, workers, told, threads)
+    }  # those that differ: where it is quick, some do not
+    found = all_of(_train_and_test, list(jobs.values()), workers, told, threads)
+    of_folder = dict(zip(jobs, found, strict=True))
+    tested = [of_folder[folder] for folder in folders]
+    for trial in trials:
+        told(trial.variant.name, trial.settings.epochs)
     names = [trial.variant.name for trial in trials]
     names_of_tasks, baseline = _baseline(tests, experiment.measured, experiment.metric)
     scores = Scores(

@@ -202,14 +202,18 @@ def _sizes(result: Result) -> list[Drawing]:
 def _by_setting(result: Result) -> list[Drawing]:
     setting, what = SPREAD[result.experiment.figure]
     found = {name: result.scores.by_setting(name, setting) for name in result.names}
-    curves = [
-        Curve(
-            result.label(name), [*of_values.values()], is_ours=result.is_ours(name), intervals=False
-        )
-        for name, of_values in found.items()
-    ]
+    panels: dict[str, list[Curve]] = {}
+    for name, of_values in found.items():
+        panels.setdefault(result.group(name), []).append(
+            Curve(
+                result.label(name, with_group=False), [*of_values.values()],
+                is_ours=result.is_ours(name), intervals=False,
+            )
+        )  # fmt: skip
+    shown = result.experiment.groups or {"": "validation loss"}
     places = list(next(iter(found.values())))
-    figure = draw_curves([Curves("validation loss", curves)], places, what, highest=0.2)
+    drawn = [Curves(shown[group], curves) for group, curves in panels.items()]
+    figure = draw_curves(drawn, places, what, highest=0.2)
     caption = (
         f"log10 of the validation loss, mean of the members with the same {what}: 0 is {MEAN}, "
         "less is better."

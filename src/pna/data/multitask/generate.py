@@ -181,10 +181,10 @@ def cut(
     """The blocks of these parts, which can be made in any order and by anyone."""
     given = seed, protocol, tuple(tasks), _shares(mixture)
     return [
-        Block(part, number, min(_BLOCK, part.count - first), *given, draw)
-        for draw in range(draws)
+        Block(part, number, min(_BLOCK, part.count - first), *given, turn)
+        for turn in range(draws)
         for part in parts
-        if draw == 0 or part.split == "train"
+        if turn == 0 or part.split == "train"
         for number, first in enumerate(range(0, part.count, _BLOCK))
     ]
 
