@@ -151,11 +151,13 @@ def test_every_model_is_tried_with_the_same_rates() -> None:
     assert {trial.settings.lr for trial in trials} == {TRIED + TRIED}
 
 
-def test_every_model_is_searched_with_the_same_rates_and_both_gates() -> None:
+def test_every_model_is_searched_with_the_same_rates_gates_and_decay() -> None:
     trials = EXPERIMENTS["search"].trials()
-    assert {(t.model.convolution, t.model.init) for t in trials} == {
-        (name, init) for name in LABELS for init in ("remembering", "default")
+    ways = {("remembering", (1e-6,)), ("default", (1e-6,)), ("remembering", (0.01,))}
+    assert {(t.model.convolution, t.model.init, t.settings.weight_decay) for t in trials} == {
+        (name, *way) for name in LABELS for way in ways
     }
+    assert {t.settings.optimiser for t in trials if t.settings.weight_decay == (0.01,)} == {"adamw"}
     assert {trial.settings.lr for trial in trials} == {SEARCHED + SEARCHED}
 
 

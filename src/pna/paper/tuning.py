@@ -1,5 +1,7 @@
 """Learning rate, gates and weight decay: those with the least validation error, of each model."""
 
+from typing import Any
+
 from pna.paper.experiment import Experiment
 from pna.paper.models import variants
 from pna.paper.recipes import RECIPES
@@ -16,23 +18,36 @@ TUNING = Experiment(
     figure="rates",
 )
 
-#: Rates that are tried with gates that begin by remembering, and with torch's usual ones. Each
-#: model takes the rate and the gates whose two runs have the least validation loss on the graphs of
-#: "paper": log10, their mean. With these `multitask` is run by "longer", in both protocols.
+#: Rates that are tried with gates that begin by remembering, with torch's usual ones, and with
+#: weight decay. Each model takes the rate and the way whose two runs have the least validation loss
+#: on the graphs of "paper": log10, their mean. With these `multitask` is run by "longer", in both
+#: protocols.
 SEARCHED = (0.004, 0.006, 0.009, 0.0135, 0.02)
+_WAYS: dict[str, dict[str, Any]] = {
+    "": {},
+    "usual-gates": {"init": "default"},
+    "decay": {
+        "decays": (0.01,),
+        "others": {**RECIPES["redrawn"].others, "optimiser": "adamw"},
+    },
+}
 
 SEARCH = Experiment(
     "search",
-    "Which learning rate and which gates suit each model, by validation error",
-    (
-        *variants(changes={"rate": 1.0, "spread": SEARCHED}),
-        *variants(group="usual-gates",
-                  changes={"rate": 1.0, "spread": SEARCHED, "init": "default"}),
+    "Which learning rate, gates and weight decay suit each model, by validation error",
+    tuple(
+        variant
+        for group, changes in _WAYS.items()
+        for variant in variants(group=group, changes={"rate": 1.0, "spread": SEARCHED, **changes})
     ),
     recipes=("redrawn",),
     figure="rates",
-    groups={"": "gates that begin by remembering", "usual-gates": "torch's usual gates"},
-)  # fmt: skip
+    groups={
+        "": "gates that begin by remembering",
+        "usual-gates": "torch's usual gates",
+        "decay": "gates that begin by remembering, weight decay 0.01",
+    },
+)
 
 #: Weight decays, the first being as good as none. Overfitting takes longer to be seen. Each model
 #: was to take the one with the least mean of logs on validation graphs; docs/results.md tells what
