@@ -37,7 +37,7 @@ Readout = Annotated[str | None, _model("sum, mean or max; recurrent: set2set too
 VirtualNode = Annotated[
     bool | None, _model("Join all nodes of a graph through one more, if stacked.")
 ]
-Init = Annotated[str | None, _model("How weights begin: default, published.")]
+Init = Annotated[str | None, _model("How weights begin: default, published, remembering.")]
 Edges = Annotated[bool | None, _model("Use edge features, if there are any.")]
 
 Members = Annotated[int | None, _training("Models trained at once, each of its seed.")]
