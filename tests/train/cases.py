@@ -207,7 +207,7 @@ class Alone:
         self.optimiser.step()
         self.steps += 1
         if self.settings.average is not None:
-            share = max(1 / (self.steps + 1), 1 - self.settings.average)
+            share = max(9 / (self.steps + 9), 1 - self.settings.average)
             for average, now in zip(self.average, self.held, strict=True):
                 by = share if now.is_floating_point() else 1
                 average += by * (now.detach() - average)

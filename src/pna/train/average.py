@@ -7,11 +7,14 @@ from torch import Tensor
 
 from pna.train.population import Population
 
+_OF_ALL = 9  # at first an average is of the last ninth of all steps
+
 
 class Average:
     """Weights, and the statistics that layers keep of their inputs, averaged over steps.
 
-    The memory is short at first, so that the beginning is soon forgotten.
+    The memory is short at first, so that the beginning is soon forgotten: what random weights are
+    averaged with is no better than they are.
     """
 
     def __init__(self, population: Population, decay: float) -> None:
@@ -21,7 +24,7 @@ class Average:
 
     def follow(self, population: Population, steps: Tensor, alive: Tensor) -> None:
         """Take in a step of the members that are alive, (members,), after `steps` of them."""
-        share = (1 / (steps + 1)).clamp(min=1 - self.decay)
+        share = (_OF_ALL / (steps + _OF_ALL)).clamp(min=1 - self.decay)
         _move(self.weights, population.flat, share, alive)
         for name, held in self.buffers.items():
             _move(held, population.buffers[name], share, alive)
