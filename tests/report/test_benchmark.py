@@ -39,7 +39,7 @@ def test_errors_have_three_digits_and_the_least_is_the_best(tmp_path):
     best = {table.rows[r][0] for r, _ in table.strong}
     assert "PNA" not in best and len(table.strong) == 3
     cost = next(row for row in costs.rows if row[0] == "PNA, no edge features")
-    assert cost[2:] == ("94,995", "2", "1,000", "0.090", "3.00")
+    assert cost[2:] == ("94,995", "2", "900", "0.100", "3.00")
 
 
 def test_shares_are_in_percent_and_the_most_is_the_best(tmp_path):

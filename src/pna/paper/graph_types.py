@@ -4,6 +4,7 @@ from pna.data.multitask.families import FAMILIES
 from pna.paper.claims import Claim, best_everywhere, on_average, rises_with
 from pna.paper.experiment import Experiment
 from pna.paper.models import LABELS, variants
+from pna.paper.multitask import MULTITASK
 
 TYPES = tuple(family.name for family in FAMILIES)
 
@@ -27,7 +28,7 @@ GRAPH_TYPES = Experiment(
     variants(),
     splits=tuple(f"test {name}" for name in TYPES),
     types=True,
-    recipes=("longer", "redrawn", "steady", "plain"),
+    recipes=MULTITASK.recipes,
     figure="heat map",
     claims=(
         Claim("PNA is the best model on every type of graph",

@@ -107,7 +107,7 @@ def reproduce(
     found = all_of(_train_and_test, list(jobs.values()), workers, told, threads)
     of_folder = dict(zip(jobs, found, strict=True))
     tested = [of_folder[folder] for folder in folders]
-    for trial in trials:
+    for trial in trials:  # those of a population that another row has as well, too
         told(trial.variant.name, trial.settings.epochs)
     names = [trial.variant.name for trial in trials]
     names_of_tasks, baseline = _baseline(tests, experiment.measured, experiment.metric)

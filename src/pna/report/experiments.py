@@ -22,7 +22,7 @@ TITLE = "The experiments of the paper, beside its numbers"
 _SIGNS = {HOLDS: ("holds", "✓"), FAILS: ("fails", "✗"), OPEN: ("open", "?"),
           NOT_RUN: ("open", "–")}  # fmt: skip
 _QUICK = (
-    "A quick run: few graphs, drawn once, few epochs and few members, to see that all works. Its "
+    "A quick run: few graphs, few epochs and few members, to see that everything works. Its "
     "numbers are no evidence for or against the paper."
 )
 

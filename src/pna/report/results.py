@@ -243,6 +243,8 @@ def about(result: Result) -> dict[str, str]:
     facts = list(result.facts["populations"].values())
     protocol, recipe = str(result.facts["protocol"]), str(result.facts["recipe"])
     what = f": {_TRAINED[recipe]}" if recipe in _TRAINED else ""
+    if result.is_quick and recipe in RECIPES:
+        what = ", shortened: inputs drawn once, few epochs"
     members = {len(population.members) for population in result.scores.populations.values()}
     broken = sum(sum(fact["broken"]) for fact in facts)
     trained = _time(sum(fact["seconds"] for fact in facts))
