@@ -40,7 +40,7 @@ def test_trains_and_shows(tmp_path):
     assert done.exit_code == 0, done.output
     assert "not evidence" in done.output
     assert "GCN" in done.output and "GIN" in done.output and "eccentricity" in done.output
-    folder = tmp_path / "quick" / "multitask" / "paper-longer"
+    folder = tmp_path / "quick" / "multitask" / "paper-tuned"
     assert {"scores.csv", "facts.json", "multitask.svg"} <= {p.name for p in folder.iterdir()}
     again = run("multitask", "--quick", "--models", "gcn,gin", "--workers", 1, "--device", "cpu")
     assert again.exit_code == 0, "what is trained is used again"

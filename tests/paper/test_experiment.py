@@ -1,4 +1,7 @@
+import math
+import statistics
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -6,7 +9,7 @@ import pytest
 from pna.data.multitask import multitask
 from pna.data.multitask.tasks import SIX
 from pna.nn.family import KINDS
-from pna.paper.experiment import Graphs
+from pna.paper.experiment import Graphs, Trial
 from pna.paper.graph_types import DIAMETERS
 from pna.paper.models import LABELS
 from pna.paper.recipes import RECIPES
@@ -14,8 +17,11 @@ from pna.paper.registry import EXPERIMENTS
 from pna.paper.reproduce import folder_of
 from pna.paper.scores import Member, Population, Scores
 from pna.paper.tuning import DECAYS, SEARCHED, TRIED
+from pna.report.read import Result
 from pna.train.models import build, count_parameters
 from pna.train.tasks import column_of
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 #: Of `parameters`, as the paper counts them.
 COUNTS = {
@@ -159,6 +165,30 @@ def test_every_model_is_searched_with_the_same_rates_gates_and_decay() -> None:
     }
     assert {t.settings.optimiser for t in trials if t.settings.weight_decay == (0.01,)} == {"adamw"}
     assert {trial.settings.lr for trial in trials} == {SEARCHED + SEARCHED}
+
+
+def test_models_have_what_the_search_found_for_each() -> None:
+    """By the kept scores: a rate and its neighbours, in any way, with the least validation loss."""
+    found = Result.read(RESULTS / "search" / "paper-redrawn").scores
+    losses: dict[tuple[str, float], list[float]] = {}
+    for name, population in found.populations.items():
+        for member in population.members:
+            losses.setdefault((name, member.lr), []).append(math.log10(member.validation))
+    assert all(len(two) == 2 for two in losses.values())
+
+    def judged(trial: Trial, place: int) -> float:
+        rates = SEARCHED[place - 1 : place + 2]
+        return statistics.mean(x for rate in rates for x in losses[trial.variant.name, rate])
+
+    searched = EXPERIMENTS["search"].trials(members=1)
+    for tuned in EXPERIMENTS["multitask"].trials(recipe="tuned"):
+        ways = [trial for trial in searched if trial.variant.row == tuned.variant.row]
+        chances = [(judged(way, place), way, place) for way in ways for place in (1, 2, 3)]
+        _, way, place = min(chances, key=lambda chance: chance[0])
+        assert tuned.settings.lr[0] == SEARCHED[place]
+        assert tuned.model.init == way.model.init
+        assert tuned.settings.weight_decay == way.settings.weight_decay
+        assert tuned.settings.optimiser == way.settings.optimiser
 
 
 def test_every_model_is_tried_with_the_same_decays() -> None:

@@ -106,14 +106,14 @@ def test_members_that_broke_are_left_out(tmp_path: Path) -> None:
 
 def test_a_quick_run_does_not_boast_of_the_whole_recipe(tmp_path: Path) -> None:
     facts = about(Result.read(make(tmp_path, "multitask", quick=True)))
-    assert facts["training"] == "longer, shortened: inputs drawn once, few epochs"
+    assert facts["training"] == "tuned, shortened: inputs drawn once, few epochs"
 
 
 def test_what_was_run(tmp_path: Path) -> None:
     facts = about(Result.read(make(tmp_path, "multitask")))
-    assert facts["training"] == f"longer: {RECIPES['longer'].what}"
+    assert facts["training"] == f"tuned: {RECIPES['tuned'].what}"
     assert facts["members"] == "6 of each of 7 populations"
-    assert facts["epochs"] == "135 of at most 150"
+    assert facts["epochs"] == "67 of at most 75"
     # 7 populations, 90 s each
     trained = "10 min of training in all, 7 populations at a time; 3 min by the clock"
     assert facts["time"] == trained

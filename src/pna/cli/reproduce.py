@@ -34,7 +34,7 @@ def reproduce(
     recipe: Annotated[
         str,
         typer.Option(
-            help="Synthetic training: redrawn, longer or steady, ours; plain: the paper's."
+            help="Synthetic training: redrawn, tuned or steady, ours; plain: the paper's."
         ),
     ] = "",
     members: Annotated[

@@ -177,7 +177,7 @@ def _trial(variant: Variant, graphs: Graphs, recipe: Recipe, members: int) -> Tr
     arguments = dict(variant.arguments)
     if variant.convolution.startswith(("pna", "mpnn")):
         arguments.setdefault("towers", 4)
-    recipe = replace(recipe, **variant.changes)
+    recipe = recipe.of(variant.convolution, variant.changes)
     graphs = replace(graphs, draws=1 if graphs.quick else recipe.draws)
     weights: tuple[tuple[float, ...], ...] = ()
     if variant.alone:
