@@ -7,7 +7,7 @@ messages again.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
 from pna.adjacency import Adjacency, values_visible
-from pna.ops import reference
+from pna.ops import edges, reference
 from pna.ops.aggregators import Aggregator
 
 #: Numbers in the messages of one block, which may hold up to twice as many; a receiver that has
@@ -30,13 +30,13 @@ def aggregate(
     edge: Tensor | None = None,
     at: Tensor | None = None,
 ) -> Tensor:
-    """As `reference.aggregate`, which it calls for every block."""
+    """As `reference.aggregate`, with the kernels for what goes between nodes and edges."""
     bounds = _bounds(adjacency, x.shape[1])
     if len(bounds) <= 2:
-        return reference.aggregate(x, adjacency, aggregators, edge, at)
+        return _aggregate(x, adjacency, aggregators, edge, at)
     parts = [
         checkpoint(
-            reference.aggregate,
+            _aggregate,
             x,
             _receivers(adjacency, *between),
             aggregators,
@@ -47,6 +47,41 @@ def aggregate(
         for between in pairwise(bounds)
     ]
     return torch.cat(parts)
+
+
+@dataclass(frozen=True)
+class _Slots(reference.Neighbourhoods):
+    """Messages whose sums have a kernel, and whose gradients are gathered in place of scattered."""
+
+    slots: edges.Slots
+    powers: dict[int, Tensor] = field(default_factory=dict)  # those that are made
+
+    def power(self, order: int) -> Tensor:
+        """Each power from the one below it: several moments have most of them in common."""
+        if order not in self.powers:
+            self.powers[order] = (
+                self.centred() if order == 1 else self.power(order - 1) * self.power(1)
+            )
+        return self.powers[order]
+
+    def to_slots(self, values: Tensor) -> Tensor:
+        return edges.from_receivers(values, self.slots)
+
+    def sum(self, values: Tensor) -> Tensor:
+        return edges.sum_to_receivers(values, self.slots)
+
+
+def _aggregate(
+    x: Tensor,
+    adjacency: Adjacency,
+    aggregators: Sequence[Aggregator],
+    edge: Tensor | None,
+    at: Tensor | None,
+) -> Tensor:
+    slots = edges.Slots.of(adjacency)
+    sent = edges.from_senders(x, slots)
+    hood = _Slots(reference.messages(sent, adjacency, edge, at), adjacency, slots)
+    return reference.results(hood, aggregators).to(x.dtype)
 
 
 def _bounds(adjacency: Adjacency, features: int) -> list[int]:
@@ -69,10 +104,8 @@ def _bounds(adjacency: Adjacency, features: int) -> list[int]:
 
 
 def _receivers(adjacency: Adjacency, first: int, last: int) -> Adjacency:
-    """The part of a graph that the definition needs for the receivers first..last."""
+    """The receivers first..last alone, with what is sent to them; senders are all there."""
     indptr = adjacency.indptr[first : last + 1]
     begin, end = indptr[[0, -1]].tolist()
-    incoming = replace(
-        adjacency.incoming, indptr=indptr - begin, neighbours=adjacency.senders[begin:end]
-    )
-    return replace(adjacency, incoming=incoming, edge_ids=adjacency.edge_ids[begin:end])
+    part = Adjacency.from_csr(indptr - begin, adjacency.senders[begin:end], adjacency.num_senders)
+    return replace(part, edge_ids=adjacency.edge_ids[begin:end])

@@ -42,20 +42,28 @@ def aggregate(
     Messages are x_j, or x_j + e_ij with e = edge, edge[at] or at @ edge, for `at` absent, whole
     numbers or real ones.
     """
-    hood = Neighbourhoods(messages(x, adjacency, edge, at), adjacency)
-    empty = (adjacency.degree == 0)[:, None]
-    results = [DEFINITIONS[type(a)](a, hood).masked_fill(empty, 0) for a in aggregators]
-    return torch.stack(results, dim=1).to(x.dtype)
+    sent = take(x, adjacency.senders)
+    hood = Neighbourhoods(messages(sent, adjacency, edge, at), adjacency)
+    return results(hood, aggregators).to(x.dtype)
 
 
-def messages(x: Tensor, adjacency: Adjacency, edge: Tensor | None, at: Tensor | None) -> Tensor:
-    """Message of every slot, (edges, features), in float32 or better."""
-    wide = torch.promote_types(x.dtype, torch.float32)
-    message = take(x, adjacency.senders).to(wide)
+def results(hood: Neighbourhoods, aggregators: Sequence[Aggregator]) -> Tensor:
+    """What the aggregators make of messages, (receivers, aggregators, features)."""
+    empty = (hood.adjacency.degree == 0)[:, None]
+    found = [DEFINITIONS[type(a)](a, hood).masked_fill(empty, 0) for a in aggregators]
+    return torch.stack(found, dim=1)
+
+
+def messages(sent: Tensor, adjacency: Adjacency, edge: Tensor | None, at: Tensor | None) -> Tensor:
+    """Message of every slot, (edges, features), in float32 or better: what its sender `sent`, and
+    what the edge adds."""
+    wide = torch.promote_types(sent.dtype, torch.float32)
+    message = sent.to(wide)
     if edge is None:
         return message
     if at is None:
-        return message + take(edge, adjacency.edge_ids).to(wide)
+        # a gradient reaches every row once at most: no sum whose order could matter
+        return message + edge.index_select(0, adjacency.edge_ids).to(wide)
     if not at.is_floating_point() and at.device.type == "cpu" and _readable():
         check_table(at, edge.shape[0])
     at = take(at, adjacency.edge_ids)
@@ -100,7 +108,12 @@ class Neighbourhoods:
         return zeros.scatter_reduce(0, receivers, values.detach(), "amax", include_self=False)
 
     def centred(self) -> Tensor:
+        """Messages, less the mean of those that meet: (edges, features)."""
         return self.messages - self.to_slots(self.mean(self.messages))
+
+    def power(self, order: int) -> Tensor:
+        """The same, to a power."""
+        return self.centred() ** order
 
 
 def take(values: Tensor, index: Tensor) -> Tensor:
@@ -117,11 +130,11 @@ def _sum(_: Sum, hood: Neighbourhoods) -> Tensor:
 
 
 def _var(_: Var, hood: Neighbourhoods) -> Tensor:
-    return hood.mean(hood.centred() ** 2)
+    return hood.mean(hood.power(2))
 
 
 def _std(std: Std, hood: Neighbourhoods) -> Tensor:
-    var = hood.mean(hood.centred() ** 2)
+    var = hood.mean(hood.power(2))
     if std.clamp:
         spread = var > std.epsilon
         return torch.where(spread, torch.where(spread, var, 1).sqrt(), var * 0)
@@ -145,7 +158,7 @@ def _min(_: Min, hood: Neighbourhoods) -> Tensor:
 
 
 def _moment(moment: Moment, hood: Neighbourhoods) -> Tensor:
-    c = hood.mean(hood.centred() ** moment.order)
+    c = hood.mean(hood.power(moment.order))
     epsilon, root = moment.epsilon, 1 / moment.order
     if moment.published:
         return c.sign() * (c.abs() + epsilon) ** root
