@@ -102,6 +102,14 @@ def test_demo_trains_draws_and_writes_a_page(tmp_path: Path) -> None:
     assert not re.search(r"""(src|href)=["']https?:""", page)  # needs no network
 
 
+def test_demo_refuses_a_file_where_its_folder_should_be(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("kept")
+    result = run(app, ["demo", "--out", str(tmp_path / "file" / "demo")])
+    assert result.exit_code == 1
+    assert "file is a file, expected a folder" in result.output
+    assert (tmp_path / "file").read_text() == "kept"
+
+
 def test_demo_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "find_spec", lambda name: None)
     result = run(app, ["demo"])

@@ -80,3 +80,13 @@ def test_refuses(arguments, message, tmp_path):
     assert done.exit_code == 1
     assert message in done.output
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("arguments", [["moments"], ["theory"], ["moments", "--runs"]])
+def test_refuses_a_file_where_a_folder_should_be_before_the_work(arguments, tmp_path):
+    (tmp_path / "file").write_text("kept")
+    option = [] if arguments[-1] == "--runs" else ["--out"]
+    done = run(*arguments, *option, "file")
+    assert done.exit_code == 1
+    assert "file is a file, expected a folder" in done.output
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["kept"]

@@ -11,7 +11,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
-from pna.cli.shared import cores, errors, make_console, progress
+from pna.cli.shared import check_folder, cores, errors, make_console, progress
 
 if TYPE_CHECKING:
     from pna.paper.demo import Comparison
@@ -39,9 +39,10 @@ def demo(
     console = make_console()
     begin = time.monotonic()
     epochs, graphs = epochs or EPOCHS, graphs or GRAPHS
-    confused = failures()
-    console.print(marks(confused))
     with errors():
+        check_folder(folder)
+        confused = failures()
+        console.print(marks(confused))
         data = folder / "multitask.safetensors"
         made = make_graphs(data, graphs)
         console.print(f"made {len(made):,} graphs, training {len(MODELS)} models", highlight=False)

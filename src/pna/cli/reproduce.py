@@ -13,7 +13,15 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from pna.cli.shared import check_device, cores, errors, make_console, progress, say_error
+from pna.cli.shared import (
+    check_device,
+    check_folder,
+    cores,
+    errors,
+    make_console,
+    progress,
+    say_error,
+)
 
 if TYPE_CHECKING:
     from pna.paper.experiment import Experiment
@@ -75,7 +83,9 @@ def reproduce(
         return
     if name in COMPUTED:
         with errors():
-            compute(name, (out or Path("results")) / name, console)
+            folder = (out or Path("results")) / name
+            check_folder(folder)
+            compute(name, folder, console)
         return
     begin = time.monotonic()
     with errors():
@@ -84,6 +94,8 @@ def reproduce(
         experiment = EXPERIMENTS[name]
         protocol, recipe = protocol or experiment.protocols[0], recipe or experiment.recipes[0]
         folder = (out or Path("quick" if quick else "results")) / name / f"{protocol}-{recipe}"
+        for place in (folder, runs):
+            check_folder(place)
         chosen = [model.strip() for model in models.split(",") if model.strip()]
         if edges is not None:
             chosen = of_edges(experiment, chosen, edges)

@@ -34,6 +34,15 @@ def check_target(out: Path, force: bool) -> None:
         raise PermissionError(f"got {out}, but its folder may not be written to; choose another")
 
 
+def check_folder(out: Path) -> None:
+    """The same for a folder, which is made where there is none."""
+    there = next(place for place in (out, *out.resolve().parents) if place.exists())
+    if not there.is_dir():
+        raise NotADirectoryError(f"got {out}, but {there} is a file, expected a folder")
+    if not os.access(there, os.W_OK):
+        raise PermissionError(f"got {out}, but {there} may not be written to; choose another")
+
+
 def make_console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 160)
 
