@@ -88,5 +88,12 @@ def test_refuses_a_file_where_a_folder_should_be_before_the_work(arguments, tmp_
     option = [] if arguments[-1] == "--runs" else ["--out"]
     done = run(*arguments, *option, "file")
     assert done.exit_code == 1
-    assert "file is a file, expected a folder" in done.output
+    assert "file is no folder, expected one" in done.output
     assert [path.read_text() for path in tmp_path.iterdir()] == ["kept"]
+
+
+def test_refuses_a_link_to_nowhere_before_the_work(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "nowhere")
+    done = run("moments", "--out", "link/results")
+    assert done.exit_code == 1
+    assert "link is no folder, expected one" in done.output

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch._dynamo.testing import CompileCounter
 from torch.autograd import forward_ad, gradcheck, gradgradcheck
-from torch.func import grad, jacrev, vmap
+from torch.func import grad, hessian, jacrev, jvp, vmap
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
@@ -308,6 +308,40 @@ def test_second_derivatives_of_kernels_say_what_to_do(fast):
     (gradient,) = torch.autograd.grad(out.square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match=r"second derivative.*pna\.backend\('reference'\)"):
         gradient.sum().backward()
+
+
+def test_second_derivatives_of_kernels_say_so_inside_functions_of_torch(fast):
+    adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
+    x = features(adjacency.num_senders, 2, torch.float64, fast.device)
+
+    def slope(x):
+        return grad(lambda x: pna.aggregate(x, adjacency, PAPER).square().sum())(x).square().sum()
+
+    with pytest.raises(RuntimeError, match=r"second derivative.*pna\.backend\('reference'\)"):
+        grad(slope)(x)
+
+
+_TWICE = {
+    "grad of grad": lambda f: grad(lambda x: grad(f)(x).square().sum()),
+    "jacrev of jacrev": lambda f: jacrev(jacrev(f)),
+    "hessian": hessian,
+    "forward mode": lambda f: lambda x: jvp(f, (x,), (x.cos(),))[1],
+}
+
+
+@pytest.mark.parametrize("how", _TWICE)
+def test_what_has_no_kernel_is_differentiated_at_every_level(fast, how):
+    adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
+    x = features(adjacency.num_senders, 2, torch.float64, fast.device)
+
+    def function(x):
+        return (pna.aggregate(x, adjacency, ["moment_4", "softmax"]) ** 3).sum()
+
+    got = _TWICE[how](function)(x)
+    with pna.backend("reference"):
+        expected = _TWICE[how](function)(x)
+    assert expected.abs().max() > 1e-3
+    torch.testing.assert_close(got, expected)
 
 
 def test_forward_mode_is_refused_and_not_wrong(fast):

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 import pna
-from pna.ops import blocks, reference
-from pna.ops.aggregators import Moment, Softmax
+from pna.ops import blocks, edges, reference
+from pna.ops.aggregators import KthSmallest, Moment, NormalisedMean, Softmax, Std
 
 
 @pytest.fixture
@@ -17,13 +17,16 @@ def graph() -> pna.Adjacency:
     return pna.Adjacency.from_edge_index(edge_index, 50)
 
 
+SEVERAL = [Moment(3), Moment(4), Moment(12), KthSmallest(2), NormalisedMean(), Std()]
+
+
 def outputs_and_gradients(aggregate, adjacency):
     random = torch.Generator().manual_seed(1)
     x = torch.randn(50, 4, generator=random, dtype=torch.float64, requires_grad=True)
     table = torch.randn(3, 4, generator=random, dtype=torch.float64, requires_grad=True)
     temperature = torch.tensor(1.3, dtype=torch.float64, requires_grad=True)
     index = torch.arange(1200) % 3
-    out = aggregate(x, adjacency, [Moment(3), Softmax(temperature)], table, index)
+    out = aggregate(x, adjacency, [*SEVERAL, Softmax(temperature)], table, index)
     return out, *torch.autograd.grad((out**2).sum(), [x, table, temperature])
 
 
@@ -51,6 +54,24 @@ def test_blocks_hold_few_messages_at_a_time(graph, monkeypatch):
     assert hub > 300  # it has more than a block, and is one of its own
     assert {count for count in most if count > 200} == {hub}
     assert sum(most) == 2 * graph.num_edges  # made again in the backward pass
+
+
+def test_blocks_are_made_again_as_they_were_made(graph, monkeypatch):
+    """Whichever backend is chosen by then."""
+    monkeypatch.setattr(blocks, "BLOCK", 400)
+    x = torch.randn(50, 4, dtype=torch.float64, requires_grad=True)
+    out = pna.aggregate(x, graph, ["moment_3"])
+    with pna.backend("reference"):
+        out.sum().backward()
+        expected = torch.autograd.grad(pna.aggregate(x, graph, ["moment_3"]).sum(), x)[0]
+    torch.testing.assert_close(x.grad, expected)
+
+
+def test_a_high_moment_alone_keeps_no_power_below_it(graph):
+    hood = blocks._Slots(torch.randn(1200, 4), graph, edges.Slots.of(graph))
+    torch.testing.assert_close(hood.power(9), hood.centred() ** 9)
+    torch.testing.assert_close(hood.power(10), hood.centred() ** 10)
+    assert set(hood.powers) == {1, 9, 10}
 
 
 def test_inside_vmap_there_is_one_block(graph, monkeypatch):

@@ -19,6 +19,8 @@ from pna.ops.edges import (
 from tests.nn.conv.baselines import assert_captures
 from tests.ops.cases import GRAPHS, TOLERANCES, features
 
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own
+
 SMALL = ["isolated", "self-loops", "repeated edges", "bipartite"]
 
 
@@ -119,7 +121,7 @@ def test_second_derivatives(device, name, graph):
     def run(x):
         return function(x.square(), adjacency).square()
 
-    assert torch.autograd.gradcheck(run, x)
+    assert torch.autograd.gradcheck(run, x, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(run, x)
 
 

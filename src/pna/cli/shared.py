@@ -36,9 +36,10 @@ def check_target(out: Path, force: bool) -> None:
 
 def check_folder(out: Path) -> None:
     """The same for a folder, which is made where there is none."""
-    there = next(place for place in (out, *out.resolve().parents) if place.exists())
+    whole = out.absolute()
+    there = next(place for place in (whole, *whole.parents) if os.path.lexists(place))
     if not there.is_dir():
-        raise NotADirectoryError(f"got {out}, but {there} is a file, expected a folder")
+        raise NotADirectoryError(f"got {out}, but {there} is no folder, expected one")
     if not os.access(there, os.W_OK):
         raise PermissionError(f"got {out}, but {there} may not be written to; choose another")
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -17,6 +18,7 @@ from torch.utils.checkpoint import checkpoint
 from pna.adjacency import Adjacency, values_visible
 from pna.ops import edges, reference
 from pna.ops.aggregators import Aggregator
+from pna.ops.backend import backend, choose
 
 #: Numbers in the messages of one block, which may hold up to twice as many; a receiver that has
 #: more is a block of its own.
@@ -33,10 +35,16 @@ def aggregate(
     """As `reference.aggregate`, with the kernels for what goes between nodes and edges."""
     bounds = _bounds(adjacency, x.shape[1])
     if len(bounds) <= 2:
-        return _aggregate(x, adjacency, aggregators, edge, at)
+        return _aggregate(x, edges.Slots.of(adjacency), aggregators, edge, at)
+    chosen = choose(x.device)
+
+    def again(*arguments: Any) -> Tensor:
+        with backend(chosen):  # in the backward pass too, wherever that is
+            return _aggregate(*arguments)
+
     parts = [
         checkpoint(
-            _aggregate,
+            again,
             x,
             _receivers(adjacency, *between),
             aggregators,
@@ -54,14 +62,15 @@ class _Slots(reference.Neighbourhoods):
     """Messages whose sums have a kernel, and whose gradients are gathered in place of scattered."""
 
     slots: edges.Slots
-    powers: dict[int, Tensor] = field(default_factory=dict)  # those that are made
+    powers: dict[int, Tensor] = field(default_factory=dict)  # those that were asked for
 
     def power(self, order: int) -> Tensor:
-        """Each power from the one below it: several moments have most of them in common."""
+        """From the one below it, where that was asked for: moments mostly come in a row."""
+        if 1 not in self.powers:
+            self.powers[1] = self.centred()
         if order not in self.powers:
-            self.powers[order] = (
-                self.centred() if order == 1 else self.power(order - 1) * self.power(1)
-            )
+            below, base = self.powers.get(order - 1), self.powers[1]
+            self.powers[order] = base**order if below is None else below * base
         return self.powers[order]
 
     def to_slots(self, values: Tensor) -> Tensor:
@@ -73,14 +82,13 @@ class _Slots(reference.Neighbourhoods):
 
 def _aggregate(
     x: Tensor,
-    adjacency: Adjacency,
+    slots: edges.Slots,
     aggregators: Sequence[Aggregator],
     edge: Tensor | None,
     at: Tensor | None,
 ) -> Tensor:
-    slots = edges.Slots.of(adjacency)
-    sent = edges.from_senders(x, slots)
-    hood = _Slots(reference.messages(sent, adjacency, edge, at), adjacency, slots)
+    messages = reference.messages(edges.from_senders(x, slots), slots.adjacency, edge, at)
+    hood = _Slots(messages, slots.adjacency, slots)
     return reference.results(hood, aggregators).to(x.dtype)
 
 
@@ -103,9 +111,10 @@ def _bounds(adjacency: Adjacency, features: int) -> list[int]:
     return sorted(set(bounds))
 
 
-def _receivers(adjacency: Adjacency, first: int, last: int) -> Adjacency:
-    """The receivers first..last alone, with what is sent to them; senders are all there."""
+def _receivers(adjacency: Adjacency, first: int, last: int) -> edges.Slots:
+    """The receivers first..last alone, with what is sent to them; of senders all is known."""
     indptr = adjacency.indptr[first : last + 1]
     begin, end = indptr[[0, -1]].tolist()
     part = Adjacency.from_csr(indptr - begin, adjacency.senders[begin:end], adjacency.num_senders)
-    return replace(part, edge_ids=adjacency.edge_ids[begin:end])
+    seen = replace(part, edge_ids=adjacency.edge_ids[begin:end], outgoing=adjacency.outgoing)
+    return replace(edges.Slots.of(part), adjacency=seen)

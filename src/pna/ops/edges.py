@@ -269,6 +269,7 @@ def _differentiable(name: str, transpose: str) -> type[Function]:
         def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
             _, *rows, ctx.backend = inputs
             ctx.save_for_backward(*rows)
+            ctx.save_for_forward(*rows)
             return below_autograd(getattr(torch.ops.pna, name).default, keyset, inputs)
 
         @staticmethod
@@ -276,6 +277,10 @@ def _differentiable(name: str, transpose: str) -> type[Function]:
             rows = ctx.saved_tensors
             to_values = getattr(torch.ops.pna, transpose)(grad, *rows, ctx.backend)
             return None, to_values, *[None] * (len(rows) + 1)
+
+        @staticmethod
+        def jvp(ctx: Any, _: Any, tangent: Tensor, *__: Any) -> Any:
+            return getattr(torch.ops.pna, name)(tangent, *ctx.saved_tensors, ctx.backend)
 
     return Linear
 

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
+from torch.autograd.forward_ad import _set_fwd_grad_enabled
 from torch.autograd.function import _SingleLevelFunction
 
 library = torch.library.Library("pna", "FRAGMENT")
@@ -19,8 +21,16 @@ Function = _SingleLevelFunction
 
 
 def below_autograd(operator: Any, keyset: Any, inputs: Sequence[Any]) -> Any:
-    """Run the operator itself from inside the `forward` of its `Function`."""
-    with torch._C._AutoDispatchBelowAutograd():
+    """Run the operator itself from inside the `forward` of its `Function`.
+
+    There nothing is recorded, which is meant for one level of derivatives: inside `torch.func` the
+    levels around it are met on the way down, and would be taken for constant.
+    """
+    with contextlib.ExitStack() as around:
+        if torch._C._are_functorch_transforms_active():
+            around.enter_context(torch.enable_grad())
+            around.enter_context(_set_fwd_grad_enabled(True))
+        around.enter_context(torch._C._AutoDispatchBelowAutograd())
         return operator.redispatch(keyset & torch._C._after_autograd_keyset, *inputs)
 
 

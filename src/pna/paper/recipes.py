@@ -1,4 +1,4 @@
-"""How the models of the synthetic experiments are trained, every one alike."""
+"""How the models of the synthetic experiments are trained."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ class Recipe:
     rate: float = 0.003
     spread: tuple[float, ...] = NEARBY  # of the members' rates, in units of it
     decays: tuple[float, ...] = (1e-6,)  # of the members' weights, one after another
+    optimiser: str = "adam"
     init: str = "published"
     draws: int = 1  # of sources and features, for each graph to train; one where minutes must do
     others: Mapping[str, Any] = field(default_factory=dict)  # of `Settings`
@@ -41,6 +42,7 @@ class Recipe:
             "patience": self.patience,
             "lr": tuple(self.rate * share for share in _in_turn(self.spread, members)),
             "weight_decay": decays,
+            "optimiser": self.optimiser,
             "shuffle": False,
         }
         short = {"warmup": 2} if quick and self.others.get("warmup") else {}
@@ -81,12 +83,9 @@ _REDRAWN = replace(
 )
 
 #: AdamW in place of Adam, which takes weight decay apart from the gradients.
-DECAYED: Mapping[str, Any] = {
-    "decays": (0.01,),
-    "others": {**_REDRAWN.others, "optimiser": "adamw"},
-}
+DECAYED: Mapping[str, Any] = {"decays": (0.01,), "optimiser": "adamw"}
 
-#: What `search` found for each model, by the rule that pna/paper/tuning.py tells.
+#: What `search` found for each of the seven models, by the rule that pna/paper/tuning.py tells.
 _OWN: Mapping[str, Mapping[str, Any]] = {
     "pna": {"rate": 0.0135, **DECAYED},
     "pna-no-scalers": {"rate": 0.009},

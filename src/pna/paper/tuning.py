@@ -4,7 +4,7 @@ from typing import Any
 
 from pna.paper.experiment import Experiment
 from pna.paper.models import variants
-from pna.paper.recipes import DECAYED, RECIPES
+from pna.paper.recipes import DECAYED
 
 #: Learning rates that every model is tried with, and for how long.
 TRIED, EPOCHS = (0.002, 0.004, 0.006, 0.009, 0.0135), 400
@@ -60,7 +60,7 @@ DECAY = Experiment(
             "spread": (1.0,),
             "decays": DECAYS,
             "epochs": DECAY_EPOCHS,
-            "others": {**RECIPES["steady"].others, "optimiser": "adamw"},
+            "optimiser": "adamw",
         }
     ),
     splits=("validation",),
