@@ -108,7 +108,8 @@ def test_improved_rows_stay_within_the_parameters_of_the_plain_ones(name: str) -
             model = fitted(one.model, seen, tasks_of(graphs, experiment.loss))
             counts.append(count_parameters(build(model)))
         assert 0.8 * counts[0] < counts[1] <= counts[0], (trial.variant.name, counts)
-        assert trial.settings.patience is None and trial.settings.epochs <= 300
+        ends = trial.settings.schedule == "plateau"  # of itself, at its least rate
+        assert trial.settings.patience is None and (ends or trial.settings.epochs <= 300)
     names = [trial.variant.name for trial in ours]
     assert names[0] == ("pna improved" if name == "molhiv" else "pna improved edges")
     if name != "zinc":

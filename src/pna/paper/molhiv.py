@@ -35,8 +35,8 @@ def _of_atoms(variant: Variant) -> Variant:
 
 _PNA = _simple("pna", 80)
 _IMPROVED = improved(
-    _PNA, 77, walks=(16, 0), epochs=100, lr=2e-3, optimiser="adamw", weight_decay=1e-2,
-    arguments={"virtual_node": True, "dropout": 0.4},
+    _PNA, 77, walks=(16, 0), epochs=100, lr=2e-3, min_lr=1e-5, optimiser="adamw",
+    weight_decay=1e-2, arguments={"virtual_node": True, "dropout": 0.4},
 )  # fmt: skip
 
 MOLHIV = RealWorld(
