@@ -4,6 +4,8 @@ from xml.etree import ElementTree
 import pytest
 
 from pna.paper.failures import METHODS, braces, failures, pairs
+from pna.paper.scores import Estimate
+from pna.report.curves import Curve, Curves, draw_curves
 from pna.report.figures import draw_failures, save
 
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
@@ -41,3 +43,20 @@ def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:
     first, _ = save(draw_failures(failures()), tmp_path / "a", "failures")
     second, _ = save(draw_failures(failures()), tmp_path / "b", "failures")
     assert first.read_bytes() == second.read_bytes()
+
+
+def test_a_name_has_one_colour_in_every_panel_and_no_other_has_it_beside() -> None:
+    values = [Estimate.of([-1.0]), Estimate.of([-0.5])]
+
+    def panel(*names: str) -> Curves:
+        return Curves("", [Curve(name, values, is_ours=name == "PNA") for name in names])
+
+    panels = [panel("GCN", "PNA", "GAT"), panel("GIN", "GAT", "PNA"), panel("GIN", "GCN", "SAGE")]
+    figure = draw_curves(panels, [1.0, 2.0], "nodes", highest=0.5)
+    found: dict[str, set[str]] = {}
+    for axes in figure.axes:
+        shown = {text.get_text(): text.get_color() for text in axes.texts}
+        assert len(set(shown.values())) == len(shown) == 3
+        for name, colour in shown.items():
+            found.setdefault(name, set()).add(colour)
+    assert all(len(colours) == 1 for colours in found.values())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -53,8 +53,9 @@ def draw_curves(
     paper = [v for panel in panels for c in panel.curves for v in c.published if v is not None]
     known = [value for value in (*means, *paper) if math.isfinite(value)]
     top = min(max([*known, 0.0]) + 0.1, highest)
+    styles = _styles(panels)
     for place, panel in zip(axes, panels, strict=True):
-        _draw(place, panel, places, (min([*known, top - 1.0]) - 0.15, top))
+        _draw(place, panel, styles, places, (min([*known, top - 1.0]) - 0.15, top))
         place.set_xlabel(label, fontsize=8.5, color=FAINT)
     has_intervals = any(curve.intervals for panel in panels for curve in panel.curves)
     mean = "here: mean, 95% interval" if has_intervals else "here: mean"
@@ -66,13 +67,31 @@ def draw_curves(
     return figure
 
 
-def _draw(axes: Axes, panel: Curves, places: Sequence[float], limits: tuple[float, float]) -> None:
+def _styles(panels: Sequence[Curves]) -> dict[str, tuple[str, str]]:
+    """Colour and mark of every name: the same in all panels, others beside it in none."""
+    styles: dict[str, tuple[str, str]] = {}
+    for panel in panels:
+        taken = {styles.get(curve.label) for curve in panel.curves}
+        left = [style for style in _OTHERS if style not in taken] or _OTHERS
+        free = cycle(sorted(left, key=lambda style: style in styles.values()))  # new ones first
+        for curve in sorted(panel.curves, key=lambda curve: curve.label):
+            if curve.label not in styles:
+                styles[curve.label] = _OURS if curve.is_ours else next(free)
+    return styles
+
+
+def _draw(
+    axes: Axes,
+    panel: Curves,
+    styles: Mapping[str, tuple[str, str]],
+    places: Sequence[float],
+    limits: tuple[float, float],
+) -> None:
     at = np.asarray(places, float)
     low, top = limits
-    others = cycle(_OTHERS)
-    styles = [_OURS if curve.is_ours else next(others) for curve in panel.curves]
     ends = []
-    for curve, (colour, mark) in zip(panel.curves, styles, strict=True):
+    for curve in panel.curves:
+        colour, mark = styles[curve.label]
         mean, half = (np.array([getattr(e, n) for e in curve.values]) for n in ("mean", "half"))
         if curve.intervals:
             axes.fill_between(at, mean - half, mean + half, color=colour, alpha=0.15, linewidth=0)
@@ -86,7 +105,8 @@ def _draw(axes: Axes, panel: Curves, places: Sequence[float], limits: tuple[floa
     axes.set(ylim=limits, xlim=(at[0] - 0.04 * np.ptp(at), at[-1] + 0.04 * np.ptp(at)))
     axes.axhline(0, color=FAINT, linestyle=":", linewidth=1.4, zorder=0)
     heights = spread([min(end, top) for end in ends], (top - low) * _LEAST_ROOM)
-    for curve, (colour, mark), end, y in zip(panel.curves, styles, ends, heights, strict=True):
+    for curve, end, y in zip(panel.curves, ends, heights, strict=True):
+        colour, mark = styles[curve.label]
         axes.plot(beyond, y, mark, color=colour, ms=4.5, clip_on=False)
         axes.annotate(curve.label + " ↑" * (end > top), (beyond, y), (6, 0), va="center",
                       textcoords="offset points", fontsize=8.5, color=colour,
