@@ -60,6 +60,10 @@ def test_a_benchmark_with_edges_alone(tmp_path):
     held = json.loads((folder / "facts.json").read_text())["populations"]
     assert list(held) == ["gated-gcn edges", "mpnn-sum edges", "mpnn-sum deep"]
     assert "paper, not run here" in done.output and "0.188" in done.output
+    others = run("zinc", "--model", "mpnn-sum,gated-gcn", "--no-edges", *options)
+    assert others.exit_code == 0, others.output
+    both = json.loads((folder / "facts.json").read_text())["populations"]
+    assert set(both) - set(held) == {"gated-gcn", "mpnn-sum"}, "and those that were there stay"
 
 
 @pytest.mark.parametrize(

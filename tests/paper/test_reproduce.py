@@ -12,7 +12,7 @@ from pna.paper import recipes
 from pna.paper.experiment import Experiment
 from pna.paper.models import variants
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.reproduce import folder_of, load, reproduce
+from pna.paper.reproduce import folder_of, load, load_curves, reproduce
 from pna.paper.workers import all_of
 from pna.train.run import Run
 
@@ -71,6 +71,33 @@ def test_what_is_trained_is_not_trained_again(tmp_path) -> None:
     assert len(types.splits) == 10
     assert "took" not in load(tmp_path / "results")[1]  # the clock knows nothing of the training
     assert first.populations["gcn"].members == types.populations["gcn"].members
+
+
+def test_rows_that_results_have_already_stay(tmp_path) -> None:
+    multitask, folder = EXPERIMENTS["multitask"], tmp_path / "results"
+    alone = run(tmp_path, multitask, models=["gin"])
+    (tmp_path / "results" / "facts.json").write_text(json.dumps(
+        {**load(folder)[1], "evaluated on": {"cpu": "one"}}
+    ))  # as it once was told  # fmt: skip
+    both = run(tmp_path, multitask, models=["gcn"])
+    assert list(both.populations) == ["gcn", "gin"]  # in the experiment's order
+    errors = (scores.populations["gin"].errors["test"] for scores in (alone, both))
+    np.testing.assert_array_equal(*errors)
+    facts = load(folder)[1]
+    assert list(facts["populations"]) == ["gcn", "gin"] and "took" not in facts
+    assert facts["populations"]["gin"]["label"] == "GIN"
+    assert facts["populations"]["gin"]["evaluated on"]["cpu"] != "one"  # a row's own is kept
+    assert [len(rows) for rows in load_curves(folder / "curves.csv").values()] == [2, 2]
+    other = run(tmp_path, multitask, models=["gat"], recipe="plain")
+    assert list(other.populations) == ["gat"]  # what is trained otherwise is not beside it
+
+
+def test_results_that_cannot_be_read_are_refused_before_the_work(tmp_path) -> None:
+    run(tmp_path, EXPERIMENTS["multitask"], models=["gin"])
+    (tmp_path / "results" / "facts.json").write_text("{")
+    with pytest.raises(ValueError, match=r"results, whose results cannot be read .* move them"):
+        run(tmp_path, EXPERIMENTS["multitask"], models=["gcn"])
+    assert len(list((tmp_path / "runs").glob("*/g*"))) == 1
 
 
 def test_what_was_interrupted_needs_resume(tmp_path) -> None:

@@ -24,7 +24,7 @@ from pna.cli.shared import (
 )
 
 if TYPE_CHECKING:
-    from pna.paper.experiment import Experiment
+    from pna.paper.experiment import Experiment, Variant
 
 
 def reproduce(
@@ -96,7 +96,8 @@ def reproduce(
         folder = (out or Path("quick" if quick else "results")) / name / f"{protocol}-{recipe}"
         for place in (folder, runs):
             check_folder(place)
-        chosen = [model.strip() for model in models.split(",") if model.strip()]
+        named = [model.strip() for model in models.split(",") if model.strip()]
+        chosen = experiment.chosen(named)
         if edges is not None:
             chosen = of_edges(experiment, chosen, edges)
         count = members or (2 if quick else experiment.members)
@@ -138,22 +139,19 @@ def reproduce(
                   highlight=False)  # fmt: skip
 
 
-def of_edges(experiment: Experiment, chosen: list[str], edges: bool) -> list[str]:
+def of_edges(experiment: Experiment, chosen: list[Variant], edges: bool) -> list[Variant]:
     """Of the populations chosen those that see edge features, or those that do not."""
     if not any("edges" in variant.arguments for variant in experiment.variants):
         raise ValueError(
             f"got --{'' if edges else 'no-'}edges for {experiment.name!r}, whose graphs have no "
             "edge features; leave it out"
         )
-    found = [
-        variant.name
-        for variant in experiment.chosen(chosen)
-        if variant.arguments.get("edges", True) == edges
-    ]
+    found = [variant for variant in chosen if variant.arguments.get("edges", True) == edges]
     if not found:
         raise ValueError(
-            f"got {', '.join(chosen) or 'all models'} {'with' if edges else 'without'} edge "
-            "features, of which there are none; leave out --edges"
+            f"got {', '.join(variant.name for variant in chosen)} "
+            f"{'with' if edges else 'without'} edge features, of which there are none; leave out "
+            f"--{'' if edges else 'no-'}edges"
         )
     return found
 

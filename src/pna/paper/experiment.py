@@ -138,14 +138,19 @@ class Experiment:
             return {split: (split, "best") for split in self.splits}
         return {f"{s}, {e} epoch": (s, e) for s in self.splits for e in self.epochs}
 
-    def chosen(self, names: Sequence[str]) -> list[Variant]:
-        """Variants of these rows or of these names; all if there are none."""
+    def chosen(self, names: Sequence[str | Variant]) -> list[Variant]:
+        """Variants of these rows or of these names, or these themselves; all if there are none.
+
+        A row without a group has the name of its variants in all groups.
+        """
         known = dict.fromkeys(
             name for variant in self.variants for name in (variant.row, variant.name)
         )
-        for name in names:
+        asked = {name for name in names if isinstance(name, str)}
+        these = [name for name in names if isinstance(name, Variant)]
+        for name in asked:
             lookup("model", name, known)
-        return [v for v in self.variants if not names or v.row in names or v.name in names]
+        return [v for v in self.variants if not names or asked & {v.row, v.name} or v in these]
 
     def tests(self, protocol: str, quick: bool = False) -> Source:
         """The graphs it is tested on, in `splits`."""
@@ -161,7 +166,7 @@ class Experiment:
         recipe: str | None = None,
         members: int = 10,
         quick: bool = False,
-        chosen: Sequence[str] = (),
+        chosen: Sequence[str | Variant] = (),
     ) -> list[Trial]:
         """Every population of it, or those of the rows chosen; by its usual recipe, if none is
         named."""

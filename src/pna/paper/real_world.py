@@ -134,7 +134,7 @@ class RealWorld(Experiment):
         recipe: str | None = None,
         members: int = 4,
         quick: bool = False,
-        chosen: Sequence[str] = (),
+        chosen: Sequence[str | Variant] = (),
     ) -> list[Trial]:
         lookup("protocol", protocol, dict.fromkeys(self.protocols))
         lookup("recipe", recipe or self.recipes[0], dict.fromkeys(self.recipes))

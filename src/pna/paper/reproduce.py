@@ -7,7 +7,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ import numpy as np
 from pna.data.graphset import GraphSet
 from pna.files import replacing
 from pna.machine import machine
-from pna.paper.experiment import Experiment, Source, Trial
+from pna.paper.experiment import Experiment, Source, Trial, Variant
 from pna.paper.scores import Member, Numbers, Population, Scores
 from pna.paper.workers import Told, all_of
 from pna.train.evaluation import evaluate
@@ -50,7 +50,7 @@ def reproduce(
     recipe: str | None = None,
     members: int | None = None,
     quick: bool = False,
-    models: Sequence[str] = (),
+    models: Sequence[str | Variant] = (),
     device: str | None = None,
     workers: int = 1,
     threads: int | None = None,
@@ -62,7 +62,8 @@ def reproduce(
 
     Args:
         experiment: what to run.
-        out: folder of its results, made if need be; results there are replaced at the end.
+        out: folder of its results, made if need be. Rows of the same graphs and training that it
+            has stay, but for those that are run now.
         runs: folder of graph sets and runs, which experiments share: a population that is
             trained already is not trained again.
         protocol: of the graphs; the experiment's usual one if left out, as of the next two.
@@ -80,6 +81,10 @@ def reproduce(
     protocol = experiment.protocols[0] if protocol is None else protocol
     recipe = experiment.recipes[0] if recipe is None else recipe
     members = experiment.members if members is None else members
+    about = {
+        "experiment": experiment.name, "protocol": protocol, "recipe": recipe, "quick": quick
+    }  # fmt: skip
+    kept = _kept(out, experiment, about)
     trials = experiment.trials(protocol, recipe, members, quick, models)
     folders = [runs / folder_of(trial) for trial in trials]
     _check_unfinished(folders, resume)
@@ -106,39 +111,61 @@ def reproduce(
     }  # those that differ: where it is quick, some do not
     found = all_of(_train_and_test, list(jobs.values()), workers, told, threads)
     of_folder = dict(zip(jobs, found, strict=True))
-    tested = [of_folder[folder] for folder in folders]
     for trial in trials:  # those of a population that another row has as well, too
         told(trial.variant.name, trial.settings.epochs)
-    names = [trial.variant.name for trial in trials]
+    run_now = {
+        trial.variant.name: _named(of_folder[folder], trial)
+        for trial, folder in zip(trials, folders, strict=True)
+    }
+    every = kept | run_now
+    rows = {v.name: every[v.name] for v in experiment.variants if v.name in every}
     names_of_tasks, baseline = _baseline(tests, experiment.measured, experiment.metric)
     scores = Scores(
         names_of_tasks,
         tuple(experiment.measured),
-        {name: one.population for name, one in zip(names, tested, strict=True)},
+        {name: row.population for name, row in rows.items()},
         baseline,
         experiment.metric,
     )
-    facts = {
-        "experiment": experiment.name,
-        "protocol": protocol,
-        "recipe": recipe,
-        "quick": quick,
-        "populations": {
-            trial.variant.name: {"label": trial.variant.label, "row": trial.variant.row,
-                                 "group": trial.variant.group, **one.facts}
-            for trial, one in zip(trials, tested, strict=True)
-        },
-        "evaluated on": machine(),
-    }  # fmt: skip
-    if is_first:  # else the clock says nothing of what was trained before
+    facts = about | {"populations": {name: row.facts for name, row in rows.items()}}
+    if is_first and len(rows) == len(run_now):  # else the clock says nothing of what was before
         facts["took"] = {"seconds": round(time.monotonic() - begin, 1), "at a time": workers}
     out.mkdir(parents=True, exist_ok=True)
     scores.save(out / SCORES)
-    _save_curves(out / CURVES, dict(zip(names, tested, strict=True)))
+    _save_curves(out / CURVES, rows)
     with replacing(out / FACTS) as file:
         json.dump(facts, file, indent=1, ensure_ascii=False)
         file.write("\n")
     return scores
+
+
+def _kept(out: Path, experiment: Experiment, about: Mapping[str, Any]) -> dict[str, Tested]:
+    """Rows that a folder has already, if it is about the same."""
+    if not (out / SCORES).is_file():
+        return {}
+    try:
+        scores, facts = load(out)
+        same = all(facts[name] == value for name, value in about.items())
+        if not same or scores.splits != tuple(experiment.measured):
+            return {}
+        where = {"evaluated on": facts.get("evaluated on")}  # once told of all rows at a time
+        curves = load_curves(out / CURVES)
+        return {
+            name: Tested(population, where | facts["populations"][name], curves.get(name, []))
+            for name, population in scores.populations.items()
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"got {out}, whose results cannot be read ({error}), expected some to add to; move "
+            "them away"
+        ) from error
+
+
+def _named(tested: Tested, trial: Trial) -> Tested:
+    """With what the row is called."""
+    variant = trial.variant
+    names = {"label": variant.label, "row": variant.row, "group": variant.group}
+    return replace(tested, facts=names | tested.facts)
 
 
 def folder_of(trial: Trial) -> str:
@@ -231,6 +258,7 @@ def test(
         "settings": settings.as_dict(),
         "graphs": {**config.data, "path": None},
         "environment": environment,
+        "evaluated on": machine(),
     }
     return Tested(Population(members, errors), facts, _curve(run))
 
@@ -280,6 +308,19 @@ def _save_curves(path: Path, tested: Mapping[str, Tested]) -> None:
         writer.writeheader()
         for name, one in tested.items():
             writer.writerows({"population": name, **row} for row in one.curve)
+
+
+def load_curves(path: Path) -> dict[str, list[dict[str, float]]]:
+    """Losses by epoch of every population, from ``curves.csv``; of none where there is no such
+    file."""
+    curves: dict[str, list[dict[str, float]]] = {}
+    if path.is_file():
+        with path.open(newline="") as file:
+            for row in csv.DictReader(file):
+                curves.setdefault(row.pop("population"), []).append(
+                    {name: float(value) for name, value in row.items()}
+                )
+    return curves
 
 
 def load(folder: Path) -> tuple[Scores, dict[str, Any]]:

@@ -101,8 +101,9 @@ def _draw(
         if paper:
             axes.plot(at, paper, "--", color=colour, linewidth=1.1)
         ends.append(float(mean[-1]) if math.isfinite(mean[-1]) else math.inf)
-    beyond = at[-1] + 0.06 * np.ptp(at)
-    axes.set(ylim=limits, xlim=(at[0] - 0.04 * np.ptp(at), at[-1] + 0.04 * np.ptp(at)))
+    wide = np.ptp(at) or 1.0
+    beyond = at[-1] + 0.06 * wide
+    axes.set(ylim=limits, xlim=(at[0] - 0.04 * wide, at[-1] + 0.04 * wide))
     axes.axhline(0, color=FAINT, linestyle=":", linewidth=1.4, zorder=0)
     heights = spread([min(end, top) for end in ends], (top - low) * _LEAST_ROOM)
     for curve, end, y in zip(panel.curves, ends, heights, strict=True):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 import math
 from collections.abc import Iterable, Mapping
@@ -14,7 +13,7 @@ from pna.names import lookup
 from pna.paper.experiment import Experiment
 from pna.paper.published import Published, published
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.reproduce import CURVES, FACTS, SCORES, load
+from pna.paper.reproduce import CURVES, FACTS, SCORES, load, load_curves
 from pna.paper.scores import Scores
 
 Curve = tuple[list[float], list[float], list[float]]  # epochs, losses of training, of validation
@@ -117,13 +116,11 @@ class Result:
 def read_curves(path: Path) -> dict[str, Curve]:
     """Of every population, from ``curves.csv``; of none where there is no such file."""
     found: dict[str, Curve] = {}
-    if not path.is_file():
-        return found
-    with path.open(newline="") as file:
-        for row in csv.DictReader(file):
-            curve = found.setdefault(row["population"], ([], [], []))
-            for held, name in zip(curve, ("epoch", "training", "validation"), strict=True):
-                held.append(float(row[name]))
+    for name, rows in load_curves(path).items():
+        epochs, training, validation = (
+            [row[column] for row in rows] for column in ("epoch", "training", "validation")
+        )
+        found[name] = (epochs, training, validation)
     return found
 
 
