@@ -46,7 +46,7 @@ def test_trains_and_shows(tmp_path):
     assert again.exit_code == 0, "what is trained is used again"
 
 
-def test_a_benchmark_with_edges_alone(tmp_path):
+def test_a_benchmark_with_edges_alone_then_without(tmp_path):
     runs = tmp_path / "runs"
     runs.mkdir()
     made("zinc").save(runs / "zinc.safetensors")

@@ -76,9 +76,9 @@ def test_what_is_trained_is_not_trained_again(tmp_path) -> None:
 def test_rows_that_results_have_already_stay(tmp_path) -> None:
     multitask, folder = EXPERIMENTS["multitask"], tmp_path / "results"
     alone = run(tmp_path, multitask, models=["gin"])
-    (tmp_path / "results" / "facts.json").write_text(json.dumps(
-        {**load(folder)[1], "evaluated on": {"cpu": "one"}}
-    ))  # as it once was told  # fmt: skip
+    facts = load(folder)[1]
+    facts["evaluated on"] = facts["populations"]["gin"].pop("evaluated on")  # as it once was told
+    (folder / "facts.json").write_text(json.dumps(facts))
     both = run(tmp_path, multitask, models=["gcn"])
     assert list(both.populations) == ["gcn", "gin"]  # in the experiment's order
     errors = (scores.populations["gin"].errors["test"] for scores in (alone, both))
@@ -86,7 +86,7 @@ def test_rows_that_results_have_already_stay(tmp_path) -> None:
     facts = load(folder)[1]
     assert list(facts["populations"]) == ["gcn", "gin"] and "took" not in facts
     assert facts["populations"]["gin"]["label"] == "GIN"
-    assert facts["populations"]["gin"]["evaluated on"]["cpu"] != "one"  # a row's own is kept
+    assert all(held["evaluated on"]["torch"] for held in facts["populations"].values())
     assert [len(rows) for rows in load_curves(folder / "curves.csv").values()] == [2, 2]
     other = run(tmp_path, multitask, models=["gat"], recipe="plain")
     assert list(other.populations) == ["gat"]  # what is trained otherwise is not beside it
@@ -98,6 +98,8 @@ def test_results_that_cannot_be_read_are_refused_before_the_work(tmp_path) -> No
     with pytest.raises(ValueError, match=r"results, whose results cannot be read .* move them"):
         run(tmp_path, EXPERIMENTS["multitask"], models=["gcn"])
     assert len(list((tmp_path / "runs").glob("*/g*"))) == 1
+    (tmp_path / "results" / "facts.json").unlink()  # as if it had been cut off in between
+    assert list(run(tmp_path, EXPERIMENTS["multitask"], models=["gcn"]).populations) == ["gcn"]
 
 
 def test_what_was_interrupted_needs_resume(tmp_path) -> None:

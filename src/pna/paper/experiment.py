@@ -141,7 +141,7 @@ class Experiment:
     def chosen(self, names: Sequence[str | Variant]) -> list[Variant]:
         """Variants of these rows or of these names, or these themselves; all if there are none.
 
-        A row without a group has the name of its variants in all groups.
+        A variant without a group is called as its row, and by that name all groups are meant.
         """
         known = dict.fromkeys(
             name for variant in self.variants for name in (variant.row, variant.name)

@@ -31,7 +31,7 @@ class Recipe:
 
     def of(self, model: str, changes: Mapping[str, Any]) -> Recipe:
         """What a model is trained with: its own settings, and an experiment's changes to these."""
-        return replace(self, **{**self.own.get(model, {}), **changes, "own": {}})
+        return replace(self, **{**self.own.get(model, {}), **changes})
 
     def settings(self, members: int, quick: bool = False, **given: Any) -> Settings:
         """For one population."""

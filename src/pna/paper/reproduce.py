@@ -140,8 +140,8 @@ def reproduce(
 
 
 def _kept(out: Path, experiment: Experiment, about: Mapping[str, Any]) -> dict[str, Tested]:
-    """Rows that a folder has already, if it is about the same."""
-    if not (out / SCORES).is_file():
+    """Rows that a folder has already, if it is about the same; none if it was never finished."""
+    if not ((out / SCORES).is_file() and (out / FACTS).is_file()):
         return {}
     try:
         scores, facts = load(out)
