@@ -54,14 +54,16 @@ def test_shares_are_in_percent_and_the_most_is_the_best(tmp_path):
 def test_what_was_not_run_is_shown_as_published(tmp_path):
     folder = make(tmp_path, "mnist", members=2)
     lines = (folder / "scores.csv").read_text().splitlines()
-    (folder / "scores.csv").write_text("\n".join(li for li in lines if not li.startswith("gcn,")))
+    left_out = ("gcn,", "pna improved")
+    (folder / "scores.csv").write_text("\n".join(li for li in lines if not li.startswith(left_out)))
     facts = json.loads((folder / FACTS).read_text())
-    del facts["populations"]["gcn"]
+    del facts["populations"]["gcn"], facts["populations"]["pna improved edges"]
     (folder / FACTS).write_text(json.dumps(facts))
     result = Result.read(folder)
     assert Cells(result).measured("gcn", LAST) is None
     table, _ = tables(result)
     assert ("GCN", "paper, not run here", "89.99", "–") in table.rows
+    assert "PNA, improved" not in {row[0] for row in table.rows}  # neither run nor published
 
 
 @pytest.mark.parametrize("name", ["zinc", "molhiv", "cifar10"])

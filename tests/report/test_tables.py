@@ -6,7 +6,15 @@ import pytest
 from rich.console import Console
 
 from pna.paper.scores import Estimate
-from pna.report.tables import Table, estimate, number, to_html, to_markdown, to_rich
+from pna.report.tables import (
+    Table,
+    estimate,
+    number,
+    print_table,
+    to_html,
+    to_markdown,
+    to_rich,
+)
 
 TABLE = Table(
     "A <title>",
@@ -44,6 +52,18 @@ def test_the_terminal_shows_every_cell() -> None:
     shown = out.getvalue()
     for text in ("A <title>", "model", "spectral", "radius of it", "[a] & b", "−2.00", "x|y"):
         assert text in shown
+
+
+@pytest.mark.parametrize("width", [40, 60, 200])
+def test_a_narrow_terminal_cuts_no_number(width: int) -> None:
+    heads = ("model", *(f"task {i}" for i in range(6)))
+    row = ("PNA, with a mean in the place of Set2Set", *(f"−{i}.25 ± 0.10" for i in range(6)))
+    out = io.StringIO()
+    print_table(Console(file=out, width=width), Table("errors", heads, (row,)))
+    shown = out.getvalue()
+    assert "…" not in shown and all(number in shown for number in row[1:])
+    name = " ".join(line[:26].strip() for line in shown.splitlines()[4:]).split()
+    assert width == 200 or name == row[0].split()
 
 
 def test_html_is_escaped_and_marked() -> None:

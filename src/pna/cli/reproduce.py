@@ -160,11 +160,11 @@ def show(folder: Path, console: Console) -> None:
     """Print the tables and verdicts of results, and draw their figures beside them."""
     from pna.report.read import Result
     from pna.report.results import claims, tables
-    from pna.report.tables import to_rich
+    from pna.report.tables import print_table
 
     result = Result.read(folder)
     for table in (*tables(result), *claims(result)):
-        console.print(to_rich(table))
+        print_table(console, table)
     if find_spec("matplotlib") is None:
         console.print("matplotlib not found, so no figures: pip install 'pna\\[plot]'")
         return

@@ -76,8 +76,10 @@ def _scores(cells: Cells) -> Table:
             "best epoch": lambda name: _shown(cells.measured(name, BEST), digits),
             "paper": lambda name: number(cells.published(name), digits),
         }
-        run = any(name in result.scores.populations for name in names.values())
-        lines = lines if run else {"paper, not run here": lines["paper"]}
+        if not any(name in result.scores.populations for name in names.values()):
+            if all(cells.published(name) is None for name in names.values()):
+                continue
+            lines = {"paper, not run here": lines["paper"]}
         for i, (line, shown) in enumerate(lines.items()):
             at = len(rows)
             rows.append((label if i == 0 else "", line, *map(shown, names.values())))

@@ -6,15 +6,20 @@ import math
 from dataclasses import dataclass
 from html import escape
 from textwrap import wrap
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
 from rich.markup import escape as escape_markup
+from rich.measure import Measurement
 from rich.table import Table as RichTable
 
 from pna.paper.scores import Estimate
 
 NOTHING = "–"  # where there is no number
 _HEAD = 12  # letters of a head in a terminal, before it is broken: as many as a number has
+_NAME = 24  # letters of a row's name that a narrow terminal leaves on a line
+_ANY = 10_000  # columns, more than any table has
 
 
 @dataclass(frozen=True)
@@ -47,16 +52,20 @@ def estimate(value: Estimate, digits: int = 2) -> str:
 
 
 def to_rich(table: Table) -> RichTable:
-    """For the terminal."""
+    """For the terminal; `print_table` cuts none of its numbers."""
     shown = RichTable(
         title=escape_markup(table.title), title_justify="left", title_style="bold", box=SIMPLE_HEAD
     )
     for c, head in enumerate(table.heads):
-        if c < table.words:
-            shown.add_column(escape_markup(head), no_wrap=table.words < len(table.heads))
+        longest = max((len(row[c]) for row in table.rows), default=0)
+        if table.words == len(table.heads):  # sentences
+            shown.add_column(escape_markup(head))
+        elif c == 0:  # the names of rows, which give way to numbers
+            shown.add_column(escape_markup(head), min_width=min(longest, _NAME))
         else:
             broken = "\n".join(wrap(head, _HEAD))
-            shown.add_column(escape_markup(broken), justify="right", no_wrap=True)
+            side: Any = "left" if c < table.words else "right"
+            shown.add_column(escape_markup(broken), justify=side, no_wrap=True, min_width=longest)
     for r, row in enumerate(table.rows):
         cells = [escape_markup(cell) for cell in row]
         for c in range(len(cells)):
@@ -64,6 +73,15 @@ def to_rich(table: Table) -> RichTable:
                 cells[c] = f"[bold]{cells[c]}[/]"
         shown.add_row(*cells, style="cyan" if r in table.ours else None)
     return shown
+
+
+def print_table(console: Console, table: Table) -> None:
+    """A terminal that is too narrow for the numbers breaks lines; none is cut."""
+    shown = to_rich(table)
+    least = Measurement.get(console, console.options.update(width=_ANY), shown).minimum
+    if least > console.width:
+        shown.width = least
+    console.print(shown, crop=False)
 
 
 def to_html(table: Table) -> str:
