@@ -197,6 +197,19 @@ def test_nothing_has_no_sign() -> None:
     assert str(difference(Estimate.of([1.0, 1.0]), Estimate.of([1.001, 1.001]))) == "+0.00 ± 0.00"
 
 
+@pytest.mark.parametrize(("gin", "shown"), [(-2.98, "−0.020 ± "), (-2.8, "−0.20 ± ")])
+def test_small_differences_are_told_with_a_digit_more(gin: float, shown: str) -> None:
+    found = scores(pna=around(-3, -3), gin=around(gin, gin))
+    assert f"the closest: {shown}" in best("pna", ["gin"], on_average())(found).because
+
+
+def test_a_claim_says_how_many_of_its_models_were_run() -> None:
+    some = scores(pna=around(-3, -3), gin=around(-2, -2))
+    verdict = best("pna", ["pna", "gin", "gcn"], on_average())(some)
+    assert verdict.outcome == HOLDS and verdict.because.endswith("of 2 others 1 were run")
+    assert "were run" not in best("pna", ["pna", "gin"], on_average())(some).because
+
+
 def test_a_difference_in_words() -> None:
     shown = str(difference(Estimate.of([-1.0, -1.2]), Estimate.of([0.0, 0.2])))
     assert shown.startswith("−1.20 ± ")

@@ -3,9 +3,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pytest
 
+from pna.paper.claims import NOT_RUN
 from pna.paper.experiment import Variant
 from pna.paper.recipes import RECIPES
+from pna.paper.registry import EXPERIMENTS
 from pna.paper.reproduce import FACTS
 from pna.report.read import Result
 from pna.report.results import about, claims, tables
@@ -136,3 +139,11 @@ def test_claims_have_verdicts_and_numbers(tmp_path: Path) -> None:
     rows = table.rows
     assert rows[0][0] == "PNA has the least error on the average of the tasks"
     assert rows[0][1] == "holds" and "−0.50" in rows[0][2]
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_claims_are_about_rows_that_there_are(name: str, tmp_path: Path) -> None:
+    """Where all rows were run, no verdict waits for one."""
+    for table in claims(Result.read(make(tmp_path, name, members=2))):
+        for _, verdict, because in table.rows:
+            assert verdict != NOT_RUN and "were run" not in because

@@ -47,8 +47,11 @@ class Difference:
         return 0 if not abs(self.mean) > self.half else int(math.copysign(1, self.mean))
 
     def __str__(self) -> str:
-        mean = round(self.mean, 2) + 0.0 if math.isfinite(self.mean) else self.mean  # no −0
-        return f"{mean:+.2f} ± {self.half:.2f}".replace("-", "−")
+        return self.with_digits(2)
+
+    def with_digits(self, digits: int) -> str:
+        mean = round(self.mean, digits) + 0.0 if math.isfinite(self.mean) else self.mean  # no −0
+        return f"{mean:+.{digits}f} ± {self.half:.{digits}f}".replace("-", "−")
 
 
 def difference(one: Estimate, other: Estimate) -> Difference:
@@ -100,13 +103,18 @@ def best(name: str, others: Sequence[str], measured: Measured) -> Decide:
     """Whether a population has less error than every other that was run."""
 
     def decide(scores: Scores) -> Verdict:
-        present = [other for other in others if other in scores.populations and other != name]
+        rivals = [other for other in others if other != name]
+        present = [other for other in rivals if other in scores.populations]
         if name not in scores.populations or not present:
             return Verdict(NOT_RUN, "the models it is about were not all run")
         ours = measured(scores, name)
         gaps = {other: difference(ours, measured(scores, other)) for other in present}
         closest = max(gaps, key=lambda other: gaps[other].mean)
-        words = f"{name} against {closest}, the closest: {gaps[closest]}"
+        gap = gaps[closest]
+        shown = gap.with_digits(3 if max(abs(gap.mean), gap.half) < 0.1 else 2)
+        words = f"{name} against {closest}, the closest: {shown}"
+        if len(present) < len(rivals):
+            words += f"; of {len(rivals)} others {len(present)} were run"
         if any(gap.sign > 0 for gap in gaps.values()):
             return Verdict(FAILS, words)
         return Verdict(HOLDS if all(gap.sign < 0 for gap in gaps.values()) else OPEN, words)

@@ -45,6 +45,11 @@ LABELS = {
     "pna": "PNA",
 }
 
+#: Populations of these that see edge features.
+SEE_EDGES = tuple(
+    f"{row} edges" for row in ("gated-gcn", "mpnn-sum", "mpnn-max", "pna-no-scalers", "pna")
+)
+
 #: Groups of rows.
 GROUPS = {"": "no edge features", "edges": "edge features"}
 
