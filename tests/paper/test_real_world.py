@@ -14,7 +14,8 @@ from pna.paper.experiment import Variant
 from pna.paper.published import published
 from pna.paper.real_world import LABELS, Benchmark, RealWorld, first_of_splits
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.reproduce import load, reproduce
+from pna.paper.reproduce import reproduce
+from pna.paper.results import load
 from pna.report.read import Result, read_curves
 from pna.report.results import tables
 from pna.train.models import build, count_parameters, fitted

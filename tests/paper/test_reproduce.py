@@ -1,4 +1,5 @@
 import json
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -9,10 +10,11 @@ import torch
 
 from pna.paper import experiment as experiments
 from pna.paper import recipes
-from pna.paper.experiment import Experiment
+from pna.paper.experiment import Experiment, Graphs
 from pna.paper.models import variants
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.reproduce import folder_of, load, load_curves, reproduce
+from pna.paper.reproduce import folder_of, reproduce
+from pna.paper.results import load, load_curves
 from pna.paper.workers import all_of
 from pna.train.run import Run
 
@@ -90,6 +92,42 @@ def test_rows_that_results_have_already_stay(tmp_path) -> None:
     assert [len(rows) for rows in load_curves(folder / "curves.csv").values()] == [2, 2]
     other = run(tmp_path, multitask, models=["gat"], recipe="plain")
     assert list(other.populations) == ["gat"]  # what is trained otherwise is not beside it
+
+
+def test_rows_of_the_same_run_are_not_run_again(tmp_path) -> None:
+    multitask, heard = EXPERIMENTS["multitask"], []
+    first = run(tmp_path, multitask, models=["gcn"])
+    facts = load(tmp_path / "results")[1]
+    shutil.rmtree(tmp_path / "runs")
+    again = run(tmp_path, multitask, models=["gcn"], told=lambda *what: heard.append(what))
+    assert not (tmp_path / "runs").exists() and heard == [("gcn", 2)]
+    assert load(tmp_path / "results")[1] == facts and facts["took"]
+    np.testing.assert_array_equal(
+        again.populations["gcn"].errors["test"], first.populations["gcn"].errors["test"]
+    )
+    other = run(tmp_path, multitask, models=["gcn"], members=3)  # which is another run
+    assert len(other.populations["gcn"].members) == 3
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_is_finished_is_kept_whatever_becomes_of_the_others(tmp_path, workers) -> None:
+    multitask, chosen = EXPERIMENTS["multitask"], ["gcn", "gin", "gat"]
+    Graphs("paper", quick=True).made(tmp_path / "runs")  # as workers know nothing of `little`
+
+    def stop(name: str, epoch: int) -> None:
+        if (tmp_path / "results" / "facts.json").is_file():
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, multitask, models=chosen, told=stop, workers=workers, threads=1)
+    kept, facts = load(tmp_path / "results")
+    assert 1 <= len(kept.populations) < 3 and "took" not in facts
+    whole = run(tmp_path, multitask, models=chosen, resume=True)
+    assert list(whole.populations) == ["gat", "gcn", "gin"]
+    for name, population in kept.populations.items():
+        np.testing.assert_array_equal(
+            population.errors["test"], whole.populations[name].errors["test"]
+        )
 
 
 def test_results_that_cannot_be_read_are_refused_before_the_work(tmp_path) -> None:

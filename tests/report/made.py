@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pna.data.multitask.tasks import SIX
 from pna.paper.experiment import Variant
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.reproduce import CURVES, FACTS, SCORES
+from pna.paper.results import CURVES, FACTS, SCORES
 from pna.paper.scores import Member, Population, Scores
 
 Errors = NDArray[np.float64]

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from pna.paper.reproduce import FACTS
+from pna.paper.results import FACTS
 from pna.report.benchmark import LAST, Cells
 from pna.report.experiments import markdown, page
 from pna.report.read import Result

@@ -9,7 +9,7 @@ from pna.paper.claims import NOT_RUN
 from pna.paper.experiment import Variant
 from pna.paper.recipes import RECIPES
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.reproduce import FACTS
+from pna.paper.results import FACTS
 from pna.report.read import Result
 from pna.report.results import about, claims, tables
 from tests.report.made import Errors, make, steadily

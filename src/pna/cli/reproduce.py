@@ -70,12 +70,14 @@ def reproduce(
 ) -> None:
     """Run an experiment of the paper: train, test, and show it beside the published numbers.
 
-    Models that are trained already are used again. Ctrl-C saves where each is, to be resumed.
+    Models that are trained already are used again, and rows that the results have already are
+    not run again. Ctrl-C saves where each is, to be resumed.
     """
     from pna.cli.theory import COMPUTED, compute
     from pna.names import lookup
     from pna.paper.registry import EXPERIMENTS
     from pna.paper.reproduce import reproduce as run
+    from pna.paper.results import SCORES
 
     console = make_console()
     if list_all or not name:
@@ -131,7 +133,10 @@ def reproduce(
                     said=lambda words: console.print(words, highlight=False),
                 )
         except KeyboardInterrupt:
-            say_error(f"stopped; to go on: pna reproduce {name} --resume, and the same options")
+            kept = f"; what was finished is in {folder}" if (folder / SCORES).is_file() else ""
+            say_error(
+                f"stopped{kept}; to go on: pna reproduce {name} --resume, and the same options"
+            )
             raise typer.Exit(130) from None
         show(folder, console)
     taken = timedelta(seconds=round(time.monotonic() - begin))

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from pna.data.graphset import GraphSet
-from pna.files import replacing
 from pna.machine import machine
 from pna.paper.experiment import Experiment, Source, Trial, Variant
+from pna.paper.results import Results, Row, load
 from pna.paper.scores import Member, Numbers, Population, Scores
 from pna.paper.workers import Told, all_of
 from pna.train.evaluation import evaluate
@@ -25,20 +23,10 @@ from pna.train.metrics import BETTER, measure
 from pna.train.run import Run
 from pna.train.tasks import column_of, targets_by_name
 
-SCORES, FACTS, CURVES = "scores.csv", "facts.json", "curves.csv"
 _LOG_EVERY = 10  # epochs: of ten members and thousands of epochs every row would be too many
 _FEW_EPOCHS = 1000  # of which every one is logged
 
 Measured = Mapping[str, tuple[str, str]]  # split and epoch, by the name of the test
-
-
-@dataclass(frozen=True)
-class Tested:
-    """A population that was trained and tested, and what it took."""
-
-    population: Population
-    facts: dict[str, Any]
-    curve: list[dict[str, float]]  # of every epoch that was logged: mean losses of the members
 
 
 def reproduce(
@@ -62,8 +50,9 @@ def reproduce(
 
     Args:
         experiment: what to run.
-        out: folder of its results, made if need be. Rows of the same graphs and training that it
-            has stay, but for those that are run now.
+        out: folder of its results, made if need be; every row is written when it is finished. Rows
+            that it has, of the same graphs and training, stay; those of the very runs asked for
+            are not run again.
         runs: folder of graph sets and runs, which experiments share: a population that is
             trained already is not trained again.
         protocol: of the graphs; the experiment's usual one if left out, as of the next two.
@@ -84,21 +73,28 @@ def reproduce(
     about = {
         "experiment": experiment.name, "protocol": protocol, "recipe": recipe, "quick": quick
     }  # fmt: skip
-    kept = _kept(out, experiment, about)
-    trials = experiment.trials(protocol, recipe, members, quick, models)
+    results = Results.begun(out, experiment, about)
+    asked = experiment.trials(protocol, recipe, members, quick, models)
+    trials = [t for t in asked if not results.has(t.variant.name, folder_of(t))]
+    for trial in asked:
+        if trial not in trials:
+            told(trial.variant.name, trial.settings.epochs)
+    if len(trials) < len(asked):
+        said(f"{out} has {len(asked) - len(trials)} of {len(asked)} populations already")
+    if not trials:
+        return load(out)[0]
     folders = [runs / folder_of(trial) for trial in trials]
     _check_unfinished(folders, resume)
-    is_first = not any(Run(folder).exists for folder in folders)
-    held = {trial.graphs for trial in trials} | {experiment.tests(protocol, quick)}
-    files: dict[Source, Path] = {}
-    for graphs in sorted(held, key=lambda g: g.name):
-        if not (runs / f"{graphs.name}.safetensors").is_file():
-            said(f"making the graphs {graphs.name}")
-        files[graphs] = graphs.made(runs, workers)
-    tests = files[experiment.tests(protocol, quick)]
+    is_first = not results.rows and not any(Run(folder).exists for folder in folders)
+    tests = experiment.tests(protocol, quick)
+    files = _made({trial.graphs for trial in trials} | {tests}, runs, workers, said)
+    tasks, baseline = _baseline(files[tests], experiment.measured, experiment.metric)
     said(f"training {len(trials)} populations of {members}")
-    jobs = {
-        folder: (
+    of_folder: dict[Path, list[Trial]] = {}  # those that differ: where it is quick, some do not
+    for trial, folder in zip(trials, folders, strict=True):
+        of_folder.setdefault(folder, []).append(trial)
+    jobs = [
+        (
             trial,
             files[trial.graphs],
             folder,
@@ -107,65 +103,41 @@ def reproduce(
             experiment.metric,
             device,
         )
-        for trial, folder in zip(trials, folders, strict=True)
-    }  # those that differ: where it is quick, some do not
-    found = all_of(_train_and_test, list(jobs.values()), workers, told, threads)
-    of_folder = dict(zip(jobs, found, strict=True))
-    for trial in trials:  # those of a population that another row has as well, too
-        told(trial.variant.name, trial.settings.epochs)
-    run_now = {
-        trial.variant.name: _named(of_folder[folder], trial)
-        for trial, folder in zip(trials, folders, strict=True)
-    }
-    every = kept | run_now
-    rows = {v.name: every[v.name] for v in experiment.variants if v.name in every}
-    names_of_tasks, baseline = _baseline(tests, experiment.measured, experiment.metric)
-    scores = Scores(
-        names_of_tasks,
-        tuple(experiment.measured),
-        {name: row.population for name, row in rows.items()},
-        baseline,
-        experiment.metric,
+        for folder, (trial, *_) in of_folder.items()
+    ]
+
+    def done(place: int, row: Row) -> None:
+        """A row is kept as soon as there is one, whatever becomes of the others."""
+        for trial in list(of_folder.values())[place]:
+            told(trial.variant.name, trial.settings.epochs)
+            results.rows[trial.variant.name] = _named(row, trial)
+        results.save(tasks, baseline)
+
+    all_of(_train_and_test, jobs, workers, told, threads, done)
+    seconds = round(time.monotonic() - begin, 1)
+    # of rows that were there before the clock says nothing
+    return results.save(
+        tasks, baseline, {"seconds": seconds, "at a time": workers} if is_first else None
     )
-    facts = about | {"populations": {name: row.facts for name, row in rows.items()}}
-    if is_first and len(rows) == len(run_now):  # else the clock says nothing of what was before
-        facts["took"] = {"seconds": round(time.monotonic() - begin, 1), "at a time": workers}
-    out.mkdir(parents=True, exist_ok=True)
-    scores.save(out / SCORES)
-    _save_curves(out / CURVES, rows)
-    with replacing(out / FACTS) as file:
-        json.dump(facts, file, indent=1, ensure_ascii=False)
-        file.write("\n")
-    return scores
 
 
-def _kept(out: Path, experiment: Experiment, about: Mapping[str, Any]) -> dict[str, Tested]:
-    """Rows that a folder has already, if it is about the same; none if it was never finished."""
-    if not ((out / SCORES).is_file() and (out / FACTS).is_file()):
-        return {}
-    try:
-        scores, facts = load(out)
-        same = all(facts[name] == value for name, value in about.items())
-        if not same or scores.splits != tuple(experiment.measured):
-            return {}
-        where = {"evaluated on": facts.get("evaluated on")}  # once told of all rows at a time
-        curves = load_curves(out / CURVES)
-        return {
-            name: Tested(population, where | facts["populations"][name], curves.get(name, []))
-            for name, population in scores.populations.items()
-        }
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"got {out}, whose results cannot be read ({error}), expected some to add to; move "
-            "them away"
-        ) from error
+def _made(
+    held: Iterable[Source], runs: Path, workers: int, said: Callable[[str], None]
+) -> dict[Source, Path]:
+    """The files of graphs, made where there are none."""
+    files = {}
+    for graphs in sorted(held, key=lambda g: g.name):
+        if not (runs / f"{graphs.name}.safetensors").is_file():
+            said(f"making the graphs {graphs.name}")
+        files[graphs] = graphs.made(runs, workers)
+    return files
 
 
-def _named(tested: Tested, trial: Trial) -> Tested:
-    """With what the row is called."""
+def _named(row: Row, trial: Trial) -> Row:
+    """With what the row is called, and the run that it is of."""
     variant = trial.variant
     names = {"label": variant.label, "row": variant.row, "group": variant.group}
-    return replace(tested, facts=names | tested.facts)
+    return replace(row, facts=names | {"run": folder_of(trial)} | row.facts)
 
 
 def folder_of(trial: Trial) -> str:
@@ -198,7 +170,7 @@ def _train_and_test(
     metric: str,
     device: str | None,
     told: Told,
-) -> Tested:
+) -> Row:
     run = Run(folder)
     name = trial.variant.name
     if run.summary is None:
@@ -219,7 +191,7 @@ def _train_and_test(
 
 def test(
     run: Run, tests: Path, measured: Measured, metric: str = "mse", device: str | None = None
-) -> Tested:
+) -> Row:
     """A metric of all members of a finished run, on some splits and at some of its epochs."""
     summary, config = run.summary, run.config
     assert summary is not None
@@ -260,7 +232,7 @@ def test(
         "environment": environment,
         "evaluated on": machine(),
     }
-    return Tested(Population(members, errors), facts, _curve(run))
+    return Row(Population(members, errors), facts, _curve(run))
 
 
 def _baseline(
@@ -300,33 +272,3 @@ def _curve(run: Run) -> list[dict[str, float]]:
         | {name: float(np.mean([row[name] for row in rows])) for name in ("training", "validation")}
         for epoch, rows in by_epoch.items()
     ]
-
-
-def _save_curves(path: Path, tested: Mapping[str, Tested]) -> None:
-    with replacing(path) as file:
-        writer = csv.DictWriter(file, ("population", "epoch", "members", "training", "validation"))
-        writer.writeheader()
-        for name, one in tested.items():
-            writer.writerows({"population": name, **row} for row in one.curve)
-
-
-def load_curves(path: Path) -> dict[str, list[dict[str, float]]]:
-    """Losses by epoch of every population, from ``curves.csv``; of none where there is no such
-    file."""
-    curves: dict[str, list[dict[str, float]]] = {}
-    if path.is_file():
-        with path.open(newline="") as file:
-            for row in csv.DictReader(file):
-                curves.setdefault(row.pop("population"), []).append(
-                    {name: float(value) for name, value in row.items()}
-                )
-    return curves
-
-
-def load(folder: Path) -> tuple[Scores, dict[str, Any]]:
-    """Scores and facts of a folder that `reproduce` wrote."""
-    if not (folder / SCORES).is_file() or not (folder / FACTS).is_file():
-        raise FileNotFoundError(
-            f"got {folder}, which has no {SCORES} and {FACTS}, expected results of pna reproduce"
-        )
-    return Scores.load(folder / SCORES), json.loads((folder / FACTS).read_text())

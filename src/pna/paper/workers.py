@@ -8,13 +8,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
 import torch
 
 Told = Callable[[str, int], None]  # which training, and how many epochs it has done
 Result = TypeVar("Result")
+Done = Callable[[int, Result], None]  # which of the jobs, and what came of it
 
 
 def all_of(
@@ -23,15 +24,17 @@ def all_of(
     workers: int = 1,
     told: Told = lambda *_: None,
     threads: int | None = None,
+    done: Done[Result] = lambda *_: None,
 ) -> list[Result]:
     """`work(*job, told)` for every job, in order; at most `workers` at a time.
 
     One worker works here; more are processes with `threads` each. `work` must be found by its
-    name, as a module's function is, and tells of its epochs through `told`. Where one fails, or
-    at Ctrl-C, the others are asked to stop when they next tell of one.
+    name, as a module's function is, and tells of its epochs through `told`; `done` hears of each
+    job as soon as it is. Where one fails, or at Ctrl-C, the others are asked to stop when they
+    next tell of an epoch.
     """
     if workers == 1:
-        return [work(*job, told) for job in jobs]
+        return [_here(work, job, told, done, place) for place, job in enumerate(jobs)]
     context = multiprocessing.get_context("spawn")
     news: Any = context.Queue()
     stop = context.Event()
@@ -41,7 +44,7 @@ def all_of(
         running = [pool.submit(_work, work, job) for job in jobs]
         try:
             with _sigterm_as_ctrl_c():
-                _listen(running, news, told)
+                _listen(running, news, told, done)
             return [future.result() for future in running]
         except BaseException:
             stop.set()
@@ -63,16 +66,22 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _listen(running: Sequence[Future[Any]], news: Any, told: Told) -> None:
+def _here(
+    work: Callable[..., Result], job: tuple[Any, ...], told: Told, done: Done[Result], place: int
+) -> Result:
+    found = work(*job, told)
+    done(place, found)
+    return found
+
+
+def _listen(running: Sequence[Future[Result]], news: Any, told: Told, done: Done[Result]) -> None:
     """Pass on what workers tell, until all are done; raises what one of them fails with."""
-    while not all(future.done() for future in running):
-        for future in running:
-            if future.done():
-                future.result()
-        try:
+    waiting = dict(enumerate(running))
+    while waiting:
+        with suppress(queue.Empty):
             told(*news.get(timeout=0.2))
-        except queue.Empty:
-            continue
+        for place in [place for place, future in waiting.items() if future.done()]:
+            done(place, waiting.pop(place).result())
     while True:
         try:
             told(*news.get(timeout=0.05))

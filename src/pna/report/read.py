@@ -13,7 +13,7 @@ from pna.names import lookup
 from pna.paper.experiment import Experiment
 from pna.paper.published import Published, published
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.reproduce import CURVES, FACTS, SCORES, load, load_curves
+from pna.paper.results import CURVES, FACTS, SCORES, load, load_curves
 from pna.paper.scores import Scores
 
 Curve = tuple[list[float], list[float], list[float]]  # epochs, losses of training, of validation

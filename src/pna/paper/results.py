@@ -1,0 +1,123 @@
+"""A folder of results: scores, losses and facts of every population that was trained and tested."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pna.files import replacing
+from pna.paper.experiment import Experiment
+from pna.paper.scores import Numbers, Population, Scores
+
+SCORES, FACTS, CURVES = "scores.csv", "facts.json", "curves.csv"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A population that was trained and tested, and what it took."""
+
+    population: Population
+    facts: dict[str, Any]
+    curve: list[dict[str, float]]  # of every epoch that was logged: mean losses of the members
+
+
+@dataclass(frozen=True)
+class Results:
+    """Rows of one experiment, of one kind of graphs and training, in a folder."""
+
+    folder: Path
+    experiment: Experiment
+    about: Mapping[str, Any]  # what all rows have in common: experiment, protocol, recipe, quick
+    rows: dict[str, Row]
+
+    @classmethod
+    def begun(cls, folder: Path, experiment: Experiment, about: Mapping[str, Any]) -> Results:
+        """With the rows that the folder has already, if these are about the same."""
+        return cls(folder, experiment, about, _rows(folder, experiment, about))
+
+    def has(self, name: str, run: str) -> bool:
+        """Whether there is a row of this name, of this very run."""
+        return name in self.rows and self.rows[name].facts.get("run") == run
+
+    def save(
+        self,
+        tasks: tuple[str, ...],
+        baseline: Mapping[str, Numbers],
+        took: Mapping[str, Any] | None = None,
+    ) -> Scores:
+        """Write all rows, in the experiment's order; `took` is the time of all of them."""
+        names = [v.name for v in self.experiment.variants if v.name in self.rows]
+        rows = {name: self.rows[name] for name in names}
+        scores = Scores(
+            tasks,
+            tuple(self.experiment.measured),
+            {name: row.population for name, row in rows.items()},
+            baseline,
+            self.experiment.metric,
+        )
+        facts = {**self.about, "populations": {name: row.facts for name, row in rows.items()}}
+        if took is not None:
+            facts["took"] = took
+        self.folder.mkdir(parents=True, exist_ok=True)
+        scores.save(self.folder / SCORES)
+        _save_curves(self.folder / CURVES, rows)
+        with replacing(self.folder / FACTS) as file:
+            json.dump(facts, file, indent=1, ensure_ascii=False)
+            file.write("\n")
+        return scores
+
+
+def _rows(folder: Path, experiment: Experiment, about: Mapping[str, Any]) -> dict[str, Row]:
+    """Of a folder about the same; none if it was never finished."""
+    if not ((folder / SCORES).is_file() and (folder / FACTS).is_file()):
+        return {}
+    try:
+        scores, facts = load(folder)
+        same = all(facts[name] == value for name, value in about.items())
+        if not same or scores.splits != tuple(experiment.measured):
+            return {}
+        where = {"evaluated on": facts.get("evaluated on")}  # once told of all rows at a time
+        curves = load_curves(folder / CURVES)
+        return {
+            name: Row(population, where | facts["populations"][name], curves.get(name, []))
+            for name, population in scores.populations.items()
+        }
+    except (ValueError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"got {folder}, whose results cannot be read ({error}), expected some to add to; move "
+            "them away"
+        ) from error
+
+
+def _save_curves(path: Path, rows: Mapping[str, Row]) -> None:
+    with replacing(path) as file:
+        writer = csv.DictWriter(file, ("population", "epoch", "members", "training", "validation"))
+        writer.writeheader()
+        for name, row in rows.items():
+            writer.writerows({"population": name, **losses} for losses in row.curve)
+
+
+def load_curves(path: Path) -> dict[str, list[dict[str, float]]]:
+    """Losses by epoch of every population, from ``curves.csv``; of none where there is no such
+    file."""
+    curves: dict[str, list[dict[str, float]]] = {}
+    if path.is_file():
+        with path.open(newline="") as file:
+            for row in csv.DictReader(file):
+                curves.setdefault(row.pop("population"), []).append(
+                    {name: float(value) for name, value in row.items()}
+                )
+    return curves
+
+
+def load(folder: Path) -> tuple[Scores, dict[str, Any]]:
+    """Scores and facts of a folder that `pna reproduce` wrote."""
+    if not (folder / SCORES).is_file() or not (folder / FACTS).is_file():
+        raise FileNotFoundError(
+            f"got {folder}, which has no {SCORES} and {FACTS}, expected results of pna reproduce"
+        )
+    return Scores.load(folder / SCORES), json.loads((folder / FACTS).read_text())

@@ -1,0 +1,87 @@
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pna.paper.registry import EXPERIMENTS
+from pna.paper.results import CURVES, FACTS, SCORES, Results, Row, load, load_curves
+from pna.paper.scores import Member, Population
+
+MULTITASK = EXPERIMENTS["multitask"]
+ABOUT = {"experiment": "multitask", "protocol": "paper", "recipe": "tuned", "quick": False}
+TASKS, BASELINE = ("a", "b"), {"test": np.array([0.1, 0.2])}
+
+
+def row(run: str, error: float = 0.01) -> Row:
+    members = tuple(Member(k, k, 0.003, 0.0, 0.1 + k, 5) for k in range(2))
+    population = Population(members, {"test": np.full((2, 2), error)})
+    curve = [{"epoch": 1.0, "members": 2.0, "training": 0.5, "validation": 0.6}]
+    return Row(population, {"label": run, "run": run}, curve)
+
+
+def begun(folder: Path, **about: object) -> Results:
+    return Results.begun(folder, MULTITASK, ABOUT | about)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Results with two rows, the later one of the experiment first."""
+    results = begun(tmp_path / "results")
+    results.rows["gin"], results.rows["pna"] = row("two", 0.03), row("one")
+    results.save(TASKS, BASELINE, {"seconds": 7.0})
+    return results.folder
+
+
+def test_what_is_saved_is_read(folder: Path) -> None:
+    scores, facts = load(folder)
+    assert list(scores.populations) == ["pna", "gin"]  # in the order of the experiment
+    np.testing.assert_array_equal(scores.populations["gin"].errors["test"], np.full((2, 2), 0.03))
+    np.testing.assert_array_equal(scores.baseline["test"], BASELINE["test"])
+    assert facts == {
+        **ABOUT, "populations": {"pna": {"label": "one", "run": "one"},
+                                 "gin": {"label": "two", "run": "two"}},
+        "took": {"seconds": 7.0},
+    }  # fmt: skip
+    assert load_curves(folder / CURVES)["pna"] == row("one").curve
+
+
+def test_rows_are_added_to_those_there(folder: Path) -> None:
+    results = begun(folder)
+    assert results.has("pna", "one") and not results.has("pna", "two")
+    assert not results.has("gcn", "one")
+    results.rows["gcn"] = row("three")
+    assert list(results.save(TASKS, BASELINE).populations) == ["pna", "gcn", "gin"]
+    facts = load(folder)[1]
+    assert facts["populations"]["pna"]["run"] == "one" and "took" not in facts
+    assert begun(folder).rows["gin"].curve == row("two").curve
+
+
+@pytest.mark.parametrize("other", [{"protocol": "published"}, {"recipe": "plain"}, {"quick": True}])
+def test_rows_about_something_else_are_not(folder: Path, other: dict[str, object]) -> None:
+    assert begun(folder, **other).rows == {}
+
+
+def test_rows_tested_on_something_else_are_not(folder: Path) -> None:
+    assert Results.begun(folder, EXPERIMENTS["graph-types"], ABOUT).rows == {}
+
+
+def test_where_there_is_nothing_there_are_no_rows(folder: Path) -> None:
+    assert begun(folder / "nowhere").rows == {}
+    (folder / FACTS).unlink()  # as if it had been cut off between two files
+    assert begun(folder).rows == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [(FACTS, "{"), (FACTS, "{}"), (SCORES, "nothing"), (CURVES, "a,b\n1,2")]
+)
+def test_what_cannot_be_read_is_refused(folder: Path, name: str, text: str) -> None:
+    (folder / name).write_text(text)
+    with pytest.raises(ValueError, match=r"whose results cannot be read .* move them away"):
+        begun(folder)
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / FACTS).write_text(json.dumps({}))
+    with pytest.raises(FileNotFoundError, match=r"no scores.csv and facts.json, expected results"):
+        load(tmp_path)
