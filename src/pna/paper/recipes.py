@@ -96,7 +96,7 @@ _OWN: Mapping[str, Mapping[str, Any]] = {
     "gin": {"rate": 0.0135, **DECAYED},
 }
 
-#: "plain" is the paper's training; how the others were found is told in docs/results.md.
+#: "plain" is the paper's training; how the others were found is told in docs/recipes.md.
 RECIPES = {
     "redrawn": _REDRAWN,
     "tuned": replace(

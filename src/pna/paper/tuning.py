@@ -48,7 +48,7 @@ SEARCH = Experiment(
 )
 
 #: Weight decays, the first being as good as none. Overfitting takes longer to be seen. Each model
-#: was to take the one with the least mean of logs on validation graphs; docs/results.md tells what
+#: was to take the one with the least mean of logs on validation graphs; docs/recipes.md tells what
 #: came of it.
 DECAYS, DECAY_EPOCHS = (1e-6, 0.01, 0.03, 0.1, 0.3), 600
 
