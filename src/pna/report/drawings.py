@@ -19,6 +19,7 @@ from pna.report.read import Result
 from pna.report.results import MEAN, SPREAD, Column, splits, statistics, tasks
 from pna.report.sizes import Model, draw_sizes
 from pna.report.strips import Strip, Strips, draw_strips
+from pna.report.tables import number
 from pna.report.training import Losses, draw_training
 
 if TYPE_CHECKING:
@@ -241,13 +242,14 @@ def _benchmark(result: Result) -> list[Drawing]:
             for one in names
             if (found := cells.measured(one, split)) is not None
         ]
-        mean = float(result.scores.baseline[split].mean()) * times
-        return Strips(words, strips, mean, digits)
+        return Strips(words, strips, digits=digits)
 
+    mean = float(result.scores.baseline[LAST].mean()) * times  # too far away to be drawn
+    words = f"Every member is a dot. Predicting the mean of training: {number(mean, digits)}."
     drawn = [
         Drawing(
             f"{name}-{group}" if group else name,
-            f"Test set, {cells.groups[group]}: {what}. Every member is a dot.",
+            f"Test set, {cells.groups[group]}: {what}. {words}",
             draw_strips([panel(LAST, "last epoch", names), panel(BEST, "best epoch", names)], 1),
         )
         for group, names in present.items()

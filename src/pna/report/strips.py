@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 OTHER = "#7c8794"
+_DOT: dict[str, Any] = {"marker": "o", "mec": OTHER, "ms": 5}
 _OFFSETS = (0.0, -0.13, 0.13)  # of dots from the middle of their row, so that fewer hide others
 
 
@@ -48,9 +49,12 @@ def draw_strips(panels: Sequence[Strips], columns: int = 1) -> Figure:
     figure, places = grid(len(panels), columns, 0.3 * rows + 0.75)
     for axes, panel in zip(places, panels, strict=True):
         _draw(axes, panel, numbers=columns == 1)
-    marks: dict[str, dict[str, Any]] = {
-        "best in validation": {"marker": "o", "mfc": OTHER, "mec": OTHER, "ms": 5},
-        "the other members": {"marker": "o", "mfc": "none", "mec": OTHER, "ms": 5},
+    reported, others = {"mfc": OTHER, **_DOT}, {"mfc": "none", **_DOT}
+    if all(len(s.best.values) == len(s.values) for panel in panels for s in panel.strips):
+        marks: dict[str, dict[str, Any]] = {"a member": reported}
+    else:
+        marks = {"best in validation": reported, "the other members": others}
+    marks |= {
         "mean, 95% interval": {"marker": "|", "mec": INK, "ms": 9, "mew": 2, "color": INK,
                                "linestyle": "-", "linewidth": 1.2},
     }  # fmt: skip
