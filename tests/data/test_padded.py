@@ -19,7 +19,7 @@ from pna.data.padded import PaddedBatches
 from pna.data.shapes import Shape, usual_shapes
 from pna.degree import DegreeStats
 from pna.front import Front, first_nodes
-from pna.nn.architectures import Recurrent
+from pna.nn.architectures import Recurrent, Stacked
 from tests.data.graph_sets import graph_sets
 from tests.train.cases import assert_near, random_graphs
 
@@ -291,7 +291,21 @@ def test_outputs_and_gradients_are_those_without_padding(convolution, level):
     graphs = random_graphs(missing=False)
     torch.manual_seed(0)
     degrees = DegreeStats.from_degrees(graphs.degree)
-    model = Recurrent(convolution, 2, 4, 3, 3, deg=degrees, dropout=0.2).double()
+    check_padding(Recurrent(convolution, 2, 4, 3, 3, deg=degrees, dropout=0.2), graphs, level)
+
+
+@pytest.mark.parametrize("convolution", ["gated-gcn", "pna"])
+def test_graphs_are_of_their_own_size_beside_padding(convolution):
+    graphs = random_graphs(missing=False)
+    torch.manual_seed(0)
+    degrees = DegreeStats.from_degrees(graphs.degree)
+    model = Stacked(convolution, 2, 4, 3, 3, deg=degrees, layers=3, graph_norm=True)
+    check_padding(model, graphs, "graph")
+
+
+def check_padding(model, graphs, level):
+    """Outputs, gradients and statistics of a padded batch are those of the batch."""
+    model = model.double()
     state = {name: value.clone() for name, value in model.state_dict().items()}
     ids = [7, 2, 11]
     padded = PaddedBatches(graphs).batch(torch.tensor([*ids, -1]), Shape(4, 64, 256))

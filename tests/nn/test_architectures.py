@@ -448,11 +448,19 @@ def test_a_mirror_is_before_all_else():
         made(Stacked, node_values=[3, 0], mirror=((1, 1.0),))
 
 
+@pytest.mark.parametrize("graph_norm", [False, True])
 @pytest.mark.parametrize("columns", [0, 2], ids=["none", "features"])
-def test_edges_of_gated_gcn_have_states(columns):
+def test_edges_of_gated_gcn_have_states(columns, graph_norm):
     """Which begin as their features, or a 1, and go from layer to layer as those of nodes do."""
-    model = made(Stacked, "gated-gcn", layers=3, out_channels=6, edge_columns=columns)
+    model = made(
+        Stacked, "gated-gcn", layers=3, out_channels=6, edge_columns=columns, graph_norm=graph_norm
+    )
     batch = batch_of(graphs(edge_columns=columns))
+    of_edge = batch.graph_of_node[batch.adjacency.receivers.long()]
+    shrink = {
+        "node": batch.sizes[batch.graph_of_node, None].double() ** -0.5,
+        "edge": torch.bincount(of_edge)[of_edge, None].double() ** -0.5,
+    } if graph_norm else {"node": 1.0, "edge": 1.0}  # fmt: skip
     model(batch)  # leaves statistics behind
     model.eval()
     x = F.linear(batch.x, model.embed.weight, model.embed.bias)
@@ -462,10 +470,10 @@ def test_edges_of_gated_gcn_have_states(columns):
     assert len(model.edge_norms) == 2
     for layer, (convolution, norm) in enumerate(zip(model.convolutions, model.norms, strict=True)):
         new, states = convolution.conv.update(x, batch.adjacency, e)
-        new = torch.relu(norm(new))
+        new = torch.relu(norm(new * shrink["node"]))
         x = new + x if new.shape == x.shape else new
         if layer < 2:
-            e = e + torch.relu(model.edge_norms[layer](states))
+            e = e + torch.relu(model.edge_norms[layer](states * shrink["edge"]))
     assert_same(model(batch).node, model.node_head(x))
 
 

@@ -28,7 +28,8 @@ def begun(folder: Path, **about: object) -> Results:
 def folder(tmp_path: Path) -> Path:
     """Results with two rows, the later one of the experiment first."""
     results = begun(tmp_path / "results")
-    results.rows["gin"], results.rows["pna"] = row("two", 0.03), row("one")
+    results.add("gin", row("two", 0.03))
+    results.add("pna", row("one"))
     results.save(TASKS, BASELINE, {"seconds": 7.0})
     return results.folder
 
@@ -50,20 +51,36 @@ def test_rows_are_added_to_those_there(folder: Path) -> None:
     results = begun(folder)
     assert results.has("pna", "one") and not results.has("pna", "two")
     assert not results.has("gcn", "one")
-    results.rows["gcn"] = row("three")
+    results.add("gcn", row("three"))
     assert list(results.save(TASKS, BASELINE).populations) == ["pna", "gcn", "gin"]
     facts = load(folder)[1]
     assert facts["populations"]["pna"]["run"] == "one" and "took" not in facts
     assert begun(folder).rows["gin"].curve == row("two").curve
 
 
-@pytest.mark.parametrize("other", [{"protocol": "published"}, {"recipe": "plain"}, {"quick": True}])
-def test_rows_about_something_else_are_not(folder: Path, other: dict[str, object]) -> None:
-    assert begun(folder, **other).rows == {}
+def test_rows_that_another_process_writes_stay(folder: Path) -> None:
+    ours, theirs = begun(folder), begun(folder)
+    theirs.add("gcn", row("three"))
+    theirs.add("gin", row("four"))
+    theirs.save(TASKS, BASELINE)
+    ours.add("gat", row("five"))
+    assert list(ours.save(TASKS, BASELINE).populations) == ["pna", "gat", "gcn", "gin"]
+    assert load(folder)[1]["populations"]["gin"]["run"] == "four"
 
 
-def test_rows_tested_on_something_else_are_not(folder: Path) -> None:
-    assert Results.begun(folder, EXPERIMENTS["graph-types"], ABOUT).rows == {}
+@pytest.mark.parametrize(
+    ("other", "told"),
+    [({"protocol": "published"}, r"\(published, tuned\)"), ({"recipe": "plain"}, "plain"),
+     ({"quick": True}, r"\(paper, tuned, quick\)")],
+)  # fmt: skip
+def test_results_about_something_else_are_left_alone(
+    folder: Path, other: dict[str, object], told: str
+) -> None:
+    with pytest.raises(ValueError, match=rf"multitask \(paper, tuned\), expected .*{told}"):
+        begun(folder, **other)
+    with pytest.raises(ValueError, match="choose another folder"):
+        Results.begun(folder, EXPERIMENTS["graph-types"], ABOUT)
+    assert begun(folder).has("pna", "one")
 
 
 def test_where_there_is_nothing_there_are_no_rows(folder: Path) -> None:

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from pna.train import evaluate, predict
-from pna.train.evaluation import _targets
+from pna.train.evaluation import _scores, _targets
 from pna.train.metrics import measure
+from pna.train.tasks import Task
 from tests.train.small_runs import molecules, small_multitask, small_run
 
 LOSSES = {"active": "bce", "kind": "cross_entropy"}
@@ -75,6 +76,13 @@ def test_classes(molecules_run):
     assert kind.metrics["accuracy"] == [pytest.approx((given["kind"] == y[:, 1]).mean())]
     assert set(size.metrics) == {"mse", "log10_mse", "mae", "mae_in_units"}
     assert found.metrics == {}  # nothing that all three have
+
+
+def test_areas_are_of_what_a_model_says_before_it_is_a_probability():
+    """The larger of which are all 1."""
+    task = Task("active", "graph", 0, "bce", 0, 1)
+    said, y = np.array([[[50.0], [40.0], [60.0], [-1.0]]]), np.array([1.0, 0.0, 1.0, 0.0])
+    assert _scores(task, said, y).metrics["roc_auc"] == [1.0]
 
 
 def test_targets_are_found_by_name(molecules_run):

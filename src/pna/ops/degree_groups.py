@@ -131,8 +131,10 @@ def backward(
 
 def _often(times: Sequence[int], degree: Tensor, z: Tensor) -> Tensor:
     """How often the shift is added to every group of every node, (receivers, groups)."""
-    once = torch.tensor([float(often == 1) for often in times] or [0.0] * z.shape[1])
-    each = torch.tensor([float(often == 2) for often in times] or [0.0] * z.shape[1])
+    wanted = list(times) or [0] * z.shape[1]
+    once, each = (
+        torch.tensor([often == kind for often in wanted], dtype=torch.float32) for kind in (1, 2)
+    )
     return torch.addcmul(once, degree[:, None].to(torch.float32), each)
 
 

@@ -54,7 +54,7 @@ SEE_EDGES = tuple(
 GROUPS = {"": "no edge features", "edges": "edge features"}
 
 #: What all of them are trained with, where a row has nothing else. A plateau is counted as torch
-#: does: a patience of 5 is six epochs that are no better.
+#: does: a patience of 5 is six epochs that are no better, by however little.
 COMMON: dict[str, Any] = {
     "epochs": 1000,
     "patience": None,

@@ -110,7 +110,7 @@ def reproduce(
         """A row is kept as soon as there is one, whatever becomes of the others."""
         for trial in list(of_folder.values())[place]:
             told(trial.variant.name, trial.settings.epochs)
-            results.rows[trial.variant.name] = _named(row, trial)
+            results.add(trial.variant.name, _named(row, trial))
         results.save(tasks, baseline)
 
     all_of(_train_and_test, jobs, workers, told, threads, done)

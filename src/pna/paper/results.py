@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,15 +33,21 @@ class Results:
     experiment: Experiment
     about: Mapping[str, Any]  # what all rows have in common: experiment, protocol, recipe, quick
     rows: dict[str, Row]
+    own: set[str] = field(default_factory=set)  # those that were added here
 
     @classmethod
     def begun(cls, folder: Path, experiment: Experiment, about: Mapping[str, Any]) -> Results:
-        """With the rows that the folder has already, if these are about the same."""
+        """With the rows that the folder has already; one about something else is refused."""
         return cls(folder, experiment, about, _rows(folder, experiment, about))
 
     def has(self, name: str, run: str) -> bool:
         """Whether there is a row of this name, of this very run."""
         return name in self.rows and self.rows[name].facts.get("run") == run
+
+    def add(self, name: str, row: Row) -> None:
+        """A row in place of one of its name."""
+        self.rows[name] = row
+        self.own.add(name)
 
     def save(
         self,
@@ -49,7 +55,10 @@ class Results:
         baseline: Mapping[str, Numbers],
         took: Mapping[str, Any] | None = None,
     ) -> Scores:
-        """Write all rows, in the experiment's order; `took` is the time of all of them."""
+        """Write all rows, in the experiment's order, with those that another process has written
+        in the meantime; `took` is the time of all of them."""
+        there = _rows(self.folder, self.experiment, self.about)
+        self.rows.update({name: row for name, row in there.items() if name not in self.own})
         names = [v.name for v in self.experiment.variants if v.name in self.rows]
         rows = {name: self.rows[name] for name in names}
         scores = Scores(
@@ -77,12 +86,10 @@ def _rows(folder: Path, experiment: Experiment, about: Mapping[str, Any]) -> dic
         return {}
     try:
         scores, facts = load(folder)
-        same = all(facts[name] == value for name, value in about.items())
-        if not same or scores.splits != tuple(experiment.measured):
-            return {}
+        known = {name: facts[name] for name in about}
         where = {"evaluated on": facts.get("evaluated on")}  # once told of all rows at a time
         curves = load_curves(folder / CURVES)
-        return {
+        rows = {
             name: Row(population, where | facts["populations"][name], curves.get(name, []))
             for name, population in scores.populations.items()
         }
@@ -91,6 +98,17 @@ def _rows(folder: Path, experiment: Experiment, about: Mapping[str, Any]) -> dic
             f"got {folder}, whose results cannot be read ({error}), expected some to add to; move "
             "them away"
         ) from error
+    if known != dict(about) or scores.splits != tuple(experiment.measured):
+        raise ValueError(
+            f"got {folder}, which has results of {_told(known)}, expected some of {_told(about)} "
+            "to add to; move them away, or choose another folder"
+        )
+    return rows
+
+
+def _told(about: Mapping[str, Any]) -> str:
+    quick = ", quick" if about["quick"] else ""
+    return f"{about['experiment']} ({about['protocol']}, {about['recipe']}{quick})"
 
 
 def _save_curves(path: Path, rows: Mapping[str, Row]) -> None:

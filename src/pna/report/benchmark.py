@@ -51,6 +51,15 @@ class Cells:
             return None
         return scores.mean(name, split, SHOWN[scores.metric][1])
 
+    def shown(self, name: str | None, split: str, digits: int) -> str:
+        """The same in words; where some members broke and are left out, how many are meant."""
+        found = self.measured(name, split)
+        if name is None or found is None:
+            return NOTHING
+        members = len(self.result.scores.populations[name].members)
+        few = f" ({len(found.values)} of {members})" if len(found.values) < members else ""
+        return estimate(found, digits) + few
+
     def published(self, name: str | None) -> float | None:
         value = None if name is None else self.result.published.get(name, "test")
         return None if value is None else value * SHOWN[self.result.scores.metric][1]
@@ -72,8 +81,8 @@ def _scores(cells: Cells) -> Table:
     for row, label in cells.rows.items():
         names = {group: cells.name(row, group) for group in cells.groups}
         lines: dict[str, Callable[[str | None], str]] = {
-            "last epoch": lambda name: _shown(cells.measured(name, LAST), digits),
-            "best epoch": lambda name: _shown(cells.measured(name, BEST), digits),
+            "last epoch": lambda name: cells.shown(name, LAST, digits),
+            "best epoch": lambda name: cells.shown(name, BEST, digits),
             "paper": lambda name: number(cells.published(name), digits),
         }
         if not any(name in result.scores.populations for name in names.values()):
@@ -98,10 +107,6 @@ def _scores(cells: Cells) -> Table:
         f"Test set, {what}: {better} is better; mean over seeds, 95% interval",
         ("model", "", *cells.groups.values()), tuple(rows), 2, frozenset(strong), frozenset(ours),
     )  # fmt: skip
-
-
-def _shown(value: Estimate | None, digits: int) -> str:
-    return NOTHING if value is None else estimate(value, digits)
 
 
 def _costs(result: Result) -> Table:

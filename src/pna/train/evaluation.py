@@ -165,12 +165,14 @@ def _tell_of_missing(tasks: tuple[Task, ...], missing: list[bool], where: str) -
 def _scores(task: Task, outputs: np.ndarray, targets: np.ndarray) -> TaskScores:
     loss = LOSSES[task.loss]
     meant, scaled = in_units(task, outputs), targets / task.scale
+    own = outputs[..., task.first : task.end]
     found: dict[str, list[float]] = {}
     for name in loss.metrics:
-        found[name] = [measure(name, row / task.scale, scaled) for row in meant]
+        # of probabilities those near 1 are rounded, and so tied
+        given = own[..., 0] if name == "roc_auc" else meant / task.scale
+        found[name] = [measure(name, row, scaled) for row in given]
     if loss.scaled:
         found["mae_in_units"] = [measure("mae", row, targets) for row in meant]
-    own = outputs[..., task.first : task.end]
     losses = [_loss(loss.error, row if loss.classes else row[:, 0], scaled) for row in own]
     return TaskScores(task.name, task.level, task.loss, losses, found)
 

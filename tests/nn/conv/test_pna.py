@@ -560,3 +560,27 @@ def test_sums_of_more_neighbours_than_half_precision_can_count():
         expected = conv(x, edges)
     assert expected.isfinite().all()
     torch.testing.assert_close(conv(x, edges), expected, rtol=2e-2, atol=1e-2)
+
+
+@pytest.mark.parametrize("aggregators", [["mean", "max"], ["sum", "std"]])
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+def test_the_default_type_is_none_of_a_layers_concern(backend, aggregators):
+    torch.manual_seed(0)
+    edge_index = torch.randint(200, (2, 400))
+    stats = pna.DegreeStats.from_degrees(torch.bincount(edge_index[1], minlength=200))
+    conv = PNAConv(8, 8, aggregators, ["identity", "amplification"], stats)
+    x = torch.randn(200, 8, requires_grad=True)
+
+    def found():
+        out = conv(x, edge_index)
+        return out, *torch.autograd.grad(out.square().sum(), [x, *conv.parameters()])
+
+    with pna.backend(backend):
+        before = found()
+        torch.set_default_dtype(torch.float64)
+        try:
+            after = found()
+        finally:
+            torch.set_default_dtype(torch.float32)
+    for one, other in zip(before, after, strict=True):
+        assert one.dtype == other.dtype and torch.equal(one, other)

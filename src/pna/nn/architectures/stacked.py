@@ -32,6 +32,7 @@ from pna.nn.mirror import Mirror
 from pna.nn.norm import BatchNorm
 from pna.nn.virtual_node import VirtualNode
 from pna.ops.edges import to_slots
+from pna.ops.segments import spread
 
 
 class Stacked(nn.Module):
@@ -62,7 +63,8 @@ class Stacked(nn.Module):
         readout: "sum", "mean" or "max" over the nodes of a graph.
         head: widths inside the head; a half and a quarter of its input if left out.
         residual: add a layer's input to its result where they are equally wide.
-        graph_norm: divide by the square root of the number of nodes in the graph.
+        graph_norm: divide by the square root of the number of nodes in the graph; states of edges
+            by that of the number of edges.
         batch_norm: normalise the result of a layer over the batch.
         virtual_node: whether every graph has a `VirtualNode`, heard between layers.
         norm_before_mixing: of convolutions with towers, whether they are mixed after the
@@ -218,6 +220,10 @@ class Stacked(nn.Module):
         result, states = convolution.conv.update(x, batch.adjacency, edges)
         if layer == len(self.edge_norms):
             return result, None
+        if self.graph_norm:
+            starts = batch.adjacency.indptr[batch.indptr]  # of the edges of every graph
+            shrink = starts.diff().clamp(min=1).to(states.dtype).rsqrt()[:, None]
+            states = states * spread(shrink, starts, batch.adjacency.num_edges)
         return result, self._beside(edges, self.edge_norms[layer](states))
 
     def _edges(self, batch: Batch) -> EdgeFeatures:
