@@ -72,13 +72,22 @@ def test_no_rows():
     assert Embedding([2, 3], 4)(torch.zeros(0, 2, dtype=torch.int64)).shape == (0, 4)
 
 
-def test_values_that_are_not_there_are_refused():
-    with pytest.raises((RuntimeError, IndexError)):
-        Embedding([2], 4)(torch.tensor([[2]]))
-
-
 def test_numbers_have_a_linear_layer():
     assert isinstance(encoder([2], 1, 8), Embedding)
     for values in ([], [0, 0, 0]):
         layer = encoder(values, 3, 8)
         assert isinstance(layer, Linear) and layer.weight.shape == (8, 3)
+
+
+@pytest.mark.parametrize(("kind", "column"), [(3, 0), (-1, 2), (2, 2)])
+def test_kinds_without_a_vector_are_refused(kind, column):
+    """In place of another column's vector."""
+    with pytest.raises(ValueError, match="got kind 2 in column 0, expected 0 to 1"):
+        Embedding([2], 4)(torch.tensor([[2]]))
+    layer, columns = Embedding([3, 0, 2], 4), torch.zeros(5, 3)
+    columns[:, 1] = -7  # a number, of which there may be any
+    layer(columns)
+    columns[2, column] = kind
+    with pytest.raises(ValueError, match=f"got kind {kind} in column {column}, expected 0 to"):
+        layer(columns)
+    layer(columns[:0])

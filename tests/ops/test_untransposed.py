@@ -86,3 +86,19 @@ def test_what_is_left_to_torch(monkeypatch):
         linear(made(2, 3, seed=2), weight, bias)
     monkeypatch.setattr(untransposed, "_IS_ARM", False)
     assert linear(made(2, 3, seed=2), weight, bias).shape == (2, 5)
+
+
+@pytest.mark.parametrize("towers", [False, True])
+def test_forward_mode(towers):
+    torch.manual_seed(0)
+    x, weight, bias = torch.randn(5, 2, 3), torch.randn(2, 4, 3), torch.randn(2, 4)
+    if not towers:
+        x, weight, bias = x[:, 0], weight[0], bias[0]
+    work = untransposed.tower_linear if towers else untransposed.linear
+    plain = (lambda x, w, b: torch.einsum("rti,toi->rto", x, w) + b) if towers else F.linear
+    given = (x, weight, bias)
+    moves = tuple(torch.randn_like(t) for t in given)
+    for one, other in zip(
+        torch.func.jvp(work, given, moves), torch.func.jvp(plain, given, moves), strict=True
+    ):
+        torch.testing.assert_close(one, other)

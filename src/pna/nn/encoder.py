@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from pna.adjacency import values_visible
 from pna.nn.linear import Linear
 
 
@@ -62,6 +63,7 @@ class Embedding(nn.Module):
 
     def coefficients(self, columns: Tensor) -> Tensor:
         """What each vector is multiplied by, (rows, vectors): 1 or 0 for a kind, else a number."""
+        self._check(columns)
         shape = columns.shape[0], self.weight.shape[0]
         none = torch.zeros(shape, dtype=self.weight.dtype, device=columns.device)
         if all(self.values):
@@ -70,6 +72,21 @@ class Embedding(nn.Module):
         at = self.offsets + torch.where(self.is_number, 0, columns.long())
         numbers = (columns.to(none.dtype) - self.means) / self.deviations
         return none.scatter_(1, at, torch.where(self.is_number, numbers, 1).to(none.dtype))
+
+    def _check(self, columns: Tensor) -> None:
+        """Refuse a kind that there is no vector of, where values can be read without waiting."""
+        hidden = not values_visible() or torch._C._are_functorch_transforms_active()
+        if hidden or columns.device.type != "cpu" or len(columns) == 0:
+            return
+        for place, count in enumerate(self.values):
+            if count == 0:
+                continue
+            low, high = (int(bound) for bound in torch.aminmax(columns[:, place]))
+            if low < 0 or high >= count:
+                raise ValueError(
+                    f"got kind {low if low < 0 else high} in column {place}, expected 0 to "
+                    f"{count - 1}; correct it, or make the model for more kinds"
+                )
 
     def extra_repr(self) -> str:
         return f"{list(self.values)}, {self.weight.shape[1]}"

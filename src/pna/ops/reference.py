@@ -109,7 +109,9 @@ class Neighbourhoods:
 
     def centred(self) -> Tensor:
         """Messages, less the mean of those that meet: (edges, features)."""
-        return self.messages - self.to_slots(self.mean(self.messages))
+        once = self.messages - self.to_slots(self.mean(self.messages))
+        # that mean was rounded, which odd powers would show; what is left of it has no gradient
+        return once - self.to_slots(self.mean(once.detach()))
 
     def power(self, order: int) -> Tensor:
         """The same, to a power."""

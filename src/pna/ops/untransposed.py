@@ -44,6 +44,16 @@ def _takes(x: Tensor, *parameters: Tensor | None) -> bool:
     return alike and x.device.type == "cpu" and x.shape[0] <= _ROWS
 
 
+def _tangent(x: Tensor, weight: Tensor, to_x: Any, to_weight: Any, to_bias: Any) -> Tensor:
+    """How the product moves, as x, weight and bias do; None stays where it is."""
+    moved = x.new_zeros((*x.shape[:-1], weight.shape[-2]))
+    if to_x is not None:
+        moved = moved + to_x @ weight.mT
+    if to_weight is not None:
+        moved = moved + x @ to_weight.mT
+    return moved if to_bias is None else moved + to_bias
+
+
 class _Linear(torch.autograd.Function):
     """One alone, for which a batched product takes longer."""
 
@@ -55,6 +65,12 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
         ctx.save_for_backward(*inputs[:2])
+        ctx.save_for_forward(*inputs[:2])
+
+    @staticmethod
+    def jvp(ctx: Any, to_x: Any, to_weight: Any, to_bias: Any) -> Tensor:
+        x, weight = ctx.saved_tensors
+        return _tangent(x, weight, to_x, to_weight, to_bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -84,6 +100,12 @@ class _Linears(torch.autograd.Function):
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
         ctx.save_for_backward(*inputs[:2])
+        ctx.save_for_forward(*inputs[:2])
+
+    @staticmethod
+    def jvp(ctx: Any, to_x: Any, to_weight: Any, to_bias: Any) -> Tensor:
+        x, weight = ctx.saved_tensors
+        return _tangent(x, weight, to_x, to_weight, None if to_bias is None else to_bias[:, None])
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:

@@ -543,9 +543,15 @@ def test_a_replaced_or_hooked_mixing_layer_is_called():
 
 
 @pytest.mark.parametrize("part", ["pre", "post"])
-def test_hooks_on_what_is_never_called_are_refused(part):
+@pytest.mark.parametrize(
+    "hook",
+    [lambda m: m.register_forward_hook, lambda m: m.register_full_backward_hook,
+     lambda m: m.register_full_backward_pre_hook],
+    ids=["forward", "backward", "before backward"],
+)  # fmt: skip
+def test_hooks_on_what_is_never_called_are_refused(part, hook):
     conv = layer()
-    getattr(conv, part)[0].register_forward_hook(lambda *_: None)
+    hook(getattr(conv, part)[0])(lambda *_: None)
     with pytest.raises(TypeError, match="never called, expected none"):
         conv(X, EDGE_INDEX)
 
@@ -584,3 +590,31 @@ def test_the_default_type_is_none_of_a_layers_concern(backend, aggregators):
             torch.set_default_dtype(torch.float32)
     for one, other in zip(before, after, strict=True):
         assert one.dtype == other.dtype and torch.equal(one, other)
+
+
+@pytest.mark.parametrize("kind", [Softmax, Softmin])
+def test_a_node_whose_edges_weigh_nothing_is_not_shifted(kind):
+    torch.manual_seed(0)
+    edge_index, x = torch.tensor([[0, 1, 2], [1, 1, 0]]), torch.randn(3, 4)
+    softmax = kind(1.0, torch.tensor([0.0, 0.0, 1.0]))  # both edges to node 1 weigh nothing
+    conv = PNAConv(4, 4, [softmax], ["identity"], None)
+    pre, post = conv.pre[0], conv.post[0]
+    ends = torch.cat([x[edge_index[1]], x[edge_index[0]]], 1)
+    messages = nn.functional.linear(ends, pre.weight[0], pre.bias[0])
+    adjacency = pna.Adjacency.from_edge_index(edge_index, 3)
+    z = pna.aggregate(torch.zeros(3, 4), adjacency, [softmax], messages)[:, 0]
+    assert z[1].abs().max() == 0
+    expected = conv.lin(nn.functional.linear(torch.cat([x, z], 1), post.weight[0], post.bias[0]))
+    torch.testing.assert_close(conv(x, edge_index), expected)
+
+
+def test_batches_of_gradients_are_refused_by_name():
+    conv = PNAConv(4, 4, ["mean", "max"], ["identity"], None)
+    x, edge_index = torch.randn(3, 4), torch.tensor([[0, 1, 2], [1, 1, 0]])
+    jacobian = torch.autograd.functional.jacobian
+    with pytest.raises(RuntimeError, match=r"torch\.func\.jacrev"):
+        jacobian(lambda z: conv(z, edge_index), x, vectorize=True)
+    torch.testing.assert_close(
+        torch.func.jacrev(lambda z: conv(z, edge_index))(x),
+        jacobian(lambda z: conv(z, edge_index), x),
+    )

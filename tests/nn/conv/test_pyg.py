@@ -5,7 +5,13 @@ import warnings
 import pytest
 import torch
 from torch_geometric import nn as pyg
-from torch_geometric.nn.aggr import MedianAggregation, PowerMeanAggregation, SoftmaxAggregation
+from torch_geometric.nn.aggr import (
+    MedianAggregation,
+    PowerMeanAggregation,
+    SoftmaxAggregation,
+    StdAggregation,
+    VarAggregation,
+)
 
 from pna.nn import PNAConv
 from tests.nn.cases import DEG, PAPER, SCALERS
@@ -87,10 +93,13 @@ def test_states_of_other_shapes_are_refused():
             "aggregates by MedianAggregation.*expected one of SumAggregation",
         ),
         (lambda: theirs(aggregators=[PowerMeanAggregation()]), ValueError, "PowerMeanAggregation"),
-        (
-            lambda: theirs(aggregators=[SoftmaxAggregation(semi_grad=True)]),
-            ValueError,
-            "SoftmaxAggregation",
+        *(
+            (
+                lambda kind=kind: theirs(aggregators=[kind(semi_grad=True)]),
+                ValueError,
+                kind.__name__,
+            )
+            for kind in (SoftmaxAggregation, StdAggregation, VarAggregation)
         ),
         (
             lambda: theirs(flow="target_to_source"),

@@ -228,6 +228,11 @@ class _Layer(torch.autograd.Function):
                 "got a second derivative of the PNA layer, which its fast kernels do not have; "
                 "run it inside `with pna.backend('reference'):`"
             )
+        if torch._C._functorch.is_legacy_batchedtensor(grad):
+            raise RuntimeError(
+                "got a batch of gradients (vectorize=True or is_grads_batched=True), which the PNA "
+                "layer does not take; torch.func.jacrev and torch.func.vjp with vmap do the same"
+            )
         plan, adjacency, parts = ctx.plan, ctx.adjacency, ctx.parts
         factors, x, edge, features, values, place, *saved = ctx.saved_tensors
         count = len(Weights._fields)

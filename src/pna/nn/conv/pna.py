@@ -359,7 +359,8 @@ def _is_plain(x: Tensor) -> bool:
 
 def _is_hooked(module: nn.Module) -> bool:
     """Whether calling this module does more than its forward."""
-    return bool(module._forward_pre_hooks or module._forward_hooks)
+    hooks = (module._forward_pre_hooks, module._forward_hooks)
+    return any((*hooks, module._backward_pre_hooks, module._backward_hooks))
 
 
 def _views(

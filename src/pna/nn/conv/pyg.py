@@ -73,7 +73,8 @@ def _any_degrees() -> DegreeStats:
 def _aggregator_of(module: Any) -> Aggregator:
     name = type(module).__name__
     kind = _AGGREGATORS.get(name)
-    if kind is None or getattr(module, "semi_grad", False):
+    inner = getattr(module, "var_aggr", module)  # where a std keeps it
+    if kind is None or getattr(inner, "semi_grad", False):
         raise ValueError(
             f"got a layer that aggregates by {module}, expected one of {', '.join(_AGGREGATORS)}; "
             "there is nothing here to replace it"

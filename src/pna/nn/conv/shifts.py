@@ -36,7 +36,7 @@ def add_as_ones(
     results: Tensor, own: Tensor, adjacency: Adjacency, aggregators: list[Aggregator]
 ) -> Tensor:
     """Results shifted by what the receiver contributes, as often as they make of messages of 1."""
-    special = [i for i, a in enumerate(aggregators) if isinstance(a, SHIFTED_AS_ONES)]
+    special = [i for i, a in enumerate(aggregators) if _is_shifted_as_ones(a)]
     if not special:
         return results
     ones = results.new_ones((results.shape[0], 1))
@@ -55,7 +55,14 @@ def roles(parts: Parts, swapped: bool) -> tuple[Tensor, Tensor]:
 def times_shifted(aggregators: list[Aggregator]) -> list[int]:
     """How often aggregates are shifted by what shifts all messages, as `degree_linear` takes it."""
     once, each = _SHIFTED_ONCE, _SHIFTED_BY_DEGREE
-    return [1 if isinstance(a, once) else 2 if isinstance(a, each) else 0 for a in aggregators]
+    by_kernel = [None if _is_shifted_as_ones(a) else a for a in aggregators]
+    return [1 if isinstance(a, once) else 2 if isinstance(a, each) else 0 for a in by_kernel]
+
+
+def _is_shifted_as_ones(aggregator: Aggregator) -> bool:
+    """Weights may all be 0 at a node, where a softmax is 0 and nothing shifts it."""
+    weighted = isinstance(aggregator, Softmax) and aggregator.weight is not None
+    return weighted or isinstance(aggregator, SHIFTED_AS_ONES)
 
 
 def as_given(values: Tensor | None, at: Tensor | None) -> EdgeFeatures:
