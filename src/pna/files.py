@@ -33,6 +33,22 @@ def replacing(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
         aside.unlink(missing_ok=True)
 
 
+@contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Wait until no other process is in this block with the same folder; where there are locks."""
+    if os.name != "posix":
+        yield
+        return
+    import fcntl
+
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)  # and so let go
+
+
 def _sync_folder(folder: Path) -> None:
     """Have the new name itself survive a loss of power."""
     descriptor = os.open(folder, os.O_RDONLY)

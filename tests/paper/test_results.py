@@ -83,6 +83,30 @@ def test_results_about_something_else_are_left_alone(
     assert begun(folder).has("pna", "one")
 
 
+def test_rows_of_other_graphs_are_not_put_beside_these(folder: Path) -> None:
+    begun(folder).check({"test": BASELINE["test"] * (1 + 1e-9)})
+    with pytest.raises(ValueError, match=r"results, whose rows are of other graphs.*move the"):
+        begun(folder).check({"test": BASELINE["test"] * 1.01})
+    begun(folder / "new").check(BASELINE)
+
+
+def test_a_row_that_was_cut_off_between_two_files_is_not_there(folder: Path) -> None:
+    facts = load(folder)[1]
+    del facts["populations"]["gin"]
+    (folder / FACTS).write_text(json.dumps(facts))
+    results = begun(folder)
+    assert list(results.rows) == ["pna"]
+    results.add("gin", row("two", 0.05))
+    assert list(results.save(TASKS, BASELINE).populations) == ["pna", "gin"]
+
+
+def test_curves_that_cannot_be_read_are_named(folder: Path) -> None:
+    with (folder / CURVES).open("a") as file:
+        file.write("pna,2,2,0.4\n")
+    with pytest.raises(ValueError, match=r"curves.csv, line 4, which is no row of losses"):
+        load_curves(folder / CURVES)
+
+
 def test_where_there_is_nothing_there_are_no_rows(folder: Path) -> None:
     assert begun(folder / "nowhere").rows == {}
     (folder / FACTS).unlink()  # as if it had been cut off between two files

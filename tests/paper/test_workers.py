@@ -55,6 +55,57 @@ def test_where_one_fails_the_others_stop() -> None:
     assert time.monotonic() - begin < MANY * 0.1 / 2
 
 
+def die(name: str, until: int, told) -> str:
+    told(name, until)
+    os.kill(os.getpid(), signal.SIGKILL)
+    return name
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+def test_a_worker_that_is_killed_is_told_of() -> None:
+    with pytest.raises(MemoryError, match=r"a worker was killed.*fewer workers.*--resume"):
+        all_of(die, [("a", 1), ("b", 1)], 2)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_workers_end_with_whoever_began_them(tmp_path: Path) -> None:
+    """Who cannot ask them to, if killed."""
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from pna.paper.workers import all_of\n"
+        "from tests.paper.test_workers import say\n"
+        f"if __name__ == '__main__': all_of(say, [({str(tmp_path)!r}, k) for k in (1, 2)], 2)\n"
+    )
+    paths = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    with subprocess.Popen([sys.executable, str(script)], env=paths) as process:
+        end = time.monotonic() + 60
+        while len(list(tmp_path.glob("worker-*"))) < 2:
+            assert process.poll() is None and time.monotonic() < end
+            time.sleep(0.1)
+        process.kill()
+    workers = [int(path.name.removeprefix("worker-")) for path in tmp_path.glob("worker-*")]
+    end = time.monotonic() + 30
+    while any(map(works, workers)):
+        assert time.monotonic() < end
+        time.sleep(0.1)
+
+
+def works(process: int) -> bool:
+    """Whether it is there, and not merely waiting for somebody to take note of its end."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def say(folder: str, until: int, told) -> str:
+    """Leaves its number behind, and works on and on without telling."""
+    (Path(folder) / f"worker-{os.getpid()}").touch()
+    time.sleep(MANY)
+    return folder
+
+
 def test_where_who_listens_fails_all_stop() -> None:
     begin = time.monotonic()
 

@@ -10,6 +10,8 @@ from pna.paper.experiment import Variant
 from pna.paper.recipes import RECIPES
 from pna.paper.registry import EXPERIMENTS
 from pna.paper.results import FACTS
+from pna.paper.scores import Population
+from pna.report.drawings import drawings
 from pna.report.read import Result
 from pna.report.results import about, claims, tables
 from tests.report.made import Errors, make, steadily
@@ -147,3 +149,27 @@ def test_claims_are_about_rows_that_there_are(name: str, tmp_path: Path) -> None
     for table in claims(Result.read(make(tmp_path, name, members=2))):
         for _, verdict, because in table.rows:
             assert verdict != NOT_RUN and "were run" not in because
+
+
+def test_losses_stand_under_their_own_rates(tmp_path: Path) -> None:
+    """Also where all members of a rate broke, of which nothing is left."""
+    folder = make(tmp_path, "tuning", members=4)
+    result = Result.read(folder)
+    first, second, *_ = result.names
+    populations = dict(result.scores.populations)
+    for name, place in ((first, 2), (second, 0)):
+        held = populations[name]
+        left = [k for k in range(len(held.members)) if k != place]
+        errors = {split: table[left] for split, table in held.errors.items()}
+        populations[name] = Population(tuple(held.members[k] for k in left), errors)
+    (whole,) = (t for t in tables(result) if "learning rate" in t.title)
+    short = replace(result, scores=replace(result.scores, populations=populations))
+    (table,) = (t for t in tables(short) if "learning rate" in t.title)
+    assert table.heads == whole.heads
+    rows = {row[0]: list(row[1:]) for row in whole.rows}
+    for name, gone in ((first, 2), (second, 0)):
+        expected = rows[result.label(name)]
+        expected[gone] = "–"
+        (row,) = (row for row in table.rows if row[0] == result.label(name))
+        assert row[1:] == tuple(expected)
+    assert drawings(short)

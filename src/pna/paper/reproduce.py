@@ -89,6 +89,10 @@ def reproduce(
     tests = experiment.tests(protocol, quick)
     files = _made({trial.graphs for trial in trials} | {tests}, runs, workers, said)
     tasks, baseline = _baseline(files[tests], experiment.measured, experiment.metric)
+    results.check(baseline)
+    for name in [t.variant.name for t in trials if t.variant.name in results.rows]:
+        count = len(results.rows[name].population.members)
+        said(f"{name}: a row of {count} members is there, and will be replaced")
     said(f"training {len(trials)} populations of {members}")
     of_folder: dict[Path, list[Trial]] = {}  # those that differ: where it is quick, some do not
     for trial, folder in zip(trials, folders, strict=True):

@@ -9,11 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pna.files import replacing
+import numpy as np
+
+from pna.files import alone, replacing
 from pna.paper.experiment import Experiment
 from pna.paper.scores import Numbers, Population, Scores
 
 SCORES, FACTS, CURVES = "scores.csv", "facts.json", "curves.csv"
+_LOSSES = ("epoch", "members", "training", "validation")  # columns of curves
 
 
 @dataclass(frozen=True)
@@ -40,6 +43,18 @@ class Results:
         """With the rows that the folder has already; one about something else is refused."""
         return cls(folder, experiment, about, _rows(folder, experiment, about))
 
+    def check(self, baseline: Mapping[str, Numbers]) -> None:
+        """Refuse to put rows beside others that were tested on other graphs: the error of
+        predicting the mean of training tells."""
+        if not self.rows:
+            return
+        before = Scores.load(self.folder / SCORES).baseline
+        if any(not np.allclose(before[split], baseline[split], rtol=1e-6) for split in baseline):
+            raise ValueError(
+                f"got {self.folder}, whose rows are of other graphs than there are now: predicting "
+                "the mean has another error; move the results away, or bring back their graphs"
+            )
+
     def has(self, name: str, run: str) -> bool:
         """Whether there is a row of this name, of this very run."""
         return name in self.rows and self.rows[name].facts.get("run") == run
@@ -57,6 +72,16 @@ class Results:
     ) -> Scores:
         """Write all rows, in the experiment's order, with those that another process has written
         in the meantime; `took` is the time of all of them."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with alone(self.folder):
+            return self._save(tasks, baseline, took)
+
+    def _save(
+        self,
+        tasks: tuple[str, ...],
+        baseline: Mapping[str, Numbers],
+        took: Mapping[str, Any] | None,
+    ) -> Scores:
         there = _rows(self.folder, self.experiment, self.about)
         self.rows.update({name: row for name, row in there.items() if name not in self.own})
         names = [v.name for v in self.experiment.variants if v.name in self.rows]
@@ -71,7 +96,6 @@ class Results:
         facts = {**self.about, "populations": {name: row.facts for name, row in rows.items()}}
         if took is not None:
             facts["took"] = took
-        self.folder.mkdir(parents=True, exist_ok=True)
         scores.save(self.folder / SCORES)
         _save_curves(self.folder / CURVES, rows)
         with replacing(self.folder / FACTS) as file:
@@ -92,6 +116,7 @@ def _rows(folder: Path, experiment: Experiment, about: Mapping[str, Any]) -> dic
         rows = {
             name: Row(population, where | facts["populations"][name], curves.get(name, []))
             for name, population in scores.populations.items()
+            if name in facts["populations"]  # else it was cut off between two files
         }
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
@@ -113,7 +138,7 @@ def _told(about: Mapping[str, Any]) -> str:
 
 def _save_curves(path: Path, rows: Mapping[str, Row]) -> None:
     with replacing(path) as file:
-        writer = csv.DictWriter(file, ("population", "epoch", "members", "training", "validation"))
+        writer = csv.DictWriter(file, ("population", *_LOSSES))
         writer.writeheader()
         for name, row in rows.items():
             writer.writerows({"population": name, **losses} for losses in row.curve)
@@ -123,12 +148,18 @@ def load_curves(path: Path) -> dict[str, list[dict[str, float]]]:
     """Losses by epoch of every population, from ``curves.csv``; of none where there is no such
     file."""
     curves: dict[str, list[dict[str, float]]] = {}
-    if path.is_file():
-        with path.open(newline="") as file:
-            for row in csv.DictReader(file):
-                curves.setdefault(row.pop("population"), []).append(
-                    {name: float(value) for name, value in row.items()}
-                )
+    if not path.is_file():
+        return curves
+    with path.open(newline="") as file:
+        for line, row in enumerate(csv.DictReader(file), 2):
+            try:
+                losses = {name: float(row[name]) for name in _LOSSES}
+                curves.setdefault(row["population"], []).append(losses)
+            except (KeyError, TypeError, ValueError) as error:
+                raise ValueError(
+                    f"got {path}, line {line}, which is no row of losses ({error}), expected what "
+                    "pna reproduce wrote; remove the file, and there are no curves"
+                ) from error
     return curves
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import queue
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -46,6 +48,11 @@ def all_of(
             with _sigterm_as_ctrl_c():
                 _listen(running, news, told, done)
             return [future.result() for future in running]
+        except BrokenProcessPool as error:
+            raise MemoryError(
+                "a worker was killed, perhaps for want of memory; take fewer workers, and go on "
+                "with --resume"
+            ) from error
         except BaseException:
             stop.set()
             pool.shutdown(cancel_futures=True)
@@ -97,8 +104,17 @@ def _begin(news: Any, stop: Any, threads: int | None) -> None:
     global _news, _stop
     _news, _stop = news, stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever waits for the workers
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     if threads is not None:
         torch.set_num_threads(threads)
+
+
+def _end_with_parent() -> None:
+    """Whoever is killed cannot ask workers to stop: they would train on, and never end."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
 
 
 def _work(work: Callable[..., Result], job: tuple[Any, ...]) -> Result:

@@ -16,7 +16,16 @@ from pna.report.figures import save_svg
 from pna.report.heat_map import draw_heat_map
 from pna.report.pairs import Pair, Pairs, draw_pairs
 from pna.report.read import Result
-from pna.report.results import MEAN, SPREAD, Column, splits, statistics, tasks
+from pna.report.results import (
+    MEAN,
+    SPREAD,
+    Column,
+    at_settings,
+    settings_of,
+    splits,
+    statistics,
+    tasks,
+)
 from pna.report.sizes import Model, draw_sizes
 from pna.report.strips import Strip, Strips, draw_strips
 from pna.report.tables import number
@@ -203,16 +212,16 @@ def _sizes(result: Result) -> list[Drawing]:
 def _by_setting(result: Result) -> list[Drawing]:
     setting, what = SPREAD[result.experiment.figure]
     found = {name: result.scores.by_setting(name, setting) for name in result.names}
+    places = settings_of(found)
     panels: dict[str, list[Curve]] = {}
     for name, of_values in found.items():
         panels.setdefault(result.group(name), []).append(
             Curve(
-                result.label(name, with_group=False), [*of_values.values()],
+                result.label(name, with_group=False), at_settings(of_values, places),
                 is_ours=result.is_ours(name), intervals=False,
             )
         )  # fmt: skip
     shown = result.experiment.groups or {"": "validation loss"}
-    places = list(next(iter(found.values())))
     drawn = [Curves(shown[group], curves) for group, curves in panels.items()]
     figure = draw_curves(drawn, places, what, highest=0.2)
     caption = (

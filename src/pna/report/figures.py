@@ -6,6 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pna.files import replacing
 from pna.paper.failures import Failures, Neighbourhood, braces
 
 if TYPE_CHECKING:
@@ -72,8 +73,9 @@ def save_svg(figure: Figure, path: Path) -> None:
     from matplotlib import rc_context
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": path.stem}):
-        figure.savefig(path, format="svg", metadata={"Date": None}, facecolor="white")
+    look = rc_context({"svg.fonttype": "none", "svg.hashsalt": path.stem})
+    with look, replacing(path, binary=True) as file:
+        figure.savefig(file, format="svg", metadata={"Date": None}, facecolor="white")
 
 
 def _star(axes: Axes, x: float, y: float, leaves: Neighbourhood) -> None:

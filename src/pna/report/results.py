@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -211,18 +211,33 @@ def sizes(result: Result) -> Table:
 SPREAD = {"rates": ("lr", "learning rate"), "decays": ("weight_decay", "weight decay")}
 
 
+def settings_of(found: Mapping[str, Mapping[float, Estimate]]) -> list[float]:
+    """All settings that any population has a member of."""
+    return sorted({value for of_values in found.values() for value in of_values})
+
+
+def at_settings(found: Mapping[float, Estimate], values: Sequence[float]) -> list[Estimate]:
+    """Of every setting; nothing where all members with it broke."""
+    return [found.get(value, Estimate.of(())) for value in values]
+
+
 def by_setting(result: Result) -> Table:
     """The validation loss of every population by what its members differ in."""
     setting, what = SPREAD[result.experiment.figure]
     found = {name: result.scores.by_setting(name, setting) for name in result.names}
-    means = [[value.mean for value in of_values.values()] for of_values in found.values()]
+    values = settings_of(found)
+    means = [[one.mean for one in at_settings(of, values)] for of in found.values()]
     rows = tuple(
         (result.label(name), *(number(mean) for mean in row))
         for name, row in zip(found, means, strict=True)
     )
-    least = frozenset((r, 1 + row.index(min(row))) for r, row in enumerate(means))
+    least = frozenset(
+        (r, 1 + row.index(min(known)))
+        for r, row in enumerate(means)
+        if (known := [mean for mean in row if not math.isnan(mean)])
+    )
     ours = frozenset(r for r, name in enumerate(found) if result.is_ours(name))
-    heads = ("model", *(f"{value:g}" for value in next(iter(found.values()))))
+    heads = ("model", *(f"{value:g}" for value in values))
     title = f"log10 of the validation loss by {what}: less is better"
     return Table(title, heads, rows, 1, least, ours)
 

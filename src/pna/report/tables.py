@@ -65,7 +65,8 @@ def to_rich(table: Table) -> RichTable:
         else:
             broken = "\n".join(wrap(head, _HEAD))
             side: Any = "left" if c < table.words else "right"
-            shown.add_column(escape_markup(broken), justify=side, no_wrap=True, min_width=longest)
+            least = max(longest, *(len(line) for line in broken.splitlines() or [""]))
+            shown.add_column(escape_markup(broken), justify=side, no_wrap=True, min_width=least)
     for r, row in enumerate(table.rows):
         cells = [escape_markup(cell) for cell in row]
         for c in range(len(cells)):
