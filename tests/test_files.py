@@ -2,10 +2,12 @@
 
 import errno
 import os
+import threading
+import time
 
 import pytest
 
-from pna.files import is_new, leftovers, naming, remove_leftovers, replacing
+from pna.files import alone, is_new, leftovers, naming, remove_leftovers, replacing
 
 
 @pytest.mark.parametrize("content, binary", [("α\r\nβ", False), (b"\x00\xff", True)], ids=repr)
@@ -65,3 +67,25 @@ def test_what_a_killed_process_left_is_told_from_other_files(tmp_path):
     assert leftovers(tmp_path) == [left] and not is_new(tmp_path)
     remove_leftovers(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == [".notes.tmp"]
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no such locks")
+def test_one_is_alone_at_a_time(tmp_path):
+    """Also where somebody fails, who lets go."""
+    inside, seen = [], []
+
+    def work():
+        with alone(tmp_path):
+            inside.append(1)
+            seen.append(len(inside))
+            time.sleep(0.02)
+            inside.pop()
+
+    with pytest.raises(ValueError, match="wrong"), alone(tmp_path):
+        raise ValueError("wrong")
+    threads = [threading.Thread(target=work) for _ in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [1] * 5
