@@ -1,6 +1,8 @@
 """The tables of a real-world benchmark: ours beside the paper's, in the units of the field."""
 
 import json
+import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -64,6 +66,16 @@ def test_what_was_not_run_is_shown_as_published(tmp_path):
     table, _ = tables(result)
     assert ("GCN", "paper, not run here", "89.99", "–") in table.rows
     assert "PNA, improved" not in {row[0] for row in table.rows}  # neither run nor published
+
+
+def test_members_that_broke_are_not_counted_in_silence(tmp_path):
+    result = Result.read(make(tmp_path, "zinc", members=3))
+    assert " of " not in Cells(result).shown("pna", LAST, 3)
+    held = result.scores.populations["pna"]
+    first, *others = held.members
+    broken = replace(held, members=(replace(first, validation=math.inf), *others))
+    scores = replace(result.scores, populations={**result.scores.populations, "pna": broken})
+    assert Cells(replace(result, scores=scores)).shown("pna", LAST, 3).endswith(" (2 of 3)")
 
 
 @pytest.mark.parametrize("name", ["zinc", "molhiv", "cifar10"])

@@ -56,13 +56,14 @@ def test_the_terminal_shows_every_cell() -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 200])
 def test_a_narrow_terminal_cuts_no_number(width: int) -> None:
-    heads = ("model", *(f"task {i}" for i in range(6)))
+    heads = ("model", *(f"log of a task {i}" for i in range(5)), "spectralradius")
     row = ("PNA, with a mean in the place of Set2Set", *(f"−{i}.25 ± 0.10" for i in range(6)))
     out = io.StringIO()
     print_table(Console(file=out, width=width), Table("errors", heads, (row,)))
     shown = out.getvalue()
     assert "…" not in shown and all(number in shown for number in row[1:])
-    name = " ".join(line[:26].strip() for line in shown.splitlines()[4:]).split()
+    below = next(i for i, line in enumerate(shown.splitlines()) if "──" in line) + 1
+    name = " ".join(line[:26].strip() for line in shown.splitlines()[below:]).split()
     assert width == 200 or name == row[0].split()
 
 

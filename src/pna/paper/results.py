@@ -74,33 +74,25 @@ class Results:
         in the meantime; `took` is the time of all of them."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with alone(self.folder):
-            return self._save(tasks, baseline, took)
-
-    def _save(
-        self,
-        tasks: tuple[str, ...],
-        baseline: Mapping[str, Numbers],
-        took: Mapping[str, Any] | None,
-    ) -> Scores:
-        there = _rows(self.folder, self.experiment, self.about)
-        self.rows.update({name: row for name, row in there.items() if name not in self.own})
-        names = [v.name for v in self.experiment.variants if v.name in self.rows]
-        rows = {name: self.rows[name] for name in names}
-        scores = Scores(
-            tasks,
-            tuple(self.experiment.measured),
-            {name: row.population for name, row in rows.items()},
-            baseline,
-            self.experiment.metric,
-        )
-        facts = {**self.about, "populations": {name: row.facts for name, row in rows.items()}}
-        if took is not None:
-            facts["took"] = took
-        scores.save(self.folder / SCORES)
-        _save_curves(self.folder / CURVES, rows)
-        with replacing(self.folder / FACTS) as file:
-            json.dump(facts, file, indent=1, ensure_ascii=False)
-            file.write("\n")
+            there = _rows(self.folder, self.experiment, self.about)
+            self.rows.update({name: row for name, row in there.items() if name not in self.own})
+            names = [v.name for v in self.experiment.variants if v.name in self.rows]
+            rows = {name: self.rows[name] for name in names}
+            scores = Scores(
+                tasks,
+                tuple(self.experiment.measured),
+                {name: row.population for name, row in rows.items()},
+                baseline,
+                self.experiment.metric,
+            )
+            facts = {**self.about, "populations": {name: row.facts for name, row in rows.items()}}
+            if took is not None:
+                facts["took"] = took
+            scores.save(self.folder / SCORES)
+            _save_curves(self.folder / CURVES, rows)
+            with replacing(self.folder / FACTS) as file:
+                json.dump(facts, file, indent=1, ensure_ascii=False)
+                file.write("\n")
         return scores
 
 

@@ -36,7 +36,11 @@ def all_of(
     next tell of an epoch.
     """
     if workers == 1:
-        return [_here(work, job, told, done, place) for place, job in enumerate(jobs)]
+        found = []
+        for place, job in enumerate(jobs):
+            found.append(work(*job, told))
+            done(place, found[-1])
+        return found
     context = multiprocessing.get_context("spawn")
     news: Any = context.Queue()
     stop = context.Event()
@@ -71,14 +75,6 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-
-
-def _here(
-    work: Callable[..., Result], job: tuple[Any, ...], told: Told, done: Done[Result], place: int
-) -> Result:
-    found = work(*job, told)
-    done(place, found)
-    return found
 
 
 def _listen(running: Sequence[Future[Result]], news: Any, told: Told, done: Done[Result]) -> None:
