@@ -56,15 +56,26 @@ def test_the_terminal_shows_every_cell() -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 200])
 def test_a_narrow_terminal_cuts_no_number(width: int) -> None:
-    heads = ("model", *(f"log of a task {i}" for i in range(5)), "spectralradius")
+    heads = ("model", *(f"task {i}" for i in range(6)))
     row = ("PNA, with a mean in the place of Set2Set", *(f"−{i}.25 ± 0.10" for i in range(6)))
     out = io.StringIO()
     print_table(Console(file=out, width=width), Table("errors", heads, (row,)))
     shown = out.getvalue()
     assert "…" not in shown and all(number in shown for number in row[1:])
-    below = next(i for i, line in enumerate(shown.splitlines()) if "──" in line) + 1
-    name = " ".join(line[:26].strip() for line in shown.splitlines()[below:]).split()
+    name = " ".join(line[:26].strip() for line in shown.splitlines()[4:]).split()
     assert width == 200 or name == row[0].split()
+
+
+@pytest.mark.parametrize("width", [20, 30, 40, 60])
+def test_a_narrow_terminal_cuts_neither_heads_nor_names(width: int) -> None:
+    heads = ("model", "members", "average of logs", "eccentricity", "spectral radius")
+    rows = (("GCN", "paper", "–", "−1", "–"), ("GIN", "paper", "–", "−2", "–"))
+    out = io.StringIO()
+    print_table(Console(file=out, width=width), Table("errors", heads, rows, 2))
+    shown = out.getvalue()
+    for word in ("GCN", "GIN", "model", "members", "average of", "eccentricity", "spectral"):
+        assert word in shown
+    assert "…" not in shown
 
 
 def test_html_is_escaped_and_marked() -> None:
