@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from pna.adjacency import values_visible
 from pna.nn.linear import Linear
+from pna.ops.linears import linear
 
 
 class Embedding(nn.Module):
@@ -59,7 +60,7 @@ class Embedding(nn.Module):
 
     def forward(self, columns: Tensor) -> Tensor:
         """(rows, columns) to (rows, width)."""
-        return self.coefficients(columns) @ self.weight
+        return linear(self.coefficients(columns), self.weight.t())
 
     def coefficients(self, columns: Tensor) -> Tensor:
         """What each vector is multiplied by, (rows, vectors): 1 or 0 for a kind, else a number."""

@@ -19,6 +19,7 @@ from torch import Tensor
 from pna.adjacency import Adjacency, Rows
 from pna.ops import reference
 from pna.ops.backend import choose
+from pna.ops.linears import WIDEST, has_kernels, linear
 from pna.ops.operators import Function, below_autograd, differentiate, library
 from pna.ops.request import Request, Saved, wide_type
 from pna.ops.statistics import statistics
@@ -129,7 +130,12 @@ def to_slots(
         return values if through is None else through(values)
     table, index = edge
     table = table if through is None else through(table)
-    return reference.take(table, index.index_select(0, adjacency.edge_ids).long())
+    kinds = index.index_select(0, adjacency.edge_ids).long()
+    if table.dim() == 2 and has_kernels(table, max(table.shape), WIDEST):
+        # as a product: its gradient is summed in parallel, where many edges share few rows
+        every = torch.arange(len(table), device=table.device)
+        return linear((kinds[:, None] == every).to(table.dtype), table.t())
+    return reference.take(table, kinds)
 
 
 def count_self_loops(edges: Adjacency | Slots) -> Tensor:

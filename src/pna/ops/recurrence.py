@@ -251,7 +251,7 @@ def _backward(grad: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
         return _empty(state), flat.zero_()
     of_linears, of_mix, of_unit = flat.split(_sizes(parameters))
     sums = (
-        linears_kernels.sums_of(state, of_linears),
+        linears_kernels.sums_of(state, weights, of_linears),
         narrow_linear.sums_of(kept.aggregates[0], of_mix),
         unit_kernels.sums_of(state, of_unit),
     )

@@ -18,12 +18,13 @@ _PLAIN_DEEP = with_towers("pna", 70, 70, 40, layers=16, group="deep", **_EDGES)
 _THIN: dict[str, Any] = {"edge_width": 8}
 _WALKS = (16, 8)
 _IMPROVED = improved(
-    _PLAIN, 65, walks=_WALKS, epochs=300, lr=2e-3,
+    _PLAIN, 65, walks=_WALKS, epochs=300, lr=2e-3, optimiser="adamw", weight_decay=0.1,
     arguments=_THIN | {"layers": 5, "out_channels": 60},
 )  # fmt: skip
 _IMPROVED_DEEP = improved(
-    _PLAIN_DEEP, 70, walks=_WALKS, epochs=300, lr=1e-3, arguments=_THIN | {"out_channels": 65}
-)
+    _PLAIN_DEEP, 70, walks=_WALKS, epochs=300, lr=2e-3, optimiser="adamw", weight_decay=1e-2,
+    arguments=_THIN | {"out_channels": 65},
+)  # fmt: skip
 
 _CHANGES = (
     Change("without walks", "without random walks", walks=(0, 0)),
@@ -33,6 +34,8 @@ _CHANGES = (
     Change("without cosine", "rate and schedule of the plain row",
            changes={"schedule": "plateau", "warmup": 0, "lr": 1e-3, "epochs": 1000}),
     Change("without average", "without averaged weights", changes={"average": None}),
+    Change("without decay", "weight decay of the plain row",
+           changes={"optimiser": "adam", "weight_decay": _EDGES["weight_decay"]}),
     Change("with virtual-node", "with a virtual node, narrower", hidden=60,
            arguments={"virtual_node": True, "out_channels": 55}),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from pna.nn.conv.baseline import Edges, check_sizes, checked
 from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.linear import Linear
 from pna.ops.edges import Slots, from_receivers, from_senders, sum_to_receivers, to_slots
+from pna.ops.linears import linears
 
 
 class GatedGCNConv(nn.Module):
@@ -69,7 +70,8 @@ class GatedGCNConv(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """x' and e', from what edges contribute to e', by slot."""
         slots = Slots.of(adjacency)
-        at_receiver, at_sender, own, sent = self.nodes(x).chunk(4, 1)
+        every = (part.chunk(4) for part in (self.nodes.weight, self.nodes.bias))
+        at_receiver, at_sender, own, sent = linears(x, *every)
         state = from_receivers(at_receiver, slots) + from_senders(at_sender, slots)
         if edge is not None:
             state = state + edge

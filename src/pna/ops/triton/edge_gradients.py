@@ -69,13 +69,23 @@ def _message_gradient_kernel(
 
 
 @triton.jit
+def _extremum_of(
+    grad, stride_row, stride_feature, places, row, mask, feature, features, WIDE: tl.constexpr
+):
+    """Which edge of short rows was the extremum, and its gradient: (BLOCK_R, BLOCK_F)."""
+    place = tl.load(places + row[:, None] * 2 * features + feature[None, :], mask=mask, other=0)
+    above = grad + row[:, None] * stride_row + feature[None, :] * stride_feature
+    return place, tl.load(above, mask=mask, other=0).to(WIDE)
+
+
+@triton.jit
 def _kind_gradient_kernel(
     x, x_stride, senders, order, edge_ids, weights, indptr, rows, edge, at, centre,
-    grad, stride_row, stride_kind, stride_feature, places, long_places, long_rank,
+    grad, stride_row, stride_kind, stride_feature, places,
     partial, num_rows, tiles, features, types,
     FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, MAX: tl.constexpr,
     MIN: tl.constexpr, NORM: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr,
-    LONG: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    WIDE: tl.constexpr,
     BLOCK_K: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the messages of some receivers, none of them long, summed by the kind of their
@@ -103,6 +113,16 @@ def _kind_gradient_kernel(
             slope += tl.load(source + features, mask=mask, other=0)
         if NORM >= 0:
             scaled += tl.load(source + (WIDTH - 1) * features, mask=mask, other=0)
+        if MAX >= 0:
+            highest, to_highest = _extremum_of(
+                grad + MAX * stride_kind, stride_row, stride_feature, places,
+                row, mask, feature, features, WIDE,
+            )  # fmt: skip
+        if MIN >= 0:
+            lowest, to_lowest = _extremum_of(
+                grad + MIN * stride_kind, stride_row, stride_feature, places + features,
+                row, mask, feature, features, WIDE,
+            )  # fmt: skip
         for step in range(0, tl.max(end - begin)):
             more = begin + step < end
             here = more[:, None] & live_feature[None, :]
@@ -118,17 +138,10 @@ def _kind_gradient_kernel(
                 result += slope * value
             if NORM >= 0:
                 result += scaled * tl.load(weights + sender)[:, None]
-            rank = tl.zeros([BLOCK_R], tl.int32) + step
             if MAX >= 0:
-                result += extremum_gradient(
-                    grad + MAX * stride_kind, stride_row, stride_feature, places, long_places,
-                    long_rank, row, rank, here, feature, features, 0, LONG, WIDE, True,
-                )  # fmt: skip
+                result += tl.where(here & (highest == step), to_highest, 0)
             if MIN >= 0:
-                result += extremum_gradient(
-                    grad + MIN * stride_kind, stride_row, stride_feature, places, long_places,
-                    long_rank, row, rank, here, feature, features, 1, LONG, WIDE, True,
-                )  # fmt: skip
+                result += tl.where(here & (lowest == step), to_lowest, 0)
             given = tl.load(edge_ids + slot).to(tl.int64)
             if EDGE == 2:
                 kind = tl.load(at + given).to(tl.int32)
@@ -147,6 +160,9 @@ def _kind_gradient_kernel(
 #: leave more behind than there is to sum.
 _KINDS, _FEW_RECEIVERS = 16, 2**15
 
+#: What only kernels of long neighbourhoods need to be told.
+_OF_LONG_ROWS = ("long_places", "long_rank", "LONG", "WIDE_INDEX")
+
 #: Kinds times receivers that a program has at a time, and how many programs share the receivers.
 SUMS, SPLITS = 64, 264
 
@@ -161,8 +177,9 @@ def _kind_gradient(
     tiles = triton.cdiv(rows.num_rows, tall)
     splits, block = min(tiles, SPLITS), min(32, triton.next_power_of_2(features))
     partial = x.new_empty((splits, types * features), dtype=torch.float32)
+    given = {name: value for name, value in shared.items() if name not in _OF_LONG_ROWS}
     _kind_gradient_kernel[(splits, triton.cdiv(features, block))](
-        **shared | dict(types=types), senders=rows.neighbours, order=rows.order,
+        **given | dict(types=types), senders=rows.neighbours, order=rows.order,
         indptr=rows.indptr, partial=partial, num_rows=rows.num_rows, tiles=tiles, BLOCK_K=kinds,
         BLOCK_R=tall, BLOCK_F=block, num_warps=4,
     )  # fmt: skip

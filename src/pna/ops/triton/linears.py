@@ -1,13 +1,15 @@
 """Products of a tall input with several narrow weights of every member.
 
-A program owns a member. Forward it has one tile of rows, read once for all weights. Backward it
-walks every so manyeth tile, gives the input's gradient there, and keeps its own sums of the
-weights' and biases' gradients, which are added in the end: rows are many, sums few and small.
+A program owns a tile of a member's rows, forward and for the input's gradient, and reads it once
+for all weights. Gradients of weights and biases are sums over rows, which are many, while the sums
+are small: for these a program owns a block of a weight, walks every so manyeth tile, and keeps its
+own sums, which are added in the end. They are multiplied as they are: what tensor cores would win
+is lost where tiles have to be turned round and cut into parts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,11 +23,14 @@ from pna.ops.triton.sums import Sums
 #: How many rows a tile has.
 _TILE = 64
 
+#: How many rows a tile has whose products are summed.
+_SHORT_TILE = 16
+
 #: How many weights a kernel takes at a time, and how many outputs of theirs backward.
 _AT_ONCE, _OUTPUTS_AT_ONCE = 4, 128
 
-#: About how many programs that walk tiles run side by side.
-PROGRAMS = 264
+#: About how many programs that walk tiles run side by side, and how many where they are small.
+PROGRAMS, _WEIGHT_PROGRAMS = 264, 1056
 
 
 @triton.jit
@@ -100,10 +105,129 @@ def _linears_kernel(
 
 
 @triton.jit
-def _weight_of(weight, w_out, w_in, output, outputs, column, inputs):
+def _back_through(
+    total, g_1, g_2, g_3, weight, w_out, w_in, outputs, column, inputs,
+    PRECISION: tl.constexpr, BLOCK_O: tl.constexpr,
+):  # fmt: skip
+    """Add to some columns of a tile what comes back through one weight, from the parts of the
+    gradient behind it."""
+    output = tl.arange(0, BLOCK_O)
     place = weight + output[:, None] * w_out + column[None, :] * w_in
     mask = (output < outputs)[:, None] & (column < inputs)[None, :]
-    return tl.load(place, mask=mask, other=0).to(tl.float32)
+    w_1, w_2, w_3 = parts(tl.load(place, mask=mask, other=0).to(tl.float32), PRECISION)
+    return total + product_of_parts(g_1, g_2, g_3, w_1, w_2, w_3, PRECISION)
+
+
+@triton.jit
+def _linears_input_kernel(
+    grad_x, inputs, num_rows, members,
+    grad_0, row_0, member_0, weight_0, w_member_0, w_out_0, w_in_0, outputs_0,
+    grad_1, row_1, member_1, weight_1, w_member_1, w_out_1, w_in_1, outputs_1,
+    grad_2, row_2, member_2, weight_2, w_member_2, w_out_2, w_in_2, outputs_2,
+    grad_3, row_3, member_3, weight_3, w_member_3, w_out_3, w_in_3, outputs_3,
+    COUNT: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr,
+):  # fmt: skip
+    """Write the gradient of a tile of one member's rows, from behind COUNT weights, or ADD it."""
+    begin = tl.program_id(0).to(tl.int64) * BLOCK_R
+    row, output = tl.arange(0, BLOCK_R), tl.arange(0, BLOCK_O)
+    live = begin + row < num_rows
+    member = tl.program_id(1).to(tl.int64)
+    tile = _tile_of(grad_0 + member * member_0, begin, row, live, row_0, output, output < outputs_0)
+    a_1, a_2, a_3 = parts(tile, PRECISION)
+    b_1, b_2, b_3 = a_1, a_2, a_3  # as many as it takes
+    c_1, c_2, c_3 = a_1, a_2, a_3
+    d_1, d_2, d_3 = a_1, a_2, a_3
+    if COUNT > 1:
+        tile = _tile_of(
+            grad_1 + member * member_1, begin, row, live, row_1, output, output < outputs_1
+        )
+        b_1, b_2, b_3 = parts(tile, PRECISION)
+    if COUNT > 2:
+        tile = _tile_of(
+            grad_2 + member * member_2, begin, row, live, row_2, output, output < outputs_2
+        )
+        c_1, c_2, c_3 = parts(tile, PRECISION)
+    if COUNT > 3:
+        tile = _tile_of(
+            grad_3 + member * member_3, begin, row, live, row_3, output, output < outputs_3
+        )
+        d_1, d_2, d_3 = parts(tile, PRECISION)
+    for first in range(0, inputs, BLOCK_I):
+        column = first + tl.arange(0, BLOCK_I)
+        to = grad_x + (begin * members + member) * inputs
+        to += (row * members * inputs)[:, None] + column[None, :]
+        mask = live[:, None] & (column < inputs)[None, :]
+        total = tl.zeros([BLOCK_R, BLOCK_I], tl.float32)
+        if ADD:
+            total += tl.load(to, mask=mask, other=0)
+        total = _back_through(
+            total, a_1, a_2, a_3, weight_0 + member * w_member_0, w_out_0, w_in_0, outputs_0,
+            column, inputs, PRECISION, BLOCK_O,
+        )  # fmt: skip
+        if COUNT > 1:
+            total = _back_through(
+                total, b_1, b_2, b_3, weight_1 + member * w_member_1, w_out_1, w_in_1, outputs_1,
+                column, inputs, PRECISION, BLOCK_O,
+            )  # fmt: skip
+        if COUNT > 2:
+            total = _back_through(
+                total, c_1, c_2, c_3, weight_2 + member * w_member_2, w_out_2, w_in_2, outputs_2,
+                column, inputs, PRECISION, BLOCK_O,
+            )  # fmt: skip
+        if COUNT > 3:
+            total = _back_through(
+                total, d_1, d_2, d_3, weight_3 + member * w_member_3, w_out_3, w_in_3, outputs_3,
+                column, inputs, PRECISION, BLOCK_O,
+            )  # fmt: skip
+        tl.store(to, total, mask=mask)
+
+
+@triton.jit
+def _linears_weight_kernel(
+    x, x_row, x_member, inputs, num_rows, members, tiles, partial, size,
+    grad_0, grad_1, grad_2, grad_3, row, member_stride, outputs, blocks_i, blocks,
+    COUNT: tl.constexpr, MORE: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr,
+):  # fmt: skip
+    """Sums over some tiles of one member's rows, of a block of one of COUNT weights and of its
+    bias, which stand one after another in partial (splits, size), where there may be MORE."""
+    member = tl.program_id(1).to(tl.int64)
+    which, block = tl.program_id(2) // blocks, tl.program_id(2) % blocks
+    grad = grad_0
+    if COUNT > 1:
+        grad = grad_1 if which == 1 else grad
+    if COUNT > 2:
+        grad = grad_2 if which == 2 else grad
+    if COUNT > 3:
+        grad = grad_3 if which == 3 else grad
+    column = block % blocks_i * BLOCK_I + tl.arange(0, BLOCK_I)
+    output = block // blocks_i * BLOCK_O + tl.arange(0, BLOCK_O)
+    live_column, live_output = column < inputs, output < outputs
+    own = partial + tl.program_id(0).to(tl.int64) * size
+    own += which * members * outputs * (inputs + 1)
+    place = member * outputs + output
+    to_weight = own + place[:, None] * inputs + column[None, :]
+    to_bias = own + members * outputs * inputs + place
+    in_weight = live_output[:, None] & live_column[None, :]
+    in_bias = live_output & (block % blocks_i == 0)
+    of_weight = tl.zeros([BLOCK_O, BLOCK_I], tl.float32)
+    of_bias = tl.zeros([BLOCK_O], tl.float32)
+    if MORE:
+        of_weight += tl.load(to_weight, mask=in_weight, other=0)
+        of_bias += tl.load(to_bias, mask=in_bias, other=0)
+    x += member * x_member
+    grad += member * member_stride
+    line = tl.arange(0, BLOCK_R)
+    for i in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        begin = tl.cast(i, tl.int64) * BLOCK_R
+        live = begin + line < num_rows
+        above = _tile_of(grad, begin, line, live, row, output, live_output)
+        tile = _tile_of(x, begin, line, live, x_row, column, live_column)
+        of_weight = tl.dot(tl.trans(above), tile, of_weight, input_precision="ieee")
+        of_bias += tl.sum(above, 0)
+    tl.store(to_weight, of_weight, mask=in_weight)
+    tl.store(to_bias, of_bias, mask=in_bias)
 
 
 @triton.jit
@@ -117,172 +241,6 @@ def _side_by_side(a_0, a_1, a_2, a_3, COUNT: tl.constexpr):
     else:
         every = tl.permute(tl.join(tl.join(a_0, a_2), tl.join(a_1, a_3)), (0, 2, 3, 1))
         return tl.reshape(every, [a_0.shape[0], 4 * a_0.shape[1]])
-
-
-@triton.jit
-def _above_each_other(a_0, a_1, a_2, a_3, COUNT: tl.constexpr):
-    """`_side_by_side`, with so many more rows."""
-    if COUNT == 1:
-        return a_0
-    elif COUNT == 2:
-        both = tl.permute(tl.join(a_0, a_1), (2, 0, 1))
-        return tl.reshape(both, [2 * a_0.shape[0], a_0.shape[1]])
-    else:
-        every = tl.permute(tl.join(tl.join(a_0, a_2), tl.join(a_1, a_3)), (2, 3, 0, 1))
-        return tl.reshape(every, [4 * a_0.shape[0], a_0.shape[1]])
-
-
-@triton.jit
-def _sum_places(partial, member, members, output, outputs, mine, column, inputs):
-    """Where the sums of one weight (members, outputs, inputs) and, behind, of its bias stand, and
-    which of them do."""
-    live = mine & (output < outputs)
-    place = member * outputs + output
-    of_weight = partial + place[:, None] * inputs + column[None, :]
-    of_bias = partial + members * outputs * inputs + place
-    in_weight = live[:, None] & (column < inputs)[None, :]
-    return of_weight, of_bias, in_weight, live & (tl.program_id(2) == 0)
-
-
-@triton.jit
-def _load_sums(
-    to_weights, to_biases, partial, member, members, output, outputs, mine, column, inputs
-):
-    """Sums, with those of one weight and its bias added to them."""
-    of_weight, of_bias, in_weight, in_bias = _sum_places(
-        partial, member, members, output, outputs, mine, column, inputs
-    )
-    to_weights += tl.load(of_weight, mask=in_weight, other=0)
-    return to_weights, to_biases + tl.load(of_bias, mask=in_bias, other=0)
-
-
-@triton.jit
-def _store_sums(
-    to_weights, to_biases, partial, member, members, output, outputs, mine, column, inputs
-):
-    """Write the sums of one weight and its bias."""
-    of_weight, of_bias, in_weight, in_bias = _sum_places(
-        partial, member, members, output, outputs, mine, column, inputs
-    )
-    tl.store(of_weight, to_weights, mask=in_weight)
-    tl.store(of_bias, to_biases, mask=in_bias)
-
-
-@triton.jit
-def _linears_backward_kernel(
-    x, x_row, x_member, inputs, num_rows, members, tiles, grad_x, partial, size,
-    grad_0, row_0, member_0, weight_0, w_member_0, w_out_0, w_in_0, outputs_0, at_0,
-    grad_1, row_1, member_1, weight_1, w_member_1, w_out_1, w_in_1, outputs_1, at_1,
-    grad_2, row_2, member_2, weight_2, w_member_2, w_out_2, w_in_2, outputs_2, at_2,
-    grad_3, row_3, member_3, weight_3, w_member_3, w_out_3, w_in_3, outputs_3, at_3,
-    COUNT: tl.constexpr, TO_X: tl.constexpr, ADD: tl.constexpr, TO_WEIGHTS: tl.constexpr,
-    MORE: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr, BLOCKS_O: tl.constexpr,
-):  # fmt: skip
-    """Some tiles of one member's rows, a block of its inputs; of the k-th weight and bias, sums
-    over these tiles at at_k in partial (splits, size), where there may be MORE. Weights stand
-    side by side in one, each with BLOCK_O outputs."""
-    member = tl.program_id(1).to(tl.int64)
-    column = tl.program_id(2) * BLOCK_I + tl.arange(0, BLOCK_I)
-    output = tl.arange(0, BLOCK_O)
-    x += member * x_member
-    grad_0 += member * member_0
-    grad_1 += member * member_1
-    grad_2 += member * member_2
-    grad_3 += member * member_3
-    weight_0 += member * w_member_0
-    weight_1 += member * w_member_1
-    weight_2 += member * w_member_2
-    weight_3 += member * w_member_3
-    live_0, live_1 = output < outputs_0, output < outputs_1
-    live_2, live_3 = output < outputs_2, output < outputs_3
-    of_0 = _weight_of(weight_0, w_out_0, w_in_0, output, outputs_0, column, inputs)
-    of_1, of_2, of_3 = of_0, of_0, of_0  # as many as it takes
-    if COUNT > 1:
-        of_1 = _weight_of(weight_1, w_out_1, w_in_1, output, outputs_1, column, inputs)
-    if COUNT > 2:
-        of_2 = _weight_of(weight_2, w_out_2, w_in_2, output, outputs_2, column, inputs)
-        of_3 = tl.zeros_like(of_0)
-    if COUNT > 3:
-        of_3 = _weight_of(weight_3, w_out_3, w_in_3, output, outputs_3, column, inputs)
-    weight = _above_each_other(of_0, of_1, of_2, of_3, COUNT)
-    w_1, w_2, w_3 = parts(weight, PRECISION)
-    to_weights = tl.zeros([BLOCKS_O, BLOCK_I], tl.float32)
-    to_biases = tl.zeros([BLOCKS_O], tl.float32)
-    place = tl.arange(0, BLOCKS_O)
-    out, k = place % BLOCK_O, place // BLOCK_O
-    own = partial + tl.program_id(0).to(tl.int64) * size
-    if TO_WEIGHTS and MORE:
-        to_weights, to_biases = _load_sums(
-            to_weights, to_biases, own + at_0, member, members, out, outputs_0, k == 0,
-            column, inputs,
-        )  # fmt: skip
-        if COUNT > 1:
-            to_weights, to_biases = _load_sums(
-                to_weights, to_biases, own + at_1, member, members, out, outputs_1, k == 1,
-                column, inputs,
-            )  # fmt: skip
-        if COUNT > 2:
-            to_weights, to_biases = _load_sums(
-                to_weights, to_biases, own + at_2, member, members, out, outputs_2, k == 2,
-                column, inputs,
-            )  # fmt: skip
-        if COUNT > 3:
-            to_weights, to_biases = _load_sums(
-                to_weights, to_biases, own + at_3, member, members, out, outputs_3, k == 3,
-                column, inputs,
-            )  # fmt: skip
-    row = tl.arange(0, BLOCK_R)
-    for i in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        begin = tl.cast(i, tl.int64) * BLOCK_R
-        live = begin + row < num_rows
-        to = grad_x + (begin * members + member) * inputs
-        to += (row * members * inputs)[:, None] + column[None, :]
-        mask = live[:, None] & (column < inputs)[None, :]
-        start = tl.zeros([BLOCK_R, BLOCK_I], tl.float32)
-        if TO_X and ADD:  # read now, to be there when the product is
-            start += tl.load(to, mask=mask, other=0)
-        tile_0 = _tile_of(grad_0, begin, row, live, row_0, output, live_0)
-        tile_1, tile_2, tile_3 = tile_0, tile_0, tile_0
-        if COUNT > 1:
-            tile_1 = _tile_of(grad_1, begin, row, live, row_1, output, live_1)
-        if COUNT > 2:
-            tile_2 = _tile_of(grad_2, begin, row, live, row_2, output, live_2)
-            tile_3 = tl.zeros_like(tile_0)
-        if COUNT > 3:
-            tile_3 = _tile_of(grad_3, begin, row, live, row_3, output, live_3)
-        upstream = _side_by_side(tile_0, tile_1, tile_2, tile_3, COUNT)
-        u_1, u_2, u_3 = parts(upstream, PRECISION)
-        if TO_WEIGHTS:
-            tile = _tile_of(x, begin, row, live, x_row, column, column < inputs)
-            x_1, x_2, x_3 = parts(tile, PRECISION)
-            to_weights += product_of_parts(
-                tl.trans(u_1), tl.trans(u_2), tl.trans(u_3), x_1, x_2, x_3, PRECISION
-            )
-            to_biases += tl.sum(upstream, 0)
-        if TO_X:
-            total = product_of_parts(u_1, u_2, u_3, w_1, w_2, w_3, PRECISION)
-            tl.store(to, total + start, mask=mask)
-    if TO_WEIGHTS:
-        _store_sums(
-            to_weights, to_biases, own + at_0, member, members, out, outputs_0, k == 0,
-            column, inputs,
-        )  # fmt: skip
-        if COUNT > 1:
-            _store_sums(
-                to_weights, to_biases, own + at_1, member, members, out, outputs_1, k == 1,
-                column, inputs,
-            )  # fmt: skip
-        if COUNT > 2:
-            _store_sums(
-                to_weights, to_biases, own + at_2, member, members, out, outputs_2, k == 2,
-                column, inputs,
-            )  # fmt: skip
-        if COUNT > 3:
-            _store_sums(
-                to_weights, to_biases, own + at_3, member, members, out, outputs_3, k == 3,
-                column, inputs,
-            )  # fmt: skip
 
 
 def forward(
@@ -334,25 +292,27 @@ def backward(
         grad_x.zero_()
         flat.zero_()
         return
-    sums = sums_of(x, flat)
+    sums = sums_of(x, weights, flat)
     add_backward(grads, x, weights, grad_x, sums)
     sums.finish()
 
 
-def sums_of(x: Tensor, flat: Tensor) -> Sums:
+def sums_of(x: Tensor, weights: Sequence[Tensor], flat: Tensor) -> Sums:
     """The sums that `add_backward` goes on with, of each weight and its bias in flat."""
     rows, members, inputs = x.shape
-    most = triton.cdiv(rows, _TILE)
-    programs = PROGRAMS // (members * _blocks(inputs))
-    return Sums(flat, max(1, min(most, programs)) if flat.numel() > 0 else most)
+    blocks = sum(_blocks(w.shape[1]) for w in weights) * _blocks(inputs)
+    most = triton.cdiv(rows, _SHORT_TILE)
+    return Sums(flat, max(1, min(most, _WEIGHT_PROGRAMS // (members * blocks))))
 
 
-def _blocks(inputs: int) -> int:
-    return max(1, triton.cdiv(inputs, _block_backward(inputs)))
+def _block_of_sums(width: int) -> int:
+    """How much of a width a program sums: little of it should be room that is not used."""
+    block = min((64, 32), key=lambda block: triton.cdiv(width, block) * block)
+    return min(block, _block(width))
 
 
-def _block_backward(inputs: int) -> int:
-    return min(32, _block(inputs))
+def _blocks(width: int) -> int:
+    return max(1, triton.cdiv(width, _block_of_sums(width)))
 
 
 def add_backward(
@@ -364,56 +324,90 @@ def add_backward(
     add: bool = False,
 ) -> None:
     """Add the gradients of weights and biases to the sums; write that of x, or `add` it."""
-    rows, members, inputs = x.shape
-    present = [k for k, g in enumerate(grads) if g is not None and g.numel() > 0]
+    above = {k: unit_stride(g) for k, g in enumerate(grads) if g is not None and g.numel() > 0}
+    with torch.cuda.device_of(x):
+        if sums.needed:
+            _add_to_sums(above, x, weights, sums)
+        if grad_x.numel() > 0:
+            _write_input(above, weights, grad_x, add)
+
+
+def _add_to_sums(
+    above: Mapping[int, Tensor], x: Tensor, weights: Sequence[Tensor], sums: Sums
+) -> None:
     x = unit_stride(x)
+    rows, members, inputs = x.shape
     size, more = sums.out.numel(), sums.go_on()
-    at = [0]
-    for w in weights:
-        at.append(at[-1] + w.shape[0] * w.shape[1] * (inputs + 1))
-    for first, group in _groups(present, [w.shape[1] for w in weights]):
-        block_o = _block(max(weights[k].shape[1] for k in group))
-        blocks_o = block_o * triton.next_power_of_2(len(group))
-        wide = blocks_o > 64
-        tall = _TILE // 2 if wide else _TILE
-        named = []
-        for k in group:
-            grad = grads[k]
-            assert grad is not None
-            grad = unit_stride(grad)
-            named.append(
-                dict(
-                    grad=grad,
-                    row=grad.stride(0),
-                    member=grad.stride(1),
-                    **_strided(weights[k]),
-                    outputs=grad.shape[2],
-                    at=at[k],
-                )
-            )
-        with torch.cuda.device_of(x):
-            _linears_backward_kernel[(sums.splits, members, _blocks(inputs))](
-                x=x, x_row=x.stride(0), x_member=x.stride(1), inputs=inputs, num_rows=rows,
-                members=members, tiles=triton.cdiv(rows, tall), grad_x=grad_x,
-                partial=sums.partial, size=size, **_numbered(named), COUNT=len(group),
-                TO_X=grad_x.numel() > 0, ADD=add or not first, TO_WEIGHTS=size > 0, MORE=more,
-                PRECISION=precision(x), BLOCK_R=tall, BLOCK_I=_block_backward(inputs),
-                BLOCK_O=block_o, BLOCKS_O=blocks_o, num_warps=8 if wide else 4, num_stages=2,
-            )  # fmt: skip
+    partial = sums.partial.view(-1)
+    block_i = _block_of_sums(inputs)
+    for group in _alike(above):
+        first = above[group[0]]
+        outputs = first.shape[2]
+        at = sum(w.shape[0] * w.shape[1] for w in weights[: group[0]]) * (inputs + 1)
+        block_o = _block_of_sums(outputs)
+        blocks = _blocks(outputs) * _blocks(inputs)
+        given = [above[k] for k in group]
+        padded = [*given, *[first] * (_AT_ONCE - len(given))]
+        _linears_weight_kernel[(sums.splits, members, len(group) * blocks)](
+            x, x.stride(0), x.stride(1), inputs, rows, members, triton.cdiv(rows, _SHORT_TILE),
+            partial[at:], size, *padded, first.stride(0), first.stride(1), outputs,
+            _blocks(inputs), blocks, COUNT=len(group), MORE=more, BLOCK_R=_SHORT_TILE,
+            BLOCK_I=block_i, BLOCK_O=block_o, num_stages=3,
+            num_warps=min(4, max(1, block_i * block_o // 512)),
+        )  # fmt: skip
 
 
-def _groups(present: Sequence[int], outputs: Sequence[int]) -> Iterator[tuple[bool, list[int]]]:
-    """Weights that a backward kernel takes together, and whether they are the first."""
+def _alike(above: Mapping[int, Tensor]) -> Iterator[list[int]]:
+    """Weights one after another whose gradients lie in memory alike, which a kernel takes."""
     group: list[int] = []
-    first = True
-    for k in present:
-        side_by_side = triton.next_power_of_2(len(group) + 1)
-        wide = side_by_side * _block(max(outputs[j] for j in [*group, k]))
-        if group and (wide > _OUTPUTS_AT_ONCE or len(group) == _AT_ONCE):
-            yield first, group
-            group, first = [], False
+    for k, grad in above.items():
+        if group:
+            last = above[group[-1]]
+            alike = last.shape == grad.shape and last.stride() == grad.stride()
+            if not alike or group[-1] != k - 1 or len(group) == _AT_ONCE:
+                yield group
+                group = []
         group.append(k)
-    yield first, group
+    if group:
+        yield group
+
+
+def _write_input(
+    above: Mapping[int, Tensor], weights: Sequence[Tensor], grad_x: Tensor, add: bool
+) -> None:
+    rows, members, inputs = grad_x.shape
+    for group in _narrow_enough(list(above), [w.shape[1] for w in weights]):
+        block_o = _block(max(weights[k].shape[1] for k in group))
+        wide = block_o * len(group) > 32
+        named = [
+            dict(
+                grad=above[k],
+                row=above[k].stride(0),
+                member=above[k].stride(1),
+                **_strided(weights[k]),
+                outputs=above[k].shape[2],
+            )
+            for k in group
+        ]
+        _linears_input_kernel[(triton.cdiv(rows, _TILE), members)](
+            grad_x=grad_x, inputs=inputs, num_rows=rows, members=members, **_numbered(named),
+            COUNT=len(group), ADD=add, PRECISION=precision(grad_x), BLOCK_R=_TILE,
+            BLOCK_I=min(_block(inputs), 32 if wide else 64), BLOCK_O=block_o, num_warps=4,
+            num_stages=1,
+        )  # fmt: skip
+        add = True
+
+
+def _narrow_enough(present: Sequence[int], outputs: Sequence[int]) -> Iterator[list[int]]:
+    """Weights of which the gradients behind fit side by side into a program."""
+    group: list[int] = []
+    for k in present:
+        wide = (len(group) + 1) * _block(max(outputs[j] for j in [*group, k]))
+        if group and (wide > _OUTPUTS_AT_ONCE or len(group) == _AT_ONCE):
+            yield group
+            group = []
+        group.append(k)
+    yield group
 
 
 def _strided(weight: Tensor) -> dict[str, Any]:

@@ -15,17 +15,11 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.ops.triton.products import (
-    parts,
-    precision,
-    product,
-    product_of_parts,
-    unit_stride,
-)
+from pna.ops.triton.products import parts, precision, product_of_parts, unit_stride
 from pna.ops.triton.sums import Sums
 
-#: How many nodes a tile has.
-_TILE = 64
+#: How many nodes a tile has, and how many where products of several groups or factors are summed.
+_TILE, _SHORT_TILE = 64, 16
 
 #: The most columns that groups of inputs, and outputs of all factors, may take side by side.
 _WIDEST = 128
@@ -188,11 +182,11 @@ def _narrow_weight_kernel(
     z, z_row, z_group, z_tower, width, groups, shift, shift_row, shift_tower, factors, indptr,
     grad, grad_row, grad_tower, partial, outputs, num_rows, towers, tiles,
     R: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr, MORE: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_K: tl.constexpr,
-    BLOCK_F: tl.constexpr, BLOCK_O: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_F: tl.constexpr,
+    BLOCK_O: tl.constexpr,
 ):  # fmt: skip
     """Sums of the weight's gradient over some tiles of a tower's nodes, where there may be MORE:
-    (splits, R, towers, groups × width, outputs)."""
+    (splits, R, towers, groups × width, outputs). Multiplied as they are, see `linears`."""
     tower = tl.program_id(1).to(tl.int64)
     total = tl.zeros([BLOCK_G * BLOCK_K, BLOCK_F * BLOCK_O], tl.float32)
     size = groups * width * outputs
@@ -219,7 +213,7 @@ def _narrow_weight_kernel(
             z, z_row, z_group, shift, shift_row, indptr, begin, row, live, groups, width,
             ONCE, EACH, BLOCK_R, BLOCK_G, BLOCK_K,
         )  # fmt: skip
-        total += product(tl.trans(tile), above, PRECISION)
+        total = tl.dot(tl.trans(tile), above, total, input_precision="ieee")
     tl.store(partial + place, total, mask=own)
 
 
@@ -318,9 +312,12 @@ def add_backward(
                 TO_SHIFT=grad_shift.shape[0] > 0, num_stages=3, maxnreg=128,
             )  # fmt: skip
         if sums.needed:
+            tall = 2 * _SHORT_TILE if z.shape[1] == weight.shape[0] == 1 else _SHORT_TILE
+            given = {name: value for name, value in shared.items() if name != "PRECISION"}
+            given |= dict(BLOCK_R=tall, tiles=triton.cdiv(z.shape[0], tall), num_warps=8)
             _narrow_weight_kernel[(sums.splits, z.shape[2])](
-                **shared, **_of_inputs(z, shift), partial=sums.partial, MORE=sums.go_on(),
-                num_stages=3,
+                **given, **_of_inputs(z, shift), partial=sums.partial, MORE=sums.go_on(),
+                num_stages=1,
             )  # fmt: skip
 
 
