@@ -307,9 +307,12 @@ def add_backward(
     shared |= dict(grad=grad, grad_row=grad.stride(0), grad_tower=grad.stride(1))
     with torch.cuda.device_of(z):
         if grad_z.shape[0] > 0:
-            _narrow_input_kernel[_grid(z, tiles, 2 * _PROGRAMS)](
+            # numbers that stand in fours are moved by so few registers that twice the programs fit
+            fours = z.shape[3] % 4 == weight.shape[3] % 4 == 0
+            room: dict[str, Any] = dict(num_stages=3, maxnreg=128) if fours else dict(num_stages=1)
+            _narrow_input_kernel[_grid(z, tiles, (2 if fours else 1) * _PROGRAMS)](
                 **shared, **_of_weight(weight), grad_z=grad_z, grad_shift=grad_shift,
-                TO_SHIFT=grad_shift.shape[0] > 0, num_stages=3, maxnreg=128,
+                TO_SHIFT=grad_shift.shape[0] > 0, **room,
             )  # fmt: skip
         if sums.needed:
             tall = 2 * _SHORT_TILE if z.shape[1] == weight.shape[0] == 1 else _SHORT_TILE
