@@ -8,7 +8,7 @@ from itertools import cycle, product
 from typing import TYPE_CHECKING
 
 from pna.report.figures import APART, FAINT, INK
-from pna.report.panels import grid, legend, quieten
+from pna.report.panels import WIDE, grid, legend, quieten
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -30,6 +30,7 @@ class Losses:
 def draw_training(panels: Mapping[str, Sequence[Losses]]) -> Figure:
     """A panel for each group of populations, one below the other; losses are logarithmic."""
     figure, places = grid(len(panels), 1, 3.0)
+    figure.set_figwidth(WIDE)  # room beside the panels for what their curves are called
     for axes, (title, curves) in zip(places, panels.items(), strict=True):
         styles = cycle(product(("-", "--", ":"), _COLOURS))
         for curve in curves:
@@ -41,7 +42,8 @@ def draw_training(panels: Mapping[str, Sequence[Losses]]) -> Figure:
         axes.set_yscale("log")
         quieten(axes, title, "epoch")
         axes.grid(axis="y", color=FAINT, alpha=0.15, linewidth=0.8)
-        axes.legend(fontsize=7.5, frameon=False, labelcolor=INK, ncols=2)
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=7.5, frameon=False,
+                    labelcolor=INK)  # fmt: skip
     legend(figure, {
         "validation": {"color": INK, "linestyle": "-", "linewidth": 1.8},
         "training": {"color": INK, "linestyle": "-", "linewidth": 0.8, "alpha": 0.45},
