@@ -19,15 +19,18 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 from triton.runtime.jit import JITFunction
 
+import pna.ops.attention
 import pna.ops.batch_norm
 import pna.ops.degree_linear
 import pna.ops.dropout
+import pna.ops.gates
 import pna.ops.gru
 import pna.ops.linears
 import pna.ops.recurrence
 import pna.ops.set2set  # noqa: F401  (registers the operator, as do those above)
 from pna.adjacency import Adjacency
-from pna.ops import attention, neighbour_sum
+from pna.ops import neighbour_sum
+from pna.ops.graph import graph_arguments
 from pna.ops.request import KINDS, Request
 from pna.ops.statistics import request_arguments, statistics
 from tests.ops.cases import widened
@@ -83,7 +86,7 @@ def main() -> None:
         (torch.float64, 2, 4, True, False),  # many rows at a time: Triton 3.6 has failed here
     )
     families += [partial(compile_attention, *case) for case in heads]
-    families += [compile_neighbour_sum]
+    families += [compile_gates, compile_neighbour_sum]
     with ProcessPoolExecutor(os.cpu_count(), get_context("fork")) as pool:
         for done in [pool.submit(family) for family in families]:
             done.result()
@@ -122,8 +125,19 @@ def compile_attention(
     given = [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
     edge = torch.randn(1200, heads, dtype=dtype) if edge_features else None
     own = torch.randn(20, heads, dtype=dtype) if self_loops else None
-    graph = attention.graph_arguments(adjacency)
+    graph = graph_arguments(adjacency)
     torch.ops.pna.attention(*given, edge, own, *graph, 0.2)[0].sum().backward()
+
+
+def compile_gates() -> None:
+    """Sums of numbers with four at a time and others; also in wide types and indices."""
+    cases = ((torch.float32, 280, False), (torch.float64, 33, True), (torch.bfloat16, 16, True))
+    for dtype, width, wide in cases:
+        given = [torch.randn(20, width, dtype=dtype, requires_grad=True) for _ in range(3)]
+        edge = torch.randn(1200, width, dtype=dtype) if wide else None
+        graph = graph_arguments(graph_of(wide))
+        out, state, _ = torch.ops.pna.gated_sum(*given, edge, *graph, wide)
+        (out.sum() + state.sum()).backward()
 
 
 def compile_neighbour_sum() -> None:

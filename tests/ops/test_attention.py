@@ -12,6 +12,7 @@ from torch.autograd import gradcheck
 import pna
 from pna.ops import attention as module
 from pna.ops.attention import attention
+from pna.ops.graph import graph_arguments
 from tests.ops.cases import GRAPHS, features, widened
 from tests.ops.cases import TOLERANCES as OF_SUMS
 
@@ -219,7 +220,7 @@ def test_opcheck(triton, form):
     inputs = inputs_of("self-loops", form, torch.float32, triton.device)
     terms = [inputs.get(name) for name in NAMES]
     terms = [None if term is None else term.requires_grad_() for term in terms]
-    arguments = (*terms, *module.graph_arguments(adjacency), SLOPE)
+    arguments = (*terms, *graph_arguments(adjacency), SLOPE)
     torch.library.opcheck(torch.ops.pna.attention.default, arguments)
 
 

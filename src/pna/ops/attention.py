@@ -9,14 +9,13 @@ the backward pass, from the norms of every node's softmax.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pna.adjacency import Adjacency, Rows
+from pna.adjacency import Adjacency
 from pna.ops.backend import choose
 from pna.ops.edges import (
     Slots,
@@ -27,6 +26,7 @@ from pna.ops.edges import (
     sum_to_receivers,
     weighted_sum,
 )
+from pna.ops.graph import COUNT, GRAPH, graph_arguments, sides_of
 from pna.ops.operators import (
     Function,
     below_autograd,
@@ -125,22 +125,12 @@ def _check(
             )
 
 
-# An operator takes tensors one by one: a list of them would cost more than a small graph's kernel.
-_ROWS = [field.name for field in fields(Rows)]
-_NAMES = [f"{side}_{name}" for side in ("in", "out") for name in _ROWS] + ["out_ranks"]
-_GRAPH = "".join(f"Tensor {name}, " for name in _NAMES)
 _INPUTS = "Tensor values, Tensor scores, Tensor? edge, Tensor? own"
-library.define(f"attention({_INPUTS}, {_GRAPH}float slope) -> (Tensor, Tensor, Tensor)")
+library.define(f"attention({_INPUTS}, {GRAPH}float slope) -> (Tensor, Tensor, Tensor)")
 library.define(
     f"attention_backward(Tensor grad, Tensor out, Tensor slopes, Tensor norms, {_INPUTS}, "
-    f"{_GRAPH}float slope) -> (Tensor, Tensor, Tensor, Tensor)"
+    f"{GRAPH}float slope) -> (Tensor, Tensor, Tensor, Tensor)"
 )
-
-
-def graph_arguments(adjacency: Adjacency) -> list[Tensor]:
-    """What the operators take of a graph."""
-    sides = (adjacency.incoming, adjacency.outgoing)
-    return [*(getattr(side, name) for side in sides for name in _ROWS), adjacency.out_ranks]
 
 
 @torch.library.impl(library, "attention", "CompositeExplicitAutograd")
@@ -154,7 +144,7 @@ def _forward(
     *graph, slope = rest
     results = _allocate(values)
     if values.numel() > 0:
-        kernels.forward(values, scores, edge, own, slope, Rows(*graph[: len(_ROWS)]), *results)
+        kernels.forward(values, scores, edge, own, slope, sides_of(graph).incoming, *results)
     return results
 
 
@@ -187,8 +177,7 @@ def _backward(
     """Gradients of values, scores, edge and own; of no length where there is none."""
     from pna.ops.triton import attention as kernels
 
-    *graph, out_ranks, slope = rest
-    incoming, outgoing = Rows(*graph[: len(_ROWS)]), Rows(*graph[len(_ROWS) :])
+    *graph, slope = rest
     grads = _empty_gradients(values, scores, edge, own)
     if values.numel() == 0:
         for gradient in grads:
@@ -196,7 +185,7 @@ def _backward(
         return grads
     terms = (values, scores, edge, own, slope)
     saved = (out, slopes, norms)
-    kernels.backward(grad, *terms, incoming, outgoing, out_ranks, *saved, grads)
+    kernels.backward(grad, *terms, *sides_of(graph), *saved, grads)
     return grads
 
 
@@ -241,7 +230,7 @@ class _Differentiable(Function):
             grads = torch.ops.pna.attention_backward(grad, *ctx.saved_tensors, ctx.slope)
         wanted = ctx.needs_input_grad[1:5]
         given = [g if w else None for g, w in zip(grads, wanted, strict=True)]
-        return None, *given, *[None] * (len(_NAMES) + 1)
+        return None, *given, *[None] * (COUNT + 1)
 
 
 differentiate("attention", _Differentiable)

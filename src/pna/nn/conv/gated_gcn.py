@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
 from pna.nn.conv.baseline import Edges, check_sizes, checked
 from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.linear import Linear
-from pna.ops.edges import Slots, from_receivers, from_senders, sum_to_receivers, to_slots
+from pna.ops.edges import to_slots
+from pna.ops.gates import gated_sum
 from pna.ops.linears import linears
 
 
@@ -69,16 +69,9 @@ class GatedGCNConv(nn.Module):
         self, x: Tensor, adjacency: Adjacency, edge: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """x' and e', from what edges contribute to e', by slot."""
-        slots = Slots.of(adjacency)
         every = (part.chunk(4) for part in (self.nodes.weight, self.nodes.bias))
         at_receiver, at_sender, own, sent = linears(x, *every)
-        state = from_receivers(at_receiver, slots) + from_senders(at_sender, slots)
-        if edge is not None:
-            state = state + edge
-        gate = torch.sigmoid(state)
-        total = sum_to_receivers(gate * from_senders(sent, slots), slots)
-        if self.normalise:
-            total = total / (sum_to_receivers(gate, slots) + 1e-6)
+        total, state = gated_sum(at_receiver, at_sender, sent, adjacency, edge, self.normalise)
         return own + total, state
 
     def __repr__(self) -> str:

@@ -1,0 +1,198 @@
+"""Sums over neighbours behind gates: one pass forward, two back, by receiver and by sender.
+
+A program owns a few rows and a block of features and walks their slots. What comes back to a
+score is written once, by its receiver, and read again by its sender. No atomics, so results repeat
+to the bit.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pna.adjacency import Rows
+from pna.ops.request import wide_type
+from pna.ops.triton.launch import Tiles, triton_type, wide_index
+from pna.ops.triton.messages import feature_block, offset_of
+
+#: The most features of a block that a program owns.
+_WIDEST = 64
+
+
+@triton.jit
+def _rows(order, indptr, num_rows, BLOCK_R: tl.constexpr):
+    """The rows of this program, which of them there are, and their slots."""
+    place = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    live = place < num_rows
+    row = tl.load(order + place, mask=live, other=0).to(tl.int64)
+    begin = tl.load(indptr + row, mask=live, other=0)
+    end = tl.load(indptr + row + 1, mask=live, other=0)
+    return row, live, begin, end
+
+
+@triton.jit
+def _gates_kernel(
+    at_receiver, at_sender, values, edge, order, indptr, neighbours, num_rows,
+    out, state, gates, features,
+    EDGE: tl.constexpr, NORMALISE: tl.constexpr, LEAST: tl.constexpr, WIDE: tl.constexpr,
+    WIDE_INDEX: tl.constexpr, EVEN: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Results of receivers, the scores of their slots, and the sums of their gates."""
+    row, live, begin, end = _rows(order, indptr, num_rows, BLOCK_R)
+    feature, live_feature = feature_block(features, EVEN, BLOCK_F)
+    mask = live[:, None] & live_feature[None, :]
+    own = row[:, None] * features + feature[None, :]
+    mine = tl.load(at_receiver + own, mask=mask, other=0).to(WIDE)
+    total = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    weight = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    for step in range(0, tl.max(end - begin)):
+        slot = begin + step
+        more = slot < end
+        here = more[:, None] & live_feature[None, :]
+        sender = tl.load(neighbours + slot, mask=more, other=0)
+        there = offset_of(sender, features, WIDE_INDEX)[:, None] + feature[None, :]
+        by_slot = offset_of(slot, features, WIDE_INDEX)[:, None] + feature[None, :]
+        score = mine + tl.load(at_sender + there, mask=here, other=0)
+        if EDGE:
+            score += tl.load(edge + by_slot, mask=here, other=0)
+        kept = score.to(state.dtype.element_ty)
+        tl.store(state + by_slot, kept, mask=here)
+        gate = tl.where(here, 1 / (1 + tl.exp(-kept.to(WIDE))), 0)
+        total += gate * tl.load(values + there, mask=here, other=0)
+        weight += gate
+    if NORMALISE:
+        tl.store(gates + own, weight, mask=mask)
+        total /= weight + LEAST
+    tl.store(out + own, total, mask=mask)
+
+
+@triton.jit
+def _gates_receivers_kernel(
+    grad, grad_state, out, state, gates, values, order, indptr, neighbours, num_rows,
+    to_receiver, to_state, to_sum, features,
+    STATE: tl.constexpr, NORMALISE: tl.constexpr, LEAST: tl.constexpr, WIDE: tl.constexpr,
+    WIDE_INDEX: tl.constexpr, EVEN: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Gradients of the scores, of what receivers add to them, and of the sums of gated values."""
+    row, live, begin, end = _rows(order, indptr, num_rows, BLOCK_R)
+    feature, live_feature = feature_block(features, EVEN, BLOCK_F)
+    mask = live[:, None] & live_feature[None, :]
+    own = row[:, None] * features + feature[None, :]
+    upstream = tl.load(grad + own, mask=mask, other=0).to(WIDE)
+    back = tl.zeros([BLOCK_R, BLOCK_F], WIDE)  # to each gate, by way of their sum
+    if NORMALISE:
+        upstream /= tl.load(gates + own, mask=mask, other=0) + LEAST
+        back -= upstream * tl.load(out + own, mask=mask, other=0)
+    tl.store(to_sum + own, upstream, mask=mask)
+    total = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    for step in range(0, tl.max(end - begin)):
+        slot = begin + step
+        more = slot < end
+        here = more[:, None] & live_feature[None, :]
+        sender = tl.load(neighbours + slot, mask=more, other=0)
+        there = offset_of(sender, features, WIDE_INDEX)[:, None] + feature[None, :]
+        by_slot = offset_of(slot, features, WIDE_INDEX)[:, None] + feature[None, :]
+        gate = 1 / (1 + tl.exp(-tl.load(state + by_slot, mask=here, other=0).to(WIDE)))
+        value = tl.load(values + there, mask=here, other=0)
+        part = gate * (1 - gate) * (upstream * value + back)
+        if STATE:
+            part += tl.load(grad_state + by_slot, mask=here, other=0)
+        tl.store(to_state + by_slot, part, mask=here)
+        total += tl.where(here, part, 0)
+    tl.store(to_receiver + own, total, mask=mask)
+
+
+@triton.jit
+def _gates_senders_kernel(
+    state, to_state, to_sum, order, indptr, neighbours, in_indptr, out_ranks, num_rows,
+    to_sender, to_values, features,
+    WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    EVEN: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Gradients of what senders add to scores, and of values."""
+    row, live, begin, end = _rows(order, indptr, num_rows, BLOCK_R)
+    feature, live_feature = feature_block(features, EVEN, BLOCK_F)
+    mask = live[:, None] & live_feature[None, :]
+    of_scores = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    of_values = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    for step in range(0, tl.max(end - begin)):
+        place = begin + step
+        more = place < end
+        here = more[:, None] & live_feature[None, :]
+        receiver = tl.load(neighbours + place, mask=more, other=0)
+        slot = tl.load(in_indptr + receiver, mask=more, other=0)
+        slot += tl.load(out_ranks + place, mask=more, other=0)
+        there = offset_of(receiver, features, WIDE_INDEX)[:, None] + feature[None, :]
+        by_slot = offset_of(slot, features, WIDE_INDEX)[:, None] + feature[None, :]
+        gate = 1 / (1 + tl.exp(-tl.load(state + by_slot, mask=here, other=0).to(WIDE)))
+        of_scores += tl.load(to_state + by_slot, mask=here, other=0)
+        of_values += gate * tl.load(to_sum + there, mask=here, other=0)
+    own = row[:, None] * features + feature[None, :]
+    tl.store(to_sender + own, of_scores, mask=mask)
+    tl.store(to_values + own, of_values, mask=mask)
+
+
+def forward(
+    at_receiver: Tensor,
+    at_sender: Tensor,
+    values: Tensor,
+    edge: Tensor | None,
+    rows: Rows,
+    least: float,
+    out: Tensor,
+    state: Tensor,
+    gates: Tensor,
+) -> None:
+    """Write results and scores, and the sums of gates where there is room for them."""
+    at_receiver, at_sender, values = (t.contiguous() for t in (at_receiver, at_sender, values))
+    tiles = Tiles(values.shape[1], _WIDEST)
+    with torch.cuda.device_of(values):
+        _gates_kernel[tiles.grid(rows.num_rows)](
+            at_receiver, at_sender, values, at_sender if edge is None else edge.contiguous(),
+            rows.order, rows.indptr, rows.neighbours, rows.num_rows, out, state, gates,
+            values.shape[1], EDGE=edge is not None, NORMALISE=gates.shape[0] > 0, LEAST=least,
+            **_shared(state, values), **tiles.tile,
+        )  # fmt: skip
+
+
+def backward(
+    grad: Tensor,
+    grad_state: Tensor | None,
+    out: Tensor,
+    state: Tensor,
+    gates: Tensor,
+    values: Tensor,
+    incoming: Rows,
+    outgoing: Rows,
+    out_ranks: Tensor,
+    least: float,
+    grads: tuple[Tensor, Tensor, Tensor, Tensor],
+) -> None:
+    """Write the gradients of what receivers and senders add to scores, of values, and of scores."""
+    to_receiver, to_sender, to_values, to_state = grads
+    grad, values = grad.contiguous(), values.contiguous()
+    features = values.shape[1]
+    tiles, shared = Tiles(features, _WIDEST), _shared(state, values)
+    to_sum = values.new_empty(values.shape, dtype=wide_type(values.dtype))
+    above = state if grad_state is None else grad_state.contiguous()
+    with torch.cuda.device_of(values):
+        _gates_receivers_kernel[tiles.grid(incoming.num_rows)](
+            grad, above, out, state, gates, values, incoming.order, incoming.indptr,
+            incoming.neighbours, incoming.num_rows, to_receiver, to_state, to_sum, features,
+            STATE=grad_state is not None, NORMALISE=gates.shape[0] > 0, LEAST=least, **shared,
+            **tiles.tile,
+        )  # fmt: skip
+        _gates_senders_kernel[tiles.grid(outgoing.num_rows)](
+            state, to_state, to_sum, outgoing.order, outgoing.indptr, outgoing.neighbours,
+            incoming.indptr, out_ranks, outgoing.num_rows, to_sender, to_values, features,
+            **shared, **tiles.tile,
+        )  # fmt: skip
+
+
+def _shared(state: Tensor, values: Tensor) -> dict[str, Any]:
+    wide = triton_type(wide_type(values.dtype))
+    return dict(WIDE=wide, WIDE_INDEX=wide_index(state, values))
