@@ -32,6 +32,7 @@ from pna.ops.operators import (
     below_autograd,
     differentiate,
     differentiate_once,
+    fold,
     library,
     one_by_one,
     room,
@@ -239,29 +240,17 @@ differentiate_once("attention_backward", "pna.ops.attention")
 
 @torch.library.register_vmap("pna::attention", lib=library)
 def _(
-    info: Any,
-    in_dims: Sequence[Any],
-    values: Tensor,
-    scores: Tensor,
-    edge: Tensor | None,
-    own: Tensor | None,
-    *rest: Any,
+    info: Any, in_dims: Sequence[Any], *arguments: Any
 ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
     """Heads of all members are heads, in which layout they stay."""
+    terms, rest = arguments[:4], arguments[4:]
     if any(dim is not None for dim in in_dims[4:]):
         raise ValueError("got a vmapped graph, expected one that all members share")
     batch = info.batch_size
-
-    def fold(tensor: Tensor | None, dim: int | None) -> Tensor | None:
-        if tensor is None:
-            return None
-        if dim is None:
-            tensor = tensor.unsqueeze(1).expand(-1, batch, *tensor.shape[1:])
-        else:
-            tensor = tensor.movedim(dim, 1)
-        return tensor.flatten(1, 2)
-
-    folded = map(fold, (values, scores, edge, own), in_dims)
+    folded = [
+        None if tensor is None else fold(tensor, dim, 1, batch)
+        for tensor, dim in zip(terms, in_dims, strict=False)
+    ]
     results = torch.ops.pna.attention(*folded, *rest)
     return tuple(result.unflatten(1, (batch, -1)) for result in results), (1,) * 3
 

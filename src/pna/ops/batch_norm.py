@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 
 from pna.ops.across import processes, sum_of_all
-from pna.ops.linears import fold, has_kernels
+from pna.ops.linears import has_kernels
 from pna.ops.operators import (
     Function,
     below_autograd,
     differentiate,
     differentiate_once,
+    fold,
     library,
     one_by_one,
     room,

@@ -13,8 +13,14 @@ import torch
 from torch import Tensor
 
 from pna.ops.backend import choose
-from pna.ops.linears import fold
-from pna.ops.operators import Function, below_autograd, differentiate, differentiate_once, library
+from pna.ops.operators import (
+    Function,
+    below_autograd,
+    differentiate,
+    differentiate_once,
+    fold,
+    library,
+)
 
 #: The errors there are of a prediction p with a target y: (p − y)², |p − y|, Huber's, and
 #: log(1 + eᵖ) − p y. Kernels take their numbers.

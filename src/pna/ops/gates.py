@@ -23,6 +23,7 @@ from pna.ops.operators import (
     below_autograd,
     differentiate,
     differentiate_once,
+    fold,
     library,
     one_by_one,
     room,
@@ -194,21 +195,16 @@ def _(
     info: Any, in_dims: Sequence[Any], *arguments: Any
 ) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
     """Members side by side in the features, in which layout they stay."""
-    terms, rest = arguments[:4], arguments[4:]
+    terms, rest, batch = arguments[:4], arguments[4:], info.batch_size
     if any(dim is not None for dim in in_dims[4:]):
         raise ValueError("got a vmapped graph, expected one that all members share")
 
-    def fold(tensor: Tensor | None, dim: int | None) -> Tensor | None:
-        if tensor is None:
-            return None
-        if dim is None:
-            tensor = tensor.unsqueeze(1).expand(-1, info.batch_size, -1)
-        else:
-            tensor = tensor.movedim(dim, 1)
-        return tensor.flatten(1)
-
-    results = torch.ops.pna.gated_sum(*map(fold, terms, in_dims), *rest)
-    return tuple(result.unflatten(1, (info.batch_size, -1)) for result in results), (1,) * 3
+    folded = [
+        None if tensor is None else fold(tensor, dim, 1, batch)
+        for tensor, dim in zip(terms, in_dims, strict=False)
+    ]
+    results = torch.ops.pna.gated_sum(*folded, *rest)
+    return tuple(result.unflatten(1, (batch, -1)) for result in results), (1,) * 3
 
 
 torch.library.register_vmap(

@@ -21,12 +21,13 @@ from torch.nn.functional import linear
 
 from pna.ops import gru_cpu
 from pna.ops.backend import choose
-from pna.ops.linears import fold, has_kernels, of_one_type
+from pna.ops.linears import has_kernels, of_one_type
 from pna.ops.operators import (
     Function,
     below_autograd,
     differentiate,
     differentiate_once,
+    fold,
     library,
     one_by_one,
     room,

@@ -15,12 +15,12 @@ import torch
 from torch import Tensor
 
 from pna.ops import cpu
-from pna.ops.linears import fold
 from pna.ops.operators import (
     Function,
     below_autograd,
     differentiate,
     differentiate_once,
+    fold,
     library,
     one_by_one,
     room,

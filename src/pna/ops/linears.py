@@ -22,6 +22,7 @@ from pna.ops.operators import (
     below_autograd,
     differentiate,
     differentiate_once,
+    fold,
     library,
     room,
 )
@@ -221,14 +222,6 @@ def _(
         ],
     )
     return [y.unflatten(1, (batch, -1)) for y in outputs], [1] * len(outputs)
-
-
-def fold(tensor: Tensor, dim: int | None, axis: int, batch: int) -> Tensor:
-    """The members of a vmap joined to the axis of members; a view, if that has length 1."""
-    if dim is None:
-        shape = (*tensor.shape[:axis], batch, *tensor.shape[axis:])
-        return tensor.unsqueeze(axis).expand(shape).flatten(axis, axis + 1)
-    return tensor.movedim(dim, axis).flatten(axis, axis + 1)
 
 
 @torch.library.register_vmap("pna::linears_backward", lib=library)

@@ -89,6 +89,15 @@ def one_by_one(name: str) -> Callable[..., Any]:
     return rule
 
 
+def fold(tensor: Tensor, dim: int | None, axis: int, batch: int) -> Tensor:
+    """The members of a vmap joined to an axis, in front of what it holds; a view, if that has
+    length 1."""
+    if dim is None:
+        shape = (*tensor.shape[:axis], batch, *tensor.shape[axis:])
+        return tensor.unsqueeze(axis).expand(shape).flatten(axis, axis + 1)
+    return tensor.movedim(dim, axis).flatten(axis, axis + 1)
+
+
 def room(tensor: Tensor | None, needed: bool, like: Tensor) -> Tensor:
     """An empty gradient of `tensor`; of no length where none is needed."""
     if tensor is None or not needed:

@@ -19,12 +19,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pna.ops.backend import choose
-from pna.ops.linears import fold
 from pna.ops.operators import (
     Function,
     below_autograd,
     differentiate,
     differentiate_once,
+    fold,
     library,
     one_by_one,
 )
