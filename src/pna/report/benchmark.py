@@ -126,6 +126,7 @@ def _costs(result: Result) -> Table:
                 number(None if memory is None else memory / 2**30),
             )
         )
-    heads = ("model", "parameters", "in the paper", "members", "epochs",
+    heads = ("model", "parameters", "in the paper", "members", "epochs of the longest run",
              "s an epoch of all members", "GPU memory at most, GiB")  # fmt: skip
-    return Table("What it takes", heads, tuple(rows), 1)
+    title = "What it takes, beside whatever else shared the machine"
+    return Table(title, heads, tuple(rows), 1)

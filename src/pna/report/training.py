@@ -29,6 +29,8 @@ class Losses:
 
 def draw_training(panels: Mapping[str, Sequence[Losses]]) -> Figure:
     """A panel for each group of populations, one below the other; losses are logarithmic."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
     figure, places = grid(len(panels), 1, 3.0)
     figure.set_figwidth(WIDE)  # room beside the panels for what their curves are called
     for axes, (title, curves) in zip(places, panels.items(), strict=True):
@@ -40,6 +42,9 @@ def draw_training(panels: Mapping[str, Sequence[Losses]]) -> Figure:
             axes.plot(curve.epochs, curve.validation, line, color=colour, linewidth=width,
                       label=curve.label)  # fmt: skip
         axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_formatter("{x:g}")
+        axes.yaxis.set_minor_locator(NullLocator())
         quieten(axes, title, "epoch")
         axes.grid(axis="y", color=FAINT, alpha=0.15, linewidth=0.8)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=7.5, frameon=False,
