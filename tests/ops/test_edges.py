@@ -176,6 +176,22 @@ def test_weighted_sum(device, graph):
         assert_near(got, outcome(definition, x, weights), 1e-13)
 
 
+def test_tables_of_kinds_by_a_product(triton):
+    """Exact, in their own type under autocast too, and NaN of a kind that there is not."""
+    adjacency = GRAPHS["random"].adjacency(triton.device)
+    kinds = torch.arange(adjacency.num_edges, device=triton.device) % 3
+    table = features(3, 4, torch.float32, triton.device)
+    expected = table[kinds[adjacency.edge_ids.long()]]
+    torch.testing.assert_close(to_slots((table, kinds), adjacency), expected)
+    with torch.autocast(triton.device.type, torch.bfloat16):
+        got = to_slots((table, kinds), adjacency)
+    assert got.dtype == torch.float32 and torch.equal(got, expected)
+    kinds[0], kinds[1] = 3, -1
+    unknown = ((kinds < 0) | (kinds > 2))[adjacency.edge_ids.long()]
+    got = to_slots((table, kinds), adjacency)
+    assert torch.equal(got.isnan().all(1), unknown) and not got[~unknown].isnan().any()
+
+
 @pytest.mark.parametrize("graph", ["random", "isolated", "no edges"])
 def test_edge_features_to_slots(device, graph):
     adjacency = GRAPHS[graph].adjacency(device)

@@ -227,11 +227,37 @@ def test_edges_of_no_node_have_no_gradient(triton):
     adjacency = GRAPHS["every small degree"].adjacency(triton.device)
     spare = torch.zeros(7, dtype=adjacency.senders.dtype, device=triton.device)
     incoming = replace(adjacency.incoming, neighbours=torch.cat([adjacency.senders, spare]))
-    padded = replace(adjacency, incoming=incoming)
+    padded = replace(adjacency, incoming=incoming, edge_ids=torch.cat([adjacency.edge_ids, spare]))
     inputs = inputs_of("every small degree", device=triton.device)
     edge = torch.cat([inputs["edge"], inputs["edge"][:7]])
     expected = outcome(run_on(adjacency), inputs, ("out",))
     got = outcome(run_on(padded), inputs | {"edge": edge}, ("out",))
     assert_near({"out": got["out"]}, {"out": expected["out"]}, 1e-14)
     assert_near({"edge": got["of edge"][:-7]}, {"edge": expected["of edge"]}, 1e-14)
-    assert not got["of edge"][-7:].any()
+    assert not got["of edge"][-7:].any() and not got["state"][-7:].any()
+
+
+def test_types_are_joined(backend):
+    adjacency = GRAPHS["random"].adjacency(backend.device)
+    inputs = inputs_of("random", True, torch.float32, backend.device)
+    inputs["edge"] = inputs["edge"].double()
+    out, state = run_on(adjacency)(**inputs)
+    assert out.dtype == state.dtype == torch.float64
+
+
+def test_refuses(backend):
+    adjacency = GRAPHS["isolated"].adjacency(backend.device)
+    inputs = inputs_of("isolated", device=backend.device)
+    for name, given, said in (
+        ("at_receiver", inputs["values"][:4], r"got at_receiver of shape \(4, 3\).*\(5, 3\)"),
+        ("edge", inputs["edge"][:, :2], r"got edge of shape \(3, 2\).*\(3, 3\).*each edge"),
+        ("edge", inputs["edge"][:1], r"got edge of shape \(1, 3\), expected \(3, 3\)"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            run_on(adjacency)(**inputs | {name: given})
+    with pytest.raises(TypeError, match=r"got values of dtype torch\.int64, expected a floating"):
+        run_on(adjacency)(**inputs | {"values": inputs["values"].long()})
+    with pytest.raises(ValueError, match="expected as many senders as receivers"):
+        edge_index = torch.tensor([[3], [1]], device=backend.device)
+        bipartite = pna.Adjacency.from_edge_index(edge_index, (5, 4))
+        run_on(bipartite)(*(inputs[name] for name in NAMES[:3]))

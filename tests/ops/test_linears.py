@@ -354,6 +354,16 @@ def test_second_derivatives_say_what_to_do(triton):
         gradient.sum().backward()
 
 
+def test_second_derivatives_by_weights_alone(triton):
+    """Where x is constant, as the kinds of an embedding are."""
+    x, weight, *_ = inputs_of(Case(), torch.float32, triton.device)
+    weight.requires_grad_()
+    out = linear(x.detach(), weight)
+    (gradient,) = torch.autograd.grad(out.pow(3).sum(), weight, create_graph=True)
+    with pytest.raises(RuntimeError, match=r"second derivative.*pna\.backend\('reference'\)"):
+        (out.sum() + gradient.square().sum()).backward()
+
+
 def operator_arguments(triton):
     x, *parameters = inputs_of(Case(), torch.float32, triton.device)
     weights, biases = parameters_of(Case(), parameters)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pna.adjacency import values_visible
 from pna.nn.linear import Linear
-from pna.ops.linears import linear
+from pna.ops.linears import WIDEST, has_kernels, linear
 
 
 class Embedding(nn.Module):
@@ -60,7 +60,10 @@ class Embedding(nn.Module):
 
     def forward(self, columns: Tensor) -> Tensor:
         """(rows, columns) to (rows, width)."""
-        return linear(self.coefficients(columns), self.weight.t())
+        coefficients = self.coefficients(columns)
+        if has_kernels(self.weight, max(self.weight.shape), WIDEST):
+            return linear(coefficients, self.weight.t())
+        return coefficients @ self.weight
 
     def coefficients(self, columns: Tensor) -> Tensor:
         """What each vector is multiplied by, (rows, vectors): 1 or 0 for a kind, else a number."""

@@ -27,6 +27,9 @@ from pna.ops.statistics import statistics
 _SUM = Request(("sum",), 0.0, False)
 _MAX = Request(("max",), 0.0, False)
 
+#: The most rows of a table that edges are multiplied with.
+_KINDS = 16
+
 #: On the CPU, rows of fewer features than fill a cache line are summed by torch.
 _NARROW = 16
 
@@ -131,11 +134,19 @@ def to_slots(
     table, index = edge
     table = table if through is None else through(table)
     kinds = index.index_select(0, adjacency.edge_ids).long()
-    if table.dim() == 2 and has_kernels(table, max(table.shape), WIDEST):
+    if _is_small(table):
         # as a product: its gradient is summed in parallel, where many edges share few rows
         every = torch.arange(len(table), device=table.device)
-        return linear((kinds[:, None] == every).to(table.dtype), table.t())
+        is_kind = (kinds[:, None] == every).to(table.dtype)
+        known = (kinds >= 0) & (kinds < len(table))
+        return linear(torch.where(known[:, None], is_kind, torch.nan), table.t())
     return reference.take(table, kinds)
+
+
+def _is_small(table: Tensor) -> bool:
+    """Whether a product of kinds with a table costs little, and is as exact as reading its rows."""
+    whole = table.dim() == 2 and not torch.is_autocast_enabled(table.device.type)
+    return whole and 0 < len(table) <= _KINDS and has_kernels(table, max(table.shape), WIDEST)
 
 
 def count_self_loops(edges: Adjacency | Slots) -> Tensor:

@@ -9,6 +9,7 @@ and what is given and wanted of edges.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import torch
@@ -52,13 +53,45 @@ def gated_sum(
         edge: e (edges, features), by slot.
         normalise: divide by the sum of the gates.
     """
+    _check(at_receiver, at_sender, values, edges, edge)
     if choose(values.device) != "triton":
         return definition(at_receiver, at_sender, values, Slots.of(edges), edge, normalise)
     adjacency = edges.adjacency if isinstance(edges, Slots) else edges
     graph = graph_arguments(adjacency)
     given = (at_receiver, at_sender, values, edge)
-    out, state, _ = torch.ops.pna.gated_sum(*given, *graph, normalise)
+    dtype = reduce(torch.promote_types, [t.dtype for t in given if t is not None])
+    terms = [None if t is None else t.to(dtype) for t in given]
+    out, state, _ = torch.ops.pna.gated_sum(*terms, *graph, normalise)
     return out, state
+
+
+def _check(
+    at_receiver: Tensor,
+    at_sender: Tensor,
+    values: Tensor,
+    edges: Adjacency | Slots,
+    edge: Tensor | None,
+) -> None:
+    adjacency = edges.adjacency if isinstance(edges, Slots) else edges
+    nodes, features = adjacency.num_senders, values.shape[-1]
+    if nodes != adjacency.num_receivers:
+        raise ValueError(f"got {adjacency!r}, expected as many senders as receivers")
+    expected = dict(
+        at_receiver=(at_receiver, nodes),
+        at_sender=(at_sender, nodes),
+        values=(values, nodes),
+        edge=(edge, adjacency.num_edges),
+    )
+    for name, (given, rows) in expected.items():
+        if given is None:
+            continue
+        if given.shape != (rows, features):
+            raise ValueError(
+                f"got {name} of shape {tuple(given.shape)}, expected ({rows}, {features}): a row "
+                f"for each {'edge' if name == 'edge' else 'node'}, as wide as values"
+            )
+        if not given.is_floating_point():
+            raise TypeError(f"got {name} of dtype {given.dtype}, expected a floating type")
 
 
 def definition(
@@ -142,8 +175,10 @@ def _backward(
 
     *graph, _ = rest
     grads = _empty_gradients(values, state)
-    grads[3].zero_()  # there may be edges of no node
-    if values.numel() > 0:
+    if values.numel() == 0:
+        for gradient in grads:
+            gradient.zero_()
+    else:
         grad = torch.zeros_like(out) if grad is None else grad
         above = (grad, grad_state, out, state, gates, values)
         kernels.backward(*above, *sides_of(graph), LEAST, grads)

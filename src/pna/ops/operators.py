@@ -14,6 +14,7 @@ from torch import Tensor
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch.autograd.forward_ad import _set_fwd_grad_enabled
 from torch.autograd.function import _SingleLevelFunction
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 library = torch.library.Library("pna", "FRAGMENT")
 
@@ -58,7 +59,8 @@ def differentiate_once(name: str, of: str) -> None:
 
     class Once(Function):
         @staticmethod
-        def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
+        def forward(ctx: Any, keyset: Any, shape: Any, *flat: Any) -> Any:
+            inputs = tree_unflatten(flat, shape)
             return below_autograd(getattr(torch.ops.pna, name).default, keyset, inputs)
 
         @staticmethod
@@ -68,7 +70,16 @@ def differentiate_once(name: str, of: str) -> None:
                 "run it inside `with pna.backend('reference'):`"
             )
 
-    differentiate(name, Once)
+    class Flat:
+        """`Once` of tensors one by one: autograd sees into no list."""
+
+        @staticmethod
+        def apply(keyset: Any, *inputs: Any) -> Any:
+            flat, shape = tree_flatten(inputs)
+            run: Any = Once
+            return run.apply(keyset, shape, *flat)
+
+    differentiate(name, Flat)  # type: ignore[arg-type]
 
 
 def one_by_one(name: str) -> Callable[..., Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.utils.prune
 
 import pna
 from pna.nn.conv.gated_gcn import GatedGCNConv
@@ -40,6 +41,19 @@ def test_edge_states(device, layer):
     expected_x, expected_e = oracles.gated_gcn_states(layer, x, edge_index, edge_attr)
     torch.testing.assert_close(new_x, expected_x)
     torch.testing.assert_close(new_e, to_slots(expected_e, adjacency))
+
+
+def test_parts_may_be_pruned_hooked_and_replaced():
+    """On a CPU, where its four products are one layer's."""
+    x, edge_index = torch.randn(4, 3), torch.tensor([[0, 1, 2], [1, 2, 3]])
+    layer, seen = GatedGCNConv(3, 7), []
+    torch.nn.utils.prune.l1_unstructured(layer.nodes, "weight", amount=0.5)
+    layer.nodes.register_forward_hook(lambda *_: seen.append(1))
+    for _ in range(2):  # a pruned weight is made anew each time
+        layer(x, edge_index).sum().backward()
+    assert len(seen) == 2
+    layer.nodes = torch.nn.Linear(3, 28, bias=False)
+    assert layer(x, edge_index).shape == (4, 7)
 
 
 def test_parameters():

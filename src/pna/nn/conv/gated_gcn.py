@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
@@ -10,7 +12,7 @@ from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.linear import Linear
 from pna.ops.edges import to_slots
 from pna.ops.gates import gated_sum
-from pna.ops.linears import linears
+from pna.ops.linears import WIDEST, has_kernels, linears
 
 
 class GatedGCNConv(nn.Module):
@@ -69,10 +71,17 @@ class GatedGCNConv(nn.Module):
         self, x: Tensor, adjacency: Adjacency, edge: Tensor | None
     ) -> tuple[Tensor, Tensor]:
         """x' and e', from what edges contribute to e', by slot."""
-        every = (part.chunk(4) for part in (self.nodes.weight, self.nodes.bias))
-        at_receiver, at_sender, own, sent = linears(x, *every)
+        at_receiver, at_sender, own, sent = self._parts(x)
         total, state = gated_sum(at_receiver, at_sender, sent, adjacency, edge, self.normalise)
         return own + total, state
+
+    def _parts(self, x: Tensor) -> Sequence[Tensor]:
+        """A x, B x, U x and V x; where there are kernels, from four products that are not cut."""
+        if not has_kernels(x, max(self.in_channels, self.out_channels), WIDEST):
+            return self.nodes(x).chunk(4, 1)
+        bias = self.nodes.bias
+        biases = [None] * 4 if bias is None else list(bias.chunk(4))
+        return linears(x, self.nodes.weight.chunk(4), biases)
 
     def __repr__(self) -> str:
         return (

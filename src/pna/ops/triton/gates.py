@@ -35,9 +35,23 @@ def _rows(order, indptr, num_rows, BLOCK_R: tl.constexpr):
 
 
 @triton.jit
+def _clear_spare(
+    to, indptr, num_rows, num_edges, feature, live_feature, features,
+    BLOCK_R: tl.constexpr, WIDE_INDEX: tl.constexpr,
+):  # fmt: skip
+    """Write 0 for edges of no node, of which padded batches may have some behind all others."""
+    if tl.program_id(0) == 0:
+        for first in range(tl.load(indptr + num_rows), num_edges, BLOCK_R):
+            slot = first + tl.arange(0, BLOCK_R)
+            place = to + offset_of(slot, features, WIDE_INDEX)[:, None] + feature[None, :]
+            mask = (slot < num_edges)[:, None] & live_feature[None, :]
+            tl.store(place, 0, mask=mask)
+
+
+@triton.jit
 def _gates_kernel(
     at_receiver, at_sender, values, edge, order, indptr, neighbours, num_rows,
-    out, state, gates, features,
+    num_edges, out, state, gates, features,
     EDGE: tl.constexpr, NORMALISE: tl.constexpr, LEAST: tl.constexpr, WIDE: tl.constexpr,
     WIDE_INDEX: tl.constexpr, EVEN: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
@@ -45,6 +59,9 @@ def _gates_kernel(
     row, live, begin, end = _rows(order, indptr, num_rows, BLOCK_R)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     mask = live[:, None] & live_feature[None, :]
+    _clear_spare(
+        state, indptr, num_rows, num_edges, feature, live_feature, features, BLOCK_R, WIDE_INDEX
+    )
     own = row[:, None] * features + feature[None, :]
     mine = tl.load(at_receiver + own, mask=mask, other=0).to(WIDE)
     total = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
@@ -73,7 +90,7 @@ def _gates_kernel(
 @triton.jit
 def _gates_receivers_kernel(
     grad, grad_state, out, state, gates, values, order, indptr, neighbours, num_rows,
-    to_receiver, to_state, to_sum, features,
+    num_edges, to_receiver, to_state, to_sum, features,
     STATE: tl.constexpr, NORMALISE: tl.constexpr, LEAST: tl.constexpr, WIDE: tl.constexpr,
     WIDE_INDEX: tl.constexpr, EVEN: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
@@ -81,6 +98,9 @@ def _gates_receivers_kernel(
     row, live, begin, end = _rows(order, indptr, num_rows, BLOCK_R)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     mask = live[:, None] & live_feature[None, :]
+    _clear_spare(
+        to_state, indptr, num_rows, num_edges, feature, live_feature, features, BLOCK_R, WIDE_INDEX
+    )
     own = row[:, None] * features + feature[None, :]
     upstream = tl.load(grad + own, mask=mask, other=0).to(WIDE)
     back = tl.zeros([BLOCK_R, BLOCK_F], WIDE)  # to each gate, by way of their sum
@@ -153,9 +173,9 @@ def forward(
     with torch.cuda.device_of(values):
         _gates_kernel[tiles.grid(rows.num_rows)](
             at_receiver, at_sender, values, at_sender if edge is None else edge.contiguous(),
-            rows.order, rows.indptr, rows.neighbours, rows.num_rows, out, state, gates,
-            values.shape[1], EDGE=edge is not None, NORMALISE=gates.shape[0] > 0, LEAST=least,
-            **_shared(state, values), **tiles.tile,
+            rows.order, rows.indptr, rows.neighbours, rows.num_rows, state.shape[0], out, state,
+            gates, values.shape[1], EDGE=edge is not None, NORMALISE=gates.shape[0] > 0,
+            LEAST=least, **_shared(state, values), **tiles.tile,
         )  # fmt: skip
 
 
@@ -182,7 +202,8 @@ def backward(
     with torch.cuda.device_of(values):
         _gates_receivers_kernel[tiles.grid(incoming.num_rows)](
             grad, above, out, state, gates, values, incoming.order, incoming.indptr,
-            incoming.neighbours, incoming.num_rows, to_receiver, to_state, to_sum, features,
+            incoming.neighbours, incoming.num_rows, state.shape[0], to_receiver, to_state, to_sum,
+            features,
             STATE=grad_state is not None, NORMALISE=gates.shape[0] > 0, LEAST=least, **shared,
             **tiles.tile,
         )  # fmt: skip
