@@ -64,7 +64,9 @@ def gin(layer: Any, x: Tensor, edge_index: Tensor, edge_attr: Tensor | None) -> 
 
 def sage(layer: Any, x: Tensor, edge_index: Tensor, edge_attr: None) -> Tensor:
     name = type(layer.aggregator).__name__.lower()
-    theirs = pyg.SAGEConv(layer.in_channels, layer.out_channels, aggr=name)
+    theirs = pyg.SAGEConv(
+        layer.in_channels, layer.out_channels, aggr=name, normalize=layer.normalise
+    )
     return functional_call(theirs, dict(layer.named_parameters()), (x, edge_index))
 
 

@@ -67,6 +67,7 @@ LAYERS = {
     "sage": Layer(lambda: SAGEConv(3, 7), oracles.sage),
     "sage, narrower": Layer(lambda: SAGEConv(6, 4), oracles.sage),
     "sage, sum": Layer(lambda: SAGEConv(6, 4, "sum"), oracles.sage),
+    "sage, normalised": Layer(lambda: SAGEConv(6, 4, normalise=True), oracles.sage),
     "sage, max": choosing(lambda: SAGEConv(6, 4, "max")),
     "sage, min": choosing(lambda: SAGEConv(3, 7, aggregator="min")),
     "monet": Layer(lambda: MoNetConv(3, 7), oracles.monet),

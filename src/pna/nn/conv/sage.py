@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pna.nn.conv.baseline import Edges, check_sizes, checked, refuse_edge_features
@@ -18,8 +19,15 @@ _LINEAR = (Mean, Sum, NormalisedMean)
 class SAGEConv(nn.Module):
     """x_i' = W_l ⊕_{j→i} x_j + b + W_r x_i.
 
-    ⊕ is any one aggregator, by name or as an object of `pna.aggregators`. Results are those of
-    PyG's layer of this name. Where ⊕ is linear and the result narrower than x, W_l comes first.
+    Results are those of PyG's layer of this name. Where ⊕ is linear and the result narrower than x,
+    W_l comes first.
+
+    Args:
+        in_channels: features of a node.
+        out_channels: features of a node in the result.
+        aggregator: ⊕, any one, by name or as an object of `pna.aggregators`.
+        normalise: divide each x_i' by its length.
+        edge_dim: None; edge features are refused.
     """
 
     def __init__(
@@ -27,13 +35,14 @@ class SAGEConv(nn.Module):
         in_channels: int,
         out_channels: int,
         aggregator: str | Aggregator | type[Aggregator] = "mean",
+        normalise: bool = False,
         edge_dim: int | None = None,
     ) -> None:
         super().__init__()
         check_sizes(in_channels=in_channels, out_channels=out_channels)
         refuse_edge_features("SAGEConv", edge_dim)
         self.in_channels, self.out_channels = in_channels, out_channels
-        [self.aggregator] = resolve([aggregator])
+        [self.aggregator], self.normalise = resolve([aggregator]), normalise
         self.lin_l = Linear(in_channels, out_channels)
         self.lin_r = Linear(in_channels, out_channels, bias=False)
 
@@ -48,8 +57,10 @@ class SAGEConv(nn.Module):
         own = self.lin_r(x)
         if self.out_channels < self.in_channels and isinstance(self.aggregator, _LINEAR):
             sent = linear(x, weight)
-            return aggregate(sent, adjacency, [self.aggregator])[:, 0] + own + bias.to(own.dtype)
-        return self.lin_l(aggregate(x, adjacency, [self.aggregator])[:, 0]) + own
+            out = aggregate(sent, adjacency, [self.aggregator])[:, 0] + own + bias.to(own.dtype)
+        else:
+            out = self.lin_l(aggregate(x, adjacency, [self.aggregator])[:, 0]) + own
+        return F.normalize(out, dim=1) if self.normalise else out
 
     def __repr__(self) -> str:
         return (
