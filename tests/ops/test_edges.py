@@ -177,7 +177,7 @@ def test_weighted_sum(device, graph):
 
 
 def test_tables_of_kinds_by_a_product(triton):
-    """Exact, in their own type under autocast too, and NaN of a kind that there is not."""
+    """As rows of the table, in its own type under autocast too; NaN of a kind that it has not."""
     adjacency = GRAPHS["random"].adjacency(triton.device)
     kinds = torch.arange(adjacency.num_edges, device=triton.device) % 3
     table = features(3, 4, torch.float32, triton.device)

@@ -26,13 +26,12 @@ from pna.ops.edges import (
     sum_to_receivers,
     weighted_sum,
 )
-from pna.ops.graph import COUNT, GRAPH, graph_arguments, sides_of
+from pna.ops.graph import COUNT, GRAPH, graph_arguments, side_by_side, sides_of
 from pna.ops.operators import (
     Function,
     below_autograd,
     differentiate,
     differentiate_once,
-    fold,
     library,
     one_by_one,
     room,
@@ -238,23 +237,7 @@ differentiate("attention", _Differentiable)
 differentiate_once("attention_backward", "pna.ops.attention")
 
 
-@torch.library.register_vmap("pna::attention", lib=library)
-def _(
-    info: Any, in_dims: Sequence[Any], *arguments: Any
-) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    """Heads of all members are heads, in which layout they stay."""
-    terms, rest = arguments[:4], arguments[4:]
-    if any(dim is not None for dim in in_dims[4:]):
-        raise ValueError("got a vmapped graph, expected one that all members share")
-    batch = info.batch_size
-    folded = [
-        None if tensor is None else fold(tensor, dim, 1, batch)
-        for tensor, dim in zip(terms, in_dims, strict=False)
-    ]
-    results = torch.ops.pna.attention(*folded, *rest)
-    return tuple(result.unflatten(1, (batch, -1)) for result in results), (1,) * 3
-
-
+torch.library.register_vmap("pna::attention", side_by_side("attention", 4), lib=library)
 torch.library.register_vmap(
     "pna::attention_backward", one_by_one("attention_backward"), lib=library
 )

@@ -144,7 +144,7 @@ def to_slots(
 
 
 def _is_small(table: Tensor) -> bool:
-    """Whether a product of kinds with a table costs little, and is as exact as reading its rows."""
+    """Whether a product of kinds with a table costs little, and rounds no more than float32."""
     whole = table.dim() == 2 and not torch.is_autocast_enabled(table.device.type)
     return whole and 0 < len(table) <= _KINDS and has_kernels(table, max(table.shape), WIDEST)
 

@@ -18,13 +18,12 @@ from torch import Tensor
 from pna.adjacency import Adjacency
 from pna.ops.backend import choose
 from pna.ops.edges import Slots, from_receivers, from_senders, sum_to_receivers
-from pna.ops.graph import COUNT, GRAPH, graph_arguments, sides_of
+from pna.ops.graph import COUNT, GRAPH, graph_arguments, side_by_side, sides_of
 from pna.ops.operators import (
     Function,
     below_autograd,
     differentiate,
     differentiate_once,
-    fold,
     library,
     one_by_one,
     room,
@@ -225,23 +224,7 @@ differentiate("gated_sum", _Differentiable)
 differentiate_once("gated_sum_backward", "pna.ops.gates")
 
 
-@torch.library.register_vmap("pna::gated_sum", lib=library)
-def _(
-    info: Any, in_dims: Sequence[Any], *arguments: Any
-) -> tuple[tuple[Tensor, ...], tuple[int, ...]]:
-    """Members side by side in the features, in which layout they stay."""
-    terms, rest, batch = arguments[:4], arguments[4:], info.batch_size
-    if any(dim is not None for dim in in_dims[4:]):
-        raise ValueError("got a vmapped graph, expected one that all members share")
-
-    folded = [
-        None if tensor is None else fold(tensor, dim, 1, batch)
-        for tensor, dim in zip(terms, in_dims, strict=False)
-    ]
-    results = torch.ops.pna.gated_sum(*folded, *rest)
-    return tuple(result.unflatten(1, (batch, -1)) for result in results), (1,) * 3
-
-
+torch.library.register_vmap("pna::gated_sum", side_by_side("gated_sum", 4), lib=library)
 torch.library.register_vmap(
     "pna::gated_sum_backward", one_by_one("gated_sum_backward"), lib=library
 )

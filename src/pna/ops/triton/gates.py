@@ -35,6 +35,21 @@ def _rows(order, indptr, num_rows, BLOCK_R: tl.constexpr):
 
 
 @triton.jit
+def _slot(neighbours, slot, end, feature, live_feature, features, WIDE_INDEX: tl.constexpr):
+    """Which features of slots there are, and where those of their neighbours and their own are."""
+    more = slot < end
+    neighbour = tl.load(neighbours + slot, mask=more, other=0)
+    there = offset_of(neighbour, features, WIDE_INDEX)[:, None] + feature[None, :]
+    by_slot = offset_of(slot, features, WIDE_INDEX)[:, None] + feature[None, :]
+    return more[:, None] & live_feature[None, :], there, by_slot
+
+
+@triton.jit
+def _sigmoid(score):
+    return 1 / (1 + tl.exp(-score))
+
+
+@triton.jit
 def _clear_spare(
     to, indptr, num_rows, num_edges, feature, live_feature, features,
     BLOCK_R: tl.constexpr, WIDE_INDEX: tl.constexpr,
@@ -67,18 +82,15 @@ def _gates_kernel(
     total = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     weight = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     for step in range(0, tl.max(end - begin)):
-        slot = begin + step
-        more = slot < end
-        here = more[:, None] & live_feature[None, :]
-        sender = tl.load(neighbours + slot, mask=more, other=0)
-        there = offset_of(sender, features, WIDE_INDEX)[:, None] + feature[None, :]
-        by_slot = offset_of(slot, features, WIDE_INDEX)[:, None] + feature[None, :]
+        here, there, by_slot = _slot(
+            neighbours, begin + step, end, feature, live_feature, features, WIDE_INDEX
+        )
         score = mine + tl.load(at_sender + there, mask=here, other=0)
         if EDGE:
             score += tl.load(edge + by_slot, mask=here, other=0)
         kept = score.to(state.dtype.element_ty)
         tl.store(state + by_slot, kept, mask=here)
-        gate = tl.where(here, 1 / (1 + tl.exp(-kept.to(WIDE))), 0)
+        gate = tl.where(here, _sigmoid(kept.to(WIDE)), 0)
         total += gate * tl.load(values + there, mask=here, other=0)
         weight += gate
     if NORMALISE:
@@ -110,13 +122,10 @@ def _gates_receivers_kernel(
     tl.store(to_sum + own, upstream, mask=mask)
     total = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     for step in range(0, tl.max(end - begin)):
-        slot = begin + step
-        more = slot < end
-        here = more[:, None] & live_feature[None, :]
-        sender = tl.load(neighbours + slot, mask=more, other=0)
-        there = offset_of(sender, features, WIDE_INDEX)[:, None] + feature[None, :]
-        by_slot = offset_of(slot, features, WIDE_INDEX)[:, None] + feature[None, :]
-        gate = 1 / (1 + tl.exp(-tl.load(state + by_slot, mask=here, other=0).to(WIDE)))
+        here, there, by_slot = _slot(
+            neighbours, begin + step, end, feature, live_feature, features, WIDE_INDEX
+        )
+        gate = _sigmoid(tl.load(state + by_slot, mask=here, other=0).to(WIDE))
         value = tl.load(values + there, mask=here, other=0)
         part = gate * (1 - gate) * (upstream * value + back)
         if STATE:
@@ -148,7 +157,7 @@ def _gates_senders_kernel(
         slot += tl.load(out_ranks + place, mask=more, other=0)
         there = offset_of(receiver, features, WIDE_INDEX)[:, None] + feature[None, :]
         by_slot = offset_of(slot, features, WIDE_INDEX)[:, None] + feature[None, :]
-        gate = 1 / (1 + tl.exp(-tl.load(state + by_slot, mask=here, other=0).to(WIDE)))
+        gate = _sigmoid(tl.load(state + by_slot, mask=here, other=0).to(WIDE))
         of_scores += tl.load(to_state + by_slot, mask=here, other=0)
         of_values += gate * tl.load(to_sum + there, mask=here, other=0)
     own = row[:, None] * features + feature[None, :]

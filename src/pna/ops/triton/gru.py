@@ -17,15 +17,25 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.ops.triton.linears import (
-    _TILE,
-    PROGRAMS,
-    _block,
-    _side_by_side,
-    _tile_of,
-)
+from pna.ops.triton.linears import _TILE, _block, _tile_of
 from pna.ops.triton.products import parts, precision, product_of_parts, unit_stride
 from pna.ops.triton.sums import Sums
+
+#: About how many programs that walk tiles run side by side.
+_PROGRAMS = 264
+
+
+@triton.jit
+def _side_by_side(a_0, a_1, a_2, a_3, COUNT: tl.constexpr):
+    """The first COUNT of four tiles, or all where it is 3, as one with so many more columns."""
+    if COUNT == 1:
+        return a_0
+    elif COUNT == 2:
+        both = tl.permute(tl.join(a_0, a_1), (0, 2, 1))
+        return tl.reshape(both, [a_0.shape[0], 2 * a_0.shape[1]])
+    else:
+        every = tl.permute(tl.join(tl.join(a_0, a_2), tl.join(a_1, a_3)), (0, 2, 3, 1))
+        return tl.reshape(every, [a_0.shape[0], 4 * a_0.shape[1]])
 
 
 @triton.jit
@@ -282,7 +292,7 @@ def forward(
     if out.numel() == 0:
         return
     inputs = _arguments(x, h, parameters) | turn.arguments(x)
-    programs = max(1, min(inputs["tiles"], 2 * PROGRAMS // out.shape[1]))
+    programs = max(1, min(inputs["tiles"], 2 * _PROGRAMS // out.shape[1]))
     with torch.cuda.device_of(x):
         _gru_kernel[(programs, out.shape[1])](**inputs, out=out, num_stages=2)
 
@@ -311,7 +321,7 @@ def backward(
 def sums_of(h: Tensor, flat: Tensor) -> Sums:
     """The sums that `add_backward` goes on with, of the parameters in flat."""
     tiles = triton.cdiv(h.shape[0], _TILE)
-    return Sums(flat, max(1, min(tiles, PROGRAMS // h.shape[1])) if flat.numel() > 0 else tiles)
+    return Sums(flat, max(1, min(tiles, _PROGRAMS // h.shape[1])) if flat.numel() > 0 else tiles)
 
 
 def add_backward(

@@ -29,8 +29,8 @@ _SHORT_TILE = 16
 #: How many weights a kernel takes at a time, and how many outputs of theirs backward.
 _AT_ONCE, _OUTPUTS_AT_ONCE = 4, 128
 
-#: About how many programs that walk tiles run side by side, and how many where they are small.
-PROGRAMS, _WEIGHT_PROGRAMS = 264, 1056
+#: About how many programs that sum products run side by side.
+_PROGRAMS = 1056
 
 
 @triton.jit
@@ -230,19 +230,6 @@ def _linears_weight_kernel(
     tl.store(to_bias, of_bias, mask=in_bias)
 
 
-@triton.jit
-def _side_by_side(a_0, a_1, a_2, a_3, COUNT: tl.constexpr):
-    """The first COUNT of four tiles, or all where it is 3, as one with so many more columns."""
-    if COUNT == 1:
-        return a_0
-    elif COUNT == 2:
-        both = tl.permute(tl.join(a_0, a_1), (0, 2, 1))
-        return tl.reshape(both, [a_0.shape[0], 2 * a_0.shape[1]])
-    else:
-        every = tl.permute(tl.join(tl.join(a_0, a_2), tl.join(a_1, a_3)), (0, 2, 3, 1))
-        return tl.reshape(every, [a_0.shape[0], 4 * a_0.shape[1]])
-
-
 def forward(
     x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor | None], outputs: Sequence[Tensor]
 ) -> None:
@@ -302,7 +289,7 @@ def sums_of(x: Tensor, weights: Sequence[Tensor], flat: Tensor) -> Sums:
     rows, members, inputs = x.shape
     blocks = sum(_blocks(w.shape[1]) for w in weights) * _blocks(inputs)
     most = triton.cdiv(rows, _SHORT_TILE)
-    return Sums(flat, max(1, min(most, _WEIGHT_PROGRAMS // (members * blocks))))
+    return Sums(flat, max(1, min(most, _PROGRAMS // (members * blocks))))
 
 
 def _block_of_sums(width: int) -> int:
