@@ -279,6 +279,20 @@ def test_activations_of_the_stacked_model(convolution, batch_norm):
     assert (x < 0).any() == (convolution == "gat")
 
 
+@pytest.mark.parametrize("convolution", ["sage", "gat"])
+def test_activations_before_the_norm(convolution):
+    model = made(Stacked, convolution, layers=2, act_before_norm=True, residual=False)
+    batch = batch_of(graphs())
+    got = model(batch)
+    x = F.linear(batch.x, model.embed.weight, model.embed.bias)
+    for convolve in model.convolutions:
+        x = convolve(x, batch.adjacency)
+        x = F.elu(x) if convolution == "gat" else F.relu(x)
+        x = F.batch_norm(x, None, None, training=True)
+    assert_same(got.node, model.node_head(x))
+    assert (x < 0).any()
+
+
 @pytest.mark.parametrize("case", PUBLISHED, ids=str)
 def test_parameters_are_those_of_the_real_world_rows(case):
     data, convolution, edges = case

@@ -200,7 +200,7 @@ BASELINES = (
     from_benchmark("mlp", 150, **_BARE),
     from_benchmark("mlp-gated", 135, readout="sum", **_BARE),
     from_benchmark("gcn", 145),
-    from_benchmark("sage", 108),
+    from_benchmark("sage", 108, normalise=True, act_before_norm=True),
     from_benchmark("gin", 105, readout="sum"),
     from_benchmark("diffpool", 73),
     from_benchmark("gat", 144, heads=8),

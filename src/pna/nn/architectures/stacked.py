@@ -66,6 +66,7 @@ class Stacked(nn.Module):
         graph_norm: divide by the square root of the number of nodes in the graph; states of edges
             by that of the number of edges.
         batch_norm: normalise the result of a layer over the batch.
+        act_before_norm: whether a layer's activation comes before its normalisations, not after.
         virtual_node: whether every graph has a `VirtualNode`, heard between layers.
         norm_before_mixing: of convolutions with towers, whether they are mixed after the
             normalisation.
@@ -98,6 +99,7 @@ class Stacked(nn.Module):
         residual: bool = True,
         graph_norm: bool = False,
         batch_norm: bool = True,
+        act_before_norm: bool = False,
         virtual_node: bool = False,
         norm_before_mixing: bool = False,
         mirror: Sequence[tuple[int, float]] = (),
@@ -142,6 +144,8 @@ class Stacked(nn.Module):
             for i in range(layers)
         )
         act = None if norm_before_mixing else "elu" if kind.act == "elu" else "relu"
+        self.first_act = activation(act if act_before_norm else None)
+        act = None if act_before_norm else act
         fused = batch_norm and act == "relu"
         self.norms = nn.ModuleList(
             BatchNorm(w, relu=fused) if batch_norm else nn.Identity() for w in widths[1:]
@@ -183,6 +187,7 @@ class Stacked(nn.Module):
                     result, edges = self._carry(layer, heard, batch, edges)
                 else:
                     result = convolution(heard, batch.adjacency, edges)
+                result = self.first_act(result)
                 result = self.norms[layer](result if shrink is None else result * shrink)
                 result = self.act(result)
                 if self.mixing:
