@@ -167,6 +167,7 @@ def _train(
     report: Reporter | None,
 ) -> Run:
     settings = config.settings
+    _forget_peak_memory(device)
     trainer = make_trainer(config, graphs, device)
     done, seconds = 0, 0.0
     writes = is_first()
@@ -352,8 +353,15 @@ def _summary(trainer: Trainer, config: Config, epoch: int, seconds: float) -> di
     }
 
 
+def _forget_peak_memory(device: torch.device) -> None:
+    """So that what another training of this process has held is not told of the next."""
+    if device.type == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
+
+
 def _peak_memory(device: torch.device) -> int | None:
-    """Bytes of a GPU that this process has held at most; None of a CPU."""
+    """Bytes of a GPU that this training has held at most; None of a CPU."""
     return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
 
 
