@@ -82,24 +82,30 @@ def test_edge_gradients_in_many_chunks(triton, patch, form):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("form", ["table", "coefficients"])
+@pytest.mark.parametrize("width", [40, 39])  # in fours, and not; in two blocks, one not full
 @pytest.mark.parametrize(
     "kinds",
     [FUSED, ["mean"], ["std", "max"], ["normalised_mean"], ["var", "min", "normalised_mean"]],
     ids=",".join,
 )
-def test_few_kinds_of_edges_are_summed_on_the_way(triton, patch, kinds, dtype):
-    """To the gradient of x, not by a kernel of their own; features in two blocks, one not full."""
+def test_few_kinds_of_edges_are_summed_on_the_way(triton, patch, kinds, width, form, dtype):
+    """To the gradient of x, not by a kernel of their own; and a basis whose coefficients are
+    constants is."""
 
     def refuse(*given):
         raise AssertionError("walked the edges again")
 
     patch("edge_gradient", refuse)
     adjacency = GRAPHS["every small degree"].adjacency(triton.device)
-    x = features(adjacency.num_senders, 40, dtype, triton.device)
-    edge = edge_term("table", adjacency.num_edges, 40, dtype, triton.device)
-    assert_near(
-        outcome(x, adjacency, kinds, edge), definition(x, adjacency, kinds, edge), TOLERANCES[dtype]
-    )
+    x = features(adjacency.num_senders, width, dtype, triton.device).requires_grad_()
+    edge = edge_term(form, adjacency.num_edges, width, dtype, triton.device)
+    rows = edge[0 if form == "table" else 1].requires_grad_()
+    out = pna.aggregate(x, adjacency, kinds, edge=edge)
+    upstream = features(out.shape[0], out[0].numel(), dtype, triton.device, seed=6).view_as(out)
+    gradients = torch.autograd.grad(out, [x, rows], upstream)
+    expected = definition(x.detach(), adjacency, kinds, edge, upstream)
+    assert_near([out.detach(), *gradients], [*expected[:2], expected[-1]], TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)

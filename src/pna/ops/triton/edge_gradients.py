@@ -42,10 +42,10 @@ def _message_gradient_kernel(
         result += tl.load(source, mask=mask, other=0)
     if SPREAD:
         value = tl.load(x + sender[:, None] * x_stride + feature[None, :], mask=mask, other=0)
+        given = tl.load(edge_ids + tl.where(live, slot, 0)).to(tl.int64)
         value = value.to(WIDE) + edge_term(
-            edge, at, edge_ids, tl.where(live, slot, 0), feature, mask, features, types,
-            EDGE, DEPTH, WIDE,
-        )  # fmt: skip
+            edge, at, given, feature, mask, features, types, EDGE, DEPTH, WIDE
+        )
         value -= tl.load(centre + feature, mask=live_feature, other=0)[None, :]
         result += tl.load(source + features, mask=mask, other=0) * value
     if NORM >= 0:
@@ -128,13 +128,16 @@ def _kind_gradient_kernel(
             here = more[:, None] & live_feature[None, :]
             slot = tl.where(more, begin + step, 0)
             sender = tl.load(senders + slot).to(tl.int64)
+            given = tl.load(edge_ids + slot).to(tl.int64)
             result = flat
             if SPREAD:
                 place = x + sender[:, None] * x_stride + feature[None, :]
                 value = tl.load(place, mask=here, other=0)
-                value = value.to(WIDE) - middle[None, :] + edge_term(
-                    edge, at, edge_ids, slot, feature, here, features, types, EDGE, DEPTH, WIDE
-                )  # fmt: skip
+                value = (
+                    value.to(WIDE)
+                    - middle[None, :]
+                    + edge_term(edge, at, given, feature, here, features, types, EDGE, DEPTH, WIDE)
+                )
                 result += slope * value
             if NORM >= 0:
                 result += scaled * tl.load(weights + sender)[:, None]
@@ -142,7 +145,6 @@ def _kind_gradient_kernel(
                 result += tl.where(here & (highest == step), to_highest, 0)
             if MIN >= 0:
                 result += tl.where(here & (lowest == step), to_lowest, 0)
-            given = tl.load(edge_ids + slot).to(tl.int64)
             if EDGE == 2:
                 kind = tl.load(at + given).to(tl.int32)
                 own = more[None, :] & (kind[None, :] == every[:, None])
@@ -186,12 +188,7 @@ def _kind_gradient(
     add_up(partial, grad_edge)
 
 
-def has_few_kinds(x: Tensor, edge: Tensor, at: Tensor, adjacency: Adjacency) -> bool:
-    """Whether the edge term is a table of few rows, and neighbourhoods are few and short."""
-    return not at.is_floating_point() and _has_few_rows(x, edge, adjacency)
-
-
-def _has_few_rows(x: Tensor, edge: Tensor, adjacency: Adjacency) -> bool:
+def has_few_rows(x: Tensor, edge: Tensor, adjacency: Adjacency) -> bool:
     """Whether table or basis have few, and neighbourhoods are few and short."""
     short = adjacency.incoming.segment_owner.shape[0] == 0
     few = adjacency.num_receivers <= _FEW_RECEIVERS and 0 < edge.shape[0] <= _KINDS
@@ -214,7 +211,7 @@ def edge_gradient(
         _message_gradient(x, adjacency, shared, 0, adjacency.num_edges, grad_edge)
         return
     wide, features = wide_type(x.dtype), x.shape[1]
-    if grad_at.shape[0] == 0 and _has_few_rows(x, edge, adjacency):
+    if grad_at.shape[0] == 0 and has_few_rows(x, edge, adjacency):
         _kind_gradient(x, adjacency, shared, edge.shape[0], grad_edge)
         return
     total = torch.zeros_like(edge, dtype=wide)

@@ -12,7 +12,7 @@ from torch import Tensor
 from pna.adjacency import SEGMENT, Adjacency
 from pna.ops.beside import Beside
 from pna.ops.request import Request, Saved, wide_type
-from pna.ops.triton.edge_gradients import SPLITS, SUMS, edge_gradient, has_few_kinds
+from pna.ops.triton.edge_gradients import edge_gradient, has_few_rows
 from pna.ops.triton.launch import (
     MergeTiles,
     Tiles,
@@ -20,6 +20,7 @@ from pna.ops.triton.launch import (
     long_arguments,
     output_places,
     sender_weights,
+    stand_in_fours,
     std_constants,
     triton_type,
     unit_stride,
@@ -28,6 +29,7 @@ from pna.ops.triton.launch import (
 from pna.ops.triton.messages import (
     edge_term,
     feature_block,
+    in_fours,
     offset_of,
     segment_bounds,
     short_rows,
@@ -37,6 +39,9 @@ from pna.ops.triton.sums import add_up
 
 #: The most features of a tile of the linear part.
 _NARROW = 32
+
+#: The most kinds of edges that are summed on the way, and programs that have each a part of that.
+_KINDS, _PARTS = 4, 1024
 
 
 @triton.jit
@@ -69,10 +74,12 @@ def _receiver_rows_kernel(
     num_rows, features,
     MEAN: tl.constexpr, SUM: tl.constexpr, VAR: tl.constexpr, STD: tl.constexpr,
     NORM: tl.constexpr, KINDS: tl.constexpr, FLAT: tl.constexpr, SPREAD: tl.constexpr,
-    WIDTH: tl.constexpr, LEAST: tl.constexpr, WIDE: tl.constexpr,
+    WIDTH: tl.constexpr, LEAST: tl.constexpr, WIDE: tl.constexpr, FOURS: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Rows A, B, C of every receiver, as needed, into rows (receivers, WIDTH, features)."""
+    stride_row, stride_kind = in_fours(stride_row, FOURS), in_fours(stride_kind, FOURS)
+    features, mean_stride = in_fours(features, FOURS), in_fours(mean_stride, FOURS)
     row = (tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)).to(tl.int64)
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     live = row < num_rows
@@ -128,6 +135,24 @@ def _outgoing_rows(
 
 
 @triton.jit
+def _of_kind(result, at, given, more, types, NUMBER: tl.constexpr, EDGE: tl.constexpr):
+    """What the gradients of messages (BLOCK_R, BLOCK_F) add to that of one kind of edges, or to
+    that of one row of a basis."""
+    if EDGE == 2:
+        own = more & (tl.load(at + given).to(tl.int32) == NUMBER)
+        return tl.where(own[:, None], result, 0)
+    share = tl.load(at + given * types + NUMBER, mask=more & (NUMBER < types), other=0)
+    return tl.where(more[:, None], share.to(result.dtype)[:, None] * result, 0)
+
+
+@triton.jit
+def _store_kind(by_kind, total, feature, live_feature, features, types, NUMBER: tl.constexpr):
+    """The sum over this program's rows of what one kind of edges was added."""
+    to = by_kind + (tl.program_id(0) * types + NUMBER) * features + feature
+    tl.store(to, tl.sum(total, 0), mask=live_feature & (NUMBER < types))
+
+
+@triton.jit
 def _linear_gradient_kernel(
     to, to_stride, x, x_stride, order, out_indptr, long_rows, long_indptr, segment_owner,
     num_rows, num_segments, num_long, receivers, out_ranks, weights, indptr, rows,
@@ -136,28 +161,32 @@ def _linear_gradient_kernel(
     FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr,
     MAX: tl.constexpr, MIN: tl.constexpr, LONG: tl.constexpr, KINDS: tl.constexpr,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
-    SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr,
+    SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr, FOURS: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """Sum of A_i + B_i·(m − c) + C_i·w_j over the outgoing edges of every sender, and of the
     gradients of MAX and MIN where an edge was it.
 
-    With KINDS, room for the kinds of edges, also their sums by kind: by_kind (programs, types,
-    features).
+    With KINDS, room for so many kinds of edges, also their sums by kind or with each coefficient:
+    by_kind (programs, types, features).
     """
     work, row, live, begin, end = _outgoing_rows(
         order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
         SEGMENT, SEGMENTS, BLOCK_R,
     )  # fmt: skip
+    stride_row, stride_kind = in_fours(stride_row, FOURS), in_fours(stride_kind, FOURS)
+    features, to_stride = in_fours(features, FOURS), in_fours(to_stride, FOURS)
+    x_stride = in_fours(x_stride, FOURS)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     mask = live[:, None] & live_feature[None, :]
     flat = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     slope = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     scaled = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     value = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
-    if KINDS > 0:
-        every = tl.arange(0, KINDS)
-        total = tl.zeros([KINDS, BLOCK_R, BLOCK_F], WIDE)
+    kind_0 = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    kind_1 = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    kind_2 = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    kind_3 = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     weight = tl.zeros([BLOCK_R], WIDE)
     if NORM >= 0:
         weight = tl.load(weights + row, mask=live, other=0)
@@ -172,6 +201,10 @@ def _linear_gradient_kernel(
             here = more[:, None] & live_feature[None, :]
             receiver = tl.load(receivers + place, mask=more, other=0)
             there = source + offset_of(receiver, WIDTH * features, WIDE_INDEX)[:, None]
+            rank = tl.load(out_ranks + place, mask=more, other=0)
+            if EDGE != 0:
+                slot = rank + tl.load(indptr + receiver, mask=more, other=0)
+                given = tl.load(edge_ids + slot).to(tl.int64)
             if FLAT:
                 result = tl.load(there, mask=here, other=0)
             else:
@@ -181,12 +214,9 @@ def _linear_gradient_kernel(
                 if EDGE == 0:
                     slope += steep
                 else:
-                    slot = tl.load(out_ranks + place, mask=more, other=0)
-                    slot += tl.load(indptr + receiver, mask=more, other=0)
                     term = edge_term(
-                        edge, at, edge_ids, slot, feature, here, features, types,
-                        EDGE, DEPTH, WIDE,
-                    )  # fmt: skip
+                        edge, at, given, feature, here, features, types, EDGE, DEPTH, WIDE
+                    )
                     result += tl.where(here, steep * (value + term), 0)
             if NORM >= 0:
                 share = tl.load(there + (WIDTH - 1) * features, mask=here, other=0)
@@ -194,35 +224,40 @@ def _linear_gradient_kernel(
                     result += share * weight[:, None]
                 else:
                     scaled += share
-            if MAX >= 0 or MIN >= 0:
-                rank = tl.load(out_ranks + place, mask=more, other=0).to(tl.int32)
-                if MAX >= 0:
-                    result += extremum_gradient(
-                        grad + MAX * stride_kind, stride_row, stride_feature, places, long_places,
-                        long_rank, receiver, rank, here, feature, features, 0, LONG, WIDE,
-                        WIDE_INDEX,
-                    )  # fmt: skip
-                if MIN >= 0:
-                    result += extremum_gradient(
-                        grad + MIN * stride_kind, stride_row, stride_feature, places, long_places,
-                        long_rank, receiver, rank, here, feature, features, 1, LONG, WIDE,
-                        WIDE_INDEX,
-                    )  # fmt: skip
+            if MAX >= 0:
+                result += extremum_gradient(
+                    grad + MAX * stride_kind, stride_row, stride_feature, places, long_places,
+                    long_rank, receiver, rank.to(tl.int32), here, feature, features, 0, LONG, WIDE,
+                    WIDE_INDEX,
+                )  # fmt: skip
+            if MIN >= 0:
+                result += extremum_gradient(
+                    grad + MIN * stride_kind, stride_row, stride_feature, places, long_places,
+                    long_rank, receiver, rank.to(tl.int32), here, feature, features, 1, LONG, WIDE,
+                    WIDE_INDEX,
+                )  # fmt: skip
             flat += result
             if KINDS > 0:
-                slot = tl.load(out_ranks + place, mask=more, other=0)
-                slot += tl.load(indptr + receiver, mask=more, other=0)
-                kind = tl.load(at + tl.load(edge_ids + slot).to(tl.int64)).to(tl.int32)
-                own = more[None, :] & (kind[None, :] == every[:, None])
-                total += tl.where(own[:, :, None], result[None, :, :], 0)
+                kind_0 += _of_kind(result, at, given, more, types, 0, EDGE)
+            if KINDS > 1:
+                kind_1 += _of_kind(result, at, given, more, types, 1, EDGE)
+            if KINDS > 2:
+                kind_2 += _of_kind(result, at, given, more, types, 2, EDGE)
+            if KINDS > 3:
+                kind_3 += _of_kind(result, at, given, more, types, 3, EDGE)
     if SPREAD and EDGE == 0:
         flat += slope * value
     if NORM >= 0:
         flat += scaled * weight[:, None]
     tl.store(to + work[:, None] * to_stride + feature[None, :], flat, mask=mask)
     if KINDS > 0:
-        to = by_kind + (tl.program_id(0) * types + every)[:, None] * features + feature[None, :]
-        tl.store(to, tl.sum(total, 1), mask=(every < types)[:, None] & live_feature[None, :])
+        _store_kind(by_kind, kind_0, feature, live_feature, features, types, 0)
+    if KINDS > 1:
+        _store_kind(by_kind, kind_1, feature, live_feature, features, types, 1)
+    if KINDS > 2:
+        _store_kind(by_kind, kind_2, feature, live_feature, features, types, 2)
+    if KINDS > 3:
+        _store_kind(by_kind, kind_3, feature, live_feature, features, types, 3)
 
 
 @triton.jit
@@ -232,7 +267,7 @@ def _extremum_gradient_kernel(
     places, long_places, long_rank, features,
     MAX: tl.constexpr, MIN: tl.constexpr, ADD: tl.constexpr, LONG: tl.constexpr,
     WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
-    SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr,
+    SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr, FOURS: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """The gradient of max and min for every sender, to ADD to what is there or to begin it."""
@@ -240,6 +275,8 @@ def _extremum_gradient_kernel(
         order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
         SEGMENT, SEGMENTS, BLOCK_R,
     )  # fmt: skip
+    stride_row, stride_kind = in_fours(stride_row, FOURS), in_fours(stride_kind, FOURS)
+    features, to_stride = in_fours(features, FOURS), in_fours(to_stride, FOURS)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     mask = live[:, None] & live_feature[None, :]
     to += work[:, None] * to_stride + feature[None, :]
@@ -361,7 +398,7 @@ def backward(
         )
         by_kind = False
         if grads[0].shape[0] > 0:
-            by_kind = _sums_by_kind(x, edge, at, adjacency, linear | extrema, grads[1])
+            by_kind = _sums_by_kind(x, edge, at, adjacency, linear["WIDTH"], *grads[1:])
             of_edge = grads[1] if by_kind else None
             _sender_gradient(x, adjacency, linear, extrema, grads[0], of_edge, beside)
         for_edge = grads[1].shape[0] > 0 or grads[2].shape[0] > 0
@@ -402,7 +439,8 @@ def _receiver_rows(
         grad, *grad.stride(), saved.out, mean, mean.stride(0), centre, adjacency.indptr, rows,
         num_rows, features, **kernel_places, NORM=norm, KINDS=len(request.kinds), FLAT=flat,
         SPREAD=spread, WIDTH=width, LEAST=std_constants(request, x.dtype)["LEAST"],
-        WIDE=shared["WIDE"], BLOCK_R=tall, BLOCK_F=block, num_warps=4,
+        WIDE=shared["WIDE"], FOURS=stand_in_fours(features, *grad.stride()[:2], mean.stride(0)),
+        BLOCK_R=tall, BLOCK_F=block, num_warps=4,
     )  # fmt: skip
     return shared
 
@@ -430,19 +468,20 @@ def _sums_by_kind(
     edge: Tensor | None,
     at: Tensor | None,
     adjacency: Adjacency,
-    shared: dict[str, Any],
+    width: int,
     grad_edge: Tensor,
+    grad_at: Tensor,
 ) -> bool:
-    """Whether the gradient of a table is summed on the way to that of x: where a kernel of its own
-    would have no fewer sums to keep, and would walk the same edges again."""
-    if edge is None or at is None or grad_edge.shape[0] == 0:
+    """Whether the gradient of a table or basis is summed on the way to that of x, from so many rows
+    of receivers: where a kernel of its own would have no fewer sums to keep, and would walk the
+    same edges again."""
+    if edge is None or at is None or grad_edge.shape[0] == 0 or grad_at.shape[0] > 0:
         return False
-    if not has_few_kinds(x, edge, at, adjacency) or shared["WIDTH"] == 0:
+    if not has_few_rows(x, edge, adjacency) or width == 0:
         return False
     rows, tiles = adjacency.outgoing, Tiles(x.shape[1], _NARROW, True)
     short = _takes_short(adjacency) and rows.segment_owner.shape[0] == 0
-    few = triton.next_power_of_2(edge.shape[0]) * tiles.tall <= SUMS
-    return short and few and tiles.grid(rows.num_rows)[0] <= SPLITS
+    return short and edge.shape[0] <= _KINDS and tiles.grid(rows.num_rows)[0] <= _PARTS
 
 
 def _sender_gradient(
@@ -480,7 +519,9 @@ def _sender_gradient(
             continue
         shared |= dict(to=to, to_stride=to.stride(0), SEGMENTS=to is partial)
         short = to is wide and _takes_short(adjacency)
-        narrow, broad = Tiles(features, _NARROW, short), Tiles(features, 128, short)
+        strides = [x.stride(0), to.stride(0), *extrema["grad"].stride()[:2]]
+        narrow = Tiles(features, _NARROW, short, strides)
+        broad = Tiles(features, 128, short, strides)
         has_extrema = extrema["MAX"] >= 0 or extrema["MIN"] >= 0
         far = linear["WIDE_INDEX"] or wide_index(extrema["grad"], extrema["places"])
         together = short and has_extrema and linear["WIDTH"] > 0
@@ -491,7 +532,8 @@ def _sender_gradient(
             by_kind, kinds = wide, 0
             if grad_edge is not None:
                 given |= dict(maxnreg=96)  # for five programs beside one another instead of four
-                kinds = triton.next_power_of_2(grad_edge.shape[0])
+                kinds = grad_edge.shape[0]
+                given |= dict(types=kinds)
                 by_kind = wide.new_empty((narrow.grid(work)[0], grad_edge.numel()))
             _linear_gradient_kernel[narrow.grid(work)](
                 **given, indptr=adjacency.indptr, by_kind=by_kind, KINDS=kinds,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -17,29 +18,43 @@ from pna.ops.request import Request
 NONE, DENSE, TABLE, COEFFICIENTS = 0, 1, 2, 3
 
 
+def block_of(features: int, widest: int) -> int:
+    """How many features a program takes at a time."""
+    block = min(widest, max(triton.next_power_of_2(features), 4))
+    while block > 32 and 4 * triton.cdiv(features, block) * block > 5 * features:
+        block //= 2  # else more than a fifth of all threads had nothing to do
+    return block
+
+
 class Tiles:
     """How work is cut: rows and features into blocks that a program owns.
 
     Each thread has four neighbouring features of one row. Narrow blocks of many rows keep the
     columns being read in cache; wide blocks of few rows spend fewer instructions on each edge.
     Where rows are short, more of them side by side keep as many reads under way as long rows do
-    with several slots at a time.
+    with several slots at a time. `strides` are those of rows, where not a multiple of `features`.
     """
 
-    def __init__(self, features: int, widest: int, short: bool = False) -> None:
-        block = min(widest, max(triton.next_power_of_2(features), 4))
-        while block > 32 and 4 * triton.cdiv(features, block) * block > 5 * features:
-            block //= 2  # else more than a fifth of all threads had nothing to do
+    def __init__(
+        self, features: int, widest: int, short: bool = False, strides: Sequence[int] = ()
+    ) -> None:
+        block = block_of(features, widest)
         warps = 4 if short else 1
         self.features, self.block, self.tall = features, block, max(128 // block, 1) * warps
         self.unroll = 1 if short else 4
         self.tile = dict(
-            BLOCK_R=self.tall, BLOCK_F=block, EVEN=features % block == 0, num_warps=warps
-        )
+            BLOCK_R=self.tall, BLOCK_F=block, EVEN=features % block == 0,
+            FOURS=stand_in_fours(features, *strides), num_warps=warps,
+        )  # fmt: skip
 
     def grid(self, rows: int) -> tuple[int, int]:
         """Programs that own this many rows, all rows of one block of features after another."""
         return triton.cdiv(rows, self.tall), triton.cdiv(self.features, self.block)
+
+
+def stand_in_fours(*sizes: int) -> bool:
+    """Whether all are multiples of four, so that kernels may read four numbers at a time."""
+    return all(size % 4 == 0 for size in sizes)
 
 
 class MergeTiles:

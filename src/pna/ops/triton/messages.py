@@ -7,6 +7,15 @@ import triton.language as tl
 
 
 @triton.jit
+def in_fours(size, FOURS: tl.constexpr):
+    """A number of which the compiler knows, where FOURS, that it is a multiple of four: so that it
+    reads four numbers at a time. Of itself it knows this of multiples of sixteen alone."""
+    if FOURS:
+        return size // 4 * 4
+    return size
+
+
+@triton.jit
 def feature_block(features, EVEN: tl.constexpr, BLOCK_F: tl.constexpr):
     """The features of this program, and which of them there are: all of them where EVEN."""
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
@@ -25,11 +34,11 @@ def offset_of(index, stride, WIDE_INDEX: tl.constexpr):
 
 @triton.jit
 def edge_term(
-    edge, at, edge_ids, slot, feature, mask, features, types,
+    edge, at, given, feature, mask, features, types,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """e of the edges in these slots, (BLOCK_R, BLOCK_F); NaN where an index is not in the table."""
-    given = tl.load(edge_ids + slot).to(tl.int64)
+    """e of edges, by the numbers they were given, (BLOCK_R, BLOCK_F); NaN where an index is not in
+    the table."""
     if EDGE == 1:
         term = tl.load(edge + given[:, None] * features + feature[None, :], mask=mask, other=0)
         return term.to(WIDE)
@@ -39,11 +48,13 @@ def edge_term(
         place = kind.to(tl.int32)[:, None] * features + feature[None, :]
         term = tl.load(edge + place, mask=mask & known[:, None], other=float("nan"))
         return term.to(WIDE)
-    term = tl.zeros([slot.shape[0], feature.shape[0]], WIDE)
+    term = tl.zeros([given.shape[0], feature.shape[0]], WIDE)
     for depth in tl.static_range(DEPTH):
         coefficient = tl.load(at + given * DEPTH + depth).to(WIDE)
-        basis = tl.load(edge + depth * features + feature[None, :], mask=mask, other=0).to(WIDE)
-        term += coefficient[:, None] * basis
+        # read by every row, so that it need not be passed on between threads
+        place = tl.broadcast_to(edge + depth * features + feature[None, :], term.shape)
+        basis = tl.load(place, mask=tl.broadcast_to(mask, term.shape), other=0)
+        term += coefficient[:, None] * basis.to(WIDE)
     return term
 
 
@@ -56,9 +67,8 @@ def message(
     place = offset_of(tl.load(senders + slot), x_stride, WIDE_INDEX)
     value = tl.load(x + feature[None, :] + place[:, None], mask=mask, other=0).to(WIDE)
     if EDGE != 0:
-        value += edge_term(
-            edge, at, edge_ids, slot, feature, mask, features, types, EDGE, DEPTH, WIDE
-        )
+        given = tl.load(edge_ids + slot).to(tl.int64)
+        value += edge_term(edge, at, given, feature, mask, features, types, EDGE, DEPTH, WIDE)
     return value
 
 

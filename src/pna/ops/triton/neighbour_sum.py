@@ -18,7 +18,7 @@ from pna.ops.triton.launch import (
     unit_stride,
     wide_index,
 )
-from pna.ops.triton.messages import feature_block, offset_of, owned_rows
+from pna.ops.triton.messages import feature_block, in_fours, offset_of, owned_rows
 
 
 @triton.jit
@@ -28,13 +28,15 @@ def _neighbour_sum_kernel(
     out, features,
     FACTOR: tl.constexpr, OWN: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
     SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
+    FOURS: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """f_i Σ f_j x_j + c_i x_i of rows, or of SEGMENTS, the first of which has c_i x_i."""
     to, row, live, first, begin, end = owned_rows(
         order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
         SEGMENT, SEGMENTS, BLOCK_R,
     )  # fmt: skip
+    features = in_fours(features, FOURS)
+    x_stride = in_fours(x_stride, FOURS)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     total = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     for step in range(0, tl.max(end - begin), UNROLL):
@@ -71,7 +73,7 @@ def neighbour_sum(
         for to, work in ((out, rows.num_rows), (partial, segments)):
             if work == 0:
                 continue
-            tiles = Tiles(features, 32, short and to is out)
+            tiles = Tiles(features, 32, short and to is out, [x.stride(0)])
             _neighbour_sum_kernel[tiles.grid(work)](
                 **long_arguments(rows),
                 x=x,
