@@ -201,8 +201,10 @@ def compile_training() -> None:
 
 
 def compile_linears(dtype: torch.dtype) -> None:
-    """The narrow maps of a population, in one kernel each way, and the widest there are."""
-    for inputs, outputs in ((16, (16, 16, 16)), (16, (48,)), (5, (1, 3, 16, 7)), (128, (128, 100))):
+    """The narrow maps of a population, in one kernel each way, the widest there are, and those of
+    which a block and a rest are taken."""
+    widths = ((16, (16, 16, 16)), (16, (48,)), (5, (1, 3, 16, 7)), (128, (128, 100)), (75, (70,)))
+    for inputs, outputs in widths:
         x = torch.randn(1000, 2, inputs, dtype=dtype, requires_grad=True)
         weights = [torch.randn(2, n, inputs, dtype=dtype).requires_grad_() for n in outputs]
         biases = [torch.randn(2, n, dtype=dtype) if n > 1 else None for n in outputs]

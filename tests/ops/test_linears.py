@@ -39,6 +39,7 @@ CASES = {
     "unlike weights": Case(outputs=(1, 3, 48)),
     "more weights than a kernel takes": Case(outputs=(1, 2, 3, 4, 5)),
     "more outputs than a kernel takes backward": Case(inputs=75, outputs=(100, 30)),
+    "a block and a rest, of inputs and of outputs": Case(inputs=75, outputs=(90,)),
     "more than kernels take": Case(rows=3, inputs=130, outputs=(2, 140)),
     "no outputs": Case(outputs=(0, 3)),
     "no inputs": Case(inputs=0),

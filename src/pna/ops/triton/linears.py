@@ -44,17 +44,24 @@ def _tile_of(x, begin, row, live, x_row, column, live_column):
 
 @triton.jit
 def _through(
-    tile, weight, w_out, w_in, bias, out, outputs, inputs, begin, row, live, member, members,
-    BIAS: tl.constexpr, PRECISION: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr,
+    tile, rest, weight, w_out, w_in, bias, out, outputs, inputs, begin, row, live, member, members,
+    BIAS: tl.constexpr, PRECISION: tl.constexpr, BLOCK_I: tl.constexpr, REST: tl.constexpr,
+    BLOCK_O: tl.constexpr,
 ):  # fmt: skip
-    """Write a tile through one weight, a block of outputs after second."""
-    column = tl.arange(0, BLOCK_I)
+    """Write a tile, and the rest of its columns, through one weight, a block of outputs after
+    another."""
     for first in range(0, outputs, BLOCK_O):
         output = first + tl.arange(0, BLOCK_O)
         live_output = output < outputs
+        column = tl.arange(0, BLOCK_I)
         place = weight + output[None, :] * w_out + column[:, None] * w_in
         mask = (column < inputs)[:, None] & live_output[None, :]
         total = product(tile, tl.load(place, mask=mask, other=0).to(tl.float32), PRECISION)
+        if REST > 0:
+            column = BLOCK_I + tl.arange(0, REST)
+            place = weight + output[None, :] * w_out + column[:, None] * w_in
+            mask = (column < inputs)[:, None] & live_output[None, :]
+            total += product(rest, tl.load(place, mask=mask, other=0).to(tl.float32), PRECISION)
         if BIAS:
             own = tl.load(bias + output, mask=live_output, other=0)
             total += own.to(tl.float32)[None, :]
@@ -71,47 +78,52 @@ def _linears_kernel(
     weight_2, w_member_2, w_out_2, w_in_2, bias_2, b_member_2, out_2, outputs_2,
     weight_3, w_member_3, w_out_3, w_in_3, bias_3, b_member_3, out_3, outputs_3,
     COUNT: tl.constexpr, BIASES: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_I: tl.constexpr, REST: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
-    """A tile of one member's rows through COUNT weights; bit k of BIASES says whose has a bias."""
+    """A tile of one member's rows through COUNT weights; bit k of BIASES says whose has a bias.
+    Its columns are in a block and the REST of them, where that leaves less room unused."""
     begin = tl.program_id(0).to(tl.int64) * BLOCK_R
     row, column = tl.arange(0, BLOCK_R), tl.arange(0, BLOCK_I)
     live = begin + row < num_rows
     member = tl.program_id(1).to(tl.int64)
-    tile = _tile_of(x + member * x_member, begin, row, live, x_row, column, column < inputs)
+    x += member * x_member
+    tile = _tile_of(x, begin, row, live, x_row, column, column < inputs)
+    rest = tile
+    if REST > 0:
+        column = BLOCK_I + tl.arange(0, REST)
+        rest = _tile_of(x, begin, row, live, x_row, column, column < inputs)
     _through(
-        tile, weight_0 + member * w_member_0, w_out_0, w_in_0, bias_0 + member * b_member_0,
-        out_0, outputs_0, inputs, begin, row, live, member, members,
-        BIASES % 2 == 1, PRECISION, BLOCK_I, BLOCK_O,
+        tile, rest, weight_0 + member * w_member_0, w_out_0, w_in_0,
+        bias_0 + member * b_member_0, out_0, outputs_0, inputs, begin, row, live, member,
+        members, BIASES % 2 == 1, PRECISION, BLOCK_I, REST, BLOCK_O,
     )  # fmt: skip
     if COUNT > 1:
         _through(
-            tile, weight_1 + member * w_member_1, w_out_1, w_in_1, bias_1 + member * b_member_1,
-            out_1, outputs_1, inputs, begin, row, live, member, members,
-            BIASES // 2 % 2 == 1, PRECISION, BLOCK_I, BLOCK_O,
+            tile, rest, weight_1 + member * w_member_1, w_out_1, w_in_1,
+            bias_1 + member * b_member_1, out_1, outputs_1, inputs, begin, row, live, member,
+            members, BIASES // 2 % 2 == 1, PRECISION, BLOCK_I, REST, BLOCK_O,
         )  # fmt: skip
     if COUNT > 2:
         _through(
-            tile, weight_2 + member * w_member_2, w_out_2, w_in_2, bias_2 + member * b_member_2,
-            out_2, outputs_2, inputs, begin, row, live, member, members,
-            BIASES // 4 % 2 == 1, PRECISION, BLOCK_I, BLOCK_O,
+            tile, rest, weight_2 + member * w_member_2, w_out_2, w_in_2,
+            bias_2 + member * b_member_2, out_2, outputs_2, inputs, begin, row, live, member,
+            members, BIASES // 4 % 2 == 1, PRECISION, BLOCK_I, REST, BLOCK_O,
         )  # fmt: skip
     if COUNT > 3:
         _through(
-            tile, weight_3 + member * w_member_3, w_out_3, w_in_3, bias_3 + member * b_member_3,
-            out_3, outputs_3, inputs, begin, row, live, member, members,
-            BIASES // 8 % 2 == 1, PRECISION, BLOCK_I, BLOCK_O,
+            tile, rest, weight_3 + member * w_member_3, w_out_3, w_in_3,
+            bias_3 + member * b_member_3, out_3, outputs_3, inputs, begin, row, live, member,
+            members, BIASES // 8 % 2 == 1, PRECISION, BLOCK_I, REST, BLOCK_O,
         )  # fmt: skip
 
 
 @triton.jit
 def _back_through(
-    total, g_1, g_2, g_3, weight, w_out, w_in, outputs, column, inputs,
-    PRECISION: tl.constexpr, BLOCK_O: tl.constexpr,
+    total, g_1, g_2, g_3, weight, w_out, w_in, output, outputs, column, inputs,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Add to some columns of a tile what comes back through one weight, from the parts of the
-    gradient behind it."""
-    output = tl.arange(0, BLOCK_O)
+    """Add to some columns of a tile what comes back through some outputs of one weight, from the
+    parts of the gradient behind them."""
     place = weight + output[:, None] * w_out + column[None, :] * w_in
     mask = (output < outputs)[:, None] & (column < inputs)[None, :]
     w_1, w_2, w_3 = parts(tl.load(place, mask=mask, other=0).to(tl.float32), PRECISION)
@@ -126,9 +138,10 @@ def _linears_input_kernel(
     grad_2, row_2, member_2, weight_2, w_member_2, w_out_2, w_in_2, outputs_2,
     grad_3, row_3, member_3, weight_3, w_member_3, w_out_3, w_in_3, outputs_3,
     COUNT: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradient of a tile of one member's rows, from behind COUNT weights, or ADD it."""
+    """Write the gradient of a tile of one member's rows, from behind COUNT weights, or ADD it. The
+    outputs of one weight are in a block and the REST of them, as in `_linears_kernel`."""
     begin = tl.program_id(0).to(tl.int64) * BLOCK_R
     row, output = tl.arange(0, BLOCK_R), tl.arange(0, BLOCK_O)
     live = begin + row < num_rows
@@ -138,6 +151,10 @@ def _linears_input_kernel(
     b_1, b_2, b_3 = a_1, a_2, a_3  # as many as it takes
     c_1, c_2, c_3 = a_1, a_2, a_3
     d_1, d_2, d_3 = a_1, a_2, a_3
+    if REST > 0:
+        last = BLOCK_O + tl.arange(0, REST)
+        tile = _tile_of(grad_0 + member * member_0, begin, row, live, row_0, last, last < outputs_0)
+        b_1, b_2, b_3 = parts(tile, PRECISION)
     if COUNT > 1:
         tile = _tile_of(
             grad_1 + member * member_1, begin, row, live, row_1, output, output < outputs_1
@@ -162,23 +179,29 @@ def _linears_input_kernel(
         if ADD:
             total += tl.load(to, mask=mask, other=0)
         total = _back_through(
-            total, a_1, a_2, a_3, weight_0 + member * w_member_0, w_out_0, w_in_0, outputs_0,
-            column, inputs, PRECISION, BLOCK_O,
+            total, a_1, a_2, a_3, weight_0 + member * w_member_0, w_out_0, w_in_0, output,
+            outputs_0, column, inputs, PRECISION,
         )  # fmt: skip
+        if REST > 0:
+            last = BLOCK_O + tl.arange(0, REST)
+            total = _back_through(
+                total, b_1, b_2, b_3, weight_0 + member * w_member_0, w_out_0, w_in_0, last,
+                outputs_0, column, inputs, PRECISION,
+            )  # fmt: skip
         if COUNT > 1:
             total = _back_through(
-                total, b_1, b_2, b_3, weight_1 + member * w_member_1, w_out_1, w_in_1, outputs_1,
-                column, inputs, PRECISION, BLOCK_O,
+                total, b_1, b_2, b_3, weight_1 + member * w_member_1, w_out_1, w_in_1, output,
+                outputs_1, column, inputs, PRECISION,
             )  # fmt: skip
         if COUNT > 2:
             total = _back_through(
-                total, c_1, c_2, c_3, weight_2 + member * w_member_2, w_out_2, w_in_2, outputs_2,
-                column, inputs, PRECISION, BLOCK_O,
+                total, c_1, c_2, c_3, weight_2 + member * w_member_2, w_out_2, w_in_2, output,
+                outputs_2, column, inputs, PRECISION,
             )  # fmt: skip
         if COUNT > 3:
             total = _back_through(
-                total, d_1, d_2, d_3, weight_3 + member * w_member_3, w_out_3, w_in_3, outputs_3,
-                column, inputs, PRECISION, BLOCK_O,
+                total, d_1, d_2, d_3, weight_3 + member * w_member_3, w_out_3, w_in_3, output,
+                outputs_3, column, inputs, PRECISION,
             )  # fmt: skip
         tl.store(to, total, mask=mask)
 
@@ -239,10 +262,11 @@ def forward(
         return
     x = unit_stride(x)
     rows, members, inputs = x.shape
-    block_i = _block(inputs)
+    block_i, rest = _cut(inputs)
     for at in range(0, len(present), _AT_ONCE):
         group = present[at : at + _AT_ONCE]
-        block_o = min(_block(max(outputs[k].shape[2] for k in group)), 64 if block_i <= 32 else 32)
+        narrow = block_i + rest <= 32
+        block_o = min(_block(max(outputs[k].shape[2] for k in group)), 64 if narrow else 32)
         named = []
         for k in group:
             bias = biases[k]
@@ -261,8 +285,8 @@ def forward(
                 x=x, x_row=x.stride(0), x_member=x.stride(1), inputs=inputs, num_rows=rows,
                 members=members, **_numbered(named), COUNT=len(group),
                 BIASES=sum(1 << i for i, k in enumerate(group) if biases[k] is not None),
-                PRECISION=precision(x), BLOCK_R=_TILE, BLOCK_I=block_i, BLOCK_O=block_o,
-                num_warps=4, num_stages=1,
+                PRECISION=precision(x), BLOCK_R=_TILE, BLOCK_I=block_i, REST=rest,
+                BLOCK_O=block_o, num_warps=4, num_stages=1,
             )  # fmt: skip
 
 
@@ -364,8 +388,9 @@ def _write_input(
 ) -> None:
     rows, members, inputs = grad_x.shape
     for group in _narrow_enough(list(above), [w.shape[1] for w in weights]):
-        block_o = _block(max(weights[k].shape[1] for k in group))
-        wide = block_o * len(group) > 32
+        widest = max(weights[k].shape[1] for k in group)
+        block_o, rest = _cut(widest) if len(group) == 1 else (_block(widest), 0)
+        wide = (block_o + rest) * len(group) > 32
         named = [
             dict(
                 grad=above[k],
@@ -379,8 +404,8 @@ def _write_input(
         _linears_input_kernel[(triton.cdiv(rows, _TILE), members)](
             grad_x=grad_x, inputs=inputs, num_rows=rows, members=members, **_numbered(named),
             COUNT=len(group), ADD=add, PRECISION=precision(grad_x), BLOCK_R=_TILE,
-            BLOCK_I=min(_block(inputs), 32 if wide else 64), BLOCK_O=block_o, num_warps=4,
-            num_stages=1,
+            BLOCK_I=min(_block(inputs), 32 if wide else 64), BLOCK_O=block_o, REST=rest,
+            num_warps=4, num_stages=1,
         )  # fmt: skip
         add = True
 
@@ -406,6 +431,15 @@ def _numbered(named: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Arguments of each weight, with its number; unused ones point somewhere harmless."""
     padded = [*named, *[named[0]] * (_AT_ONCE - len(named))]
     return {f"{name}_{k}": v for k, given in enumerate(padded) for name, v in given.items()}
+
+
+def _cut(width: int) -> tuple[int, int]:
+    """A width in a block and the rest of it, each a power of two with room: all in one, and no
+    rest, where two leave no less room unused."""
+    whole = _block(width)
+    if whole <= 32 or whole // 2 + _block(width - whole // 2) >= whole:
+        return whole, 0
+    return whole // 2, _block(width - whole // 2)
 
 
 def _block(width: int) -> int:
