@@ -183,7 +183,7 @@ def compile_training() -> None:
     segments.spread(torch.randn(2, 75), torch.arange(3), torch.empty(4, 75))
     ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
     request, graph = Request(KINDS, 1e-5, False), Adjacency.from_edge_index(ring, 9)
-    for width in (75, 76):  # of which one stands in fours
+    for width in (75, 76):  # of which one is a multiple of four
         table, kinds = torch.randn(4, width, requires_grad=True), torch.arange(9) % 4
         for also_x in (False, True):  # sums by kind alone, and on the way to the gradient of x
             x = torch.randn(9, width, requires_grad=also_x)

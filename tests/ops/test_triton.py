@@ -83,7 +83,7 @@ def test_edge_gradients_in_many_chunks(triton, patch, form):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("form", ["table", "coefficients"])
-@pytest.mark.parametrize("width", [40, 39])  # in fours, and not; in two blocks, one not full
+@pytest.mark.parametrize("width", [40, 39])  # two blocks, one not full
 @pytest.mark.parametrize(
     "kinds",
     [FUSED, ["mean"], ["std", "max"], ["normalised_mean"], ["var", "min", "normalised_mean"]],

@@ -14,8 +14,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.ops.triton.launch import stand_in_fours
-from pna.ops.triton.messages import in_fours
+from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.products import unit_stride
 
 #: How many numbers a tile has, and columns at most.
@@ -26,9 +25,10 @@ _PROGRAMS, _SPLITS = 528, 64
 
 
 @triton.jit
-def _columns_of(x, x_member, width, column, FOURS: tl.constexpr):
-    """Where the columns start in a tensor (rows, members, width): side by side, where FOURS."""
-    if FOURS:
+def _columns_of(x, x_member, width, column, BESIDE: tl.constexpr):
+    """Where the columns start in a tensor (rows, members, width), whose members may all stand
+    BESIDE one another."""
+    if BESIDE:
         return x + column
     return x + (column // width).to(tl.int64) * x_member + column % width
 
@@ -68,14 +68,14 @@ def _merged(count, mean, squares):
 @triton.jit
 def _batch_norm_moments_kernel(
     x, x_row, x_member, width, real, partial, num_rows, columns, tiles,
-    FOURS: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+    BESIDE: tl.constexpr, UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Of some tiles of rows, in partial (splits, 3·columns): how many are real, their means and
     squared deviations. Each place of a tile has running ones, by Welford."""
-    columns, x_row = in_fours(columns, FOURS), in_fours(x_row, FOURS)
+    columns, x_row = aligned(columns, UNIT), aligned(x_row, UNIT)
     column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     live_column = column < columns
-    x = _columns_of(x, x_member, width, column, FOURS)
+    x = _columns_of(x, x_member, width, column, BESIDE)
     count = tl.zeros([BLOCK_R], tl.float32)
     mean = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
     squares = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
@@ -100,11 +100,12 @@ def _batch_norm_kernel(
     x, x_row, x_member, width, weight, bias, running_mean, running_var, partial, splits,
     y, moments, num_rows, columns, tiles,
     MOMENTUM: tl.constexpr, EPSILON: tl.constexpr, RELU: tl.constexpr,
-    FOURS: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+    BESIDE: tl.constexpr, UNIT: tl.constexpr,
+    BLOCK_S: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Some tiles of rows, normalised; moments (3, columns) and running statistics by the first
     program of a block. These change only where no program reads them."""
-    columns, x_row = in_fours(columns, FOURS), in_fours(x_row, FOURS)
+    columns, x_row = aligned(columns, UNIT), aligned(x_row, UNIT)
     column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     live_column = column < columns
     split = tl.arange(0, BLOCK_S)
@@ -134,7 +135,7 @@ def _batch_norm_kernel(
         tl.store(running_var + column, before + MOMENTUM * (unbiased - before), mask=moved)
     scale = rstd * tl.load(weight + column, mask=live_column, other=0).to(tl.float32)
     shift = tl.load(bias + column, mask=live_column, other=0).to(tl.float32)
-    x = _columns_of(x, x_member, width, column, FOURS)
+    x = _columns_of(x, x_member, width, column, BESIDE)
     for i in range(tl.program_id(1), tiles, tl.num_programs(1)):
         row = tl.cast(i, tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
         mask = (row < num_rows)[:, None] & live_column[None, :]
@@ -149,19 +150,20 @@ def _batch_norm_kernel(
 def _batch_norm_sums_kernel(
     grad, grad_row, grad_member, x, x_row, x_member, width, weight, bias, moments, partial,
     num_rows, columns, tiles,
-    RELU: tl.constexpr, FOURS: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+    RELU: tl.constexpr, BESIDE: tl.constexpr, UNIT: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Of some tiles of rows, in partial (splits, 2·columns): Σ ∂y, and Σ ∂y · x̂."""
-    columns, x_row = in_fours(columns, FOURS), in_fours(x_row, FOURS)
-    grad_row = in_fours(grad_row, FOURS)
+    columns, x_row = aligned(columns, UNIT), aligned(x_row, UNIT)
+    grad_row = aligned(grad_row, UNIT)
     column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     live_column = column < columns
     mean = tl.load(moments + column, mask=live_column, other=0)
     rstd = tl.load(moments + columns + column, mask=live_column, other=0)
     scale = rstd * tl.load(weight + column, mask=live_column, other=0).to(tl.float32)
     shift = tl.load(bias + column, mask=live_column, other=0).to(tl.float32)
-    x = _columns_of(x, x_member, width, column, FOURS)
-    grad = _columns_of(grad, grad_member, width, column, FOURS)
+    x = _columns_of(x, x_member, width, column, BESIDE)
+    grad = _columns_of(grad, grad_member, width, column, BESIDE)
     plain = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
     scaled = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
     for i in range(tl.program_id(1), tiles, tl.num_programs(1)):
@@ -181,11 +183,12 @@ def _batch_norm_gradient_kernel(
     grad, grad_row, grad_member, x, x_row, x_member, width, weight, bias, moments, partial,
     real, splits, grad_x, grad_weight, grad_bias, num_rows, columns, tiles,
     RELU: tl.constexpr, TO_X: tl.constexpr, TO_WEIGHT: tl.constexpr, TO_BIAS: tl.constexpr,
-    FOURS: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+    BESIDE: tl.constexpr, UNIT: tl.constexpr,
+    BLOCK_S: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Some tiles of rows; gradients of parameters by the first program of a block."""
-    columns, x_row = in_fours(columns, FOURS), in_fours(x_row, FOURS)
-    grad_row = in_fours(grad_row, FOURS)
+    columns, x_row = aligned(columns, UNIT), aligned(x_row, UNIT)
+    grad_row = aligned(grad_row, UNIT)
     column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     live_column = column < columns
     split = tl.arange(0, BLOCK_S)
@@ -205,8 +208,8 @@ def _batch_norm_gradient_kernel(
         scale = rstd * tl.load(weight + column, mask=live_column, other=0).to(tl.float32)
         shift = tl.load(bias + column, mask=live_column, other=0).to(tl.float32)
         by_mean, by_value = plain * inverse, scaled * inverse * rstd
-        x = _columns_of(x, x_member, width, column, FOURS)
-        grad = _columns_of(grad, grad_member, width, column, FOURS)
+        x = _columns_of(x, x_member, width, column, BESIDE)
+        grad = _columns_of(grad, grad_member, width, column, BESIDE)
         for i in range(tl.program_id(1), tiles, tl.num_programs(1)):
             row = tl.cast(i, tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
             own = tl.load(real + row, mask=row < num_rows, other=0) != 0
@@ -293,12 +296,12 @@ def _tiles(*given: Tensor) -> tuple[int, int, dict[str, Any]]:
     rows, members, width = given[0].shape
     columns = members * width
     beside = all(tensor.stride(1) == width or members == 1 for tensor in given)
-    fours = beside and stand_in_fours(columns, *(tensor.stride(0) for tensor in given))
+    unit = unit_of(columns, *(tensor.stride(0) for tensor in given))
     block = min(_COLUMNS, triton.next_power_of_2(columns))
     tall = _TILE // max(block, 16)
     tile = dict(
-        num_rows=rows, columns=columns, tiles=triton.cdiv(rows, tall), FOURS=fours, BLOCK_R=tall,
-        BLOCK_C=block, num_warps=4,
+        num_rows=rows, columns=columns, tiles=triton.cdiv(rows, tall), BESIDE=beside,
+        UNIT=unit, BLOCK_R=tall, BLOCK_C=block, num_warps=4,
     )  # fmt: skip
     return columns, triton.cdiv(columns, block), tile
 

@@ -16,8 +16,9 @@ from torch import Tensor
 
 from pna.adjacency import Rows
 from pna.ops.request import wide_type
+from pna.ops.triton.alignment import aligned
 from pna.ops.triton.launch import Tiles, triton_type, wide_index
-from pna.ops.triton.messages import feature_block, in_fours, offset_of
+from pna.ops.triton.messages import feature_block, offset_of
 
 #: The most features of a block that a program owns.
 _WIDEST = 64
@@ -68,12 +69,12 @@ def _gates_kernel(
     at_receiver, at_sender, values, edge, order, indptr, neighbours, num_rows,
     num_edges, out, state, gates, features,
     EDGE: tl.constexpr, NORMALISE: tl.constexpr, LEAST: tl.constexpr, WIDE: tl.constexpr,
-    WIDE_INDEX: tl.constexpr, EVEN: tl.constexpr, FOURS: tl.constexpr,
+    WIDE_INDEX: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Results of receivers, the scores of their slots, and the sums of their gates."""
     row, live, begin, end = _rows(order, indptr, num_rows, BLOCK_R)
-    features = in_fours(features, FOURS)
+    features = aligned(features, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     mask = live[:, None] & live_feature[None, :]
     _clear_spare(
@@ -106,12 +107,12 @@ def _gates_receivers_kernel(
     grad, grad_state, out, state, gates, values, order, indptr, neighbours, num_rows,
     num_edges, to_receiver, to_state, to_sum, features,
     STATE: tl.constexpr, NORMALISE: tl.constexpr, LEAST: tl.constexpr, WIDE: tl.constexpr,
-    WIDE_INDEX: tl.constexpr, EVEN: tl.constexpr, FOURS: tl.constexpr,
+    WIDE_INDEX: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the scores, of what receivers add to them, and of the sums of gated values."""
     row, live, begin, end = _rows(order, indptr, num_rows, BLOCK_R)
-    features = in_fours(features, FOURS)
+    features = aligned(features, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     mask = live[:, None] & live_feature[None, :]
     _clear_spare(
@@ -144,11 +145,11 @@ def _gates_senders_kernel(
     state, to_state, to_sum, order, indptr, neighbours, in_indptr, out_ranks, num_rows,
     to_sender, to_values, features,
     WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
-    EVEN: tl.constexpr, FOURS: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+    EVEN: tl.constexpr, UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Gradients of what senders add to scores, and of values."""
     row, live, begin, end = _rows(order, indptr, num_rows, BLOCK_R)
-    features = in_fours(features, FOURS)
+    features = aligned(features, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     mask = live[:, None] & live_feature[None, :]
     of_scores = tl.zeros([BLOCK_R, BLOCK_F], WIDE)

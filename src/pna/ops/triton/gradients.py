@@ -12,6 +12,7 @@ from torch import Tensor
 from pna.adjacency import SEGMENT, Adjacency
 from pna.ops.beside import Beside
 from pna.ops.request import Request, Saved, wide_type
+from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.edge_gradients import edge_gradient, has_few_rows
 from pna.ops.triton.launch import (
     MergeTiles,
@@ -20,7 +21,6 @@ from pna.ops.triton.launch import (
     long_arguments,
     output_places,
     sender_weights,
-    stand_in_fours,
     std_constants,
     triton_type,
     unit_stride,
@@ -29,7 +29,6 @@ from pna.ops.triton.launch import (
 from pna.ops.triton.messages import (
     edge_term,
     feature_block,
-    in_fours,
     offset_of,
     segment_bounds,
     short_rows,
@@ -74,12 +73,12 @@ def _receiver_rows_kernel(
     num_rows, features,
     MEAN: tl.constexpr, SUM: tl.constexpr, VAR: tl.constexpr, STD: tl.constexpr,
     NORM: tl.constexpr, KINDS: tl.constexpr, FLAT: tl.constexpr, SPREAD: tl.constexpr,
-    WIDTH: tl.constexpr, LEAST: tl.constexpr, WIDE: tl.constexpr, FOURS: tl.constexpr,
+    WIDTH: tl.constexpr, LEAST: tl.constexpr, WIDE: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Rows A, B, C of every receiver, as needed, into rows (receivers, WIDTH, features)."""
-    stride_row, stride_kind = in_fours(stride_row, FOURS), in_fours(stride_kind, FOURS)
-    features, mean_stride = in_fours(features, FOURS), in_fours(mean_stride, FOURS)
+    stride_row, stride_kind = aligned(stride_row, UNIT), aligned(stride_kind, UNIT)
+    features, mean_stride = aligned(features, UNIT), aligned(mean_stride, UNIT)
     row = (tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)).to(tl.int64)
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     live = row < num_rows
@@ -161,7 +160,7 @@ def _linear_gradient_kernel(
     FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr,
     MAX: tl.constexpr, MIN: tl.constexpr, LONG: tl.constexpr, KINDS: tl.constexpr,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
-    SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr, FOURS: tl.constexpr,
+    SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """Sum of A_i + B_i·(m − c) + C_i·w_j over the outgoing edges of every sender, and of the
@@ -174,9 +173,9 @@ def _linear_gradient_kernel(
         order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
         SEGMENT, SEGMENTS, BLOCK_R,
     )  # fmt: skip
-    stride_row, stride_kind = in_fours(stride_row, FOURS), in_fours(stride_kind, FOURS)
-    features, to_stride = in_fours(features, FOURS), in_fours(to_stride, FOURS)
-    x_stride = in_fours(x_stride, FOURS)
+    stride_row, stride_kind = aligned(stride_row, UNIT), aligned(stride_kind, UNIT)
+    features, to_stride = aligned(features, UNIT), aligned(to_stride, UNIT)
+    x_stride = aligned(x_stride, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     mask = live[:, None] & live_feature[None, :]
     flat = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
@@ -267,7 +266,7 @@ def _extremum_gradient_kernel(
     places, long_places, long_rank, features,
     MAX: tl.constexpr, MIN: tl.constexpr, ADD: tl.constexpr, LONG: tl.constexpr,
     WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
-    SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr, FOURS: tl.constexpr,
+    SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """The gradient of max and min for every sender, to ADD to what is there or to begin it."""
@@ -275,8 +274,8 @@ def _extremum_gradient_kernel(
         order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
         SEGMENT, SEGMENTS, BLOCK_R,
     )  # fmt: skip
-    stride_row, stride_kind = in_fours(stride_row, FOURS), in_fours(stride_kind, FOURS)
-    features, to_stride = in_fours(features, FOURS), in_fours(to_stride, FOURS)
+    stride_row, stride_kind = aligned(stride_row, UNIT), aligned(stride_kind, UNIT)
+    features, to_stride = aligned(features, UNIT), aligned(to_stride, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     mask = live[:, None] & live_feature[None, :]
     to += work[:, None] * to_stride + feature[None, :]
@@ -439,7 +438,7 @@ def _receiver_rows(
         grad, *grad.stride(), saved.out, mean, mean.stride(0), centre, adjacency.indptr, rows,
         num_rows, features, **kernel_places, NORM=norm, KINDS=len(request.kinds), FLAT=flat,
         SPREAD=spread, WIDTH=width, LEAST=std_constants(request, x.dtype)["LEAST"],
-        WIDE=shared["WIDE"], FOURS=stand_in_fours(features, *grad.stride()[:2], mean.stride(0)),
+        WIDE=shared["WIDE"], UNIT=unit_of(features, *grad.stride()[:2], mean.stride(0)),
         BLOCK_R=tall, BLOCK_F=block, num_warps=4,
     )  # fmt: skip
     return shared

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from pna.adjacency import Adjacency, Rows
 from pna.ops.request import Request
+from pna.ops.triton.alignment import unit_of
 
 #: Forms of the edge term, as the kernels number them.
 NONE, DENSE, TABLE, COEFFICIENTS = 0, 1, 2, 3
@@ -44,17 +45,12 @@ class Tiles:
         self.unroll = 1 if short else 4
         self.tile = dict(
             BLOCK_R=self.tall, BLOCK_F=block, EVEN=features % block == 0,
-            FOURS=stand_in_fours(features, *strides), num_warps=warps,
+            UNIT=unit_of(features, *strides), num_warps=warps,
         )  # fmt: skip
 
     def grid(self, rows: int) -> tuple[int, int]:
         """Programs that own this many rows, all rows of one block of features after another."""
         return triton.cdiv(rows, self.tall), triton.cdiv(self.features, self.block)
-
-
-def stand_in_fours(*sizes: int) -> bool:
-    """Whether all are multiples of four, so that kernels may read four numbers at a time."""
-    return all(size % 4 == 0 for size in sizes)
 
 
 class MergeTiles:

@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.products import parts, precision, product, product_of_parts, unit_stride
 from pna.ops.triton.sums import Sums
 
@@ -45,11 +46,12 @@ def _tile_of(x, begin, row, live, x_row, column, live_column):
 @triton.jit
 def _through(
     tile, rest, weight, w_out, w_in, bias, out, outputs, inputs, begin, row, live, member, members,
-    BIAS: tl.constexpr, PRECISION: tl.constexpr, BLOCK_I: tl.constexpr, REST: tl.constexpr,
-    BLOCK_O: tl.constexpr,
+    BIAS: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr, BLOCK_I: tl.constexpr,
+    REST: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
     """Write a tile, and the rest of its columns, through one weight, a block of outputs after
     another."""
+    outputs, w_out = aligned(outputs, UNIT), aligned(w_out, UNIT)
     for first in range(0, outputs, BLOCK_O):
         output = first + tl.arange(0, BLOCK_O)
         live_output = output < outputs
@@ -77,11 +79,14 @@ def _linears_kernel(
     weight_1, w_member_1, w_out_1, w_in_1, bias_1, b_member_1, out_1, outputs_1,
     weight_2, w_member_2, w_out_2, w_in_2, bias_2, b_member_2, out_2, outputs_2,
     weight_3, w_member_3, w_out_3, w_in_3, bias_3, b_member_3, out_3, outputs_3,
-    COUNT: tl.constexpr, BIASES: tl.constexpr, PRECISION: tl.constexpr,
+    COUNT: tl.constexpr, BIASES: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_I: tl.constexpr, REST: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
     """A tile of one member's rows through COUNT weights; bit k of BIASES says whose has a bias.
     Its columns are in a block and the REST of them, where that leaves less room unused."""
+    x_row, x_member, inputs = aligned(x_row, UNIT), aligned(x_member, UNIT), aligned(inputs, UNIT)
+    w_member_0, w_member_1 = aligned(w_member_0, UNIT), aligned(w_member_1, UNIT)
+    w_member_2, w_member_3 = aligned(w_member_2, UNIT), aligned(w_member_3, UNIT)
     begin = tl.program_id(0).to(tl.int64) * BLOCK_R
     row, column = tl.arange(0, BLOCK_R), tl.arange(0, BLOCK_I)
     live = begin + row < num_rows
@@ -95,35 +100,36 @@ def _linears_kernel(
     _through(
         tile, rest, weight_0 + member * w_member_0, w_out_0, w_in_0,
         bias_0 + member * b_member_0, out_0, outputs_0, inputs, begin, row, live, member,
-        members, BIASES % 2 == 1, PRECISION, BLOCK_I, REST, BLOCK_O,
+        members, BIASES % 2 == 1, PRECISION, UNIT, BLOCK_I, REST, BLOCK_O,
     )  # fmt: skip
     if COUNT > 1:
         _through(
             tile, rest, weight_1 + member * w_member_1, w_out_1, w_in_1,
             bias_1 + member * b_member_1, out_1, outputs_1, inputs, begin, row, live, member,
-            members, BIASES // 2 % 2 == 1, PRECISION, BLOCK_I, REST, BLOCK_O,
+            members, BIASES // 2 % 2 == 1, PRECISION, UNIT, BLOCK_I, REST, BLOCK_O,
         )  # fmt: skip
     if COUNT > 2:
         _through(
             tile, rest, weight_2 + member * w_member_2, w_out_2, w_in_2,
             bias_2 + member * b_member_2, out_2, outputs_2, inputs, begin, row, live, member,
-            members, BIASES // 4 % 2 == 1, PRECISION, BLOCK_I, REST, BLOCK_O,
+            members, BIASES // 4 % 2 == 1, PRECISION, UNIT, BLOCK_I, REST, BLOCK_O,
         )  # fmt: skip
     if COUNT > 3:
         _through(
             tile, rest, weight_3 + member * w_member_3, w_out_3, w_in_3,
             bias_3 + member * b_member_3, out_3, outputs_3, inputs, begin, row, live, member,
-            members, BIASES // 8 % 2 == 1, PRECISION, BLOCK_I, REST, BLOCK_O,
+            members, BIASES // 8 % 2 == 1, PRECISION, UNIT, BLOCK_I, REST, BLOCK_O,
         )  # fmt: skip
 
 
 @triton.jit
 def _back_through(
     total, g_1, g_2, g_3, weight, w_out, w_in, output, outputs, column, inputs,
-    PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr, UNIT: tl.constexpr,
 ):  # fmt: skip
     """Add to some columns of a tile what comes back through some outputs of one weight, from the
     parts of the gradient behind them."""
+    w_out = aligned(w_out, UNIT)
     place = weight + output[:, None] * w_out + column[None, :] * w_in
     mask = (output < outputs)[:, None] & (column < inputs)[None, :]
     w_1, w_2, w_3 = parts(tl.load(place, mask=mask, other=0).to(tl.float32), PRECISION)
@@ -137,11 +143,19 @@ def _linears_input_kernel(
     grad_1, row_1, member_1, weight_1, w_member_1, w_out_1, w_in_1, outputs_1,
     grad_2, row_2, member_2, weight_2, w_member_2, w_out_2, w_in_2, outputs_2,
     grad_3, row_3, member_3, weight_3, w_member_3, w_out_3, w_in_3, outputs_3,
-    COUNT: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr,
+    COUNT: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of a tile of one member's rows, from behind COUNT weights, or ADD it. The
     outputs of one weight are in a block and the REST of them, as in `_linears_kernel`."""
+    inputs, outputs_0 = aligned(inputs, UNIT), aligned(outputs_0, UNIT)
+    outputs_1, outputs_2 = aligned(outputs_1, UNIT), aligned(outputs_2, UNIT)
+    outputs_3, row_0, row_1 = aligned(outputs_3, UNIT), aligned(row_0, UNIT), aligned(row_1, UNIT)
+    row_2, row_3, member_0 = aligned(row_2, UNIT), aligned(row_3, UNIT), aligned(member_0, UNIT)
+    member_1, member_2 = aligned(member_1, UNIT), aligned(member_2, UNIT)
+    member_3, w_member_0 = aligned(member_3, UNIT), aligned(w_member_0, UNIT)
+    w_member_1, w_member_2 = aligned(w_member_1, UNIT), aligned(w_member_2, UNIT)
+    w_member_3 = aligned(w_member_3, UNIT)
     begin = tl.program_id(0).to(tl.int64) * BLOCK_R
     row, output = tl.arange(0, BLOCK_R), tl.arange(0, BLOCK_O)
     live = begin + row < num_rows
@@ -180,28 +194,28 @@ def _linears_input_kernel(
             total += tl.load(to, mask=mask, other=0)
         total = _back_through(
             total, a_1, a_2, a_3, weight_0 + member * w_member_0, w_out_0, w_in_0, output,
-            outputs_0, column, inputs, PRECISION,
+            outputs_0, column, inputs, PRECISION, UNIT,
         )  # fmt: skip
         if REST > 0:
             last = BLOCK_O + tl.arange(0, REST)
             total = _back_through(
                 total, b_1, b_2, b_3, weight_0 + member * w_member_0, w_out_0, w_in_0, last,
-                outputs_0, column, inputs, PRECISION,
+                outputs_0, column, inputs, PRECISION, UNIT,
             )  # fmt: skip
         if COUNT > 1:
             total = _back_through(
                 total, b_1, b_2, b_3, weight_1 + member * w_member_1, w_out_1, w_in_1, output,
-                outputs_1, column, inputs, PRECISION,
+                outputs_1, column, inputs, PRECISION, UNIT,
             )  # fmt: skip
         if COUNT > 2:
             total = _back_through(
                 total, c_1, c_2, c_3, weight_2 + member * w_member_2, w_out_2, w_in_2, output,
-                outputs_2, column, inputs, PRECISION,
+                outputs_2, column, inputs, PRECISION, UNIT,
             )  # fmt: skip
         if COUNT > 3:
             total = _back_through(
                 total, d_1, d_2, d_3, weight_3 + member * w_member_3, w_out_3, w_in_3, output,
-                outputs_3, column, inputs, PRECISION,
+                outputs_3, column, inputs, PRECISION, UNIT,
             )  # fmt: skip
         tl.store(to, total, mask=mask)
 
@@ -210,11 +224,14 @@ def _linears_input_kernel(
 def _linears_weight_kernel(
     x, x_row, x_member, inputs, num_rows, members, tiles, partial, size,
     grad_0, grad_1, grad_2, grad_3, row, member_stride, outputs, blocks_i, blocks,
-    COUNT: tl.constexpr, MORE: tl.constexpr,
+    COUNT: tl.constexpr, MORE: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
     """Sums over some tiles of one member's rows, of a block of one of COUNT weights and of its
     bias, which stand one after another in partial (splits, size), where there may be MORE."""
+    x_row, x_member, inputs = aligned(x_row, UNIT), aligned(x_member, UNIT), aligned(inputs, UNIT)
+    row, member_stride = aligned(row, UNIT), aligned(member_stride, UNIT)
+    outputs = aligned(outputs, UNIT)
     member = tl.program_id(1).to(tl.int64)
     which, block = tl.program_id(2) // blocks, tl.program_id(2) % blocks
     grad = grad_0
@@ -285,7 +302,8 @@ def forward(
                 x=x, x_row=x.stride(0), x_member=x.stride(1), inputs=inputs, num_rows=rows,
                 members=members, **_numbered(named), COUNT=len(group),
                 BIASES=sum(1 << i for i, k in enumerate(group) if biases[k] is not None),
-                PRECISION=precision(x), BLOCK_R=_TILE, BLOCK_I=block_i, REST=rest,
+                PRECISION=precision(x), UNIT=_unit_of(x, named, "outputs"), BLOCK_R=_TILE,
+                BLOCK_I=block_i, REST=rest,
                 BLOCK_O=block_o, num_warps=4, num_stages=1,
             )  # fmt: skip
 
@@ -362,8 +380,9 @@ def _add_to_sums(
         _linears_weight_kernel[(sums.splits, members, len(group) * blocks)](
             x, x.stride(0), x.stride(1), inputs, rows, members, triton.cdiv(rows, _SHORT_TILE),
             partial[at:], size, *padded, first.stride(0), first.stride(1), outputs,
-            _blocks(inputs), blocks, COUNT=len(group), MORE=more, BLOCK_R=_SHORT_TILE,
-            BLOCK_I=block_i, BLOCK_O=block_o, num_stages=3,
+            _blocks(inputs), blocks, COUNT=len(group), MORE=more,
+            UNIT=unit_of(*x.stride()[:2], inputs, *first.stride()[:2], outputs),
+            BLOCK_R=_SHORT_TILE, BLOCK_I=block_i, BLOCK_O=block_o, num_stages=3,
             num_warps=min(4, max(1, block_i * block_o // 512)),
         )  # fmt: skip
 
@@ -403,7 +422,8 @@ def _write_input(
         ]
         _linears_input_kernel[(triton.cdiv(rows, _TILE), members)](
             grad_x=grad_x, inputs=inputs, num_rows=rows, members=members, **_numbered(named),
-            COUNT=len(group), ADD=add, PRECISION=precision(grad_x), BLOCK_R=_TILE,
+            COUNT=len(group), ADD=add, PRECISION=precision(grad_x),
+            UNIT=_unit_of(grad_x, named, "row", "member", "outputs"), BLOCK_R=_TILE,
             BLOCK_I=min(_block(inputs), 32 if wide else 64), BLOCK_O=block_o, REST=rest,
             num_warps=4, num_stages=1,
         )  # fmt: skip
@@ -425,6 +445,12 @@ def _narrow_enough(present: Sequence[int], outputs: Sequence[int]) -> Iterator[l
 def _strided(weight: Tensor) -> dict[str, Any]:
     member, out, into = weight.stride()
     return dict(weight=weight, w_member=member, w_out=out, w_in=into)
+
+
+def _unit_of(first: Tensor, named: Sequence[dict[str, Any]], *sizes: str) -> int:
+    """That of a tensor (rows, members, width), of weights, and of more that is named with them."""
+    of_weights = (given[name] for given in named for name in ("w_member", "w_out", *sizes))
+    return unit_of(*first.stride()[:2], first.shape[2], *of_weights)
 
 
 def _numbered(named: Sequence[dict[str, Any]]) -> dict[str, Any]:

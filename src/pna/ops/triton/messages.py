@@ -7,15 +7,6 @@ import triton.language as tl
 
 
 @triton.jit
-def in_fours(size, FOURS: tl.constexpr):
-    """A number of which the compiler knows, where FOURS, that it is a multiple of four: so that it
-    reads four numbers at a time. Of itself it knows this of multiples of sixteen alone."""
-    if FOURS:
-        return size // 4 * 4
-    return size
-
-
-@triton.jit
 def feature_block(features, EVEN: tl.constexpr, BLOCK_F: tl.constexpr):
     """The features of this program, and which of them there are: all of them where EVEN."""
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.products import parts, precision, product_of_parts, unit_stride
 from pna.ops.triton.sums import Sums
 
@@ -89,10 +90,14 @@ def _narrow_linear_kernel(
     weight, w_factor, w_tower, w_in, w_out, factors, base, base_row, base_tower, indptr,
     out, outputs, num_rows, towers, tiles,
     R: tl.constexpr, BASE: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_K: tl.constexpr,
-    BLOCK_F: tl.constexpr, BLOCK_O: tl.constexpr,
+    PRECISION: tl.constexpr, UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr,
+    BLOCK_K: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
     """Some tiles of a tower's nodes."""
+    z_row, z_group, z_tower = aligned(z_row, UNIT), aligned(z_group, UNIT), aligned(z_tower, UNIT)
+    shift_row, shift_tower = aligned(shift_row, UNIT), aligned(shift_tower, UNIT)
+    base_row, base_tower = aligned(base_row, UNIT), aligned(base_tower, UNIT)
+    width, outputs = aligned(width, UNIT), aligned(outputs, UNIT)
     tower = tl.program_id(1).to(tl.int64)
     own = _weights(
         weight + tower * w_tower, w_factor, w_in, w_out, groups, width, outputs,
@@ -143,10 +148,12 @@ def _narrow_input_kernel(
     weight, w_factor, w_tower, w_in, w_out, width, groups, factors, indptr,
     grad, grad_row, grad_tower, grad_z, grad_shift, outputs, num_rows, towers, tiles,
     R: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr, TO_SHIFT: tl.constexpr,
-    PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_K: tl.constexpr,
-    BLOCK_F: tl.constexpr, BLOCK_O: tl.constexpr,
+    PRECISION: tl.constexpr, UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr,
+    BLOCK_K: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
     """Gradients of z and shift, for some tiles of a tower's nodes."""
+    grad_row, grad_tower = aligned(grad_row, UNIT), aligned(grad_tower, UNIT)
+    width, outputs = aligned(width, UNIT), aligned(outputs, UNIT)
     tower = tl.program_id(1).to(tl.int64)
     own = _weights(
         weight + tower * w_tower, w_factor, w_in, w_out, groups, width, outputs,
@@ -182,11 +189,15 @@ def _narrow_weight_kernel(
     z, z_row, z_group, z_tower, width, groups, shift, shift_row, shift_tower, factors, indptr,
     grad, grad_row, grad_tower, partial, outputs, num_rows, towers, tiles,
     R: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr, MORE: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_F: tl.constexpr,
-    BLOCK_O: tl.constexpr,
+    UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_K: tl.constexpr,
+    BLOCK_F: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
     """Sums of the weight's gradient over some tiles of a tower's nodes, where there may be MORE:
     (splits, R, towers, groups × width, outputs). Multiplied as they are, see `linears`."""
+    z_row, z_group, z_tower = aligned(z_row, UNIT), aligned(z_group, UNIT), aligned(z_tower, UNIT)
+    shift_row, shift_tower = aligned(shift_row, UNIT), aligned(shift_tower, UNIT)
+    grad_row, grad_tower = aligned(grad_row, UNIT), aligned(grad_tower, UNIT)
+    width, outputs = aligned(width, UNIT), aligned(outputs, UNIT)
     tower = tl.program_id(1).to(tl.int64)
     total = tl.zeros([BLOCK_G * BLOCK_K, BLOCK_F * BLOCK_O], tl.float32)
     size = groups * width * outputs
@@ -258,11 +269,12 @@ def forward(
     """Write the result of `degree_linear` to out (receivers, towers, outputs)."""
     own = out if base is None else unit_stride(base)
     shared, tiles = _shared(z, weight, factors, times, indptr)
+    inputs = _of_inputs(z, shift)
     with torch.cuda.device_of(z):
         _narrow_linear_kernel[_grid(z, tiles, 2 * _PROGRAMS)](
-            **shared, **_of_inputs(z, shift), **_of_weight(weight), base=own,
-            base_row=own.stride(0), base_tower=own.stride(1), BASE=base is not None, out=out,
-            num_stages=1,
+            **shared, **inputs, **_of_weight(weight), base=own, base_row=own.stride(0),
+            base_tower=own.stride(1), BASE=base is not None, out=out,
+            UNIT=_unit_of(z, weight, inputs, own), num_stages=1,
         )  # fmt: skip
 
 
@@ -312,15 +324,16 @@ def add_backward(
             room: dict[str, Any] = dict(num_stages=3, maxnreg=128) if fours else dict(num_stages=1)
             _narrow_input_kernel[_grid(z, tiles, (2 if fours else 1) * _PROGRAMS)](
                 **shared, **_of_weight(weight), grad_z=grad_z, grad_shift=grad_shift,
-                TO_SHIFT=grad_shift.shape[0] > 0, **room,
+                TO_SHIFT=grad_shift.shape[0] > 0, UNIT=_unit_of(z, weight, {}, grad), **room,
             )  # fmt: skip
         if sums.needed:
             tall = 2 * _SHORT_TILE if z.shape[1] == weight.shape[0] == 1 else _SHORT_TILE
             given = {name: value for name, value in shared.items() if name != "PRECISION"}
             given |= dict(BLOCK_R=tall, tiles=triton.cdiv(z.shape[0], tall), num_warps=8)
+            inputs = _of_inputs(z, shift)
             _narrow_weight_kernel[(sums.splits, z.shape[2])](
-                **given, **_of_inputs(z, shift), partial=sums.partial, MORE=sums.go_on(),
-                num_stages=1,
+                **given, **inputs, partial=sums.partial, MORE=sums.go_on(),
+                UNIT=_unit_of(z, weight, inputs, grad), num_stages=1,
             )  # fmt: skip
 
 
@@ -347,6 +360,12 @@ def _of_inputs(z: Tensor, shift: Tensor | None) -> dict[str, Any]:
         z=z, z_row=z.stride(0), z_group=z.stride(1), z_tower=z.stride(2),
         shift=shift, shift_row=shift.stride(0), shift_tower=shift.stride(1),
     )  # fmt: skip
+
+
+def _unit_of(z: Tensor, weight: Tensor, inputs: dict[str, Any], outputs: Tensor) -> int:
+    """That of widths, of the strides of inputs, and of those of outputs (nodes, towers, …)."""
+    strides = (inputs[name] for name in inputs if name not in ("z", "shift"))
+    return unit_of(z.shape[3], weight.shape[3], *strides, *outputs.stride()[:2])
 
 
 def _of_weight(weight: Tensor) -> dict[str, Any]:

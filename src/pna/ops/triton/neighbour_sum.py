@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pna.adjacency import SEGMENT, Rows
 from pna.ops.request import wide_type
+from pna.ops.triton.alignment import aligned
 from pna.ops.triton.gradients import _gradient_merge_kernel
 from pna.ops.triton.launch import (
     MergeTiles,
@@ -18,7 +19,7 @@ from pna.ops.triton.launch import (
     unit_stride,
     wide_index,
 )
-from pna.ops.triton.messages import feature_block, in_fours, offset_of, owned_rows
+from pna.ops.triton.messages import feature_block, offset_of, owned_rows
 
 
 @triton.jit
@@ -28,15 +29,15 @@ def _neighbour_sum_kernel(
     out, features,
     FACTOR: tl.constexpr, OWN: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
     SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr,
-    FOURS: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
+    UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """f_i Σ f_j x_j + c_i x_i of rows, or of SEGMENTS, the first of which has c_i x_i."""
     to, row, live, first, begin, end = owned_rows(
         order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
         SEGMENT, SEGMENTS, BLOCK_R,
     )  # fmt: skip
-    features = in_fours(features, FOURS)
-    x_stride = in_fours(x_stride, FOURS)
+    features = aligned(features, UNIT)
+    x_stride = aligned(x_stride, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     total = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     for step in range(0, tl.max(end - begin), UNROLL):

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from pna.adjacency import SEGMENT, Adjacency
 from pna.ops.request import Request, wide_type
+from pna.ops.triton.alignment import aligned
 from pna.ops.triton.launch import (
     MergeTiles,
     Tiles,
@@ -24,7 +25,6 @@ from pna.ops.triton.launch import (
 from pna.ops.triton.messages import (
     clamped,
     feature_block,
-    in_fours,
     message,
     offset_of,
     segment_bounds,
@@ -128,12 +128,12 @@ def _places_rows_kernel(
     num_rows, num_edges, features, types,
     MAX: tl.constexpr, MIN: tl.constexpr, KINDS: tl.constexpr, EDGE: tl.constexpr,
     DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr,
-    EVEN: tl.constexpr, FOURS: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+    EVEN: tl.constexpr, UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Receivers of at most SEGMENT slots."""
     row, live, begin, end = short_rows(order, indptr, num_rows, SEGMENT, BLOCK_R)
-    features = in_fours(features, FOURS)
-    x_stride = in_fours(x_stride, FOURS)
+    features = aligned(features, UNIT)
+    x_stride = aligned(x_stride, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     mask = live[:, None] & live_feature[None, :]
     result = out + row[:, None] * KINDS * features + feature[None, :]
@@ -171,12 +171,12 @@ def _places_segments_kernel(
     num_edges, features, types,
     MAX: tl.constexpr, MIN: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr,
     WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr, EVEN: tl.constexpr,
-    FOURS: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+    UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Segments of long receivers: extrema and their places, (segments, 2, features) each."""
     segment = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
-    features = in_fours(features, FOURS)
-    x_stride = in_fours(x_stride, FOURS)
+    features = aligned(features, UNIT)
+    x_stride = aligned(x_stride, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     _, live, row_begin, begin, end = segment_bounds(
         indptr, long_rows, long_indptr, segment_owner, segment, num_segments, num_long, SEGMENT

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pna.adjacency import SEGMENT, Adjacency
 from pna.ops.request import Request, Saved, wide_type
+from pna.ops.triton.alignment import aligned
 from pna.ops.triton.launch import (
     MergeTiles,
     Tiles,
@@ -23,7 +24,6 @@ from pna.ops.triton.launch import (
 from pna.ops.triton.messages import (
     clamped,
     feature_block,
-    in_fours,
     message,
     segment_bounds,
     short_rows,
@@ -217,13 +217,13 @@ def _statistics_rows_kernel(
     MAX: tl.constexpr, MIN: tl.constexpr, NORM: tl.constexpr, KINDS: tl.constexpr,
     EPSILON: tl.constexpr, LEAST: tl.constexpr, NEXT: tl.constexpr, CLAMP: tl.constexpr,
     OWN_MEAN: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr,
-    WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr, EVEN: tl.constexpr, FOURS: tl.constexpr,
+    WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Receivers of at most SEGMENT slots."""
     row, live, begin, end = short_rows(order, indptr, num_rows, SEGMENT, BLOCK_R)
-    features = in_fours(features, FOURS)
-    x_stride = in_fours(x_stride, FOURS)
+    features = aligned(features, UNIT)
+    x_stride = aligned(x_stride, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     mean, spread, largest, smallest, weighted = _summarise(
         begin, end, x, x_stride, senders, edge, at, edge_ids, weights,
@@ -245,13 +245,13 @@ def _statistics_segments_kernel(
     num_edges, features, types,
     SPREAD: tl.constexpr, MAX: tl.constexpr, MIN: tl.constexpr, NORM: tl.constexpr,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
-    SEGMENT: tl.constexpr, EVEN: tl.constexpr, FOURS: tl.constexpr,
+    SEGMENT: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Segments of long receivers, into partial (segments, 5, features)."""
     segment = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
-    features = in_fours(features, FOURS)
-    x_stride = in_fours(x_stride, FOURS)
+    features = aligned(features, UNIT)
+    x_stride = aligned(x_stride, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     _, live, _, begin, end = segment_bounds(
         indptr, long_rows, long_indptr, segment_owner, segment, num_segments, num_long, SEGMENT

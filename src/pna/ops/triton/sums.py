@@ -7,8 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.ops.triton.launch import stand_in_fours
-from pna.ops.triton.messages import in_fours
+from pna.ops.triton.alignment import aligned, unit_of
 
 #: How many numbers a program has at a time, and the most parts of one sum among them.
 _NUMBERS, _PARTS = 4096, 64
@@ -16,10 +15,10 @@ _NUMBERS, _PARTS = 4096, 64
 
 @triton.jit
 def _add_up_kernel(
-    partial, out, splits, size, FOURS: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr
+    partial, out, splits, size, UNIT: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Some columns of partial (splits, size), in order."""
-    size = in_fours(size, FOURS)
+    size = aligned(size, UNIT)
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)
     for first in range(0, splits, BLOCK_S):
@@ -65,6 +64,6 @@ def add_up(partial: Tensor, out: Tensor) -> None:
     block = _NUMBERS // tall
     with torch.cuda.device_of(out):
         _add_up_kernel[(triton.cdiv(size, block),)](
-            partial, out, splits, size, FOURS=stand_in_fours(size), BLOCK_S=tall, BLOCK=block,
+            partial, out, splits, size, UNIT=unit_of(size), BLOCK_S=tall, BLOCK=block,
             num_warps=4,
         )  # fmt: skip
