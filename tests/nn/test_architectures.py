@@ -462,6 +462,20 @@ def test_a_mirror_is_before_all_else():
         made(Stacked, node_values=[3, 0], mirror=((1, 1.0),))
 
 
+def test_graphs_are_turned_before_all_else():
+    """And not when not training."""
+    model, batch = made(Stacked, turn=20.0, centre=((0, 0.0), (1, 0.0))), batch_of(graphs())
+    given = []
+    model.embed.register_forward_pre_hook(lambda module, inputs: given.append(inputs[0]))
+    model(batch)
+    assert not torch.equal(given[0], batch.x)
+    torch.testing.assert_close(given[0].norm(dim=1), batch.x.norm(dim=1))
+    model.eval()(batch)
+    assert torch.equal(given[-1], batch.x)
+    with pytest.raises(ValueError, match="got a turn for nodes that have kinds"):
+        made(Stacked, node_values=[3, 0], turn=20.0, centre=((0, 0.0), (1, 0.0)))
+
+
 @pytest.mark.parametrize("graph_norm", [False, True])
 @pytest.mark.parametrize("columns", [0, 2], ids=["none", "features"])
 def test_edges_of_gated_gcn_have_states(columns, graph_norm):

@@ -40,7 +40,16 @@ SMALL: dict[str, ModelSettings] = {
         },
     ),
     "virtual stacked": ModelSettings(
-        "pna", "stacked", 4, arguments={"layers": 3, "virtual_node": True, "mirror": ((1, 1.0),)}
+        "pna",
+        "stacked",
+        4,
+        arguments={
+            "layers": 3,
+            "virtual_node": True,
+            "mirror": ((1, 1.0),),
+            "turn": 10.0,
+            "centre": ((0, 0.5), (1, 0.5)),
+        },
     ),
     "gated-gcn stacked": ModelSettings("gated-gcn", "stacked", 4, arguments={"layers": 2}),
     "gated stacked": ModelSettings("mlp-gated", "stacked", 4, arguments={"layers": 2}),

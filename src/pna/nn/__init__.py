@@ -21,4 +21,5 @@ from pna.nn.norm import BatchNorm as BatchNorm
 from pna.nn.pooling import ClusterReadout as ClusterReadout
 from pna.nn.pooling import DiffPool as DiffPool
 from pna.nn.readout import Set2Set as Set2Set
+from pna.nn.turn import Turn as Turn
 from pna.nn.virtual_node import VirtualNode as VirtualNode

@@ -30,6 +30,7 @@ from pna.nn.family import KINDS, Convolution
 from pna.nn.linear import Linear
 from pna.nn.mirror import Mirror
 from pna.nn.norm import BatchNorm
+from pna.nn.turn import Turn
 from pna.nn.virtual_node import VirtualNode
 from pna.ops.edges import to_slots
 from pna.ops.segments import spread
@@ -72,6 +73,8 @@ class Stacked(nn.Module):
             normalisation.
         mirror: coordinates among the numbers of a node that training mirrors in every other graph,
             and the sum of both ends of each: of columns 3 and 4 from 0 to 1, ((3, 1.0), (4, 1.0)).
+        turn: degrees by which training turns every graph at most, either way; 0 for none.
+        centre: the two coordinates that are turned, and their middles, ((3, 0.5), (4, 0.5)).
         dropout: probability that a number is dropped after a layer.
         final: activation of the predictions; "none" for none.
         clusters: how many a graph is given, if the model is "diffpool"; 8 if left out.
@@ -103,6 +106,8 @@ class Stacked(nn.Module):
         virtual_node: bool = False,
         norm_before_mixing: bool = False,
         mirror: Sequence[tuple[int, float]] = (),
+        turn: float = 0.0,
+        centre: Sequence[tuple[int, float]] = (),
         dropout: float = 0.0,
         final: str = "none",
         clusters: int | None = None,
@@ -124,12 +129,14 @@ class Stacked(nn.Module):
         if norm_before_mixing:
             arguments["mixing"] = False
         self.kinds = any(node_values)
-        if mirror and self.kinds:
-            raise ValueError(
-                "got a mirror for nodes that have kinds among their features, expected numbers "
-                "alone; leave it out"
-            )
+        for name, given in (("mirror", mirror), ("turn", turn)):
+            if given and self.kinds:
+                raise ValueError(
+                    f"got a {name} for nodes that have kinds among their features, expected "
+                    "numbers alone; leave it out"
+                )
         self.mirror = Mirror(mirror, in_channels) if mirror else None
+        self.turn = Turn(turn, centre, in_channels) if turn else None
         self.embed = encoder(node_values, in_channels, hidden, node_scales)
         self.embed_edges: nn.Module | None = None
         if edge_columns:
@@ -172,7 +179,9 @@ class Stacked(nn.Module):
     def forward(self, batch: Batch) -> Prediction:
         with working_on(batch):
             x = columns_of(batch) if self.kinds else features_of(batch, self.embed)
-            x = self.embed(x if self.mirror is None else self.mirror(x, batch))
+            for seen in (self.mirror, self.turn):
+                x = x if seen is None else seen(x, batch)
+            x = self.embed(x)
             edges = self._edge_states(batch) if self.carries else self._edges(batch)
             self.dropout.advance()
             shrink = None
