@@ -1,12 +1,15 @@
 """Compile every kernel that a few calls would launch, for a GPU that need not be here.
 
 The interpreter forgives what the compiler does not. Run as a program, in a process of its own:
-Triton decides when it is imported whether it interprets.
+Triton decides when it is imported whether it interprets. Tells each kernel's shared memory, and the
+most numbers that it moves at a time; with the argument "even", of a few kernels and widths that are
+even but not multiples of sixteen.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -50,7 +53,7 @@ POINTERS = {
 def compile_instead(kernel: JITFunction, *args: Any, grid: Any, warmup: bool, **named: Any) -> None:
     """What `JITFunction.run` is replaced by: the launch's kernel compiled, and not launched."""
     values = dict(zip(kernel.arg_names, args, strict=False)) | named
-    signature, constants = {}, {}
+    signature, constants, known = {}, {}, {}
     for i, parameter in enumerate(kernel.params):
         value = values.pop(parameter.name)
         if parameter.is_constexpr:
@@ -58,16 +61,25 @@ def compile_instead(kernel: JITFunction, *args: Any, grid: Any, warmup: bool, **
             constants[(i,)] = value
         elif isinstance(value, torch.Tensor):
             signature[parameter.name] = POINTERS[value.dtype]
+            known[(i,)] = [["tt.divisibility", 16]]
         else:
             signature[parameter.name] = "i64" if abs(value) >= 2**31 else "i32"
-    compiled = compile(ASTSource(kernel, signature, constants), target=TARGET, options=values)
-    line = f"{kernel.fn.__name__} {compiled.metadata.shared}\n"
+            if value % 16 == 0:
+                known[(i,)] = [["tt.divisibility", 16]]
+    source = ASTSource(kernel, signature, constants, known)
+    compiled = compile(source, target=TARGET, options=values)
+    vectors = re.findall(r"(?:ld|st)\.global\S*\.v(\d)", compiled.asm["ptx"])
+    most = max(map(int, vectors), default=1)
+    line = f"{kernel.fn.__name__} {compiled.metadata.shared} {most}\n"
     os.write(sys.stdout.fileno(), line.encode())  # whole, with other processes writing theirs
 
 
 def main() -> None:
     """Every family of kernels, as many at a time as there are processors."""
     JITFunction.run = compile_instead
+    if sys.argv[1:] == ["even"]:
+        compile_even()
+        return
     families: list[Callable[[], None]] = [compile_set2set, compile_recurrence, compile_training]
     for dtype in (torch.float32, torch.bfloat16):  # in float16 as in bfloat16
         heavy = (compile_degree_linear, compile_gru, compile_linears, compile_batch_norm)
@@ -90,6 +102,31 @@ def main() -> None:
     with ProcessPoolExecutor(os.cpu_count(), get_context("fork")) as pool:
         for done in [pool.submit(family) for family in families]:
             done.result()
+
+
+def compile_even() -> None:
+    """Four models of 75 features side by side, and products of 70 with 22 columns in each tower."""
+    ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
+    graph, given = Adjacency.from_edge_index(ring, 9), torch.randn(9, 300, requires_grad=True)
+    basis, at = torch.randn(2, 300, requires_grad=True), torch.randn(9, 2)
+    for result in (
+        statistics(given, graph, Request(("mean", "std", "max"), 1e-5, False), basis, at, "triton"),
+        torch.ops.pna.gated_sum(given, given, given, None, *graph_arguments(graph), True)[0],
+        torch.ops.pna.neighbour_sum(given, None, None, *neighbour_sum.graph_arguments(graph)),
+    ):
+        result.backward(torch.randn_like(result))
+    x, state = torch.randn(9, 4, 75, requires_grad=True), [torch.ones(4, 75) for _ in range(4)]
+    y = torch.ops.pna.batch_norm(x, torch.ones(9).bool(), *state, 0.1, 1e-5, False)[0]
+    y.backward(torch.randn_like(y))
+    x, weight = torch.randn(9, 4, 70, requires_grad=True), torch.randn(4, 70, 70)
+    (y,) = torch.ops.pna.linears(x, [weight.requires_grad_()], [None])
+    y.backward(torch.randn_like(y))
+    z, weight = torch.randn(9, 1, 4, 22, requires_grad=True), torch.randn(1, 4, 22, 22)
+    indices, factors = (graph.indptr, graph.by_degree), torch.ones(9, 1)
+    y = torch.ops.pna.degree_linear(
+        z, weight.requires_grad_(), factors, None, None, [0], *indices, "triton"
+    )
+    y.backward(torch.randn_like(y))
 
 
 def graph_of(wide: bool) -> Adjacency:
