@@ -474,6 +474,8 @@ def test_graphs_are_turned_before_all_else():
     assert torch.equal(given[-1], batch.x)
     with pytest.raises(ValueError, match="got a turn for nodes that have kinds"):
         made(Stacked, node_values=[3, 0], turn=20.0, centre=((0, 0.0), (1, 0.0)))
+    with pytest.raises(ValueError, match=r"got centre=.* and no turn, expected both or neither"):
+        made(Stacked, centre=((0, 0.0), (1, 0.0)))
 
 
 @pytest.mark.parametrize("graph_norm", [False, True])

@@ -135,6 +135,11 @@ class Stacked(nn.Module):
                     f"got a {name} for nodes that have kinds among their features, expected "
                     "numbers alone; leave it out"
                 )
+        if centre and not turn:
+            raise ValueError(
+                f"got centre={list(centre)} and no turn, expected both or neither; say by how many "
+                "degrees, turn=10.0"
+            )
         self.mirror = Mirror(mirror, in_channels) if mirror else None
         self.turn = Turn(turn, centre, in_channels) if turn else None
         self.embed = encoder(node_values, in_channels, hidden, node_scales)

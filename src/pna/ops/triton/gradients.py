@@ -39,8 +39,9 @@ from pna.ops.triton.sums import add_up
 #: The most features of a tile of the linear part.
 _NARROW = 32
 
-#: The most kinds of edges that are summed on the way, and programs that have each a part of that.
-_KINDS, _PARTS = 4, 1024
+#: The most kinds of edges, or rows of a basis, that are summed on the way to the gradient of x, and
+#: the most programs that have each a part of these sums.
+_ON_THE_WAY, _PROGRAMS = 4, 1024
 
 
 @triton.jit
@@ -134,21 +135,25 @@ def _outgoing_rows(
 
 
 @triton.jit
-def _of_kind(result, at, given, more, types, NUMBER: tl.constexpr, EDGE: tl.constexpr):
+def _of_kind(
+    result, at, given, more, NUMBER: tl.constexpr, KINDS: tl.constexpr, EDGE: tl.constexpr
+):
     """What the gradients of messages (BLOCK_R, BLOCK_F) add to that of one kind of edges, or to
     that of one row of a basis."""
     if EDGE == 2:
         own = more & (tl.load(at + given).to(tl.int32) == NUMBER)
         return tl.where(own[:, None], result, 0)
-    share = tl.load(at + given * types + NUMBER, mask=more & (NUMBER < types), other=0)
+    share = tl.load(at + given * KINDS + NUMBER, mask=more, other=0)
     return tl.where(more[:, None], share.to(result.dtype)[:, None] * result, 0)
 
 
 @triton.jit
-def _store_kind(by_kind, total, feature, live_feature, features, types, NUMBER: tl.constexpr):
+def _store_kind(
+    by_kind, total, feature, live_feature, features, NUMBER: tl.constexpr, KINDS: tl.constexpr
+):
     """The sum over this program's rows of what one kind of edges was added."""
-    to = by_kind + (tl.program_id(0) * types + NUMBER) * features + feature
-    tl.store(to, tl.sum(total, 0), mask=live_feature & (NUMBER < types))
+    to = by_kind + (tl.program_id(0) * KINDS + NUMBER) * features + feature
+    tl.store(to, tl.sum(total, 0), mask=live_feature)
 
 
 @triton.jit
@@ -166,8 +171,8 @@ def _linear_gradient_kernel(
     """Sum of A_i + B_i·(m − c) + C_i·w_j over the outgoing edges of every sender, and of the
     gradients of MAX and MIN where an edge was it.
 
-    With KINDS, room for so many kinds of edges, also their sums by kind or with each coefficient:
-    by_kind (programs, types, features).
+    With KINDS of edges, or so many coefficients, also their sums by kind or with each of these:
+    by_kind (programs, KINDS, features).
     """
     work, row, live, begin, end = _outgoing_rows(
         order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
@@ -237,26 +242,26 @@ def _linear_gradient_kernel(
                 )  # fmt: skip
             flat += result
             if KINDS > 0:
-                kind_0 += _of_kind(result, at, given, more, types, 0, EDGE)
+                kind_0 += _of_kind(result, at, given, more, 0, KINDS, EDGE)
             if KINDS > 1:
-                kind_1 += _of_kind(result, at, given, more, types, 1, EDGE)
+                kind_1 += _of_kind(result, at, given, more, 1, KINDS, EDGE)
             if KINDS > 2:
-                kind_2 += _of_kind(result, at, given, more, types, 2, EDGE)
+                kind_2 += _of_kind(result, at, given, more, 2, KINDS, EDGE)
             if KINDS > 3:
-                kind_3 += _of_kind(result, at, given, more, types, 3, EDGE)
+                kind_3 += _of_kind(result, at, given, more, 3, KINDS, EDGE)
     if SPREAD and EDGE == 0:
         flat += slope * value
     if NORM >= 0:
         flat += scaled * weight[:, None]
     tl.store(to + work[:, None] * to_stride + feature[None, :], flat, mask=mask)
     if KINDS > 0:
-        _store_kind(by_kind, kind_0, feature, live_feature, features, types, 0)
+        _store_kind(by_kind, kind_0, feature, live_feature, features, 0, KINDS)
     if KINDS > 1:
-        _store_kind(by_kind, kind_1, feature, live_feature, features, types, 1)
+        _store_kind(by_kind, kind_1, feature, live_feature, features, 1, KINDS)
     if KINDS > 2:
-        _store_kind(by_kind, kind_2, feature, live_feature, features, types, 2)
+        _store_kind(by_kind, kind_2, feature, live_feature, features, 2, KINDS)
     if KINDS > 3:
-        _store_kind(by_kind, kind_3, feature, live_feature, features, types, 3)
+        _store_kind(by_kind, kind_3, feature, live_feature, features, 3, KINDS)
 
 
 @triton.jit
@@ -471,16 +476,16 @@ def _sums_by_kind(
     grad_edge: Tensor,
     grad_at: Tensor,
 ) -> bool:
-    """Whether the gradient of a table or basis is summed on the way to that of x, from so many rows
-    of receivers: where a kernel of its own would have no fewer sums to keep, and would walk the
-    same edges again."""
+    """Whether the gradient of a table or basis is summed on the way to that of x, which walks the
+    same edges: where its rows are few. Not where `width` is 0, the rows A, B and C that the
+    gradient of x has of a receiver: then extrema alone are asked for, by a kernel of their own."""
     if edge is None or at is None or grad_edge.shape[0] == 0 or grad_at.shape[0] > 0:
         return False
     if not has_few_rows(x, edge, adjacency) or width == 0:
         return False
     rows, tiles = adjacency.outgoing, Tiles(x.shape[1], _NARROW, True)
     short = _takes_short(adjacency) and rows.segment_owner.shape[0] == 0
-    return short and edge.shape[0] <= _KINDS and tiles.grid(rows.num_rows)[0] <= _PARTS
+    return short and edge.shape[0] <= _ON_THE_WAY and tiles.grid(rows.num_rows)[0] <= _PROGRAMS
 
 
 def _sender_gradient(
@@ -532,7 +537,6 @@ def _sender_gradient(
             if grad_edge is not None:
                 given |= dict(maxnreg=96)  # for five programs beside one another instead of four
                 kinds = grad_edge.shape[0]
-                given |= dict(types=kinds)
                 by_kind = wide.new_empty((narrow.grid(work)[0], grad_edge.numel()))
             _linear_gradient_kernel[narrow.grid(work)](
                 **given, indptr=adjacency.indptr, by_kind=by_kind, KINDS=kinds,

@@ -33,7 +33,8 @@ class Tiles:
     Each thread has four neighbouring features of one row. Narrow blocks of many rows keep the
     columns being read in cache; wide blocks of few rows spend fewer instructions on each edge.
     Where rows are short, more of them side by side keep as many reads under way as long rows do
-    with several slots at a time. `strides` are those of rows, where not a multiple of `features`.
+    with several slots at a time. `strides` are by how much rows of what is read and written stand
+    apart, where that need not be `features`: how many numbers are moved at a time depends on them.
     """
 
     def __init__(
