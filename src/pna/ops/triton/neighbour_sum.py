@@ -10,9 +10,7 @@ from torch import Tensor
 from pna.adjacency import SEGMENT, Rows
 from pna.ops.request import wide_type
 from pna.ops.triton.alignment import aligned
-from pna.ops.triton.gradients import _gradient_merge_kernel
 from pna.ops.triton.launch import (
-    MergeTiles,
     Tiles,
     long_arguments,
     triton_type,
@@ -20,6 +18,7 @@ from pna.ops.triton.launch import (
     wide_index,
 )
 from pna.ops.triton.messages import feature_block, offset_of, owned_rows
+from pna.ops.triton.sums import add_segments
 
 
 @triton.jit
@@ -99,8 +98,4 @@ def neighbour_sum(
                 **tiles.tile,
             )
         if segments > 0:
-            merge = MergeTiles(features)
-            _gradient_merge_kernel[(rows.long_rows.shape[0], merge.blocks)](
-                partial, out, out.stride(0), rows.long_rows, rows.long_indptr, rows.num_rows,
-                features, WIDE=wide, **merge.tile,
-            )  # fmt: skip
+            add_segments(partial, rows, out)

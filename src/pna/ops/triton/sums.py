@@ -1,4 +1,4 @@
-"""Sums that many programs have each a part of."""
+"""Sums of which several programs have each a part."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pna.adjacency import Rows
 from pna.ops.triton.alignment import aligned, unit_of
+from pna.ops.triton.launch import MergeTiles, triton_type
 
 #: How many numbers a program has at a time, and the most parts of one sum among them.
 _NUMBERS, _PARTS = 4096, 64
@@ -26,6 +28,29 @@ def _add_up_kernel(
         mask = (split < splits)[:, None] & (column < size)[None, :]
         total += tl.sum(tl.load(partial + split[:, None] * size + column, mask=mask, other=0), 0)
     tl.store(out + column, total, mask=column < size)
+
+
+@triton.jit
+def _add_segments_kernel(
+    partial, out, out_stride, long_rows, long_indptr, num_rows, features,
+    WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """A long row from its segments, in order."""
+    owner = tl.program_id(0).to(tl.int64)
+    feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
+    live_feature = feature < features
+    row = tl.load(long_rows + owner).to(tl.int64)
+    if row >= num_rows:
+        return
+    begin = tl.load(long_indptr + owner).to(tl.int64)
+    end = tl.load(long_indptr + owner + 1).to(tl.int64)
+    total = tl.zeros([BLOCK_F], WIDE)
+    for first in range(begin, end, BLOCK_S):
+        segment = first + tl.arange(0, BLOCK_S)
+        mask = (segment < end)[:, None] & live_feature[None, :]
+        place = partial + segment[:, None] * features + feature[None, :]
+        total += tl.sum(tl.load(place, mask=mask, other=0), 0)
+    tl.store(out + row * out_stride + feature, total, mask=live_feature)
 
 
 class Sums:
@@ -66,4 +91,15 @@ def add_up(partial: Tensor, out: Tensor) -> None:
         _add_up_kernel[(triton.cdiv(size, block),)](
             partial, out, splits, size, UNIT=unit_of(size), BLOCK_S=tall, BLOCK=block,
             num_warps=4,
+        )  # fmt: skip
+
+
+def add_segments(partial: Tensor, rows: Rows, out: Tensor) -> None:
+    """Write the sums of long rows, from those of their segments (segments, features), to out."""
+    features = out.shape[1]
+    merge = MergeTiles(features)
+    with torch.cuda.device_of(out):
+        _add_segments_kernel[(rows.long_rows.shape[0], merge.blocks)](
+            partial, out, out.stride(0), rows.long_rows, rows.long_indptr, rows.num_rows,
+            features, WIDE=triton_type(partial.dtype), **merge.tile,
         )  # fmt: skip

@@ -1,0 +1,325 @@
+"""The gradient of x: what comes back to every sender over its outgoing edges."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pna.adjacency import SEGMENT, Adjacency
+from pna.ops.beside import Beside
+from pna.ops.request import wide_type
+from pna.ops.triton.alignment import aligned
+from pna.ops.triton.edge_gradients import has_few_rows
+from pna.ops.triton.launch import Tiles, long_arguments, wide_index
+from pna.ops.triton.messages import (
+    edge_term,
+    feature_block,
+    offset_of,
+    segment_bounds,
+    short_rows,
+)
+from pna.ops.triton.places import extremum_gradient
+from pna.ops.triton.sums import add_segments, add_up
+
+#: The most features of a tile of the linear part.
+_NARROW = 32
+
+#: The most kinds of edges, or rows of a basis, that are summed on the way to the gradient of x, and
+#: the most programs that have each a part of these sums.
+_ON_THE_WAY, _PROGRAMS = 4, 1024
+
+
+@triton.jit
+def _outgoing_rows(
+    order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
+    SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK_R: tl.constexpr,
+):  # fmt: skip
+    """This program's work: senders of at most SEGMENT edges, or SEGMENTS of the others.
+
+    Row of the result, sender, whether there is any, and its places in the outgoing edges.
+    """
+    if SEGMENTS:
+        to = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+        row, live, _, begin, end = segment_bounds(
+            out_indptr, long_rows, long_indptr, segment_owner, to, num_segments, num_long, SEGMENT
+        )
+    else:
+        row, live, begin, end = short_rows(order, out_indptr, num_rows, SEGMENT, BLOCK_R)
+        to = row
+    return to, row, live, begin, end
+
+
+@triton.jit
+def _of_kind(
+    result, at, given, more, NUMBER: tl.constexpr, KINDS: tl.constexpr, EDGE: tl.constexpr
+):
+    """What the gradients of messages (BLOCK_R, BLOCK_F) add to that of one kind of edges, or to
+    that of one row of a basis."""
+    if EDGE == 2:
+        own = more & (tl.load(at + given).to(tl.int32) == NUMBER)
+        return tl.where(own[:, None], result, 0)
+    share = tl.load(at + given * KINDS + NUMBER, mask=more, other=0)
+    return tl.where(more[:, None], share.to(result.dtype)[:, None] * result, 0)
+
+
+@triton.jit
+def _store_kind(
+    by_kind, total, feature, live_feature, features, NUMBER: tl.constexpr, KINDS: tl.constexpr
+):
+    """The sum over this program's rows of what one kind of edges was added."""
+    to = by_kind + (tl.program_id(0) * KINDS + NUMBER) * features + feature
+    tl.store(to, tl.sum(total, 0), mask=live_feature)
+
+
+@triton.jit
+def _linear_gradient_kernel(
+    to, to_stride, x, x_stride, order, out_indptr, long_rows, long_indptr, segment_owner,
+    num_rows, num_segments, num_long, receivers, out_ranks, weights, indptr, rows,
+    edge, at, edge_ids, centre, features, types,
+    grad, stride_row, stride_kind, stride_feature, places, long_places, long_rank, by_kind,
+    FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr,
+    MAX: tl.constexpr, MIN: tl.constexpr, LONG: tl.constexpr, KINDS: tl.constexpr,
+    EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
+):  # fmt: skip
+    """Sum of A_i + B_i·(m − c) + C_i·w_j over the outgoing edges of every sender, and of the
+    gradients of MAX and MIN where an edge was it.
+
+    With KINDS of edges, or so many coefficients, also their sums by kind or with each of these:
+    by_kind (programs, KINDS, features).
+    """
+    work, row, live, begin, end = _outgoing_rows(
+        order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
+        SEGMENT, SEGMENTS, BLOCK_R,
+    )  # fmt: skip
+    stride_row, stride_kind = aligned(stride_row, UNIT), aligned(stride_kind, UNIT)
+    features, to_stride = aligned(features, UNIT), aligned(to_stride, UNIT)
+    x_stride = aligned(x_stride, UNIT)
+    feature, live_feature = feature_block(features, EVEN, BLOCK_F)
+    mask = live[:, None] & live_feature[None, :]
+    flat = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    slope = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    scaled = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    value = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    kind_0 = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    kind_1 = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    kind_2 = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    kind_3 = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    weight = tl.zeros([BLOCK_R], WIDE)
+    if NORM >= 0:
+        weight = tl.load(weights + row, mask=live, other=0)
+    if SPREAD:
+        value += tl.load(x + row[:, None] * x_stride + feature[None, :], mask=mask, other=0)
+        value -= tl.load(centre + feature, mask=live_feature, other=0)[None, :]
+    source = rows + feature[None, :]
+    for step in range(0, tl.max(end - begin), UNROLL):
+        for ahead in tl.static_range(UNROLL):
+            place = begin + step + ahead
+            more = place < end
+            here = more[:, None] & live_feature[None, :]
+            receiver = tl.load(receivers + place, mask=more, other=0)
+            there = source + offset_of(receiver, WIDTH * features, WIDE_INDEX)[:, None]
+            rank = tl.load(out_ranks + place, mask=more, other=0)
+            if EDGE != 0:
+                slot = rank + tl.load(indptr + receiver, mask=more, other=0)
+                given = tl.load(edge_ids + slot).to(tl.int64)
+            if FLAT:
+                result = tl.load(there, mask=here, other=0)
+            else:
+                result = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+            if SPREAD:
+                steep = tl.load(there + features, mask=here, other=0)
+                if EDGE == 0:
+                    slope += steep
+                else:
+                    term = edge_term(
+                        edge, at, given, feature, here, features, types, EDGE, DEPTH, WIDE
+                    )
+                    result += tl.where(here, steep * (value + term), 0)
+            if NORM >= 0:
+                share = tl.load(there + (WIDTH - 1) * features, mask=here, other=0)
+                if KINDS > 0:
+                    result += share * weight[:, None]
+                else:
+                    scaled += share
+            if MAX >= 0:
+                result += extremum_gradient(
+                    grad + MAX * stride_kind, stride_row, stride_feature, places, long_places,
+                    long_rank, receiver, rank.to(tl.int32), here, feature, features, 0, LONG, WIDE,
+                    WIDE_INDEX,
+                )  # fmt: skip
+            if MIN >= 0:
+                result += extremum_gradient(
+                    grad + MIN * stride_kind, stride_row, stride_feature, places, long_places,
+                    long_rank, receiver, rank.to(tl.int32), here, feature, features, 1, LONG, WIDE,
+                    WIDE_INDEX,
+                )  # fmt: skip
+            flat += result
+            if KINDS > 0:
+                kind_0 += _of_kind(result, at, given, more, 0, KINDS, EDGE)
+            if KINDS > 1:
+                kind_1 += _of_kind(result, at, given, more, 1, KINDS, EDGE)
+            if KINDS > 2:
+                kind_2 += _of_kind(result, at, given, more, 2, KINDS, EDGE)
+            if KINDS > 3:
+                kind_3 += _of_kind(result, at, given, more, 3, KINDS, EDGE)
+    if SPREAD and EDGE == 0:
+        flat += slope * value
+    if NORM >= 0:
+        flat += scaled * weight[:, None]
+    tl.store(to + work[:, None] * to_stride + feature[None, :], flat, mask=mask)
+    if KINDS > 0:
+        _store_kind(by_kind, kind_0, feature, live_feature, features, 0, KINDS)
+    if KINDS > 1:
+        _store_kind(by_kind, kind_1, feature, live_feature, features, 1, KINDS)
+    if KINDS > 2:
+        _store_kind(by_kind, kind_2, feature, live_feature, features, 2, KINDS)
+    if KINDS > 3:
+        _store_kind(by_kind, kind_3, feature, live_feature, features, 3, KINDS)
+
+
+@triton.jit
+def _extremum_gradient_kernel(
+    to, to_stride, order, out_indptr, long_rows, long_indptr, segment_owner, num_rows,
+    num_segments, num_long, receivers, out_ranks, grad, stride_row, stride_kind, stride_feature,
+    places, long_places, long_rank, features,
+    MAX: tl.constexpr, MIN: tl.constexpr, ADD: tl.constexpr, LONG: tl.constexpr,
+    WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
+):  # fmt: skip
+    """The gradient of max and min for every sender, to ADD to what is there or to begin it."""
+    work, _, live, begin, end = _outgoing_rows(
+        order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
+        SEGMENT, SEGMENTS, BLOCK_R,
+    )  # fmt: skip
+    stride_row, stride_kind = aligned(stride_row, UNIT), aligned(stride_kind, UNIT)
+    features, to_stride = aligned(features, UNIT), aligned(to_stride, UNIT)
+    feature, live_feature = feature_block(features, EVEN, BLOCK_F)
+    mask = live[:, None] & live_feature[None, :]
+    to += work[:, None] * to_stride + feature[None, :]
+    total = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+    for step in range(0, tl.max(end - begin), UNROLL):
+        for ahead in tl.static_range(UNROLL):
+            place = begin + step + ahead
+            more = place < end
+            here = more[:, None] & live_feature[None, :]
+            receiver = tl.load(receivers + place, mask=more, other=0)
+            rank = tl.load(out_ranks + place, mask=more, other=0).to(tl.int32)
+            if MAX >= 0:
+                total += extremum_gradient(
+                    grad + MAX * stride_kind, stride_row, stride_feature, places, long_places,
+                    long_rank, receiver, rank, here, feature, features, 0, LONG, WIDE, WIDE_INDEX,
+                )  # fmt: skip
+            if MIN >= 0:
+                total += extremum_gradient(
+                    grad + MIN * stride_kind, stride_row, stride_feature, places, long_places,
+                    long_rank, receiver, rank, here, feature, features, 1, LONG, WIDE, WIDE_INDEX,
+                )  # fmt: skip
+    if ADD:
+        total += tl.load(to, mask=mask, other=0)
+    tl.store(to, total, mask=mask)
+
+
+def _takes_short(adjacency: Adjacency) -> bool:
+    """Whether outgoing edges are so few that several short rows are walked side by side."""
+    return adjacency.num_edges <= 8 * adjacency.outgoing.num_rows
+
+
+def sums_by_kind(
+    x: Tensor,
+    edge: Tensor | None,
+    at: Tensor | None,
+    adjacency: Adjacency,
+    width: int,
+    grad_edge: Tensor,
+    grad_at: Tensor,
+) -> bool:
+    """Whether the gradient of a table or basis is summed on the way to that of x, which walks the
+    same edges: where its rows are few. Not where `width` is 0, the rows A, B and C that the
+    gradient of x has of a receiver: then extrema alone are asked for, by a kernel of their own."""
+    if edge is None or at is None or grad_edge.shape[0] == 0 or grad_at.shape[0] > 0:
+        return False
+    if not has_few_rows(x, edge, adjacency) or width == 0:
+        return False
+    rows, tiles = adjacency.outgoing, Tiles(x.shape[1], _NARROW, True)
+    short = _takes_short(adjacency) and rows.segment_owner.shape[0] == 0
+    return short and edge.shape[0] <= _ON_THE_WAY and tiles.grid(rows.num_rows)[0] <= _PROGRAMS
+
+
+def sender_gradient(
+    x: Tensor,
+    adjacency: Adjacency,
+    linear: dict[str, Any],
+    extrema: dict[str, Any],
+    grad_x: Tensor,
+    grad_edge: Tensor | None,
+    beside: Beside,
+) -> None:
+    """Gradient of x: the linear part, then max and min added to it, then long rows merged; that of
+    a table of kinds with it, where asked for, whose parts are added up `beside`."""
+    rows, features = adjacency.outgoing, x.shape[1]
+    segments = rows.segment_owner.shape[0]
+    wide = grad_x
+    if grad_x.dtype != wide_type(x.dtype):
+        wide = torch.empty_like(grad_x, dtype=wide_type(x.dtype))
+    partial = wide.new_empty((segments, features))
+    shared = dict(
+        long_arguments(rows),
+        order=rows.order,
+        out_indptr=rows.indptr,
+        receivers=rows.neighbours,
+        out_ranks=adjacency.out_ranks,
+        num_rows=rows.num_rows,
+        num_segments=segments,
+        num_long=rows.long_rows.shape[0],
+        features=features,
+        WIDE=linear["WIDE"],
+        SEGMENT=SEGMENT,
+    )
+    for to, work in ((wide, rows.num_rows), (partial, segments)):
+        if work == 0:
+            continue
+        shared |= dict(to=to, to_stride=to.stride(0), SEGMENTS=to is partial)
+        short = to is wide and _takes_short(adjacency)
+        strides = [x.stride(0), to.stride(0), *extrema["grad"].stride()[:2]]
+        narrow = Tiles(features, _NARROW, short, strides)
+        broad = Tiles(features, 128, short, strides)
+        has_extrema = extrema["MAX"] >= 0 or extrema["MIN"] >= 0
+        far = linear["WIDE_INDEX"] or wide_index(extrema["grad"], extrema["places"])
+        together = short and has_extrema and linear["WIDTH"] > 0
+        if linear["WIDTH"] > 0:
+            given = shared | linear | extrema | dict(WIDE_INDEX=far)
+            if not together:
+                given |= dict(MAX=-1, MIN=-1)
+            by_kind, kinds = wide, 0
+            if grad_edge is not None:
+                given |= dict(maxnreg=96)  # for five programs beside one another instead of four
+                kinds = grad_edge.shape[0]
+                by_kind = wide.new_empty((narrow.grid(work)[0], grad_edge.numel()))
+            _linear_gradient_kernel[narrow.grid(work)](
+                **given, indptr=adjacency.indptr, by_kind=by_kind, KINDS=kinds,
+                UNROLL=narrow.unroll, **narrow.tile,
+            )  # fmt: skip
+            if grad_edge is not None:
+                beside.hold(by_kind)
+                with beside:
+                    add_up(by_kind, grad_edge)
+        if has_extrema and not together:
+            _extremum_gradient_kernel[broad.grid(work)](
+                **shared,
+                **extrema,
+                ADD=linear["WIDTH"] > 0,
+                WIDE_INDEX=far,
+                UNROLL=broad.unroll,
+                **broad.tile,
+            )
+    if segments > 0:
+        add_segments(partial, rows, wide)
+    if wide is not grad_x:
+        grad_x.copy_(wide)
