@@ -291,6 +291,8 @@ def test_activations_before_the_norm(convolution):
         x = F.batch_norm(x, None, None, training=True)
     assert_same(got.node, model.node_head(x))
     assert (x < 0).any()
+    with pytest.raises(ValueError, match="got act_before_norm with norm_before_mixing"):
+        made(Stacked, "pna", act_before_norm=True, norm_before_mixing=True)
 
 
 @pytest.mark.parametrize("case", PUBLISHED, ids=str)

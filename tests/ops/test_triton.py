@@ -90,8 +90,8 @@ def test_edge_gradients_in_many_chunks(triton, patch, form):
     ids=",".join,
 )
 def test_few_kinds_of_edges_are_summed_on_the_way(triton, patch, kinds, width, form, dtype):
-    """To the gradient of x, not by a kernel of their own; and a basis whose coefficients are
-    constants is."""
+    """To the gradient of x, not by a kernel of their own; and so are rows of a basis whose
+    coefficients are constants."""
 
     def refuse(*given):
         raise AssertionError("walked the edges again")

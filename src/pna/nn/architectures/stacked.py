@@ -126,6 +126,11 @@ class Stacked(nn.Module):
                 f"got norm_before_mixing for {convolution!r}, which has no towers to mix; leave it "
                 f"out, or take one of {able}"
             )
+        if norm_before_mixing and act_before_norm:
+            raise ValueError(
+                "got act_before_norm with norm_before_mixing, whose activation comes after the "
+                "mixing; leave one out"
+            )
         if norm_before_mixing:
             arguments["mixing"] = False
         self.kinds = any(node_values)

@@ -303,8 +303,7 @@ def forward(
                 members=members, **_numbered(named), COUNT=len(group),
                 BIASES=sum(1 << i for i, k in enumerate(group) if biases[k] is not None),
                 PRECISION=precision(x), UNIT=_unit_of(x, named, "outputs"), BLOCK_R=_TILE,
-                BLOCK_I=block_i, REST=rest,
-                BLOCK_O=block_o, num_warps=4, num_stages=1,
+                BLOCK_I=block_i, REST=rest, BLOCK_O=block_o, num_warps=4, num_stages=1,
             )  # fmt: skip
 
 

@@ -15,13 +15,7 @@ from pna.ops.request import wide_type
 from pna.ops.triton.alignment import aligned
 from pna.ops.triton.edge_gradients import has_few_rows
 from pna.ops.triton.launch import Tiles, long_arguments, wide_index
-from pna.ops.triton.messages import (
-    edge_term,
-    feature_block,
-    offset_of,
-    segment_bounds,
-    short_rows,
-)
+from pna.ops.triton.messages import edge_term, feature_block, offset_of, owned_rows
 from pna.ops.triton.places import extremum_gradient
 from pna.ops.triton.sums import add_segments, add_up
 
@@ -31,26 +25,6 @@ _NARROW = 32
 #: The most kinds of edges, or rows of a basis, that are summed on the way to the gradient of x, and
 #: the most programs that have each a part of these sums.
 _ON_THE_WAY, _PROGRAMS = 4, 1024
-
-
-@triton.jit
-def _outgoing_rows(
-    order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
-    SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK_R: tl.constexpr,
-):  # fmt: skip
-    """This program's work: senders of at most SEGMENT edges, or SEGMENTS of the others.
-
-    Row of the result, sender, whether there is any, and its places in the outgoing edges.
-    """
-    if SEGMENTS:
-        to = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
-        row, live, _, begin, end = segment_bounds(
-            out_indptr, long_rows, long_indptr, segment_owner, to, num_segments, num_long, SEGMENT
-        )
-    else:
-        row, live, begin, end = short_rows(order, out_indptr, num_rows, SEGMENT, BLOCK_R)
-        to = row
-    return to, row, live, begin, end
 
 
 @triton.jit
@@ -93,7 +67,7 @@ def _linear_gradient_kernel(
     With KINDS of edges, or so many coefficients, also their sums by kind or with each of these:
     by_kind (programs, KINDS, features).
     """
-    work, row, live, begin, end = _outgoing_rows(
+    work, row, live, _, begin, end = owned_rows(
         order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
         SEGMENT, SEGMENTS, BLOCK_R,
     )  # fmt: skip
@@ -194,7 +168,7 @@ def _extremum_gradient_kernel(
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """The gradient of max and min for every sender, to ADD to what is there or to begin it."""
-    work, _, live, begin, end = _outgoing_rows(
+    work, _, live, _, begin, end = owned_rows(
         order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
         SEGMENT, SEGMENTS, BLOCK_R,
     )  # fmt: skip
