@@ -34,6 +34,7 @@ import pna.ops.set2set  # noqa: F401  (registers the operator, as do those above
 from pna.adjacency import Adjacency
 from pna.ops import neighbour_sum
 from pna.ops.graph import graph_arguments
+from pna.ops.precision import multiplied
 from pna.ops.request import KINDS, Request
 from pna.ops.statistics import request_arguments, statistics
 from tests.ops.cases import widened
@@ -81,6 +82,7 @@ def main() -> None:
         compile_even()
         return
     families: list[Callable[[], None]] = [compile_set2set, compile_recurrence, compile_training]
+    families.append(compile_tf32)
     for dtype in (torch.float32, torch.bfloat16):  # in float16 as in bfloat16
         heavy = (compile_degree_linear, compile_gru, compile_linears, compile_batch_norm)
         families += [partial(family, dtype) for family in (*heavy, compile_dropout)]
@@ -104,8 +106,15 @@ def main() -> None:
             done.result()
 
 
+def compile_tf32() -> None:
+    """Products of float32 where torch is told that TF32 will do."""
+    with multiplied(exactly=False):
+        compile_linears(torch.float32)
+        compile_degree_linear(torch.float32)
+
+
 def compile_even() -> None:
-    """Four models of 75 features side by side, and products of 70 with 22 columns in each tower."""
+    """Four models of 75 features side by side; products of 70, 22 and 134 columns in each tower."""
     ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
     graph, given = Adjacency.from_edge_index(ring, 9), torch.randn(9, 300, requires_grad=True)
     basis, at = torch.randn(2, 300, requires_grad=True), torch.randn(9, 2)
@@ -123,6 +132,14 @@ def compile_even() -> None:
     y.backward(torch.randn_like(y))
     z, weight = torch.randn(9, 1, 4, 22, requires_grad=True), torch.randn(1, 4, 22, 22)
     indices, factors = (graph.indptr, graph.by_degree), torch.ones(9, 1)
+    y = torch.ops.pna.degree_linear(
+        z, weight.requires_grad_(), factors, None, None, [0], *indices, "triton"
+    )
+    y.backward(torch.randn_like(y))
+    ring = torch.stack([torch.arange(3400), torch.arange(3400).roll(1)])
+    graph = Adjacency.from_edge_index(ring, 3400)  # nodes enough for the tallest tiles
+    z, weight = torch.randn(3400, 2, 10, 134, requires_grad=True), torch.randn(1, 10, 268, 134)
+    indices, factors = (graph.indptr, graph.by_degree), torch.ones(3400, 1)
     y = torch.ops.pna.degree_linear(
         z, weight.requires_grad_(), factors, None, None, [0], *indices, "triton"
     )
@@ -237,9 +254,16 @@ def compile_training() -> None:
 
 
 def compile_linears(dtype: torch.dtype) -> None:
-    """The narrow maps of a population, in one kernel each way, the widest there are, and those of
-    which a block and a rest are taken."""
-    widths = ((16, (16, 16, 16)), (16, (48,)), (5, (1, 3, 16, 7)), (128, (128, 100)), (75, (70,)))
+    """The narrow maps of a population, in one kernel each way, the widest of these, some of which a
+    block and a rest are taken, and wide ones."""
+    widths = (
+        (16, (16, 16, 16)),
+        (16, (48,)),
+        (5, (1, 3, 16, 7)),
+        (128, (128, 100)),
+        (75, (70,)),
+        (190, (190,)),
+    )
     for inputs, outputs in widths:
         x = torch.randn(1000, 2, inputs, dtype=dtype, requires_grad=True)
         weights = [torch.randn(2, n, inputs, dtype=dtype).requires_grad_() for n in outputs]

@@ -58,6 +58,9 @@ CASES = {
     "whole blocks": Case(MIXED, width=64, outputs=16),  # groups that end where blocks do
     "75 results": Case(Graph([(0, 1)], 3), groups=1, width=1, outputs=75, times=(2,)),
     "one factor": Case(MIXED, factors=1),
+    "one factor, wide": Case(MIXED, 4, 2, 70, factors=1, outputs=70, times=(1, 0, 2, 1)),
+    "a block of results and a rest": Case(MIXED, width=35, outputs=134),
+    "several blocks of results": Case(MIXED, width=3, outputs=200),
     "six factors": Case(MIXED, towers=2, factors=6),  # more than a kernel sums at a time
     "as in the layer": Case(MIXED, groups=4, towers=2, times=(1, 0, 1, 1)),
     "as in the layer, in another order": Case(MIXED, groups=4, towers=2, times=(1, 1, 1, 0)),
@@ -77,6 +80,9 @@ FEWER = (
     "75 features",
     "molecules",
     "whole blocks",
+    "one factor, wide",
+    "a block of results and a rest",
+    "several blocks of results",
     "six factors",
     "as in the layer",
 )

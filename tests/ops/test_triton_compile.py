@@ -33,6 +33,7 @@ KERNELS = {
     "_gates_senders_kernel",
     "_neighbour_sum_kernel",
     "_degree_linear_kernel",
+    "_wide_linear_kernel",
     "_degree_spread_kernel",
     "_degree_weight_kernel",
     "_shift_gradient_kernel",
@@ -88,6 +89,8 @@ AT_A_TIME = {
     "_narrow_linear_kernel": 2,
     "_narrow_input_kernel": 2,
     "_narrow_weight_kernel": 2,
+    "_wide_linear_kernel": 2,
+    "_degree_weight_kernel": 2,
 }
 
 

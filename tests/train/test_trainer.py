@@ -9,6 +9,8 @@ import torch
 
 import pna
 from pna.data import shapes
+from pna.ops.precision import is_exact, multiplied
+from pna.train.population import Population
 from pna.train.settings import Settings
 from tests.train.cases import SMALL, assert_near, random_graphs, trainer_of, with_arguments
 
@@ -227,6 +229,35 @@ def test_the_average_is_what_is_validated_and_kept():
     for name, buffer in trainer.best_buffers.items():
         assert torch.equal(buffer, trainer.average.buffers[name])
         assert not torch.equal(buffer, trainer.population.buffers[name])
+
+
+def test_tf32_is_for_training_alone(monkeypatch):
+    """Forward, backward and validation; and as torch was told, before and after."""
+    seen = []
+
+    class Watched(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            seen.append(("forward", is_exact()))
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, grad):
+            seen.append(("backward", is_exact()))
+            return grad
+
+    apply = Population.apply
+    monkeypatch.setattr(Population, "apply", lambda *arguments: Watched.apply(apply(*arguments)))
+    for precision in ("tf32", "float32"):
+        settings = replace(BASE, precision=precision)
+        trainer = trainer_of(random_graphs(), SMALL["pna recurrent"], settings)
+        for before in ("high", "highest"):
+            with multiplied(exactly=before == "highest"):
+                run(trainer, 1)
+                assert torch.get_float32_matmul_precision() == before
+        expected = precision == "float32"
+        assert set(seen) == {("forward", expected), ("backward", expected)}
+        seen.clear()
 
 
 def test_bfloat16_trains_weights_of_float32():

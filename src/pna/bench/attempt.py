@@ -1,29 +1,15 @@
-"""Under which conditions everything is measured, and what becomes of what fails."""
+"""What becomes of measurements that fail."""
 
 from __future__ import annotations
 
 import gc
 import textwrap
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 import torch
 
 T = TypeVar("T")
-
-
-@contextmanager
-def without_tf32() -> Iterator[None]:
-    """All float32 in float32, recurrent layers of cuDNN too."""
-    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
-    torch.set_float32_matmul_precision("highest")
-    torch.backends.cudnn.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before[0])
-        torch.backends.cudnn.allow_tf32 = before[1]
 
 
 def attempt(call: Callable[..., T], *arguments: Any) -> tuple[T | None, str | None]:

@@ -22,10 +22,11 @@ import torch
 from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
-from pna.bench.attempt import attempt, release, without_tf32
+from pna.bench.attempt import attempt, release
 from pna.bench.graphs import uniform_edges
 from pna.bench.measure import peak_memory, time_call, time_calls
 from pna.nn import PNAConv
+from pna.ops.precision import multiplied
 
 AGGREGATORS = ["mean", "std", "max", "min"]
 SCALERS = ["identity", "amplification", "attenuation"]
@@ -152,7 +153,7 @@ def measure_case(
         for row in rows:
             results.append(row)
 
-    with without_tf32():
+    with multiplied(exactly=True):
         _, problem = attempt(measure)
     if problem is not None:
         results.append(case.result("all", "set-up", note=problem))

@@ -11,8 +11,9 @@ from typing import Any
 
 import torch
 
-from pna.bench.attempt import attempt, release, without_tf32
+from pna.bench.attempt import attempt, release
 from pna.bench.measure import time_call, time_calls
+from pna.ops.precision import multiplied
 
 OURS, PYG, AUTHORS = "pna", "PyG", "the authors' code"
 LOADED, COMPILED = "PyG, batches on the GPU", "PyG, compiled, batches on the GPU"
@@ -102,7 +103,7 @@ def measure_case(
             contenders = [c for c in contenders if c.name != COMPILED]
         results.extend(_race(case, contenders, device, seconds, doing))
 
-    with without_tf32():
+    with multiplied(exactly=True):
         _, problem = attempt(measure)
     if problem is not None:
         results.append(_row(case, Contender("all", lambda: None, 0), note=problem))

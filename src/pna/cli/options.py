@@ -65,7 +65,7 @@ Clip = Annotated[float | None, _training("Greatest norm of a member's gradient."
 Average = Annotated[
     float | None, _training("Validate and keep a moving average of the weights: 0.999, say.")
 ]
-Precision = Annotated[str | None, _training("float32, float64, bfloat16 (slow on a CPU).")]
+Precision = Annotated[str | None, _training("float32, tf32, float64, bfloat16 (slow on a CPU).")]
 
 Loss = Annotated[
     str | None, _targets("mse, mae, huber, bce, cross_entropy; or target=bce,… and mse else.")

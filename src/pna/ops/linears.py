@@ -28,7 +28,7 @@ from pna.ops.operators import (
 )
 
 #: The widest input and output for which Triton's kernels are made; the libraries' do well beyond.
-WIDEST = 128
+WIDEST = 256
 
 
 def linears(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> list[Tensor]:

@@ -10,7 +10,7 @@ from pna.names import lookup
 
 OPTIMISERS = ("adam", "adamw")
 SCHEDULES = ("constant", "plateau", "cosine")
-PRECISIONS = ("float32", "float64", "bfloat16")
+PRECISIONS = ("float32", "tf32", "float64", "bfloat16")
 JUDGES = ("loss", "roc_auc")
 _SEEDS = 2**63  # how many there are: dropout keeps its own in an int64
 
@@ -36,7 +36,7 @@ class Settings:
     min_lr: float = 0.0  # of plateau and cosine; a plateau stops a member that would go below
     clip: float | None = None  # greatest norm of a member's gradient
     average: float | None = None  # decay of the average of weights that is validated and kept
-    precision: str = "float32"
+    precision: str = "float32"  # or "tf32", whose products on a GPU are shorter
     task_weights: tuple[tuple[float, ...], ...] = ()  # of each task, for each member; else those
     # of the tasks
     balance: bool = False  # divide each loss by the variance of its targets

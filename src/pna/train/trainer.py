@@ -16,6 +16,7 @@ from pna.data.graphset import GraphSet
 from pna.nn.architectures import Prediction
 from pna.ops.across import processes, sum_of_all
 from pna.ops.beside import Beside
+from pna.ops.precision import multiplied
 from pna.train.average import Average
 from pna.train.batches import Batches
 from pna.train.capture import Captured, Memory
@@ -102,10 +103,11 @@ class Trainer:
 
         Members that are not in the population any more have NaN.
         """
-        self.population.train()
-        self.training.run(epoch)
-        self.population.train(False)
-        self.validation.run(0)
+        with multiplied(exactly=self.settings.precision != "tf32"):
+            self.population.train()
+            self.training.run(epoch)
+            self.population.train(False)
+            self.validation.run(0)
         self._conclude()
         training, validation = self.losses.clone()
         return training, validation
@@ -156,7 +158,7 @@ class Trainer:
             beside.join()
             return summed_losses(self.tasks, prediction, targets, batch)
 
-        with self._precision():
+        with self._autocast():
             sums = population.apply(batch, losses)
         if sums.shape[1] > len(self.tasks):  # and the model's own loss
             of_graph = 1 / sum_of_all(count_graphs(batch)).clamp(min=1).to(shares.dtype)
@@ -178,7 +180,7 @@ class Trainer:
     @torch.no_grad()
     def _validate(self, batch: Batch) -> None:
         targets, counts = self._targets(batch, self._complete[1])
-        with self._precision():
+        with self._autocast():
             found = self.population.apply(batch, lambda p: self._seen(p, targets), *self._validated)
         sums, columns = found[:, : len(self.tasks)], found[:, len(self.tasks) :]
         if self._judge is not None:
@@ -237,7 +239,7 @@ class Trainer:
         parts = flat.split([t.numel() for t in tensors])
         return [part.view_as(t) for part, t in zip(parts, tensors, strict=True)]
 
-    def _precision(self) -> Any:
+    def _autocast(self) -> Any:
         if self.settings.precision != "bfloat16":
             return nullcontext()
         return torch.autocast(self.population.device.type, torch.bfloat16)

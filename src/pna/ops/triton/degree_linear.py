@@ -3,7 +3,8 @@
 Nodes are taken in the order of their degrees, so that most tiles hold one degree only; a tile in
 which degrees meet takes a product for each factor. Float32 is multiplied as six products of
 bfloat16 parts, whose error is below that of a float32 product; half precision fits in tf32. Few
-nodes with few outputs go another way, see `scaled_linear`; narrow towers too, see `narrow_linear`.
+nodes with few outputs go another way, see `scaled_linear`; narrow towers too, see `narrow_linear`,
+and those with one factor alone, see `wide_linear`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,25 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.ops.triton import narrow_linear, scaled_linear
-from pna.ops.triton.products import parts, precision, product, product_of_parts, unit_stride
+from pna.ops.triton import narrow_linear, scaled_linear, wide_linear
+from pna.ops.triton.alignment import aligned, unit_of
+from pna.ops.triton.products import (
+    block_of,
+    parts,
+    precision,
+    product,
+    product_of_parts,
+    unit_stride,
+)
+from pna.ops.triton.wide_linear import (
+    arguments_of,
+    blocks_of,
+    inputs_of,
+    shifts_of,
+    side_by_side,
+    sizes_of,
+    write,
+)
 
 #: How many nodes a tile has.
 _TILE = 64
@@ -45,82 +63,86 @@ def _tile(by_degree, indptr, tile, num_rows, BLOCK_R: tl.constexpr):
 
 
 @triton.jit
-def _shift_of(shift, row, live, live_column, indptr, EACH: tl.constexpr):
-    """What is added to some results of a tile's nodes, and what for each of their neighbours."""
-    mask = live[:, None] & live_column[None, :]
-    once = tl.load(shift, mask=mask, other=0).to(tl.float32)
-    if EACH == 0:
-        return once, once
-    degree = tl.load(indptr + row + 1, mask=live, other=0)
-    degree -= tl.load(indptr + row, mask=live, other=0)
-    return once, once * degree.to(tl.float32)[:, None]
-
-
-@triton.jit
-def _shifted(tile, once, each, group, ONCE: tl.constexpr, EACH: tl.constexpr):
-    """Results of one kind, shifted; bit a of ONCE and of EACH says how the a-th kind is."""
-    if ONCE != 0:
-        tile += tl.where(((ONCE >> group) & 1) != 0, once, 0.0)
-    if EACH != 0:
-        tile += tl.where(((EACH >> group) & 1) != 0, each, 0.0)
-    return tile
+def _combined(place, w_factor, mask, factors, first, R: tl.constexpr):
+    """The sum of all weights, each with the factor that a tile's nodes have."""
+    total = tl.load(place, mask=mask, other=0).to(tl.float32) * tl.load(factors + first * R)
+    for r in tl.static_range(1, R):
+        part = tl.load(place + r * w_factor, mask=mask, other=0).to(tl.float32)
+        total += tl.load(factors + first * R + r) * part
+    return total
 
 
 @triton.jit
 def _degree_linear_kernel(
-    z, z_row, z_group, z_tower, width, groups, shift, shift_row, shift_tower,
-    weight, w_factor, w_tower, w_in, w_out, factors, base, indptr, by_degree,
-    out, out_row, out_group, out_tower, out_width, num_rows, towers,
+    z, z_row, z_group, z_tower, width, inputs, shift, shift_row, shift_tower,
+    weight, w_factor, w_tower, w_in, w_out, factors, base, base_row, base_tower, indptr, by_degree,
+    out, out_row, out_group, out_tower, out_width, outputs, num_rows,
     R: tl.constexpr, BASE: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr,
-    PRECISION: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr,
+    ACROSS: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
-    """A tile of nodes, a tower, a block of outputs. Both inputs and outputs come in groups of
-    equal width, so that the same kernel gives the gradient of z."""
+    """A tile of nodes, a tower, a block of outputs and the REST of them, where that leaves less
+    room unused. Both inputs and outputs come in groups of equal width, so that the same kernel
+    gives the gradient of z; there the weight lies ACROSS."""
+    z_row, z_group, z_tower = aligned(z_row, UNIT), aligned(z_group, UNIT), aligned(z_tower, UNIT)
+    shift_row, shift_tower = aligned(shift_row, UNIT), aligned(shift_tower, UNIT)
+    out_row, out_group = aligned(out_row, UNIT), aligned(out_group, UNIT)
+    out_tower, w_tower = aligned(out_tower, UNIT), aligned(w_tower, UNIT)
+    base_row, base_tower = aligned(base_row, UNIT), aligned(base_tower, UNIT)
+    width, inputs, w_factor = aligned(width, UNIT), aligned(inputs, UNIT), aligned(w_factor, UNIT)
+    out_width, outputs = aligned(out_width, UNIT), aligned(outputs, UNIT)
+    if ACROSS:
+        w_out = aligned(w_out, UNIT)
+    else:
+        w_in = aligned(w_in, UNIT)
     row, live, first, uniform = _tile(by_degree, indptr, tl.program_id(0), num_rows, BLOCK_R)
     tower = tl.program_id(1).to(tl.int64)
-    blocks = tl.cdiv(out_width, BLOCK_O)
-    out_of = tl.program_id(2) // blocks
-    output = tl.program_id(2) % blocks * BLOCK_O + tl.arange(0, BLOCK_O)
-    live_output = output < out_width
-    source = z + row[:, None] * z_row + tower * z_tower
-    moved = shift + row[:, None] * shift_row + tower * shift_tower
-    of_tower = weight + tower * w_tower + (out_of * out_width + output)[None, :] * w_out
+    output = tl.program_id(2) * BLOCK_O + tl.arange(0, BLOCK_O)
+    last = BLOCK_O + tl.arange(0, REST if REST > 0 else 16)
+    z += tower * z_tower
+    shift += tower * shift_tower
+    weight += tower * w_tower
     total = tl.zeros([BLOCK_R, BLOCK_O], tl.float32)
-    for k in range(0, width, BLOCK_K):
+    rest = tl.zeros([BLOCK_R, REST if REST > 0 else 16], tl.float32)
+    for k in range(0, inputs, BLOCK_K):
         column = k + tl.arange(0, BLOCK_K)
-        live_column = column < width
-        mask = live[:, None] & live_column[None, :]
-        w_mask = live_column[:, None] & live_output[None, :]
-        once = tl.zeros([BLOCK_R, BLOCK_K], tl.float32)
-        each = once
-        if (ONCE | EACH) != 0:
-            once, each = _shift_of(moved + column[None, :], row, live, live_column, indptr, EACH)
+        live_column = column < inputs
+        tile = inputs_of(
+            z, z_row, z_group, width, shift, shift_row, indptr, row, live, column, live_column,
+            ONCE, EACH,
+        )  # fmt: skip
+        place = weight + (column[:, None] * w_in + output[None, :] * w_out)
+        mask = live_column[:, None] & (output < outputs)[None, :]
+        beyond = weight + (column[:, None] * w_in + last[None, :] * w_out)
+        beyond_mask = live_column[:, None] & (last < outputs)[None, :]
         if uniform:  # the tile times the sum of all weights, each with its factor
-            for group in range(groups):
-                tile = tl.load(source + (group * z_group + column)[None, :], mask=mask, other=0)
-                tile = _shifted(tile.to(tl.float32), once, each, group, ONCE, EACH)
-                place = of_tower + (group * width + column)[:, None] * w_in
-                combined = tl.zeros([BLOCK_K, BLOCK_O], tl.float32)
-                for r in tl.static_range(R):
-                    part = tl.load(place + r * w_factor, mask=w_mask, other=0).to(tl.float32)
-                    combined += tl.load(factors + first * R + r) * part
-                total += product(tile, combined, PRECISION)
+            t_1, t_2, t_3 = parts(tile, PRECISION)
+            w_1, w_2, w_3 = parts(_combined(place, w_factor, mask, factors, first, R), PRECISION)
+            total += product_of_parts(t_1, t_2, t_3, w_1, w_2, w_3, PRECISION)
+            if REST > 0:
+                combined = _combined(beyond, w_factor, beyond_mask, factors, first, R)
+                w_1, w_2, w_3 = parts(combined, PRECISION)
+                rest += product_of_parts(t_1, t_2, t_3, w_1, w_2, w_3, PRECISION)
         else:  # the tile, scaled by each factor in turn, times its weight
-            for group in range(groups):
-                tile = tl.load(source + (group * z_group + column)[None, :], mask=mask, other=0)
-                tile = _shifted(tile.to(tl.float32), once, each, group, ONCE, EACH)
-                place = of_tower + (group * width + column)[:, None] * w_in
-                for r in range(R):
-                    share = tl.load(factors + row * R + r, mask=live, other=0)
-                    part = tl.load(place + r * w_factor, mask=w_mask, other=0).to(tl.float32)
-                    total += product(tile * share[:, None], part, PRECISION)
-    mask = live[:, None] & live_output[None, :]
-    if BASE:
-        own = base + (row * towers + tower)[:, None] * out_width + output[None, :]
-        total += tl.load(own, mask=mask, other=0).to(tl.float32)
-    to = out + row[:, None] * out_row + tower * out_tower + out_of * out_group
-    tl.store(to + output[None, :], total, mask=mask)
+            for r in range(R):
+                share = tl.load(factors + row * R + r, mask=live, other=0)
+                t_1, t_2, t_3 = parts(tile * share[:, None], PRECISION)
+                own = tl.load(place + r * w_factor, mask=mask, other=0).to(tl.float32)
+                w_1, w_2, w_3 = parts(own, PRECISION)
+                total += product_of_parts(t_1, t_2, t_3, w_1, w_2, w_3, PRECISION)
+                if REST > 0:
+                    own = tl.load(beyond + r * w_factor, mask=beyond_mask, other=0).to(tl.float32)
+                    w_1, w_2, w_3 = parts(own, PRECISION)
+                    rest += product_of_parts(t_1, t_2, t_3, w_1, w_2, w_3, PRECISION)
+    base += tower * base_tower
+    out += tower * out_tower
+    write(
+        total, row, live, output, outputs, base, base_row, out, out_row, out_group, out_width, BASE
+    )
+    if REST > 0:
+        write(
+            rest, row, live, last, outputs, base, base_row, out, out_row, out_group, out_width, BASE
+        )
 
 
 @triton.jit
@@ -180,39 +202,43 @@ def _add_scaled(total, t_1, t_2, t_3, upstream, share, live, PRECISION: tl.const
 
 @triton.jit
 def _degree_weight_kernel(
-    z, z_row, z_group, z_tower, width, groups, shift, shift_row, shift_tower,
+    z, z_row, z_group, z_tower, width, inputs, shift, shift_row, shift_tower,
     grad, grad_row, grad_tower, outputs, factors, indptr, by_degree, partial, num_rows, tiles,
-    towers, first_factor,
+    towers, blocks, first_factor,
     R: tl.constexpr, SUMS: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr,
-    PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
-    """Sums over some tiles of nodes, for SUMS factors: (splits, R, towers, groups, width, …)."""
-    blocks = tl.cdiv(width, BLOCK_K)
+    """Sums over some tiles of nodes, for SUMS factors: (splits, R, towers, inputs, outputs)."""
+    z_row, z_group, z_tower = aligned(z_row, UNIT), aligned(z_group, UNIT), aligned(z_tower, UNIT)
+    shift_row, shift_tower = aligned(shift_row, UNIT), aligned(shift_tower, UNIT)
+    grad_row, grad_tower = aligned(grad_row, UNIT), aligned(grad_tower, UNIT)
+    width, inputs, outputs = aligned(width, UNIT), aligned(inputs, UNIT), aligned(outputs, UNIT)
     column = tl.program_id(0) % blocks * BLOCK_K + tl.arange(0, BLOCK_K)
-    group = tl.program_id(0) // blocks % groups
-    output = tl.program_id(0) // (blocks * groups) * BLOCK_O + tl.arange(0, BLOCK_O)
+    output = tl.program_id(0) // blocks * BLOCK_O + tl.arange(0, BLOCK_O)
     tower = tl.program_id(1)
-    live_k, live_output = column < width, output < outputs
+    live_column, live_output = column < inputs, output < outputs
     total_0 = tl.zeros([BLOCK_K, BLOCK_O], tl.float32)
     total_1 = tl.zeros([BLOCK_K, BLOCK_O], tl.float32)
     total_2 = tl.zeros([BLOCK_K, BLOCK_O], tl.float32)
     total_3 = tl.zeros([BLOCK_K, BLOCK_O], tl.float32)
+    z += tower * z_tower
+    shift += tower * shift_tower
+    grad += tower * grad_tower
     splits = tl.num_programs(2)
     for i in range(tl.program_id(2), tiles, splits):
         row, live, first, uniform = _tile(by_degree, indptr, i, num_rows, BLOCK_R)
-        place = z + row[:, None] * z_row + tower * z_tower + (group * z_group + column)[None, :]
-        tile = tl.load(place, mask=live[:, None] & live_k[None, :], other=0).to(tl.float32)
-        if (ONCE | EACH) != 0:
-            moved = shift + row[:, None] * shift_row + tower * shift_tower + column[None, :]
-            needed = live_k & ((((ONCE | EACH) >> group) & 1) != 0)
-            once, each = _shift_of(moved, row, live, needed, indptr, EACH)
-            tile = _shifted(tile, once, each, group, ONCE, EACH)
+        tile = inputs_of(
+            z, z_row, z_group, width, shift, shift_row, indptr, row, live, column, live_column,
+            ONCE, EACH,
+        )  # fmt: skip
         t_1, t_2, t_3 = parts(tile, PRECISION)
-        place = grad + row[:, None] * grad_row + tower * grad_tower + output[None, :]
+        place = grad + row[:, None] * grad_row + output[None, :]
         mask = live[:, None] & live_output[None, :]
         upstream = tl.load(place, mask=mask, other=0).to(tl.float32)
-        if uniform:
+        if R == 1:
+            total_0 = _add_scaled(total_0, t_1, t_2, t_3, upstream, factors + row, live, PRECISION)
+        elif uniform:
             here = _across(t_1, t_2, t_3, upstream, PRECISION)
             share = factors + first * R + first_factor
             total_0 += tl.load(share) * here
@@ -231,10 +257,10 @@ def _degree_weight_kernel(
                 total_2 = _add_scaled(total_2, t_1, t_2, t_3, upstream, shares + 2, live, PRECISION)
             if SUMS > 3:
                 total_3 = _add_scaled(total_3, t_1, t_2, t_3, upstream, shares + 3, live, PRECISION)
-    mask = live_k[:, None] & live_output[None, :]
-    size = towers * groups * width * outputs
+    mask = live_column[:, None] & live_output[None, :]
+    size = towers * inputs * outputs
     to = partial + (tl.program_id(2).to(tl.int64) * R + first_factor) * size
-    to += ((tower * groups + group) * width + column)[:, None] * outputs + output[None, :]
+    to += (tower * inputs + column)[:, None] * outputs + output[None, :]
     tl.store(to, total_0, mask=mask)
     if SUMS > 1:
         tl.store(to + size, total_1, mask=mask)
@@ -250,7 +276,7 @@ def _shift_gradient_kernel(
     ONCE: tl.constexpr, EACH: tl.constexpr, GROUPS: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """Some nodes and columns of out (rows, columns): the sum of what `_shifted` moves by it."""
+    """Some nodes and columns of out (rows, columns): the sum of what `inputs_of` moves by it."""
     row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
     column = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     live = row < num_rows
@@ -289,10 +315,8 @@ def forward(
     if scaled_linear.is_quick(z.shape[0], z.dtype, weight):
         scaled_linear.forward(z, weight, factors, base, shift, times, indptr, out)
         return
-    base = None if base is None else base.contiguous()
-    inputs = _inputs_of(z, shift, times)
     with torch.cuda.device_of(z):
-        _multiply(inputs, weight, factors, base, indptr, by_degree, out[:, None])
+        _multiply(z, shift, times, weight, factors, base, indptr, by_degree, out[:, None])
 
 
 def backward(
@@ -323,41 +347,15 @@ def backward(
     factors = factors.contiguous()
     with torch.cuda.device_of(z):
         if grad_weight.shape[0] > 0:
-            inputs = _inputs_of(z, shift, times)
+            inputs = arguments_of(z, shift, times)
             _weight_gradient(grad, inputs, factors, indptr, by_degree, grad_weight)
         if grad_z.shape[0] > 0 and grad.shape[2] <= _FEW_INPUTS:
             _spread(grad, weight.transpose(2, 3), factors, indptr, by_degree, grad_z)
         elif grad_z.shape[0] > 0:
-            inputs, across = _inputs_of(grad[:, None], None, ()), weight.transpose(2, 3)
-            _multiply(inputs, across, factors, None, indptr, by_degree, grad_z)
+            across = weight.transpose(2, 3)
+            _multiply(grad[:, None], None, (), across, factors, None, indptr, by_degree, grad_z)
         if grad_shift.shape[0] > 0:
             shift_gradient(grad_z, times, indptr, grad_shift)
-
-
-def _inputs_of(z: Tensor, shift: Tensor | None, times: Sequence[int]) -> dict[str, Any]:
-    """z (rows, A, towers, K) and its shift as arguments of the kernels."""
-    z = unit_stride(z)
-    shift = z[:, 0] if shift is None else unit_stride(shift)
-    return dict(
-        z=z,
-        z_row=z.stride(0),
-        z_group=z.stride(1),
-        z_tower=z.stride(2),
-        width=z.shape[3],
-        groups=z.shape[1],
-        shift=shift,
-        shift_row=shift.stride(0),
-        shift_tower=shift.stride(1),
-        **_shifts(times),
-    )
-
-
-def _shifts(times: Sequence[int]) -> dict[str, int]:
-    """Which groups are shifted once, and which as often as a node has neighbours."""
-    return dict(
-        ONCE=sum(1 << a for a, often in enumerate(times) if often == 1),
-        EACH=sum(1 << a for a, often in enumerate(times) if often == 2),
-    )
 
 
 def shift_gradient(
@@ -369,13 +367,15 @@ def shift_gradient(
     tall = 1024 // block
     _shift_gradient_kernel[(triton.cdiv(rows, tall), triton.cdiv(columns, block))](
         grad_z, grad_z.stride(0), grad_z.stride(1), indptr, grad_shift, grad_shift.stride(0),
-        rows, columns, **_shifts(times), GROUPS=len(times), BLOCK_R=tall, BLOCK_C=block,
+        rows, columns, **shifts_of(times), GROUPS=len(times), BLOCK_R=tall, BLOCK_C=block,
         num_warps=4,
     )  # fmt: skip
 
 
 def _multiply(
-    inputs: dict[str, Any],
+    z: Tensor,
+    shift: Tensor | None,
+    times: Sequence[int],
     weight: Tensor,
     factors: Tensor,
     base: Tensor | None,
@@ -383,19 +383,32 @@ def _multiply(
     by_degree: Tensor,
     out: Tensor,
 ) -> None:
-    """z (rows, A, towers, K) to out (rows, B, towers, L) through weight (R, towers, A·K, B·L)."""
+    """z (rows, A, towers, K) to out (rows, B, towers, L) through weight (R, towers, A·K, B·L), of
+    which the last numbers stand side by side, or those of the inputs."""
+    if weight.shape[0] == 1:
+        wide_linear.multiply(z, weight[0], out, base, factors[:, 0], shift, times, indptr)
+        return
     num_rows, groups, towers, width = out.shape
-    block_k = min(32, max(16, triton.next_power_of_2(inputs["width"])))
-    block_o = min(128, max(16, triton.next_power_of_2(width)))
-    grid = (triton.cdiv(num_rows, _TILE), towers, groups * triton.cdiv(width, block_o))
-    _degree_linear_kernel[grid](
+    outputs, inputs = groups * width, arguments_of(z, shift, times)
+    weight, across = side_by_side(weight)
+    block, rest = blocks_of(outputs)
+    blocks = 1 if rest > 0 else triton.cdiv(outputs, block)
+    own = out[:, 0] if base is None else unit_stride(base)
+    _degree_linear_kernel[(triton.cdiv(num_rows, _TILE), towers, blocks)](
         **inputs, weight=weight, w_factor=weight.stride(0), w_tower=weight.stride(1),
         w_in=weight.stride(2), w_out=weight.stride(3), factors=factors,
-        base=weight if base is None else base, indptr=indptr, by_degree=by_degree, out=out,
-        out_row=out.stride(0), out_group=out.stride(1), out_tower=out.stride(2), out_width=width,
-        num_rows=num_rows, towers=towers, R=weight.shape[0], BASE=base is not None,
-        PRECISION=precision(inputs["z"]), BLOCK_R=_TILE, BLOCK_K=block_k, BLOCK_O=block_o,
-        num_warps=4, num_stages=2 if weight.shape[0] <= 3 else 1,
+        base=own, base_row=own.stride(0), base_tower=own.stride(1), indptr=indptr,
+        by_degree=by_degree, out=out, out_row=out.stride(0), out_group=out.stride(1),
+        out_tower=out.stride(2), out_width=width, outputs=outputs, num_rows=num_rows,
+        R=weight.shape[0], BASE=base is not None, ACROSS=across,
+        PRECISION=precision(inputs["z"]),
+        UNIT=unit_of(
+            *sizes_of(inputs), *weight.stride()[:2], weight.stride(3 if across else 2),
+            *own.stride()[:2], *out.stride()[:3], width,
+        ),
+        BLOCK_R=_TILE, BLOCK_K=min(32, block_of(inputs["inputs"])), BLOCK_O=block, REST=rest,
+        num_warps=8 if block + rest > 96 else 4,
+        num_stages=2 if weight.shape[0] <= 3 else 1,
     )  # fmt: skip
 
 
@@ -432,12 +445,11 @@ def _weight_gradient(
     by_degree: Tensor,
     grad_weight: Tensor,
 ) -> None:
-    num_rows, groups, width = grad.shape[0], inputs["groups"], inputs["width"]
-    count, towers, _, outputs = grad_weight.shape
-    block_k = min(64, max(16, triton.next_power_of_2(width)))
-    block_o = min(64, max(16, triton.next_power_of_2(outputs)))
-    tiles = triton.cdiv(num_rows, _TILE)
-    blocks = groups * triton.cdiv(width, block_k) * triton.cdiv(outputs, block_o)
+    num_rows = grad.shape[0]
+    count, towers, width, outputs = grad_weight.shape
+    block_k, block_o = min(64, block_of(width)), min(64, block_of(outputs))
+    tiles, across = triton.cdiv(num_rows, _TILE), triton.cdiv(width, block_k)
+    blocks = across * triton.cdiv(outputs, block_o)
     splits = _splits(blocks * towers, tiles, grad_weight.numel())
     partial = grad.new_empty((splits, *grad_weight.shape), dtype=torch.float32)
     grad = unit_stride(grad)
@@ -445,9 +457,12 @@ def _weight_gradient(
         _degree_weight_kernel[(blocks, towers, splits)](
             **inputs, grad=grad, grad_row=grad.stride(0), grad_tower=grad.stride(1),
             outputs=outputs, factors=factors, indptr=indptr, by_degree=by_degree,
-            partial=partial, num_rows=num_rows, tiles=tiles, towers=towers, first_factor=first,
-            R=count, SUMS=min(_AT_ONCE, count - first), PRECISION=precision(inputs["z"]),
-            BLOCK_R=_TILE, BLOCK_K=block_k, BLOCK_O=block_o, num_warps=4, num_stages=3,
+            partial=partial, num_rows=num_rows, tiles=tiles, towers=towers, blocks=across,
+            first_factor=first, R=count, SUMS=min(_AT_ONCE, count - first),
+            PRECISION=precision(inputs["z"]),
+            UNIT=unit_of(*sizes_of(inputs), *grad.stride()[:2], outputs),
+            BLOCK_R=_TILE, BLOCK_K=block_k, BLOCK_O=block_o, num_warps=8 if count > 1 else 4,
+            num_stages=3,
         )  # fmt: skip
     if splits > 1 and grad_weight.dtype == partial.dtype:
         torch.sum(partial, 0, out=grad_weight)

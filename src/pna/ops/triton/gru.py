@@ -17,8 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.ops.triton.linears import _TILE, _block, _tile_of
-from pna.ops.triton.products import parts, precision, product_of_parts, unit_stride
+from pna.ops.triton.linears import _TILE, _tile_of
+from pna.ops.triton.products import block_of, parts, precision, product_of_parts, unit_stride
 from pna.ops.triton.sums import Sums
 
 #: About how many programs that walk tiles run side by side.
@@ -349,7 +349,7 @@ def _arguments(x: Tensor, h: Tensor, parameters: Sequence[Tensor]) -> dict[str, 
     """What both kernels are given."""
     weight_ih, weight_hh, bias_ih, bias_hh = (p.contiguous() for p in parameters)
     x, h = unit_stride(x), unit_stride(h)
-    block = _block(max(x.shape[2], h.shape[2]))
+    block = block_of(max(x.shape[2], h.shape[2]))
     return dict(
         x=x,
         x_row=x.stride(0),

@@ -17,8 +17,18 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pna.ops.triton import wide_linear
 from pna.ops.triton.alignment import aligned, unit_of
-from pna.ops.triton.products import parts, precision, product, product_of_parts, unit_stride
+from pna.ops.triton.products import (
+    block_of,
+    cut,
+    parts,
+    precision,
+    product,
+    product_of_parts,
+    uncut_precision,
+    unit_stride,
+)
 from pna.ops.triton.sums import Sums
 
 #: How many rows a tile has.
@@ -26,6 +36,9 @@ _TILE = 64
 
 #: How many rows a tile has whose products are summed.
 _SHORT_TILE = 16
+
+#: The widest input and output of which a program keeps all; beyond, see `wide_linear`.
+_WIDEST = 128
 
 #: How many weights a kernel takes at a time, and how many outputs of theirs backward.
 _AT_ONCE, _OUTPUTS_AT_ONCE = 4, 128
@@ -224,7 +237,7 @@ def _linears_input_kernel(
 def _linears_weight_kernel(
     x, x_row, x_member, inputs, num_rows, members, tiles, partial, size,
     grad_0, grad_1, grad_2, grad_3, row, member_stride, outputs, blocks_i, blocks,
-    COUNT: tl.constexpr, MORE: tl.constexpr, UNIT: tl.constexpr,
+    COUNT: tl.constexpr, MORE: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
     """Sums over some tiles of one member's rows, of a block of one of COUNT weights and of its
@@ -264,7 +277,7 @@ def _linears_weight_kernel(
         live = begin + line < num_rows
         above = _tile_of(grad, begin, line, live, row, output, live_output)
         tile = _tile_of(x, begin, line, live, x_row, column, live_column)
-        of_weight = tl.dot(tl.trans(above), tile, of_weight, input_precision="ieee")
+        of_weight = tl.dot(tl.trans(above), tile, of_weight, input_precision=PRECISION)
         of_bias += tl.sum(above, 0)
     tl.store(to_weight, of_weight, mask=in_weight)
     tl.store(to_bias, of_bias, mask=in_bias)
@@ -279,11 +292,17 @@ def forward(
         return
     x = unit_stride(x)
     rows, members, inputs = x.shape
-    block_i, rest = _cut(inputs)
+    if _is_wide(weights):
+        for k in present:
+            bias, weight = biases[k], weights[k].transpose(1, 2)
+            base = None if bias is None else bias.expand(rows, -1, -1)
+            wide_linear.multiply(x[:, None], weight, outputs[k][:, None], base)
+        return
+    block_i, rest = cut(inputs)
     for at in range(0, len(present), _AT_ONCE):
         group = present[at : at + _AT_ONCE]
         narrow = block_i + rest <= 32
-        block_o = min(_block(max(outputs[k].shape[2] for k in group)), 64 if narrow else 32)
+        block_o = min(block_of(max(outputs[k].shape[2] for k in group)), 64 if narrow else 32)
         named = []
         for k in group:
             bias = biases[k]
@@ -336,7 +355,7 @@ def sums_of(x: Tensor, weights: Sequence[Tensor], flat: Tensor) -> Sums:
 def _block_of_sums(width: int) -> int:
     """How much of a width a program sums: little of it should be room that is not used."""
     block = min((64, 32), key=lambda block: triton.cdiv(width, block) * block)
-    return min(block, _block(width))
+    return min(block, block_of(width))
 
 
 def _blocks(width: int) -> int:
@@ -380,6 +399,7 @@ def _add_to_sums(
             x, x.stride(0), x.stride(1), inputs, rows, members, triton.cdiv(rows, _SHORT_TILE),
             partial[at:], size, *padded, first.stride(0), first.stride(1), outputs,
             _blocks(inputs), blocks, COUNT=len(group), MORE=more,
+            PRECISION=uncut_precision(),
             UNIT=unit_of(*x.stride()[:2], inputs, *first.stride()[:2], outputs),
             BLOCK_R=_SHORT_TILE, BLOCK_I=block_i, BLOCK_O=block_o, num_stages=3,
             num_warps=min(4, max(1, block_i * block_o // 512)),
@@ -405,9 +425,15 @@ def _write_input(
     above: Mapping[int, Tensor], weights: Sequence[Tensor], grad_x: Tensor, add: bool
 ) -> None:
     rows, members, inputs = grad_x.shape
+    if _is_wide(weights):
+        for k, grad in above.items():
+            base = grad_x if add else None
+            wide_linear.multiply(grad[:, None], weights[k], grad_x[:, None], base)
+            add = True
+        return
     for group in _narrow_enough(list(above), [w.shape[1] for w in weights]):
         widest = max(weights[k].shape[1] for k in group)
-        block_o, rest = _cut(widest) if len(group) == 1 else (_block(widest), 0)
+        block_o, rest = cut(widest) if len(group) == 1 else (block_of(widest), 0)
         wide = (block_o + rest) * len(group) > 32
         named = [
             dict(
@@ -423,7 +449,7 @@ def _write_input(
             grad_x=grad_x, inputs=inputs, num_rows=rows, members=members, **_numbered(named),
             COUNT=len(group), ADD=add, PRECISION=precision(grad_x),
             UNIT=_unit_of(grad_x, named, "row", "member", "outputs"), BLOCK_R=_TILE,
-            BLOCK_I=min(_block(inputs), 32 if wide else 64), BLOCK_O=block_o, REST=rest,
+            BLOCK_I=min(block_of(inputs), 32 if wide else 64), BLOCK_O=block_o, REST=rest,
             num_warps=4, num_stages=1,
         )  # fmt: skip
         add = True
@@ -433,12 +459,17 @@ def _narrow_enough(present: Sequence[int], outputs: Sequence[int]) -> Iterator[l
     """Weights of which the gradients behind fit side by side into a program."""
     group: list[int] = []
     for k in present:
-        wide = (len(group) + 1) * _block(max(outputs[j] for j in [*group, k]))
+        wide = (len(group) + 1) * block_of(max(outputs[j] for j in [*group, k]))
         if group and (wide > _OUTPUTS_AT_ONCE or len(group) == _AT_ONCE):
             yield group
             group = []
         group.append(k)
     yield group
+
+
+def _is_wide(weights: Sequence[Tensor]) -> bool:
+    """Whether inputs or outputs are more than a program keeps."""
+    return max(width for w in weights for width in w.shape[1:]) > _WIDEST
 
 
 def _strided(weight: Tensor) -> dict[str, Any]:
@@ -456,16 +487,3 @@ def _numbered(named: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Arguments of each weight, with its number; unused ones point somewhere harmless."""
     padded = [*named, *[named[0]] * (_AT_ONCE - len(named))]
     return {f"{name}_{k}": v for k, given in enumerate(padded) for name, v in given.items()}
-
-
-def _cut(width: int) -> tuple[int, int]:
-    """A width in a block and the rest of it, each a power of two with room: all in one, and no
-    rest, where two leave no less room unused."""
-    whole = _block(width)
-    if whole <= 32 or whole // 2 + _block(width - whole // 2) >= whole:
-        return whole, 0
-    return whole // 2, _block(width - whole // 2)
-
-
-def _block(width: int) -> int:
-    return max(16, triton.next_power_of_2(width))

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.ops.triton.alignment import aligned, unit_of
-from pna.ops.triton.products import parts, precision, product_of_parts, unit_stride
+from pna.ops.triton.products import parts, precision, product_of_parts, uncut_precision, unit_stride
 from pna.ops.triton.sums import Sums
 
 #: How many nodes a tile has, and how many where products of several groups or factors are summed.
@@ -189,8 +189,8 @@ def _narrow_weight_kernel(
     z, z_row, z_group, z_tower, width, groups, shift, shift_row, shift_tower, factors, indptr,
     grad, grad_row, grad_tower, partial, outputs, num_rows, towers, tiles,
     R: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr, MORE: tl.constexpr,
-    UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_K: tl.constexpr,
-    BLOCK_F: tl.constexpr, BLOCK_O: tl.constexpr,
+    PRECISION: tl.constexpr, UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr,
+    BLOCK_K: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
     """Sums of the weight's gradient over some tiles of a tower's nodes, where there may be MORE:
     (splits, R, towers, groups × width, outputs). Multiplied as they are, see `linears`."""
@@ -224,7 +224,7 @@ def _narrow_weight_kernel(
             z, z_row, z_group, shift, shift_row, indptr, begin, row, live, groups, width,
             ONCE, EACH, BLOCK_R, BLOCK_G, BLOCK_K,
         )  # fmt: skip
-        total = tl.dot(tl.trans(tile), above, total, input_precision="ieee")
+        total = tl.dot(tl.trans(tile), above, total, input_precision=PRECISION)
     tl.store(partial + place, total, mask=own)
 
 
@@ -328,8 +328,8 @@ def add_backward(
             )  # fmt: skip
         if sums.needed:
             tall = 2 * _SHORT_TILE if z.shape[1] == weight.shape[0] == 1 else _SHORT_TILE
-            given = {name: value for name, value in shared.items() if name != "PRECISION"}
-            given |= dict(BLOCK_R=tall, tiles=triton.cdiv(z.shape[0], tall), num_warps=8)
+            given = shared | dict(PRECISION=uncut_precision(), BLOCK_R=tall, num_warps=8)
+            given["tiles"] = triton.cdiv(z.shape[0], tall)
             inputs = _of_inputs(z, shift)
             _narrow_weight_kernel[(sums.splits, z.shape[2])](
                 **given, **inputs, partial=sums.partial, MORE=sums.go_on(),

@@ -1,4 +1,5 @@
-"""Products of tiles that are as accurate as float32, on units that multiply bfloat16."""
+"""Products of tiles that are as accurate as float32, on units that multiply bfloat16; or as TF32,
+where torch is told that it will do."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.ops.backend import interpreting
+from pna.ops.precision import is_exact
 
 
 @triton.jit
@@ -63,9 +65,28 @@ def precision(z: Tensor) -> str:
     """How numbers are multiplied; in the interpreter, which knows no bfloat16 products, as such."""
     if interpreting():
         return "ieee"
-    return "thirds" if z.dtype == torch.float32 else "tf32"
+    return "thirds" if z.dtype == torch.float32 and is_exact() else "tf32"
+
+
+def uncut_precision() -> str:
+    """How they are where cutting them in parts would cost more than it wins."""
+    return "ieee" if interpreting() or is_exact() else "tf32"
 
 
 def unit_stride(tensor: Tensor) -> Tensor:
     """The tensor, copied where its last numbers do not stand side by side."""
     return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()
+
+
+def block_of(width: int) -> int:
+    """How many columns a tile of so many has: a power of two, and as many as can be multiplied."""
+    return max(16, triton.next_power_of_2(width))
+
+
+def cut(width: int) -> tuple[int, int]:
+    """A width in a block and the rest of it, each a power of two with room: all in one, and no
+    rest, where two leave no less room unused."""
+    whole = block_of(width)
+    if whole <= 32 or whole // 2 + block_of(width - whole // 2) >= whole:
+        return whole, 0
+    return whole // 2, block_of(width - whole // 2)
