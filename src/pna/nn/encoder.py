@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pna.adjacency import values_visible
 from pna.nn.linear import Linear
-from pna.ops.linears import WIDEST, has_kernels, linear
+from pna.ops.linears import linear, takes_widths
 
 
 class Embedding(nn.Module):
@@ -61,7 +61,7 @@ class Embedding(nn.Module):
     def forward(self, columns: Tensor) -> Tensor:
         """(rows, columns) to (rows, width)."""
         coefficients = self.coefficients(columns)
-        if has_kernels(self.weight, max(self.weight.shape), WIDEST):
+        if takes_widths(self.weight, *self.weight.shape):
             return linear(coefficients, self.weight.t())
         return coefficients @ self.weight
 

@@ -19,7 +19,7 @@ from torch import Tensor
 from pna.adjacency import Adjacency, Rows
 from pna.ops import reference
 from pna.ops.backend import choose
-from pna.ops.linears import WIDEST, has_kernels, linear
+from pna.ops.linears import linear, takes_widths
 from pna.ops.operators import Function, below_autograd, differentiate, library
 from pna.ops.request import Request, Saved, wide_type
 from pna.ops.statistics import statistics
@@ -146,7 +146,7 @@ def to_slots(
 def _is_small(table: Tensor) -> bool:
     """Whether a product of kinds with a table costs little, and rounds no more than float32."""
     whole = table.dim() == 2 and not torch.is_autocast_enabled(table.device.type)
-    return whole and 0 < len(table) <= _KINDS and has_kernels(table, max(table.shape), WIDEST)
+    return whole and 0 < len(table) <= _KINDS and takes_widths(table, *table.shape)
 
 
 def count_self_loops(edges: Adjacency | Slots) -> Tensor:

@@ -27,8 +27,9 @@ from pna.ops.operators import (
     room,
 )
 
-#: The widest input and output for which Triton's kernels are made; the libraries' do well beyond.
-WIDEST = 256
+#: The widest input and output for which Triton's kernels are made, and the widest where some are
+#: odd, so that numbers are moved one by one; the libraries' do well beyond.
+WIDEST, WIDEST_ODD = 256, 128
 
 
 def linears(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> list[Tensor]:
@@ -38,8 +39,7 @@ def linears(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor | None
     """
     x, *rest = of_one_type(x, *weights, *biases)
     weights, biases = rest[: len(weights)], rest[len(weights) :]
-    widest = max([x.shape[-1], *(w.shape[0] for w in weights)])
-    if not has_kernels(x, widest, WIDEST):
+    if not takes_widths(x, x.shape[-1], *(w.shape[0] for w in weights)):
         return [untransposed.linear(x, w, b) for w, b in zip(weights, biases, strict=True)]
     rows = x.unsqueeze(0) if x.dim() == 1 else x.flatten(0, -2)
     outputs = torch.ops.pna.linears(
@@ -66,7 +66,13 @@ def tower_linears(
 
 def takes_towers(x: Tensor, weights: Sequence[Tensor]) -> bool:
     """Whether kernels do `tower_linears` of these, all of them at once."""
-    return has_kernels(x, max(n for w in weights for n in w.shape[1:]), WIDEST)
+    return takes_widths(x, *(n for w in weights for n in w.shape[1:]))
+
+
+def takes_widths(x: Tensor, *widths: int) -> bool:
+    """Whether kernels take tensors like x with so many inputs and outputs."""
+    odd = any(width % 2 for width in widths)
+    return has_kernels(x, max(widths), WIDEST_ODD if odd else WIDEST)
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

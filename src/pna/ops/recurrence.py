@@ -23,7 +23,7 @@ from torch import Tensor
 from pna.adjacency import Adjacency
 from pna.front import Front, first_nodes
 from pna.ops import gru, linears
-from pna.ops.linears import fold, has_kernels
+from pna.ops.linears import fold
 from pna.ops.operators import (
     Function,
     below_autograd,
@@ -62,7 +62,7 @@ def has_recurrence(state: Tensor, layer: Layer) -> bool:
         return False
     if torch.is_autocast_enabled(state.device.type):
         return False
-    if not has_kernels(state, width, linears.WIDEST) or features > gru.WIDEST:
+    if not linears.takes_widths(state, width) or features > gru.WIDEST:
         return False
     from pna.ops.triton.narrow_linear import fits
 

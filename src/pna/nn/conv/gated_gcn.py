@@ -12,7 +12,7 @@ from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.linear import Linear
 from pna.ops.edges import to_slots
 from pna.ops.gates import gated_sum
-from pna.ops.linears import WIDEST, has_kernels, linears
+from pna.ops.linears import linears, takes_widths
 
 
 class GatedGCNConv(nn.Module):
@@ -77,7 +77,7 @@ class GatedGCNConv(nn.Module):
 
     def _parts(self, x: Tensor) -> Sequence[Tensor]:
         """A x, B x, U x and V x; where there are kernels, from four products that are not cut."""
-        if not has_kernels(x, max(self.in_channels, self.out_channels), WIDEST):
+        if not takes_widths(x, self.in_channels, self.out_channels):
             return self.nodes(x).chunk(4, 1)
         bias = self.nodes.bias
         biases = [None] * 4 if bias is None else list(bias.chunk(4))

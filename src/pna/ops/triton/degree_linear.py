@@ -407,8 +407,7 @@ def _multiply(
             *own.stride()[:2], *out.stride()[:3], width,
         ),
         BLOCK_R=_TILE, BLOCK_K=min(32, block_of(inputs["inputs"])), BLOCK_O=block, REST=rest,
-        num_warps=8 if block + rest > 96 else 4,
-        num_stages=2 if weight.shape[0] <= 3 else 1,
+        num_warps=4, num_stages=2 if weight.shape[0] <= 3 else 1,
     )  # fmt: skip
 
 
@@ -461,8 +460,7 @@ def _weight_gradient(
             first_factor=first, R=count, SUMS=min(_AT_ONCE, count - first),
             PRECISION=precision(inputs["z"]),
             UNIT=unit_of(*sizes_of(inputs), *grad.stride()[:2], outputs),
-            BLOCK_R=_TILE, BLOCK_K=block_k, BLOCK_O=block_o, num_warps=8 if count > 1 else 4,
-            num_stages=3,
+            BLOCK_R=_TILE, BLOCK_K=block_k, BLOCK_O=block_o, num_warps=4, num_stages=3,
         )  # fmt: skip
     if splits > 1 and grad_weight.dtype == partial.dtype:
         torch.sum(partial, 0, out=grad_weight)

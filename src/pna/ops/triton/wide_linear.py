@@ -17,8 +17,9 @@ from torch import Tensor
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.products import block_of, cut, parts, precision, product_of_parts, unit_stride
 
-#: How many rows a tile has, and how many where there are tiles enough: about so many.
-_TILE, _TALL_TILE, _ENOUGH = 64, 128, 264
+#: How many rows a tile has, and how many where there are tiles enough: about so many. Eight warps
+#: share no tile of 64 rows: in products one after another each half of them would have all.
+_TILE, _TALL_TILE, _ENOUGH = 64, 128, 200
 
 #: The most outputs of which a program takes all.
 _WIDEST = 160
@@ -167,7 +168,7 @@ def multiply(
             PRECISION=precision(z),
             UNIT=unit_of(*sizes_of(inputs), *sizes, weight.stride(2 if across else 1)),
             BLOCK_R=tall, BLOCK_K=min(32, block_of(inputs["inputs"])), BLOCK_O=block, REST=rest,
-            num_warps=8 if tall * (block + rest) > 8192 else 4, num_stages=2,
+            num_warps=8 if tall > _TILE and block + rest > 64 else 4, num_stages=2,
         )  # fmt: skip
 
 
