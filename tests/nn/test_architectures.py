@@ -460,7 +460,7 @@ def test_a_mirror_is_before_all_else():
     assert any(not torch.equal(x, batch.x) for x in given)
     model.eval()(batch)
     assert torch.equal(given[-1], batch.x)
-    with pytest.raises(ValueError, match="got a mirror for nodes that have kinds"):
+    with pytest.raises(ValueError, match="got mirror for nodes that have kinds"):
         made(Stacked, node_values=[3, 0], mirror=((1, 1.0),))
 
 
@@ -474,10 +474,24 @@ def test_graphs_are_turned_before_all_else():
     torch.testing.assert_close(given[0].norm(dim=1), batch.x.norm(dim=1))
     model.eval()(batch)
     assert torch.equal(given[-1], batch.x)
-    with pytest.raises(ValueError, match="got a turn for nodes that have kinds"):
+    with pytest.raises(ValueError, match="got turn for nodes that have kinds"):
         made(Stacked, node_values=[3, 0], turn=20.0, centre=((0, 0.0), (1, 0.0)))
     with pytest.raises(ValueError, match=r"got centre=.* and no turn, expected both or neither"):
         made(Stacked, centre=((0, 0.0), (1, 0.0)))
+
+
+def test_numbers_are_varied_before_all_else():
+    """And not when not training."""
+    model, batch = made(Stacked, vary=[[[1], 0.0, 0.1, 0.1]]), batch_of(graphs())
+    given = []
+    model.embed.register_forward_pre_hook(lambda module, inputs: given.append(inputs[0]))
+    model(batch)
+    assert torch.equal(given[0][:, 0], batch.x[:, 0])
+    assert not torch.isclose(given[0][:, 1], batch.x[:, 1]).all()
+    model.eval()(batch)
+    assert torch.equal(given[-1], batch.x)
+    with pytest.raises(ValueError, match="got vary for nodes that have kinds"):
+        made(Stacked, node_values=[3, 0], vary=[[[1], 0.0, 0.1, 0.1]])
 
 
 @pytest.mark.parametrize("graph_norm", [False, True])

@@ -22,4 +22,5 @@ from pna.nn.pooling import ClusterReadout as ClusterReadout
 from pna.nn.pooling import DiffPool as DiffPool
 from pna.nn.readout import Set2Set as Set2Set
 from pna.nn.turn import Turn as Turn
+from pna.nn.vary import Vary as Vary
 from pna.nn.virtual_node import VirtualNode as VirtualNode

@@ -31,6 +31,7 @@ from pna.nn.linear import Linear
 from pna.nn.mirror import Mirror
 from pna.nn.norm import BatchNorm
 from pna.nn.turn import Turn
+from pna.nn.vary import Vary
 from pna.nn.virtual_node import VirtualNode
 from pna.ops.edges import to_slots
 from pna.ops.segments import spread
@@ -75,6 +76,7 @@ class Stacked(nn.Module):
             and the sum of both ends of each: of columns 3 and 4 from 0 to 1, ((3, 1.0), (4, 1.0)).
         turn: degrees by which training turns every graph at most, either way; 0 for none.
         centre: the two coordinates that are turned, and their middles, ((3, 0.5), (4, 0.5)).
+        vary: columns of numbers that training stretches and shifts, as in `Vary`.
         dropout: probability that a number is dropped after a layer.
         final: activation of the predictions; "none" for none.
         clusters: how many a graph is given, if the model is "diffpool"; 8 if left out.
@@ -108,6 +110,7 @@ class Stacked(nn.Module):
         mirror: Sequence[tuple[int, float]] = (),
         turn: float = 0.0,
         centre: Sequence[tuple[int, float]] = (),
+        vary: Sequence[tuple[Sequence[int], float, float, float]] = (),
         dropout: float = 0.0,
         final: str = "none",
         clusters: int | None = None,
@@ -134,10 +137,10 @@ class Stacked(nn.Module):
         if norm_before_mixing:
             arguments["mixing"] = False
         self.kinds = any(node_values)
-        for name, given in (("mirror", mirror), ("turn", turn)):
+        for name, given in (("mirror", mirror), ("turn", turn), ("vary", vary)):
             if given and self.kinds:
                 raise ValueError(
-                    f"got a {name} for nodes that have kinds among their features, expected "
+                    f"got {name} for nodes that have kinds among their features, expected "
                     "numbers alone; leave it out"
                 )
         if centre and not turn:
@@ -147,6 +150,7 @@ class Stacked(nn.Module):
             )
         self.mirror = Mirror(mirror, in_channels) if mirror else None
         self.turn = Turn(turn, centre, in_channels) if turn else None
+        self.vary = Vary(vary, in_channels) if vary else None
         self.embed = encoder(node_values, in_channels, hidden, node_scales)
         self.embed_edges: nn.Module | None = None
         if edge_columns:
@@ -189,7 +193,7 @@ class Stacked(nn.Module):
     def forward(self, batch: Batch) -> Prediction:
         with working_on(batch):
             x = columns_of(batch) if self.kinds else features_of(batch, self.embed)
-            for seen in (self.mirror, self.turn):
+            for seen in (self.mirror, self.turn, self.vary):
                 x = x if seen is None else seen(x, batch)
             x = self.embed(x)
             edges = self._edge_states(batch) if self.carries else self._edges(batch)
