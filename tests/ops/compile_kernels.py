@@ -125,7 +125,9 @@ def compile_even() -> None:
     ):
         result.backward(torch.randn_like(result))
     x, state = torch.randn(9, 4, 75, requires_grad=True), [torch.ones(4, 75) for _ in range(4)]
-    y = torch.ops.pna.batch_norm(x, torch.ones(9).bool(), *state, 0.1, 1e-5, False)[0]
+    y = torch.ops.pna.batch_norm(x, torch.ones(9).bool(), *state, 0.1, 1e-5, False, torch.ones(9))[
+        0
+    ]
     y.backward(torch.randn_like(y))
     x, weight = torch.randn(9, 4, 70, requires_grad=True), torch.randn(4, 70, 70)
     (y,) = torch.ops.pna.linears(x, [weight.requires_grad_()], [None])
@@ -296,13 +298,14 @@ def compile_recurrence() -> None:
 
 
 def compile_batch_norm(dtype: torch.dtype) -> None:
-    """A block of columns, and few; with a ReLU, and without."""
+    """A block of columns, and few; with factors and a ReLU, and without."""
     for width, relu in ((20, True), (3, False)):
         x = torch.randn(1000, 2, width, dtype=dtype, requires_grad=True)
         weight, bias, mean, var = (torch.ones(2, width) for _ in range(4))
         state = weight.requires_grad_(), bias.requires_grad_(), mean, var
         real = torch.arange(1000) < 900
-        torch.ops.pna.batch_norm(x, real, *state, 0.1, 1e-5, relu)[0].sum().backward()
+        factors = torch.ones(1000) if relu else None
+        torch.ops.pna.batch_norm(x, real, *state, 0.1, 1e-5, relu, factors)[0].sum().backward()
 
 
 def compile_dropout(dtype: torch.dtype) -> None:

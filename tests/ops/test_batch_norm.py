@@ -81,8 +81,8 @@ def upstream_of(x: Tensor) -> Tensor:
     return features(1, x.numel(), x.dtype, x.device, 9).reshape(x.shape)
 
 
-def run(x, real, weight, bias, mean, var, relu=False) -> Tensor:
-    return batch_norm(x, real, weight, bias, mean, var, MOMENTUM, EPS, relu)
+def run(x, real, weight, bias, mean, var, relu=False, factors=None) -> Tensor:
+    return batch_norm(x, real, weight, bias, mean, var, MOMENTUM, EPS, relu, factors)
 
 
 def defined(x, real, weight, bias, mean, var) -> Tensor:
@@ -102,8 +102,26 @@ def defined_with_relu(*inputs) -> Tensor:
     return torch.relu(defined(*inputs))
 
 
+def factors_of(x: Tensor) -> Tensor:
+    """Of every row, some of them negative."""
+    dtype = x.dtype if x.dtype == torch.float64 else torch.float32
+    return torch.linspace(-0.5, 2, x.shape[0], dtype=dtype, device=x.device)
+
+
+def run_with_both(x, *others) -> Tensor:
+    return run(x, *others, relu=True, factors=factors_of(x))
+
+
+def defined_with_both(x, *others) -> Tensor:
+    return torch.relu(defined(x * factors_of(x)[:, None], *others))
+
+
 #: What is run, and what it is compared with.
-FORMS = {"plain": (run, defined), "relu": (run_with_relu, defined_with_relu)}
+FORMS = {
+    "plain": (run, defined),
+    "relu": (run_with_relu, defined_with_relu),
+    "factors and relu": (run_with_both, defined_with_both),
+}
 
 
 def outcome(function, inputs, real, running, upstream) -> list[Tensor]:
@@ -292,6 +310,30 @@ def test_vmap_is_a_loop_in_one_call(backend, members, form):
     assert_near([together, *gradients, *own[4:]], [alone, *expected, *wide[4:]], 2e-5)
 
 
+def test_factors_of_members_and_with_gradients(backend):
+    """Neither is what a batch has, but what anyone may give."""
+    x, weight, bias = inputs_of(Case(), torch.float32, backend.device)
+    real, running = real_of(Case(), backend.device), running_of(Case(), weight)
+    several = torch.stack([factors_of(x), 1 + factors_of(x)]).requires_grad_()
+    state = [torch.stack([r, 2 * r]) for r in running]
+    together = torch.vmap(
+        lambda f, mean, var: run(x, real, weight, bias, mean, var, factors=f)
+    )(several.detach(), *[r.clone() for r in state])  # fmt: skip
+    alone = torch.stack([
+        run(x, real, weight, bias, *[r[i].clone() for r in state], factors=several[i])
+        for i in range(2)
+    ])  # fmt: skip
+    wide = several.detach().double().requires_grad_()
+    expected = torch.stack([
+        defined(x.double() * wide[i][:, None], real, weight, bias, *[r[i].double() for r in state])
+        for i in range(2)
+    ])  # fmt: skip
+    upstream = upstream_of(expected)
+    got = torch.autograd.grad(alone, several, upstream.float())
+    wanted = torch.autograd.grad(expected, wide, upstream)
+    assert_near([together, alone, *got], [expected, expected, *wanted], 2e-5)
+
+
 def test_running_statistics_that_members_share_are_refused(triton):
     x, weight, bias = inputs_of(Case(), torch.float32, triton.device)
     real, running = real_of(Case(), triton.device), running_of(Case(), weight)
@@ -358,7 +400,8 @@ def operator_arguments(triton):
     parameters = [torch.stack([p, -p]).requires_grad_() for p in (weight, bias)]
     running = [torch.stack([r, 2 * r]) for r in running_of(Case(), weight)]
     x = torch.stack([x, -x], 1).requires_grad_()
-    return x, real_of(Case(), triton.device), *parameters, *running, MOMENTUM, EPS, True
+    factors = factors_of(x.detach())
+    return x, real_of(Case(), triton.device), *parameters, *running, MOMENTUM, EPS, True, factors
 
 
 def test_opcheck(triton):
@@ -374,5 +417,5 @@ def test_opcheck_of_the_gradient(triton, needs):
         t.detach() if isinstance(t, Tensor) else t for t in operator_arguments(triton)
     )
     moments = torch.ones(3, *x.shape[1:], device=x.device)
-    arguments = (torch.ones_like(x), list(needs), x, real, weight, bias, moments, True)
+    arguments = (torch.ones_like(x), list(needs), x, real, weight, bias, moments, True, None)
     torch.library.opcheck(torch.ops.pna.batch_norm_backward.default, arguments)

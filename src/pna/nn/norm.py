@@ -45,14 +45,15 @@ class BatchNorm(nn.Module):
         self.running_mean.zero_()
         self.running_var.fill_(1)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(rows, width) to (rows, width)."""
+    def forward(self, x: Tensor, factors: Tensor | None = None) -> Tensor:
+        """(rows, width) to (rows, width); each row first times its factor (rows,), if given."""
         real = rows(self.level).real
         state = self.weight, self.bias, self.running_mean, self.running_var
         own = real is not None or processes() > 1 or x.shape[0] < 2
         if self.training and (own or _is_of_many(self.running_mean)):
-            return batch_norm(x, real, *state, self.momentum, self.eps, self.relu)
+            return batch_norm(x, real, *state, self.momentum, self.eps, self.relu, factors)
         weight, bias, mean, var = state
+        x = x if factors is None else x * factors[:, None]
         given = x.to(weight.dtype)
         y = F.batch_norm(given, mean, var, weight, bias, self.training, self.momentum, self.eps)
         y = y.to(x.dtype)

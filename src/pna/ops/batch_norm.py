@@ -2,9 +2,10 @@
 
     y = (x − μ) / √(σ² + ε) ⊙ w + b
 
-with the mean μ and the variance σ² of the real rows, in all processes; max(y, 0) of it where a ReLU
-is to follow. Padding is mapped like any other row. Kernels take two launches each way, with a ReLU
-or without, of plain torch about forty.
+with the mean μ and the variance σ² of the real rows, in all processes; of x with each row times a
+factor, where these are given, and max(y, 0) of it where a ReLU is to follow. Padding is mapped like
+any other row. Kernels take two launches each way, whatever of this there is, of plain torch about
+forty.
 """
 
 from __future__ import annotations
@@ -39,21 +40,25 @@ def batch_norm(
     momentum: float,
     eps: float,
     relu: bool = False,
+    factors: Tensor | None = None,
 ) -> Tensor:
     """`torch.nn.functional.batch_norm` in training: x (rows, width) to as much, in its type.
 
-    real (rows,) bool is None where all rows are; the others are (width,). The running statistics
+    real (rows,) bool is None where all rows are, factors (rows,) where all are 1; the others are
+    (width,). The running statistics
     move by `momentum` towards those of the batch, with an unbiased variance. Where no two rows
     are real they stay as they are, and are what is normalised with.
     """
     kernels = has_kernels(x, 0, 0) and weight.dtype != torch.float64
+    if factors is not None and (not kernels or processes() > 1 or factors.requires_grad):
+        x, factors = x * factors[:, None].to(x.dtype), None
     if not kernels or processes() > 1:
         y = definition(x, real, weight, bias, running_mean, running_var, momentum, eps)
         return torch.relu(y) if relu else y
     if real is None:
         real = torch.ones(x.shape[0], dtype=torch.bool, device=x.device)
     stacked = [t.unsqueeze(0) for t in (weight, bias, running_mean, running_var)]
-    y, _ = torch.ops.pna.batch_norm(x.unsqueeze(1), real, *stacked, momentum, eps, relu)
+    y, _ = torch.ops.pna.batch_norm(x.unsqueeze(1), real, *stacked, momentum, eps, relu, factors)
     return y.squeeze(1)
 
 
@@ -67,7 +72,7 @@ def definition(
     momentum: float,
     eps: float,
 ) -> Tensor:
-    """`batch_norm` without a ReLU, in plain torch, in the type of the weights."""
+    """`batch_norm` without factors and ReLU, in plain torch, in the type of the weights."""
     dtype, x = x.dtype, x.to(weight.dtype)
     mask = None if real is None else real[:, None].to(x.dtype)
     count = x.new_full((), float(x.shape[0])) if mask is None else mask.sum()
@@ -92,11 +97,12 @@ def definition(
 
 library.define(
     "batch_norm(Tensor x, Tensor real, Tensor weight, Tensor bias, Tensor(a!) running_mean, "
-    "Tensor(b!) running_var, float momentum, float eps, bool relu) -> (Tensor, Tensor)"
+    "Tensor(b!) running_var, float momentum, float eps, bool relu, "
+    "Tensor? factors) -> (Tensor, Tensor)"
 )
 library.define(
     "batch_norm_backward(Tensor grad, bool[] needs, Tensor x, Tensor real, Tensor weight, "
-    "Tensor bias, Tensor moments, bool relu) -> (Tensor, Tensor, Tensor)"
+    "Tensor bias, Tensor moments, bool relu, Tensor? factors) -> (Tensor, Tensor, Tensor)"
 )
 
 
@@ -111,8 +117,10 @@ def _forward(
     momentum: float,
     eps: float,
     relu: bool,
+    factors: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """y, contiguous, of x (rows, members, width), real (rows,), and others (members, width).
+    """y, contiguous, of x (rows, members, width), real and factors (rows,), and others (members,
+    width).
 
     Then, for its gradients and in float32, moments (3, members, width): the mean and the inverse
     standard deviation that rows were normalised with, and the weight of a row in them.
@@ -121,7 +129,7 @@ def _forward(
 
     running = running_mean.contiguous(), running_var.contiguous()
     y, moments = _allocate(x)
-    kernels.forward(x, real, weight, bias, *running, momentum, eps, relu, y, moments)
+    kernels.forward(x, real, weight, bias, *running, momentum, eps, relu, factors, y, moments)
     for given, moved in zip((running_mean, running_var), running, strict=True):
         if moved is not given:
             given.copy_(moved)
@@ -147,12 +155,13 @@ def _backward(
     bias: Tensor,
     moments: Tensor,
     relu: bool,
+    factors: Tensor | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Gradients of x, weight and bias; those not needed have no length."""
     from pna.ops.triton import batch_norm as kernels
 
     grads = _empty_gradients(needs, x, weight)
-    kernels.backward(grad, x, real, weight, bias, moments, relu, *grads)
+    kernels.backward(grad, x, real, weight, bias, moments, relu, factors, *grads)
     return grads
 
 
@@ -168,15 +177,15 @@ def _(grad: Tensor, needs: Sequence[bool], x: Tensor, real: Tensor, weight: Tens
 
 
 class _Differentiable(Function):
-    """The operator and its gradients; moments and running statistics have none."""
+    """The operator and its gradients; moments, running statistics and factors have none."""
 
     @staticmethod
     def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
         y, moments = below_autograd(torch.ops.pna.batch_norm.default, keyset, inputs)
         ctx.mark_non_differentiable(moments)
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs[:4], moments)
-        ctx.relu = inputs[-1]
+        *_, ctx.relu, factors = inputs
+        ctx.save_for_backward(*inputs[:4], moments, factors)
         return y, moments
 
     @staticmethod
@@ -185,7 +194,8 @@ class _Differentiable(Function):
         needs = [for_x, for_weight, for_bias]
         if grad is None or not any(needs):
             return (None,) * len(ctx.needs_input_grad)
-        grads = torch.ops.pna.batch_norm_backward(grad, needs, *ctx.saved_tensors, ctx.relu)
+        *saved, factors = ctx.saved_tensors
+        grads = torch.ops.pna.batch_norm_backward(grad, needs, *saved, ctx.relu, factors)
         grad_x, grad_weight, grad_bias = (
             g if n else None for g, n in zip(grads, needs, strict=True)
         )
@@ -200,14 +210,15 @@ differentiate_once("batch_norm_backward", "pna.ops.batch_norm")
 def _(
     info: Any, in_dims: Sequence[Any], x: Tensor, real: Tensor, *rest: Any
 ) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-    """Members of a vmap are members; where they have rows of their own, one after another."""
+    """Members of a vmap are members; where they have rows or factors of their own, one after
+    another."""
     batch = info.batch_size
     if None in in_dims[4:6]:
         raise ValueError(
             "got running statistics that all members of a vmap share, but each member changes "
             "them; expected one for every member, as `Population` gives them"
         )
-    if in_dims[1] is not None:
+    if in_dims[1] is not None or in_dims[-1] is not None:
         pairs = list(zip((x, real, *rest), in_dims, strict=True))
         results = [
             torch.ops.pna.batch_norm(*[a if d is None else a.select(d, i) for a, d in pairs])

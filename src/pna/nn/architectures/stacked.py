@@ -200,7 +200,7 @@ class Stacked(nn.Module):
             self.dropout.advance()
             shrink = None
             if self.graph_norm:
-                shrink = batch.sizes.clamp(min=1).to(x.dtype).rsqrt()[batch.graph_of_node, None]
+                shrink = batch.sizes.clamp(min=1).to(x.dtype).rsqrt()[batch.graph_of_node]
             virtual: Tensor | None = None
             for layer, convolution in enumerate(self.convolutions):
                 heard = x
@@ -211,7 +211,7 @@ class Stacked(nn.Module):
                 else:
                     result = convolution(heard, batch.adjacency, edges)
                 result = self.first_act(result)
-                result = self.norms[layer](result if shrink is None else result * shrink)
+                result = _normalised(self.norms[layer], result, shrink)
                 result = self.act(result)
                 if self.mixing:
                     mixed = self.mixing[layer](self.dropout(result, layer))
@@ -248,11 +248,12 @@ class Stacked(nn.Module):
         result, states = convolution.conv.update(x, batch.adjacency, edges)
         if layer == len(self.edge_norms):
             return result, None
+        shrink = None
         if self.graph_norm:
             starts = batch.adjacency.indptr[batch.indptr]  # of the edges of every graph
             shrink = starts.diff().clamp(min=1).to(states.dtype).rsqrt()[:, None]
-            states = states * spread(shrink, starts, batch.adjacency.num_edges)
-        return result, self._beside(edges, self.edge_norms[layer](states))
+            shrink = spread(shrink, starts, batch.adjacency.num_edges)[:, 0]
+        return result, self._beside(edges, _normalised(self.edge_norms[layer], states, shrink))
 
     def _edges(self, batch: Batch) -> EdgeFeatures:
         """Edge features, as a table and a place in it where they are one column of kinds; as a
@@ -274,3 +275,10 @@ class Stacked(nn.Module):
         if not self._takes_basis:
             return embed(given)
         return torch.cat([embed.weight.t(), embed.bias[None]]), F.pad(given, (0, 1), value=1.0)
+
+
+def _normalised(norm: nn.Module, result: Tensor, shrink: Tensor | None) -> Tensor:
+    """A result (rows, width), each row times what it is shrunk by, if anything, through a norm."""
+    if isinstance(norm, BatchNorm):
+        return norm(result, shrink)
+    return norm(result if shrink is None else result * shrink[:, None])

@@ -1,4 +1,5 @@
-"""Batch normalisation over the real rows, and a ReLU after it, in two kernels each way.
+"""Batch normalisation over the real rows, factors before and a ReLU after it, in two kernels each
+way.
 
 Members and features are one axis of columns. A program owns a block of them and walks every so
 manyeth tile of rows, keeping sums for every place of the tile. What the programs of a block leave
@@ -31,6 +32,15 @@ def _columns_of(x, x_member, width, column, BESIDE: tl.constexpr):
     if BESIDE:
         return x + column
     return x + (column // width).to(tl.int64) * x_member + column % width
+
+
+@triton.jit
+def _values(x, x_row, row, live, mask, factors, SCALED: tl.constexpr):
+    """A tile (rows, columns), in which each row may be SCALED by its factor."""
+    value = tl.load(x[None, :] + row[:, None] * x_row, mask=mask, other=0).to(tl.float32)
+    if SCALED:
+        value *= tl.load(factors + row, mask=live, other=0).to(tl.float32)[:, None]
+    return value
 
 
 @triton.jit
@@ -67,8 +77,9 @@ def _merged(count, mean, squares):
 
 @triton.jit
 def _batch_norm_moments_kernel(
-    x, x_row, x_member, width, real, partial, num_rows, columns, tiles,
-    BESIDE: tl.constexpr, UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+    x, x_row, x_member, width, factors, real, partial, num_rows, columns, tiles,
+    SCALED: tl.constexpr, BESIDE: tl.constexpr, UNIT: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Of some tiles of rows, in partial (splits, 3·columns): how many are real, their means and
     squared deviations. Each place of a tile has running ones, by Welford."""
@@ -83,7 +94,7 @@ def _batch_norm_moments_kernel(
         row = tl.cast(i, tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
         own = tl.load(real + row, mask=row < num_rows, other=0) != 0
         mask = own[:, None] & live_column[None, :]
-        value = tl.load(x[None, :] + row[:, None] * x_row, mask=mask, other=0).to(tl.float32)
+        value = _values(x, x_row, row, own, mask, factors, SCALED)
         count += own.to(tl.float32)
         away = tl.where(mask, value - mean, 0.0)
         mean += away * (1 / tl.maximum(count, 1.0))[:, None]
@@ -97,9 +108,9 @@ def _batch_norm_moments_kernel(
 
 @triton.jit
 def _batch_norm_kernel(
-    x, x_row, x_member, width, weight, bias, running_mean, running_var, partial, splits,
+    x, x_row, x_member, width, factors, weight, bias, running_mean, running_var, partial, splits,
     y, moments, num_rows, columns, tiles,
-    MOMENTUM: tl.constexpr, EPSILON: tl.constexpr, RELU: tl.constexpr,
+    MOMENTUM: tl.constexpr, EPSILON: tl.constexpr, RELU: tl.constexpr, SCALED: tl.constexpr,
     BESIDE: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_S: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
@@ -138,8 +149,9 @@ def _batch_norm_kernel(
     x = _columns_of(x, x_member, width, column, BESIDE)
     for i in range(tl.program_id(1), tiles, tl.num_programs(1)):
         row = tl.cast(i, tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
-        mask = (row < num_rows)[:, None] & live_column[None, :]
-        value = tl.load(x[None, :] + row[:, None] * x_row, mask=mask, other=0).to(tl.float32)
+        live = row < num_rows
+        mask = live[:, None] & live_column[None, :]
+        value = _values(x, x_row, row, live, mask, factors, SCALED)
         value = _normalised(value, used, scale, shift)
         if RELU:
             value = tl.where(value < 0, 0.0, value)  # so that NaN stays
@@ -148,9 +160,9 @@ def _batch_norm_kernel(
 
 @triton.jit
 def _batch_norm_sums_kernel(
-    grad, grad_row, grad_member, x, x_row, x_member, width, weight, bias, moments, partial,
-    num_rows, columns, tiles,
-    RELU: tl.constexpr, BESIDE: tl.constexpr, UNIT: tl.constexpr,
+    grad, grad_row, grad_member, x, x_row, x_member, width, factors, weight, bias, moments,
+    partial, num_rows, columns, tiles,
+    RELU: tl.constexpr, SCALED: tl.constexpr, BESIDE: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Of some tiles of rows, in partial (splits, 2·columns): Σ ∂y, and Σ ∂y · x̂."""
@@ -168,8 +180,9 @@ def _batch_norm_sums_kernel(
     scaled = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
     for i in range(tl.program_id(1), tiles, tl.num_programs(1)):
         row = tl.cast(i, tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
-        mask = (row < num_rows)[:, None] & live_column[None, :]
-        value = tl.load(x[None, :] + row[:, None] * x_row, mask=mask, other=0).to(tl.float32)
+        live = row < num_rows
+        mask = live[:, None] & live_column[None, :]
+        value = _values(x, x_row, row, live, mask, factors, SCALED)
         above = _gradient_above(grad, grad_row, row, mask, value, mean, scale, shift, RELU)
         plain += above
         scaled += above * (value - mean[None, :])
@@ -180,10 +193,10 @@ def _batch_norm_sums_kernel(
 
 @triton.jit
 def _batch_norm_gradient_kernel(
-    grad, grad_row, grad_member, x, x_row, x_member, width, weight, bias, moments, partial,
-    real, splits, grad_x, grad_weight, grad_bias, num_rows, columns, tiles,
+    grad, grad_row, grad_member, x, x_row, x_member, width, factors, weight, bias, moments,
+    partial, real, splits, grad_x, grad_weight, grad_bias, num_rows, columns, tiles,
     RELU: tl.constexpr, TO_X: tl.constexpr, TO_WEIGHT: tl.constexpr, TO_BIAS: tl.constexpr,
-    BESIDE: tl.constexpr, UNIT: tl.constexpr,
+    SCALED: tl.constexpr, BESIDE: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_S: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Some tiles of rows; gradients of parameters by the first program of a block."""
@@ -212,12 +225,15 @@ def _batch_norm_gradient_kernel(
         grad = _columns_of(grad, grad_member, width, column, BESIDE)
         for i in range(tl.program_id(1), tiles, tl.num_programs(1)):
             row = tl.cast(i, tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
-            own = tl.load(real + row, mask=row < num_rows, other=0) != 0
-            mask = (row < num_rows)[:, None] & live_column[None, :]
-            value = tl.load(x[None, :] + row[:, None] * x_row, mask=mask, other=0).to(tl.float32)
+            live = row < num_rows
+            own = tl.load(real + row, mask=live, other=0) != 0
+            mask = live[:, None] & live_column[None, :]
+            value = _values(x, x_row, row, live, mask, factors, SCALED)
             above = _gradient_above(grad, grad_row, row, mask, value, mean, scale, shift, RELU)
             away = by_mean[None, :] + by_value[None, :] * (value - mean[None, :])
             total = scale[None, :] * (above - tl.where(own[:, None], away, 0.0))
+            if SCALED:
+                total *= tl.load(factors + row, mask=live, other=0).to(tl.float32)[:, None]
             tl.store(grad_x + row[:, None] * columns + column[None, :], total, mask=mask)
 
 
@@ -231,6 +247,7 @@ def forward(
     momentum: float,
     eps: float,
     relu: bool,
+    factors: Tensor | None,
     y: Tensor,
     moments: Tensor,
 ) -> None:
@@ -241,7 +258,7 @@ def forward(
     columns, blocks, tile = _tiles(y, x)
     splits = _side_by_side(tile["tiles"], blocks, _SPLITS)
     partial = moments.new_empty(splits, 3 * columns)
-    inputs = _strided("x", x)
+    inputs = _strided("x", x) | _scaled(x, factors)
     width = y.shape[2]
     with torch.cuda.device_of(x):
         _batch_norm_moments_kernel[(blocks, splits)](
@@ -263,6 +280,7 @@ def backward(
     bias: Tensor,
     moments: Tensor,
     relu: bool,
+    factors: Tensor | None,
     grad_x: Tensor,
     grad_weight: Tensor,
     grad_bias: Tensor,
@@ -276,7 +294,7 @@ def backward(
     columns, blocks, tile = _tiles(grad, x)
     splits = _side_by_side(tile["tiles"], blocks, _SPLITS)
     partial = moments.new_empty(splits, 2 * columns)
-    inputs = _strided("grad", grad) | _strided("x", x)
+    inputs = _strided("grad", grad) | _strided("x", x) | _scaled(x, factors)
     inputs |= dict(
         width=grad.shape[2], weight=weight.contiguous(), bias=bias.contiguous(), moments=moments,
         partial=partial, RELU=relu,
@@ -314,6 +332,10 @@ def _side_by_side(tiles: int, blocks: int, limit: int) -> int:
 def _strided(name: str, tensor: Tensor) -> dict[str, Any]:
     row, member, _ = tensor.stride()
     return {name: tensor, f"{name}_row": row, f"{name}_member": member}
+
+
+def _scaled(x: Tensor, factors: Tensor | None) -> dict[str, Any]:
+    return dict(factors=x if factors is None else factors.contiguous(), SCALED=factors is not None)
 
 
 def _bytes(real: Tensor) -> Tensor:
