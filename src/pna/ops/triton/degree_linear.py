@@ -2,9 +2,9 @@
 
 Nodes are taken in the order of their degrees, so that most tiles hold one degree only; a tile in
 which degrees meet takes a product for each factor. Float32 is multiplied as six products of
-bfloat16 parts, whose error is below that of a float32 product; half precision fits in tf32. Few
-nodes with few outputs go another way, see `scaled_linear`; narrow towers too, see `narrow_linear`,
-and those with one factor alone, see `wide_linear`.
+bfloat16 parts, whose error is below that of a float32 product, unless TF32 will do; half precision
+fits in that. Few nodes with few outputs go another way, see `scaled_linear`; narrow towers too, see
+`narrow_linear`, and those with one factor alone, see `wide_linear`.
 """
 
 from __future__ import annotations
@@ -216,7 +216,7 @@ def _degree_weight_kernel(
     width, inputs, outputs = aligned(width, UNIT), aligned(inputs, UNIT), aligned(outputs, UNIT)
     column = tl.program_id(0) % blocks * BLOCK_K + tl.arange(0, BLOCK_K)
     output = tl.program_id(0) // blocks * BLOCK_O + tl.arange(0, BLOCK_O)
-    tower = tl.program_id(1)
+    tower = tl.program_id(1).to(tl.int64)
     live_column, live_output = column < inputs, output < outputs
     total_0 = tl.zeros([BLOCK_K, BLOCK_O], tl.float32)
     total_1 = tl.zeros([BLOCK_K, BLOCK_O], tl.float32)

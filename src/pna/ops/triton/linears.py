@@ -3,8 +3,8 @@
 A program owns a tile of a member's rows, forward and for the input's gradient, and reads it once
 for all weights. Gradients of weights and biases are sums over rows, which are many, while the sums
 are small: for these a program owns a block of a weight, walks every so manyeth tile, and keeps its
-own sums, which are added in the end. They are multiplied as they are: what tensor cores would win
-is lost where tiles have to be turned round and cut into parts.
+own sums, which are added in the end. They are multiplied as they are, unless TF32 will do: what
+tensor cores would win is lost where tiles have to be turned round and cut into parts.
 """
 
 from __future__ import annotations

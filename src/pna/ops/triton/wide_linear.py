@@ -76,7 +76,7 @@ def _wide_linear_kernel(
 ):  # fmt: skip
     """A tile of rows, a tower, a block of outputs and the REST of them, where that leaves less room
     unused; each row may be SCALED by its factor. The numbers of the weight that stand side by side
-    are those of an output, or, ACROSS, of an input."""
+    are those of an input, or, ACROSS, of an output."""
     z_row, z_group, z_tower = aligned(z_row, UNIT), aligned(z_group, UNIT), aligned(z_tower, UNIT)
     shift_row, shift_tower = aligned(shift_row, UNIT), aligned(shift_tower, UNIT)
     base_row, base_tower = aligned(base_row, UNIT), aligned(base_tower, UNIT)
@@ -173,8 +173,8 @@ def multiply(
 
 
 def side_by_side(weight: Tensor) -> tuple[Tensor, bool]:
-    """A weight (…, inputs, outputs) of which the numbers of an output stand side by side, or else,
-    as is said, those of an input."""
+    """A weight (…, inputs, outputs) of which the numbers of an input stand side by side, or those
+    of an output, as is said."""
     if weight.stride(-1) == 1:
         return weight, False
     if weight.stride(-2) == 1:
@@ -193,6 +193,8 @@ def blocks_of(outputs: int) -> tuple[int, int]:
 def arguments_of(z: Tensor, shift: Tensor | None, times: Sequence[int]) -> dict[str, Any]:
     """z (rows, A, towers, K) and its shift as arguments of kernels."""
     z = unit_stride(z)
+    if max(_TALL_TILE * z.stride(0), z.shape[1] * z.stride(1)) >= 2**31:
+        z = z.contiguous()  # within a tile 32 bits find a number
     shift = z[:, 0] if shift is None else unit_stride(shift)
     return dict(
         z=z,
