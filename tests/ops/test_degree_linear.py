@@ -217,6 +217,18 @@ def test_cpu_with_all_factors_at_once(cpu, monkeypatch, case, dtype):
     compare(cpu, CASES[case], dtype)
 
 
+@pytest.mark.parametrize("outputs", [64, 134, 190])
+def test_tall_tiles(triton, monkeypatch, outputs):
+    """As where there are many nodes with one factor: a tile and a part of one, of 128 each."""
+    from pna.ops.triton import scaled_linear, wide_linear
+
+    monkeypatch.setattr(scaled_linear, "MOST_ROWS", 0)
+    monkeypatch.setattr(wide_linear, "_ENOUGH", 1)
+    ring = Graph([(i, (i + 1) % 150) for i in range(150)], 150)
+    case = Case(ring, 2, 2, 70, factors=1, outputs=outputs)
+    compare(triton, case, torch.float32)
+
+
 def test_cpu_products_are_one_for_each_degree_that_is_worth_it(cpu, monkeypatch):
     """Degrees 1 to 9 once each, or a ring of one degree: 9 products or 1, else one a factor."""
     monkeypatch.setattr(degree_groups, "_NARROW", 0)

@@ -43,6 +43,7 @@ CASES = {
     "wider than a program keeps": Case(rows=70, inputs=130, outputs=(2, 140)),
     "several blocks of outputs": Case(rows=5, inputs=3, outputs=(190, 256)),
     "more than kernels take": Case(rows=3, inputs=260, outputs=(2, 270)),
+    "more than kernels take of what is odd": Case(rows=3, inputs=131, outputs=(2,)),
     "no outputs": Case(outputs=(0, 3)),
     "no inputs": Case(inputs=0),
     "no biases": Case(biases=(False, False)),

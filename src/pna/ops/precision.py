@@ -22,15 +22,15 @@ def multiplied(exactly: bool) -> Iterator[None]:
     of cuDNN, and cannot be read where the latter are told other things.
     """
     backends: Any = torch.backends
-    recurrent = (backends.cudnn.conv, backends.cudnn.rnn)
-    places = (backends.mkldnn.matmul, backends.cuda.matmul, *recurrent)
+    of_cudnn = (backends.cudnn.conv, backends.cudnn.rnn)
+    places = (backends.mkldnn.matmul, backends.cuda.matmul, *of_cudnn)
     before = [place.fp32_precision for place in places]
     try:
         told = torch.get_float32_matmul_precision()
     except RuntimeError:  # it was told place by place
         told = "highest"
     torch.set_float32_matmul_precision("highest" if exactly else "high")
-    for place in recurrent:
+    for place in of_cudnn:
         place.fp32_precision = "ieee" if exactly else "tf32"
     try:
         yield

@@ -83,7 +83,7 @@ def _degree_linear_kernel(
 ):  # fmt: skip
     """A tile of nodes, a tower, a block of outputs and the REST of them, where that leaves less
     room unused. Both inputs and outputs come in groups of equal width, so that the same kernel
-    gives the gradient of z; there the weight lies ACROSS."""
+    gives the gradient of z; the weight may lie ACROSS, as in `wide_linear`."""
     z_row, z_group, z_tower = aligned(z_row, UNIT), aligned(z_group, UNIT), aligned(z_tower, UNIT)
     shift_row, shift_tower = aligned(shift_row, UNIT), aligned(shift_tower, UNIT)
     out_row, out_group = aligned(out_row, UNIT), aligned(out_group, UNIT)
@@ -170,10 +170,7 @@ def _degree_spread_kernel(
         place = source + (group * out_width + output)[None, :] * w_out
         w_mask = live_column[:, None] & live_output[None, :]
         if uniform:
-            combined = tl.zeros([BLOCK_K, BLOCK_O], tl.float32)
-            for r in tl.static_range(R):
-                part = tl.load(place + r * w_factor, mask=w_mask, other=0).to(tl.float32)
-                combined += tl.load(factors + first * R + r) * part
+            combined = _combined(place, w_factor, w_mask, factors, first, R)
             w_1, w_2, w_3 = parts(combined, PRECISION)
             total = product_of_parts(t_1, t_2, t_3, w_1, w_2, w_3, PRECISION)
         else:

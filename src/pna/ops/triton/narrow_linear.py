@@ -18,6 +18,7 @@ from torch import Tensor
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.products import parts, precision, product_of_parts, uncut_precision, unit_stride
 from pna.ops.triton.sums import Sums
+from pna.ops.triton.wide_linear import shifts_of
 
 #: How many nodes a tile has, and how many where products of several groups or factors are summed.
 _TILE, _SHORT_TILE = 64, 16
@@ -346,9 +347,8 @@ def _shared(
     given = dict(
         width=z.shape[3], groups=z.shape[1], factors=factors.contiguous(), indptr=indptr,
         outputs=weight.shape[3], num_rows=z.shape[0], towers=z.shape[2], tiles=tiles,
-        R=weight.shape[0], ONCE=sum(1 << a for a, often in enumerate(times) if often == 1),
-        EACH=sum(1 << a for a, often in enumerate(times) if often == 2), PRECISION=precision(z),
-        BLOCK_R=_TILE, **blocks, num_warps=4,
+        R=weight.shape[0], **shifts_of(times), PRECISION=precision(z), BLOCK_R=_TILE, **blocks,
+        num_warps=4,
     )  # fmt: skip
     return given, tiles
 
