@@ -11,8 +11,8 @@ from pna.paper.experiment import Variant
 
 ROW, LABEL = "pna improved", "PNA, improved"
 
-# On ZINC and the superpixels the last layer is narrower than the others, and so has no residual:
-# where graphs read the sum of all layers, training begins at a loss many times as large.
+# On ZINC the last layer is narrower than the others, and so has no residual: where graphs read the
+# sum of all layers, training begins at a loss many times as large.
 
 #: How the rows are trained: for a known number of epochs, and an average of the weights is kept.
 TRAINING: dict[str, Any] = {"schedule": "cosine", "warmup": 5, "average": 0.999}
