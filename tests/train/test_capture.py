@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pna.train import capture
-from pna.train.capture import Memory
+from pna.train.capture import Captured, Memory
 
 
 class Graph:
@@ -72,6 +72,30 @@ def test_a_recording_that_fails_leaves_no_memory_behind(used):
         memory.record(fails)
     memory.record(nothing)
     assert used == [0, 1]
+
+
+def test_work_is_warmed_up_where_it_is_recorded(used, monkeypatch):
+    """torch keeps the memory that work leaves on a stream, and on every other one as much."""
+    streams = []
+
+    class Line:
+        def wait_stream(self, other):
+            pass
+
+    @contextmanager
+    def within(stream):
+        streams.append(stream)
+        yield
+
+    monkeypatch.setattr(capture, "_line", Line)
+    monkeypatch.setattr(torch.cuda, "current_stream", Line)
+    monkeypatch.setattr(torch.cuda, "stream", within)
+    done = []
+    for _ in range(3):
+        captured = Captured(lambda: done.append(1), Memory())
+        captured()
+        captured()
+    assert len(done) == 6 and all(isinstance(stream, Line) for stream in streams)
 
 
 def test_what_went_wrong_is_said_first(used, monkeypatch):

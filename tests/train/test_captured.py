@@ -102,6 +102,20 @@ def test_recorded_steps_are_those_of_a_cpu(settings, model):
             assert_near(buffer.cpu(), plain.population.buffers[name], 5e-5, name)
 
 
+@pytest.mark.parametrize("model", ["pna recurrent", "pna stacked"])
+def test_a_long_validation_is_recorded_in_padded_shapes(model):
+    """Once for each shape: its batches are drawn, and its losses those of any other order."""
+    graphs = random_graphs(train=23, validation=97)
+    options = {"device": "cuda", "dtype": torch.float32}
+    captured = trainer_of(graphs, SMALL[model], BASE, **options)
+    called = trainer_of(graphs, SMALL[model], BASE, capture=False, pad=True, **options)
+    for epoch in range(5):
+        (training, validation), expected = (t.run_epoch(epoch) for t in (captured, called))
+        assert torch.equal(training, expected[0])
+        torch.testing.assert_close(validation, expected[1], rtol=1e-5, atol=1e-6)
+    assert 0 < len(captured.validation._captured) <= 2
+
+
 def test_one_training_after_another():
     """The second records once the recordings of the first are gone."""
     graphs, model = random_graphs(train=20), SMALL["gin recurrent"]

@@ -84,7 +84,7 @@ class Captured:
             return
         if self._runs < _WARM_UP:
             self._runs += 1
-            stream = torch.cuda.Stream()
+            stream = _line()  # always the same: torch keeps the memory of every stream for itself
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 self._work()

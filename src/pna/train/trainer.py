@@ -37,6 +37,10 @@ from pna.train.tasks import (
 )
 from pna.train.weights import LossWeights
 
+#: Batches of validation, at most, that are captured each by itself; the graphs of more are put
+#: together in padded shapes, in an order drawn once.
+_MOST_ALONE = 16
+
 
 class Trainer:
     """Trains a population on one graph set and validates it on another, epoch by epoch.
@@ -94,8 +98,9 @@ class Trainer:
             training, self._train, size, shuffle=settings.shuffle, seed=settings.data_seed,
             diameters=of_training, **shared,
         )  # fmt: skip
+        drawn = self._memory is not None and len(validation) > size * _MOST_ALONE
         self.validation = Batches(
-            validation, self._validate, size, shuffle=False, diameters=of_validation, **shared
+            validation, self._validate, size, shuffle=drawn, diameters=of_validation, **shared
         )
 
     def run_epoch(self, epoch: int) -> tuple[Tensor, Tensor]:
