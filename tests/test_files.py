@@ -83,6 +83,14 @@ def test_one_is_alone_at_a_time(tmp_path):
 
     with pytest.raises(ValueError, match="wrong"), alone(tmp_path):
         raise ValueError("wrong")
+    with (
+        alone(tmp_path),
+        pytest.raises(BlockingIOError, match="another process is writing in"),
+        alone(tmp_path, wait=False),
+    ):
+        raise AssertionError
+    with alone(tmp_path, wait=False):
+        pass
     threads = [threading.Thread(target=work) for _ in range(5)]
     for thread in threads:
         thread.start()

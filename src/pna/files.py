@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,8 +34,9 @@ def replacing(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
 
 
 @contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Wait until no other process is in this block with the same folder; where there are locks."""
+def alone(folder: Path, *, wait: bool = True) -> Iterator[None]:
+    """Wait until no other process is in this block with the same folder, or else raise where one
+    is; where there are locks."""
     if os.name != "posix":
         yield
         return
@@ -43,8 +44,15 @@ def alone(folder: Path) -> Iterator[None]:
 
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # not every file system over a network has such locks
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise BlockingIOError(
+                f"got {folder}, which another process is writing in, expected it to be free; wait "
+                "until that is done, or choose another"
+            ) from None
+        except OSError:
+            pass  # not every file system over a network has such locks
         yield
     finally:
         os.close(descriptor)  # and so let go

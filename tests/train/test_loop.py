@@ -16,6 +16,7 @@ import torch
 
 from pna.data import tensor_file
 from pna.data.graphset import GraphSet
+from pna.files import alone
 from pna.machine import machine
 from pna.train import loop
 from pna.train.evaluation import evaluate
@@ -443,8 +444,8 @@ def test_targets_of_nodes_and_graphs_may_have_one_name(tmp_path):
     found = evaluate(run, graphs, "validation")
     assert [task.name for task in found.tasks] == names
     assert found.loss == pytest.approx(run.summary["best"], rel=1e-4)
-    alone = train(GRAPHS, tmp_path / "alone", MODEL, SETTINGS, loss={"a": "mae"})
-    assert run.summary["best"] == alone.summary["best"]
+    single = train(GRAPHS, tmp_path / "alone", MODEL, SETTINGS, loss={"a": "mae"})
+    assert run.summary["best"] == single.summary["best"]
     with pytest.raises(ValueError, match="unknown target '0'"):
         train(graphs, tmp_path / "other", MODEL, SETTINGS, tasks=["0"])
 
@@ -458,6 +459,34 @@ def test_a_run_killed_as_its_folder_was_made_can_be_begun_anew(tmp_path):
     (out / f".{CONFIG}.99999.tmp").write_text('{"version"')
     run = train(GRAPHS, out, MODEL, SETTINGS)
     assert run.summary is not None and not list(out.glob(".*"))
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no such locks")
+def test_two_trainings_do_not_share_a_folder(tmp_path):
+    """The second is refused, begun anew or resumed, and the first goes on as if it were alone."""
+    out, refused = tmp_path / "run", []
+
+    def meanwhile(*_):
+        for resume in (False, True):
+            with pytest.raises(OSError) as problem:
+                train(GRAPHS, out, MODEL, SETTINGS, resume=resume)
+            refused.append(type(problem.value))
+
+    run = train(GRAPHS, out, MODEL, SETTINGS, report=meanwhile)
+    assert refused == [FileExistsError, BlockingIOError] * SETTINGS.epochs
+    whole = train(GRAPHS, tmp_path / "whole", MODEL, SETTINGS)
+    for name, tensor in whole.read(LAST)[0].items():
+        assert torch.equal(run.read(LAST)[0][name], tensor), name
+    with alone(out), pytest.raises(BlockingIOError, match="another process is writing"):
+        train(GRAPHS, out, resume=True, epochs=9)
+    assert run.config.settings.epochs == SETTINGS.epochs
+
+
+def test_a_training_that_cannot_begin_leaves_no_folder(tmp_path, monkeypatch):
+    monkeypatch.setattr("pna.train.loop.make_trainer", lambda *_: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        train(GRAPHS, tmp_path / "run", MODEL, SETTINGS)
+    assert not list(tmp_path.iterdir())
 
 
 def test_rows_of_some_epochs_alone(tmp_path):

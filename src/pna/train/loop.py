@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -110,7 +110,10 @@ def train(
             given = settings_for(graphs, {}) if settings is None else settings
             config = configured(graphs, path, kind, given, loss, weights, tasks, splits)
         wait_for_all()  # nothing is written before all have looked
-        return _train(run, config, graphs, resume, where, save_every, log_every, report)
+        with run.alone() if is_first() else nullcontext():
+            if not resume and is_first():
+                _check_new(run)  # another may have begun in the meantime
+            return _train(run, config, graphs, resume, where, save_every, log_every, report)
 
 
 def configured(

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from pna.data import tensor_file
-from pna.files import is_new, naming, remove_leftovers, replacing
+from pna.files import alone, is_new, naming, remove_leftovers, replacing
 from pna.names import lookup
 from pna.train.models import build
 from pna.train.population import Population, changing_buffers
@@ -127,6 +127,21 @@ class Run:
                 f"got {path}, which cannot be read ({error}), expected the JSON object that pna "
                 f"train wrote; {remedy}"
             ) from error
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Train here, which no other process may do at the same time: it is raised where one does.
+
+        A new folder in which nothing comes to be written is removed again.
+        """
+        new = not self.folder.exists()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with alone(self.folder, wait=False):
+                yield
+        finally:
+            if new and not any(self.folder.iterdir()):
+                self.folder.rmdir()
 
     def begin(self, config: Config, environment: dict[str, Any]) -> None:
         """Make the folder, and say in it what is about to be done."""
