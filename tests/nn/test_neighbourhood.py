@@ -84,6 +84,20 @@ def test_another_δ_can_be_loaded():
     assert ours.factors(graph_of(10), torch.float32).item() == 2
 
 
+def test_δ_has_all_its_digits_in_float64():
+    """As it was given; one that was loaded or written has those of its type."""
+    ours = Neighbourhood(["mean"], ["amplification"], DEG)
+    assert ours.mean_log_degree.item() != math.log(2)
+    assert ours.double().mean_log_degree.item() == math.log(2)
+    assert ours.float().double().mean_log_degree.item() == math.log(2)
+    other = Neighbourhood(["mean"], ["amplification"], DegreeStats.from_degrees([2, 5]))
+    other.load_state_dict(ours.float().state_dict())
+    assert other.double().mean_log_degree.item() == ours.float().mean_log_degree.item()
+    learned = Neighbourhood(["mean"], ["amplification"], DEG, train_norm=True)
+    assert learned.double().mean_log_degree.item() == torch.tensor(math.log(2)).item()
+    assert ours.to("meta").double().mean_log_degree.is_meta
+
+
 def test_a_learned_δ_is_reset():
     ours = Neighbourhood(["mean"], ["linear"], DEG, train_norm=True)
     before = ours.mean_degree.clone()

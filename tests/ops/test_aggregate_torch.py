@@ -310,6 +310,20 @@ def test_second_derivatives_of_kernels_say_what_to_do(fast):
         gradient.sum().backward()
 
 
+def test_derivatives_in_forward_mode_say_what_to_do(fast):
+    adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
+    x = features(adjacency.num_senders, 2, torch.float64, fast.device)
+
+    def total(x):
+        return pna.aggregate(x, adjacency, PAPER).square().sum()
+
+    for derivative in (torch.func.jacfwd, torch.func.hessian):
+        with pytest.raises(RuntimeError, match=r"forward mode.*pna\.backend\('reference'\)"):
+            derivative(total)(x)
+        with pna.backend("reference"):
+            assert derivative(total)(x).isfinite().all()
+
+
 def test_second_derivatives_of_kernels_say_so_inside_functions_of_torch(fast):
     adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
     x = features(adjacency.num_senders, 2, torch.float64, fast.device)

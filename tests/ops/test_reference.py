@@ -406,6 +406,22 @@ def test_message_of_weight_zero_is_not_heard(multiset, weight, expected):
     assert w.grad.isfinite().all()
 
 
+def test_a_weight_of_zero_has_the_gradient_of_any_other():
+    """That of a weight w beside 1 is e³ (3 − result) / (1 + e³ w)."""
+    w = torch.tensor([1.0, 0.0], dtype=torch.float64, requires_grad=True)
+    x = torch.tensor([[0.0], [3.0]], dtype=torch.float64)
+    aggregate(x, star(2), [Softmax(weight=w)]).sum().backward()
+    assert w.grad.tolist() == pytest.approx([0, 3 * math.exp(3)])
+
+
+@pytest.mark.parametrize("aggregator", [Softmax(), Softmin(2.0), Softmax(-1.0)], ids=repr)
+@pytest.mark.parametrize("offset", [0.0, 1e4, 1e6])
+def test_gradients_of_softmax_do_not_depend_on_where_messages_are(aggregator, offset):
+    multiset = [offset + value for value in (0.25, -1.5, 2.0, 0.75)]  # floats, each of them
+    expected = gradient(multiset, aggregator, torch.float64)
+    assert gradient(multiset, aggregator, torch.float32) == pytest.approx(expected, abs=1e-6)
+
+
 # Normalised mean and sorting
 
 

@@ -110,6 +110,23 @@ class Neighbourhood(nn.Module):
         else:
             self.register_buffer(name, value)
 
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Neighbourhood:
+        """In float64 δ has all the digits it was given with, unless it has been changed."""
+        names = ("mean_degree", "mean_log_degree")
+        given = [
+            (name, average, self._buffers[name])
+            for name, average in zip(names, self._averages, strict=True)
+            if name in self._buffers
+        ]
+        super()._apply(fn, recurse)
+        for name, average, before in given:
+            now = self._buffers[name]
+            assert before is not None and now is not None
+            wider = now.dtype == torch.float64 != before.dtype and not before.is_meta
+            if wider and before.item() == torch.tensor(average, dtype=before.dtype).item():
+                now.fill_(average)
+        return self
+
     def reset_parameters(self) -> None:
         """A learned δ as it was given; other learned parts are left as they are."""
         if isinstance(self.mean_degree, nn.Parameter):

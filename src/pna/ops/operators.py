@@ -18,7 +18,18 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 library = torch.library.Library("pna", "FRAGMENT")
 
-Function = _SingleLevelFunction
+_INSTEAD = "run it inside `with pna.backend('reference'):`"
+
+
+class Function(_SingleLevelFunction):
+    """What gradients of an operator are derived from."""
+
+    @staticmethod
+    def jvp(ctx: Any, *_: Any) -> Any:
+        raise RuntimeError(
+            "got a derivative in forward mode (torch.func.jvp, jacfwd, hessian), which the fast "
+            f"kernels do not have; {_INSTEAD}, or take torch.func.jacrev"
+        )
 
 
 def below_autograd(operator: Any, keyset: Any, inputs: Sequence[Any]) -> Any:
@@ -66,8 +77,7 @@ def differentiate_once(name: str, of: str) -> None:
         @staticmethod
         def backward(ctx: Any, *_: Any) -> Any:
             raise RuntimeError(
-                f"got a second derivative of {of}, which its fast kernels do not have; "
-                "run it inside `with pna.backend('reference'):`"
+                f"got a second derivative of {of}, which its fast kernels do not have; {_INSTEAD}"
             )
 
     class Flat:

@@ -6,6 +6,7 @@ times. Messages are materialised, (edges, features).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -179,11 +180,15 @@ def _softmax(softmax: Softmax, hood: Neighbourhoods) -> Tensor:
     else:
         weight = take(softmax.weight, hood.adjacency.edge_ids).to(values.dtype)[:, None]
         largest = hood.largest(torch.where(weight > 0, logits, float("-inf")))
-        # what weighs nothing may be larger still
-        exponentials = weight * (logits - hood.to_slots(largest)).clamp(max=0).exp()
+        # what weighs nothing may be larger still, and its weight has a gradient
+        above = logits - hood.to_slots(largest)
+        most = math.log(torch.finfo(above.dtype).max) / 2
+        exponentials = weight * torch.where(above == torch.inf, 0, above.clamp(max=most)).exp()
     total = hood.sum(exponentials)
     total = torch.where(total == 0, 1, total)
-    return sign * hood.sum(exponentials * values) / total
+    # once without gradient, then what differs from it: else slopes are small differences of large
+    known = hood.sum((exponentials * values).detach()) / total.detach()
+    return sign * (known + hood.sum(exponentials * (values - hood.to_slots(known))) / total)
 
 
 def _normalised_mean(_: NormalisedMean, hood: Neighbourhoods) -> Tensor:

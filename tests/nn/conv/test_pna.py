@@ -206,10 +206,10 @@ def test_reset_parameters(device):
 FORMS = ["none", "narrow", "wide", "table"]
 
 
-def case_of(fast, form):
+def case_of(fast, form, towers=2):
     """A layer with towers, and its inputs, with one of the forms of edge features."""
     edge_dim = {"none": None, "wide": 20}.get(form, 2)
-    layer, _ = made(fast.device, torch.float32, towers=2, edge_dim=edge_dim)
+    layer, _ = made(fast.device, torch.float32, towers=towers, edge_dim=edge_dim)
     leaves, edge_index = inputs_of(layer, GRAPHS["isolated"], torch.float32, fast.device)
     if form == "table":
         leaves["edge_attr"] = numbers(2, 2, dtype=torch.float32, device=fast.device, seed=2)
@@ -223,11 +223,12 @@ def case_of(fast, form):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("wanted", ["x", "edge_attr", "pre", "post", "lin", "edge_encoder"])
-def test_only_the_gradients_asked_for(fast, form, wanted):
+@pytest.mark.parametrize("towers", [1, 2])
+def test_only_the_gradients_asked_for(fast, form, wanted, towers):
     """All else frozen, as where a trained layer is explained, or one of its parts trained on."""
     if form == "none" and "edge" in wanted:
         pytest.skip("no edge features")
-    layer, leaves, run = case_of(fast, form)
+    layer, leaves, run = case_of(fast, form, towers)
     everything = leaves | dict(layer.named_parameters())
     expected = outcome(lambda: run(**leaves), everything)
     for leaf in everything.values():
@@ -476,7 +477,12 @@ X, EDGE_INDEX = torch.ones(3, 4), torch.tensor([[0, 1], [1, 2]])
         (
             lambda: layer()(X.double(), EDGE_INDEX),
             TypeError,
-            r"x of dtype torch\.float64 for a layer of torch\.float32.*autocast",
+            r"x of dtype torch\.float64 for a layer of torch\.float32.*\.to\(torch\.float32\)$",
+        ),
+        (
+            lambda: layer()(X.half(), EDGE_INDEX),
+            TypeError,
+            r"x of dtype torch\.float16 for a layer of torch\.float32.*autocast",
         ),
         (lambda: layer(edge_dim=-1), ValueError, "edge_dim=-1, expected at least 1"),
         *(

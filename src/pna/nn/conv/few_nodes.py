@@ -173,9 +173,11 @@ def backward(
         if parts.edge is not None:
             of_edge = [of_values.t() if features is None else of_values.t() @ features]
         of_parts = _of_parts(grad_sender, total, widths, towers)
-        of_layer = split_gradients(
-            form, weights, (*of_parts, *of_edge, grad_mix), table is not None
-        )
+        of_layer: tuple[Tensor | None, ...] = (None,) * len(weights)
+        if for_weights:
+            of_layer = split_gradients(
+                form, weights, (*of_parts, *of_edge, grad_mix), table is not None
+            )
     of_receivers.join()
     grad_x.addmm_(of_sent, parts.sender.flatten(0, 1))
     of_mix.join()

@@ -122,11 +122,15 @@ def _check_index(index: Tensor, length: int) -> None:
 
 
 def _check_type(name: str, tensor: Tensor, weight: Tensor) -> None:
-    """Products are taken between equal types; autocast sees to that itself."""
-    if tensor.dtype != weight.dtype and not torch.is_autocast_enabled(tensor.device.type):
+    """Products are taken between equal types; autocast sees to that itself, but for float64."""
+    if tensor.dtype == weight.dtype:
+        return
+    double = torch.float64 in (tensor.dtype, weight.dtype)
+    if double or not torch.is_autocast_enabled(tensor.device.type):
         raise TypeError(
             f"got {name} of dtype {tensor.dtype} for a layer of {weight.dtype}, expected one type; "
-            f"convert one of them with .to({weight.dtype}), or call the layer under torch.autocast"
+            f"convert one of them with .to({weight.dtype})"
+            + ("" if double else ", or call the layer under torch.autocast")
         )
 
 

@@ -271,8 +271,9 @@ class PNAConv(nn.Module):
             if module is not None and _is_hooked(module):
                 raise TypeError(
                     f"got a hook on {module} of a PNAConv, whose weights are read and which is "
-                    "never called, expected none; put hooks on the layer itself, and change "
-                    "weights with torch.nn.utils.parametrize"
+                    "never called, expected none; put hooks on the layer itself, change weights "
+                    "with torch.nn.utils.parametrize, and tell torch_geometric.nn.summary that "
+                    "leaf_module=PNAConv"
                 )
         return Weights(
             pre.weight,
