@@ -246,7 +246,8 @@ def as_adjacency(
     """The Adjacency meant by whatever a layer was given.
 
     A bare ``edge_index`` is built once and remembered for as long as that tensor lives and torch
-    knows of no write to it, as it does not of one by way of numpy or ``.data``; a list (what a PyG loader makes of one Adjacency per graph) is joined.
+    knows of no write to it, as it does not of one by way of numpy or ``.data``; a list (what a PyG
+    loader makes of one Adjacency per graph) is joined.
     """
     if isinstance(edges, Adjacency):
         return edges

@@ -36,7 +36,9 @@ def like(name: str) -> GraphSet:
     nodes, edges, senders = shapes.num_nodes, shapes.num_edges, shapes.edges
     held: dict[str, object] = {"x": shapes.x, "edge_attr": shapes.edge_attr}
     held |= {"y_graph": shapes.y_graph}
-    held |= {"metadata": {"node_values": [ATOMS], "edge_values": [BONDS]}}
+    metadata: dict[str, object] = {"benchmark": name}
+    if name == "zinc":
+        metadata |= {"node_values": [ATOMS], "edge_values": [BONDS]}
     if name == "molhiv":
         columns = [torch.randint(n, (nodes,), generator=draw) for n in OF_MOLHIV]
         kinds = torch.randint(2, (edges, 3), generator=draw)
@@ -49,7 +51,12 @@ def like(name: str) -> GraphSet:
             "y_graph": torch.arange(COUNT) % 10,
         }
     return GraphSet.from_arrays(
-        shapes.sizes, senders, shapes.edge_counts, split=["train"] * COUNT, **held
+        shapes.sizes,
+        senders,
+        shapes.edge_counts,
+        split=["train"] * COUNT,
+        metadata=metadata,
+        **held,
     )
 
 
@@ -159,7 +166,9 @@ def test_what_is_not_there_is_refused() -> None:
 
 
 @needs_pyg
-def test_the_command_prints_and_writes(runs: Path, tmp_path: Path) -> None:
+def test_the_command_prints_and_writes(
+    runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "real-world.csv"
     asked = ["bench", "real-world", "--device", "cpu", "--small", "--seconds", "0.01"]
     asked += ["--runs", str(runs), "--only", "cifar10", "--out", str(path)]
@@ -169,6 +178,10 @@ def test_the_command_prints_and_writes(runs: Path, tmp_path: Path) -> None:
         rows = list(csv.DictReader(file))
     assert [row["contender"] for row in rows] == ["pna, 1 member", "pna, 4 members", "PyG"]
     assert "small cifar10: 32 graphs" in result.output and "4 members take" in result.output
+    asked[asked.index("--runs") + 1] = str(tmp_path / "none")
+    monkeypatch.setenv("PNA_DATA", str(tmp_path))
+    nothing = CliRunner().invoke(app, asked)
+    assert nothing.exit_code == 1 and "nothing was measured" in nothing.output
     refused = CliRunner().invoke(app, ["bench", "real-world", "--only", "all"])
     assert refused.exit_code == 2 and "molhiv" in refused.output
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 
 from pna.data.padded import PaddedBatches
 from pna.data.shapes import Shape
-from pna.nn.current import working_on
 from pna.nn.mirror import Mirror
 from tests.nn.graph_cases import SIZES, batch_of, graphs, rows_of
 
@@ -19,8 +20,7 @@ def made() -> Mirror:
 
 def mirrored(layer: Mirror, batch) -> list[bool]:
     """Of every graph, whether it was, wholly."""
-    with working_on(batch):
-        found = layer(batch.x, batch)
+    found = layer(batch.x, batch)
     assert torch.equal(found[:, 0], batch.x[:, 0])
     which = []
     for before, after in zip(rows_of(batch, batch.x), rows_of(batch, found), strict=True):
@@ -49,6 +49,19 @@ def test_which_is_a_matter_of_the_graph_alone():
         assert mirrored(layers[2], room)[:3] == [every[3], every[4], every[0]]
 
 
-def test_refused():
-    with pytest.raises(ValueError, match="got a mirror for column 2, expected one of 0 to 1"):
-        Mirror([(2, 1.0)], 2)
+@pytest.mark.parametrize(
+    "columns, told",
+    [
+        ([(2, 1.0)], r"got columns \[2\] for mirror, expected some of 0 to 1"),
+        ([(-1, 1.0)], "expected some of 0 to 1"),
+        ([(1, 1.0), (1, 0.5)], "expected some of 0 to 1, .* each once"),
+        ([(1, math.nan)], "expected finite numbers"),
+        ((1, 1.0), r"got mirror=\(1, 1.0\), expected pairs of a column and a number, such as"),
+        (True, "expected pairs of a column and a number"),
+        ([("column", 1.0)], "expected pairs of a column and a number"),
+        ([(1.0, 1.0)], "expected pairs of a column and a number"),
+    ],
+)
+def test_refused(columns, told):
+    with pytest.raises(ValueError, match=told):
+        Mirror(columns, 2)

@@ -9,7 +9,6 @@ import torch
 
 from pna.data.padded import PaddedBatches
 from pna.data.shapes import Shape
-from pna.nn.current import working_on
 from pna.nn.turn import Turn
 from tests.nn.graph_cases import SIZES, batch_of, graphs, rows_of
 
@@ -23,8 +22,7 @@ def made(degrees: float = 30.0) -> Turn:
 
 def angles(layer: Turn, batch) -> list[float]:
     """By how many degrees each graph was turned, of which it is made sure that it was."""
-    with working_on(batch):
-        found = layer(batch.x, batch)
+    found = layer(batch.x, batch)
     middle = torch.tensor([m for _, m in CENTRE], dtype=found.dtype)
     which = []
     for before, after in zip(rows_of(batch, batch.x), rows_of(batch, found), strict=True):
@@ -64,8 +62,7 @@ def test_other_columns_stay():
     torch.manual_seed(0)
     layer, batch = Turn(90.0, ((1, 0.0), (0, 0.0)), 3), batch_of(graphs())
     x = torch.randn(batch.num_nodes, 3)
-    with working_on(batch):
-        found = layer(x, batch)
+    found = layer(x, batch)
     assert torch.equal(found[:, 2], x[:, 2])
     torch.testing.assert_close(found[:, :2].norm(dim=1), x[:, :2].norm(dim=1))
 
@@ -73,9 +70,13 @@ def test_other_columns_stay():
 @pytest.mark.parametrize(
     "degrees, centre, told",
     [
-        (30.0, ((0, 0.5),), "got a turn about .* expected two of the columns 0 to 1"),
-        (30.0, ((0, 0.5), (0, 0.5)), "expected two of the columns 0 to 1"),
-        (30.0, ((0, 0.5), (2, 0.5)), "expected two of the columns 0 to 1"),
+        (30.0, ((0, 0.5),), "got a turn about .* expected two columns"),
+        (30.0, ((0, 0.5), (0, 0.5)), "got columns .* for centre, expected some of 0 to 1, .* once"),
+        (30.0, ((0, 0.5), (2, 0.5)), "expected some of 0 to 1"),
+        (30.0, ((0, 0.5), (1, math.inf)), "got centre=.* expected finite numbers"),
+        (30.0, (0, 1), "expected pairs of a column and a number"),
+        (30.0, ((0.0, 0.5), (1.0, 0.5)), "expected pairs of a column and a number"),
+        (math.nan, CENTRE, "got turn=nan, expected more than 0 degrees"),
         (0.0, CENTRE, "got turn=0.0, expected more than 0 degrees"),
         (200.0, CENTRE, "got turn=200.0, expected .* at most 180"),
     ],

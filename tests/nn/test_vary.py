@@ -9,7 +9,6 @@ import torch
 
 from pna.data.padded import PaddedBatches
 from pna.data.shapes import Shape
-from pna.nn.current import working_on
 from pna.nn.vary import Vary
 from tests.nn.graph_cases import SIZES, batch_of, graphs, rows_of
 
@@ -25,8 +24,7 @@ def made() -> Vary:
 
 def varied(layer: Vary, batch) -> list[list[float]]:
     """How the columns of each graph with several nodes were stretched, then how shifted."""
-    with working_on(batch):
-        found = layer(batch.x, batch)
+    found = layer(batch.x, batch)
     assert torch.equal(found[:, 1], batch.x[:, 1])
     both = list(zip(rows_of(batch, batch.x), rows_of(batch, found), strict=True))
     which = []
@@ -75,11 +73,17 @@ def test_they_are_a_matter_of_the_graph_alone():
     "groups, told",
     [
         ((((0, 4), 0.5, 0.1, 0.1),), "got columns .* expected some of 0 to 3"),
-        ((((0,), 0.5, 0.1, 0.1), ((0,), 0.5, 0.1, 0.1)), "each in one group"),
-        ((((0,), 0.5, 1.0, 0.1),), "to stretch by 1 and shift by 0.1 .* expected 0 to less than 1"),
-        ((((0,), 0.5, 0.1, -0.1),), "and shift by -0.1 at most, expected .* at least 0"),
-        (((0, 0.5, 0.1, 0.1),), "expected columns, their middle"),
-        ((((0,), 0.5, 0.1),), "expected columns, their middle"),
+        ((((0,), 0.5, 0.1, 0.1), ((0,), 0.5, 0.1, 0.1)), "for vary, .* each once"),
+        ((((0,), 0.5, 1.0, 0.1),), "to stretch by 1 about 0.5 .* expected 0 to less than 1"),
+        ((((0,), 0.5, 0.1, -0.1),), "and shift by -0.1 at most, expected .* 0 or more"),
+        ((((0,), 0.5, 0.1, math.inf),), "and shift by inf at most, expected .* finite"),
+        ((((0,), math.nan, 0.1, 0.1),), "about nan .* expected .* finite"),
+        ((((0.5,), 0.5, 0.1, 0.1),), "expected groups, each of columns, their middle"),
+        ((("01", 0.5, 0.1, 0.1),), "expected groups, each of columns, their middle"),
+        (((0, 0.5, 0.1, 0.1),), "expected groups, each of columns, their middle"),
+        ((((0,), 0.5, 0.1),), "expected groups, each of columns, their middle"),
+        (((0, 1), 0.5, 0.1, 0.1), r"such as \(\(\(3, 4\), 0.5, 0.1, 0.05\),\)"),
+        (5, "got vary=5, expected groups"),
     ],
 )
 def test_refused(groups, told):

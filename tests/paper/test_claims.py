@@ -9,11 +9,13 @@ from pna.paper.claims import (
     HOLDS,
     NOT_RUN,
     OPEN,
+    PER_CENT,
     best,
     best_everywhere,
     difference,
     gains_most,
     least_among,
+    less,
     on_average,
     on_task,
     order_kept,
@@ -201,6 +203,15 @@ def test_nothing_has_no_sign() -> None:
 def test_small_differences_are_told_with_a_digit_more(gin: float, shown: str) -> None:
     found = scores(pna=around(-3, -3), gin=around(gin, gin))
     assert f"the closest: {shown}" in best("pna", ["gin"], on_average())(found).because
+
+
+def test_gaps_are_told_as_tables_have_them() -> None:
+    """Shares in per cent, of which the better has more; the verdict is that of the error."""
+    found = scores(pna=around(-3, -3), gin=around(-2.98, -2.98))
+    plain, told = (best("pna", ["gin"], on_average(), *how)(found) for how in ((), (PER_CENT,)))
+    assert "the closest: −0.020 ± " in plain.because and "the closest: +2.00 ± " in told.because
+    assert plain.outcome == told.outcome
+    assert less("gin", "pna", on_average(), PER_CENT)(found).because.count("−2.00 ± ") == 1
 
 
 def test_a_claim_says_how_many_of_its_models_were_run() -> None:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from pna.data.graphset import GraphSet
 from pna.paper import experiment as experiments
 from pna.paper import recipes
 from pna.paper.experiment import Experiment, Graphs
@@ -74,6 +75,18 @@ def test_what_is_trained_is_not_trained_again(tmp_path) -> None:
     assert len(types.splits) == 10
     assert "took" not in load(tmp_path / "results")[1]  # the clock knows nothing of the training
     assert first.populations["gcn"].members == types.populations["gcn"].members
+
+
+def test_a_finished_run_of_other_graphs_is_refused(tmp_path) -> None:
+    """Its scores would be those of graphs that it may have been trained on."""
+    run(tmp_path, EXPERIMENTS["multitask"], models=["gcn"])
+    (trial,) = EXPERIMENTS["multitask"].trials(members=2, quick=True, chosen=["gcn"])
+    path = trial.graphs.made(tmp_path / "runs")
+    graphs = GraphSet.load(path)
+    replace(graphs, x=graphs.x + 1).save(path, force=True)
+    shutil.rmtree(tmp_path / "results")
+    with pytest.raises(ValueError, match=r"trained on other graphs than those in .* now"):
+        run(tmp_path, EXPERIMENTS["multitask"], models=["gcn"])
 
 
 def test_rows_that_results_have_already_stay(tmp_path) -> None:

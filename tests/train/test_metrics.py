@@ -20,16 +20,17 @@ NAN = math.nan
         ("log10_mse", [1, 2], [1, 2], -math.inf),
         ("accuracy", [0.5, 0.4, 0.9, 0.1], [1, 1, NAN, 0], 2 / 3),
         ("accuracy", [[0.2, 0.5, 0.3], [0.9, 0.1, 0]], [1, 2], 0.5),
+        ("accuracy", [[0.2, 0.8], [NAN, NAN]], [1, 0], NAN),
+        ("accuracy", [0.9, NAN], [1, 0], NAN),
         ("roc_auc", [0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], 0.75),
         ("roc_auc", [0.5, 0.5, 0.5, 9], [0, 1, 1, NAN], 0.5),  # ties
         ("roc_auc", [3, 1, 2], [1, 0, 0], 1),
     ],
 )
 def test_numbers(name, predictions, targets, expected):
-    assert measure(name, predictions, targets) == pytest.approx(expected)
-    assert measure(name, torch.tensor(predictions), torch.tensor(targets)) == pytest.approx(
-        expected
-    )
+    wanted = pytest.approx(expected, nan_ok=True)
+    assert measure(name, predictions, targets) == wanted
+    assert measure(name, torch.tensor(predictions), torch.tensor(targets)) == wanted
 
 
 def test_area_is_the_share_of_ordered_pairs():

@@ -56,6 +56,21 @@ def test_one_member_and_one_split(multitask_run):
     assert found.graph_ids.tolist() == list(range(len(graphs) - len(part), len(graphs)))
 
 
+def test_what_has_no_probabilities_has_no_class(molecules_run, monkeypatch):
+    """And is not taken for the first."""
+    graphs, outputs = molecules(), Models.outputs
+
+    def broken(models, graphs):
+        node, graph = outputs(models, graphs)
+        graph[:, 1] = np.nan
+        return node, graph
+
+    whole = predict(molecules_run, graphs).graph["kind"]
+    monkeypatch.setattr(Models, "outputs", broken)
+    found = predict(molecules_run, graphs).graph["kind"]
+    assert np.isnan(found[1]) and found[[0, 2]].tolist() == whole[[0, 2]].tolist()
+
+
 def test_probabilities_and_classes(molecules_run):
     graphs = molecules()
     found = predict(molecules_run, graphs, 0)

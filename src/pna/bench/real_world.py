@@ -84,7 +84,7 @@ def _training(name: str, trial: Trial, runs: Path, workers: int, most: int | Non
         path = trial.graphs.made(runs, workers)
     except FileNotFoundError as error:
         path = runs / f"{name}.safetensors"
-        raise FileNotFoundError(f"no graphs; pna data {name} --out {path}") from error
+        raise FileNotFoundError(f"no graphs; pna data {name} --out {path} ({error})") from error
     return GraphSet.load(path).split("train")[:most]
 
 

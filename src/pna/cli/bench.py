@@ -16,6 +16,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pna.cli.shared import say_error
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -28,7 +30,7 @@ app = typer.Typer(help="Measure this machine, side by side with peers.", no_args
 @app.command()
 def layer(
     device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
-    seconds: Annotated[float, typer.Option(help="How long to time each call.")] = 1.0,
+    seconds: Annotated[float, typer.Option(min=0, help="How long to time each call.")] = 1.0,
     small: Annotated[bool, typer.Option("--small", help="Tiny graphs, to try it out.")] = False,
     no_compile: Annotated[
         bool, typer.Option("--no-compile", help="Without torch.compile of PyG's layer.")
@@ -92,7 +94,7 @@ def layer(
 @app.command()
 def train(
     device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
-    seconds: Annotated[float, typer.Option(help="How long to time each contender.")] = 5.0,
+    seconds: Annotated[float, typer.Option(min=0, help="How long to time each contender.")] = 5.0,
     small: Annotated[bool, typer.Option("--small", help="Few graphs, to try it out.")] = False,
     only: Annotated[
         str | None, typer.Option(help="One case: population, multitask or zinc-sized.")
@@ -120,7 +122,7 @@ def train(
 @app.command()
 def real_world(
     device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
-    seconds: Annotated[float, typer.Option(help="How long to time each contender.")] = 5.0,
+    seconds: Annotated[float, typer.Option(min=0, help="How long to time each contender.")] = 5.0,
     runs: Annotated[
         Path, typer.Option(help="Folder of the graphs, made there as by pna reproduce.")
     ] = Path("runs"),
@@ -128,7 +130,9 @@ def real_world(
     only: Annotated[
         str | None, typer.Option(help="One case: zinc, molhiv, mnist or cifar10.")
     ] = None,
-    workers: Annotated[int, typer.Option(help="Processes to share the making of graphs.")] = 1,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Processes to share the making of graphs.")
+    ] = 1,
     out: Annotated[
         Path | None, typer.Option(help="CSV of results so far; this run's are put in.")
     ] = None,
@@ -209,6 +213,9 @@ def _measure_epochs(
 
         return draw_train(results, hardware)
 
+    if all(row.ms is None for row in results):
+        say_error("error: nothing was measured; the notes say why")
+        raise typer.Exit(1)
     _draw(draw, Path(figure) if out is None else out.with_suffix(".svg"), say)
 
 

@@ -37,6 +37,12 @@ def with_walks(graphs: GraphSet, steps: int = 16, edge_steps: int = 0) -> GraphS
     return graphs
 
 
+def steps_of(graphs: GraphSet) -> tuple[int, int]:
+    """How many `steps` and `edge_steps` of `with_walks` graphs have."""
+    nodes = sum(name.startswith("return after ") for name in graphs.node_features)
+    return nodes, sum(name.startswith("arrival after ") for name in graphs.edge_features)
+
+
 def return_probabilities(graphs: GraphSet, steps: int) -> Tensor:
     """The diagonals of P, P², …: with which probability a walk is back where it began after 1, 2, …
     steps, (nodes, steps) float32.

@@ -16,7 +16,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from pna.adjacency import Adjacency
 from pna.data.batch import Batch
 
 _Numbers = tuple[Tensor | None, Tensor | None]
@@ -66,8 +65,8 @@ class _OfNodes:
 class _Pass(NamedTuple):
     """A pass over a batch."""
 
+    batch: Batch
     rows: dict[str, Rows]  # of nodes and graphs
-    adjacency: Adjacency
     made: dict[Hashable, tuple[Tensor, Tensor]]  # what `once` was asked for, and of which tensor
 
 
@@ -83,15 +82,19 @@ _working_on = _Stack()
 
 @contextmanager
 def working_on(batch: Batch) -> Iterator[None]:
-    """Have `rows` tell of this batch."""
+    """Have `rows` tell of this batch, if they do not already."""
+    held = _working_on.held
+    if held and held[-1].batch is batch:
+        yield
+        return
     of_nodes = Rows(batch.real_nodes, _OfNodes(batch))
     of_graphs = Rows(batch.real, lambda: (batch.graph_ids, None))
     known = {"node": of_nodes, "graph": of_graphs}
-    _working_on.held.append(_Pass(known, batch.adjacency, {}))
+    held.append(_Pass(batch, known, {}))
     try:
         yield
     finally:
-        _working_on.held.pop()
+        held.pop()
 
 
 @contextmanager
@@ -117,11 +120,11 @@ def rows(level: str) -> Rows:
     """
     if not _working_on.held:
         return _EVERY
-    known, adjacency, _ = _working_on.held[-1]
+    batch, known, _ = _working_on.held[-1]
     if level != "edge":
         return known[level]
     real = known["node"].real
-    return _EVERY if real is None else Rows(real[adjacency.receivers.long()])
+    return _EVERY if real is None else Rows(real[batch.adjacency.receivers.long()])
 
 
 def once(key: Hashable, of: Tensor, make: Callable[[], Tensor]) -> Tensor:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from math import isfinite
+from operator import index
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
 from pna.data.batch import Batch
+from pna.nn.current import working_on
 from pna.nn.dropout import Dropout
 
 #: How many coins are tossed for a number.
@@ -27,9 +32,30 @@ class Draws(nn.Module):
 
     def forward(self, batch: Batch, like: Tensor) -> Tensor:
         """(graphs, count), in the type of `like`."""
-        heads = self.coins(like.new_ones(batch.num_graphs, self.count * _COINS)) > 0
+        with working_on(batch):
+            heads = self.coins(like.new_ones(batch.num_graphs, self.count * _COINS)) > 0
         signs = torch.where(heads, 1.0, -1.0).to(self.shares).unflatten(1, (self.count, _COINS))
         return (signs * self.shares).sum(2).to(like.dtype)
 
     def extra_repr(self) -> str:
         return str(self.count)
+
+
+def columns_of(what: str, given: Any, width: int) -> tuple[tuple[int, float], ...]:
+    """Columns of a node's features, each with a number, as they are if all is well with them."""
+    try:
+        found = tuple((index(column), float(number)) for column, number in given)
+    except (TypeError, ValueError):
+        raise ValueError(
+            f"got {what}={given!r}, expected pairs of a column and a number, such as "
+            "((3, 1.0), (4, 1.0))"
+        ) from None
+    columns = [column for column, _ in found]
+    if len(set(columns)) < len(columns) or not set(columns) <= set(range(width)):
+        raise ValueError(
+            f"got columns {columns} for {what}, expected some of 0 to {width - 1}, the features of "
+            "a node, each once"
+        )
+    if not all(isfinite(number) for _, number in found):
+        raise ValueError(f"got {what}={given!r}, expected finite numbers")
+    return found

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from pna.data.batch import Batch
+from pna.nn.current import working_on
+from pna.nn.draws import columns_of
 from pna.nn.dropout import Dropout
 
 
@@ -27,13 +29,7 @@ class Mirror(nn.Module):
 
     def __init__(self, columns: Sequence[tuple[int, float]], width: int) -> None:
         super().__init__()
-        odd = [place for place, _ in columns if not 0 <= place < width]
-        if odd:
-            raise ValueError(
-                f"got a mirror for column {odd[0]}, expected one of 0 to {width - 1}, the features "
-                "of a node"
-            )
-        self.columns = tuple((place, float(both)) for place, both in columns)
+        self.columns = columns_of("mirror", columns, width)
         self.coin = Dropout(0.5, level="graph")
         chosen, ends = torch.zeros(width, dtype=torch.bool), torch.zeros(width)
         for place, both in self.columns:
@@ -45,7 +41,8 @@ class Mirror(nn.Module):
         """(nodes, width), as it is when not training."""
         if not self.training:
             return x
-        heads = self.coin(x.new_ones(batch.num_graphs, 1)) > 0
+        with working_on(batch):
+            heads = self.coin(x.new_ones(batch.num_graphs, 1)) > 0
         return torch.where(self.chosen & heads[batch.graph_of_node], self.ends - x, x)
 
     def extra_repr(self) -> str:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pna.data.batch import Batch
-from pna.nn.draws import Draws
+from pna.nn.draws import Draws, columns_of
 
 
 class Turn(nn.Module):
@@ -25,16 +25,14 @@ class Turn(nn.Module):
 
     def __init__(self, degrees: float, centre: Sequence[tuple[int, float]], width: int) -> None:
         super().__init__()
-        places = {place for place, _ in centre}
-        if len(centre) != 2 or len(places) != 2 or not places <= set(range(width)):
+        self.centre = columns_of("centre", centre, width)
+        if len(self.centre) != 2:
             raise ValueError(
-                f"got a turn about {list(centre)}, expected two of the columns 0 to {width - 1}, "
-                "the features of a node, each with its middle"
+                f"got a turn about {list(self.centre)}, expected two columns, each with its middle"
             )
-        if not 0 < degrees <= 180:
-            raise ValueError(f"got turn={degrees}, expected more than 0 degrees and at most 180")
         self.degrees = float(degrees)
-        self.centre = tuple((place, float(middle)) for place, middle in centre)
+        if not 0 < self.degrees <= 180:
+            raise ValueError(f"got turn={degrees}, expected more than 0 degrees and at most 180")
         self.draws = Draws(1)
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import inf, isfinite
+from operator import index
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from pna.data.batch import Batch
-from pna.nn.draws import Draws
+from pna.nn.draws import Draws, columns_of
 
 
 class Vary(nn.Module):
@@ -34,13 +36,8 @@ class Vary(nn.Module):
         self, groups: Sequence[tuple[Sequence[int], float, float, float]], width: int
     ) -> None:
         super().__init__()
-        self.groups = tuple(_checked(group) for group in groups)
-        places = [place for columns, *_ in self.groups for place in columns]
-        if len(set(places)) < len(places) or not set(places) <= set(range(width)):
-            raise ValueError(
-                f"got columns {places} to vary, expected some of 0 to {width - 1}, the features of "
-                "a node, each in one group"
-            )
+        self.groups = _checked(groups)
+        columns_of("vary", [(place, 0) for columns, *_ in self.groups for place in columns], width)
         state = torch.zeros(3, width, dtype=torch.float64)
         group = torch.zeros(width, dtype=torch.int64)
         for k, (columns, *numbers) in enumerate(self.groups):
@@ -64,18 +61,21 @@ class Vary(nn.Module):
         return ", ".join(map(str, self.groups))
 
 
-def _checked(group: Any) -> tuple[list[int], float, float, float]:
+def _checked(groups: Any) -> tuple[tuple[list[int], float, float, float], ...]:
     try:
-        columns, middle, stretch, shift = group
-        columns, numbers = [int(c) for c in columns], [float(n) for n in (middle, stretch, shift)]
+        found = tuple(
+            ([index(c) for c in columns], float(middle), float(stretch), float(shift))
+            for columns, middle, stretch, shift in groups
+        )
     except (TypeError, ValueError):
         raise ValueError(
-            f"got {group!r} to vary, expected columns, their middle, and the most by which they "
-            "are stretched and shifted, such as ((3, 4), 0.5, 0.1, 0.05)"
+            f"got vary={groups!r}, expected groups, each of columns, their middle, and the most by "
+            "which they are stretched and shifted, such as (((3, 4), 0.5, 0.1, 0.05),)"
         ) from None
-    if not 0 <= numbers[1] < 1 or not numbers[2] >= 0:
-        raise ValueError(
-            f"got columns {columns} to stretch by {numbers[1]:g} and shift by {numbers[2]:g} at "
-            "most, expected 0 to less than 1, and at least 0"
-        )
-    return columns, numbers[0], numbers[1], numbers[2]
+    for columns, middle, stretch, shift in found:
+        if not 0 <= stretch < 1 or not 0 <= shift < inf or not isfinite(middle):
+            raise ValueError(
+                f"got columns {columns} to stretch by {stretch:g} about {middle:g} and shift by "
+                f"{shift:g} at most, expected 0 to less than 1, and finite numbers, 0 or more"
+            )
+    return found

@@ -88,6 +88,10 @@ def on_task(task: str, split: str = "test", top: int | None = TOP) -> Measured:
     return lambda scores, name: scores.of_task(name, task, split, top)
 
 
+#: Shares, of which more is better, are told in per cent.
+PER_CENT = -100.0
+
+
 def measured_as(metric: str, split: str) -> Measured:
     """The mean of a metric over all members, turned so that less is better."""
     return lambda scores, name: scores.mean(name, split, BETTER[metric])
@@ -99,8 +103,9 @@ def not_run(scores: Scores, *names: str) -> Verdict | None:
     return Verdict(NOT_RUN, f"without {', '.join(missing)}") if missing else None
 
 
-def best(name: str, others: Sequence[str], measured: Measured) -> Decide:
-    """Whether a population has less error than every other that was run."""
+def best(name: str, others: Sequence[str], measured: Measured, told: float = 1) -> Decide:
+    """Whether a population has less error than every other that was run; gaps are `told` times as
+    large."""
 
     def decide(scores: Scores) -> Verdict:
         rivals = [other for other in others if other != name]
@@ -110,7 +115,7 @@ def best(name: str, others: Sequence[str], measured: Measured) -> Decide:
         ours = measured(scores, name)
         gaps = {other: difference(ours, measured(scores, other)) for other in present}
         closest = max(gaps, key=lambda other: gaps[other].mean)
-        gap = gaps[closest]
+        gap = Difference(told * gaps[closest].mean, abs(told) * gaps[closest].half)
         shown = gap.with_digits(3 if max(abs(gap.mean), gap.half) < 0.1 else 2)
         words = f"{name} against {closest}, the closest: {shown}"
         if len(present) < len(rivals):
@@ -147,9 +152,9 @@ def best_everywhere(name: str, others: Sequence[str], places: dict[str, Measured
     return decide
 
 
-def less(one: str, other: str, measured: Measured) -> Decide:
+def less(one: str, other: str, measured: Measured, told: float = 1) -> Decide:
     """Whether one population has less error than another."""
-    return best(one, [other], measured)
+    return best(one, [other], measured, told)
 
 
 def gains_most(

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from pna.data.graphset import GraphSet
-from pna.data.walks import with_walks
+from pna.data.walks import steps_of, with_walks
 from pna.names import lookup
 from pna.paper.experiment import Experiment, Progress, Source, Trial, Variant
 from pna.train.settings import ModelSettings, Settings
@@ -85,6 +85,7 @@ class Benchmark:
         """The file of these graphs in a folder; what is not there is made as `pna data` does."""
         path = folder / f"{self.name}.safetensors"
         if path.is_file():
+            self._check(path)
             return path
         if any(self.walks):
             bare = Benchmark(self.benchmark, self.quick).made(folder, workers, progress)
@@ -100,6 +101,18 @@ class Benchmark:
         folder.mkdir(parents=True, exist_ok=True)
         graphs.save(path)
         return path
+
+    def _check(self, path: Path) -> None:
+        """Raise unless a file of this name holds such graphs."""
+        graphs = GraphSet.load(path)
+        held = graphs.metadata.get("benchmark"), steps_of(graphs)
+        if held != (self.benchmark, self.walks):
+            of, walks = held
+            raise ValueError(
+                f"got {path} with graphs of {of or 'no benchmark'} and walks of {walks} steps of "
+                f"nodes and edges, expected {self.benchmark} and {self.walks}; move it away, and "
+                "the graphs are made"
+            )
 
 
 def first_of_splits(graphs: GraphSet, count: int) -> GraphSet:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from pna.paper.claims import Claim, best, less, measured_as
+from pna.paper.claims import PER_CENT, Claim, best, less, measured_as
 from pna.paper.experiment import Variant
 from pna.paper.improved import Change, changed, improved
 from pna.paper.real_world import BASELINES, GROUPS, LABELS, SEE_EDGES, RealWorld, with_towers
@@ -70,11 +70,11 @@ def _experiment(name: str, title: str, better: list[Variant]) -> RealWorld:
         loss="cross_entropy",
         claims=(
             Claim("PNA without scalers is ahead of every other model but PNA",
-                  best("pna-no-scalers", others, _MEASURED)),
+                  best("pna-no-scalers", others, _MEASURED, PER_CENT)),
             Claim("The same with edge features",
-                  best("pna-no-scalers edges", seeing, _MEASURED)),
+                  best("pna-no-scalers edges", seeing, _MEASURED, PER_CENT)),
             Claim("Ours, not the paper's: improved, PNA is more often right",
-                  less("pna improved edges", "pna edges", _MEASURED)),
+                  less("pna improved edges", "pna edges", _MEASURED, PER_CENT)),
         ),
     )  # fmt: skip
 

@@ -28,7 +28,10 @@ def log10_mse(predictions: np.ndarray, targets: np.ndarray) -> float:
 
 
 def accuracy(predictions: np.ndarray, targets: np.ndarray) -> float:
-    """Share of right classes; of probabilities (rows, classes), or (rows,) of class 1."""
+    """Share of right classes; of probabilities (rows, classes), or (rows,) of class 1. NaN if one
+    of them is."""
+    if np.isnan(predictions).any():
+        return np.nan
     chosen = predictions.argmax(1) if predictions.ndim == 2 else predictions >= 0.5
     return float((chosen == targets).mean())
 

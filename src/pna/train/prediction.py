@@ -93,10 +93,16 @@ def predict(
         given = in_units(task, node if task.level == "node" else graph)
         mean = given.mean(0)
         of_level = columns[task.level]
-        of_level[task.name] = mean.argmax(1) if LOSSES[task.loss].classes else mean
+        of_level[task.name] = _likeliest(mean) if LOSSES[task.loss].classes else mean
         if LOSSES[task.loss].classes:
             of_level |= {f"{task.name}={c}": mean[:, c] for c in range(task.outputs)}
     return Predictions(ids.numpy(), graphs.sizes.numpy(), **columns)
+
+
+def _likeliest(probabilities: np.ndarray) -> np.ndarray:
+    """The class of each row; NaN of one that has no probabilities."""
+    classes, unknown = probabilities.argmax(1), np.isnan(probabilities).any(1)
+    return np.where(unknown, np.nan, classes) if unknown.any() else classes
 
 
 def in_units(task: Task, outputs: np.ndarray) -> np.ndarray:

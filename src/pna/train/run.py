@@ -226,7 +226,13 @@ class Run:
 
     def metrics(self) -> list[dict[str, float]]:
         """Rows of `metrics.csv`."""
-        with (self.folder / METRICS).open(newline="") as file:
+        path = self.folder / METRICS
+        if not path.is_file():
+            raise FileNotFoundError(
+                f"got {self.folder} without {METRICS}, expected what pna train wrote; restore the "
+                "file, or move the folder away to train anew"
+            )
+        with path.open(newline="") as file:
             return [{k: float(v) if v else float("nan") for k, v in row.items()}
                     for row in csv.DictReader(file)]  # fmt: skip
 

@@ -76,7 +76,8 @@ class Stacked(nn.Module):
             and the sum of both ends of each: of columns 3 and 4 from 0 to 1, ((3, 1.0), (4, 1.0)).
         turn: degrees by which training turns every graph at most, either way; 0 for none.
         centre: the two coordinates that are turned, and their middles, ((3, 0.5), (4, 0.5)).
-        vary: columns of numbers that training stretches and shifts, as in `Vary`.
+        vary: groups of columns that training stretches and shifts, as in `Vary`: (((3, 4), 0.5,
+            0.1, 0.05),).
         dropout: probability that a number is dropped after a layer.
         final: activation of the predictions; "none" for none.
         clusters: how many a graph is given, if the model is "diffpool"; 8 if left out.

@@ -300,7 +300,7 @@ class _Layer(torch.autograd.Function):
                     grad_edge = grad_values @ parts.edge
                 by_part = (grad_receiver, grad_sender, grad_bias, grad_keep, grad_keep_bias)
                 of_parts = (*by_part, *of_edge, grad_mix)
-                of_layer: tuple[Tensor | None, ...] = (None,) * count
+                of_layer = (None,) * len(weights)
                 if any(for_weights):
                     of_layer = split_gradients(plan.form, weights, of_parts, encoded)
                 if of_encoder is not None:
