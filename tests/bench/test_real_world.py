@@ -181,7 +181,9 @@ def test_the_command_prints_and_writes(
     asked[asked.index("--runs") + 1] = str(tmp_path / "none")
     monkeypatch.setenv("PNA_DATA", str(tmp_path))
     nothing = CliRunner().invoke(app, asked)
-    assert nothing.exit_code == 1 and "nothing was measured" in nothing.output
+    assert nothing.exit_code == 1 and "nothing was measured: small cifar10: " in nothing.output
+    with path.open(newline="") as file:
+        assert list(csv.DictReader(file)) == rows  # they stay
     refused = CliRunner().invoke(app, ["bench", "real-world", "--only", "all"])
     assert refused.exit_code == 2 and "molhiv" in refused.output
 

@@ -77,6 +77,7 @@ def test_other_columns_stay():
         (30.0, (0, 1), "expected pairs of a column and a number"),
         (30.0, ((0.0, 0.5), (1.0, 0.5)), "expected pairs of a column and a number"),
         (math.nan, CENTRE, "got turn=nan, expected more than 0 degrees"),
+        ("ten", CENTRE, "got turn='ten', expected more than 0 degrees"),
         (0.0, CENTRE, "got turn=0.0, expected more than 0 degrees"),
         (200.0, CENTRE, "got turn=200.0, expected .* at most 180"),
     ],

@@ -6,6 +6,7 @@ import errno
 import json
 import math
 import os
+import shutil
 import tracemalloc
 from contextlib import suppress
 from dataclasses import replace
@@ -487,6 +488,12 @@ def test_a_training_that_cannot_begin_leaves_no_folder(tmp_path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         train(GRAPHS, tmp_path / "run", MODEL, SETTINGS)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_is_gone_is_told_of(tmp_path):
+    out = tmp_path / "run"
+    with pytest.raises(FileNotFoundError, match=r"got .* which has no config\.json"):
+        train(GRAPHS, out, MODEL, SETTINGS, save_every=0.0, report=lambda _: shutil.rmtree(out))
 
 
 def test_rows_of_some_epochs_alone(tmp_path):

@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -151,6 +152,24 @@ def test_a_folder_knows_what_was_done(tmp_path):
     assert again.trials[1] == first.trials[1] and again.best is None
     with pytest.raises(ValueError, match="expected at least the 4"):
         held(tmp_path).take_up()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="there are no such locks")
+def test_a_sweep_has_its_folder_to_itself(data, tmp_path, monkeypatch):
+    """Another that would go on with it meanwhile would train its trials a second time."""
+    given, refused = (data, tmp_path / "out", MODEL, SETTINGS, SPACE), []
+
+    def run(*_):
+        with pytest.raises(BlockingIOError, match="another process is writing in"):
+            sweep(*given, resume=True)
+        refused.append(True)
+
+    fake = SimpleNamespace(check_address=lambda _: None, run=run)
+    monkeypatch.setattr(pna.train, "ray_tune", fake, raising=False)
+    sweep(*given)
+    assert refused
+    with pytest.raises(FileNotFoundError, match="expected the folder of a sweep"):
+        sweep(data, tmp_path / "none", MODEL, SETTINGS, SPACE, resume=True)
 
 
 def test_another_sweep_is_refused(tmp_path):

@@ -202,8 +202,12 @@ def _measure_epochs(
             rows = measure_case(case, device, seconds, compiled, doing)
             results += rows
             console.print(epochs(rows))
-            if out is not None:
+            if out is not None and any(row.ms is not None for row in rows):
                 write(out, [{**asdict(row), "device": kind, **when, **here} for row in rows])
+    if all(row.ms is None for row in results):
+        notes = "; ".join(f"{row.case}: {row.note}" for row in results)
+        say_error(f"error: nothing was measured: {notes}")
+        raise typer.Exit(1)
     say(words)
     if out is not None:
         say(f"wrote {out}")
@@ -213,9 +217,6 @@ def _measure_epochs(
 
         return draw_train(results, hardware)
 
-    if all(row.ms is None for row in results):
-        say_error("error: nothing was measured; the notes say why")
-        raise typer.Exit(1)
     _draw(draw, Path(figure) if out is None else out.with_suffix(".svg"), say)
 
 

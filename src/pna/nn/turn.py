@@ -30,9 +30,9 @@ class Turn(nn.Module):
             raise ValueError(
                 f"got a turn about {list(self.centre)}, expected two columns, each with its middle"
             )
-        self.degrees = float(degrees)
-        if not 0 < self.degrees <= 180:
-            raise ValueError(f"got turn={degrees}, expected more than 0 degrees and at most 180")
+        self.degrees = degrees
+        if not isinstance(degrees, int | float) or not 0 < degrees <= 180:
+            raise ValueError(f"got turn={degrees!r}, expected more than 0 degrees and at most 180")
         self.draws = Draws(1)
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:

@@ -76,6 +76,6 @@ def _checked(groups: Any) -> tuple[tuple[list[int], float, float, float], ...]:
         if not 0 <= stretch < 1 or not 0 <= shift < inf or not isfinite(middle):
             raise ValueError(
                 f"got columns {columns} to stretch by {stretch:g} about {middle:g} and shift by "
-                f"{shift:g} at most, expected 0 to less than 1, and finite numbers, 0 or more"
+                f"{shift:g} at most, expected 0 to less than 1, any number, and 0 or more"
             )
     return found

@@ -76,7 +76,8 @@ class Softmax(Aggregator):
     """Σ w_j m_j exp(t m_j) / Σ w_k exp(t m_k), elementwise.
 
     The temperature t is a number or a tensor that broadcasts over features, and may be learned;
-    the weights w ≥ 0, one for each edge as given, are 1 unless there are some.
+    the weights w ≥ 0, one for each edge as given, are 1 unless there are some. The gradient of a
+    weight grows as the exponential of how far its message is above those that count.
     """
 
     temperature: float | Tensor = 1.0

@@ -18,18 +18,21 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 library = torch.library.Library("pna", "FRAGMENT")
 
-_INSTEAD = "run it inside `with pna.backend('reference'):`"
+INSTEAD = "run it inside `with pna.backend('reference'):`"
+
+
+def no_forward_mode(ctx: Any, *_: Any) -> Any:
+    """In place of the `jvp` of a function that has none."""
+    raise RuntimeError(
+        "got a derivative in forward mode (torch.func.jvp, jacfwd, hessian), which the fast "
+        f"kernels do not have; {INSTEAD}"
+    )
 
 
 class Function(_SingleLevelFunction):
     """What gradients of an operator are derived from."""
 
-    @staticmethod
-    def jvp(ctx: Any, *_: Any) -> Any:
-        raise RuntimeError(
-            "got a derivative in forward mode (torch.func.jvp, jacfwd, hessian), which the fast "
-            f"kernels do not have; {_INSTEAD}, or take torch.func.jacrev"
-        )
+    jvp = staticmethod(no_forward_mode)
 
 
 def below_autograd(operator: Any, keyset: Any, inputs: Sequence[Any]) -> Any:
@@ -77,7 +80,7 @@ def differentiate_once(name: str, of: str) -> None:
         @staticmethod
         def backward(ctx: Any, *_: Any) -> Any:
             raise RuntimeError(
-                f"got a second derivative of {of}, which its fast kernels do not have; {_INSTEAD}"
+                f"got a second derivative of {of}, which its fast kernels do not have; {INSTEAD}"
             )
 
     class Flat:

@@ -8,7 +8,7 @@ import json
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -136,12 +136,13 @@ class Run:
         """
         new = not self.folder.exists()
         self.folder.mkdir(parents=True, exist_ok=True)
-        try:
-            with alone(self.folder, wait=False):
+        with alone(self.folder, wait=False):
+            try:
                 yield
-        finally:
-            if new and not any(self.folder.iterdir()):
-                self.folder.rmdir()
+            finally:
+                if new:
+                    with suppress(OSError):  # it holds something, or is gone
+                        self.folder.rmdir()
 
     def begin(self, config: Config, environment: dict[str, Any]) -> None:
         """Make the folder, and say in it what is about to be done."""

@@ -12,6 +12,7 @@ import math
 import shutil
 import traceback
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from pna.data.graphset import GraphSet
-from pna.files import is_new, remove_leftovers, replacing
+from pna.files import alone, is_new, remove_leftovers, replacing
 from pna.train.defaults import model_for, settings_for
 from pna.train.loop import Interrupted, Report, configured, train
 from pna.train.run import Run, best_losses, write_json
@@ -420,17 +421,18 @@ def sweep(
     plan = Plan(str(path), found, kind, usual, space or Space(), seed, asha, *target)
     held = Sweep(Path(out).resolve(), plan, trials)
     ray_tune.check_address(address)
-    if resume:
-        held.take_up()
-    else:
+    if not resume:
         held.begin()
-    held.save()
-    try:
-        if held.waiting:
-            ray_tune.run(held, address, cpus_per_trial, gpus_per_trial, say)
-    except KeyboardInterrupt:
-        left = len(held.waiting)
-        raise Interrupted(
-            f"stopped with {trials - left} of {trials} trials done; {held.folder} can be resumed"
-        ) from None
+    with alone(held.folder, wait=False) if held.folder.is_dir() else nullcontext():
+        if resume:
+            held.take_up()
+        held.save()
+        try:
+            if held.waiting:
+                ray_tune.run(held, address, cpus_per_trial, gpus_per_trial, say)
+        except KeyboardInterrupt:
+            done = trials - len(held.waiting)
+            raise Interrupted(
+                f"stopped with {done} of {trials} trials done; {held.folder} can be resumed"
+            ) from None
     return held

@@ -248,6 +248,13 @@ def test_nothing_to_differentiate(fast):
     torch.testing.assert_close(out, expected.detach())
 
 
+@pytest.mark.parametrize("double", ["x", "layer"])
+def test_autocast_leaves_float64_as_it_is(double):
+    x, made = (X.double(), layer()) if double == "x" else (X, layer().double())
+    with torch.autocast("cpu", torch.bfloat16), pytest.raises(TypeError, match="expected one type"):
+        made(x, EDGE_INDEX)
+
+
 @pytest.mark.parametrize("form", FORMS)
 def test_tensors_that_are_views(fast, form):
     """Transposed inputs, and a gradient that is one number expanded."""

@@ -7,7 +7,7 @@ import io
 
 import pytest
 import torch
-from torch.autograd import gradgradcheck
+from torch.autograd import forward_ad, gradgradcheck
 from torch.func import functional_call, stack_module_state
 from torch.utils.checkpoint import checkpoint
 
@@ -305,6 +305,15 @@ def test_a_copy_is_independent():
     assert not torch.equal(other(*inputs), before)
     others = dict(other.named_parameters())
     assert not any(others[name] is value for name, value in layer.named_parameters())
+
+
+@pytest.mark.parametrize("towers", [1, 2])
+def test_derivatives_in_forward_mode_say_what_to_do(fast, towers):
+    layer = made(fast.device, torch.float32, towers=towers)
+    x, adjacency = inputs_of(layer, fast.device, torch.float32)
+    message = r"forward mode.*pna\.backend\('reference'\)"
+    with forward_ad.dual_level(), pytest.raises(RuntimeError, match=message):
+        layer(forward_ad.make_dual(x.detach(), torch.ones_like(x)), adjacency)
 
 
 def test_second_derivatives(device):

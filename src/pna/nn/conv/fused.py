@@ -19,6 +19,7 @@ from pna.nn.conv import few_nodes
 from pna.nn.conv.split import Parts, Plan, Weights, split, split_gradients
 from pna.ops.beside import Beside, Later
 from pna.ops.linears import gradients_in, takes_towers, tower_linears
+from pna.ops.operators import INSTEAD, no_forward_mode
 from pna.ops.statistics import request_arguments
 from pna.ops.untransposed import linear
 
@@ -112,6 +113,8 @@ def _divided_gradients(
 class _MixingLayer(torch.autograd.Function):
     """A linear layer of few nodes, whose gradients are found beside one another."""
 
+    jvp = staticmethod(no_forward_mode)
+
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
@@ -167,6 +170,8 @@ def _no_autocast(device: torch.device) -> Any:
 
 
 class _Layer(torch.autograd.Function):
+    jvp = staticmethod(no_forward_mode)
+
     @staticmethod
     def forward(
         ctx: Any,
@@ -226,7 +231,7 @@ class _Layer(torch.autograd.Function):
         if torch.is_grad_enabled():
             raise RuntimeError(
                 "got a second derivative of the PNA layer, which its fast kernels do not have; "
-                "run it inside `with pna.backend('reference'):`"
+                + INSTEAD
             )
         if torch._C._functorch.is_legacy_batchedtensor(grad):
             raise RuntimeError(
