@@ -9,13 +9,13 @@ from pna.paper.claims import (
     HOLDS,
     NOT_RUN,
     OPEN,
-    PER_CENT,
     best,
     best_everywhere,
     difference,
     gains_most,
     least_among,
     less,
+    measured_as,
     on_average,
     on_task,
     order_kept,
@@ -207,11 +207,14 @@ def test_small_differences_are_told_with_a_digit_more(gin: float, shown: str) ->
 
 def test_gaps_are_told_as_tables_have_them() -> None:
     """Shares in per cent, of which the better has more; the verdict is that of the error."""
-    found = scores(pna=around(-3, -3), gin=around(-2.98, -2.98))
-    plain, told = (best("pna", ["gin"], on_average(), *how)(found) for how in ((), (PER_CENT,)))
-    assert "the closest: −0.020 ± " in plain.because and "the closest: +2.00 ± " in told.because
-    assert plain.outcome == told.outcome
-    assert less("gin", "pna", on_average(), PER_CENT)(found).because.count("−2.00 ± ") == 1
+    shares = {name: np.full((5, 2), share) for name, share in (("pna", 0.75), ("gin", 0.73))}
+    members = around(0, 0).members[:5]
+    named = {name: Population(members, {"test": held}) for name, held in shares.items()}
+    found = Scores(("a", "b"), ("test",), named, {"test": np.array([0.1, 0.1])}, "accuracy")
+    verdict = less("pna", "gin", measured_as("accuracy", "test"))(found)
+    assert verdict.outcome == HOLDS and verdict.because.endswith("the closest: +2.00 ± 0.00")
+    verdict = less("gin", "pna", measured_as("accuracy", "test"))(found)
+    assert verdict.outcome == FAILS and verdict.because.endswith("the closest: −2.00 ± 0.00")
 
 
 def test_a_claim_says_how_many_of_its_models_were_run() -> None:

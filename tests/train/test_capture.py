@@ -95,7 +95,7 @@ def test_work_is_warmed_up_where_it_is_recorded(used, monkeypatch):
         captured = Captured(lambda: done.append(1), Memory())
         captured()
         captured()
-    assert len(done) == 6 and all(isinstance(stream, Line) for stream in streams)
+    assert len(done) == len(streams) == 6 and all(isinstance(s, Line) for s in streams)
 
 
 def test_what_went_wrong_is_said_first(used, monkeypatch):

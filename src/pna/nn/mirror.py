@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from pna.data.batch import Batch
+from pna.nn.columns import columns_of
 from pna.nn.current import working_on
-from pna.nn.draws import columns_of
 from pna.nn.dropout import Dropout
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import SupportsFloat
 
 import torch
 from torch import Tensor, nn
 
 from pna.data.batch import Batch
-from pna.nn.draws import Draws, columns_of
+from pna.nn.columns import columns_of
+from pna.nn.draws import Draws
 
 
 class Turn(nn.Module):
@@ -30,9 +32,9 @@ class Turn(nn.Module):
             raise ValueError(
                 f"got a turn about {list(self.centre)}, expected two columns, each with its middle"
             )
-        self.degrees = degrees
-        if not isinstance(degrees, int | float) or not 0 < degrees <= 180:
+        if not isinstance(degrees, SupportsFloat) or not 0 < degrees <= 180:
             raise ValueError(f"got turn={degrees!r}, expected more than 0 degrees and at most 180")
+        self.degrees = float(degrees)
         self.draws = Draws(1)
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from pna.data.batch import Batch
-from pna.nn.draws import Draws, columns_of
+from pna.nn.columns import columns_of
+from pna.nn.draws import Draws
 
 
 class Vary(nn.Module):

@@ -17,6 +17,8 @@ from pna.train.metrics import BETTER
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not decidable at this sample size"
 NOT_RUN = "not run"
 
+_SHARES = ("accuracy", "roc_auc")
+
 
 @dataclass(frozen=True)
 class Verdict:
@@ -88,10 +90,6 @@ def on_task(task: str, split: str = "test", top: int | None = TOP) -> Measured:
     return lambda scores, name: scores.of_task(name, task, split, top)
 
 
-#: Shares, of which more is better, are told in per cent.
-PER_CENT = -100.0
-
-
 def measured_as(metric: str, split: str) -> Measured:
     """The mean of a metric over all members, turned so that less is better."""
     return lambda scores, name: scores.mean(name, split, BETTER[metric])
@@ -103,9 +101,8 @@ def not_run(scores: Scores, *names: str) -> Verdict | None:
     return Verdict(NOT_RUN, f"without {', '.join(missing)}") if missing else None
 
 
-def best(name: str, others: Sequence[str], measured: Measured, told: float = 1) -> Decide:
-    """Whether a population has less error than every other that was run; gaps are `told` times as
-    large."""
+def best(name: str, others: Sequence[str], measured: Measured) -> Decide:
+    """Whether a population has less error than every other that was run."""
 
     def decide(scores: Scores) -> Verdict:
         rivals = [other for other in others if other != name]
@@ -115,7 +112,7 @@ def best(name: str, others: Sequence[str], measured: Measured, told: float = 1) 
         ours = measured(scores, name)
         gaps = {other: difference(ours, measured(scores, other)) for other in present}
         closest = max(gaps, key=lambda other: gaps[other].mean)
-        gap = Difference(told * gaps[closest].mean, abs(told) * gaps[closest].half)
+        gap = _as_told(gaps[closest], scores.metric)
         shown = gap.with_digits(3 if max(abs(gap.mean), gap.half) < 0.1 else 2)
         words = f"{name} against {closest}, the closest: {shown}"
         if len(present) < len(rivals):
@@ -125,6 +122,12 @@ def best(name: str, others: Sequence[str], measured: Measured, told: float = 1) 
         return Verdict(HOLDS if all(gap.sign < 0 for gap in gaps.values()) else OPEN, words)
 
     return decide
+
+
+def _as_told(gap: Difference, metric: str) -> Difference:
+    """As tables have it: not turned, and shares in per cent."""
+    unit = 100 if metric in _SHARES else 1
+    return Difference(BETTER[metric] * unit * gap.mean, unit * gap.half)
 
 
 def best_everywhere(name: str, others: Sequence[str], places: dict[str, Measured]) -> Decide:
@@ -152,9 +155,9 @@ def best_everywhere(name: str, others: Sequence[str], places: dict[str, Measured
     return decide
 
 
-def less(one: str, other: str, measured: Measured, told: float = 1) -> Decide:
+def less(one: str, other: str, measured: Measured) -> Decide:
     """Whether one population has less error than another."""
-    return best(one, [other], measured, told)
+    return best(one, [other], measured)
 
 
 def gains_most(

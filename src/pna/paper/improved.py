@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pna.paper.experiment import Variant
+from pna.paper.real_world import COMMON
 
 ROW, LABEL = "pna improved", "PNA, improved"
 
@@ -28,6 +29,21 @@ class Change:
     walks: tuple[int, int] | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+#: What rows of any experiment do without, whose plain ones have the usual rate and schedule.
+NO_COSINE = Change(
+    "without cosine",
+    "rate and schedule of the plain row",
+    changes={name: COMMON[name] for name in ("schedule", "lr", "epochs")} | {"warmup": 0},
+)
+NO_AVERAGE = Change("without average", "without averaged weights", changes={"average": None})
+
+
+def no_decay(plain: float) -> Change:
+    """AdamW and its weight decay left out, for Adam and that of the plain row."""
+    changes = {"optimiser": "adam", "weight_decay": plain}
+    return Change("without decay", "weight decay of the plain row", changes=changes)
 
 
 def improved(

@@ -18,7 +18,7 @@ from pna.paper.results import Results, Row, load
 from pna.paper.scores import Member, Numbers, Population, Scores
 from pna.paper.workers import Told, all_of
 from pna.train.evaluation import evaluate
-from pna.train.loop import fingerprint, train
+from pna.train.loop import check_data, train
 from pna.train.metrics import BETTER, measure
 from pna.train.run import Run
 from pna.train.tasks import column_of, targets_by_name
@@ -190,18 +190,9 @@ def _train_and_test(
             report=lambda now: told(name, now.epoch),
         )
     else:
-        _check_graphs(run, data)
+        check_data(run.config, GraphSet.load(data), run)
     told(name, trial.settings.epochs)
     return test(run, tests, measured, metric, device)
-
-
-def _check_graphs(run: Run, data: Path) -> None:
-    """Raise unless a finished run was trained on these graphs."""
-    if run.config.data["fingerprint"] != fingerprint(GraphSet.load(data)):
-        raise ValueError(
-            f"got {run.folder}, which was trained on other graphs than those in {data} now, "
-            "expected the same; restore the file, or move the folder away to train anew"
-        )
 
 
 def test(

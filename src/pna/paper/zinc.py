@@ -3,7 +3,7 @@
 from typing import Any
 
 from pna.paper.claims import Claim, best, less, measured_as
-from pna.paper.improved import Change, changed, improved
+from pna.paper.improved import NO_AVERAGE, NO_COSINE, Change, changed, improved, no_decay
 from pna.paper.real_world import BASELINES, GROUPS, LABELS, SEE_EDGES, RealWorld, with_towers
 
 _LAST = "test, last epoch"
@@ -31,11 +31,9 @@ _CHANGES = (
     Change("without edge-walks", "without random walks of edges", walks=(16, 0)),
     Change("without depth", "without one more layer", hidden=70,
            arguments={"layers": 4, "out_channels": 65}),
-    Change("without cosine", "rate and schedule of the plain row",
-           changes={"schedule": "plateau", "warmup": 0, "lr": 1e-3, "epochs": 1000}),
-    Change("without average", "without averaged weights", changes={"average": None}),
-    Change("without decay", "weight decay of the plain row",
-           changes={"optimiser": "adam", "weight_decay": _EDGES["weight_decay"]}),
+    NO_COSINE,
+    NO_AVERAGE,
+    no_decay(_EDGES["weight_decay"]),
     Change("with virtual-node", "with a virtual node, narrower", hidden=60,
            arguments={"virtual_node": True, "out_channels": 55}),
 )  # fmt: skip

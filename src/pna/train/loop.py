@@ -103,7 +103,7 @@ def train(
         run = Run(out)
         if resume:
             config = _until(run, epochs)
-            _check_data(config, graphs, run)
+            check_data(config, graphs, run)
         else:
             _check_new(run)
             kind = model_for(graphs, model, {}, loss) if isinstance(model, str) else model
@@ -414,9 +414,11 @@ def _check_new(run: Run) -> None:
         )
 
 
-def _check_data(config: Config, graphs: GraphSet, run: Run) -> None:
+def check_data(config: Config, graphs: GraphSet, run: Run) -> None:
+    """Raise unless a run was begun with these graphs."""
     if config.data["fingerprint"] != fingerprint(graphs):
         raise ValueError(
             f"got other graphs than those that {run.folder} was begun with "
-            f"({config.data['path'] or 'a set in memory'}), expected the same to resume it"
+            f"({config.data['path'] or 'a set in memory'}), expected the same; restore them, or "
+            "move the folder away to train anew"
         )
