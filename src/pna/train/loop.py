@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import math
 import signal
@@ -359,6 +360,7 @@ def _summary(trainer: Trainer, config: Config, epoch: int, seconds: float) -> di
 def _forget_peak_memory(device: torch.device) -> None:
     """So that what another training of this process has held is not told of the next."""
     if device.type == "cuda" and torch.cuda.is_initialized():  # else nothing was held
+        gc.collect()  # a trainer and what it has recorded hold each other
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
 
