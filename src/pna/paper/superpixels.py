@@ -57,7 +57,7 @@ def _improved(seen: dict[str, Any], *changes: Change) -> list[Variant]:
     return [whole, *(changed(whole, change) for change in (*changes, *_CHANGES))]
 
 
-def _experiment(name: str, title: str, better: list[Variant]) -> RealWorld:
+def _experiment(name: str, title: str, better: list[Variant], with_edges: str) -> RealWorld:
     others, seeing = ([n for n in of if not n.startswith("pna")] for of in (LABELS, SEE_EDGES))
     return RealWorld(
         name,
@@ -69,7 +69,7 @@ def _experiment(name: str, title: str, better: list[Variant]) -> RealWorld:
         claims=(
             Claim("PNA without scalers is ahead of every other model but PNA",
                   best("pna-no-scalers", others, _MEASURED)),
-            Claim("The same with edge features",
+            Claim(with_edges,
                   best("pna-no-scalers edges", seeing, _MEASURED)),
             Claim("Ours, not the paper's: improved, PNA is more often right",
                   less("pna improved edges", "pna edges", _MEASURED)),
@@ -77,9 +77,15 @@ def _experiment(name: str, title: str, better: list[Variant]) -> RealWorld:
     )  # fmt: skip
 
 
-MNIST = _experiment("mnist", "MNIST superpixels: accuracy of ten digits", _improved(_DIGITS))
+MNIST = _experiment(
+    "mnist",
+    "MNIST superpixels: accuracy of ten digits",
+    _improved(_DIGITS),
+    "The same with edge features",
+)
 CIFAR10 = _experiment(
     "cifar10",
     "CIFAR10 superpixels: accuracy of ten classes",
     _improved(_PHOTOGRAPHS, _NO_MIRROR),
+    "Ours, as in the paper's numbers MPNN (max) is ahead: the same with edge features",
 )

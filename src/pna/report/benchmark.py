@@ -64,6 +64,12 @@ class Cells:
         value = None if name is None else self.result.published.get(name, "test")
         return None if value is None else value * SHOWN[self.result.scores.metric][1]
 
+    def printed(self, name: str | None, digits: int) -> str:
+        """What was published, beside what was run of the row."""
+        value = self.published(name)
+        is_alone = value is not None and name not in self.result.scores.populations
+        return number(value, digits) + (", not run here" if is_alone else "")
+
 
 def tables(result: Result) -> list[Table]:
     """Scores beside the paper's, and what they cost."""
@@ -83,12 +89,12 @@ def _scores(cells: Cells) -> Table:
         lines: dict[str, Callable[[str | None], str]] = {
             "last epoch": lambda name: cells.shown(name, LAST, digits),
             "best epoch": lambda name: cells.shown(name, BEST, digits),
-            "paper": lambda name: number(cells.published(name), digits),
+            "paper": lambda name: cells.printed(name, digits),
         }
         if not any(name in result.scores.populations for name in names.values()):
             if all(cells.published(name) is None for name in names.values()):
                 continue
-            lines = {"paper, not run here": lines["paper"]}
+            lines = {"paper, not run here": lambda name: number(cells.published(name), digits)}
         for i, (line, shown) in enumerate(lines.items()):
             at = len(rows)
             rows.append((label if i == 0 else "", line, *map(shown, names.values())))

@@ -254,7 +254,8 @@ def _benchmark(result: Result) -> list[Drawing]:
         return Strips(words, strips, digits=digits)
 
     mean = float(result.scores.baseline[LAST].mean()) * times  # too far away to be drawn
-    words = f"Every member is a dot. Predicting the mean of training: {number(mean, digits)}."
+    constant = "the commonest class" if result.scores.metric == "accuracy" else "the mean"
+    words = f"Every member is a dot. Predicting {constant} of training: {number(mean, digits)}."
     drawn = [
         Drawing(
             f"{name}-{group}" if group else name,

@@ -21,7 +21,7 @@ _SHORT = {"sssp": "SSSP"}
 _DRAWN = {
     "paper": "drawn as the paper says",
     "published": "drawn as the authors' code does, which made the paper's numbers",
-    "benchmark": "its own graphs and splits",
+    "benchmark": "its splits and graphs, as docs/data.md tells of them",
 }
 _TRAINED = {name: recipe.what for name, recipe in RECIPES.items()} | {
     "published": "as the authors' settings have it: Adam, its rate halved on a plateau; improved "
