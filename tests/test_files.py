@@ -97,3 +97,24 @@ def test_one_is_alone_at_a_time(tmp_path):
     for thread in threads:
         thread.join()
     assert seen == [1] * 5
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes have no names here")
+def test_a_pipe_stays_a_pipe(tmp_path):
+    """A rename would put a file in the place of a device, which all the machine may need."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(FileExistsError, match="a device or a pipe"), replacing(path) as file:
+        file.write("words")
+    assert path.is_fifo() and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("before", ["before", None], ids=["a link", "a link to nothing"])
+def test_what_a_link_leads_to_is_replaced(tmp_path, before):
+    target, link = tmp_path / "target", tmp_path / "link"
+    link.symlink_to(target)
+    if before is not None:
+        target.write_text(before)
+    with replacing(link) as file:
+        file.write("after")
+    assert link.is_symlink() and target.read_text() == "after"

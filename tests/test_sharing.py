@@ -39,3 +39,11 @@ def test_fields_that_are_no_tensors_travel_too():
     arrived = sent(Pair(torch.arange(3), "by value"))
     assert (arrived.tensor.tolist(), arrived.name) == ([0, 1, 2], "by value")
     assert not arrived.tensor.is_shared()
+
+
+def test_tensors_that_numpy_cannot_hold_travel_torch_s_way():
+    """A worker would fail to send them in a thread of its own, and its loader wait for ever."""
+    send_by_value(Pair)
+    assert torch.equal(sent(Pair(torch.ones(3).bfloat16(), "b")).tensor, torch.ones(3).bfloat16())
+    arrived = sent(Pair(torch.ones(3, requires_grad=True), "g")).tensor
+    assert arrived.tolist() == [1, 1, 1] and arrived.requires_grad

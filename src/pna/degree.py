@@ -24,7 +24,7 @@ class DegreeStats:
     """
 
     def __init__(self) -> None:
-        self._set(torch.zeros(0, dtype=torch.int64))
+        self._set(torch.zeros(0, dtype=torch.int64, device="cpu"))
 
     def _set(self, histogram: Tensor) -> None:
         """Keep `histogram` without trailing zeros, and its sums as plain numbers.
@@ -35,7 +35,7 @@ class DegreeStats:
         size = int(occurring[-1]) + 1 if len(occurring) else 0
         self._histogram = histogram[:size].clone()
         self._num_nodes = int(self._histogram.sum())
-        degrees = torch.arange(size)
+        degrees = torch.arange(size, device="cpu")
         logs = torch.log1p(degrees.to(torch.float64))
         self._degree_sum = int((degrees * self._histogram).sum())
         self._log_sum = float((logs * self._histogram).sum())
@@ -69,7 +69,7 @@ class DegreeStats:
         Every node of a neighbour-sampled batch counts, with the edges that were sampled; for
         the degrees of the whole graph give that graph instead.
         """
-        total = torch.zeros(0, dtype=torch.int64)
+        total = torch.zeros(0, dtype=torch.int64, device="cpu")
         for graph in [graphs] if _is_graph(graphs) else graphs:
             total = _add(total, _count(_in_degree(graph)))
         stats = cls()
@@ -417,13 +417,13 @@ def _count_receivers(edge_index: Tensor, num_nodes: int) -> Tensor:
 
 def _count(degrees: Tensor | np.ndarray | Sequence[int]) -> Tensor:
     """Histogram of degrees, int64 on the CPU."""
-    values = torch.as_tensor(degrees)
+    values = degrees if isinstance(degrees, Tensor) else torch.as_tensor(degrees, device="cpu")
     if values.dim() != 1:
         raise ValueError(
             f"got degrees of shape {tuple(values.shape)}, expected (nodes,); flatten them"
         )
     if values.numel() == 0:
-        return torch.zeros(0, dtype=torch.int64)
+        return torch.zeros(0, dtype=torch.int64, device="cpu")
     if not _is_integer(values.dtype):
         raise TypeError(
             f"got degrees of dtype {values.dtype}, expected an integer type; "
@@ -440,7 +440,8 @@ def _count(degrees: Tensor | np.ndarray | Sequence[int]) -> Tensor:
 
 def _check_histogram(histogram: Any) -> Tensor:
     """The histogram as int64 on the CPU."""
-    counts = torch.as_tensor(histogram).detach().cpu()
+    given = isinstance(histogram, Tensor)
+    counts = (histogram if given else torch.as_tensor(histogram, device="cpu")).detach().cpu()
     if counts.dim() != 1:
         raise ValueError(
             f"got a histogram of shape {tuple(counts.shape)}, expected (max degree + 1,); "
@@ -468,7 +469,7 @@ def _check_histogram(histogram: Any) -> Tensor:
 
 def _add(a: Tensor, b: Tensor) -> Tensor:
     """Sum of two histograms of any lengths."""
-    total = torch.zeros(max(len(a), len(b)), dtype=torch.int64)
+    total = torch.zeros(max(len(a), len(b)), dtype=torch.int64, device="cpu")
     total[: len(a)] += a
     total[: len(b)] += b
     return total

@@ -16,8 +16,10 @@ _ASIDE = re.compile(r"\..+\.\d+\.tmp")  # what `replacing` writes to
 def replacing(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
     """A file to write in place of another: aside, synced, renamed.
 
-    Text is UTF-8, its line ends as they are given.
+    Text is UTF-8, its line ends as they are given. A link stays, and what it leads to is replaced.
     """
+    check_plain(path)
+    path = path.resolve()
     aside = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     text: dict[str, Any] = {} if binary else {"newline": "", "encoding": "utf-8"}
     try:
@@ -31,6 +33,14 @@ def replacing(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
                 _sync_folder(path.parent)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def check_plain(path: Path) -> None:
+    """Raise if a file of this name could not be replaced by another: a rename would not write to
+    a device or a pipe, but take its place."""
+    if path.exists() and not path.is_file():
+        kind = "a folder" if path.is_dir() else "a device or a pipe"
+        raise FileExistsError(f"got {path}, which is {kind}, expected a file; choose another name")
 
 
 @contextmanager

@@ -28,8 +28,10 @@ def _to_arrays(record: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
 
 
 def _to_array(value: Any) -> Any:
-    in_memory = isinstance(value, Tensor) and value.device.type == "cpu"
-    return value.numpy() if in_memory else value
+    if not isinstance(value, Tensor) or value.device.type != "cpu":
+        return value
+    # torch sends what numpy cannot hold by itself
+    return value if value.requires_grad or value.dtype == torch.bfloat16 else value.numpy()
 
 
 def _from_arrays(kind: Callable[..., Any], values: list[Any]) -> Any:

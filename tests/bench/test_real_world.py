@@ -24,6 +24,8 @@ from pna.paper.registry import EXPERIMENTS
 from pna.train.models import build, count_parameters, fitted
 from pna.train.tasks import tasks_of
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*no score will be the benchmark's:UserWarning")
+
 needs_pyg = pytest.mark.skipif(not has_pyg(), reason="needs PyG: pip install 'pna[pyg]'")
 
 COUNT = 40

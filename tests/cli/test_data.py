@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import hashlib
 import io
+import os
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ from typer.testing import CliRunner
 from pna import GraphSet, files
 from pna.cli import app
 from pna.cli.data import parse_sizes
-from pna.data import molecules
+from pna.data import molecules, slic
 from pna.data.images import PUBLIC, Public
 from pna.data.multitask import generate
 from pna.data.sources import SOURCES, File
@@ -221,6 +222,23 @@ def test_missing_chemistry_is_a_line(tmp_path, monkeypatch):
     monkeypatch.setattr(molecules, "find_spec", lambda name: None)
     done = run("molhiv", "--out", tmp_path / "g", "--from", tmp_path)
     assert done.exit_code == 1 and "error: got no rdkit and no ogb" in done.output
+
+
+@pytest.mark.parametrize("name, where", [("molhiv", "http://127.0.0.1:9"), ("cifar10", "public")])
+def test_missing_packages_are_told_before_the_download(name, where, tmp_path, monkeypatch):
+    monkeypatch.setattr(molecules, "find_spec", lambda name: None)
+    monkeypatch.setattr(slic, "find_spec", lambda name: None)
+    monkeypatch.setattr("pna.data.sources.fetch_all", lambda *_: pytest.fail("fetched"))
+    done = run(name, "--out", tmp_path / "g", "--from", where)
+    assert done.exit_code == 1 and "error: got no " in done.output
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="pipes have no names here")
+def test_a_pipe_is_refused_before_the_work(tmp_path):
+    os.mkfifo(tmp_path / "p")
+    done = run("zinc", "--out", tmp_path / "p", "--force")
+    assert done.exit_code == 1 and "a device or a pipe" in done.output
+    assert (tmp_path / "p").is_fifo()
 
 
 def test_no_folder(tmp_path):

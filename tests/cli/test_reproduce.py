@@ -12,6 +12,8 @@ from pna.paper import recipes
 from pna.paper.registry import EXPERIMENTS
 from tests.paper.test_real_world import made
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*no score will be the benchmark's:UserWarning")
+
 
 @pytest.fixture(autouse=True)
 def little(monkeypatch, tmp_path):
@@ -51,8 +53,9 @@ def test_a_benchmark_with_edges_alone_then_without(tmp_path):
     runs.mkdir()
     made("zinc").save(runs / "zinc.safetensors")
     options = ("--quick", "--workers", 1, "--device", "cpu", "--members", 1)
-    done = run("zinc", "--model", "mpnn-sum,gated-gcn", "--edges", *options)
+    done = run("zinc", "--model", "mpnn-sum,gated-gcn,gin", "--edges", *options)
     assert done.exit_code == 0, done.output
+    assert "left out, as they are not there with edge features: gin" in done.output
     folder = tmp_path / "quick" / "zinc" / "benchmark-published"
     assert {"scores.csv", "facts.json", "curves.csv", "zinc-edges.svg", "zinc-deep.svg"} <= {
         p.name for p in folder.iterdir()

@@ -55,6 +55,11 @@ def server() -> Iterator[Server]:
     listening.server_close()
 
 
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch):
+    monkeypatch.setattr(download, "_PAUSE", 0.0)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "deep" / "file.npz"
@@ -135,6 +140,16 @@ def test_no_such_file(server, path):
     with pytest.raises(FileNotFoundError, match=r"404.*check the address"):
         get(server, path)
     assert server.asked == 1 and nothing_left(path)
+
+
+def test_a_server_that_is_busy_is_asked_again(server, path):
+    server.answers = [503, 429, CONTENT]
+    get(server, path)
+    assert path.read_bytes() == CONTENT and server.asked == 3
+    path.unlink()
+    server.answers = [500]
+    with pytest.raises(ConnectionError, match=r"the answer 500 .* 3 times"):
+        get(server, path)
 
 
 def test_no_network(path):

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 
 import pytest
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from pna.data.padded import PaddedBatches
 from pna.data.shapes import Shape
+from pna.nn import Stacked
 from pna.nn.current import working_on
 from pna.nn.dropout import Dropout
 from tests.nn.graph_cases import SIZES, graphs, rows_of
@@ -121,3 +124,21 @@ def test_a_checkpoint_goes_on_where_it_was():
 def test_no_probability_is_refused(p):
     with pytest.raises(ValueError, match=f"got dropout={p}"):
         Dropout(p)
+
+
+@pytest.mark.parametrize("seen", [{}, {"mirror": ((0, 1.0),)}], ids=["dropout", "mirror"])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_pass_that_is_repeated_for_its_gradients_drops_the_same(seen, reentrant):
+    torch.manual_seed(0)
+    degrees = GRAPHS.degree_stats()
+    width = GRAPHS.x.shape[1]
+    plain = Stacked("pna", width, 8, 0, 1, deg=degrees, dropout=0.3, batch_norm=False, **seen)
+    repeated, batch = copy.deepcopy(plain), GRAPHS.batch()
+    for _ in range(2):
+        plain(batch).graph.sum().backward()
+        begin = torch.zeros((), requires_grad=True)  # without which one kind sees nothing to do
+        out = checkpoint(lambda z: repeated(batch).graph + z, begin, use_reentrant=reentrant)
+        out.sum().backward()
+    assert repeated.dropout.passes == plain.dropout.passes == 2
+    for one, other in zip(plain.parameters(), repeated.parameters(), strict=True):
+        torch.testing.assert_close(other.grad, one.grad)

@@ -98,6 +98,17 @@ def test_δ_has_all_its_digits_in_float64():
     assert ours.to("meta").double().mean_log_degree.is_meta
 
 
+@pytest.mark.parametrize("deg", [DEG, STATS], ids=["histogram", "stats"])
+def test_δ_is_there_after_memory_is_given_late(deg):
+    """As torch's way of initialising large models has it."""
+    with torch.device("meta"):
+        made = Neighbourhood(["mean"], ["amplification", "linear"], deg)
+    late = made.to_empty(device="cpu")
+    expected = Neighbourhood(["mean"], ["amplification", "linear"], deg)
+    for name, buffer in expected.named_buffers():
+        assert torch.equal(late.get_buffer(name), buffer), name
+
+
 def test_a_learned_δ_is_reset():
     ours = Neighbourhood(["mean"], ["linear"], DEG, train_norm=True)
     before = ours.mean_degree.clone()

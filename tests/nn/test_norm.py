@@ -10,6 +10,7 @@ from torch import nn
 
 from pna.nn.current import working_on
 from pna.nn.norm import BatchNorm
+from pna.ops.batch_norm import definition
 from tests.nn.cases import numbers, outcome
 from tests.nn.graph_cases import graphs
 
@@ -105,6 +106,18 @@ def test_half_precision_is_normalised_in_the_type_of_the_weights():
     assert got.dtype == torch.bfloat16 and norm.running_mean.dtype == torch.float32
     expected = nn.BatchNorm1d(WIDTH)(x.bfloat16().float())
     torch.testing.assert_close(got.float(), expected, atol=0.02, rtol=0.02)
+
+
+def test_many_rows_of_a_half_precision_model():
+    """Their sum is no float16, and there is padding among them."""
+    torch.manual_seed(0)
+    x = 20 + torch.randn(5_001, WIDTH)
+    ours, theirs = BatchNorm(WIDTH).half(), nn.BatchNorm1d(WIDTH)
+    real = torch.arange(len(x)) < len(x) - 1
+    state = (ours.weight, ours.bias, ours.running_mean, ours.running_var)
+    found = definition(x.half(), real, *state, ours.momentum, ours.eps)
+    torch.testing.assert_close(found[:-1].float(), theirs(x[:-1]), atol=0.03, rtol=0)
+    torch.testing.assert_close(ours.running_mean.float(), theirs.running_mean, atol=0.01, rtol=0)
 
 
 def test_members_of_a_vmap_have_their_own_statistics():

@@ -140,3 +140,10 @@ def test_what_it_says():
     assert repr(Set2Set(16, steps=3)) == "Set2Set(16, steps=3)"
     with pytest.raises(ValueError, match=r"got steps=-1, expected at least 0, or None"):
         Set2Set(16, steps=-1)
+
+
+def test_means_of_half_precision_are_of_wide_sums():
+    """Neither 100,020 nor 70,000 is a float16."""
+    for count, value in ((5001, 20.0), (70_000, 0.5)):
+        mean = mean_nodes(torch.full((count, 1), value).half(), torch.tensor([count]))
+        assert mean.dtype == torch.float16 and mean.item() == value

@@ -21,6 +21,8 @@ from pna.report.results import tables
 from pna.train.models import build, count_parameters, fitted
 from pna.train.tasks import tasks_of
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*no score will be the benchmark's:UserWarning")
+
 NAMES = [name for name, e in EXPERIMENTS.items() if isinstance(e, RealWorld)]
 #: Columns of nodes and of edges, values of nodes and edges where these are whole, classes.
 SHAPES = {
@@ -205,6 +207,12 @@ def test_graphs_are_found_or_made_and_the_first_of_them_taken(tmp_path, monkeypa
     np.testing.assert_array_equal(few.split("test").y_graph, whole.split("test").y_graph[:5])
     assert (tmp_path / "zinc.safetensors").is_file()
     assert Benchmark("zinc").made(tmp_path) == tmp_path / "zinc.safetensors"  # and not made again
+
+
+def test_a_part_of_the_graphs_is_told_of(tmp_path) -> None:
+    made("zinc").save(tmp_path / "zinc.safetensors")
+    with pytest.warns(UserWarning, match=r"12, 12 and 12 .* zinc has 10,000, 1,000 and 1,000"):
+        Benchmark("zinc").made(tmp_path)
 
 
 def test_a_file_of_other_graphs_is_refused(tmp_path) -> None:

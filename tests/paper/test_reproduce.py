@@ -1,8 +1,11 @@
 import json
 import shutil
+import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,7 +17,7 @@ from pna.paper import recipes
 from pna.paper.experiment import Experiment, Graphs
 from pna.paper.models import variants
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.reproduce import folder_of, reproduce
+from pna.paper.reproduce import _made, folder_of, reproduce
 from pna.paper.results import load, load_curves
 from pna.paper.workers import all_of
 from pna.train.run import Run
@@ -214,3 +217,25 @@ def test_two_at_a_time_are_the_same(tmp_path, one_thread) -> None:
         np.testing.assert_allclose(
             two.populations[name].errors["test"], one.populations[name].errors["test"], rtol=1e-4
         )
+
+
+def test_two_at_once_make_the_graphs_once(tmp_path):
+    """Whoever comes second would have made them for nothing, and then failed to save them."""
+    made = []
+
+    def save(folder: Path, *_: object) -> Path:
+        path = folder / "slow.safetensors"
+        if not path.is_file():
+            made.append(path)
+            time.sleep(0.2)
+            path.write_bytes(b"graphs")
+        return path
+
+    slow = SimpleNamespace(name="slow", made=save)
+    runs = tmp_path / "runs"
+    both = [threading.Thread(target=_made, args=([slow], runs, 1, print)) for _ in range(2)]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join()
+    assert len(made) == 1

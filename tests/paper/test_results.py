@@ -45,6 +45,9 @@ def test_what_is_saved_is_read(folder: Path) -> None:
         "took": {"seconds": 7.0},
     }  # fmt: skip
     assert load_curves(folder / CURVES)["pna"] == row("one").curve
+    text = (folder / CURVES).read_text()
+    begun(folder).save(TASKS, BASELINE)
+    assert (folder / CURVES).read_text() == text, "numbers are written as they were read"
 
 
 def test_rows_are_added_to_those_there(folder: Path) -> None:

@@ -98,10 +98,11 @@ def zinc(out: Out, where: From = "", force: Force = False) -> None:
 @app.command()
 def molhiv(out: Out, where: From = "", workers: Workers = 1, force: Force = False) -> None:
     r"""Make ogbg-molhiv: molecules, and whether they inhibit HIV to predict. Needs pna\[chem]."""
+    from pna.data.molecules import check_chemistry
     from pna.data.molhiv import molhiv as make
 
     made = partial(make, where, workers=workers)
-    make_benchmark("molhiv", out, where, force, lambda told: made(progress=told))
+    make_benchmark("molhiv", out, where, force, lambda told: made(progress=told), check_chemistry)
 
 
 @app.command()
@@ -128,21 +129,28 @@ def make_benchmark(
     where: str,
     force: bool,
     make: Callable[[Callable[[int, int], None]], GraphSet],
+    check: Callable[[], None] | None = None,
 ) -> None:
-    """Fetch what it is made of, make it, write it, and say whom it is owed to."""
+    """Fetch what it is made of, make it, write it, and say whom it is owed to.
+
+    What `check` says of packages that are missing is said before anything is fetched."""
     from pna.data.images import PUBLIC
+    from pna.data.slic import check_images
     from pna.data.sources import FROM_IMAGES, SOURCES, fetch_all, is_address
 
     console = make_console()
     with errors():
         check_target(out, force)
-        if is_address(where):
-            with progress(console, "bytes") as told:
-                fetch_all(SOURCES[name].files, where, told)
-        elif where == FROM_IMAGES and name in PUBLIC:
-            with progress(console, "bytes") as told:
-                fetch_all(PUBLIC[name].files, PUBLIC[name].address, told)
         try:
+            if check is not None:
+                check()
+            if is_address(where):
+                with progress(console, "bytes") as told:
+                    fetch_all(SOURCES[name].files, where, told)
+            elif where == FROM_IMAGES and name in PUBLIC:
+                check_images()
+                with progress(console, "bytes") as told:
+                    fetch_all(PUBLIC[name].files, PUBLIC[name].address, told)
             with progress(console, "graphs") as told:
                 graphs = make(told)
         except ModuleNotFoundError as error:

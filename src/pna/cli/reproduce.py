@@ -101,7 +101,11 @@ def reproduce(
         named = [model.strip() for model in models.split(",") if model.strip()]
         chosen = experiment.chosen(named)
         if edges is not None:
-            chosen = of_edges(experiment, chosen, edges)
+            asked, chosen = chosen, of_edges(experiment, chosen, edges)
+            left_out = {v.row for v in asked} - {v.row for v in chosen} if named else set()
+            if left_out:
+                console.print(f"left out, as they are not there {_with(edges)} edge features: "
+                              f"{', '.join(sorted(left_out))}", highlight=False)  # fmt: skip
         count = members or (2 if quick else experiment.members)
         trials = experiment.trials(protocol, recipe, count, quick, chosen)
         together = min(workers or _at_a_time(device), len(trials))
@@ -155,10 +159,14 @@ def of_edges(experiment: Experiment, chosen: list[Variant], edges: bool) -> list
     if not found:
         raise ValueError(
             f"got {', '.join(variant.name for variant in chosen)} "
-            f"{'with' if edges else 'without'} edge features, of which there are none; leave out "
+            f"{_with(edges)} edge features, of which there are none; leave out "
             f"--{'' if edges else 'no-'}edges"
         )
     return found
+
+
+def _with(edges: bool) -> str:
+    return "with" if edges else "without"
 
 
 def show(folder: Path, console: Console) -> None:

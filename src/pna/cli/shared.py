@@ -15,6 +15,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from pna.files import check_plain
+
 #: Seconds that a process of many gives the first one to tell what went wrong for all of them.
 _FIRST_TELLS = 5.0
 
@@ -22,8 +24,7 @@ _FIRST_TELLS = 5.0
 def check_target(out: Path, force: bool) -> None:
     """Before the work, not after it."""
     folder = out.resolve().parent
-    if out.is_dir():
-        raise IsADirectoryError(f"got {out}, which is a folder, expected a file in it")
+    check_plain(out)
     if out.exists() and not force:
         raise FileExistsError(
             f"got {out}, which exists, expected a new file; --force overwrites it"

@@ -16,6 +16,7 @@ Progress = Callable[[int, int], None]  # told how many bytes are there, and of h
 
 ATTEMPTS = 3
 _TIMEOUT = 30.0  # seconds without a byte after which a connection is given up
+_PAUSE = 1.0  # seconds before the second attempt, twice that before the third
 _CHUNK = 1 << 18
 _OLD = 3600.0  # seconds after which what another process was writing is taken for abandoned
 
@@ -48,6 +49,7 @@ def fetch(
                     f"got {error} from {url}, {ATTEMPTS} times, expected {size:,} bytes; check the "
                     f"network and run it again, or bring the file by other means to {path}"
                 ) from error
+            time.sleep(attempt * _PAUSE)
     raise AssertionError("not reached")
 
 
@@ -87,6 +89,8 @@ def _chunks(url: str) -> Iterator[bytes]:
             while chunk := answer.read(_CHUNK):
                 yield chunk
     except urllib.error.HTTPError as error:
+        if error.code >= 500 or error.code == 429:  # it may pass
+            raise _BrokenOffError(f"the answer {error.code} ({error.reason})") from error
         raise FileNotFoundError(
             f"got the answer {error.code} ({error.reason}) from {url}, expected a file; check the "
             "address"

@@ -114,7 +114,7 @@ def read(file: File, where: str | Path | None = None) -> bytes:
     if not place:
         raise FileNotFoundError(
             f"got no {VARIABLE}, expected the folder that holds {file.name}, or an address of one "
-            f"(https://…); set it, or name it with --from; {GUIDE}"
+            f"(https://…); set it, or name it with pna data --from; {GUIDE}"
         )
     if place == FROM_IMAGES:
         raise ValueError(
@@ -124,7 +124,8 @@ def read(file: File, where: str | Path | None = None) -> bytes:
     path = _fetched(file, place) if is_address(place) else Path(place).expanduser() / file.name
     if not path.is_file():
         raise FileNotFoundError(
-            f"got no {path}, expected the data folder ({VARIABLE}, or --from) to hold it; {GUIDE}"
+            f"got no {path}, expected the data folder ({VARIABLE}, or pna data --from) to hold it; "
+            f"{GUIDE}"
         )
     content = path.read_bytes()
     found = hashlib.sha256(content).hexdigest()

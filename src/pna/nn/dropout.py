@@ -19,7 +19,8 @@ class Dropout(nn.Module):
     Two buffers go to the checkpoint with the weights: a seed, drawn when the module is made, and
     how many passes there have been. A model that drops several times in a pass calls `advance`
     once and then tells which `time` it is; otherwise every call is a pass. `level` says whether a
-    row is of a "node" or of a "graph".
+    row is of a "node" or of a "graph". Under `torch.utils.checkpoint` a backward pass repeats the
+    last pass: give each its own backward before the next.
     """
 
     seed: Tensor
@@ -37,8 +38,9 @@ class Dropout(nn.Module):
             self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
 
     def advance(self) -> None:
-        """Begin another pass over the model."""
-        if self.training and self.p > 0:
+        """Begin another pass over the model, unless a backward pass repeats the last one, as
+        `torch.utils.checkpoint` has it: that must drop the same numbers."""
+        if self.training and self.p > 0 and not _is_repeated():
             self.passes += 1
 
     def forward(self, x: Tensor, time: int | None = None) -> Tensor:
@@ -53,3 +55,8 @@ class Dropout(nn.Module):
 
     def extra_repr(self) -> str:
         return f"p={self.p}, level={self.level!r}"
+
+
+def _is_repeated() -> bool:
+    """Whether a backward pass is under way; what is compiled cannot ask, and repeats nothing."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() >= 0

@@ -122,7 +122,11 @@ class Neighbourhood(nn.Module):
         for name, average, before in given:
             now = self._buffers[name]
             assert before is not None and now is not None
-            wider = now.dtype == torch.float64 != before.dtype and not before.is_meta
+            if before.is_meta:
+                if not now.is_meta:  # there were no numbers to take along
+                    now.fill_(average)
+                continue
+            wider = now.dtype == torch.float64 != before.dtype
             if wider and before.item() == torch.tensor(average, dtype=before.dtype).item():
                 now.fill_(average)
         return self

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pna.ops.request import wide_type
 from pna.ops.segments import segment_max, segment_sum
 from pna.ops.set2set import set2set
 
@@ -24,7 +25,9 @@ def sum_nodes(x: Tensor, sizes: Tensor, starts: Tensor | None = None) -> Tensor:
 
 def mean_nodes(x: Tensor, sizes: Tensor, starts: Tensor | None = None) -> Tensor:
     """The mean over the nodes of each graph."""
-    return sum_nodes(x, sizes, starts) / sizes.clamp(min=1).to(x.dtype)[:, None]
+    wide = wide_type(x.dtype)  # sums and sizes that half precision may not hold
+    total = sum_nodes(x.to(wide), sizes, starts)
+    return (total / sizes.clamp(min=1).to(wide)[:, None]).to(x.dtype)
 
 
 def max_nodes(x: Tensor, sizes: Tensor, starts: Tensor | None = None) -> Tensor:

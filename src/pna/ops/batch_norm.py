@@ -28,6 +28,7 @@ from pna.ops.operators import (
     one_by_one,
     room,
 )
+from pna.ops.request import wide_type
 
 
 def batch_norm(
@@ -72,8 +73,8 @@ def definition(
     momentum: float,
     eps: float,
 ) -> Tensor:
-    """`batch_norm` without factors and ReLU, in plain torch, in the type of the weights."""
-    dtype, x = x.dtype, x.to(weight.dtype)
+    """`batch_norm` without factors and ReLU, in plain torch, in float32 or the weights' type."""
+    dtype, x = x.dtype, x.to(wide_type(weight.dtype))
     mask = None if real is None else real[:, None].to(x.dtype)
     count = x.new_full((), float(x.shape[0])) if mask is None else mask.sum()
     total = sum_of_all(

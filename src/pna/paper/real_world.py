@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -23,6 +24,14 @@ SOURCES = {
     "molhiv": "pna.data.molhiv",
     "mnist": "pna.data.superpixels",
     "cifar10": "pna.data.superpixels",
+}
+
+#: How many graphs there are to train on, to validate and to test.
+GRAPHS = {
+    "zinc": (10_000, 1_000, 1_000),
+    "molhiv": (32_901, 4_113, 4_113),
+    "mnist": (55_000, 5_000, 10_000),
+    "cifar10": (45_000, 5_000, 10_000),
 }
 
 #: Graphs of each split, and epochs, where an experiment is run quickly.
@@ -103,7 +112,7 @@ class Benchmark:
         return path
 
     def _check(self, path: Path) -> None:
-        """Raise unless a file of this name holds such graphs."""
+        """Raise unless a file of this name holds such graphs; say so if it holds a part alone."""
         graphs = GraphSet.load(path)
         held = graphs.metadata.get("benchmark"), steps_of(graphs)
         if held != (self.benchmark, self.walks):
@@ -113,6 +122,19 @@ class Benchmark:
                 f"nodes and edges, expected {self.benchmark} and {self.walks}; move it away, and "
                 "the graphs are made"
             )
+        assert graphs.split_of_graph is not None
+        counts = torch.bincount(graphs.split_of_graph, minlength=3).tolist()
+        if not self.quick and tuple(counts) != GRAPHS[self.benchmark]:
+            warnings.warn(
+                f"got {path} with {_and(counts)} graphs to train, validate and test, where "
+                f"{self.benchmark} has {_and(GRAPHS[self.benchmark])}: no score will be the "
+                "benchmark's; move it away, and the graphs are made",
+                stacklevel=3,
+            )
+
+
+def _and(counts: Sequence[int]) -> str:
+    return "{:,}, {:,} and {:,}".format(*counts)
 
 
 def first_of_splits(graphs: GraphSet, count: int) -> GraphSet:

@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from pna.data.graphset import GraphSet
+from pna.files import alone
 from pna.machine import machine
 from pna.paper.experiment import Experiment, Source, Trial, Variant
 from pna.paper.results import Results, Row, load
@@ -130,10 +131,12 @@ def _made(
 ) -> dict[Source, Path]:
     """The files of graphs, made where there are none."""
     files = {}
+    runs.mkdir(parents=True, exist_ok=True)
     for graphs in sorted(held, key=lambda g: g.name):
         if not (runs / f"{graphs.name}.safetensors").is_file():
             said(f"making the graphs {graphs.name}")
-        files[graphs] = graphs.made(runs, workers)
+        with alone(runs):  # who comes second finds what the first has made
+            files[graphs] = graphs.made(runs, workers)
     return files
 
 

@@ -16,7 +16,8 @@ from pna.paper.experiment import Experiment
 from pna.paper.scores import Numbers, Population, Scores
 
 SCORES, FACTS, CURVES = "scores.csv", "facts.json", "curves.csv"
-_LOSSES = ("epoch", "members", "training", "validation")  # columns of curves
+_COUNTS = ("epoch", "members")
+_LOSSES = (*_COUNTS, "training", "validation")  # columns of curves
 
 
 @dataclass(frozen=True)
@@ -146,6 +147,7 @@ def load_curves(path: Path) -> dict[str, list[dict[str, float]]]:
         for line, row in enumerate(csv.DictReader(file), 2):
             try:
                 losses = {name: float(row[name]) for name in _LOSSES}
+                losses |= {name: int(losses[name]) for name in _COUNTS}
                 curves.setdefault(row["population"], []).append(losses)
             except (KeyError, TypeError, ValueError) as error:
                 raise ValueError(

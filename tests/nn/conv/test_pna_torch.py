@@ -357,3 +357,18 @@ def test_captured_in_a_cuda_graph(triton):
         gradients, torch.autograd.grad(expected, list(leaves.values()), upstream), strict=True
     ):
         assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("towers", [1, 2])
+def test_a_mixing_layer_without_bias(device, towers):
+    """As one whose bias is zero: it may be replaced."""
+    layer = made(device, towers=towers)
+    with torch.no_grad():
+        layer.lin.bias.zero_()
+    bare = copy.deepcopy(layer)
+    bare.lin = torch.nn.Linear(6, 6, bias=False).to(device, torch.float64)
+    bare.lin.weight = copy.deepcopy(layer.lin.weight)
+    inputs = inputs_of(layer, device)
+    expected = everything(layer, layer, inputs)
+    found = everything(bare, bare, inputs)
+    torch.testing.assert_close(found, {name: expected[name] for name in found})

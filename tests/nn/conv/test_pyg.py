@@ -114,6 +114,14 @@ def test_refuses(make, error, message):
         PNAConv.from_pyg(make())
 
 
+@pytest.mark.parametrize("towers", [1, 2])
+def test_what_is_frozen_in_part_stays_so(towers):
+    layer = theirs(towers=towers)
+    layer.pre_nns.requires_grad_(False)
+    trained = {name for name, p in PNAConv.from_pyg(layer).named_parameters() if p.requires_grad}
+    assert trained == {"post.0.weight", "post.0.bias", "lin.weight", "lin.bias"}
+
+
 def test_a_converted_layer_keeps_its_degrees_and_what_is_frozen():
     deg = torch.tensor([0, 3, 5, 2])
     theirs = pyg.PNAConv(4, 4, ["mean"], ["amplification"], deg, train_norm=True)

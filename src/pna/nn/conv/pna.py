@@ -144,7 +144,7 @@ class PNAConv(nn.Module):
         layer = cls(**arguments, std="pyg").to(parameter.device, parameter.dtype)
         layer.load_state_dict(conv.state_dict())
         layer.neighbourhood.keep_averages()
-        layer.requires_grad_(any(p.requires_grad for p in conv.parameters()))
+        pyg.freeze_alike(layer, conv)
         return layer.train(conv.training)
 
     def reset_parameters(self) -> None:
@@ -187,7 +187,7 @@ class PNAConv(nn.Module):
             out = layer(self.act(out))
         if self.lin is None:
             return out.flatten(1)
-        if type(self.lin) is nn.Linear and not _is_hooked(self.lin):
+        if _is_usual(self.lin):
             return mixing_layer(plan, out.flatten(1), self.lin.weight, self.lin.bias)
         return self.lin(out.flatten(1))
 
@@ -210,7 +210,7 @@ class PNAConv(nn.Module):
     def _is_narrow(self) -> bool:
         """Whether towers are better joined: little to multiply, and no layer in between."""
         width = max(self.towers * self.F_in, self.in_channels, self.out_channels)
-        plain = type(self.lin) is nn.Linear and not _is_hooked(self.lin)
+        plain = _is_usual(self.lin)
         return width <= NARROW_LAYER and self._is_linear and len(self.post) == 1 and plain
 
     def _plan(self, x: Tensor, factors: Tensor) -> Plan | None:
@@ -262,7 +262,7 @@ class PNAConv(nn.Module):
     def _is_folded(self) -> bool:
         """Whether the mixing layer follows U at once, so that they are one linear map."""
         alone = self.towers == 1 and len(self.post) == 1
-        return alone and type(self.lin) is nn.Linear and not _is_hooked(self.lin)
+        return alone and _is_usual(self.lin)
 
     def _weights(self) -> Weights:
         pre, post, encoder = first_of(self.pre), first_of(self.post), self.edge_encoder
@@ -356,6 +356,11 @@ def _is_plain(x: Tensor) -> bool:
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return False
     return not torch.is_autocast_enabled(x.device.type)
+
+
+def _is_usual(lin: nn.Module | None) -> bool:
+    """Whether a mixing layer is the one that was made: its weight and bias may be read."""
+    return type(lin) is nn.Linear and lin.bias is not None and not _is_hooked(lin)
 
 
 def _is_hooked(module: nn.Module) -> bool:

@@ -119,3 +119,13 @@ def _temperatures(state: dict[str, Any], prefix: str) -> Mapping[int, Tensor]:
     begin, end = f"{prefix}aggr_module.aggr.aggrs.", ".t"
     names = [name for name in state if name.startswith(begin) and name.endswith(end)]
     return {int(name[len(begin) : -len(end)]): state.pop(name) for name in names}
+
+
+def freeze_alike(layer: nn.Module, conv: nn.Module) -> None:
+    """Freeze what is frozen in PyG's layer; towers, which are one tensor here, where all are."""
+    trained = {name: p.requires_grad for name, p in conv.named_parameters()}
+    state = {name: torch.tensor(float(t)) for name, t in trained.items()}
+    rename_keys(layer, state, "")
+    for name, parameter in layer.named_parameters():
+        if name in state:
+            parameter.requires_grad_(bool(state[name].any()))
