@@ -277,7 +277,7 @@ def _curve(run: Run) -> list[dict[str, float]]:
     for row in run.metrics():
         by_epoch.setdefault(row["epoch"], []).append(row)
     return [
-        {"epoch": epoch, "members": len(rows)}
+        {"epoch": int(epoch), "members": len(rows)}
         | {name: float(np.mean([row[name] for row in rows])) for name in ("training", "validation")}
         for epoch, rows in by_epoch.items()
     ]
