@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from pna import GraphSet, files
 from pna.cli import app
 from pna.cli.data import parse_sizes
-from pna.data import molecules, slic
+from pna.data import molecules, molhiv, slic
 from pna.data.images import PUBLIC, Public
 from pna.data.multitask import generate
 from pna.data.sources import SOURCES, File
@@ -212,10 +212,57 @@ def test_a_benchmark_without_its_files(name, tmp_path, monkeypatch):
     assert not (tmp_path / "g").exists()
 
 
-@pytest.mark.parametrize("name", ["zinc", "molhiv"])
-def test_molecules_have_no_public_source(name, tmp_path):
-    done = run(name, "--out", tmp_path / "g", "--from", "public")
+def test_zinc_has_no_public_source(tmp_path):
+    done = run("zinc", "--out", tmp_path / "g", "--from", "public")
     assert done.exit_code == 1 and "no published copy" in done.output
+
+
+@pytest.fixture
+def published(tmp_path, monkeypatch):
+    """Ten molecules at MoleculeNet's address, three with one ring and two with another."""
+    pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
+    pytest.importorskip("ogb", reason="reading molecules needs pna[chem]")
+    rings = ["c1ccccc1C", "C1CC1", "c1ccccc1O", "C1CC1C", "c1ccccc1"]
+    smiles = [*rings, "CC", "CCO", "C1CCC1", "C1CCCC1", "CN"]
+    rows = [f"{text},CI,{i % 2}" for i, text in enumerate(smiles)]
+    (tmp_path / "web").mkdir()
+    (tmp_path / "web" / "HIV.csv").write_text("\n".join(["smiles,activity,HIV_active", *rows]))
+    splits = ["train", "train", "train", "train", "train", "train", "train", "test", "valid",
+              "train"]  # fmt: skip
+    table = "".join(f"{s},{i % 2},{splits[i]}\n" for i, s in enumerate(smiles))
+    digest = hashlib.sha256(f"smiles,HIV_active,split\n{table}".encode()).hexdigest()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(molhiv, "TABLE", digest)
+    with serving(tmp_path / "web") as address:
+        monkeypatch.setattr(molhiv, "PUBLISHED", f"{address}/HIV.csv")
+        yield tmp_path / "web" / "HIV.csv"
+
+
+def test_molhiv_from_moleculenet(published, tmp_path):
+    done = run("molhiv", "--out", tmp_path / "m", "--from", "public")
+    assert done.exit_code == 0, done.output
+    assert "10 of 10 molecules to split" in done.output and "10 graphs" in done.output
+    graphs = GraphSet.load(tmp_path / "m")
+    assert [len(graphs.split(name)) for name in graphs.splits] == [8, 1, 1]
+    published.unlink()
+    done = run("molhiv", "--out", tmp_path / "again", "--from", "public")
+    assert done.exit_code == 0, "what was fetched is kept"
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("smiles,activity,HIV_active\nCC,CI,1", "that make a table of sha256"),
+        ("<html>", "no table with the columns smiles and HIV_active"),
+        ("smiles,HIV_active\n" + "C" * 200, "got more than 200 bytes"),
+    ],
+)
+def test_other_molecules_are_not_molhiv(published, tmp_path, monkeypatch, content, message):
+    monkeypatch.setattr(molhiv, "MOST", 200)
+    published.write_text(content)
+    done = run("molhiv", "--out", tmp_path / "m", "--from", "public")
+    assert done.exit_code == 1 and message in done.output
+    assert not (tmp_path / "m").exists() and not (tmp_path / "cache").exists()
 
 
 def test_missing_chemistry_is_a_line(tmp_path, monkeypatch):

@@ -31,6 +31,8 @@ From = Annotated[
         help="The data folder, or its address (https://…).",
     ),
 ]
+Told = Callable[[int, int], None]
+Public = tuple[str, Callable[[Told], object]]  # where it is published: what to count, and fetching
 Workers = Annotated[int, typer.Option(help="Processes to share the work.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
 
@@ -97,12 +99,19 @@ def zinc(out: Out, where: From = "", force: Force = False) -> None:
 
 @app.command()
 def molhiv(out: Out, where: From = "", workers: Workers = 1, force: Force = False) -> None:
-    r"""Make ogbg-molhiv: molecules, and whether they inhibit HIV to predict. Needs pna\[chem]."""
+    r"""Make ogbg-molhiv: molecules, and whether they inhibit HIV to predict. Needs pna\[chem].
+
+    With --from public from MoleculeNet's table.
+    """
     from pna.data.molecules import check_chemistry
     from pna.data.molhiv import molhiv as make
+    from pna.data.molhiv import published
 
     made = partial(make, where, workers=workers)
-    make_benchmark("molhiv", out, where, force, lambda told: made(progress=told), check_chemistry)
+    public = ("molecules to split", published)
+    make_benchmark(
+        "molhiv", out, where, force, lambda told: made(progress=told), public, check_chemistry
+    )
 
 
 @app.command()
@@ -111,7 +120,7 @@ def mnist(out: Out, where: From = "", workers: Workers = 1, force: Force = False
     from pna.data.superpixels import mnist as make
 
     made = partial(make, where, workers=workers)
-    make_benchmark("mnist", out, where, force, lambda told: made(progress=told))
+    make_benchmark("mnist", out, where, force, lambda told: made(progress=told), of_images("mnist"))
 
 
 @app.command()
@@ -120,7 +129,21 @@ def cifar10(out: Out, where: From = "", workers: Workers = 1, force: Force = Fal
     from pna.data.superpixels import cifar10 as make
 
     made = partial(make, where, workers=workers)
-    make_benchmark("cifar10", out, where, force, lambda told: made(progress=told))
+    public = of_images("cifar10")
+    make_benchmark("cifar10", out, where, force, lambda told: made(progress=told), public)
+
+
+def of_images(name: str) -> Public:
+    """Their files fetched into the cache."""
+    from pna.data.images import PUBLIC
+    from pna.data.slic import check_images
+    from pna.data.sources import fetch_all
+
+    def fetch(told: Told) -> None:
+        check_images()
+        fetch_all(PUBLIC[name].files, PUBLIC[name].address, told)
+
+    return "bytes", fetch
 
 
 def make_benchmark(
@@ -128,15 +151,14 @@ def make_benchmark(
     out: Path,
     where: str,
     force: bool,
-    make: Callable[[Callable[[int, int], None]], GraphSet],
+    make: Callable[[Told], GraphSet],
+    public: Public | None = None,
     check: Callable[[], None] | None = None,
 ) -> None:
     """Fetch what it is made of, make it, write it, and say whom it is owed to.
 
     What `check` says of packages that are missing is said before anything is fetched."""
-    from pna.data.images import PUBLIC
-    from pna.data.slic import check_images
-    from pna.data.sources import FROM_IMAGES, SOURCES, fetch_all, is_address
+    from pna.data.sources import FROM_PUBLIC, SOURCES, fetch_all, is_address
 
     console = make_console()
     with errors():
@@ -147,10 +169,10 @@ def make_benchmark(
             if is_address(where):
                 with progress(console, "bytes") as told:
                     fetch_all(SOURCES[name].files, where, told)
-            elif where == FROM_IMAGES and name in PUBLIC:
-                check_images()
-                with progress(console, "bytes") as told:
-                    fetch_all(PUBLIC[name].files, PUBLIC[name].address, told)
+            elif where == FROM_PUBLIC and public is not None:
+                what, fetch = public
+                with progress(console, what) as told:
+                    fetch(told)
             with progress(console, "graphs") as told:
                 graphs = make(told)
         except ModuleNotFoundError as error:

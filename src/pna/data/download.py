@@ -9,9 +9,11 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from http.client import HTTPException
 from pathlib import Path
+from typing import TypeVar
 
 from pna.files import leftovers, replacing
 
+Result = TypeVar("Result")
 Progress = Callable[[int, int], None]  # told how many bytes are there, and of how many
 
 ATTEMPTS = 3
@@ -39,18 +41,40 @@ def fetch(
         raise ValueError(f"got the address {url}, expected one that begins with https://")
     path.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(path.parent)
-    for attempt in range(1, ATTEMPTS + 1):
+    told = progress or (lambda done, total: None)
+    return _insisting(
+        lambda: _transfer(url, path, sha256, size, told),
+        f"{url}, {ATTEMPTS} times, expected {size:,} bytes; check the network and run it again, or "
+        f"bring the file by other means to {path}",
+    )
+
+
+def received(url: str, most: int) -> bytes:
+    """What is at an address, of at most so many bytes, for whoever can tell if it is right."""
+
+    def transfer() -> bytes:
+        parts: list[bytes] = []
+        for chunk in _chunks(url):
+            parts.append(chunk)
+            if sum(map(len, parts)) > most:
+                raise ValueError(f"got more than {most:,} bytes from {url}, expected fewer")
+        return b"".join(parts)
+
+    where = f"{url}, {ATTEMPTS} times, expected a file; check the network and run it again"
+    return _insisting(transfer, where)
+
+
+def _insisting(transfer: Callable[[], Result], where: str) -> Result:
+    """Begin again what broke off; `where` goes on about what never came."""
+    for attempt in range(1, ATTEMPTS):
         try:
-            _transfer(url, path, sha256, size, progress or (lambda done, total: None))
-            return path
-        except _BrokenOffError as error:
-            if attempt == ATTEMPTS:
-                raise ConnectionError(
-                    f"got {error} from {url}, {ATTEMPTS} times, expected {size:,} bytes; check the "
-                    f"network and run it again, or bring the file by other means to {path}"
-                ) from error
+            return transfer()
+        except _BrokenOffError:
             time.sleep(attempt * _PAUSE)
-    raise AssertionError("not reached")
+    try:
+        return transfer()
+    except _BrokenOffError as error:
+        raise ConnectionError(f"got {error} from {where}") from error
 
 
 def sha256_of(path: Path) -> str:
@@ -62,7 +86,7 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _transfer(url: str, path: Path, sha256: str, size: int, progress: Progress) -> None:
+def _transfer(url: str, path: Path, sha256: str, size: int, progress: Progress) -> Path:
     digest, done = hashlib.sha256(), 0
     with replacing(path, binary=True) as file:
         for chunk in _chunks(url):
@@ -80,6 +104,7 @@ def _transfer(url: str, path: Path, sha256: str, size: int, progress: Progress) 
                 f"got another file from {url} ({got}), expected {size:,} bytes of sha256 {sha256}; "
                 "it was thrown away unopened"
             )
+    return path
 
 
 def _chunks(url: str) -> Iterator[bytes]:

@@ -6,13 +6,23 @@ import csv
 import gzip
 import zlib
 from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
 
+from pna.data.download import received
 from pna.data.graphset import GraphSet
 from pna.data.molecules import ATOM_FEATURES, BOND_FEATURES, check_chemistry, from_smiles, values
-from pna.data.sources import SOURCES, facts, read
+from pna.data.scaffolds import scaffold_split
+from pna.data.sources import FROM_PUBLIC, GUIDE, SOURCES, cache, chosen, facts, read
+from pna.files import replacing
+
+#: Where MoleculeNet publishes the molecules, in the order that OGB kept, and what is the most that
+#: can be; and the hash of the table they make with their split, that of `SOURCES` unpacked.
+PUBLISHED = "https://deepchemdata.s3-us-west-1.amazonaws.com/datasets/HIV.csv"
+MOST = 16_000_000
+TABLE = "90f83445640ff32a8937e5ee1fcf4383521ad1b3026f28b6486644713ed84b5c"
 
 _COLUMNS = ["smiles", "HIV_active", "split"]
 _SPLITS = {"train": "train", "valid": "validation", "test": "test"}
@@ -27,13 +37,54 @@ def molhiv(
     """The 41,127 molecules in OGB's order, with its nine features of atoms and three of bonds.
 
     Graphs have 1 to predict where the molecule is active, else 0. `where` is the data folder or its
-    address, PNA_DATA if not given; `progress` is told how many molecules are read, and of how many.
-    Needs ``pna[chem]``.
+    address, PNA_DATA if not given, or "public": MoleculeNet's table, split anew; `progress` is told
+    how many molecules are read, and of how many. Needs ``pna[chem]``.
     """
     check_chemistry()
+    if chosen(where) == FROM_PUBLIC:
+        path = published()
+        return from_csv(path.read_text(), path.name, workers=workers, progress=progress)
     (file,) = SOURCES["molhiv"].files
     text = _text(file.name, read(file, where))
     return from_csv(text, file.name, workers=workers, progress=progress)
+
+
+def published(progress: Callable[[int, int], None] | None = None) -> Path:
+    """The table in the cache, from MoleculeNet's if it is not there.
+
+    That has no split: molecules are divided by scaffold as OGB did, and the table is what OGB's is,
+    to the last letter, or an error. `progress` is told how many molecules are divided.
+    """
+    check_chemistry()
+    path = cache() / "molhiv" / "molhiv.csv"
+    if path.is_file() and sha256(path.read_bytes()).hexdigest() == TABLE:
+        return path
+    smiles, active = _columns(received(PUBLISHED, MOST))
+    split = scaffold_split(smiles, progress)
+    rows = [_COLUMNS, *zip(smiles, active, split, strict=True)]
+    text = "".join(",".join(row) + "\n" for row in rows)
+    found = sha256(text.encode()).hexdigest()
+    if found != TABLE:
+        raise ValueError(
+            f"got molecules from {PUBLISHED} that make a table of sha256 {found}, expected "
+            f"{TABLE}: others, or RDKit sees other scaffolds; nothing of it was kept; {GUIDE}"
+        )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path) as file:
+        file.write(text)
+    return path
+
+
+def _columns(content: bytes) -> tuple[list[str], list[str]]:
+    """SMILES and activity, as they are written."""
+    reader = csv.DictReader(content.decode(errors="replace").splitlines())
+    if not {"smiles", "HIV_active"} <= set(reader.fieldnames or ()):
+        raise ValueError(
+            f"got {PUBLISHED}, which is no table with the columns smiles and HIV_active, expected "
+            f"one; {GUIDE}"
+        )
+    rows = list(reader)
+    return [str(row["smiles"]) for row in rows], [str(row["HIV_active"]) for row in rows]
 
 
 def from_csv(

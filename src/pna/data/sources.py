@@ -19,7 +19,7 @@ from pna.data.download import Progress, fetch
 Arrays = dict[str, NDArray[Any]]
 
 VARIABLE = "PNA_DATA"
-FROM_IMAGES = "public"  # instead of a data folder: from published images
+FROM_PUBLIC = "public"  # instead of a data folder: from what is published
 GUIDE = "docs/data.md says how to come by it"
 
 
@@ -116,7 +116,7 @@ def read(file: File, where: str | Path | None = None) -> bytes:
             f"got no {VARIABLE}, expected the folder that holds {file.name}, or an address of one "
             f"(https://…); set it, or name it with pna data --from; {GUIDE}"
         )
-    if place == FROM_IMAGES:
+    if place == FROM_PUBLIC:
         raise ValueError(
             f"got {place!r} for {file.name}, expected the folder that holds it: of these graphs "
             f"there is no published copy that can be read without running what is in it; {GUIDE}"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pna.data.graphset import GraphSet
 from pna.data.images import images
 from pna.data.slic import CUTS, check_images, cut_all
-from pna.data.sources import FROM_IMAGES, SOURCES, Arrays, chosen, facts, read, unpack
+from pna.data.sources import FROM_PUBLIC, SOURCES, Arrays, chosen, facts, read, unpack
 
 NEIGHBOURS = 8
 
@@ -77,7 +77,7 @@ def _graphs(
     progress: Callable[[int, int], None] | None,
 ) -> GraphSet:
     held: Iterable[Arrays]
-    if chosen(where) == FROM_IMAGES:
+    if chosen(where) == FROM_PUBLIC:
         check_images()
         found = images(benchmark)
         total, held = len(found.label), cut_all(found, CUTS[benchmark], workers)
