@@ -1,11 +1,10 @@
 import json
 import shutil
-import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -223,19 +222,18 @@ def test_two_at_once_make_the_graphs_once(tmp_path):
     """Whoever comes second would have made them for nothing, and then failed to save them."""
     made = []
 
-    def save(folder: Path, *_: object) -> Path:
-        path = folder / "slow.safetensors"
-        if not path.is_file():
-            made.append(path)
-            time.sleep(0.2)
-            path.write_bytes(b"graphs")
-        return path
+    class Slow:
+        name = "slow"
 
-    slow = SimpleNamespace(name="slow", made=save)
-    runs = tmp_path / "runs"
-    both = [threading.Thread(target=_made, args=([slow], runs, 1, print)) for _ in range(2)]
-    for thread in both:
-        thread.start()
-    for thread in both:
-        thread.join()
-    assert len(made) == 1
+        def made(self, folder: Path, *_: object) -> Path:
+            path = folder / "slow.safetensors"
+            if not path.is_file():
+                made.append(path)
+                time.sleep(0.2)
+                path.write_bytes(b"graphs")
+            return path
+
+    slow = Slow()
+    with ThreadPoolExecutor(2) as pool:
+        found = [pool.submit(_made, [slow], tmp_path / "runs", 1, print) for _ in range(2)]
+    assert len(made) == 1 and [one.result() for one in found] == [{slow: made[0]}] * 2
