@@ -109,6 +109,13 @@ def test_a_pipe_stays_a_pipe(tmp_path):
     assert path.is_fifo() and list(tmp_path.iterdir()) == [path]
 
 
+def test_a_link_that_leads_to_itself(tmp_path):
+    (tmp_path / "one").symlink_to(tmp_path / "other")
+    (tmp_path / "other").symlink_to(tmp_path / "one")
+    with pytest.raises(OSError), replacing(tmp_path / "one") as file:
+        file.write("words")
+
+
 @pytest.mark.parametrize("before", ["before", None], ids=["a link", "a link to nothing"])
 def test_what_a_link_leads_to_is_replaced(tmp_path, before):
     target, link = tmp_path / "target", tmp_path / "link"

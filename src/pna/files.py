@@ -38,6 +38,10 @@ def replacing(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
 def check_plain(path: Path) -> None:
     """Raise if a file of this name could not be replaced by another: a rename would not write to
     a device or a pipe, but take its place."""
+    try:
+        path.resolve()
+    except RuntimeError as error:  # which newer versions of Python do not raise
+        raise OSError(f"got {path}, a link that leads to itself, expected a file") from error
     if path.exists() and not path.is_file():
         kind = "a folder" if path.is_dir() else "a device or a pipe"
         raise FileExistsError(f"got {path}, which is {kind}, expected a file; choose another name")

@@ -30,8 +30,10 @@ def _to_arrays(record: Any) -> tuple[Callable[..., Any], tuple[Any, ...]]:
 def _to_array(value: Any) -> Any:
     if not isinstance(value, Tensor) or value.device.type != "cpu":
         return value
-    # torch sends what numpy cannot hold by itself
-    return value if value.requires_grad or value.dtype == torch.bfloat16 else value.numpy()
+    try:
+        return value.numpy()
+    except (TypeError, RuntimeError):  # bfloat16, what has a gradient: torch sends it its own way
+        return value
 
 
 def _from_arrays(kind: Callable[..., Any], values: list[Any]) -> Any:

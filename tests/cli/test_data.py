@@ -254,11 +254,12 @@ def test_molhiv_from_moleculenet(published, tmp_path):
     [
         ("smiles,activity,HIV_active\nCC,CI,1", "that make a table of sha256"),
         ("<html>", "no table with the columns smiles and HIV_active"),
-        ("smiles,HIV_active\n" + "C" * 200, "got more than 200 bytes"),
+        ("<html>" + "x" * 200_000, "no table with the columns smiles and HIV_active"),
+        ("smiles,HIV_active\n" + "C" * 400_000, "got more than 300,000 bytes"),
     ],
 )
 def test_other_molecules_are_not_molhiv(published, tmp_path, monkeypatch, content, message):
-    monkeypatch.setattr(molhiv, "MOST", 200)
+    monkeypatch.setattr(molhiv, "MOST", 300_000)
     published.write_text(content)
     done = run("molhiv", "--out", tmp_path / "m", "--from", "public")
     assert done.exit_code == 1 and message in done.output

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pna.data import download
-from pna.data.download import ATTEMPTS, fetch
+from pna.data.download import ATTEMPTS, fetch, received
 
 CONTENT = bytes(range(256)) * 4096  # a megabyte: several reads
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -110,6 +110,17 @@ def test_a_transfer_that_always_breaks_off(server, path):
     with pytest.raises(ConnectionError, match=r"1,000 bytes.* 3 times.*check the network"):
         get(server, path)
     assert server.asked == ATTEMPTS and nothing_left(path)
+
+
+def test_what_is_received_is_whole(server):
+    server.answers = [CONTENT[:1000], CONTENT]
+    assert received(server.url, len(CONTENT)) == CONTENT and server.asked == 2
+    server.answers = [CONTENT[:1000]]
+    with pytest.raises(ConnectionError, match=r"1,000 bytes and then nothing .* 3 times"):
+        received(server.url, len(CONTENT))
+    server.answers = [CONTENT]
+    with pytest.raises(ValueError, match="more than 999 bytes"):
+        received(server.url, 999)
 
 
 def test_the_wrong_hash_is_thrown_away(server, path):

@@ -147,3 +147,8 @@ def test_means_of_half_precision_are_of_wide_sums():
     for count, value in ((5001, 20.0), (70_000, 0.5)):
         mean = mean_nodes(torch.full((count, 1), value).half(), torch.tensor([count]))
         assert mean.dtype == torch.float16 and mean.item() == value
+
+
+def test_means_of_whole_numbers_are_none():
+    mean = mean_nodes(torch.tensor([[1], [2], [4]]), torch.tensor([2, 1]))
+    assert mean.tolist() == [[1.5], [4.0]]

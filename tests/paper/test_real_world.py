@@ -226,6 +226,10 @@ def test_a_file_of_other_graphs_is_refused(tmp_path) -> None:
     replace(made("zinc"), metadata={}).save(tmp_path / "zinc-walks-3-2.safetensors")
     with pytest.raises(ValueError, match="graphs of no benchmark"):
         Benchmark("zinc", walks=(3, 2)).made(tmp_path)
+    bare = replace(made("mnist"), split_of_graph=None, splits=())
+    bare.save(tmp_path / "mnist.safetensors", force=True)
+    with pytest.raises(ValueError, match="without splits"):
+        Benchmark("mnist").made(tmp_path)
 
 
 ROWS = {

@@ -23,8 +23,8 @@ _FIRST_TELLS = 5.0
 
 def check_target(out: Path, force: bool) -> None:
     """Before the work, not after it."""
-    folder = out.resolve().parent
     check_plain(out)
+    folder = out.resolve().parent
     if out.exists() and not force:
         raise FileExistsError(
             f"got {out}, which exists, expected a new file; --force overwrites it"

@@ -111,8 +111,12 @@ def _chunks(url: str) -> Iterator[bytes]:
     """What is sent, piece by piece; faults of the network are told apart from those of a disk."""
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
+            done = 0
             while chunk := answer.read(_CHUNK):
+                done += len(chunk)
                 yield chunk
+            if answer.length:  # what was promised and did not come
+                raise _BrokenOffError(f"{done:,} bytes and then nothing")
     except urllib.error.HTTPError as error:
         if error.code >= 500 or error.code == 429:  # it may pass
             raise _BrokenOffError(f"the answer {error.code} ({error.reason})") from error

@@ -77,13 +77,15 @@ def published(progress: Callable[[int, int], None] | None = None) -> Path:
 
 def _columns(content: bytes) -> tuple[list[str], list[str]]:
     """SMILES and activity, as they are written."""
-    reader = csv.DictReader(content.decode(errors="replace").splitlines())
-    if not {"smiles", "HIV_active"} <= set(reader.fieldnames or ()):
+    try:
+        rows = list(csv.DictReader(content.decode(errors="replace").splitlines()))
+    except csv.Error:
+        rows = []
+    if not rows or not {"smiles", "HIV_active"} <= set(rows[0]):
         raise ValueError(
             f"got {PUBLISHED}, which is no table with the columns smiles and HIV_active, expected "
             f"one; {GUIDE}"
         )
-    rows = list(reader)
     return [str(row["smiles"]) for row in rows], [str(row["HIV_active"]) for row in rows]
 
 

@@ -20,7 +20,8 @@ class Dropout(nn.Module):
     how many passes there have been. A model that drops several times in a pass calls `advance`
     once and then tells which `time` it is; otherwise every call is a pass. `level` says whether a
     row is of a "node" or of a "graph". Under `torch.utils.checkpoint` a backward pass repeats the
-    last pass: give each its own backward before the next.
+    last pass: give each its own backward before the next, and compile the checkpoint with the
+    model, not the model alone.
     """
 
     seed: Tensor
@@ -58,5 +59,5 @@ class Dropout(nn.Module):
 
 
 def _is_repeated() -> bool:
-    """Whether a backward pass is under way; what is compiled cannot ask, and repeats nothing."""
+    """Whether a backward pass is under way, as far as can be told: what is compiled cannot ask."""
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() >= 0

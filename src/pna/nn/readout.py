@@ -27,7 +27,8 @@ def mean_nodes(x: Tensor, sizes: Tensor, starts: Tensor | None = None) -> Tensor
     """The mean over the nodes of each graph."""
     wide = wide_type(x.dtype)  # sums and sizes that half precision may not hold
     total = sum_nodes(x.to(wide), sizes, starts)
-    return (total / sizes.clamp(min=1).to(wide)[:, None]).to(x.dtype)
+    mean = total / sizes.clamp(min=1).to(wide)[:, None]
+    return mean.to(x.dtype) if x.is_floating_point() else mean
 
 
 def max_nodes(x: Tensor, sizes: Tensor, starts: Tensor | None = None) -> Tensor:

@@ -122,7 +122,11 @@ class Benchmark:
                 f"nodes and edges, expected {self.benchmark} and {self.walks}; move it away, and "
                 "the graphs are made"
             )
-        assert graphs.split_of_graph is not None
+        if graphs.split_of_graph is None:
+            raise ValueError(
+                f"got {path} without splits, expected those of {self.benchmark}; move it away, and "
+                "the graphs are made"
+            )
         counts = torch.bincount(graphs.split_of_graph, minlength=3).tolist()
         if not self.quick and tuple(counts) != GRAPHS[self.benchmark]:
             warnings.warn(
