@@ -17,7 +17,10 @@ from pna.cli.shared import check_target, errors, make_console, progress
 
 if TYPE_CHECKING:
     from pna.data.describe import Description
+    from pna.data.download import Progress
     from pna.data.graphset import GraphSet
+
+    Public = tuple[str, Callable[[Progress], object]]  # what to count, and fetching it
 
 app = typer.Typer(help="Make graph sets, and look at them.", no_args_is_help=True)
 
@@ -31,8 +34,6 @@ From = Annotated[
         help="The data folder, or its address (https://…).",
     ),
 ]
-Told = Callable[[int, int], None]
-Public = tuple[str, Callable[[Told], object]]  # where it is published: what to count, and fetching
 Workers = Annotated[int, typer.Option(help="Processes to share the work.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
 
@@ -139,7 +140,7 @@ def of_images(name: str) -> Public:
     from pna.data.slic import check_images
     from pna.data.sources import fetch_all
 
-    def fetch(told: Told) -> None:
+    def fetch(told: Progress) -> None:
         check_images()
         fetch_all(PUBLIC[name].files, PUBLIC[name].address, told)
 
@@ -151,13 +152,15 @@ def make_benchmark(
     out: Path,
     where: str,
     force: bool,
-    make: Callable[[Told], GraphSet],
+    make: Callable[[Progress], GraphSet],
     public: Public | None = None,
     check: Callable[[], None] | None = None,
 ) -> None:
     """Fetch what it is made of, make it, write it, and say whom it is owed to.
 
-    What `check` says of packages that are missing is said before anything is fetched."""
+    `public` is how, where it is asked for what is published; what `check` says of packages that
+    are missing is said before anything is fetched.
+    """
     from pna.data.sources import FROM_PUBLIC, SOURCES, fetch_all, is_address
 
     console = make_console()

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pna.data.download import received
+from pna.data.download import received, sha256_of
 from pna.data.graphset import GraphSet
 from pna.data.molecules import ATOM_FEATURES, BOND_FEATURES, check_chemistry, from_smiles, values
 from pna.data.scaffolds import scaffold_split
@@ -57,7 +57,7 @@ def published(progress: Callable[[int, int], None] | None = None) -> Path:
     """
     check_chemistry()
     path = cache() / "molhiv" / "molhiv.csv"
-    if path.is_file() and sha256(path.read_bytes()).hexdigest() == TABLE:
+    if path.is_file() and sha256_of(path) == TABLE:
         return path
     smiles, active = _columns(received(PUBLISHED, MOST))
     split = scaffold_split(smiles, progress)
