@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pna.data.batch import Batch
+from pna.nn.buffers import Buffers
 from pna.nn.current import working_on
 from pna.nn.dropout import Dropout
 
@@ -13,7 +14,7 @@ from pna.nn.dropout import Dropout
 _COINS = 16
 
 
-class Draws(nn.Module):
+class Draws(Buffers):
     """Some numbers between −1 and 1 for every graph, drawn evenly and anew in every pass: from
     seed, pass and graph alone, as for `Dropout`."""
 
@@ -23,8 +24,12 @@ class Draws(nn.Module):
         super().__init__()
         self.count = count
         self.coins = Dropout(0.5, level="graph")
+        self.hold()
+
+    def beginnings(self) -> dict[str, Tensor]:
+        """What each coin has of a number."""
         shares = 0.5 ** torch.arange(_COINS, dtype=torch.float64)
-        self.register_buffer("shares", shares / shares.sum(), persistent=False)
+        return {"shares": shares / shares.sum()}
 
     def forward(self, batch: Batch, like: Tensor) -> Tensor:
         """(graphs, count), in the type of `like`."""

@@ -7,13 +7,14 @@ any way, padded or not, on one process or many, and again after a run was resume
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from pna.nn.buffers import Buffers
 from pna.nn.current import rows
 from pna.ops.dropout import dropout
 
 
-class Dropout(nn.Module):
+class Dropout(Buffers):
     """Zeroes each number with probability `p` in training, and divides the rest by 1 − p.
 
     Two buffers go to the checkpoint with the weights: a seed, drawn when the module is made, and
@@ -35,8 +36,14 @@ class Dropout(nn.Module):
         self.p, self.level = p, level
         if p > 0:
             self.changing = ("seed", "passes")
-            self.register_buffer("seed", torch.randint(2**62, ()))
-            self.register_buffer("passes", torch.zeros((), dtype=torch.int64))
+            self.hold(persistent=True)
+
+    def beginnings(self) -> dict[str, Tensor]:
+        """A seed, and no passes."""
+        return {
+            "seed": torch.randint(2**62, ()),
+            "passes": torch.zeros((), dtype=torch.int64),
+        }
 
     def advance(self) -> None:
         """Begin another pass over the model, unless a backward pass repeats the last one, as

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from pna.adjacency import values_visible
+from pna.nn.buffers import Buffers
 from pna.nn.linear import Linear
 from pna.ops.linears import linear, takes_widths
 
 
-class Embedding(nn.Module):
+class Embedding(Buffers):
     """Columns to features: a learned vector for every value of a column of kinds, and one for a
     column of numbers, which it is multiplied by; summed over the columns.
 
@@ -34,15 +35,21 @@ class Embedding(nn.Module):
     ) -> None:
         super().__init__()
         self.values = tuple(values)
-        pairs = torch.tensor(scales or [(0.0, 1.0)] * len(self.values))
-        for name, numbers in zip(("means", "deviations"), pairs.unbind(1), strict=True):
-            self.register_buffer(name, numbers, persistent=False)
-        rows = torch.tensor([max(count, 1) for count in self.values])
-        self.weight = nn.Parameter(torch.empty(int(rows.sum()), width))
-        self.register_buffer("offsets", rows.cumsum(0) - rows, persistent=False)
-        is_number = torch.tensor([count == 0 for count in self.values])
-        self.register_buffer("is_number", is_number, persistent=False)
+        self.scales = tuple(scales) or ((0.0, 1.0),) * len(self.values)
+        self.vectors = [max(count, 1) for count in self.values]  # of each column
+        self.weight = nn.Parameter(torch.empty(sum(self.vectors), width))
+        self.hold()
         self.reset_parameters()
+
+    def beginnings(self) -> dict[str, Tensor]:
+        """Where the vectors of each column begin, which columns hold numbers, and their scales."""
+        vectors, scales = torch.tensor(self.vectors), torch.tensor(self.scales)
+        return {
+            "offsets": vectors.cumsum(0) - vectors,
+            "is_number": torch.tensor([count == 0 for count in self.values]),
+            "means": scales[:, 0],
+            "deviations": scales[:, 1],
+        }
 
     def reset_parameters(self) -> None:
         """Vectors of kinds begin as those of torch's embeddings; of several columns, whose sum
@@ -56,7 +63,7 @@ class Embedding(nn.Module):
 
     def tables(self) -> tuple[Tensor, ...]:
         """The vectors of each column."""
-        return self.weight.split([max(count, 1) for count in self.values])
+        return self.weight.split(self.vectors)
 
     def forward(self, columns: Tensor) -> Tensor:
         """(rows, columns) to (rows, width)."""

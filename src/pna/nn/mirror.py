@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pna.data.batch import Batch
+from pna.nn.buffers import Buffers
 from pna.nn.columns import columns_of
 from pna.nn.current import working_on
 from pna.nn.dropout import Dropout
 
 
-class Mirror(nn.Module):
+class Mirror(Buffers):
     """In training, mirrors the coordinates of every other graph: v becomes c − v.
 
     Which graphs is drawn anew in every pass, from seed, pass and graph alone, as for `Dropout`.
@@ -31,11 +32,15 @@ class Mirror(nn.Module):
         super().__init__()
         self.columns = columns_of("mirror", columns, width)
         self.coin = Dropout(0.5, level="graph")
-        chosen, ends = torch.zeros(width, dtype=torch.bool), torch.zeros(width)
+        self.width = width
+        self.hold()
+
+    def beginnings(self) -> dict[str, Tensor]:
+        """Which columns are coordinates, and the c of each."""
+        chosen, ends = torch.zeros(self.width, dtype=torch.bool), torch.zeros(self.width)
         for place, both in self.columns:
             chosen[place], ends[place] = True, both
-        self.register_buffer("chosen", chosen, persistent=False)
-        self.register_buffer("ends", ends, persistent=False)
+        return {"chosen": chosen, "ends": ends}
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """(nodes, width), as it is when not training."""

@@ -8,14 +8,15 @@ from operator import index
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pna.data.batch import Batch
+from pna.nn.buffers import Buffers
 from pna.nn.columns import columns_of
 from pna.nn.draws import Draws
 
 
-class Vary(nn.Module):
+class Vary(Buffers):
     """In training, stretches and shifts columns of every graph: v becomes m + (v − m)(1 + a) + b.
 
     Of coordinates that is a zoom and a move, of colours contrast and brightness. a and b are drawn
@@ -39,14 +40,20 @@ class Vary(nn.Module):
         super().__init__()
         self.groups = _checked(groups)
         columns_of("vary", [(place, 0) for columns, *_ in self.groups for place in columns], width)
-        state = torch.zeros(3, width, dtype=torch.float64)
-        group = torch.zeros(width, dtype=torch.int64)
-        for k, (columns, *numbers) in enumerate(self.groups):
-            state[:, columns], group[columns] = torch.tensor(numbers).double()[:, None], k
-        for name, row in zip(("middle", "stretch", "shift"), state, strict=True):
-            self.register_buffer(name, row.clone(), persistent=False)
-        self.register_buffer("group", group, persistent=False)
+        self.width = width
+        self.hold()
         self.draws = Draws(len(self.groups) + width)
+
+    def beginnings(self) -> dict[str, Tensor]:
+        """Of each column its m, the largest a and b, and the number of its group."""
+        middle, stretch, shift = torch.zeros(3, self.width, dtype=torch.float64)
+        group = torch.zeros(self.width, dtype=torch.int64)
+        for k, (columns, *numbers) in enumerate(self.groups):
+            group[columns] = k
+            for row, number in zip((middle, stretch, shift), numbers, strict=True):
+                row[columns] = number
+        told = {"middle": middle, "stretch": stretch, "shift": shift, "group": group}
+        return {name: row.clone() for name, row in told.items()}
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """(nodes, width), as it is when not training."""
