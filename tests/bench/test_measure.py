@@ -1,3 +1,5 @@
+import time
+
 import pytest
 import torch
 from torch import Tensor
@@ -46,6 +48,18 @@ def test_timing_is_the_time_of_one_call() -> None:
     assert timing.low <= timing.median <= timing.high
     assert timing.samples >= 3
     assert calls > 100  # a call this short is timed many at a time
+
+
+def test_a_call_that_takes_longer_than_asked_for_is_warmed_up_once() -> None:
+    calls = 0
+
+    def call() -> None:
+        nonlocal calls
+        calls += 1
+        time.sleep(0.03)
+
+    assert time_call(call, "cpu", seconds=0.01).samples == 3
+    assert calls == 4
 
 
 def test_calls_take_turns() -> None:

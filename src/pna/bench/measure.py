@@ -44,8 +44,13 @@ def time_calls(
         synchronize(device)
         return (time.perf_counter() - start) / repeats
 
-    warm = [min(sample(call, 1) for _ in range(3)) for call in calls]
-    repeats = [math.ceil(SAMPLE / seconds_a_call) for seconds_a_call in warm]
+    def warmed(call: Callable[[], Any]) -> float:
+        taken = [sample(call, 1)]
+        while len(taken) < 3 and sum(taken) < seconds:
+            taken.append(sample(call, 1))
+        return min(taken)
+
+    repeats = [math.ceil(SAMPLE / warmed(call)) for call in calls]
     samples: list[list[float]] = [[] for _ in calls]
     end = time.perf_counter() + seconds * len(calls)
     while time.perf_counter() < end or len(samples[0]) < 3:
