@@ -4,6 +4,7 @@ import dataclasses
 import gzip
 import hashlib
 import io
+import json
 import os
 
 import numpy as np
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 from pna import GraphSet, files
 from pna.cli import app
 from pna.cli.data import parse_sizes
-from pna.data import molecules, molhiv, slic
+from pna.data import molecules, molhiv, slic, zinc
 from pna.data.images import PUBLIC, Public
 from pna.data.multitask import generate
 from pna.data.sources import SOURCES, File
@@ -212,9 +213,86 @@ def test_a_benchmark_without_its_files(name, tmp_path, monkeypatch):
     assert not (tmp_path / "g").exists()
 
 
-def test_zinc_has_no_public_source(tmp_path):
-    done = run("zinc", "--out", tmp_path / "g", "--from", "public")
-    assert done.exit_code == 1 and "no published copy" in done.output
+@pytest.fixture
+def published_zinc(tmp_path, monkeypatch):
+    """Four molecules for each split where ZINC is published, of which two are the benchmark's."""
+    web = tmp_path / "web"
+    web.mkdir()
+    for split in ("train", "val", "test"):
+        lines = []
+        for i in range(4):  # a chain of 2 to 5 atoms, its bonds both ways, as PyG has them
+            ends = sorted(e for k in range(i + 1) for e in ((k, k + 1), (k + 1, k)))
+            told = {
+                "node_feat": [[k] for k in range(i + 2)],
+                "edge_index": [[a for a, _ in ends], [b for _, b in ends]],
+                "edge_attr": [[1 + (a + b) // 2 % 3] for a, b in ends],
+                "y": [i / 10],
+                "num_nodes": i + 2,
+            }
+            lines.append(json.dumps(told))
+        (web / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
+        (web / f"{split}.index").write_text("3,1\n")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    expected = {
+        "num_nodes": [5, 3] * 3,
+        "num_bonds": [4, 2] * 3,
+        "atom_type": [0, 1, 2, 3, 4, 0, 1, 2] * 3,
+        "bond_src": [0, 1, 2, 3, 0, 1] * 3,
+        "bond_dst": [1, 2, 3, 4, 1, 2] * 3,
+        "bond_type": [1, 2, 3, 1, 1, 2] * 3,
+        "split": [0, 0, 1, 1, 2, 2],
+    }
+    arrays = {name: np.array(numbers, np.uint8) for name, numbers in expected.items()}
+    arrays["target"] = np.array([0.3, 0.1] * 3, np.float32)
+    monkeypatch.setattr(zinc, "CONTENT", zinc.digest(arrays))
+    with serving(web) as address:
+        monkeypatch.setattr(zinc, "PUBLISHED", address + "/{}.jsonl")
+        monkeypatch.setattr(zinc, "INDEX", address + "/{}.index")
+        yield web
+
+
+def test_zinc_from_all_that_is_published(published_zinc, tmp_path):
+    done = run("zinc", "--out", tmp_path / "z", "--from", "public")
+    assert done.exit_code == 0, done.output
+    assert "6 graphs" in done.output and "bytes" in done.output
+    graphs = GraphSet.load(tmp_path / "z")
+    assert [len(graphs.split(name)) for name in graphs.splits] == [2, 2, 2]
+    assert graphs.sizes.tolist() == [5, 3] * 3 and graphs.edge_counts.tolist() == [8, 4] * 3
+    assert graphs.y_graph[:2, 0].tolist() == pytest.approx([0.3, 0.1])
+    assert graphs[0].edge_attr[:, 0].tolist() == [1, 1, 2, 2, 3, 3, 1, 1]
+    for path in published_zinc.iterdir():
+        path.unlink()
+    done = run("zinc", "--out", tmp_path / "again", "--from", "public")
+    assert done.exit_code == 0, "what was fetched is kept"
+    (tmp_path / "cache" / "pna" / "zinc" / "zinc12k.npz").write_bytes(b"damaged")
+    done = run("zinc", "--out", tmp_path / "third", "--from", "public")
+    assert done.exit_code == 1 and "404" in done.output, "what is damaged is fetched again"
+
+
+@pytest.mark.parametrize(
+    "name, content, message",
+    [
+        ("train.jsonl", None, "got the answer 404"),
+        ("val.index", "<html>", "val.index, which is no list of numbers between commas"),
+        ("val.index", "", "val.index, which is no list of numbers between commas"),
+        ("val.index", "1,4\n", "got 4 molecules from"),
+        ("val.index", "-1,2\n", "got 4 molecules from"),
+        ("val.index", "1,3\n", "whose arrays have sha256"),
+        ("val.jsonl", "{}\n" * 4, "got no molecule in line 4 of"),
+        ("val.jsonl", "<html>\n" * 4, "got no molecule in line 4 of"),
+        ("val.jsonl", "[" * 100_000 + "\n\n\n" + "[" * 100_000, "got no molecule in line 4 of"),
+        ("val.jsonl", "x" * 400_000, "got more than 300,000 bytes"),
+    ],
+)
+def test_other_molecules_are_not_zinc(
+    published_zinc, tmp_path, monkeypatch, name, content, message
+):
+    monkeypatch.setattr(zinc, "MOST", 300_000)
+    path = published_zinc / name
+    path.unlink() if content is None else path.write_text(content)
+    done = run("zinc", "--out", tmp_path / "z", "--from", "public")
+    assert done.exit_code == 1 and message in done.output.replace("\n", " "), done.output
+    assert not (tmp_path / "z").exists() and not (tmp_path / "cache").exists()
 
 
 @pytest.fixture

@@ -44,11 +44,6 @@ def test_a_missing_file_is_named(tmp_path):
         read(FILE, tmp_path)
 
 
-def test_what_has_no_published_copy():
-    with pytest.raises(ValueError, match=r"no published copy .*docs/data.md"):
-        read(FILE, "public")
-
-
 def test_another_file_is_not_opened(folder):
     (folder / FILE.name).write_bytes(CONTENT + b"!")
     with pytest.raises(

@@ -1,11 +1,15 @@
 """ZINC-12k: from arrays of two small molecules, and the benchmark itself."""
 
+import json
+
 import numpy as np
 import pytest
 import torch
 
+from pna.data import zinc as module
 from pna.data.zinc import from_arrays, zinc
-from tests.data.benchmarks import data_folder
+from tests.data.benchmarks import data_folder, serving
+from tests.data.graph_sets import assert_same
 
 
 def test_both_directions_of_every_bond():
@@ -33,6 +37,25 @@ def test_both_directions_of_every_bond():
     assert graphs.splits == ("train", "validation", "test")
     assert graphs.split_of_graph.tolist() == [0, 2]
     assert graphs.metadata["node_values"] == [28] and graphs.metadata["edge_values"] == [4]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"y": []},
+        {"y": "half"},
+        {"node_feat": [[300]]},
+        {"node_feat": [[-1]]},
+        {"edge_index": [[0, 1, 2], [1, 0]]},
+        {"edge_index": [[0, 1], [1, 0]], "edge_attr": []},
+        {"edge_attr": None},
+    ],
+)
+def test_a_line_that_is_no_molecule(changes):
+    told = {"node_feat": [[0], [1]], "edge_index": [[0], [1]], "edge_attr": [[1]], "y": [0.5]}
+    module._molecule(json.dumps(told).encode(), "line 1")
+    with pytest.raises(ValueError, match="got no molecule in line 1"):
+        module._molecule(json.dumps(told | changes).encode(), "line 1")
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +100,31 @@ def test_the_first_graph_is_that_of_pyg(graphs):
     first = graphs[0]
     assert (first.num_nodes, first.num_edges) == (29, 64)
     assert float(first.y_graph) == pytest.approx(0.8350355625152588)
+
+
+def test_out_of_all_that_is_published(graphs, tmp_path, monkeypatch):
+    """Written as it is published, among others and in another order, it is the same to the bit."""
+    names, rng = ("train", "val", "test"), np.random.default_rng(0)
+    for name, split in zip(names, graphs.splits, strict=True):
+        part = graphs.split(split)
+        lines, places = ["{}"] * (3 * len(part)), rng.permutation(3 * len(part))[: len(part)]
+        for place, graph in zip(places, (part[i] for i in range(len(part))), strict=True):
+            order = np.lexsort(graph.edges.numpy()[::-1])
+            told = {
+                "node_feat": graph.x.tolist(),
+                "edge_index": graph.edges[:, order].tolist(),
+                "edge_attr": graph.edge_attr[order].tolist(),
+                "y": graph.y_graph.flatten().tolist(),
+            }
+            lines[place] = json.dumps(told)
+        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines))
+        (tmp_path / f"{name}.index").write_text(",".join(map(str, places)) + "\n")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with serving(tmp_path) as address:
+        monkeypatch.setattr(module, "PUBLISHED", address + "/{}.jsonl")
+        monkeypatch.setattr(module, "INDEX", address + "/{}.index")
+        found = zinc("public")
+    assert_same(found, graphs)
 
 
 def test_bonds_go_both_ways(graphs):

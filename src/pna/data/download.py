@@ -49,16 +49,18 @@ def fetch(
     )
 
 
-def received(url: str, most: int) -> bytes:
+def received(url: str, most: int, progress: Progress | None = None) -> bytes:
     """What is at an address, of at most so many bytes, for whoever can tell if it is right."""
+    told = progress or (lambda done, total: None)
 
     def transfer() -> bytes:
-        parts: list[bytes] = []
-        for chunk in _chunks(url):
-            parts.append(chunk)
-            if sum(map(len, parts)) > most:
+        content = bytearray()
+        for chunk, expected in _chunks(url):
+            content += chunk
+            if len(content) > most:
                 raise ValueError(f"got more than {most:,} bytes from {url}, expected fewer")
-        return b"".join(parts)
+            told(len(content), expected or most)
+        return bytes(content)
 
     where = f"{url}, {ATTEMPTS} times, expected a file; check the network and run it again"
     return _insisting(transfer, where)
@@ -89,7 +91,7 @@ def sha256_of(path: Path) -> str:
 def _transfer(url: str, path: Path, sha256: str, size: int, progress: Progress) -> Path:
     digest, done = hashlib.sha256(), 0
     with replacing(path, binary=True) as file:
-        for chunk in _chunks(url):
+        for chunk, _ in _chunks(url):
             done += len(chunk)
             if done > size:
                 break
@@ -107,14 +109,15 @@ def _transfer(url: str, path: Path, sha256: str, size: int, progress: Progress) 
     return path
 
 
-def _chunks(url: str) -> Iterator[bytes]:
-    """What is sent, piece by piece; faults of the network are told apart from those of a disk."""
+def _chunks(url: str) -> Iterator[tuple[bytes, int | None]]:
+    """What is sent, piece by piece, and how much there will be if that is said; faults of the
+    network are told apart from those of a disk."""
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
-            done = 0
+            done, expected = 0, answer.length
             while chunk := answer.read(_CHUNK):
                 done += len(chunk)
-                yield chunk
+                yield chunk, expected
             if answer.length:  # what was promised and did not come
                 raise _BrokenOffError(f"{done:,} bytes and then nothing")
     except urllib.error.HTTPError as error:

@@ -116,11 +116,6 @@ def read(file: File, where: str | Path | None = None) -> bytes:
             f"got no {VARIABLE}, expected the folder that holds {file.name}, or an address of one "
             f"(https://…); set it, or name it with pna data --from; {GUIDE}"
         )
-    if place == FROM_PUBLIC:
-        raise ValueError(
-            f"got {place!r} for {file.name}, expected the folder that holds it: of these graphs "
-            f"there is no published copy that can be read without running what is in it; {GUIDE}"
-        )
     path = _fetched(file, place) if is_address(place) else Path(place).expanduser() / file.name
     if not path.is_file():
         raise FileNotFoundError(

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from pna.data.download import Progress, received
 from pna.data.graphset import GraphSet
-from pna.data.sources import SOURCES, Arrays, facts, read, unpack
+from pna.data.sources import FROM_PUBLIC, GUIDE, SOURCES, Arrays, cache, chosen, facts, read, unpack
+from pna.files import replacing
+
+#: Where all molecules of ZINC are published as text, a line of JSON each, those of a split in one
+#: file; where the benchmark says which lines are its own; and what is the most a file can be.
+PUBLISHED = "https://huggingface.co/datasets/graphs-datasets/ZINC/resolve/main/{}.jsonl"
+INDEX = (
+    "https://raw.githubusercontent.com/graphdeeplearning/benchmarking-gnns/master/"
+    "data/molecules/{}.index"
+)
+MOST = 400_000_000
+#: The hash of the benchmark's arrays, from wherever they come.
+CONTENT = "6cd732b0fb08ab27baae0b448f695d219cfc7b908b11a145f4de179a4e7f0986"
 
 #: Kinds of atoms and bonds in the benchmark's dictionaries, of which 21 and 3 occur.
 ATOMS, BONDS = 28, 4
@@ -25,10 +42,104 @@ def zinc(where: str | Path | None = None) -> GraphSet:
 
     Nodes have the type of their atom and edges, both directions of every bond, the type of the
     bond (1 single, 2 double, 3 triple) as whole numbers; graphs have penalised logP to predict.
-    `where` is the data folder or its address, PNA_DATA if not given.
+    `where` is the data folder or its address, PNA_DATA if not given, or "public": all of ZINC,
+    from which the benchmark's molecules are taken.
     """
+    if chosen(where) == FROM_PUBLIC:
+        path = published()
+        return from_arrays(unpack(path.name, path.read_bytes(), _ARRAYS))
     (file,) = SOURCES["zinc"].files
     return from_arrays(unpack(file.name, read(file, where), _ARRAYS))
+
+
+def published(progress: Progress | None = None) -> Path:
+    """The arrays of the benchmark in the cache, from what is published if they are not there.
+
+    They are those of the data folder, to the last bit, or an error; nothing that is fetched is
+    ever executed. `progress` is told of the bytes of each split.
+    """
+    path = cache() / "zinc" / "zinc12k.npz"
+    if path.is_file():
+        try:
+            kept = unpack(path.name, path.read_bytes(), _ARRAYS)
+        except ValueError:
+            kept = {}
+        if kept and digest(kept) == CONTENT:
+            return path
+    splits = [_molecules(name, progress) for name in ("train", "val", "test")]
+    arrays = laid_out(splits)
+    if digest(arrays) != CONTENT:
+        raise ValueError(
+            f"got molecules from {PUBLISHED.format('*')} whose arrays have sha256 "
+            f"{digest(arrays)}, expected {CONTENT}: they, or which of them to take, have changed; "
+            f"nothing of it was kept; {GUIDE}"
+        )
+    named: dict[str, Any] = arrays  # numpy has an option among the names
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with replacing(path, binary=True) as file:
+        np.savez_compressed(file, **named)
+    return path
+
+
+def digest(arrays: Arrays) -> str:
+    """The hash of arrays: of their names, types and content."""
+    found = sha256()
+    for name in _ARRAYS:
+        found.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}\n".encode())
+        found.update(arrays[name].tobytes())
+    return found.hexdigest()
+
+
+def _molecules(split: str, progress: Progress | None) -> list[Arrays]:
+    """The benchmark's own molecules of a split, in its order."""
+    index, url = INDEX.format(split), PUBLISHED.format(split)
+    try:
+        places = [int(word) for word in received(index, MOST).decode().split(",")]
+    except ValueError as error:
+        raise ValueError(
+            f"got {index}, which is no list of numbers between commas ({error}), expected one; "
+            f"{GUIDE}"
+        ) from error
+    lines = received(url, MOST, progress).splitlines()
+    if not places or min(places) < 0 or max(places) >= len(lines):
+        raise ValueError(
+            f"got {len(lines):,} molecules from {url}, expected those that {index} numbers; {GUIDE}"
+        )
+    return [_molecule(lines[place], f"line {place + 1} of {url}") for place in places]
+
+
+def _molecule(line: bytes, where: str) -> Arrays:
+    """One as the data folder has it: its atoms, and every bond once, in order of its ends."""
+    try:
+        told = json.loads(line)
+        ends = np.array(told["edge_index"], np.uint8).reshape(2, -1)
+        bonds = np.array(told["edge_attr"], np.uint8).ravel()
+        atoms = np.array(told["node_feat"], np.uint8).ravel()
+        target = np.array(told["y"], np.float32).reshape(1)
+        once = np.flatnonzero(ends[0] < ends[1])
+        once = once[np.lexsort((ends[1, once], ends[0, once]))]
+        return {
+            "num_nodes": np.array([len(atoms)], np.uint8),
+            "num_bonds": np.array([len(once)], np.uint8),
+            "atom_type": atoms,
+            "bond_src": ends[0, once],
+            "bond_dst": ends[1, once],
+            "bond_type": bonds[once],
+            "target": target,
+        }
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
+        raise ValueError(
+            f"got no molecule in {where} ({error!r}), expected node_feat, edge_index, edge_attr "
+            f"and y; {GUIDE}"
+        ) from error
+
+
+def laid_out(splits: Sequence[Sequence[Arrays]]) -> Arrays:
+    """Molecules laid end to end, split after split."""
+    every = [molecule for split in splits for molecule in split]
+    arrays = {name: np.concatenate([one[name] for one in every]) for name in _ARRAYS[:-1]}
+    counts = [len(split) for split in splits]
+    return arrays | {"split": np.repeat(np.arange(len(splits), dtype=np.uint8), counts)}
 
 
 def from_arrays(arrays: Arrays) -> GraphSet:
