@@ -50,6 +50,20 @@ def test_timing_is_the_time_of_one_call() -> None:
     assert calls > 100  # a call this short is timed many at a time
 
 
+def test_a_slow_first_call_is_not_taken_for_the_time_of_all() -> None:
+    """As where it compiles: others are still timed many at a time."""
+    calls = 0
+
+    def call() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            time.sleep(0.05)
+
+    timing = time_call(call, "cpu", seconds=0.01)
+    assert calls > 100 * timing.samples
+
+
 def test_a_call_that_takes_longer_than_asked_for_is_warmed_up_once() -> None:
     calls = 0
 

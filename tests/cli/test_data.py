@@ -264,9 +264,12 @@ def test_zinc_from_all_that_is_published(published_zinc, tmp_path):
         path.unlink()
     done = run("zinc", "--out", tmp_path / "again", "--from", "public")
     assert done.exit_code == 0, "what was fetched is kept"
-    (tmp_path / "cache" / "pna" / "zinc" / "zinc12k.npz").write_bytes(b"damaged")
-    done = run("zinc", "--out", tmp_path / "third", "--from", "public")
-    assert done.exit_code == 1 and "404" in done.output, "what is damaged is fetched again"
+    kept = tmp_path / "cache" / "pna" / "zinc" / "zinc12k.safetensors"
+    content = kept.read_bytes()
+    for damaged in (b"damaged", content[:-1], content[:-1] + bytes([content[-1] ^ 1])):
+        kept.write_bytes(damaged)
+        done = run("zinc", "--out", tmp_path / "third", "--from", "public")
+        assert done.exit_code == 1 and "404" in done.output, "what is damaged is fetched again"
 
 
 @pytest.mark.parametrize(
@@ -277,9 +280,12 @@ def test_zinc_from_all_that_is_published(published_zinc, tmp_path):
         ("val.index", "", "val.index, which is no list of numbers between commas"),
         ("val.index", "1,4\n", "got 4 molecules from"),
         ("val.index", "-1,2\n", "got 4 molecules from"),
+        ("val.index", "3,3\n", "got 4 molecules from"),
+        ("val.index", "1," * 200_000, "got more than 200,000 bytes"),
         ("val.index", "1,3\n", "whose arrays have sha256"),
         ("val.jsonl", "{}\n" * 4, "got no molecule in line 4 of"),
         ("val.jsonl", "<html>\n" * 4, "got no molecule in line 4 of"),
+        ("val.jsonl", "\n\n\n" + "é" * 10_000, "got no molecule in line 4 of"),
         ("val.jsonl", "[" * 100_000 + "\n\n\n" + "[" * 100_000, "got no molecule in line 4 of"),
         ("val.jsonl", "x" * 400_000, "got more than 300,000 bytes"),
     ],
@@ -288,11 +294,20 @@ def test_other_molecules_are_not_zinc(
     published_zinc, tmp_path, monkeypatch, name, content, message
 ):
     monkeypatch.setattr(zinc, "MOST", 300_000)
+    monkeypatch.setattr(zinc, "MOST_INDEX", 200_000)
     path = published_zinc / name
     path.unlink() if content is None else path.write_text(content)
     done = run("zinc", "--out", tmp_path / "z", "--from", "public")
     assert done.exit_code == 1 and message in done.output.replace("\n", " "), done.output
-    assert not (tmp_path / "z").exists() and not (tmp_path / "cache").exists()
+    assert len(done.output) < 1_000
+    assert not (tmp_path / "z").exists() and not list((tmp_path / "cache").rglob("*.*"))
+
+
+def test_where_zinc_could_not_be_kept_it_is_not_fetched(published_zinc, tmp_path, monkeypatch):
+    monkeypatch.setattr(zinc, "received", None)
+    (tmp_path / "cache").write_text("a file")
+    done = run("zinc", "--out", tmp_path / "z", "--from", "public")
+    assert done.exit_code == 1 and str(tmp_path / "cache") in done.output.replace("\n", "")
 
 
 @pytest.fixture

@@ -50,12 +50,13 @@ def time_calls(
             taken.append(sample(call, 1))
         return min(taken)
 
-    repeats = [math.ceil(SAMPLE / warmed(call)) for call in calls]
+    fastest = [warmed(call) for call in calls]
     samples: list[list[float]] = [[] for _ in calls]
     end = time.perf_counter() + seconds * len(calls)
     while time.perf_counter() < end or len(samples[0]) < 3:
-        for own, call, times in zip(samples, calls, repeats, strict=True):
-            own.append(sample(call, times))
+        for i, (own, call) in enumerate(zip(samples, calls, strict=True)):
+            own.append(sample(call, math.ceil(SAMPLE / fastest[i])))
+            fastest[i] = min(fastest[i], own[-1])  # the first may have compiled
     return [_timing(own) for own in samples]
 
 

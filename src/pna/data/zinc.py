@@ -9,20 +9,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
 
 from pna.data.download import Progress, received
 from pna.data.graphset import GraphSet
 from pna.data.sources import FROM_PUBLIC, GUIDE, SOURCES, Arrays, cache, chosen, facts, read, unpack
-from pna.files import replacing
+from pna.files import check_plain, replacing
 
 #: Where all molecules of ZINC are published as text, a line of JSON each, those of a split in one
-#: file; where the benchmark says which lines are its own; and what is the most a file can be.
+#: file; where the benchmark says which lines are its own; and what is the most such files can be.
 PUBLISHED = "https://huggingface.co/datasets/graphs-datasets/ZINC/resolve/main/{}.jsonl"
 INDEX = (
     "https://raw.githubusercontent.com/graphdeeplearning/benchmarking-gnns/master/"
     "data/molecules/{}.index"
 )
-MOST = 400_000_000
+MOST, MOST_INDEX = 400_000_000, 1_000_000
 #: The hash of the benchmark's arrays, from wherever they come.
 CONTENT = "6cd732b0fb08ab27baae0b448f695d219cfc7b908b11a145f4de179a4e7f0986"
 
@@ -46,8 +49,7 @@ def zinc(where: str | Path | None = None) -> GraphSet:
     from which the benchmark's molecules are taken.
     """
     if chosen(where) == FROM_PUBLIC:
-        path = published()
-        return from_arrays(unpack(path.name, path.read_bytes(), _ARRAYS))
+        return from_arrays(load(published().read_bytes()))
     (file,) = SOURCES["zinc"].files
     return from_arrays(unpack(file.name, read(file, where), _ARRAYS))
 
@@ -58,14 +60,11 @@ def published(progress: Progress | None = None) -> Path:
     They are those of the data folder, to the last bit, or an error; nothing that is fetched is
     ever executed. `progress` is told of the bytes of each split.
     """
-    path = cache() / "zinc" / "zinc12k.npz"
-    if path.is_file():
-        try:
-            kept = unpack(path.name, path.read_bytes(), _ARRAYS)
-        except ValueError:
-            kept = {}
-        if kept and digest(kept) == CONTENT:
-            return path
+    path = cache() / "zinc" / "zinc12k.safetensors"
+    check_plain(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.is_file() and _kept(path):
+        return path
     splits = [_molecules(name, progress) for name in ("train", "val", "test")]
     arrays = laid_out(splits)
     if digest(arrays) != CONTENT:
@@ -74,11 +73,18 @@ def published(progress: Progress | None = None) -> Path:
             f"{digest(arrays)}, expected {CONTENT}: they, or which of them to take, have changed; "
             f"nothing of it was kept; {GUIDE}"
         )
-    named: dict[str, Any] = arrays  # numpy has an option among the names
-    path.parent.mkdir(parents=True, exist_ok=True)
     with replacing(path, binary=True) as file:
-        np.savez_compressed(file, **named)
+        file.write(save(arrays))
     return path
+
+
+def _kept(path: Path) -> bool:
+    """Whether the file is whole, and these molecules."""
+    try:
+        arrays = load(path.read_bytes())
+    except SafetensorError:
+        return False
+    return set(arrays) == set(_ARRAYS) and digest(arrays) == CONTENT
 
 
 def digest(arrays: Arrays) -> str:
@@ -93,17 +99,18 @@ def digest(arrays: Arrays) -> str:
 def _molecules(split: str, progress: Progress | None) -> list[Arrays]:
     """The benchmark's own molecules of a split, in its order."""
     index, url = INDEX.format(split), PUBLISHED.format(split)
+    content = received(index, MOST_INDEX)
     try:
-        places = [int(word) for word in received(index, MOST).decode().split(",")]
+        places = [int(word) for word in content.split(b",")]
     except ValueError as error:
         raise ValueError(
-            f"got {index}, which is no list of numbers between commas ({error}), expected one; "
-            f"{GUIDE}"
+            f"got {index}, which is no list of numbers between commas, expected one; {GUIDE}"
         ) from error
     lines = received(url, MOST, progress).splitlines()
-    if not places or min(places) < 0 or max(places) >= len(lines):
+    if not set(places) <= set(range(len(lines))) or len(set(places)) < len(places):
         raise ValueError(
-            f"got {len(lines):,} molecules from {url}, expected those that {index} numbers; {GUIDE}"
+            f"got {len(lines):,} molecules from {url}, expected those that {index} numbers, each "
+            f"once; {GUIDE}"
         )
     return [_molecule(lines[place], f"line {place + 1} of {url}") for place in places]
 
@@ -112,26 +119,33 @@ def _molecule(line: bytes, where: str) -> Arrays:
     """One as the data folder has it: its atoms, and every bond once, in order of its ends."""
     try:
         told = json.loads(line)
-        ends = np.array(told["edge_index"], np.uint8).reshape(2, -1)
-        bonds = np.array(told["edge_attr"], np.uint8).ravel()
-        atoms = np.array(told["node_feat"], np.uint8).ravel()
+        ends = _whole(told["edge_index"]).reshape(2, -1)
+        bonds, atoms = _whole(told["edge_attr"]), _whole(told["node_feat"])
         target = np.array(told["y"], np.float32).reshape(1)
         once = np.flatnonzero(ends[0] < ends[1])
         once = once[np.lexsort((ends[1, once], ends[0, once]))]
         return {
-            "num_nodes": np.array([len(atoms)], np.uint8),
-            "num_bonds": np.array([len(once)], np.uint8),
+            "num_nodes": _whole([len(atoms)]),
+            "num_bonds": _whole([len(once)]),
             "atom_type": atoms,
             "bond_src": ends[0, once],
             "bond_dst": ends[1, once],
             "bond_type": bonds[once],
             "target": target,
         }
-    except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
         raise ValueError(
-            f"got no molecule in {where} ({error!r}), expected node_feat, edge_index, edge_attr "
-            f"and y; {GUIDE}"
+            f"got no molecule in {where} ({type(error).__name__}), expected node_feat, edge_index, "
+            f"edge_attr and y; {GUIDE}"
         ) from error
+
+
+def _whole(numbers: Any) -> NDArray[np.uint8]:
+    """Whole numbers of a byte, one after another."""
+    found = np.array(numbers).ravel()
+    if found.size and (found.dtype.kind not in "iu" or found.min() < 0 or found.max() > 255):
+        raise ValueError
+    return found.astype(np.uint8)
 
 
 def laid_out(splits: Sequence[Sequence[Arrays]]) -> Arrays:
