@@ -1,6 +1,7 @@
 """Work in processes gives what it gives here."""
 
 import os
+import signal
 
 import pytest
 
@@ -29,6 +30,14 @@ def test_errors_come_through(workers):
 def test_a_killed_worker_is_told():
     with pytest.raises(MemoryError, match="use fewer workers"):
         list(in_order(_square, [1, 99, 2], 2))
+
+
+def _at_ctrl_c(_: int) -> bool:
+    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+def test_ctrl_c_is_for_whoever_waits():
+    assert list(in_order(_at_ctrl_c, [1, 2], 2)) == [True, True]
 
 
 def test_no_workers():

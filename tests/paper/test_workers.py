@@ -48,6 +48,16 @@ def test_in_order_and_told_of() -> None:
     assert sorted(heard) == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)]
 
 
+def blocked(told) -> bool:
+    """Whether Ctrl-C could not have come since this process began."""
+    return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
+def test_ctrl_c_is_for_whoever_waits() -> None:
+    assert all_of(blocked, [(), ()], 2) == [True, True]
+    assert not blocked(None)
+
+
 def test_where_one_fails_the_others_stop() -> None:
     begin = time.monotonic()
     with pytest.raises(ValueError, match="bad went wrong"):

@@ -1,9 +1,11 @@
 """What is chosen where nothing is said."""
 
+from dataclasses import replace
+
 import pytest
 
 from pna.train import Settings
-from pna.train.defaults import model_for, settings_for
+from pna.train.defaults import loss_for, model_for, settings_for
 from tests.train.small_runs import molecules, small_multitask
 
 
@@ -12,6 +14,19 @@ def test_the_benchmark():
     model, settings = model_for(graphs, "pna", {}), settings_for(graphs, {})
     assert (model.architecture, model.hidden, model.arguments) == ("recurrent", 16, {"towers": 4})
     assert (settings.shuffle, settings.batch_size) == (False, 512)
+
+
+@pytest.mark.parametrize(
+    "name, loss",
+    [("zinc", "mae"), ("molhiv", "bce"), ("mnist", "cross_entropy"), ("cifar10", "cross_entropy"),
+     ("multitask", "mse"), ("one's own", "mse")],
+)  # fmt: skip
+def test_the_loss_of_the_field(name, loss):
+    graphs = replace(molecules(), metadata={"benchmark": name})
+    assert loss_for(graphs) == loss
+    assert loss_for(molecules()) == "mse"
+    is_bounded = loss in ("mse", "mae")
+    assert (model_for(graphs, "pna", {}).arguments.get("final") == "none") != is_bounded
 
 
 def test_others():

@@ -144,8 +144,8 @@ def real_world(
     with _refused("--device or --only"):
         chosen = cases(device, runs, small, only, workers)
     words = (
-        "Times are medians of epochs of training, without validation. Faster: epochs a second of "
-        "one member over those of PyG."
+        "Times are medians of epochs of training, without validation. Times PyG's, or its "
+        "example's: epochs a second of one member over those of that row."
     )
     _measure_epochs(chosen, device, seconds, False, out, "real-world.svg", words)
 

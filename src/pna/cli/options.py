@@ -68,7 +68,8 @@ Average = Annotated[
 Precision = Annotated[str | None, _training("float32, tf32, float64, bfloat16 (slow on a CPU).")]
 
 Loss = Annotated[
-    str | None, _targets("mse, mae, huber, bce, cross_entropy; or target=bce,… and mse else.")
+    str | None,
+    _targets("mse, mae, huber, bce, cross_entropy; or target=bce,… and mse else. A benchmark's."),
 ]
 Weights = Annotated[str | None, _targets("Of the losses: target=2,… and 1 else.")]
 Balance = Annotated[bool | None, _targets("Divide losses by the variance of targets.")]
@@ -83,11 +84,11 @@ _OF_MODEL = ("architecture", "hidden", "towers", "depth", "layers", "dropout", "
 def asked(path: Path, given: dict[str, Any]) -> dict[str, Any]:
     """Model, settings and targets, as `pna.train.train` takes them, from the options given."""
     from pna.data.graphset import GraphSet
-    from pna.train.defaults import model_for, settings_for
+    from pna.train.defaults import loss_for, model_for, settings_for
     from pna.train.settings import Settings
 
     graphs = GraphSet.load(path)
-    loss = parse_loss(given.get("loss", "mse"))
+    loss = parse_loss(given["loss"]) if "loss" in given else loss_for(graphs)
     of_model = {name: given[name] for name in _OF_MODEL if name in given}
     chosen = {f.name: given[f.name] for f in fields(Settings) if f.name in given}
     for name in ("lr", "weight_decay"):

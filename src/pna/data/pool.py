@@ -30,7 +30,7 @@ def in_order(
     # where a process can be copied, its memory is shared
     ways = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("fork" if "fork" in ways else "spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with_parent) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin) as pool:
         try:
             yield from pool.map(work, jobs)
         except BrokenProcessPool:
@@ -39,7 +39,9 @@ def in_order(
             ) from None
 
 
-def _end_with_parent() -> None:
-    """Have the system end this worker with whoever made it; only Linux can."""
+def _begin() -> None:
+    """Leave Ctrl-C to whoever waits, and have the system end this worker with them; only Linux
+    can."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

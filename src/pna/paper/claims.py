@@ -53,7 +53,8 @@ class Difference:
 
     def with_digits(self, digits: int) -> str:
         mean = round(self.mean, digits) + 0.0 if math.isfinite(self.mean) else self.mean  # no −0
-        return f"{mean:+.{digits}f} ± {self.half:.{digits}f}".replace("-", "−")
+        half = "∞" if math.isinf(self.half) else f"{self.half:.{digits}f}"  # of single runs
+        return f"{mean:+.{digits}f} ± {half}".replace("-", "−")
 
 
 def difference(one: Estimate, other: Estimate) -> Difference:

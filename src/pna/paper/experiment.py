@@ -123,6 +123,7 @@ class Experiment:
     protocols: tuple[str, ...] = ("paper",)
     recipes: tuple[str, ...] = tuple(RECIPES)  # the usual one first
     epochs: tuple[str, ...] = ("best",)  # which weights are tested, of those a run keeps
+    scored: str = "best"  # whose score was published, one of these
     members: int = 10  # of a population
     metric: str = "mse"  # what tests are of, one of `pna.train.metrics.METRICS`
     loss: str = "mse"

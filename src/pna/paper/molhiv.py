@@ -63,6 +63,7 @@ MOLHIV = RealWorld(
     metric="roc_auc",
     loss="bce",
     members=10,
+    scored="best",
     settings=_SETTINGS,
     claims=(
         Claim("PNA has the largest area",

@@ -160,6 +160,7 @@ class RealWorld(Experiment):
     protocols: tuple[str, ...] = ("benchmark",)
     recipes: tuple[str, ...] = ("published",)
     epochs: tuple[str, ...] = ("last", "best")
+    scored: str = "last"
     splits: tuple[str, ...] = ("test", "validation")
     members: int = 4
     figure: str = "benchmark"

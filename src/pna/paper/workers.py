@@ -47,8 +47,9 @@ def all_of(
     with ProcessPoolExecutor(
         workers, mp_context=context, initializer=_begin, initargs=(news, stop, threads)
     ) as pool:
-        running = [pool.submit(_work, work, job) for job in jobs]
         try:
+            with _without_ctrl_c():
+                running = [pool.submit(_work, work, job) for job in jobs]
             with _sigterm_as_ctrl_c():
                 _listen(running, news, told, done)
             return [future.result() for future in running]
@@ -61,6 +62,19 @@ def all_of(
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
+
+
+@contextmanager
+def _without_ctrl_c() -> Iterator[None]:
+    """Processes begun here do not see it, until they say otherwise; here it comes afterwards."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextmanager

@@ -100,9 +100,9 @@ def _scores(cells: Cells) -> Table:
             rows.append((label if i == 0 else "", line, *map(shown, names.values())))
             if row == "pna":
                 ours.add(at)
-            if line == "last epoch":
+            if line == f"{result.experiment.scored} epoch":
                 for c, (group, name) in enumerate(names.items()):
-                    found = cells.measured(name, LAST)
+                    found = cells.measured(name, f"test, {line}")
                     if found is not None:
                         best = (sign * found.mean, (at, c + 2))
                         leading[group] = min(leading.get(group, best), best)

@@ -253,13 +253,14 @@ def _benchmark(result: Result) -> list[Drawing]:
         ]
         return Strips(words, strips, digits=digits)
 
+    grouped = {group: [shown] for group, shown in result.experiment.groups.items()} or {"": []}
     mean = float(result.scores.baseline[LAST].mean()) * times  # too far away to be drawn
     constant = "the commonest class" if result.scores.metric == "accuracy" else "the mean"
     words = f"Every member is a dot. Predicting {constant} of training: {number(mean, digits)}."
     drawn = [
         Drawing(
             f"{name}-{group}" if group else name,
-            f"Test set, {cells.groups[group]}: {what}. {words}",
+            ", ".join(["Test set", *grouped[group]]) + f": {what}. {words}",
             draw_strips([panel(LAST, "last epoch", names), panel(BEST, "best epoch", names)], 1),
         )
         for group, names in present.items()

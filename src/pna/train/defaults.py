@@ -13,12 +13,16 @@ from pna.nn.architectures import ARCHITECTURES
 from pna.train.settings import ModelSettings, Settings
 from pna.train.tasks import LOSSES
 
-#: Training, and the architecture, of benchmarks by the name in the metadata of their graphs.
+_OTHERS: dict[str, Any] = {"architecture": "stacked", "loss": "mse"}
+#: Training, loss and architecture of benchmarks by the name in the metadata of their graphs.
 BENCHMARKS: dict[str, dict[str, Any]] = {
     # in the order of the file, so that graphs of one size come together
-    "multitask": {"architecture": "recurrent", "shuffle": False, "batch_size": 512},
+    "multitask": _OTHERS | {"architecture": "recurrent", "shuffle": False, "batch_size": 512},
+    "zinc": _OTHERS | {"loss": "mae"},
+    "molhiv": _OTHERS | {"loss": "bce"},
+    "mnist": _OTHERS | {"loss": "cross_entropy"},
+    "cifar10": _OTHERS | {"loss": "cross_entropy"},
 }
-_OTHERS: dict[str, Any] = {"architecture": "stacked"}
 
 #: Models by their architecture.
 MODELS: dict[str, dict[str, Any]] = {
@@ -35,14 +39,21 @@ def settings_for(graphs: GraphSet, given: Mapping[str, Any]) -> Settings:
     return Settings(**{**usual, **given})
 
 
+def loss_for(graphs: GraphSet) -> str:
+    """That of the field for a benchmark's targets, else squares."""
+    loss: str = _usual(graphs)["loss"]
+    return loss
+
+
 def model_for(
     graphs: GraphSet,
     convolution: str,
     given: Mapping[str, Any],
-    loss: str | Mapping[str, str] = "mse",
+    loss: str | Mapping[str, str] | None = None,
 ) -> ModelSettings:
     """What is given of `ModelSettings` and of the architecture's arguments, and what suits these
     graphs for the rest."""
+    loss = loss_for(graphs) if loss is None else loss
     architecture = given.get("architecture", _usual(graphs)["architecture"])
     make = lookup("architecture", architecture, ARCHITECTURES)
     arguments = {**MODELS[architecture], **given}

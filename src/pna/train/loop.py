@@ -22,7 +22,7 @@ from pna.data.graphset import GraphSet
 from pna.files import is_new
 from pna.machine import machine
 from pna.ops.across import processes
-from pna.train.defaults import model_for, settings_for
+from pna.train.defaults import loss_for, model_for, settings_for
 from pna.train.distributed import any_of_all, device_of, is_first, joined, wait_for_all
 from pna.train.models import build, count_parameters, fitted
 from pna.train.population import Population
@@ -60,7 +60,7 @@ def train(
     model: ModelSettings | str = "pna",
     settings: Settings | None = None,
     *,
-    loss: str | dict[str, str] = "mse",
+    loss: str | dict[str, str] | None = None,
     weights: dict[str, float] | None = None,
     tasks: Sequence[str] | None = None,
     splits: tuple[str, str] = ("train", "validation"),
@@ -78,7 +78,8 @@ def train(
         out: folder of the run, which must be new unless it is resumed.
         model: its settings, or the name of a convolution, in a model that suits the graphs.
         settings: of the training; those that suit the graphs if left out.
-        loss: for all targets, or for each by name.
+        loss: for all targets, or for each by name; that of the field for a benchmark's graphs, and
+            mse for others, if left out.
         weights: of the targets' losses, 1 where not given.
         tasks: which targets; all if left out.
         splits: names of those to train and to validate on.
@@ -107,6 +108,7 @@ def train(
             check_data(config, graphs, run)
         else:
             _check_new(run)
+            loss = loss_for(graphs) if loss is None else loss
             kind = model_for(graphs, model, {}, loss) if isinstance(model, str) else model
             given = settings_for(graphs, {}) if settings is None else settings
             config = configured(graphs, path, kind, given, loss, weights, tasks, splits)

@@ -21,7 +21,7 @@ import numpy as np
 
 from pna.data.graphset import GraphSet
 from pna.files import alone, is_new, remove_leftovers, replacing
-from pna.train.defaults import model_for, settings_for
+from pna.train.defaults import loss_for, model_for, settings_for
 from pna.train.loop import Interrupted, Report, configured, train
 from pna.train.run import Run, best_losses, write_json
 from pna.train.settings import ModelSettings, Settings
@@ -367,7 +367,7 @@ def sweep(
     settings: Settings | None = None,
     space: Space | None = None,
     *,
-    loss: str | dict[str, str] = "mse",
+    loss: str | dict[str, str] | None = None,
     weights: dict[str, float] | None = None,
     tasks: Sequence[str] | None = None,
     splits: tuple[str, str] = ("train", "validation"),
@@ -413,6 +413,7 @@ def sweep(
             raise ValueError(f"got {name}={value}, expected at least {least}")
     path = Path(data).resolve()
     graphs = GraphSet.load(path)
+    loss = loss_for(graphs) if loss is None else loss
     kind = model_for(graphs, model, {}, loss) if isinstance(model, str) else model
     usual = settings_for(graphs, {}) if settings is None else settings
     target = (loss, weights, tasks, splits)
