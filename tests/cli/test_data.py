@@ -77,7 +77,8 @@ def test_progress_in_lines(tmp_path):
 def test_describe(made):
     done = run("describe", made)
     assert done.exit_code == 0, done.output
-    for word in ("paper", "validation", "barabasi_albert", "spectral_radius", "average"):
+    words = ("paper", "validation", "barabasi_albert", "spectral_radius", "average", "% of values")
+    for word in words:
         assert word in done.output
     assert made.with_suffix(".svg").read_text().startswith("<?xml")
 

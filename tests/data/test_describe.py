@@ -45,6 +45,21 @@ def test_targets(graphs):
     assert weight.baseline["train"] == pytest.approx(math.log10(1 / 16))
 
 
+def test_values_of_what_may_be_classes_are_counted(graphs):
+    height, weight = describe(graphs).targets
+    assert height.counts == {"train": (1, 1, 1, 1, 1), "test": (0, 0, 1, 0, 0)}
+    assert weight.counts == {"train": (0, 0, 1, 0, 1), "test": (0, 0, 0, 0, 0)}  # one is missing
+
+
+@pytest.mark.parametrize(
+    "values", [[0.5, 1], [-1, 1], [0, 10], [0, math.inf], [0, 0], [math.nan] * 2]
+)
+def test_other_numbers_are_not_counted(values):
+    graphs = GraphSet.from_arrays([1, 1], [[], []], [0, 0], y_graph=[[v] for v in values])
+    (target,) = describe(graphs).targets
+    assert target.counts == {}
+
+
 def test_a_set_without_splits_types_or_targets():
     plain = GraphSet.from_arrays(sizes=[2], edge_index=[[0], [1]], edge_counts=[1])
     found = describe(plain)

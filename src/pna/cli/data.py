@@ -294,6 +294,22 @@ def tables(found: Description) -> Iterator[Table]:
         ]
         targets.add_row("average", *[""] * 6, *averages, style="bold")
         yield targets
+    if any(target.counts for target in found.targets):
+        yield _shares(found)
+
+
+def _shares(found: Description) -> Table:
+    """How often each value comes, of targets that may be classes."""
+    shares = Table(box=SIMPLE_HEAD)
+    shares.add_column("target, % of values")
+    for name in ("", *(split.name for split in found.splits)):
+        shares.add_column(name, justify="right")
+    for target in found.targets:
+        for value, counts in enumerate(zip(*target.counts.values(), strict=True)):
+            totals = [max(sum(of), 1) for of in target.counts.values()]
+            told = [f"{100 * c / n:.1f}" for c, n in zip(counts, totals, strict=True)]
+            shares.add_row(target.name if value == 0 else "", str(value), *told)
+    return shares
 
 
 def parse_sizes(text: str) -> list[int]:

@@ -12,6 +12,9 @@ from torch import Tensor
 
 from pna.data.graphset import GraphSet
 
+#: Most values of a target that are counted one by one.
+_CLASSES = 10
+
 
 @dataclass(frozen=True)
 class Split:
@@ -40,6 +43,8 @@ class Target:
     scale: float
     #: log10 of the mean square error of predicting the mean of training, by split; of scaled values
     baseline: Mapping[str, float]
+    #: how often 0, 1, 2, … is known to come, by split, of what may be classes: few whole numbers
+    counts: Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -102,4 +107,18 @@ def _target(name: str, level: str, columns: dict[str, Tensor], scale: float) -> 
         (known.min(), known.mean(), known.max()) if len(known) else (np.nan,) * 3
     )
     missing = len(everything) - len(known)
-    return Target(name, level, float(least), float(mean), float(greatest), missing, scale, baseline)
+    span = float(least), float(mean), float(greatest)
+    return Target(name, level, *span, missing, scale, baseline, _counts(columns))
+
+
+def _counts(columns: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
+    known = {split: values[~values.isnan()] for split, values in columns.items()}
+    everything = torch.cat(list(known.values()))
+    few = everything.numel() > 0 and 0 <= everything.min() and 0 < everything.max() < _CLASSES
+    if not few or bool((everything != everything.round()).any()):
+        return {}
+    classes = int(everything.max()) + 1
+    return {
+        split: tuple(torch.bincount(values.long(), minlength=classes).tolist())
+        for split, values in known.items()
+    }
