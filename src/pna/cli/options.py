@@ -69,7 +69,10 @@ Precision = Annotated[str | None, _training("float32, tf32, float64, bfloat16 (s
 
 Loss = Annotated[
     str | None,
-    _targets("mse, mae, huber, bce, cross_entropy; or target=bce,… and mse else. A benchmark's."),
+    _targets(
+        "mse, mae, huber, bce, cross_entropy; or target=bce,… and mse else. If not said, that of "
+        "the field for a benchmark's graphs, mse for others."
+    ),
 ]
 Weights = Annotated[str | None, _targets("Of the losses: target=2,… and 1 else.")]
 Balance = Annotated[bool | None, _targets("Divide losses by the variance of targets.")]
