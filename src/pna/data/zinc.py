@@ -66,7 +66,7 @@ def published(progress: Progress | None = None) -> Path:
     if path.is_file() and _kept(path):
         return path
     splits = [_molecules(name, progress) for name in ("train", "val", "test")]
-    arrays = laid_out(splits)
+    arrays = _laid_out(splits)
     if digest(arrays) != CONTENT:
         raise ValueError(
             f"got molecules from {PUBLISHED.format('*')} whose arrays have sha256 "
@@ -148,7 +148,7 @@ def _whole(numbers: Any) -> NDArray[np.uint8]:
     return found.astype(np.uint8)
 
 
-def laid_out(splits: Sequence[Sequence[Arrays]]) -> Arrays:
+def _laid_out(splits: Sequence[Sequence[Arrays]]) -> Arrays:
     """Molecules laid end to end, split after split."""
     every = [molecule for split in splits for molecule in split]
     arrays = {name: np.concatenate([one[name] for one in every]) for name in _ARRAYS[:-1]}

@@ -30,30 +30,28 @@ class Buffers(nn.Module):
         """Nothing is learned: buffers are as they began. Asked for where a model is sharded."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Buffers:
-        empty = self._without_memory()
+        late = self._without_memory()
         super()._apply(fn, recurse)
-        if empty and not self._without_memory():
-            begun = self._begun()
-            for name in empty:
-                self.get_buffer(name).copy_(begun[name])
+        late -= self._without_memory()
+        for name, tensor in self._begun(late).items():
+            self.get_buffer(name).copy_(tensor)
         return self
 
     def _load_from_state_dict(
         self, state: dict[str, Any], prefix: str, local: dict[str, Any], *others: Any
     ) -> None:
         super()._load_from_state_dict(state, prefix, local, *others)
-        constants = [n for n in self._without_memory() if n in self._non_persistent_buffers_set]
-        if constants and local.get("assign_to_params_buffers", False):
-            begun = self._begun()
-            for name in constants:
-                setattr(self, name, begun[name].to(self.get_buffer(name).dtype))
+        if local.get("assign_to_params_buffers", False):
+            constants = self._without_memory() & self._non_persistent_buffers_set
+            for name, tensor in self._begun(constants).items():
+                setattr(self, name, tensor.to(self.get_buffer(name).dtype))
 
-    def _without_memory(self) -> list[str]:
-        """Those of `beginnings` that are on the meta device; others may have registered theirs."""
-        meta = [name for name, held in self._buffers.items() if held is not None and held.is_meta]
-        with torch.device("meta"):
-            return [name for name in self.beginnings() if name in meta] if meta else []
+    def _without_memory(self) -> set[str]:
+        return {name for name, held in self._buffers.items() if held is not None and held.is_meta}
 
-    def _begun(self) -> dict[str, Tensor]:
+    def _begun(self, names: set[str]) -> dict[str, Tensor]:
+        """Those of `beginnings` with these names; others may have registered buffers of theirs."""
+        if not names:
+            return {}
         with torch.device("cpu"):  # whichever is the default
-            return self.beginnings()
+            return {name: tensor for name, tensor in self.beginnings().items() if name in names}

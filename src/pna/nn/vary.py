@@ -46,14 +46,13 @@ class Vary(Buffers):
 
     def beginnings(self) -> dict[str, Tensor]:
         """Of each column its m, the largest a and b, and the number of its group."""
-        middle, stretch, shift = torch.zeros(3, self.width, dtype=torch.float64)
+        middle, stretch, shift = (torch.zeros(self.width).double() for _ in range(3))
         group = torch.zeros(self.width, dtype=torch.int64)
         for k, (columns, *numbers) in enumerate(self.groups):
             group[columns] = k
             for row, number in zip((middle, stretch, shift), numbers, strict=True):
                 row[columns] = number
-        told = {"middle": middle, "stretch": stretch, "shift": shift, "group": group}
-        return {name: row.clone() for name, row in told.items()}
+        return {"middle": middle, "stretch": stretch, "shift": shift, "group": group}
 
     def forward(self, x: Tensor, batch: Batch) -> Tensor:
         """(nodes, width), as it is when not training."""
