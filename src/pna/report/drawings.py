@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pna.names import lookup
+from pna.paper.improved import ROW as IMPROVED
 from pna.paper.scores import TOP
 from pna.report.benchmark import BEST, LAST, SHOWN, Cells
 from pna.report.curves import Curve, Curves, draw_curves
@@ -267,18 +268,34 @@ def _benchmark(result: Result) -> list[Drawing]:
         if names
     ]
     losses = {
-        cells.groups[group]: [
-            Losses(result.label(n, with_group=False), *result.curves[n], result.is_ours(n))
-            for n in names
-            if n in result.curves
-        ]
+        ", ".join([*grouped[group], kind]): curves
         for group, names in present.items()
+        for kind, curves in _losses(result, names).items()
     }
-    losses = {title: curves for title, curves in losses.items() if curves}
     if losses:
-        caption = "Losses by epoch, means over the members that were still being trained."
+        caption = (
+            "Losses by epoch, means over the members that were still being trained; "
+            "the few that are far above all others are cut off."
+        )
         drawn.append(Drawing(f"{name}-training", caption, draw_training(losses)))
     return drawn
+
+
+def _losses(result: Result, names: Sequence[str]) -> dict[str, list[Losses]]:
+    """Curves of plain rows, and of improved ones with the plain PNA beside them."""
+    kinds: dict[str, list[Losses]] = {"plain rows": [], "improved rows": []}
+    improved = [name for name in names if result.row(name).startswith(IMPROVED)]
+    for name in names:
+        if name not in result.curves:
+            continue
+        curve = Losses(
+            result.label(name, with_group=False), *result.curves[name], result.is_ours(name)
+        )
+        if name not in improved:
+            kinds["plain rows"].append(curve)
+        if name in improved or (improved and curve.is_ours):
+            kinds["improved rows"].append(curve)
+    return {kind: curves for kind, curves in kinds.items() if curves}
 
 
 #: How `Experiment.figure` is drawn.

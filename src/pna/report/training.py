@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from itertools import cycle, product
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pna.report.figures import APART, FAINT, INK
 from pna.report.panels import WIDE, grid, legend, quieten
 
@@ -31,6 +33,9 @@ def draw_training(panels: Mapping[str, Sequence[Losses]]) -> Figure:
     """A panel for each group of populations, one below the other; losses are logarithmic."""
     from matplotlib.ticker import LogLocator, NullLocator
 
+    least, most = _range([curve for curves in panels.values() for curve in curves])
+    marked = (1, 2, 5) if most > 10 * least else (1, 1.5, 2, 3, 4, 5, 7)
+
     figure, places = grid(len(panels), 1, 3.0)
     figure.set_figwidth(WIDE)  # room beside the panels for what their curves are called
     for axes, (title, curves) in zip(places, panels.items(), strict=True):
@@ -42,7 +47,8 @@ def draw_training(panels: Mapping[str, Sequence[Losses]]) -> Figure:
             axes.plot(curve.epochs, curve.validation, line, color=colour, linewidth=width,
                       label=curve.label)  # fmt: skip
         axes.set_yscale("log")
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.set_ylim(least, most)
+        axes.yaxis.set_major_locator(LogLocator(subs=marked))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.yaxis.set_minor_locator(NullLocator())
         quieten(axes, title, "epoch")
@@ -54,3 +60,13 @@ def draw_training(panels: Mapping[str, Sequence[Losses]]) -> Figure:
         "training": {"color": INK, "linestyle": "-", "linewidth": 0.8, "alpha": 0.45},
     })  # fmt: skip
     return figure
+
+
+def _range(curves: Sequence[Losses]) -> tuple[float, float]:
+    """From the least loss to what all but one in a hundred are below: a loss that shot up for some
+    epochs does not press the rest together."""
+    drawn = np.array([loss for c in curves for loss in (*c.training, *c.validation)])
+    drawn = drawn[np.isfinite(drawn) & (drawn > 0)]
+    if not len(drawn):  # every run broke
+        return 0.1, 1.0
+    return float(drawn.min()) / 1.1, 1.1 * float(np.quantile(drawn, 0.99))
