@@ -87,5 +87,5 @@ CIFAR10 = _experiment(
     "cifar10",
     "CIFAR10 superpixels: accuracy of ten classes",
     _improved(_PHOTOGRAPHS, _NO_MIRROR),
-    "Ours, as in the paper's numbers MPNN (max) is ahead: the same with edge features",
+    "Ours (in the paper's own numbers MPNN (max) is ahead): the same with edge features",
 )
