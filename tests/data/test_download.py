@@ -177,6 +177,11 @@ def test_other_addresses_are_refused(path):
         fetch("file:///etc/passwd", path, sha256=SHA256, size=1)
 
 
+def test_what_is_no_address_is_named(path):
+    with pytest.raises(ValueError, match=r"got the address http://\[::1, which is none .*check it"):
+        fetch("http://[::1", path, sha256=SHA256, size=1)
+
+
 def test_leftovers_of_killed_downloads_go_once_they_are_old(server, path, monkeypatch):
     path.parent.mkdir()
     old, new = (path.with_name(f".{path.name}.{number}.tmp") for number in (1, 2))

@@ -51,6 +51,7 @@ def test_both_directions_of_every_bond():
         {"edge_index": [[0, 1, 2], [1, 0]]},
         {"edge_index": [[0, 1], [1, 0]], "edge_attr": []},
         {"edge_attr": None},
+        {"y": 10**400},
     ],
 )
 def test_a_line_that_is_no_molecule(changes):

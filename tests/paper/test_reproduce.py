@@ -131,7 +131,7 @@ def test_what_is_finished_is_kept_whatever_becomes_of_the_others(tmp_path, worke
     Graphs("paper", quick=True).made(tmp_path / "runs")  # as workers know nothing of `little`
 
     def stop(name: str, epoch: int) -> None:
-        if (tmp_path / "results" / "facts.json").is_file():
+        if (tmp_path / "results" / "scores.csv").is_file():
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -152,7 +152,10 @@ def test_results_that_cannot_be_read_are_refused_before_the_work(tmp_path) -> No
     with pytest.raises(ValueError, match=r"results, whose results cannot be read .* move them"):
         run(tmp_path, EXPERIMENTS["multitask"], models=["gcn"])
     assert len(list((tmp_path / "runs").glob("*/g*"))) == 1
-    (tmp_path / "results" / "facts.json").unlink()  # as if it had been cut off in between
+    (tmp_path / "results" / "facts.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"scores\.csv without facts\.json"):
+        run(tmp_path, EXPERIMENTS["multitask"], models=["gcn"])
+    (tmp_path / "results" / "scores.csv").unlink()
     assert list(run(tmp_path, EXPERIMENTS["multitask"], models=["gcn"]).populations) == ["gcn"]
 
 

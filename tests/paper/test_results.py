@@ -40,8 +40,10 @@ def test_what_is_saved_is_read(folder: Path) -> None:
     np.testing.assert_array_equal(scores.populations["gin"].errors["test"], np.full((2, 2), 0.03))
     np.testing.assert_array_equal(scores.baseline["test"], BASELINE["test"])
     assert facts == {
-        **ABOUT, "populations": {"pna": {"label": "one", "run": "one"},
-                                 "gin": {"label": "two", "run": "two"}},
+        **ABOUT, "populations": {"pna": {"label": "one", "run": "one",
+                                         "scores": scores.digest("pna")},
+                                 "gin": {"label": "two", "run": "two",
+                                         "scores": scores.digest("gin")}},
         "took": {"seconds": 7.0},
     }  # fmt: skip
     assert load_curves(folder / CURVES)["pna"] == row("one").curve
@@ -112,7 +114,7 @@ def test_curves_that_cannot_be_read_are_named(folder: Path) -> None:
 
 def test_where_there_is_nothing_there_are_no_rows(folder: Path) -> None:
     assert begun(folder / "nowhere").rows == {}
-    (folder / FACTS).unlink()  # as if it had been cut off between two files
+    (folder / SCORES).unlink()  # as if it had been cut off between two files
     assert begun(folder).rows == {}
 
 
@@ -129,3 +131,48 @@ def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
     (tmp_path / FACTS).write_text(json.dumps({}))
     with pytest.raises(FileNotFoundError, match=r"no scores.csv and facts.json, expected results"):
         load(tmp_path)
+
+
+def test_scores_without_facts_are_not_written_over(folder: Path) -> None:
+    before = (folder / SCORES).read_bytes()
+    (folder / FACTS).unlink()
+    with pytest.raises(FileNotFoundError, match=r"scores\.csv without facts\.json .*restore"):
+        begun(folder)
+    assert (folder / SCORES).read_bytes() == before
+
+
+def test_a_row_whose_scores_are_not_those_of_its_facts_is_made_again(folder: Path) -> None:
+    """A process may be killed after it has written facts, and before the scores."""
+    old = (folder / SCORES).read_bytes()
+    results = begun(folder)
+    results.add("gin", row("three", 0.04))  # as many members
+    results.save(TASKS, BASELINE)
+    (folder / SCORES).write_bytes(old)
+    left = begun(folder)
+    assert left.has("pna", "one") and not left.has("gin", "three")
+    left.add("gin", row("three", 0.04))
+    left.save(TASKS, BASELINE)
+    assert begun(folder).has("gin", "three")
+
+
+def test_a_lost_line_is_a_lost_row_and_another_order_is_none(folder: Path) -> None:
+    head, *lines = (folder / SCORES).read_text().splitlines()
+    (folder / SCORES).write_text("\n".join([head, *lines[:2], *reversed(lines[2:])]))
+    assert list(begun(folder).rows) == ["gin", "pna"]
+    (folder / SCORES).write_text("\n".join([head, *lines[:-1]]))
+    assert list(begun(folder).rows) == ["pna"]
+
+
+def test_facts_from_before_they_told_of_scores_are_taken_as_they_are(folder: Path) -> None:
+    facts = json.loads((folder / FACTS).read_text())
+    for known in facts["populations"].values():
+        del known["scores"]
+    (folder / FACTS).write_text(json.dumps(facts))
+    assert list(begun(folder).rows) == ["pna", "gin"]
+
+
+def test_facts_without_populations_by_name_are_refused(folder: Path) -> None:
+    facts = json.loads((folder / FACTS).read_text())
+    (folder / FACTS).write_text(json.dumps(facts | {"populations": []}))
+    with pytest.raises(ValueError, match=r"cannot be read \(populations by name\)"):
+        begun(folder)

@@ -45,10 +45,15 @@ def test_damaged_facts_are_refused(tmp_path: Path) -> None:
     facts = json.loads((folder / "facts.json").read_text())
     for text, said in (
         ("{", "cannot be read"),
-        ("{}", "without 'experiment'"),
+        ("{}", "without 'populations'"),
         ("[]", "expected facts that pna reproduce wrote"),
         (json.dumps(facts | {"experiment": "moment"}), "did you mean 'moments'"),
-        (json.dumps(facts | {"populations": {}}), r"without moments-1, .* which scores\.csv has"),
+        (json.dumps(facts | {"populations": {}}), r"scores of moments-1, .* scores\.csv has"),
+        (json.dumps(facts | {"populations": []}), "without populations by name"),
+        (
+            json.dumps(facts | {"populations": {n: {} for n in facts["populations"]}}),
+            "without 'label'",
+        ),
     ):
         (folder / "facts.json").write_text(text)
         with pytest.raises(ValueError, match=said):

@@ -226,7 +226,7 @@ def test_the_last_in_place_of_the_best(short):
         load(short.folder / LAST)
 
 
-@pytest.mark.parametrize("torn", ["", "{", "[]"])
+@pytest.mark.parametrize("torn", ["", "{", "[]", "{}", '{"epochs": 2}'])
 def test_a_damaged_summary_is_named_with_a_remedy_that_works(short, torn):
     whole = short.summary
     (short.folder / SUMMARY).write_text(torn)
@@ -235,6 +235,21 @@ def test_a_damaged_summary_is_named_with_a_remedy_that_works(short, torn):
     (short.folder / SUMMARY).unlink()
     train(GRAPHS, short.folder, resume=True)
     assert short.summary["best"] == whole["best"]
+
+
+@pytest.mark.parametrize(
+    "damage", [b"x,", b"\xaf,", b"7,1,"], ids=["a letter", "no text", "one more"]
+)
+def test_damaged_losses_are_named_by_their_line(short, damage):
+    path = short.folder / METRICS
+    whole = path.read_bytes()
+    row = whole.splitlines()[1]
+    path.write_bytes(whole + damage + row[2:] + b"\n")
+    with pytest.raises(ValueError, match=r"metrics\.csv, line 3, .*restore the file"):
+        short.metrics()
+    path.write_bytes(whole + row[:4])  # cut off
+    with pytest.raises(ValueError, match=r"metrics\.csv, line 3, .*fewer numbers"):
+        short.metrics()
 
 
 @pytest.mark.parametrize("torn", [None, "{", "[]"])

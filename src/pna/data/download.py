@@ -127,8 +127,11 @@ def _chunks(url: str) -> Iterator[tuple[bytes, int | None]]:
             f"got the answer {error.code} ({error.reason}) from {url}, expected a file; check the "
             "address"
         ) from error
+    except ValueError as error:
+        raise ValueError(f"got the address {url}, which is none ({error}); check it") from error
     except (OSError, HTTPException) as error:
-        raise _BrokenOffError(f"no more ({getattr(error, 'reason', error)})") from error
+        said = " ".join(str(getattr(error, "reason", error)).split())  # on one line
+        raise _BrokenOffError(f"no more ({said})") from error
 
 
 def _remove_abandoned(folder: Path) -> None:

@@ -133,7 +133,7 @@ def _molecule(line: bytes, where: str) -> Arrays:
             "bond_type": bonds[once],
             "target": target,
         }
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, IndexError, OverflowError, RecursionError) as error:
         raise ValueError(
             f"got no molecule in {where} ({type(error).__name__}), expected node_feat, edge_index, "
             f"edge_attr and y; {GUIDE}"

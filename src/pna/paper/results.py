@@ -86,21 +86,29 @@ class Results:
                 baseline,
                 self.experiment.metric,
             )
-            facts = {**self.about, "populations": {name: row.facts for name, row in rows.items()}}
+            of_rows = {n: row.facts | {"scores": scores.digest(n)} for n, row in rows.items()}
+            facts = {**self.about, "populations": of_rows}
             if took is not None:
                 facts["took"] = took
-            scores.save(self.folder / SCORES)
+            # Scores last: whoever is cut off has facts of scores that are not there, which
+            # `agrees` tells, and never scores without facts.
             _save_curves(self.folder / CURVES, rows)
             with replacing(self.folder / FACTS) as file:
                 json.dump(facts, file, indent=1, ensure_ascii=False)
                 file.write("\n")
+            scores.save(self.folder / SCORES)
         return scores
 
 
 def _rows(folder: Path, experiment: Experiment, about: Mapping[str, Any]) -> dict[str, Row]:
     """Of a folder about the same; none if it was never finished."""
-    if not ((folder / SCORES).is_file() and (folder / FACTS).is_file()):
+    if not (folder / SCORES).is_file():
         return {}
+    if not (folder / FACTS).is_file():
+        raise FileNotFoundError(
+            f"got {folder / SCORES} without {FACTS} beside it, expected both, so that its rows are "
+            "not lost; restore the file, or move the folder away"
+        )
     try:
         scores, facts = load(folder)
         known = {name: facts[name] for name in about}
@@ -109,7 +117,7 @@ def _rows(folder: Path, experiment: Experiment, about: Mapping[str, Any]) -> dic
         rows = {
             name: Row(population, where | facts["populations"][name], curves.get(name, []))
             for name, population in scores.populations.items()
-            if name in facts["populations"]  # else it was cut off between two files
+            if agrees(scores, facts, name)  # else it was cut off between two files
         }
     except (ValueError, KeyError, TypeError) as error:
         raise ValueError(
@@ -163,4 +171,13 @@ def load(folder: Path) -> tuple[Scores, dict[str, Any]]:
         raise FileNotFoundError(
             f"got {folder}, which has no {SCORES} and {FACTS}, expected results of pna reproduce"
         )
-    return Scores.load(folder / SCORES), json.loads((folder / FACTS).read_text())
+    facts = json.loads((folder / FACTS).read_text())
+    if not isinstance(facts["populations"], dict):
+        raise TypeError("populations by name")
+    return Scores.load(folder / SCORES), facts
+
+
+def agrees(scores: Scores, facts: Mapping[str, Any], name: str) -> bool:
+    """Whether there are facts of a population, and of these very scores; old ones do not say."""
+    known = facts["populations"].get(name)
+    return known is not None and known.get("scores") in (None, scores.digest(name))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import hashlib
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -151,25 +153,35 @@ class Scores:
             for task, error in zip(self.tasks, self.baseline[split], strict=True):
                 own: dict[str, Any] = {"population": BASELINE, "split": split, "task": task}
                 rows.append(own | {self.metric: float(error)})
-            for name, population in self.populations.items():
-                for member, errors in zip(
-                    population.members, population.errors[split], strict=True
-                ):
-                    held = {
-                        "population": name, "member": member.number, "seed": member.seed,
-                        "lr": member.lr, "weight_decay": member.weight_decay,
-                        "validation": member.validation, "best_epoch": member.best_epoch,
-                        "split": split,
-                    }  # fmt: skip
-                    rows += [
-                        held | {"task": task, self.metric: float(error)}
-                        for task, error in zip(self.tasks, errors, strict=True)
-                        if not np.isnan(error)
-                    ]
+            for name in self.populations:
+                rows += self._lines(name, split)
         with replacing(path) as file:
             writer = csv.DictWriter(file, (*_COLUMNS, self.metric), restval="")
             writer.writeheader()
             writer.writerows(rows)
+
+    def digest(self, name: str) -> str:
+        """A hash of a population's lines in the file, in whatever order they are."""
+        lines = [json.dumps(line) for split in self.splits for line in self._lines(name, split)]
+        return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
+
+    def _lines(self, name: str, split: str) -> list[dict[str, Any]]:
+        """What is written of a population on a split."""
+        population = self.populations[name]
+        lines = []
+        for member, errors in zip(population.members, population.errors[split], strict=True):
+            held = {
+                "population": name, "member": member.number, "seed": member.seed,
+                "lr": member.lr, "weight_decay": member.weight_decay,
+                "validation": member.validation, "best_epoch": member.best_epoch,
+                "split": split,
+            }  # fmt: skip
+            lines += [
+                held | {"task": task, self.metric: float(error)}
+                for task, error in zip(self.tasks, errors, strict=True)
+                if not np.isnan(error)
+            ]
+        return lines
 
     @classmethod
     def load(cls, path: Path) -> Scores:

@@ -13,7 +13,7 @@ from pna.names import lookup
 from pna.paper.experiment import Experiment
 from pna.paper.published import Published, published
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.results import CURVES, FACTS, SCORES, load, load_curves
+from pna.paper.results import CURVES, FACTS, SCORES, agrees, load, load_curves
 from pna.paper.scores import Scores
 
 Curve = tuple[list[float], list[float], list[float]]  # epochs, losses of training, of validation
@@ -34,17 +34,19 @@ class Result:
         try:
             scores, facts = load(folder)
             experiment = lookup("experiment", facts["experiment"], EXPERIMENTS)
-            missing = set(scores.populations) - set(facts["populations"])
+            others = [name for name in scores.populations if not agrees(scores, facts, name)]
+            for name in scores.populations.keys() - others:
+                _ = [facts["populations"][name][known] for known in ("label", "row", "group")]
         except json.JSONDecodeError as error:
             raise ValueError(f"got {folder / FACTS}, which cannot be read: {error}") from error
         except (KeyError, TypeError) as error:
             raise ValueError(
                 f"got {folder / FACTS} without {error}, expected facts that pna reproduce wrote"
             ) from error
-        if missing:
+        if others:
             raise ValueError(
-                f"got {folder / FACTS} without {', '.join(sorted(missing))}, which "
-                f"{SCORES} has; run pna reproduce again"
+                f"got {folder / FACTS} without facts of the scores of {', '.join(sorted(others))} "
+                f"that {SCORES} has; run pna reproduce again"
             )
         curves = read_curves(folder / CURVES)
         return cls(experiment, scores, facts, published(experiment.name), curves)

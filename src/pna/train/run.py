@@ -106,7 +106,7 @@ class Run:
         if not (self.folder / SUMMARY).is_file():
             return None
         again = f"remove the file, and have it made again: pna train --resume {self.folder}"
-        return self._read_json(SUMMARY, again)
+        return self._read_json(SUMMARY, again, _SUMMED_UP)
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -115,12 +115,14 @@ class Run:
             ENVIRONMENT, "restore the file, or write {} in it, to do without what it said"
         )
 
-    def _read_json(self, name: str, remedy: str) -> dict[str, Any]:
+    def _read_json(self, name: str, remedy: str, keys: Iterable[str] = ()) -> dict[str, Any]:
         path = self.folder / name
         try:
             held = json.loads(path.read_text())
             if not isinstance(held, dict):
                 raise ValueError(f"it holds a {type(held).__name__}")
+            if missing := [key for key in keys if key not in held]:
+                raise ValueError(f"it lacks {', '.join(missing)}")
             return held
         except (OSError, ValueError) as error:
             raise ValueError(
@@ -233,9 +235,19 @@ class Run:
                 f"got {self.folder} without {METRICS}, expected what pna train wrote; restore the "
                 "file, or move the folder away to train anew"
             )
-        with path.open(newline="") as file:
-            return [{k: float(v) if v else float("nan") for k, v in row.items()}
-                    for row in csv.DictReader(file)]  # fmt: skip
+        rows: list[dict[str, float]] = []
+        try:
+            with path.open(newline="", errors="replace") as file:
+                for row in csv.DictReader(file):
+                    if None in row or None in row.values():
+                        raise ValueError("it has more or fewer numbers than there are columns")
+                    rows.append({k: float(v) if v else math.nan for k, v in row.items()})
+        except (ValueError, TypeError, csv.Error) as error:
+            raise ValueError(
+                f"got {path}, line {len(rows) + 2}, which is no row of losses ({error}), expected "
+                "what pna train wrote; restore the file, or move the folder away to train anew"
+            ) from error
+        return rows
 
     def finish(self, summary: dict[str, Any]) -> None:
         with _room(self.folder):
@@ -246,6 +258,7 @@ class Run:
 
 
 _KINDS = {BEST: "pna.train.best", LAST: "pna.train.last"}
+_SUMMED_UP = ("epochs", "seconds", "parameters", "best", "best_epoch", "broken")
 
 
 def _without_epochs(config: Config) -> Config:
