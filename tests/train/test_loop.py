@@ -85,6 +85,7 @@ def test_what_a_run_leaves(tmp_path):
     assert summary["epochs"] == 3 and summary["seeds"] == [0, 1] and summary["processes"] == 1
     assert run.config.data == {
         "path": str(data), "fingerprint": fingerprint(GRAPHS), "splits": ["train", "validation"],
+        "features": {"node": ["0", "1"], "edge": []},
     }  # fmt: skip
     assert run.config.settings == SETTINGS
     assert run.config.model.degrees and run.config.model.graph_targets == 3

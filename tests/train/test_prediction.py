@@ -135,6 +135,19 @@ def test_refuses_other_features(multitask_run, molecules_run):
         predict(multitask_run, narrow)
 
 
+def test_refuses_columns_that_mean_something_else(multitask_run):
+    graphs = small_multitask()
+    swapped = replace(graphs, x=graphs.x.flip(1), node_features=("feature", "source"))
+    with pytest.raises(ValueError, match=r"got 'feature' as node feature 0, expected 'source'"):
+        predict(multitask_run, swapped)
+    unnamed = predict(multitask_run, replace(graphs, node_features=("0", "1")))
+    np.testing.assert_array_equal(unnamed.node["sssp"], predict(multitask_run, graphs).node["sssp"])
+    models = Models.of(multitask_run)
+    known = {name: held for name, held in models.config.data.items() if name != "features"}
+    older = replace(models, config=replace(models.config, data=known))
+    older.outputs(swapped)  # by a run from before they were kept
+
+
 def test_refuses_members_and_folders(multitask_run, tmp_path):
     with pytest.raises(ValueError, match=r"got member 2 of .*, expected one of 0 to 1"):
         predict(multitask_run, small_multitask(), 2)

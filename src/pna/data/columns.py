@@ -35,7 +35,7 @@ def column_names(kind: str, names: Sequence[str] | None, columns: Tensor | None)
     """A name for each column, by default its number."""
     width = 0 if columns is None else columns.shape[1]
     if names is None:
-        return tuple(map(str, range(width)))
+        return _numbers(width)
     checked = _unique(kind, names)
     if len(checked) != width:
         raise ValueError(
@@ -43,6 +43,15 @@ def column_names(kind: str, names: Sequence[str] | None, columns: Tensor | None)
             "name for each"
         )
     return checked
+
+
+def is_numbered(names: Sequence[str]) -> bool:
+    """Whether columns were given no names."""
+    return tuple(names) == _numbers(len(names))
+
+
+def _numbers(width: int) -> tuple[str, ...]:
+    return tuple(map(str, range(width)))
 
 
 def as_tags(

@@ -237,7 +237,7 @@ def test(
         "peak_memory": summary.get("peak_memory"),
         "model": config.model.as_dict() | {"degrees": None},
         "settings": settings.as_dict(),
-        "graphs": {**config.data, "path": None},
+        "graphs": {"path": None} | {name: config.data[name] for name in ("fingerprint", "splits")},
         "environment": environment,
         "evaluated on": machine(),
     }

@@ -142,6 +142,7 @@ def configured(
         "path": None if path is None else str(path),
         "fingerprint": fingerprint(graphs),
         "splits": list(splits),
+        "features": {"node": list(graphs.node_features), "edge": list(graphs.edge_features)},
     }
     return Config(held, fitted(model, training, tasks, graphs), tasks, settings)
 

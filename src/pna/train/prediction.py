@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 
 from pna.data.batch import Batch
-from pna.data.columns import tagged
+from pna.data.columns import is_numbered, tagged
 from pna.data.diameter import diameters
 from pna.data.graphset import GraphSet
 from pna.files import replacing
@@ -23,7 +24,6 @@ from pna.train.batches import Batches
 from pna.train.distributed import device_of
 from pna.train.population import Population
 from pna.train.run import BEST, Config, Run, best_losses, load_population
-from pna.train.settings import ModelSettings
 from pna.train.tasks import LOSSES, Task
 
 
@@ -158,7 +158,7 @@ class Models:
     def outputs(self, graphs: GraphSet) -> tuple[np.ndarray, np.ndarray]:
         """Outputs for nodes and graphs, (members, rows, outputs) each, without columns where the
         models were made without such targets."""
-        check_features(self.config.model, graphs)
+        _check_features(self.config, graphs)
         model, found = self.config.model, []
         widths = (model.node_targets, model.graph_targets)
         autocast: Any = nullcontext()
@@ -190,9 +190,10 @@ def _flattened(prediction: Prediction) -> Tensor:
     return torch.cat([level.flatten() for level in levels if level is not None])
 
 
-def check_features(model: ModelSettings, graphs: GraphSet) -> None:
-    """Raise unless the graphs have the features that the model was made for."""
-    arguments = model.arguments
+def _check_features(config: Config, graphs: GraphSet) -> None:
+    """Raise unless the graphs have the features that the model was trained with."""
+    model, arguments = config.model, config.model.arguments
+    names = config.data.get("features", {})  # older runs do not tell
     wanted = {
         "node": (model.in_channels, arguments.get("node_values", ())),
         "edge": (
@@ -200,7 +201,10 @@ def check_features(model: ModelSettings, graphs: GraphSet) -> None:
             arguments.get("edge_values", ()),
         ),
     }
-    for what, given in (("node", graphs.x), ("edge", graphs.edge_attr)):
+    for what, given, given_names in (
+        ("node", graphs.x, graphs.node_features),
+        ("edge", graphs.edge_attr, graphs.edge_features),
+    ):
         columns, values = wanted[what]
         if columns == 0:
             continue  # what a model has no place for it does not look at
@@ -210,6 +214,7 @@ def check_features(model: ModelSettings, graphs: GraphSet) -> None:
                 f"got graphs with {width} {what} features, expected the {columns} that the model "
                 "was trained with; make them as those of its training set were made"
             )
+        _check_names(what, given_names, names.get(what, given_names))
         for column, count in enumerate(values):
             own = given[:, column]
             if count == 0 or len(own) == 0:
@@ -224,6 +229,18 @@ def check_features(model: ModelSettings, graphs: GraphSet) -> None:
                     f"got {int(own.max())} in {what} feature {column}, expected 0 to {count - 1}, "
                     "the kinds in the training set; leave those graphs out, or train with them"
                 )
+
+
+def _check_names(what: str, given: Sequence[str], expected: Sequence[str]) -> None:
+    """Raise where columns mean something else; those that are but numbered may mean anything."""
+    if is_numbered(given) or is_numbered(expected):
+        return
+    for column, (own, wanted) in enumerate(zip(given, expected, strict=True)):
+        if own != wanted:
+            raise ValueError(
+                f"got {own!r} as {what} feature {column}, expected {wanted!r}, as the model was "
+                "trained with; put the columns in the order of its training set"
+            )
 
 
 def _write_csv(path: Path, columns: dict[str, np.ndarray]) -> None:

@@ -33,7 +33,7 @@ _VERSION = 1
 class Config:
     """What a run is: its data, model, tasks and settings."""
 
-    data: dict[str, Any]  # path, fingerprint, splits
+    data: dict[str, Any]  # path, fingerprint, splits, names of features
     model: ModelSettings
     tasks: tuple[Task, ...]
     settings: Settings
