@@ -249,6 +249,18 @@ def test_backward_through_vmap_of_losses(backend, adjacency, compiled):
         torch.testing.assert_close((xs.grad[i], tables.grad[i]), expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
+def test_vmap_over_an_index_of_few_bytes(backend, adjacency, x, dtype):
+    kinds = torch.arange(2 * adjacency.num_edges, device=x.device).view(2, -1) % 5
+    table = torch.randn(adjacency.num_edges, WIDTH, device=x.device, dtype=x.dtype)
+
+    def run(index):
+        return pna.aggregate(x, adjacency, FUSED, (table, index))
+
+    out = vmap(run)(kinds.to(dtype))
+    torch.testing.assert_close(out, torch.stack([run(index) for index in kinds]))
+
+
 def test_vmap_of_grad(backend, adjacency):
     """A derivative inside: each member's saved results are slices of those of all."""
     xs = members(backend, 3, adjacency.num_senders, WIDTH)

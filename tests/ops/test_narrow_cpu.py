@@ -72,6 +72,15 @@ def test_outputs_and_gradients(case, threads):
         assert error < 1e-6
 
 
+def test_autocast_around_both_passes_changes_nothing():
+    """Products that autocast takes in bfloat16 would be read as float32, and past their end."""
+    case = CASES["as in a layer"]
+    want = outcome(case)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = outcome(case)
+    assert all(torch.equal(one, other) for one, other in zip(got, want, strict=True))
+
+
 def test_the_same_on_any_number_of_threads():
     found = []
     before = torch.get_num_threads()

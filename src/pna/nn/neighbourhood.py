@@ -55,6 +55,34 @@ _CODES: dict[tuple[type, float], int] = {
 _STD = {"paper": Std(), "pyg": Std(clamp=True)}
 
 
+def keep_tensors(module: nn.Module, prefix: str, given: Aggregator | Power | Linear) -> None:
+    """Make the tensors of an aggregator or scaler buffers of a module, or parameters if they are,
+    as ``prefix_field``."""
+    for field in fields(given):
+        value = getattr(given, field.name)
+        if isinstance(value, Tensor):
+            _keep(module, f"{prefix}_{field.name}", value, isinstance(value, nn.Parameter))
+
+
+def with_tensors(module: nn.Module, prefix: str, given: Aggregator) -> Aggregator:
+    """The same aggregator with the tensors that the module holds now."""
+    tensors = {
+        field.name: getattr(module, f"{prefix}_{field.name}")
+        for field in fields(given)
+        if hasattr(module, f"{prefix}_{field.name}")
+    }
+    return replace(given, **tensors) if tensors else given
+
+
+def _keep(module: nn.Module, name: str, value: Tensor, learned: bool) -> None:
+    if learned:
+        module.register_parameter(
+            name, value if isinstance(value, nn.Parameter) else nn.Parameter(value)
+        )
+    else:
+        module.register_buffer(name, value)
+
+
 class Neighbourhood(nn.Module):
     """Aggregators and scalers; δ is a buffer, or learned with `train_norm`.
 
@@ -89,26 +117,13 @@ class Neighbourhood(nn.Module):
                 typical_degree(scaler, stats)
         averages = (stats.mean, stats.mean_log) if stats is not None else (1.0, 1.0)
         for name, value in zip(("mean_degree", "mean_log_degree"), averages, strict=True):
-            self._keep(name, torch.tensor([value]), learned=train_norm)
+            _keep(self, name, torch.tensor([value]), learned=train_norm)
         self._averages = averages
         self._last: _Remembered | None = None
         self._read: _Read | None = None
         for kind, objects in (("aggregator", self._aggregators), ("scaler", self._scalers)):
             for i, chosen_one in enumerate(objects):
-                for field in fields(chosen_one):
-                    value = getattr(chosen_one, field.name)
-                    if isinstance(value, Tensor):
-                        self._keep(
-                            f"{kind}_{i}_{field.name}", value, isinstance(value, nn.Parameter)
-                        )
-
-    def _keep(self, name: str, value: Tensor, learned: bool) -> None:
-        if learned:
-            self.register_parameter(
-                name, value if isinstance(value, nn.Parameter) else nn.Parameter(value)
-            )
-        else:
-            self.register_buffer(name, value)
+                keep_tensors(self, f"{kind}_{i}", chosen_one)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Neighbourhood:
         """In float64 δ has all the digits it was given with, unless it has been changed."""
@@ -153,15 +168,7 @@ class Neighbourhood(nn.Module):
     @property
     def aggregators(self) -> list[Aggregator]:
         """With the tensors that this module holds now."""
-        current = []
-        for i, aggregator in enumerate(self._aggregators):
-            tensors = {
-                field.name: getattr(self, f"aggregator_{i}_{field.name}")
-                for field in fields(aggregator)
-                if hasattr(self, f"aggregator_{i}_{field.name}")
-            }
-            current.append(replace(aggregator, **tensors) if tensors else aggregator)
-        return current
+        return [with_tensors(self, f"aggregator_{i}", a) for i, a in enumerate(self._aggregators)]
 
     def factors(self, adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
         """S(d) of every scaler at every receiver, (receivers, scalers); 0 where d is.

@@ -112,7 +112,8 @@ def backward(
     _run(chunks, z, weight, factors, shift, often, given, backward=True)
     if grad_weight.shape[0] > 0:
         shares = _shares(chunks, factors)[chunks.bounds[:, 2]]
-        grad_weight.copy_((shares.t() @ partial).view(count, towers, inner, outputs))
+        with torch.autocast("cpu", enabled=False):
+            grad_weight.copy_((shares.t() @ partial).view(count, towers, inner, outputs))
 
 
 def _shares(chunks: Chunks, factors: Tensor) -> Tensor:
@@ -134,7 +135,8 @@ def _run(
     kernel = _kernel
     z = z.contiguous()
     inner = -(-weight.shape[2] // _LANES) * _LANES
-    own = torch.tensordot(_shares(chunks, factors), weight, 1)  # of every degree
+    with torch.autocast("cpu", enabled=False):  # narrow.c reads float32
+        own = torch.tensordot(_shares(chunks, factors), weight, 1)  # of every degree
     if backward:
         given |= {"across": F.pad(own.mT, (0, inner - weight.shape[2])).contiguous()}
     else:

@@ -229,7 +229,8 @@ def _fold_edge(
     at = at.movedim(dims[1], 0)
     if at.is_floating_point():
         return _fold(at @ edge, 0, batch), None
-    return _fold(torch.stack([e[a] for e, a in zip(edge, at, strict=True)]), 0, batch), None
+    rows = torch.stack([e[a] for e, a in zip(edge, at.long(), strict=True)])  # bytes are a mask
+    return _fold(rows, 0, batch), None
 
 
 @torch.library.register_vmap("pna::statistics", lib=library)

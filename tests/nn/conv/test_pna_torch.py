@@ -194,6 +194,14 @@ def test_divided_towers_on_every_backend(backend, swap_extrema):
     assert_equal_in_norm({"x": leaf.grad}, {"x": of_x}, 1e-5)
 
 
+def test_vmap_over_kinds_of_edges(cpu):
+    layer = made(cpu.device, edge_dim=2)
+    x, adjacency, features = inputs_of(layer, cpu.device)
+    table, kinds = features[:4], torch.arange(2 * adjacency.num_edges).view(2, -1) % 4
+    out = torch.vmap(lambda index: layer(x, adjacency, (table, index)))(kinds)
+    torch.testing.assert_close(out, torch.stack([layer(x, adjacency, (table, k)) for k in kinds]))
+
+
 def test_vmap_of_grad(cpu):
     layers, parameters, buffers, skeleton = population(cpu.device, torch.float64, dict(towers=2))
     x, adjacency = inputs_of(layers[0], cpu.device)
@@ -206,6 +214,20 @@ def test_vmap_of_grad(cpu):
         layer(x, adjacency).square().sum().backward()
         for name, parameter in layer.named_parameters():
             torch.testing.assert_close(together[name][i], parameter.grad)
+
+
+def test_autocast_around_both_passes_of_narrow_towers():
+    """Whose products are taken in C, in float32."""
+    torch.manual_seed(0)
+    adjacency = pna.Adjacency.from_edge_index(torch.randint(200, (2, 800)), 200)
+    stats = pna.DegreeStats.from_degrees(adjacency.degree)
+    layer = PNAConv(16, 16, PAPER, SCALERS, stats, edge_dim=4, towers=4, divide_input=True)
+    inputs = (torch.randn(200, 16), adjacency, torch.randn(800, 4))
+    want = everything(layer, layer, inputs)
+    with torch.autocast("cpu", torch.bfloat16):
+        got = everything(layer, layer, inputs)
+    got = {name: tensor.float() for name, tensor in got.items()}
+    assert_equal_in_norm(got, want, 0.05)
 
 
 @pytest.mark.parametrize("arguments", LAYERS)

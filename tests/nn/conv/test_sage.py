@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch import nn
 
 from pna.nn.conv.sage import SAGEConv
-from pna.ops.aggregators import Max
+from pna.ops.aggregators import Max, Softmax
 from tests.nn.conv import baselines
 
 
@@ -14,6 +15,21 @@ def test_parameters():
     layer = SAGEConv(3, 7, Max)
     assert baselines.count(layer) == 2 * 3 * 7 + 7
     assert repr(layer) == "SAGEConv(3, 7, aggregator=Max)"
+
+
+def test_what_an_aggregator_learns_is_of_the_layer():
+    layer, other = (SAGEConv(3, 3, Softmax(nn.Parameter(torch.tensor(t)))) for t in (3.0, 1.0))
+    assert "aggregator_temperature" in dict(layer.named_parameters())
+    x, edges = torch.randn(4, 3), torch.tensor([[0, 1, 2, 3], [1, 1, 1, 0]])
+    layer(x, edges).square().sum().backward()
+    assert layer.aggregator.temperature.grad != 0
+    assert not torch.allclose(other(x, edges), layer(x, edges))
+    other.load_state_dict(layer.state_dict())
+    torch.testing.assert_close(other(x, edges), layer(x, edges))
+    fixed = SAGEConv(3, 3, Softmax(torch.tensor(2.0))).double()
+    assert fixed.aggregator.temperature.dtype == torch.float64
+    assert "aggregator_temperature" in dict(fixed.named_buffers())
+    assert list(SAGEConv(3, 3).state_dict()) == ["lin_l.weight", "lin_l.bias", "lin_r.weight"]
 
 
 def test_refuses():

@@ -117,7 +117,8 @@ def _check_index(index: Tensor, length: int) -> None:
             f"got an edge index of dtype {index.dtype} and shape {tuple(index.shape)}, expected "
             "whole numbers (edges,), a row of the table for each edge"
         )
-    if index.device.type == "cpu" and values_visible():
+    hidden = not values_visible() or torch._C._are_functorch_transforms_active()
+    if index.device.type == "cpu" and not hidden:
         check_table(index, length)
 
 

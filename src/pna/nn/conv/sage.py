@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from pna.nn.conv.baseline import Edges, check_sizes, checked, refuse_edge_features
 from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.linear import Linear
+from pna.nn.neighbourhood import keep_tensors, with_tensors
 from pna.ops.aggregate import aggregate
 from pna.ops.aggregators import Aggregator, Mean, NormalisedMean, Sum, resolve
 from pna.ops.linears import linear
@@ -25,7 +26,8 @@ class SAGEConv(nn.Module):
     Args:
         in_channels: features of a node.
         out_channels: features of a node in the result.
-        aggregator: ⊕, any one, by name or as an object of `pna.aggregators`.
+        aggregator: ⊕, any one, by name or as an object of `pna.aggregators`, whose tensors (a
+            temperature, say) become buffers, or parameters if they are.
         normalise: divide each x_i' by its length.
         edge_dim: None; edge features are refused.
     """
@@ -42,9 +44,15 @@ class SAGEConv(nn.Module):
         check_sizes(in_channels=in_channels, out_channels=out_channels)
         refuse_edge_features("SAGEConv", edge_dim)
         self.in_channels, self.out_channels = in_channels, out_channels
-        [self.aggregator], self.normalise = resolve([aggregator]), normalise
+        [self._aggregator], self.normalise = resolve([aggregator]), normalise
+        keep_tensors(self, "aggregator", self._aggregator)
         self.lin_l = Linear(in_channels, out_channels)
         self.lin_r = Linear(in_channels, out_channels, bias=False)
+
+    @property
+    def aggregator(self) -> Aggregator:
+        """⊕, with the tensors that this module holds now."""
+        return with_tensors(self, "aggregator", self._aggregator)
 
     def reset_parameters(self) -> None:
         self.lin_l.reset_parameters()
@@ -54,16 +62,16 @@ class SAGEConv(nn.Module):
         """x (nodes, in_channels) to (nodes, out_channels); edge features are refused."""
         weight, bias = self.lin_l.weight, self.lin_l.bias
         adjacency = checked(x, edge_index, edge_attr, self.in_channels, None, weight)
-        own = self.lin_r(x)
-        if self.out_channels < self.in_channels and isinstance(self.aggregator, _LINEAR):
+        own, aggregator = self.lin_r(x), self.aggregator
+        if self.out_channels < self.in_channels and isinstance(aggregator, _LINEAR):
             sent = linear(x, weight)
-            out = aggregate(sent, adjacency, [self.aggregator])[:, 0] + own + bias.to(own.dtype)
+            out = aggregate(sent, adjacency, [aggregator])[:, 0] + own + bias.to(own.dtype)
         else:
-            out = self.lin_l(aggregate(x, adjacency, [self.aggregator])[:, 0]) + own
+            out = self.lin_l(aggregate(x, adjacency, [aggregator])[:, 0]) + own
         return F.normalize(out, dim=1) if self.normalise else out
 
     def __repr__(self) -> str:
         return (
             f"{type(self).__name__}({self.in_channels}, {self.out_channels}, "
-            f"aggregator={type(self.aggregator).__name__})"
+            f"aggregator={type(self._aggregator).__name__})"
         )
