@@ -282,7 +282,10 @@ def test_long_rows_with_spare_entries_where_nothing_waits_for_the_device():
     assert adj.receivers.tolist() == receivers.tolist()
     assert long_fields(adj.incoming) == LONG_WITH_SPARE
     compiled = torch.compile(Adjacency.from_edge_index, fullgraph=True, backend="aot_eager")
-    assert_same(adj, compiled(rows_of(LENGTHS), (1, 6)))
+    built = compiled(rows_of(LENGTHS), (1, 6))
+    assert edges_of(built) == edges_of(adj)
+    assert without_spare(built.incoming) == without_spare(adj.incoming) == LONG
+    assert len(built.incoming.long_rows) == 7 + 2  # so that there are never 0 or 1
 
 
 @pytest.mark.parametrize(
@@ -494,7 +497,7 @@ def random_graph(nodes, edges):
 
 
 def test_compiled_with_the_adjacency_built_inside():
-    """Three programs do for every size: with room for no long row, for one, and for more."""
+    """One program does for every size."""
     counter = CompileCounterWithBackend("aot_eager")
 
     @torch.compile(fullgraph=True, dynamic=True, backend=counter)
@@ -510,7 +513,7 @@ def test_compiled_with_the_adjacency_built_inside():
         assert edges_of(built) == edges_of(adj)
         assert without_spare(built.incoming) == long_fields(adj.incoming)
         assert {leaf.dtype for leaf in tree_leaves(built)} == {torch.int32}
-    assert counter.frame_count == 3
+    assert counter.frame_count == 1
 
 
 def test_compiled_with_the_adjacency_as_an_input():

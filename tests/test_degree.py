@@ -221,6 +221,11 @@ def test_no_graphs_are_no_nodes():
         ),
         (lambda: DegreeStats.from_graphs([1]), TypeError, "got int, expected a PyG Data"),
         (lambda: DegreeStats.from_graphs([HeteroData()]), TypeError, "got HeteroData"),
+        (
+            lambda: DegreeStats.from_graphs(HeteroData()),
+            TypeError,
+            "HeteroData.* of each edge type",
+        ),
         (lambda: DegreeStats.from_graphs([Data(x=torch.ones(2, 1))]), TypeError, "edge_index"),
         (
             lambda: DegreeStats.from_graphs(

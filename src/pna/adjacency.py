@@ -324,7 +324,10 @@ def _cut_exactly(indptr: Tensor, neighbours: Tensor) -> Rows:
 def _cut_within_bounds(indptr: Tensor, neighbours: Tensor) -> Rows:
     """Each long row has more than SEGMENT slots, and one segment at most is not full."""
     edges = neighbours.shape[0]
-    return _cut(indptr, neighbours, edges // (SEGMENT + 1), 2 * (edges // SEGMENT))
+    num_long, num_segments = edges // (SEGMENT + 1), 2 * (edges // SEGMENT)
+    if torch.compiler.is_compiling():  # a length of 0 or 1 would have a program of its own
+        num_long, num_segments = num_long + 2, num_segments + 2
+    return _cut(indptr, neighbours, num_long, num_segments)
 
 
 def _cut_nothing(indptr: Tensor, neighbours: Tensor) -> Rows:

@@ -375,7 +375,8 @@ def resolve_scalers(scalers: Sequence[str | Power | Linear]) -> list[Power | Lin
 
 def _is_graph(value: Any) -> bool:
     # PyG's data sets answer for the attributes of their graphs, but are not one graph.
-    return not isinstance(value, Dataset) and _holds_degrees(value)
+    is_hetero = hasattr(value, "edge_types")  # refused, as one of a list is
+    return not isinstance(value, Dataset) and (_holds_degrees(value) or is_hetero)
 
 
 def _holds_degrees(graph: Any) -> bool:
@@ -391,7 +392,8 @@ def _in_degree(graph: Any) -> Tensor:
     if not _holds_degrees(graph):
         raise TypeError(
             f"got {type(graph).__name__}, expected a PyG Data or Batch with an edge_index, or a "
-            "pna.Adjacency; pass a list or a loader of these"
+            "pna.Adjacency; pass a list or a loader of these, for HeteroData an Adjacency of each "
+            "edge type"
         )
     if isinstance(graph, Adjacency):
         return graph.degree

@@ -100,6 +100,22 @@ def test_exported(cpu, arguments):
     torch.testing.assert_close(program.module()(2 * x, *rest), layer(2 * x, *rest))
 
 
+def test_exported_with_any_number_of_edges(cpu):
+    layer = made(cpu.device, edge_dim=2)
+    edges = torch.export.Dim("edges", min=2)
+    sizes = ({0: torch.export.Dim("nodes", min=2)}, {1: edges}, {0: edges})
+
+    def given(nodes, count):
+        x = numbers(nodes, 6, dtype=torch.float64, device=cpu.device, seed=3)
+        features = numbers(count, 2, dtype=torch.float64, device=cpu.device, seed=4)
+        return x, torch.randint(nodes, (2, count)), features
+
+    program = torch.export.export(layer, given(30, 90), dynamic_shapes=sizes).module()
+    for nodes, count in [(5, 2), (7, 255), (40, 300), (3, 1000)]:
+        inputs = given(nodes, count)
+        torch.testing.assert_close(program(*inputs), layer(*inputs))
+
+
 def population(device, dtype, arguments):
     """Three layers, their parameters stacked, and a function of the parameters of one."""
     layers = [made(device, dtype, seed, **arguments) for seed in range(3)]
