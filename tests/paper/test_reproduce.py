@@ -1,4 +1,5 @@
 import json
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -240,3 +241,11 @@ def test_two_at_once_make_the_graphs_once(tmp_path):
     with ThreadPoolExecutor(2) as pool:
         found = [pool.submit(_made, [slow], tmp_path / "runs", 1, print) for _ in range(2)]
     assert len(made) == 1 and [one.result() for one in found] == [{slow: made[0]}] * 2
+
+
+def test_graphs_that_take_long_are_told_of(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr("pna.paper.reproduce._SILENCE", 0.0)
+    said: list[str] = []
+    run(tmp_path, EXPERIMENTS["multitask"], models=["gin"], said=said.append)
+    assert any(re.fullmatch(r"[\d,]+ of [\d,]+ graphs", words) for words in said)
+    assert said[0].startswith("making the graphs")

@@ -105,8 +105,9 @@ class Benchmark:
         else:
             module = import_module(lookup("benchmark", self.benchmark, SOURCES))
             make: Callable[..., GraphSet] = getattr(module, self.benchmark)
-            shared = "workers" in signature(make).parameters
-            graphs = make(workers=workers) if shared else make()
+            given = {"workers": workers, "progress": progress}
+            taken = signature(make).parameters  # ZINC's are there at once
+            graphs = make(**{name: value for name, value in given.items() if name in taken})
         folder.mkdir(parents=True, exist_ok=True)
         graphs.save(path)
         return path

@@ -14,7 +14,7 @@ import numpy as np
 from pna.data.graphset import GraphSet
 from pna.files import alone
 from pna.machine import machine
-from pna.paper.experiment import Experiment, Source, Trial, Variant
+from pna.paper.experiment import Experiment, Progress, Source, Trial, Variant
 from pna.paper.results import Results, Row, load
 from pna.paper.scores import Member, Numbers, Population, Scores
 from pna.paper.workers import Told, all_of
@@ -26,6 +26,7 @@ from pna.train.tasks import column_of, targets_by_name
 
 _LOG_EVERY = 10  # epochs: of ten members and thousands of epochs every row would be too many
 _FEW_EPOCHS = 1000  # of which every one is logged
+_SILENCE = 5.0  # seconds without a word while graphs are made
 
 Measured = Mapping[str, tuple[str, str]]  # split and epoch, by the name of the test
 
@@ -136,8 +137,21 @@ def _made(
         if not (runs / f"{graphs.name}.safetensors").is_file():
             said(f"making the graphs {graphs.name}")
         with alone(runs):  # who comes second finds what the first has made
-            files[graphs] = graphs.made(runs, workers)
+            files[graphs] = graphs.made(runs, workers, _now_and_then(said))
     return files
+
+
+def _now_and_then(said: Callable[[str], None]) -> Progress:
+    """Says how many graphs there are, where making them takes long."""
+    last = time.monotonic()
+
+    def progress(done: int, total: int) -> None:
+        nonlocal last
+        if time.monotonic() - last >= _SILENCE:
+            last = time.monotonic()
+            said(f"{done:,} of {total:,} graphs")
+
+    return progress
 
 
 def _named(row: Row, trial: Trial) -> Row:
