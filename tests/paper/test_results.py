@@ -14,7 +14,7 @@ TASKS, BASELINE = ("a", "b"), {"test": np.array([0.1, 0.2])}
 
 
 def row(run: str, error: float = 0.01) -> Row:
-    members = tuple(Member(k, k, 0.003, 0.0, 0.1 + k, 5) for k in range(2))
+    members = tuple(Member(k, k, 0.003, 0, 0.1 + k, 5) for k in range(2))  # 0 is 0.0 when read
     population = Population(members, {"test": np.full((2, 2), error)})
     curve = [{"epoch": 1, "members": 2, "training": 0.5, "validation": 0.6}]
     return Row(population, {"label": run, "run": run}, curve)

@@ -172,8 +172,8 @@ class Scores:
         for member, errors in zip(population.members, population.errors[split], strict=True):
             held = {
                 "population": name, "member": member.number, "seed": member.seed,
-                "lr": member.lr, "weight_decay": member.weight_decay,
-                "validation": member.validation, "best_epoch": member.best_epoch,
+                "lr": float(member.lr), "weight_decay": float(member.weight_decay),
+                "validation": float(member.validation), "best_epoch": member.best_epoch,
                 "split": split,
             }  # fmt: skip
             lines += [
