@@ -49,7 +49,7 @@ def compiled_afresh():
 
 
 def test_compiled_whole_with_the_graph_built_inside(fast):
-    """No graph break, and no compilation for another size, but one where rows may be long."""
+    """No graph break, and no compilation for another size, where rows may be long neither."""
     counter = CompileCounter()
 
     @torch.compile(fullgraph=True, dynamic=True, backend=counter)
@@ -57,11 +57,11 @@ def test_compiled_whole_with_the_graph_built_inside(fast):
         adjacency = pna.Adjacency.from_edge_index(edge_index, num_nodes)
         return pna.aggregate(x, adjacency, PAPER)
 
-    for nodes, edges, compilations in ((5, 15, 1), (9, 30, 1), (60, 300, 2), (61, 320, 2)):
+    for nodes, edges in ((5, 15), (9, 30), (60, 300), (61, 320), (2, 900)):
         graph = Graph(random_edges(edges, nodes, nodes), nodes)
         x = features(nodes, WIDTH, torch.float64, fast.device).requires_grad_()
         out = compiled(x, graph.edge_index(fast.device), nodes)
-        assert counter.frame_count == compilations
+        assert counter.frame_count == 1
         (gradient,) = torch.autograd.grad(out.square().sum(), x)
         expected, expected_gradient = definition(
             x, graph.adjacency(fast.device), PAPER, upstream=2 * out.detach()
