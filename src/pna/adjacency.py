@@ -426,6 +426,11 @@ def values_visible() -> bool:
     return not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 
+def values_readable() -> bool:
+    """The same of tensors that torch.func's transforms may wrap."""
+    return values_visible() and not torch._C._are_functorch_transforms_active()
+
+
 def _plain(edge_index: Tensor) -> Tensor:
     if not isinstance(edge_index, Tensor):
         raise TypeError(

@@ -286,7 +286,8 @@ def test_δ_that_cannot_be_read_is_not_compared(triton):
     batch = graphs().batch().to(triton.device)
     one, two = (Neighbourhood(["mean"], ["linear"], DEG).to(triton.device) for _ in range(2))
     for known in (False, True):
-        hidden = mock.patch("pna.nn.neighbourhood.values_visible", return_value=False)
+        no = mock.Mock(return_value=False)
+        hidden = mock.patch.multiple("pna.nn.neighbourhood", values_visible=no, values_readable=no)
         with hidden, working_on(batch):
             got = [each.factors(batch.adjacency, torch.float32) for each in (one, two)]
         assert (got[0] is got[1]) is known

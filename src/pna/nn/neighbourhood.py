@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from pna.adjacency import Adjacency, values_visible
+from pna.adjacency import Adjacency, values_readable, values_visible
 from pna.degree import (
     DegreeStats,
     Linear,
@@ -177,8 +177,7 @@ class Neighbourhood(nn.Module):
         a GPU, δ must not be written to through `.data`, which does not tell.
         """
         held = (*self.parameters(), *self.buffers())
-        passing = not values_visible() or torch._C._are_functorch_transforms_active()
-        if passing or any(tensor.requires_grad or tensor.is_inference() for tensor in held):
+        if not values_readable() or any(t.requires_grad or t.is_inference() for t in held):
             return self._factors(adjacency, dtype)
         key = (dtype, *map(_identity, held))
         last = self._last

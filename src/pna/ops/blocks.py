@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from pna.adjacency import Adjacency, values_visible
+from pna.adjacency import Adjacency, values_readable
 from pna.ops import edges, reference
 from pna.ops.aggregators import Aggregator
 from pna.ops.backend import backend, choose
@@ -99,8 +99,7 @@ def _bounds(adjacency: Adjacency, features: int) -> list[int]:
     checkpointing does not know.
     """
     most = max(BLOCK // max(features, 1), 1)
-    whole = not values_visible() or torch._C._are_functorch_transforms_active()
-    if whole or adjacency.num_edges <= most:
+    if not values_readable() or adjacency.num_edges <= most:
         return [0, adjacency.num_receivers]
     device, bounds = adjacency.device, [0]
     indptr = adjacency.indptr

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pna.adjacency import Adjacency, values_visible
+from pna.adjacency import Adjacency, values_readable
 from pna.ops.aggregators import (
     Aggregator,
     KthSmallest,
@@ -65,7 +65,7 @@ def messages(sent: Tensor, adjacency: Adjacency, edge: Tensor | None, at: Tensor
     if at is None:
         # a gradient reaches every row once at most: no sum whose order could matter
         return message + edge.index_select(0, adjacency.edge_ids).to(wide)
-    if not at.is_floating_point() and at.device.type == "cpu" and _readable():
+    if not at.is_floating_point() and at.device.type == "cpu" and values_readable():
         check_table(at, edge.shape[0])
     at = take(at, adjacency.edge_ids)
     if not at.is_floating_point():
@@ -73,11 +73,6 @@ def messages(sent: Tensor, adjacency: Adjacency, edge: Tensor | None, at: Tensor
     for d in range(edge.shape[0]):  # at @ edge, in steps that autocast leaves alone
         message = message + at[:, d, None].to(wide) * edge[d].to(wide)
     return message
-
-
-def _readable() -> bool:
-    """Whether an index may be looked at: it would cost a wait on a GPU, and cannot be elsewhere."""
-    return values_visible() and not torch._C._are_functorch_transforms_active()
 
 
 @dataclass(frozen=True)
