@@ -22,8 +22,8 @@ _IMPROVED = improved(
     arguments=_THIN | {"layers": 5, "out_channels": 60},
 )  # fmt: skip
 _IMPROVED_DEEP = improved(
-    _PLAIN_DEEP, 70, walks=_WALKS, epochs=300, lr=2e-3, optimiser="adamw", weight_decay=1e-2,
-    arguments=_THIN | {"out_channels": 65},
+    _PLAIN_DEEP, 70, walks=_WALKS, epochs=200, batch_size=64, lr=2e-3, optimiser="adamw",
+    weight_decay=3e-2, arguments=_THIN | {"out_channels": 65},
 )  # fmt: skip
 
 _CHANGES = (
