@@ -5,6 +5,7 @@ import subprocess
 import sys
 import warnings
 from dataclasses import asdict, replace
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,19 @@ def test_no_command_shows_the_commands() -> None:
     result = run(app, [])
     assert "doctor" in result.output
     assert "demo" in result.output
+
+
+def test_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = run(app, ["--version"])
+    assert result.exit_code == 0
+    assert re.fullmatch(r"pna \d+\.\d+\.\d+\S*\n", result.output)
+
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(metadata, "version", missing)
+    result = run(app, ["--version"])
+    assert result.exit_code == 0 and "not installed" in result.output
 
 
 def test_python_dash_m() -> None:

@@ -1,5 +1,8 @@
 """The `pna` command: parses, calls the package, prints. Imports happen inside each command."""
 
+from importlib import metadata
+from typing import Annotated
+
 import typer
 
 from pna.cli import (
@@ -15,11 +18,29 @@ from pna.cli import (
     train,
 )
 
-app = typer.Typer(
-    help="Principal Neighbourhood Aggregation for graph neural networks.",
-    no_args_is_help=True,
-    add_completion=False,
-)
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+
+def _say_version(is_asked: bool) -> None:
+    if not is_asked:
+        return
+    try:
+        typer.echo(f"pna {metadata.version('pna')}")
+    except metadata.PackageNotFoundError:
+        typer.echo("pna, of a folder: it is not installed")
+    raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version."),
+    ] = False,
+) -> None:
+    """Principal Neighbourhood Aggregation for graph neural networks."""
+
+
 app.command()(demo.demo)
 app.command()(doctor.doctor)
 app.command()(train.train)
