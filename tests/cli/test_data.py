@@ -362,8 +362,43 @@ def test_other_molecules_are_not_molhiv(published, tmp_path, monkeypatch, conten
 
 def test_missing_chemistry_is_a_line(tmp_path, monkeypatch):
     monkeypatch.setattr(molecules, "find_spec", lambda name: None)
-    done = run("molhiv", "--out", tmp_path / "g", "--from", tmp_path)
-    assert done.exit_code == 1 and "error: got no rdkit and no ogb" in done.output
+    for command in (["molhiv", "--from", tmp_path], ["molecules", tmp_path / "my.csv"]):
+        done = run(*command, "--out", tmp_path / "g")
+        assert done.exit_code == 1 and "error: got no rdkit and no ogb" in done.output
+
+
+def test_molecules_of_a_table_and_what_is_predicted_of_them(tmp_path):
+    pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
+    pytest.importorskip("ogb", reason="reading molecules needs pna[chem]")
+    path, graphs, trained = (tmp_path / name for name in ("my.csv", "my.safetensors", "run"))
+    rows = [f"{'C' * (k + 1)},{k},{k % 2},mol {k}" for k in range(20)]
+    path.write_text("\n".join(["smiles,size,is_even,name", *rows, "C1CC,1,1,open"]))
+    made = ["molecules", path, "--out", graphs, "--targets", "size, is_even"]
+    done = run(*made)
+    assert done.exit_code == 1 and "line 22" in done.output and not graphs.exists()
+    done = run(*made, "--split", "random", "--skip")
+    assert done.exit_code == 0, done.output
+    for words in (
+        *("left out 1 of 21", "16 train, 2 validation, 2 test"),
+        *("to predict: size, known of 20", "to predict: is_even, 0 or 1, known of 20"),
+    ):
+        assert words in done.output
+    pna = CliRunner().invoke
+    done = pna(app, ["train", str(graphs), "--out", str(trained), "--epochs", "1"])
+    assert done.exit_code == 0, done.output
+    out = tmp_path / "said.csv"
+    said = pna(app, ["predict", str(trained), str(path), "--out", str(out)])
+    assert said.exit_code == 0 and "line 22" in said.output, said.output
+    lines = out.read_text().splitlines()
+    assert lines[0] == "smiles,size,is_even,name,size predicted,is_even predicted"
+    assert len(lines) == 22 and lines[-1] == "C1CC,1,1,open,,"
+    assert 0 < float(lines[1].split(",")[-1]) < 1
+    again = pna(app, ["predict", str(trained), str(path), "--out", str(out), "--split", "test"])
+    assert again.exit_code == 1 and "exists" in again.output
+    other = ["predict", str(trained), str(path), "--out", str(tmp_path / "b.csv")]
+    assert "leave it out" in pna(app, [*other, "--split", "test"]).output
+    done = run("molecules", path, "--out", tmp_path / "bare", "--skip")
+    assert "nothing to train" in done.output
 
 
 @pytest.mark.parametrize("name, where", [("molhiv", "http://127.0.0.1:9"), ("cifar10", "public")])

@@ -66,7 +66,7 @@ def test_what_can_be_read_strictly_is():
 @pytest.mark.parametrize("wrong", ["C1CC", "what", "", "c1cccc1"])
 def test_what_is_no_molecule(wrong):
     with pytest.raises(ValueError, match=r"in line 12 of my.csv, expected the SMILES"):
-        from_smiles(["CC", "O", wrong], name="my.csv", first_line=10)
+        from_smiles(["CC", "O", wrong], name="my.csv", lines=[10, 11, 12])
 
 
 def test_no_molecules():

@@ -291,3 +291,10 @@ def test_many_graphs(path):
     gs = GraphSet.from_arrays(sizes, ends, sizes * 5, x=np.zeros((200_000, 2), np.float32))
     gs.save(path)
     assert_same(GraphSet.load(path), gs)
+
+
+def test_a_table_is_told_what_makes_graphs_of_it(tmp_path):
+    path = tmp_path / "my.csv"
+    path.write_text("smiles,y\nCCO,1\n")
+    with pytest.raises(ValueError, match=r"my.csv, a table, expected graphs; .*pna data molecules"):
+        GraphSet.load(path)

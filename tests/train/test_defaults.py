@@ -16,6 +16,12 @@ def test_the_benchmark():
     assert (settings.shuffle, settings.batch_size) == (False, 512)
 
 
+def test_losses_that_the_graphs_name():
+    graphs = replace(molecules(), metadata={"losses": {"active": "bce"}})
+    assert loss_for(graphs) == {"active": "bce"}
+    assert model_for(graphs, "pna", {}).arguments["final"] == "none"
+
+
 @pytest.mark.parametrize(
     "name, loss",
     [("zinc", "mae"), ("molhiv", "bce"), ("mnist", "cross_entropy"), ("cifar10", "cross_entropy"),

@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
-from pna.cli.shared import check_target, errors, make_console, progress
+from pna.cli.shared import check_target, errors, make_console, needing_packages, progress
 
 if TYPE_CHECKING:
     from pna.data.describe import Description
@@ -171,7 +171,7 @@ def make_benchmark(
     console = make_console()
     with errors():
         check_target(out, force)
-        try:
+        with needing_packages():
             if check is not None:
                 check()
             if is_address(where):
@@ -183,8 +183,6 @@ def make_benchmark(
                     fetch(told)
             with progress(console, "graphs") as told:
                 graphs = make(told)
-        except ModuleNotFoundError as error:
-            raise ValueError(str(error)) from error
         graphs.save(out, force=force)
     say_written(console, out, graphs)
     source = SOURCES[name]
@@ -195,6 +193,65 @@ def make_benchmark(
 def say_written(console: Console, out: Path, graphs: GraphSet) -> None:
     megabytes = out.stat().st_size / 1e6
     console.print(f"wrote {out}: {len(graphs):,} graphs, {megabytes:.1f} MB", highlight=False)
+
+
+@app.command()
+def molecules(
+    table: Annotated[Path, typer.Argument(help="CSV, one molecule a row.")],
+    out: Out,
+    targets: Annotated[
+        str, typer.Option(help="Columns to predict, commas between; empty: none.")
+    ] = "",
+    smiles: Annotated[
+        str, typer.Option(help="The column of SMILES; empty: found by its name.")
+    ] = "",
+    split: Annotated[
+        str,
+        typer.Option(
+            help="scaffold, random, or a column that says train, validation or test; empty: "
+            "scaffold, if there are targets."
+        ),
+    ] = "",
+    seed: Annotated[int, typer.Option(min=0, help="Of a random split.")] = 0,
+    skip: Annotated[
+        bool, typer.Option("--skip", help="Leave out molecules that cannot be read.")
+    ] = False,
+    workers: Workers = 1,
+    force: Force = False,
+) -> None:
+    r"""Make graphs of your own molecules, and of what was measured of them. Needs pna\[chem].
+
+    Cells may be empty where nothing was measured. What is 0 or 1 is trained as a probability.
+    """
+    from pna.data.molecule_table import from_table
+
+    console = make_console()
+    with errors():
+        check_target(out, force)
+        named = [name.strip() for name in targets.split(",") if name.strip()]
+        with needing_packages(), progress(console, "molecules") as told:
+            graphs = from_table(
+                table, named, smiles=smiles, split=split, seed=seed, skip=skip, workers=workers,
+                progress=told,
+            )  # fmt: skip
+        graphs.save(out, force=force)
+    say_written(console, out, graphs)
+    for words in facts_of(graphs):
+        console.print(words, highlight=False, markup=False, soft_wrap=True)
+
+
+def facts_of(graphs: GraphSet) -> Iterator[str]:
+    """How molecules are divided, and what is to be predicted of them."""
+    if graphs.splits:
+        yield ", ".join(f"{len(graphs.split(name)):,} {name}" for name in graphs.splits)
+    losses = graphs.metadata.get("losses", {})
+    for column, name in enumerate(graphs.graph_targets):
+        assert graphs.y_graph is not None
+        known = int((~graphs.y_graph[:, column].isnan()).sum())
+        kind = ", 0 or 1" if name in losses else ""
+        yield f"to predict: {name}{kind}, known of {known:,}"
+    if not graphs.graph_targets:
+        yield "nothing to train: no columns to predict were named (--targets)"
 
 
 @app.command()

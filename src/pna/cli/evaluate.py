@@ -8,7 +8,14 @@ from typing import Annotated
 import typer
 
 from pna.cli.progress import print_json
-from pna.cli.shared import check_device, check_target, errors, make_console
+from pna.cli.shared import (
+    check_device,
+    check_target,
+    errors,
+    make_console,
+    needing_packages,
+    progress,
+)
 from pna.cli.show import caption, table
 
 
@@ -44,23 +51,45 @@ def evaluate(
 
 def predict(
     run: Annotated[Path, typer.Argument(help="Folder of a run.")],
-    data: Annotated[Path, typer.Argument(help="A graph set.")],
+    data: Annotated[Path, typer.Argument(help="A graph set, or a table of molecules (CSV).")],
     out: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.")],
     split: Annotated[str, typer.Option(help="Which graphs of it; empty: all.")] = "",
     member: Annotated[
         int | None, typer.Option(help="One member alone, counted from 0; else their mean.")
     ] = None,
+    smiles: Annotated[
+        str, typer.Option(help="Of a table: its column of SMILES; empty: found by its name.")
+    ] = "",
+    workers: Annotated[int, typer.Option(min=1, help="Processes to read a table.")] = 1,
     device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> None:
-    """Write what a run's members predict, on the average, in the units of the targets."""
-    from pna.train.prediction import files
+    r"""Write what a run's members predict, on the average, in the units of the targets.
+
+    Of a table, which needs pna\[chem], a copy is written with columns of predictions.
+    """
+    from pna.data.table import is_table
+    from pna.train.prediction import files, predict_table
     from pna.train.prediction import predict as predict_with
     from pna.train.run import Run
 
     console = make_console()
     with errors():
         check_device(device)
+        if is_table(data):
+            check_target(out, force)
+            if split:
+                raise ValueError(
+                    f"got --split {split} with a table, all of which is predicted; leave it out"
+                )
+            with needing_packages(), progress(console, "molecules") as told:
+                table = predict_table(
+                    run, data, member, smiles=smiles, workers=workers, progress=told,
+                    device=device or None,
+                )  # fmt: skip
+            table.save(out)
+            console.print(f"wrote {out}", highlight=False, markup=False)
+            return
         levels = {task.level for task in Run(run).config.tasks}
         for path in files(out, "node" in levels, "graph" in levels):
             check_target(path, force)

@@ -71,7 +71,7 @@ Loss = Annotated[
     str | None,
     _targets(
         "mse, mae, huber, bce, cross_entropy; or target=bce,… and mse else. If not said, that of "
-        "the field for a benchmark's graphs, mse for others."
+        "the field for a benchmark's graphs, bce for a table's yes or no, mse for others."
     ),
 ]
 Weights = Annotated[str | None, _targets("Of the losses: target=2,… and 1 else.")]

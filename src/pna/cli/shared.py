@@ -70,6 +70,15 @@ def errors() -> Iterator[None]:
         raise typer.Exit(1) from error
 
 
+@contextmanager
+def needing_packages() -> Iterator[None]:
+    """A package that is missing is the user's to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        raise ValueError(str(error)) from error
+
+
 def say_error(words: str) -> None:
     """One line, to where errors go."""
     Console(stderr=True).print(words, style="red", highlight=False, markup=False, soft_wrap=True)

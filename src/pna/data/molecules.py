@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pna.data.graphset import GraphSet
 from pna.data.pool import in_order
 
 #: OGB's features of atoms and bonds, in its order.
@@ -26,6 +27,7 @@ _BLOCK = 512  # molecules that a worker reads at a time
 class Molecules:
     """Molecules laid end to end; every bond is two edges, one each way."""
 
+    places: NDArray[np.int64]  # (molecules,) of each in the list, of which some may be left out
     sizes: NDArray[np.int64]  # (molecules,)
     edge_counts: NDArray[np.int64]  # (molecules,)
     edge_index: NDArray[np.int64]  # (2, edges), numbered within the molecule
@@ -37,25 +39,48 @@ def from_smiles(
     smiles: Sequence[str],
     *,
     name: str = "the list",
-    first_line: int = 0,
+    lines: Sequence[int] | None = None,
+    skip: bool = False,
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Molecules:
     """Read molecules, in order.
 
-    `name` and `first_line` tell in errors where the first of them was written. `progress` is told
-    how many are read, and of how many.
+    `name` and `lines` tell in errors where each was written; if no lines are given, its place in
+    the list. What is no molecule is an error, or left out to `skip` it. `progress` is told how many
+    are read, and of how many.
     """
     check_chemistry()
+    lines = range(len(smiles)) if lines is None else lines
     blocks = [
-        (list(smiles[i : i + _BLOCK]), name, first_line + i) for i in range(0, len(smiles), _BLOCK)
+        (i, list(smiles[i : i + _BLOCK]), name, list(lines[i : i + _BLOCK]), skip)
+        for i in range(0, len(smiles), _BLOCK)
     ]
     parts = []
     for part in in_order(_read_block, blocks, workers):
         parts.append(part)
         if progress is not None:
             progress(min(len(parts) * _BLOCK, len(smiles)), len(smiles))
-    return _joined(parts)
+    found = _joined([_NONE, *parts])
+    if len(found.sizes) == 0:
+        raise ValueError(f"got no molecules in {name}, expected at least one")
+    return found
+
+
+def as_graphs(found: Molecules, *, metadata: dict[str, Any], **given: Any) -> GraphSet:
+    """Molecules as a graph set, with what else is `given` of `GraphSet.from_arrays`."""
+    node_values, edge_values = values()
+    return GraphSet.from_arrays(
+        found.sizes,
+        found.edge_index,
+        found.edge_counts,
+        x=found.x,
+        edge_attr=found.edge_attr,
+        node_features=ATOM_FEATURES,
+        edge_features=BOND_FEATURES,
+        metadata=metadata | {"node_values": node_values, "edge_values": edge_values},
+        **given,
+    )
 
 
 def check_chemistry() -> None:
@@ -97,24 +122,25 @@ def parse(smiles: str) -> Any:
     return molecule if problem == flags.SANITIZE_NONE else None
 
 
-def _read_block(block: tuple[list[str], str, int]) -> Molecules:
+def _read_block(block: tuple[int, list[str], str, list[int], bool]) -> Molecules:
     from rdkit.rdBase import BlockLogs
 
-    smiles, name, first_line = block
-    parts = []
+    first, smiles, name, lines, skip = block
+    parts = [_NONE]
     with BlockLogs():  # of what is refused at first, and of deprecated things
-        for line, text in enumerate(smiles, first_line):
+        for place, (line, text) in enumerate(zip(lines, smiles, strict=True), first):
             molecule = parse(text)
-            if molecule is None or molecule.GetNumAtoms() == 0:
+            if molecule is not None and molecule.GetNumAtoms() > 0:
+                parts.append(_graph(place, molecule))
+            elif not skip:
                 raise ValueError(
                     f"got {text!r} in line {line} of {name}, expected the SMILES of a molecule; "
                     "correct it, or leave it out"
                 )
-            parts.append(_graph(molecule))
     return _joined(parts)
 
 
-def _graph(molecule: Any) -> Molecules:
+def _graph(place: int, molecule: Any) -> Molecules:
     from ogb.utils.features import atom_to_feature_vector, bond_to_feature_vector
 
     atoms = [atom_to_feature_vector(atom) for atom in molecule.GetAtoms()]
@@ -124,6 +150,7 @@ def _graph(molecule: Any) -> Molecules:
         edges += [(one, other), (other, one)]
         features += [bond_to_feature_vector(bond)] * 2
     return Molecules(
+        places=np.array([place]),
         sizes=np.array([len(atoms)]),
         edge_counts=np.array([len(edges)]),
         edge_index=np.array(edges, np.int64).reshape(-1, 2).T,
@@ -132,9 +159,17 @@ def _graph(molecule: Any) -> Molecules:
     )
 
 
+_NONE = Molecules(
+    places=np.zeros(0, np.int64),
+    sizes=np.zeros(0, np.int64),
+    edge_counts=np.zeros(0, np.int64),
+    edge_index=np.zeros((2, 0), np.int64),
+    x=np.zeros((0, len(ATOM_FEATURES)), np.uint8),
+    edge_attr=np.zeros((0, len(BOND_FEATURES)), np.uint8),
+)
+
+
 def _joined(parts: Sequence[Molecules]) -> Molecules:
-    if not parts:
-        raise ValueError("got no molecules, expected at least one")
     axes = {"edge_index": 1}
     return Molecules(
         **{

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
-import zlib
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -13,9 +11,10 @@ import numpy as np
 
 from pna.data.download import received, sha256_of
 from pna.data.graphset import GraphSet
-from pna.data.molecules import ATOM_FEATURES, BOND_FEATURES, check_chemistry, from_smiles, values
-from pna.data.scaffolds import scaffold_split
+from pna.data.molecules import as_graphs, check_chemistry, from_smiles
+from pna.data.scaffolds import SPLITS, scaffold_split
 from pna.data.sources import FROM_PUBLIC, GUIDE, SOURCES, cache, chosen, facts, read
+from pna.data.table import text_of
 from pna.files import replacing
 
 #: Where MoleculeNet publishes the molecules, in the order that OGB kept, and what is the most that
@@ -25,7 +24,6 @@ MOST = 16_000_000
 TABLE = "90f83445640ff32a8937e5ee1fcf4383521ad1b3026f28b6486644713ed84b5c"
 
 _COLUMNS = ["smiles", "HIV_active", "split"]
-_SPLITS = {"train": "train", "valid": "validation", "test": "test"}
 
 
 def molhiv(
@@ -45,7 +43,7 @@ def molhiv(
         path = published()
         return from_csv(path.read_text(), path.name, workers=workers, progress=progress)
     (file,) = SOURCES["molhiv"].files
-    text = _text(file.name, read(file, where))
+    text = text_of(file.name, read(file, where))
     return from_csv(text, file.name, workers=workers, progress=progress)
 
 
@@ -107,34 +105,19 @@ def from_csv(
             f"got the columns {got} in line 1 of {name}, expected {', '.join(_COLUMNS)}"
         )
     for line, row in enumerate(rows[1:], 2):
-        if len(row) != 3 or row[1] not in ("0", "1") or row[2] not in _SPLITS:
+        if len(row) != 3 or row[1] not in ("0", "1") or row[2] not in SPLITS:
             raise ValueError(
                 f"got {','.join(row)!r} in line {line} of {name}, expected the SMILES, 0 or 1, and "
-                f"one of {', '.join(_SPLITS)}; correct it"
+                f"one of {', '.join(SPLITS)}; correct it"
             )
     smiles, active, split = zip(*rows[1:], strict=True) if rows[1:] else ((), (), ())
-    found = from_smiles(smiles, name=name, first_line=2, workers=workers, progress=progress)
-    node_values, edge_values = values()
-    return GraphSet.from_arrays(
-        found.sizes,
-        found.edge_index,
-        found.edge_counts,
-        x=found.x,
-        edge_attr=found.edge_attr,
+    lines = range(2, len(rows) + 1)
+    found = from_smiles(smiles, name=name, lines=lines, workers=workers, progress=progress)
+    return as_graphs(
+        found,
         y_graph=np.array(active, np.float32),
-        split=[_SPLITS[word] for word in split],
-        splits=list(_SPLITS.values()),
-        node_features=ATOM_FEATURES,
-        edge_features=BOND_FEATURES,
+        split=[SPLITS[word] for word in split],
+        splits=list(SPLITS.values()),
         graph_targets=["HIV active"],
-        metadata=facts("molhiv") | {"node_values": node_values, "edge_values": edge_values},
+        metadata=facts("molhiv"),
     )
-
-
-def _text(name: str, content: bytes) -> str:
-    try:
-        return gzip.decompress(content).decode()
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as error:
-        raise ValueError(
-            f"got {name}, which is no text packed by gzip ({error}), expected one; copy it again"
-        ) from error

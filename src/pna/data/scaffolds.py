@@ -7,6 +7,9 @@ from typing import Any
 
 from pna.data.molecules import parse
 
+#: What OGB calls the splits, and what they are called here.
+SPLITS = {"train": "train", "valid": "validation", "test": "test"}
+
 #: Molecules after which progress is told.
 _BLOCK = 512
 

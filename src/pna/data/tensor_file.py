@@ -12,6 +12,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from pna.data.table import is_table
 from pna.files import replacing
 
 #: What to do about a file of another kind, by the kind that was expected.
@@ -110,6 +111,8 @@ def _why_unreadable(path: Path, error: SafetensorError) -> str:
             f"got {path}, a safetensors file that is truncated or damaged ({error}), expected a "
             "whole one; copy or make it again"
         )
+    if is_table(path):
+        return f"got {path}, a table, expected graphs; of molecules, pna data molecules makes them"
     return (
         f"got {path}, which is no safetensors file ({error}), expected one; check the path, or "
         "make the file again"

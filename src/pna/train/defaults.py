@@ -39,9 +39,10 @@ def settings_for(graphs: GraphSet, given: Mapping[str, Any]) -> Settings:
     return Settings(**{**usual, **given})
 
 
-def loss_for(graphs: GraphSet) -> str:
-    """That of the field for a benchmark's targets, else squares."""
-    loss: str = _usual(graphs)["loss"]
+def loss_for(graphs: GraphSet) -> str | dict[str, str]:
+    """That of the field for a benchmark's targets; those that the graphs' metadata names for
+    theirs; else squares."""
+    loss: str | dict[str, str] = graphs.metadata.get("losses") or _usual(graphs)["loss"]
     return loss
 
 

@@ -16,7 +16,7 @@ from pna.nn.architectures import ARCHITECTURES
 from pna.nn.family import KINDS
 from pna.nn.initial import initialise
 from pna.train.settings import ModelSettings
-from pna.train.tasks import Task, outputs_of
+from pna.train.tasks import LOSSES, Task, outputs_of
 
 #: Clusters of a model that pools, for each node of the largest graph: those of Dwivedi and others.
 CLUSTERS = 0.15
@@ -59,6 +59,8 @@ def fitted(
         if edge_attr is not None:
             arguments |= {"edge_columns": edge_attr.shape[1], "edge_values": edge_values}
             arguments |= _scales("edge", edge_attr, edge_values)
+        if every.metadata.get("means"):
+            arguments["graph_means"] = _means(tasks, every.metadata["means"])
     else:
         if node_values:
             raise ValueError(
@@ -123,6 +125,16 @@ def _scales(what: str, columns: Tensor, values: Sequence[int]) -> dict[str, Any]
     deviations = columns.double().std(0, unbiased=False)
     deviations = torch.where(deviations > 1e-6 * (1 + means.abs()), deviations, 1.0)
     return {f"{what}_scales": list(zip(means.tolist(), deviations.tolist(), strict=True))}
+
+
+def _means(tasks: Sequence[Task], of_targets: Mapping[str, float]) -> list[float]:
+    """What predictions of graphs begin from, those of numbers alone, in units of their scales."""
+    found = []
+    for task in (task for task in tasks if task.level == "graph"):
+        is_number = "mae" in LOSSES[task.loss].metrics
+        mean = of_targets.get(task.name, 0.0) / task.scale if is_number else 0.0
+        found += [mean] * task.outputs
+    return found
 
 
 def _count_kinds(what: str, column: Tensor) -> int:

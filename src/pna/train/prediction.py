@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,9 @@ from pna.data.batch import Batch
 from pna.data.columns import is_numbered, tagged
 from pna.data.diameter import diameters
 from pna.data.graphset import GraphSet
+from pna.data.molecule_table import read_molecules, smiles_column
+from pna.data.molecules import as_graphs
+from pna.data.table import Table
 from pna.files import replacing
 from pna.nn.architectures import Prediction
 from pna.train.batches import Batches
@@ -97,6 +100,41 @@ def predict(
         if LOSSES[task.loss].classes:
             of_level |= {f"{task.name}={c}": mean[:, c] for c in range(task.outputs)}
     return Predictions(ids.numpy(), graphs.sizes.numpy(), **columns)
+
+
+def predict_table(
+    run: Run | str | Path,
+    table: Table | str | Path,
+    member: int | None = None,
+    *,
+    smiles: str = "",
+    workers: int = 1,
+    progress: Callable[[int, int], None] | None = None,
+    device: str | torch.device | None = None,
+) -> Table:
+    """A table of molecules with what a run predicts of each, in columns called "… predicted".
+
+    Cells are empty, and a warning names their lines, where a molecule cannot be read. All else is
+    as for `predict` and for `pna.data.molecule_table.from_table`, which the run's graphs were made
+    by. Needs ``pna[chem]``.
+    """
+    run = run if isinstance(run, Run) else Run(run)
+    if any(task.level == "node" for task in run.config.tasks):
+        raise ValueError(
+            f"got {run.folder}, whose models predict something of every node, expected them to "
+            "predict of molecules; take the graph set in place of the table"
+        )
+    table = table if isinstance(table, Table) else Table.read(table)
+    column = smiles_column(table, smiles)
+    found, _ = read_molecules(table, column, True, workers, progress)
+    predictions = predict(run, as_graphs(found, metadata={}), member, device=device)
+    more = {}
+    for name, values in predictions.graph.items():
+        cells = [""] * len(table.rows)
+        for place, cell in zip(found.places.tolist(), _cells(values), strict=True):
+            cells[place] = cell
+        more[f"{name} predicted"] = cells
+    return table.with_columns(more)
 
 
 def _likeliest(probabilities: np.ndarray) -> np.ndarray:
@@ -243,11 +281,12 @@ def _check_names(what: str, given: Sequence[str], expected: Sequence[str]) -> No
             )
 
 
+def _cells(column: np.ndarray) -> list[str]:
+    return [f"{value:.9g}" if isinstance(value, float) else str(value) for value in column.tolist()]
+
+
 def _write_csv(path: Path, columns: dict[str, np.ndarray]) -> None:
-    texts = [
-        [f"{value:.9g}" if isinstance(value, float) else str(value) for value in column.tolist()]
-        for column in columns.values()
-    ]
+    texts = [_cells(column) for column in columns.values()]
     with replacing(path) as file:
         writer = csv.writer(file)
         writer.writerow(columns)

@@ -30,6 +30,7 @@ from pna.nn.family import KINDS, Convolution
 from pna.nn.linear import Linear
 from pna.nn.mirror import Mirror
 from pna.nn.norm import BatchNorm
+from pna.nn.shift import Shift
 from pna.nn.turn import Turn
 from pna.nn.vary import Vary
 from pna.nn.virtual_node import VirtualNode
@@ -80,6 +81,7 @@ class Stacked(nn.Module):
             0.1, 0.05),).
         dropout: probability that a number is dropped after a layer.
         final: activation of the predictions; "none" for none.
+        graph_means: what is added to the predictions of a graph, one number for each.
         clusters: how many a graph is given, if the model is "diffpool"; 8 if left out.
         **arguments: of `Convolution`.
     """
@@ -114,6 +116,7 @@ class Stacked(nn.Module):
         vary: Sequence[tuple[Sequence[int], float, float, float]] = (),
         dropout: float = 0.0,
         final: str = "none",
+        graph_means: Sequence[float] = (),
         clusters: int | None = None,
         **arguments: Any,
     ) -> None:
@@ -190,6 +193,12 @@ class Stacked(nn.Module):
         self.clusters = cluster_readout(convolution, width, clusters, graph_targets)
         read = width if self.clusters is None else 2 * width
         self.graph_head = narrow_head(read, head, graph_targets, final)
+        if graph_means and len(graph_means) != graph_targets:
+            raise ValueError(
+                f"got {len(graph_means)} graph_means, expected one for each of {graph_targets} "
+                "graph_targets"
+            )
+        self.graph_shift = Shift(graph_means) if graph_means else nn.Identity()
 
     def forward(self, batch: Batch) -> Prediction:
         with working_on(batch):
@@ -225,7 +234,7 @@ class Stacked(nn.Module):
                 return Prediction(node, None)
             read = self.readout(x, batch.sizes, batch.starts)
             read, own_loss = with_clusters(read, self.clusters, x, batch)
-            return Prediction(node, self.graph_head(read), own_loss)
+            return Prediction(node, self.graph_shift(self.graph_head(read)), own_loss)
 
     def _beside(self, x: Tensor, result: Tensor) -> Tensor:
         """A layer's result, with its input added where that is to be and can be."""

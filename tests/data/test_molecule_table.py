@@ -1,0 +1,151 @@
+"""A table of molecules as graphs: features, numbers to predict, splits, and what is refused."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+
+from pna.data.molecule_table import from_table, smiles_column
+from pna.data.molecules import from_smiles
+from pna.data.scaffolds import SPLITS, scaffold_split
+from pna.data.table import Table
+
+pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
+pytest.importorskip("ogb", reason="reading molecules needs pna[chem]")
+
+RINGS = ["c1ccccc1", "C1CCCCC1", "c1ccncc1", "C1CC1", "C1CCC1", "c1ccoc1", "c1ccsc1", "C1CCCC1"]
+SMILES = [f"{chain}{ring}" for ring in RINGS for chain in ("C", "CC", "CCC", "N", "O")]
+
+
+def table_of(columns, lines=None):
+    rows = [list(row) for row in zip(*columns.values(), strict=True)]
+    return Table("my.csv", tuple(columns), rows, lines or list(range(2, len(rows) + 2)))
+
+
+def numbered(**columns):
+    numbers = {"logS": [str(-k / 4) for k in range(len(SMILES))]}
+    return table_of({"smiles": SMILES, **numbers, **columns})
+
+
+def test_graphs_are_those_of_the_smiles():
+    graphs, found = from_table(numbered(), ["logS"]), from_smiles(SMILES)
+    assert graphs.sizes.tolist() == found.sizes.tolist()
+    assert np.array_equal(graphs.x, found.x)
+    assert graphs.graph_targets == ("logS",)
+    assert graphs.y_graph[:, 0].tolist() == [-k / 4 for k in range(len(SMILES))]
+    assert graphs.metadata["table"] == "my.csv" and "losses" not in graphs.metadata
+    assert len(graphs.metadata["node_values"]) == graphs.x.shape[1]
+
+
+def test_from_a_file(tmp_path):
+    path = tmp_path / "a.csv"
+    numbered().save(path)
+    assert torch.equal(from_table(path, ["logS"]).x, from_table(numbered(), ["logS"]).x)
+
+
+def test_scaffolds_are_not_parted():
+    graphs = from_table(numbered(), ["logS"])
+    words = [SPLITS[word] for word in scaffold_split(SMILES)]
+    assert [graphs.splits[k] for k in graphs.split_of_graph] == words
+    for ring in range(len(RINGS)):
+        assert len({*words[5 * ring : 5 * ring + 5]}) == 1
+
+
+def test_random_splits_are_of_the_seed():
+    def drawn(seed):
+        graphs = from_table(numbered(), ["logS"], split="random", seed=seed)
+        return [graphs.splits[k] for k in graphs.split_of_graph]
+
+    assert Counter(drawn(0)) == {"train": 32, "validation": 4, "test": 4}
+    assert drawn(0) == drawn(0) != drawn(1)
+
+
+def test_a_column_of_splits():
+    words = ["Train", "training", "valid", "validation", "val", "dev", "test", "TESTING"] * 5
+    graphs = from_table(numbered(fold=words), ["logS"], split="fold")
+    found = [graphs.splits[k] for k in graphs.split_of_graph][:8]
+    assert found == ["train"] * 2 + ["validation"] * 4 + ["test"] * 2
+    # also one that is called as a way to divide them
+    same = from_table(numbered(random=words), ["logS"], split="random")
+    assert torch.equal(same.split_of_graph, graphs.split_of_graph)
+    only = from_table(numbered(fold=["test"] * 40), ["logS"], split="fold")
+    assert len(only.split("test")) == 40 and only.metadata["means"] == {"logS": -39 / 8}
+
+
+def test_without_targets_there_is_nothing_to_divide():
+    graphs = from_table(numbered())
+    assert graphs.y_graph is None and graphs.splits == ()
+    assert len(from_table(numbered(), split="scaffold").split("train")) == 30
+
+
+def test_yes_and_no_are_probabilities():
+    column = (["0", "1", ""] * 14)[:40]
+    columns = {"active": column, "dose": ["2"] + ["1"] * 39, "dead": ["0"] * 40}
+    graphs = from_table(numbered(**columns), ["active", "logS", "dose", "dead"])
+    assert graphs.metadata["losses"] == {"active": "bce"}
+    assert graphs.y_graph[:, 0].isnan().sum() == 13
+    assert graphs.graph_scale[0] == 1.0 and "active" not in graphs.metadata["means"]
+    assert graphs.graph_scale[3] == 1.0 and graphs.metadata["means"]["dead"] == 0.0
+
+
+def test_mean_and_deviation_are_of_what_is_trained_on():
+    fold = ["train", "test"] * 20
+    graphs = from_table(numbered(fold=fold), ["logS"], split="fold")
+    trained = np.array([-k / 4 for k in range(0, 40, 2)])
+    assert graphs.metadata["means"] == {"logS": trained.mean()}
+    np.testing.assert_allclose(graphs.graph_scale, trained.std())
+
+
+def test_molecules_that_cannot_be_read():
+    smiles = ["CCO", "C1CC", "C", "", *SMILES]
+    table = table_of({"smiles": smiles, "y": [str(k) for k in range(len(smiles))]})
+    with pytest.raises(ValueError, match=r"got 'C1CC' in line 3 of my.csv, expected the SMILES"):
+        from_table(table, ["y"])
+    with pytest.warns(UserWarning, match=r"left out 2 of 44 molecules of my.csv, .*: line 3, 5$"):
+        graphs = from_table(table, ["y"], skip=True, split="random")
+    assert graphs.y_graph[:, 0].tolist() == [0, 2, *range(4, 44)]
+    many = table_of({"smiles": ["C", *["("] * 12]})
+    with pytest.warns(UserWarning, match="line 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 2 more"):
+        assert len(from_table(many, skip=True)) == 1
+    with pytest.raises(ValueError, match=r"got no molecules in my.csv"):
+        from_table(table_of({"smiles": ["(", ""]}), skip=True)
+
+
+@pytest.mark.parametrize(
+    "columns, found",
+    [
+        ("id,SMILES,y", "SMILES"),
+        ("id,smiles,canonical_smiles", "smiles"),
+        ("id,Canonical_SMILES", "Canonical_SMILES"),
+    ],
+)
+def test_the_column_of_smiles(columns, found):
+    names = columns.split(",")
+    table = table_of({name: ["C"] for name in names})
+    assert smiles_column(table) == found
+    assert smiles_column(table, "id") == "id"
+    with pytest.raises(ValueError, match=r"unknown column of my.csv 'mol'"):
+        smiles_column(table, "mol")
+
+
+@pytest.mark.parametrize("columns", ["id,y", "smiles_a,smiles_b"])
+def test_no_column_of_smiles(columns):
+    table = table_of({name: ["C"] for name in columns.split(",")})
+    with pytest.raises(ValueError, match=rf"{', '.join(columns.split(','))}, of which it is not"):
+        smiles_column(table)
+
+
+def test_what_is_refused():
+    with pytest.raises(ValueError, match=r"got 'left' as fold in line 2 of my.csv, expected train"):
+        from_table(numbered(fold=["left"] * 40), ["logS"], split="fold")
+    with pytest.raises(ValueError, match="got the split 'fold', expected scaffold, random or a"):
+        from_table(numbered(), ["logS"], split="fold")
+    with pytest.raises(ValueError, match=r"got no number as y in my.csv"):
+        from_table(numbered(y=[""] * 40), ["y"])
+    few = table_of({"smiles": SMILES[:9], "y": ["1"] * 9})
+    with pytest.raises(ValueError, match=r"9 molecules of my.csv, which by random leave none"):
+        from_table(few, ["y"], split="random")
+    one_ring = table_of({"smiles": ["C"] * 20, "y": ["1"] * 20})
+    with pytest.raises(ValueError, match=r"by scaffold leave none for train .*take the split rand"):
+        from_table(one_ring, ["y"])

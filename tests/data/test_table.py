@@ -1,0 +1,99 @@
+"""Tables are read as people write them, and what cannot be read is named with its line."""
+
+import gzip
+
+import numpy as np
+import pytest
+
+from pna.data.table import Table, is_table
+
+ROWS = [["CCO", "1.5", "a, b"], ["C", "", 'say "so"']]
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(content):
+        path = tmp_path / "my.csv"
+        path.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return path
+
+    return written
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'smiles,y,note\nCCO,1.5,"a, b"\nC,,"say ""so"""\n',
+        'smiles;y;note\nCCO;1.5;a, b\nC;;"say ""so"""\n',
+        'smiles\ty\tnote\nCCO\t1.5\ta, b\nC\t\t"say ""so"""',
+        '\ufeffsmiles,y,note\r\nCCO,1.5,"a, b"\r\n\r\nC,,"say ""so"""\r\n',
+        '\n smiles , y,note\nCCO,1.5,"a, b"\n,,\nC,,"say ""so"""\n',
+        'smiles,y,note\rCCO,1.5,"a, b"\rC,,"say ""so"""\r',
+    ],
+)
+@pytest.mark.parametrize("packed", [False, True])
+def test_as_people_write_them(write, text, packed):
+    table = Table.read(write(gzip.compress(text.encode()) if packed else text))
+    assert table.columns == ("smiles", "y", "note")
+    assert table.rows == ROWS
+
+
+def test_lines_are_those_of_the_file(write):
+    table = Table.read(write('smiles,y\n\nC,1\n"C\nC",2\nO,3\n'))
+    assert table.lines == [3, 5, 6]
+
+
+def test_numbers(write):
+    table = Table.read(write("smiles,y\nC, 1e-3\nC,\nC,NaN\nC,n/a\nC,-7\n"))
+    np.testing.assert_array_equal(table.numbers("y"), [1e-3, np.nan, np.nan, np.nan, -7])
+    assert table.column("y")[0] == "1e-3"
+
+
+@pytest.mark.parametrize("wrong", ["much", "inf", "-inf", "1,5"])
+def test_what_is_no_number(write, wrong):
+    table = Table.read(write(f"smiles;y\nC;1\nC;{wrong}\n"))
+    with pytest.raises(ValueError, match=rf"got '{wrong}' as y in line 3 of .*my.csv, expected a"):
+        table.numbers("y")
+
+
+@pytest.mark.parametrize(
+    "content, words",
+    [
+        ("", "without rows"),
+        ("smiles,y\n\n", "without rows"),
+        ("smiles,y\nC,1\nC\n", "got 1 cells in line 3 of .*, expected one for each of the 2"),
+        ("smiles,y\nC,1,2\n", "got 3 cells in line 2"),
+        ('smiles,y\nC,"1\n', "got line 2 of .*, which is no line of a table"),
+        ("smiles,ä\nC,1\n".encode("latin-1"), "not of UTF-8 in line 1; save it as CSV of UTF-8"),
+        (gzip.compress(b"smiles,y\nC,1\n")[:-9], "gzip cannot unpack .*; copy it again"),
+    ],
+)
+def test_what_is_no_table(write, content, words):
+    with pytest.raises(ValueError, match=words):
+        Table.read(write(content))
+
+
+def test_columns_by_name(write):
+    table = Table.read(write("smiles,logS,logS\nC,1,2\n"))
+    with pytest.raises(ValueError, match=r"unknown column of .*my.csv 'smile'; did you mean 'smi"):
+        table.column("smile")
+    with pytest.raises(ValueError, match=r"two columns called 'logS' in .*my.csv"):
+        table.column("logS")
+
+
+def test_more_columns(write, tmp_path):
+    table = Table.read(write('smiles;y;note\nCCO;1.5;a, b\nC;;"say ""so"""\n'))
+    out = tmp_path / "out.csv"
+    table.with_columns({"p": ["0.5", ""], "q": ["1", "2"]}).save(out)
+    again = Table.read(out)
+    assert again.columns == ("smiles", "y", "note", "p", "q")
+    assert again.rows == [[*ROWS[0], "0.5", "1"], [*ROWS[1], "", "2"]]
+    assert table.columns == ("smiles", "y", "note")
+    with pytest.raises(ValueError, match="with a column 'y', which is to be added; rename it"):
+        table.with_columns({"y": ["1", "2"]})
+
+
+def test_tables_by_name(tmp_path):
+    names = ["a.csv", "A.CSV", "a.tsv", "a.txt", "a.csv.gz"]
+    assert all(is_table(tmp_path / name) for name in names)
+    assert not any(is_table(tmp_path / name) for name in ("a.safetensors", "a.gz", "csv"))
