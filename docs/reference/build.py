@@ -31,7 +31,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "pna.data.batch": ("Batch",),
     "pna.data.describe": ("describe", "Description", "Split", "Target"),
-    "pna.data.molecule_table": ("from_table",),
+    "pna.data.molecule_table": ("from_table", "standardised"),
     "pna.data.molhiv": ("molhiv",),
     "pna.data.multitask": ("multitask",),
     "pna.data.pyg": ("AttachAdjacency",),

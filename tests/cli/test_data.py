@@ -372,25 +372,27 @@ def test_molecules_of_a_table_and_what_is_predicted_of_them(tmp_path):
     pytest.importorskip("ogb", reason="reading molecules needs pna[chem]")
     path, graphs, trained = (tmp_path / name for name in ("my.csv", "my.safetensors", "run"))
     rows = [f"{'C' * (k + 1)},{k},{k % 2},mol {k}" for k in range(20)]
-    path.write_text("\n".join(["smiles,size,is_even,name", *rows, "C1CC,1,1,open"]))
-    made = ["molecules", path, "--out", graphs, "--targets", "size, is_even"]
+    path.write_text("\n".join(["smiles,size [/nm],is_even,name", *rows, "C1CC,1,1,open"]))
+    made = ["molecules", path, "--out", graphs, "--targets", "size [/nm], is_even"]
     done = run(*made)
     assert done.exit_code == 1 and "line 22" in done.output and not graphs.exists()
     done = run(*made, "--split", "random", "--skip")
     assert done.exit_code == 0, done.output
     for words in (
-        *("left out 1 of 21", "16 train, 2 validation, 2 test"),
-        *("to predict: size, known of 20", "to predict: is_even, 0 or 1, known of 20"),
+        *("cannot read 1 of 21", "16 train, 2 validation, 2 test"),
+        *("to predict: size [/nm], known of 20", "to predict: is_even, 0 or 1, known of 20"),
     ):
         assert words in done.output
     pna = CliRunner().invoke
     done = pna(app, ["train", str(graphs), "--out", str(trained), "--epochs", "1"])
-    assert done.exit_code == 0, done.output
+    assert done.exit_code == 0 and "size [/nm]" in done.output, done.output
+    for told in (run("describe", graphs), pna(app, ["evaluate", str(trained)])):
+        assert told.exit_code == 0 and "size [/nm]" in told.output, told.output
     out = tmp_path / "said.csv"
     said = pna(app, ["predict", str(trained), str(path), "--out", str(out)])
     assert said.exit_code == 0 and "line 22" in said.output, said.output
     lines = out.read_text().splitlines()
-    assert lines[0] == "smiles,size,is_even,name,size predicted,is_even predicted"
+    assert lines[0] == "smiles,size [/nm],is_even,name,size [/nm] predicted,is_even predicted"
     assert len(lines) == 22 and lines[-1] == "C1CC,1,1,open,,"
     assert 0 < float(lines[1].split(",")[-1]) < 1
     again = pna(app, ["predict", str(trained), str(path), "--out", str(out), "--split", "test"])
@@ -399,6 +401,18 @@ def test_molecules_of_a_table_and_what_is_predicted_of_them(tmp_path):
     assert "leave it out" in pna(app, [*other, "--split", "test"]).output
     done = run("molecules", path, "--out", tmp_path / "bare", "--skip")
     assert "nothing to train" in done.output
+    wrong = pna(app, [*other[:2], str(graphs), *other[3:], "--smiles", "smiles"])
+    assert wrong.exit_code == 1 and "leave it out" in wrong.output
+
+
+def test_a_target_whose_name_has_a_comma(tmp_path):
+    pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
+    pytest.importorskip("ogb", reason="reading molecules needs pna[chem]")
+    path = tmp_path / "my.csv"
+    path.write_text('smiles,"logS, mol/L"\n' + "C,1\n" * 5 + "CC,2\n" * 5)
+    done = run("molecules", path, "--out", tmp_path / "g", "--targets", "logS, mol/L",
+               "--split", "random")  # fmt: skip
+    assert done.exit_code == 0 and "to predict: logS, mol/L, known of 10" in done.output
 
 
 @pytest.mark.parametrize("name, where", [("molhiv", "http://127.0.0.1:9"), ("cifar10", "public")])

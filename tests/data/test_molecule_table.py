@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from pna.data.molecule_table import from_table, smiles_column
+from pna import GraphSet
+from pna.data.molecule_table import from_table, smiles_column, standardised
 from pna.data.molecules import from_smiles
 from pna.data.scaffolds import SPLITS, scaffold_split
 from pna.data.table import Table
@@ -52,6 +53,13 @@ def test_scaffolds_are_not_parted():
         assert len({*words[5 * ring : 5 * ring + 5]}) == 1
 
 
+def test_columns_that_are_called_as_a_way_to_divide():
+    columns = {"scaffold": SMILES, "random": SMILES}
+    graphs = from_table(numbered(**columns), ["logS"])
+    assert torch.equal(graphs.split_of_graph, from_table(numbered(), ["logS"]).split_of_graph)
+    assert len(from_table(numbered(**columns), ["logS"], split="random").split("test")) == 4
+
+
 def test_random_splits_are_of_the_seed():
     def drawn(seed):
         graphs = from_table(numbered(), ["logS"], split="random", seed=seed)
@@ -66,9 +74,6 @@ def test_a_column_of_splits():
     graphs = from_table(numbered(fold=words), ["logS"], split="fold")
     found = [graphs.splits[k] for k in graphs.split_of_graph][:8]
     assert found == ["train"] * 2 + ["validation"] * 4 + ["test"] * 2
-    # also one that is called as a way to divide them
-    same = from_table(numbered(random=words), ["logS"], split="random")
-    assert torch.equal(same.split_of_graph, graphs.split_of_graph)
     only = from_table(numbered(fold=["test"] * 40), ["logS"], split="fold")
     assert len(only.split("test")) == 40 and only.metadata["means"] == {"logS": -39 / 8}
 
@@ -97,12 +102,44 @@ def test_mean_and_deviation_are_of_what_is_trained_on():
     np.testing.assert_allclose(graphs.graph_scale, trained.std())
 
 
+@pytest.mark.parametrize("unit, shift", [(1e-9, 0.0), (1.0, -1e4), (1e9, 1e12)])
+def test_numbers_of_any_size_are_standardised(unit, shift):
+    y = [str(shift + unit * (k % 7)) for k in range(40)]
+    graphs = from_table(numbered(y=y), ["y"])
+    trained = graphs.split("train").y_graph[:, 0].double()
+    z = (trained - graphs.metadata["means"]["y"]) / graphs.graph_scale[0]
+    assert abs(float(z.mean())) < 1e-3 and abs(float(z.std(unbiased=False)) - 1) < 1e-3
+
+
+def test_numbers_that_cannot_be_kept():
+    with pytest.raises(ValueError, match=r"got 1e\+39 as y in line 3 of my.csv, more than float32"):
+        from_table(numbered(y=["1", "1e39", *["1"] * 38]), ["y"])
+    near = [str(1e7 + k / 10) for k in range(40)]
+    with pytest.raises(ValueError, match=r"as y in my.csv that differ by 3.9 at most, too little"):
+        from_table(numbered(y=near), ["y"])
+    constant = from_table(numbered(y=["1e7"] * 40), ["y"])
+    assert constant.graph_scale == (1.0,) and constant.metadata["means"] == {"y": 1e7}
+
+
+def test_joined_tables_are_told_to_be_standardised_again():
+    halves = [
+        Table("my.csv", t.columns, t.rows[part], t.lines[part])
+        for t, part in ((numbered(), slice(0, 20)), (numbered(), slice(20, 40)))
+    ]
+    parts = [from_table(half, ["logS"], split="random") for half in halves]
+    with pytest.warns(UserWarning, match="molecule_table.standardised gives it some"):
+        whole = GraphSet.concat(parts)
+    assert "means" not in whole.metadata
+    whole = standardised(whole)
+    assert whole.metadata["means"]["logS"] == float(whole.split("train").y_graph.double().mean())
+
+
 def test_molecules_that_cannot_be_read():
     smiles = ["CCO", "C1CC", "C", "", *SMILES]
     table = table_of({"smiles": smiles, "y": [str(k) for k in range(len(smiles))]})
     with pytest.raises(ValueError, match=r"got 'C1CC' in line 3 of my.csv, expected the SMILES"):
         from_table(table, ["y"])
-    with pytest.warns(UserWarning, match=r"left out 2 of 44 molecules of my.csv, .*: line 3, 5$"):
+    with pytest.warns(UserWarning, match=r"cannot read 2 of 44 molecules of my.csv: line 3, 5$"):
         graphs = from_table(table, ["y"], skip=True, split="random")
     assert graphs.y_graph[:, 0].tolist() == [0, 2, *range(4, 44)]
     many = table_of({"smiles": ["C", *["("] * 12]})

@@ -58,6 +58,12 @@ def test_too_many_bonds_are_read():
     assert found.x[:, 0].tolist() == [12] + [7] * 7  # aluminium and oxygen, counted from 0
 
 
+def test_a_bond_that_cannot_turn_has_no_stereo_of_ogbs():
+    found = from_smiles(["Cc1cccc(I)c1-c1c(C)cccc1Br |wU:7.6|"])
+    plain = from_smiles(["Cc1cccc(I)c1-c1c(C)cccc1Br"])
+    assert np.array_equal(found.edge_attr, plain.edge_attr)
+
+
 def test_what_can_be_read_strictly_is():
     assert parse("c1ccccc1").GetAtomWithIdx(0).GetIsAromatic()
     assert parse("c1cccc1") is None  # no Kekulé form, which is not a matter of valence

@@ -29,6 +29,9 @@ def write(tmp_path):
         '\ufeffsmiles,y,note\r\nCCO,1.5,"a, b"\r\n\r\nC,,"say ""so"""\r\n',
         '\n smiles , y,note\nCCO,1.5,"a, b"\n,,\nC,,"say ""so"""\n',
         'smiles,y,note\rCCO,1.5,"a, b"\rC,,"say ""so"""\r',
+        ' \nsmiles;y;note\nCCO;1.5;a, b\nC;;"say ""so"""\n',
+        'sep=;\r\nsmiles;y;note\r\nCCO;1.5;a, b\r\nC;;"say ""so"""\r\n',
+        'smiles,y,note\nCCO,1.5,"a, b",\nC,,"say ""so""",,\n',
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])
@@ -36,6 +39,17 @@ def test_as_people_write_them(write, text, packed):
     table = Table.read(write(gzip.compress(text.encode()) if packed else text))
     assert table.columns == ("smiles", "y", "note")
     assert table.rows == ROWS
+
+
+def test_names_with_separators(write):
+    table = Table.read(write('smiles;"a, b, c"\nC;1\n'))
+    assert table.columns == ("smiles", "a, b, c") and table.rows == [["C", "1"]]
+
+
+def test_no_file(tmp_path):
+    for path in (tmp_path, tmp_path / "my.csv"):
+        with pytest.raises(FileNotFoundError, match="expected a file there; check the path"):
+            Table.read(path)
 
 
 def test_lines_are_those_of_the_file(write):
@@ -49,7 +63,7 @@ def test_numbers(write):
     assert table.column("y")[0] == "1e-3"
 
 
-@pytest.mark.parametrize("wrong", ["much", "inf", "-inf", "1,5"])
+@pytest.mark.parametrize("wrong", ["much", "inf", "-inf", "1,5", "1_0"])
 def test_what_is_no_number(write, wrong):
     table = Table.read(write(f"smiles;y\nC;1\nC;{wrong}\n"))
     with pytest.raises(ValueError, match=rf"got '{wrong}' as y in line 3 of .*my.csv, expected a"):

@@ -20,6 +20,9 @@ def test_losses_that_the_graphs_name():
     graphs = replace(molecules(), metadata={"losses": {"active": "bce"}})
     assert loss_for(graphs) == {"active": "bce"}
     assert model_for(graphs, "pna", {}).arguments["final"] == "none"
+    assert loss_for(graphs, {"size": "mae"}) == {"active": "bce", "size": "mae"}
+    assert loss_for(graphs, {"active": "mse"}) == {"active": "mse"}
+    assert loss_for(graphs, "mae") == "mae"
 
 
 @pytest.mark.parametrize(

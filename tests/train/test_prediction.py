@@ -10,7 +10,8 @@ import torch
 import pna
 from pna.data.molecule_table import from_table
 from pna.data.table import Table
-from pna.train import Run, Settings, predict, predict_table, train
+from pna.data.walks import with_walks
+from pna.train import Run, Settings, predict, predict_table, prediction, train
 from pna.train.prediction import Models
 from tests.train.small_runs import molecules, small_multitask, small_run
 
@@ -181,7 +182,7 @@ def test_a_table_with_its_predictions(table_run):
     assert active == 0.0 and -19 < mean * tasks[1].scale < 0
     rows = [["a", "CCO"], ["b", "(("], ["c", "c1ccccc1"]]
     table = Table("new.csv", ("name", "SMILES"), rows, [2, 3, 4])
-    with pytest.warns(UserWarning, match="left out 1 of 3 molecules of new.csv, .*: line 3"):
+    with pytest.warns(UserWarning, match="cannot read 1 of 3 molecules of new.csv: line 3"):
         said = predict_table(table_run, table)
     assert said.columns == ("name", "SMILES", "active predicted", "logS predicted")
     assert [row[:2] for row in said.rows] == rows and said.rows[1][2:] == ["", ""]
@@ -191,6 +192,21 @@ def test_a_table_with_its_predictions(table_run):
         given = [float(cell) for cell in said.column(f"{name} predicted") if cell]
         np.testing.assert_allclose(given, expected[name], rtol=1e-6)
     assert all(0 < float(said.rows[k][2]) < 1 for k in (0, 2))
+
+
+def test_what_a_table_cannot_give_is_said_before_the_work(table_run, folder, monkeypatch):
+    monkeypatch.setattr(prediction, "read_molecules", None)
+    table = Table("new.csv", ("smiles", "logS predicted"), [["C", "1"]], [2])
+    with pytest.raises(ValueError, match="a column 'logS predicted', which is to be added"):
+        predict_table(table_run, table)
+    rows = [[text, str(k)] for k, text in enumerate(SMILES)]
+    table = Table("my.csv", ("smiles", "y"), rows, [*range(20)])
+    graphs = from_table(table, ["y"], split="random")
+    walked = with_walks(graphs, 2)
+    assert walked.metadata["means"] == graphs.metadata["means"]
+    run = train(walked, folder / "walks", settings=Settings(epochs=1), device="cpu")
+    with pytest.raises(ValueError, match=r"other features than a table's .*\(pna data walks\)"):
+        predict_table(run, Table("new.csv", ("smiles",), [["C"]], [2]))
 
 
 def test_of_a_table_nodes_are_not_predicted(multitask_run):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from pna.cli.shared import check_target, errors, make_console, needing_packages, progress
@@ -224,14 +225,20 @@ def molecules(
     Cells may be empty where nothing was measured. What is 0 or 1 is trained as a probability.
     """
     from pna.data.molecule_table import from_table
+    from pna.data.molecules import check_chemistry
+    from pna.data.table import Table as Written
 
     console = make_console()
     with errors():
         check_target(out, force)
-        named = [name.strip() for name in targets.split(",") if name.strip()]
-        with needing_packages(), progress(console, "molecules") as told:
+        with needing_packages():
+            check_chemistry()
+        held = Written.read(table)
+        whole = [targets] if targets in held.columns else targets.split(",")  # names have commas
+        named = [name.strip() for name in whole if name.strip()]
+        with progress(console, "molecules") as told:
             graphs = from_table(
-                table, named, smiles=smiles, split=split, seed=seed, skip=skip, workers=workers,
+                held, named, smiles=smiles, split=split, seed=seed, skip=skip, workers=workers,
                 progress=told,
             )  # fmt: skip
         graphs.save(out, force=force)
@@ -313,7 +320,7 @@ def tables(found: Description) -> Iterator[Table]:
     if found.metadata:
         facts = Table(box=None, show_header=False)
         for name, value in found.metadata.items():
-            facts.add_row(name, str(value))
+            facts.add_row(escape(name), escape(str(value)))
         yield facts
     splits = Table(box=SIMPLE_HEAD)
     for name in ("split", "graphs", "nodes of a graph", "nodes", "edges", "mean degree", "δ"):
@@ -322,27 +329,33 @@ def tables(found: Description) -> Iterator[Table]:
         low, high = split.sizes
         counts = (f"{split.graphs:,}", f"{low}-{high}", f"{split.nodes:,}", f"{split.edges:,}")
         means = (f"{split.mean_degree:.3f}", f"{split.mean_log_degree:.4f}")
-        splits.add_row(split.name, *counts, *means)
+        splits.add_row(escape(split.name), *counts, *means)
     yield splits
     if any(split.types for split in found.splits):
         types = Table(box=SIMPLE_HEAD)
         types.add_column("type, % of graphs")
         for split in found.splits:
-            types.add_column(split.name, justify="right")
+            types.add_column(escape(split.name), justify="right")
         for kind in dict.fromkeys(kind for split in found.splits for kind in split.types):
             shares = [100 * split.types.get(kind, 0) / split.graphs for split in found.splits]
-            types.add_row(kind, *[f"{share:.1f}" if share else "" for share in shares])
+            types.add_row(escape(kind), *[f"{share:.1f}" if share else "" for share in shares])
         yield types
     targets = Table(box=SIMPLE_HEAD)
     names = [split.name for split in found.splits]
     for name in ("target", "of", "least", "mean", "greatest", "missing", "scale"):
         targets.add_column(name, justify="left" if name in ("target", "of") else "right")
     for name in names:
-        targets.add_column(f"log10 MSE of the mean, {name}", justify="right")
+        targets.add_column(f"log10 MSE of the mean, {escape(name)}", justify="right")
     for target in found.targets:
         values = [f"{v:.4g}" for v in (target.least, target.mean, target.greatest)]
         errors = [f"{target.baseline[name]:.2f}" for name in names]
-        row = (target.name, target.level, *values, f"{target.missing:,}", f"{target.scale:.4g}")
+        row = (
+            escape(target.name),
+            target.level,
+            *values,
+            f"{target.missing:,}",
+            f"{target.scale:.4g}",
+        )
         targets.add_row(*row, *errors)
     if found.targets:
         averages = [
@@ -359,13 +372,13 @@ def _shares(found: Description) -> Table:
     """How often each value comes, of targets that may be classes."""
     shares = Table(box=SIMPLE_HEAD)
     shares.add_column("target, % of values")
-    for name in ("", *(split.name for split in found.splits)):
+    for name in ("", *(escape(split.name) for split in found.splits)):
         shares.add_column(name, justify="right")
     for target in found.targets:
         for value, counts in enumerate(zip(*target.counts.values(), strict=True)):
             totals = [max(sum(of), 1) for of in target.counts.values()]
             told = [f"{100 * c / n:.1f}" for c, n in zip(counts, totals, strict=True)]
-            shares.add_row(target.name if value == 0 else "", str(value), *told)
+            shares.add_row(escape(target.name) if value == 0 else "", str(value), *told)
     return shares
 
 

@@ -90,6 +90,10 @@ def predict(
             table.save(out)
             console.print(f"wrote {out}", highlight=False, markup=False)
             return
+        if smiles:
+            raise ValueError(
+                f"got --smiles {smiles} with a graph set, which has no such column; leave it out"
+            )
         levels = {task.level for task in Run(run).config.tasks}
         for path in files(out, "node" in levels, "graph" in levels):
             check_target(path, force)

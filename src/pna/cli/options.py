@@ -91,7 +91,7 @@ def asked(path: Path, given: dict[str, Any]) -> dict[str, Any]:
     from pna.train.settings import Settings
 
     graphs = GraphSet.load(path)
-    loss = parse_loss(given["loss"]) if "loss" in given else loss_for(graphs)
+    loss = loss_for(graphs, parse_loss(given["loss"]) if "loss" in given else None)
     of_model = {name: given[name] for name in _OF_MODEL if name in given}
     chosen = {f.name: given[f.name] for f in fields(Settings) if f.name in given}
     for name in ("lr", "weight_decay"):

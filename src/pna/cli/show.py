@@ -6,6 +6,7 @@ import statistics
 from typing import TYPE_CHECKING
 
 from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Table
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def table(found: Evaluation) -> Table:
         cells = _cells(found, loss, ".4g")
         for name in names:
             cells += _cells(found, metrics.get(name), _SHOWN[name][1])
-        shown.add_row(row, *cells, style="bold" if row == "average" else "")
+        shown.add_row(escape(row), *cells, style="bold" if row == "average" else "")
     return shown
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import warnings
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -170,6 +171,12 @@ class GraphSet:
             joined[name], joined[where] = _joined_tags(parts, name, where)
         known = [part.metadata for part in parts]
         agreed = {k: v for k, v in known[0].items() if all(k in m and m[k] == v for m in known)}
+        if any({"means", "losses"} & {*m} - {*agreed} for m in known):
+            warnings.warn(
+                "joined graphs of tables whose targets have other means or losses: their whole has "
+                "none; pna.data.molecule_table.standardised gives it some",
+                stacklevel=2,
+            )
         whole = replace(first, **joined, metadata=agreed)
         scales = {(part.node_scale, part.graph_scale) for part in parts}
         return whole if len(scales) == 1 else whole._with_scales()

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pna.data.graphset import GraphSet
 from pna.data.molecules import Molecules, as_graphs, check_chemistry, from_smiles
@@ -24,6 +25,7 @@ _WORDS = {
     **dict.fromkeys(("test", "testing"), "test"),
 }
 _NAMED = 10  # lines at most that a warning names
+_RESOLUTION = 1e-6  # of numbers as they are kept, in float32, beside their mean
 
 Progress = Callable[[int, int], None]
 
@@ -58,10 +60,7 @@ def from_table(
     check_chemistry()
     table = table if isinstance(table, Table) else Table.read(table)
     column = smiles_column(table, smiles)
-    measured = {name: table.numbers(name) for name in targets}
-    for name, values in measured.items():
-        if np.isnan(values).all():
-            raise ValueError(f"got no number as {name} in {table.name}, expected some")
+    measured = {name: _measured(table, name) for name in targets}
     way = split or (SCAFFOLD if targets else "")
     words = _words(table, way)
     found, texts = read_molecules(table, column, skip, workers, progress)
@@ -69,16 +68,15 @@ def from_table(
         words = [words[place] for place in found.places]
     else:
         words = _divided(texts, way, seed, table.name)
-    y = np.stack([*measured.values()], 1)[found.places] if measured else None
     graphs = as_graphs(
         found,
-        y_graph=None if y is None else y.astype(np.float32),
+        y_graph=np.stack([*measured.values()], 1)[found.places] if measured else None,
         graph_targets=list(measured),
         split=words or None,
         splits=list(SPLITS.values()) if words else None,
         metadata={"table": Path(table.name).name},
     )
-    return _standardised(graphs)
+    return standardised(graphs)
 
 
 def smiles_column(table: Table, name: str = "") -> str:
@@ -114,16 +112,19 @@ def read_molecules(
         lines = [str(table.lines[place]) for place in lost[:_NAMED]]
         more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
         warnings.warn(
-            f"left out {len(lost)} of {len(texts)} molecules of {table.name}, which cannot be "
-            f"read: line {', '.join(lines)}{more}",
+            f"cannot read {len(lost)} of {len(texts)} molecules of {table.name}: line "
+            f"{', '.join(lines)}{more}",
             stacklevel=3,
         )
     return found, [texts[place] for place in found.places]
 
 
-def _standardised(graphs: GraphSet) -> GraphSet:
+def standardised(graphs: GraphSet) -> GraphSet:
     """With what training is to begin from and to divide by, the mean and deviation of each target
-    over the training set; those that are 0 or 1 are left to a loss for that."""
+    of graphs over the training set; those that are 0 or 1 are left to a loss for that.
+
+    So `from_table` has them; sets of it that are joined need it again.
+    """
     if graphs.y_graph is None:
         return graphs
     training = graphs.split("train") if "train" in graphs.splits else graphs
@@ -137,22 +138,42 @@ def _standardised(graphs: GraphSet) -> GraphSet:
         elif len(known):
             means[name] = float(known.mean())
         deviation = float(known.std(unbiased=False)) if name in means else 0.0
-        usable = deviation > 1e-6 * (1 + abs(means.get(name, 0.0)))
-        scales.append(deviation if usable else 1.0)
+        scales.append(deviation if deviation > _RESOLUTION * abs(means.get(name, 0.0)) else 1.0)
     said = {"losses": losses, "means": means}
     metadata = graphs.metadata | {name: held for name, held in said.items() if held}
     return replace(graphs, graph_scale=tuple(scales), metadata=metadata)
 
 
+def _measured(table: Table, name: str) -> NDArray[np.float32]:
+    """The numbers of a target, as they are kept."""
+    given = table.numbers(name)
+    known = given[~np.isnan(given)]
+    if len(known) == 0:
+        raise ValueError(f"got no number as {name} in {table.name}, expected some")
+    largest = np.abs(given) > np.finfo(np.float32).max
+    if largest.any():
+        place = int(largest.argmax())
+        raise ValueError(
+            f"got {given[place]:g} as {name} in line {table.lines[place]} of {table.name}, more "
+            "than float32 holds; take another unit"
+        )
+    if 0 < np.ptp(known) <= _RESOLUTION * np.abs(known).max():
+        raise ValueError(
+            f"got numbers as {name} in {table.name} that differ by {np.ptp(known):g} at most, too "
+            f"little for float32 beside {known[0]:g}; take that away from all of them"
+        )
+    return given.astype(np.float32)
+
+
 def _words(table: Table, way: str) -> list[str]:
     """Splits as a column says; none where `way` is not one."""
-    if way not in table.columns:
-        if way not in ("", SCAFFOLD, RANDOM):
-            raise ValueError(
-                f"got the split {way!r}, expected {SCAFFOLD}, {RANDOM} or a column of "
-                f"{table.name}: {', '.join(table.columns)}"
-            )
+    if way in ("", SCAFFOLD, RANDOM):
         return []
+    if way not in table.columns:
+        raise ValueError(
+            f"got the split {way!r}, expected {SCAFFOLD}, {RANDOM} or a column of {table.name}: "
+            f"{', '.join(table.columns)}"
+        )
     given = table.column(way)
     for line, word in zip(table.lines, given, strict=True):
         if word.lower() not in _WORDS:

@@ -141,11 +141,18 @@ def _read_block(block: tuple[int, list[str], str, list[int], bool]) -> Molecules
 
 
 def _graph(place: int, molecule: Any) -> Molecules:
-    from ogb.utils.features import atom_to_feature_vector, bond_to_feature_vector
+    from ogb.utils.features import (
+        allowable_features,
+        atom_to_feature_vector,
+        bond_to_feature_vector,
+    )
+    from rdkit.Chem import BondStereo
 
     atoms = [atom_to_feature_vector(atom) for atom in molecule.GetAtoms()]
     edges, features = [], []
     for bond in molecule.GetBonds():
+        if str(bond.GetStereo()) not in allowable_features["possible_bond_stereo_list"]:
+            bond.SetStereo(BondStereo.STEREONONE)  # of a bond that cannot turn: OGB has no place
         one, other = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
         edges += [(one, other), (other, one)]
         features += [bond_to_feature_vector(bond)] * 2

@@ -6,8 +6,9 @@ import csv
 import gzip
 import io
 import math
+import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -17,7 +18,8 @@ from numpy.typing import NDArray
 from pna.files import replacing
 from pna.names import lookup
 
-_SEPARATORS = ",;\t"  # whichever is most often in the first line
+_SEPARATORS = ",;\t"
+_SAYS_SEPARATOR = "sep="
 _UNKNOWN = ("", "nan", "na", "n/a", "none", "null")  # how people write that a number is not known
 
 
@@ -34,9 +36,10 @@ class Table:
     def read(cls, path: str | Path) -> Table:
         """From a CSV file, packed by gzip or not: commas, semicolons or tabs between, UTF-8."""
         path = Path(path)
+        if not path.is_file():
+            raise FileNotFoundError(f"got {path}, expected a file there; check the path")
         text = text_of(str(path), path.read_bytes())
-        header = text.lstrip("\r\n").partition("\n")[0]
-        separator = max(_SEPARATORS, key=header.count)
+        separator = _separator(text)
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
         columns: tuple[str, ...] = ()
         rows, lines = [], []
@@ -44,9 +47,13 @@ class Table:
             for row in reader:
                 if not any(cell.strip() for cell in row):
                     continue
+                if not columns and row[0].lower().startswith(_SAYS_SEPARATOR):
+                    continue
                 if not columns:
                     columns = tuple(cell.strip() for cell in row)
                     continue
+                if not any(cell.strip() for cell in row[len(columns) :]):
+                    row = row[: len(columns)]
                 if len(row) != len(columns):
                     raise ValueError(
                         f"got {len(row)} cells in line {reader.line_num} of {path}, expected one "
@@ -80,24 +87,28 @@ class Table:
         found = []
         for line, text in zip(self.lines, self.column(name), strict=True):
             try:
-                number = math.nan if text.lower() in _UNKNOWN else float(text)
+                number = math.nan if text.lower() in _UNKNOWN else float(text.replace("_", "?"))
             except ValueError:
                 number = math.inf
             if math.isinf(number):
                 raise ValueError(
-                    f"got {text!r} as {name} in line {line} of {self.name}, expected a number, or "
-                    "nothing where it is not known; correct it"
+                    f"got {text!r} as {name} in line {line} of {self.name}, expected a number, "
+                    "with a decimal point, or nothing where it is not known; correct it"
                 )
             found.append(number)
         return np.array(found)
 
-    def with_columns(self, more: Mapping[str, Sequence[str]]) -> Table:
-        """The same with these to the right."""
-        for name in more:
+    def check_without(self, names: Iterable[str]) -> None:
+        """Raise unless columns of these names can be added."""
+        for name in names:
             if name in self.columns:
                 raise ValueError(
                     f"got {self.name} with a column {name!r}, which is to be added; rename it"
                 )
+
+    def with_columns(self, more: Mapping[str, Sequence[str]]) -> Table:
+        """The same with these to the right."""
+        self.check_without(more)
         rows = [
             [*row, *cells]
             for row, cells in zip(self.rows, zip(*more.values(), strict=True), strict=True)
@@ -108,6 +119,15 @@ class Table:
         """Write CSV, commas between, wholly or not at all."""
         with replacing(Path(path)) as file:
             csv.writer(file).writerows([self.columns, *self.rows])
+
+
+def _separator(text: str) -> str:
+    """That which the file says, as spreadsheets do, or is most often in its first line of names,
+    outside of quotes."""
+    first = text.lstrip().partition("\n")[0]
+    if first.lower().startswith(_SAYS_SEPARATOR) and first[len(_SAYS_SEPARATOR) :].strip("\r"):
+        return first[len(_SAYS_SEPARATOR)]
+    return max(_SEPARATORS, key=re.sub('"[^"]*"', "", first).count)
 
 
 def is_table(path: Path) -> bool:

@@ -39,11 +39,18 @@ def settings_for(graphs: GraphSet, given: Mapping[str, Any]) -> Settings:
     return Settings(**{**usual, **given})
 
 
-def loss_for(graphs: GraphSet) -> str | dict[str, str]:
-    """That of the field for a benchmark's targets; those that the graphs' metadata names for
-    theirs; else squares."""
-    loss: str | dict[str, str] = graphs.metadata.get("losses") or _usual(graphs)["loss"]
-    return loss
+def loss_for(
+    graphs: GraphSet, given: str | Mapping[str, str] | None = None
+) -> str | dict[str, str]:
+    """What is given, for all targets or for some by name. For others those that the graphs'
+    metadata names; if there are none, that of the field for a benchmark's targets, else squares."""
+    named: dict[str, str] = graphs.metadata.get("losses", {})
+    if isinstance(given, str):
+        return given
+    if given:
+        return named | dict(given)
+    usual: str = _usual(graphs)["loss"]
+    return named or usual
 
 
 def model_for(
@@ -54,7 +61,7 @@ def model_for(
 ) -> ModelSettings:
     """What is given of `ModelSettings` and of the architecture's arguments, and what suits these
     graphs for the rest."""
-    loss = loss_for(graphs) if loss is None else loss
+    loss = loss_for(graphs, loss)
     architecture = given.get("architecture", _usual(graphs)["architecture"])
     make = lookup("architecture", architecture, ARCHITECTURES)
     arguments = {**MODELS[architecture], **given}

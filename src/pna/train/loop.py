@@ -108,7 +108,7 @@ def train(
             check_data(config, graphs, run)
         else:
             _check_new(run)
-            loss = loss_for(graphs) if loss is None else loss
+            loss = loss_for(graphs, loss)
             kind = model_for(graphs, model, {}, loss) if isinstance(model, str) else model
             given = settings_for(graphs, {}) if settings is None else settings
             config = configured(graphs, path, kind, given, loss, weights, tasks, splits)

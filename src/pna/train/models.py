@@ -60,7 +60,7 @@ def fitted(
             arguments |= {"edge_columns": edge_attr.shape[1], "edge_values": edge_values}
             arguments |= _scales("edge", edge_attr, edge_values)
         if every.metadata.get("means"):
-            arguments["graph_means"] = _means(tasks, every.metadata["means"])
+            arguments.setdefault("graph_means", _means(tasks, every.metadata["means"]))
     else:
         if node_values:
             raise ValueError(

@@ -19,7 +19,7 @@ from pna.data.columns import is_numbered, tagged
 from pna.data.diameter import diameters
 from pna.data.graphset import GraphSet
 from pna.data.molecule_table import read_molecules, smiles_column
-from pna.data.molecules import as_graphs
+from pna.data.molecules import ATOM_FEATURES, as_graphs
 from pna.data.table import Table
 from pna.files import replacing
 from pna.nn.architectures import Prediction
@@ -28,6 +28,8 @@ from pna.train.distributed import device_of
 from pna.train.population import Population
 from pna.train.run import BEST, Config, Run, best_losses, load_population
 from pna.train.tasks import LOSSES, Task
+
+_PREDICTED = "{} predicted"  # columns of a table
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,15 @@ def predict_table(
             f"got {run.folder}, whose models predict something of every node, expected them to "
             "predict of molecules; take the graph set in place of the table"
         )
+    names = run.config.data.get("features", {}).get("node", ATOM_FEATURES)
+    if tuple(names) != ATOM_FEATURES:
+        raise ValueError(
+            f"got {run.folder}, whose models were trained with other features than a table's "
+            "molecules have; make a graph set of the table (pna data molecules), give it what it "
+            "lacks (pna data walks), and take that"
+        )
     table = table if isinstance(table, Table) else Table.read(table)
+    table.check_without(_PREDICTED.format(task.name) for task in run.config.tasks)
     column = smiles_column(table, smiles)
     found, _ = read_molecules(table, column, True, workers, progress)
     predictions = predict(run, as_graphs(found, metadata={}), member, device=device)
@@ -133,7 +143,7 @@ def predict_table(
         cells = [""] * len(table.rows)
         for place, cell in zip(found.places.tolist(), _cells(values), strict=True):
             cells[place] = cell
-        more[f"{name} predicted"] = cells
+        more[_PREDICTED.format(name)] = cells
     return table.with_columns(more)
 
 

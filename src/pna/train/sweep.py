@@ -413,7 +413,7 @@ def sweep(
             raise ValueError(f"got {name}={value}, expected at least {least}")
     path = Path(data).resolve()
     graphs = GraphSet.load(path)
-    loss = loss_for(graphs) if loss is None else loss
+    loss = loss_for(graphs, loss)
     kind = model_for(graphs, model, {}, loss) if isinstance(model, str) else model
     usual = settings_for(graphs, {}) if settings is None else settings
     target = (loss, weights, tasks, splits)
