@@ -13,7 +13,7 @@ demo: $(READY)  ## train PNA and five rivals on small graphs, in minutes: demo/i
 	$(BIN)/pna demo
 
 test: lint  ## lint, then every test, as many at a time as there are cores
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .
