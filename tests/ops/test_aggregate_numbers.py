@@ -106,6 +106,51 @@ def test_variance_far_from_zero(fast):
     assert (ours[1].double() - exact[1]).norm() <= 1e-3 * exact[1].norm()
 
 
+@pytest.mark.parametrize("scale", [1e4, 1e8, 1e30])
+@pytest.mark.parametrize("form", [None, "dense", "table", "coefficients"])
+def test_another_graph_changes_nothing(fast, form, scale):
+    """Gradients of one graph's own x and edge terms, beside a graph at another scale. The kernels
+    once centred all receivers at one mean, which cost the others their digits."""
+    kinds = ["mean", "sum", "var", "std", "max", "min", "normalised_mean"]
+    nodes, edges, width = 20, 70, 5
+    pairs = random_edges(edges, nodes, nodes)
+    both = pairs + [(sender + nodes, receiver + nodes) for sender, receiver in pairs]
+    adjacency = Graph(both, 2 * nodes).adjacency(fast.device)
+    dtype, device = torch.float32, fast.device
+
+    def gradients(factor):
+        x = features(2 * nodes, width, dtype, device, seed=2)
+        x[nodes:] *= factor
+        x.requires_grad_()
+        term = features(2 * edges, width if form == "dense" else 2, dtype, device, seed=3)
+        table = features(2, width, dtype, device, seed=4)
+        term[edges:] *= factor
+        term.requires_grad_()
+        index = torch.arange(2 * edges, device=device) % 2
+        given = {"dense": term, "table": (table, index), "coefficients": (term, table)}
+        own = (x,) if form in (None, "table") else (x, term)
+        out = pna.aggregate(x, adjacency, kinds, edge=given.get(form))
+        upstream = features(nodes, len(kinds) * width, dtype, device, seed=5)
+        (out * upstream.view(nodes, len(kinds), width).repeat(2, 1, 1)).sum().backward()
+        return [tensor.grad[: tensor.shape[0] // 2] for tensor in own]
+
+    for alone, beside in zip(gradients(1.0), gradients(scale), strict=True):
+        assert (alone - beside).norm() <= 1e-6 * alone.norm()
+
+
+@pytest.mark.parametrize("kind", ["std", "var"])
+@pytest.mark.parametrize("offset", [0.0, 1e2, 1e4])
+def test_gradient_far_from_zero_with_a_constant_edge_term(fast, kind, offset):
+    """All messages move alike. At 1e4 they are rounded in steps of 1e-3, all in the same way."""
+    adjacency = Graph(random_edges(300, 40, 40), 40).adjacency(fast.device)
+    x = offset + features(40, 3, torch.float32, fast.device)
+    edge = torch.full((300, 3), 0.3, device=fast.device)
+    ours = outcome(x, adjacency, [kind], edge=edge)
+    exact = definition(x, adjacency, [kind], edge=edge)
+    tolerance = 5e-6 if fast.name == "cpu" else max(5e-6, 3e-7 * offset)  # of a rounded mean
+    assert (ours[1].double() - exact[1]).norm() <= tolerance * exact[1].norm()
+
+
 @pytest.mark.parametrize("outlier", [1e6, -1e6])
 def test_an_outlier_first(fast, outlier):
     """The first message is a bad guess of the mean: a kernel that starts from it may lose as many

@@ -21,8 +21,8 @@
 #define AHEAD 24     /* slots between asking for a row at random and reading it */
 #define ROWS_AHEAD 4 /* rows between asking for one and reading it, where they are in order */
 #define SHORT 255    /* longest row whose places fit a byte, where 255 means none */
-#define SAMPLE 256   /* receivers that the centre is taken from */
-#define REMOTE 16384 /* mean²/var from which the rounding of the mean matters to the gradient */
+#define FAR 16       /* mean/std from which the gradient takes deviations from the mean itself */
+#define REMOTE 64    /* mean/std from which the rounding of the mean matters to the gradient */
 #define ROW_COST 4   /* what a row costs beside its slots, in slots */
 
 enum { MEAN, SUM, VAR, STD, MAX, MIN, NORMALISED_MEAN, KINDS }; /* as in pna.ops.request */
@@ -53,8 +53,8 @@ struct problem {
     /* the backward pass */
     const void *grad;
     int64_t slopes_stride; /* features rounded up to whole tiles */
-    void *centre;          /* (slopes_stride,) */
     void *slopes;          /* (receivers, parts, slopes_stride): see the kernel of that name */
+    uint8_t *far;          /* (receivers, tiles): whether any feature of a tile is far from 0 */
     void *grad_x, *grad_edge, *grad_at;
     double *totals; /* (edge_rows, features): gradient of the table or basis */
 };
@@ -84,21 +84,21 @@ static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 #undef INDEX
 
 #define KERNELS(type)                                                                            \
-    {forward_##type, centre_##type, slopes_##type,      senders_##type,                          \
-     extrema_##type, edges_##type,  coefficients_##type}
+    {forward_##type, slopes_##type, senders_##type, extrema_##type, edges_##type,                \
+     coefficients_##type}
 #define EVERY_TYPE(width)                                                                        \
     {{KERNELS(float_int32_t_##width), KERNELS(float_int64_t_##width)},                           \
      {KERNELS(double_int32_t_##width), KERNELS(double_int64_t_##width)}}
 
-static kernel *const baseline[2][2][7] = EVERY_TYPE(16);
+static kernel *const baseline[2][2][6] = EVERY_TYPE(16);
 #if defined(__x86_64__)
-static kernel *const avx2[2][2][7] = EVERY_TYPE(32);
+static kernel *const avx2[2][2][6] = EVERY_TYPE(32);
 #endif
 
 void pna_run(int64_t which, const struct problem *p, int64_t row, int64_t end_row, int64_t tile,
              int64_t end_tile)
 {
-    kernel *const(*kernels)[2][7] = baseline;
+    kernel *const(*kernels)[2][6] = baseline;
 #if defined(__x86_64__)
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) kernels = avx2;
 #endif
@@ -197,6 +197,8 @@ struct block {
     const REAL *term[BLOCK]; /* their edge terms */
     REAL weight[BLOCK];      /* 1/sqrt of the out-degree of their senders */
     REAL stage[BLOCK][WIDE]; /* room for rows that lie nowhere as they are */
+    const REAL *centre[BLOCK];       /* means of receivers that are far from 0, or NULL */
+    REAL centre_stage[BLOCK][LANES]; /* the same for a mean that is no whole tile */
     REAL total[WIDE], mean[WIDE], spread[WIDE], weighted[WIDE], top[WIDE], low[WIDE];
     WHOLE top_at[WIDE], low_at[WIDE];
     REAL drift[WIDE]; /* mean deviation from the first message; the mean, where none is wanted */
@@ -582,34 +584,13 @@ static TARGET void NAME(forward)(const struct problem *p, int64_t row, int64_t e
 }
 
 /* The gradient of a message m of a receiver i from a sender j is, but for max and min,
- *     A_i + B_i (m - c) + C_i / sqrt(d_j),      c the centre, one number a feature,
+ *     A_i + B_i (m - c_i) + C_i / sqrt(d_j)
  *     B_i = (2 g_var + g_std / std_i) / d_i
- *     A_i = g_mean / d_i + g_sum - B_i (mean_i - c)
+ *     A_i = g_mean / d_i + g_sum - B_i (mean_i - c_i)
  *     C_i = g_normalised_mean / sqrt(d_i)
- * so a sender needs the sums of rows A, B, C over its receivers. A centre amid the means keeps
- * both terms with B small where features are far from 0. */
-static TARGET void NAME(centre)(const struct problem *p, int64_t row, int64_t end_row,
-                                int64_t tile, int64_t end_tile)
-{
-    int64_t step = (end_row - row + SAMPLE - 1) / SAMPLE, end = NAME(end_column)(p, end_tile);
-    int width;
-    for (int64_t column = tile * LANES; column < end; column += width) {
-        double total[WIDE] = {0}, count[WIDE] = {0};
-        width = NAME(width_at)(column, end);
-        for (int64_t i = row; i < end_row; i += step) {
-            if (NAME(at)(p->indptr, i) == NAME(at)(p->indptr, i + 1)) continue;
-            const REAL *mean = NAME(mean_of)(p, i) + column;
-            for (int f = 0; f < width; f++) {
-                int finite = mean[f] - mean[f] == 0;
-                total[f] += finite ? mean[f] : 0;
-                count[f] += finite;
-            }
-        }
-        for (int f = 0; f < width; f++)
-            ((REAL *)p->centre)[column + f] = count[f] > 0 ? (REAL)(total[f] / count[f]) : 0;
-    }
-}
-
+ * A sender sums it over its receivers. c_i is 0, so that two rows are read for each edge. Where
+ * the mean is FAR from 0, the terms with B_i would cancel: c_i is the mean there. The last bit of
+ * B_i says which. A receiver's gradient so depends on its own messages alone. */
 INLINE int64_t NAME(num_parts)(const struct problem *p)
 {
     return 1 + wants_spread(p) + wants(p, NORMALISED_MEAN);
@@ -620,27 +601,47 @@ INLINE REAL *NAME(slopes_of)(const struct problem *p, int64_t row)
     return (REAL *)p->slopes + row * NAME(num_parts)(p) * p->slopes_stride;
 }
 
-/* Which means are so large beside their deviations that their rounding spoils the gradient. */
-INLINE int NAME(find_remote)(const struct problem *p, int64_t row, int64_t column, int width,
-                             char *restrict remote)
+/* Whether the gradient of a feature with this slope takes deviations from the mean. */
+INLINE mask NAME(is_far)(vec slope) { return -((mask)slope & 1); }
+
+/* Mean - c of every feature, which is 0 where that is far from 0; its slope is marked. Returns
+ * whether any mean is so far that it must be found from the messages. */
+INLINE int NAME(take_centres)(const struct problem *p, int64_t row, int64_t column, int width,
+                              REAL *restrict slope, REAL *restrict offset, WHOLE *restrict remote)
 {
     const REAL *restrict mean = NAME(mean_of)(p, row) + column;
-    const REAL *restrict std = NAME(row_of)(p, p->out, row, wants(p, STD) ? STD : VAR) + column;
-    int any = 0;
+    const REAL *restrict out = NAME(row_of)(p, p->out, row, wants(p, STD) ? STD : VAR) + column;
+    uint8_t *far_tiles = p->far + (row * p->slopes_stride + column) / LANES;
+    REAL std[WIDE];
+    WHOLE bits[WIDE], far[WIDE] = {0}, any = 0;
+    if (wants(p, STD)) NAME(copy)(std, out, width);
+    else
+        for (int f = 0; f < width; f++) std[f] = ROOT(out[f]);
     for (int f = 0; f < width; f++) {
-        REAL var = wants(p, STD) ? std[f] * std[f] : std[f];
-        remote[f] = mean[f] * mean[f] > REMOTE * var;
+        REAL size = mean[f] < 0 ? -mean[f] : mean[f];
+        far[f] = (size > FAR * std[f]) & (slope[f] != 0);
+        remote[f] = (size > REMOTE * std[f]) & (slope[f] != 0);
+        offset[f] = far[f] ? 0 : mean[f];
         any |= remote[f];
     }
-    return any;
+    memcpy(bits, slope, (size_t)width * sizeof(REAL));
+    for (int f = 0; f < width; f++) bits[f] = (bits[f] & ~(WHOLE)1) | far[f];
+    memcpy(slope, bits, (size_t)width * sizeof(REAL));
+    for (int f = 0; f < width; f += LANES) {
+        WHOLE tile = 0;
+        for (int lane = 0; lane < LANES; lane++) tile |= far[f + lane];
+        far_tiles[f / LANES] = (uint8_t)tile;
+    }
+    return any != 0;
 }
 
-/* mean - c of those, from the messages once more; and no slope where messages are equal. */
-OUTLINE void NAME(recentre)(const struct problem *p, int64_t slot, int64_t degree, int64_t column,
-                            int width, const char *remote, REAL *restrict offset,
-                            REAL *restrict slope)
+/* What the rounding of the mean left out, from the messages once more; and no slope where they
+ * are equal. */
+OUTLINE void NAME(correct)(const struct problem *p, int64_t row, int64_t column, int width,
+                           const WHOLE *remote, REAL *restrict slope, REAL *restrict offset)
 {
-    const REAL *centre = (const REAL *)p->centre + column;
+    int64_t slot = NAME(at)(p->indptr, row), degree = NAME(at)(p->indptr, row + 1) - slot;
+    const REAL *mean = NAME(mean_of)(p, row) + column;
     struct block b;
     double total[WIDE] = {0};
     REAL start[WIDE];
@@ -660,7 +661,7 @@ OUTLINE void NAME(recentre)(const struct problem *p, int64_t slot, int64_t degre
     }
     for (int f = 0; f < width; f++) {
         if (!remote[f]) continue;
-        offset[f] = start[f] - centre[f] + (REAL)(total[f] / (double)degree);
+        offset[f] = start[f] - mean[f] + (REAL)(total[f] / (double)degree);
         if (!differ[f]) slope[f] = 0;
     }
 }
@@ -678,7 +679,7 @@ static TARGET void NAME(slopes)(const struct problem *p, int64_t row, int64_t en
 {
     int64_t stride = p->slopes_stride, parts = NAME(num_parts)(p);
     REAL offset[WIDE];
-    char remote[WIDE];
+    WHOLE remote[WIDE];
     int width;
     for (; row < end_row; row++) {
         int64_t slot = NAME(at)(p->indptr, row), degree = NAME(at)(p->indptr, row + 1) - slot;
@@ -694,7 +695,12 @@ static TARGET void NAME(slopes)(const struct problem *p, int64_t row, int64_t en
             if (wants(p, SUM)) NAME(add_grad)(p, row, SUM, column, width, 1, a);
             if (wants(p, NORMALISED_MEAN))
                 NAME(add_grad)(p, row, NORMALISED_MEAN, column, width, ROOT(one_dth), c);
-            if (!wants_spread(p) || degree == 1) continue; /* alone, it is the mean */
+            if (!wants_spread(p)) continue;
+            if (degree == 1) { /* alone, it is the mean */
+                memset(p->far + (row * stride + column) / LANES, 0,
+                       (size_t)NAME(whole_tiles)(width) / LANES);
+                continue;
+            }
             if (wants(p, VAR)) NAME(add_grad)(p, row, VAR, column, width, 2 * one_dth, b);
             if (wants(p, STD)) {
                 const REAL *restrict std = NAME(row_of)(p, p->out, row, STD) + column;
@@ -705,11 +711,8 @@ static TARGET void NAME(slopes)(const struct problem *p, int64_t row, int64_t en
                     b[f] += std[f] == flat ? 0 : slope;
                 }
             }
-            const REAL *restrict mean = NAME(mean_of)(p, row) + column;
-            const REAL *restrict centre = (const REAL *)p->centre + column;
-            for (int f = 0; f < width; f++) offset[f] = mean[f] - centre[f];
-            if (NAME(find_remote)(p, row, column, width, remote))
-                NAME(recentre)(p, slot, degree, column, width, remote, offset, b);
+            if (NAME(take_centres)(p, row, column, width, b, offset, remote))
+                NAME(correct)(p, row, column, width, remote, b, offset);
             for (int f = 0; f < width; f++) a[f] -= b[f] * offset[f];
         }
     }
@@ -722,35 +725,62 @@ INLINE INDEX NAME(edge_at)(const struct problem *p, int64_t place)
     return NAME(at)(p->edge_ids, NAME(at)(p->indptr, receiver) + NAME(at)(p->out_ranks, place));
 }
 
-/* Sums of A, B and C over a block, for `vectors` vectors of features. */
+/* Sums over a block of A + B (m - c), and of C, for `vectors` vectors of features. */
 INLINE void NAME(sum_slopes)(struct block *b, int count, int lane, int vectors, int64_t stride,
                              int flags)
 {
-    vec linear[2 * TILE], slope[2 * TILE], weighted[2 * TILE];
-    for (int v = 0; v < vectors; v++) linear[v] = slope[v] = weighted[v] = (vec){0};
+    vec linear[2 * TILE], weighted[2 * TILE], sent[2 * TILE];
+    for (int v = 0; v < vectors; v++) {
+        linear[v] = weighted[v] = (vec){0};
+        if (flags & SPREAD) sent[v] = NAME(load)(b->mean + lane + v * STEP);
+    }
     for (int k = 0; k < count; k++) {
         const REAL *row = b->row[k] + lane, *term = flags & EDGE ? b->term[k] + lane : row;
         const REAL *c = row + (flags & SPREAD ? 2 : 1) * stride;
-        for (int v = 0; v < vectors; v++) {
-            linear[v] += NAME(load)(row + v * STEP);
-            if (flags & EDGE) {
-                vec deviation = NAME(load)(b->mean + lane + v * STEP) + NAME(load)(term + v * STEP);
-                linear[v] += NAME(load)(row + stride + v * STEP) * deviation;
-            } else if (flags & SPREAD) {
-                slope[v] += NAME(load)(row + stride + v * STEP);
+        if (flags & SPREAD && b->centre[k]) {
+            const REAL *centre = b->centre[k] + lane;
+            for (int v = 0; v < vectors; v++) {
+                vec slope = NAME(load)(row + stride + v * STEP), m = sent[v];
+                if (flags & EDGE) m += NAME(load)(term + v * STEP);
+                m -= (vec)((mask)NAME(load)(centre + v * STEP) & NAME(is_far)(slope));
+                linear[v] += NAME(load)(row + v * STEP); /* in this order, as below */
+                linear[v] += slope * m;
             }
-            if (flags & WEIGHTED) weighted[v] += NAME(load)(c + v * STEP);
+        } else {
+            for (int v = 0; v < vectors; v++) {
+                linear[v] += NAME(load)(row + v * STEP);
+                if (flags & SPREAD) {
+                    vec m = sent[v];
+                    if (flags & EDGE) m += NAME(load)(term + v * STEP);
+                    linear[v] += NAME(load)(row + stride + v * STEP) * m;
+                }
+            }
         }
+        for (int v = 0; v < vectors && flags & WEIGHTED; v++)
+            weighted[v] += NAME(load)(c + v * STEP);
     }
     for (int v = 0; v < vectors; v++) {
         NAME(store)(b->total + lane + v * STEP, linear[v]);
-        if (flags & SPREAD) NAME(store)(b->spread + lane + v * STEP, slope[v]);
         if (flags & WEIGHTED) NAME(store)(b->weighted + lane + v * STEP, weighted[v]);
     }
 }
 
-/* Sums of A, B and C over `count` receivers of a sender, in b->total, spread and weighted. With
- * an edge term m differs, and A + B (m - c) is summed, in b->total; b->mean has x - c. */
+/* The mean of a receiver, if any of these features is far from 0; else NULL. */
+INLINE const REAL *NAME(centre_of)(const struct problem *p, int64_t receiver, int64_t column,
+                                   int width, REAL *stage)
+{
+    const uint8_t *far_tiles = p->far + (receiver * p->slopes_stride + column) / LANES;
+    int far = 0;
+    for (int tile = 0; tile < NAME(whole_tiles)(width) / LANES; tile++) far |= far_tiles[tile];
+    if (!far) return NULL;
+    const REAL *mean = NAME(mean_of)(p, receiver) + column;
+    if (width % LANES == 0) return mean;
+    NAME(copy)(stage, mean, width);
+    return stage;
+}
+
+/* Sums over `count` receivers of a sender of A + B (m - c), in b->total, and of C, in b->weighted;
+ * b->mean has x. */
 INLINE void NAME(add_slopes)(const struct problem *p, int64_t place, int count, int64_t column,
                              int width, struct block *b, int flags)
 {
@@ -761,8 +791,10 @@ INLINE void NAME(add_slopes)(const struct problem *p, int64_t place, int count, 
         int64_t ahead = least(k + AHEAD, last);
         const REAL *later = slopes + receivers[ahead] * parts * stride;
         NAME(prefetch)(later, width);
-        if (flags & SPREAD) NAME(prefetch)(later + stride, width);
         b->row[k] = slopes + receivers[k] * parts * stride;
+        if (!(flags & SPREAD)) continue;
+        NAME(prefetch)(later + stride, width);
+        b->centre[k] = NAME(centre_of)(p, receivers[k], column, width, b->centre_stage[k]);
         if (!(flags & EDGE)) continue;
         int64_t edge = NAME(edge_at)(p, place + k);
         b->term[k] = NAME(edge_term)(p, edge, column, width, b->stage[k]);
@@ -780,24 +812,23 @@ INLINE void NAME(senders_for)(const struct problem *p, int64_t row, int64_t end_
     struct block b;
     struct so_far all;
     int width;
+    memset(b.mean, 0, sizeof b.mean);
     memset(b.weighted, 0, sizeof b.weighted);
-    memset(b.spread, 0, sizeof b.spread);
     memset(b.stage, 0, sizeof b.stage);
+    memset(b.centre_stage, 0, sizeof b.centre_stage);
     for (; row < end_row; row++) {
         int64_t place = NAME(at)(p->out_indptr, row);
         int64_t degree = NAME(at)(p->out_indptr, row + 1) - place;
         int64_t column = tile * LANES, end = NAME(end_column)(p, end_tile);
         for (; column < end; column += width) {
             const REAL *restrict x = (const REAL *)p->x + row * p->x_stride + column;
-            const REAL *restrict centre = (const REAL *)p->centre + column;
             REAL *restrict grad_x = (REAL *)p->grad_x + row * p->features + column;
             width = NAME(width_at)(column, end);
             if (flags & SPREAD && row + ROWS_AHEAD < end_row)
                 NAME(prefetch)(x + ROWS_AHEAD * p->x_stride, width);
             if (degree == 0) memset(grad_x, 0, (size_t)width * sizeof(REAL));
             if (degree == 0) continue;
-            if (flags & EDGE)
-                for (int f = 0; f < width; f++) b.mean[f] = x[f] - centre[f];
+            if (flags & SPREAD) NAME(copy)(b.mean, x, width);
             if (degree > BLOCK) memset(&all, 0, sizeof all);
             for (int64_t first = 0; first < degree; first += BLOCK) {
                 int count = (int)least(BLOCK, degree - first);
@@ -805,21 +836,15 @@ INLINE void NAME(senders_for)(const struct problem *p, int64_t row, int64_t end_
                 if (degree > BLOCK)
                     for (int f = 0; f < width; f++) {
                         all.total[f] += b.total[f];
-                        all.spread[f] += b.spread[f];
                         all.weighted[f] += b.weighted[f];
                     }
             }
             if (degree > BLOCK)
                 for (int f = 0; f < width; f++) {
                     b.total[f] = (REAL)all.total[f];
-                    b.spread[f] = (REAL)all.spread[f];
                     b.weighted[f] = (REAL)all.weighted[f];
                 }
-            if (flags & SPREAD && !(flags & EDGE))
-                for (int f = 0; f < width; f++)
-                    grad_x[f] = b.total[f] + (x[f] - centre[f]) * b.spread[f];
-            else
-                NAME(copy)(grad_x, b.total, width);
+            NAME(copy)(grad_x, b.total, width);
             if (flags & WEIGHTED)
                 for (int f = 0; f < width; f++)
                     grad_x[f] += ((const REAL *)p->weight)[row] * b.weighted[f];
@@ -887,16 +912,17 @@ OUTLINE void NAME(differentiate)(const struct problem *p, int64_t row, int64_t f
     const REAL *restrict a = NAME(slopes_of)(p, row) + column;
     const REAL *restrict slope = a + p->slopes_stride;
     const REAL *restrict weighted = a + (NAME(num_parts)(p) - 1) * p->slopes_stride;
-    const REAL *restrict centre = (const REAL *)p->centre + column;
+    REAL stage[LANES];
+    const REAL *centre = wants_spread(p) ? NAME(centre_of)(p, row, column, width, stage) : NULL;
     if (wants_spread(p)) NAME(gather)(p, slot + first, count, column, width, b);
     if (wants(p, NORMALISED_MEAN)) NAME(gather_weights)(p, slot + first, count, b->weight);
     for (int k = 0; k < count; k++) {
         REAL *message = b->stage[k];
         if (wants_spread(p))
             for (int f = 0; f < NAME(whole_tiles)(width); f += STEP) {
-                vec deviation = NAME(load)(b->row[k] + f) - NAME(load)(centre + f);
-                vec linear = NAME(load)(a + f) + NAME(load)(slope + f) * deviation;
-                NAME(store)(message + f, linear);
+                vec m = NAME(load)(b->row[k] + f), steep = NAME(load)(slope + f);
+                if (centre) m -= (vec)((mask)NAME(load)(centre + f) & NAME(is_far)(steep));
+                NAME(store)(message + f, NAME(load)(a + f) + steep * m);
             }
         else
             NAME(copy)(message, a, width);

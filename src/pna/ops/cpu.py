@@ -21,7 +21,7 @@ from pna.adjacency import Adjacency, Rows
 from pna.ops.request import KINDS, Request, Saved, check_table, wide_type
 
 #: Kernels and edge terms, numbered as in cpu.c, and the bytes of a tile there.
-_FORWARD, _CENTRE, _SLOPES, _SENDERS, _EXTREMA, _EDGES, _COEFFICIENTS = range(7)
+_FORWARD, _SLOPES, _SENDERS, _EXTREMA, _EDGES, _COEFFICIENTS = range(6)
 _NO_EDGE, _DENSE, _TABLE, _BASIS = range(4)
 _LINE = 64
 
@@ -51,7 +51,7 @@ class _Problem(ctypes.Structure):
         ("mean_stride", _INTEGER),
         *[(name, _POINTER) for name in ("out", "mean", "places", "long_places", "grad")],
         ("slopes_stride", _INTEGER),
-        *[(name, _POINTER) for name in ("centre", "slopes")],
+        *[(name, _POINTER) for name in ("slopes", "far")],
         *[(name, _POINTER) for name in ("grad_x", "grad_edge", "grad_at", "totals")],
     )
 
@@ -169,8 +169,8 @@ def _differentiate_statistics(
     parts = 1 + request.needs_spread + ("normalised_mean" in request.kinds)
     task.point(
         out=out,
-        centre=out.new_zeros(stride),
         slopes=out.new_empty((adjacency.num_receivers, parts, stride)),
+        far=torch.empty((adjacency.num_receivers, task.tiles), dtype=torch.uint8),
     )
     task.problem.slopes_stride = stride
     if request.needs_spread:
@@ -178,7 +178,6 @@ def _differentiate_statistics(
         mean = saved.mean if own else out[:, request.place("mean")]
         task.point(mean=mean)
         task.problem.mean_stride = mean.stride(0)
-        task.run(_CENTRE, adjacency.incoming)
     task.run(_SLOPES, adjacency.incoming)
 
 
@@ -257,7 +256,7 @@ class _Task:
         run, problem = _library.pna_run, ctypes.byref(self.problem)
         threads = torch.get_num_threads()
         work = (rows.neighbours.shape[0] + rows.num_rows) * self.problem.features
-        if threads == 1 or work < 2 * _LEAST_WORK or kernel == _CENTRE:
+        if threads == 1 or work < 2 * _LEAST_WORK:
             run(kernel, problem, 0, rows.num_rows, 0, self.tiles)
             return
         pieces = self._pieces(kernel, rows, min(4 * threads, work // _LEAST_WORK), threads)

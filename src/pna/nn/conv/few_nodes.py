@@ -35,7 +35,6 @@ class Kept(NamedTuple):
     mean: Tensor
     places: Tensor | None  # as in `Found`; None where no gradient will be asked for
     long_places: Tensor | None
-    centre: Tensor | None
 
 
 def forward(
@@ -86,7 +85,7 @@ def forward(
         with finding:
             found = gradients.find(sent, *edge, adjacency, plan.request, saved)
         finding.hold(sent, edge, saved)
-    return out, Kept(sent, own, saved.out, saved.mean, *(found or (None, None, None))), finding
+    return out, Kept(sent, own, saved.out, saved.mean, *(found or (None, None))), finding
 
 
 def backward(
@@ -151,8 +150,8 @@ def backward(
         for part, needed in zip(term, (parts.edge is not None, for_places), strict=True)
     )
     found = None
-    if kept.places is not None and kept.long_places is not None and kept.centre is not None:
-        found = Found(kept.places, kept.long_places, kept.centre)
+    if kept.places is not None and kept.long_places is not None:
+        found = Found(kept.places, kept.long_places)
     of_edges = Beside(device, 2)
     triton.backward(
         of_results.flatten(2), kept.sent, *term, adjacency, plan.request, saved,

@@ -12,16 +12,16 @@ from torch import Tensor
 from pna.adjacency import Adjacency
 from pna.ops.request import EDGE_WORKSPACE, wide_type
 from pna.ops.triton.launch import DENSE
-from pna.ops.triton.messages import edge_term
+from pna.ops.triton.messages import centre_of, edge_term
 from pna.ops.triton.places import extremum_gradient
 from pna.ops.triton.sums import add_up
 
 
 @triton.jit
 def _message_gradient_kernel(
-    x, x_stride, senders, slot_receivers, edge_ids, weights, indptr, rows, edge, at, centre,
-    grad, stride_row, stride_kind, stride_feature, places, long_places, long_rank,
-    to, first_slot, num_slots, features, types,
+    x, x_stride, senders, slot_receivers, edge_ids, weights, indptr, rows, edge, at,
+    mean, mean_stride, grad, stride_row, stride_kind, stride_feature, places, long_places,
+    long_rank, to, first_slot, num_slots, features, types,
     FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, MAX: tl.constexpr,
     MIN: tl.constexpr, NORM: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr,
     LONG: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, IN_GIVEN_ORDER: tl.constexpr,
@@ -46,8 +46,9 @@ def _message_gradient_kernel(
         value = value.to(WIDE) + edge_term(
             edge, at, given, feature, mask, features, types, EDGE, DEPTH, WIDE
         )
-        value -= tl.load(centre + feature, mask=live_feature, other=0)[None, :]
-        result += tl.load(source + features, mask=mask, other=0) * value
+        slope = tl.load(source + features, mask=mask, other=0)
+        own = mean + receiver[:, None] * mean_stride + feature[None, :]
+        result += slope * (value - centre_of(slope, own, mask, WIDE))
     if NORM >= 0:
         weight = tl.load(weights + sender, mask=live, other=0)
         result += tl.load(source + (WIDTH - 1) * features, mask=mask, other=0) * weight[:, None]
@@ -80,8 +81,8 @@ def _extremum_of(
 
 @triton.jit
 def _kind_gradient_kernel(
-    x, x_stride, senders, order, edge_ids, weights, indptr, rows, edge, at, centre,
-    grad, stride_row, stride_kind, stride_feature, places,
+    x, x_stride, senders, order, edge_ids, weights, indptr, rows, edge, at,
+    mean, mean_stride, grad, stride_row, stride_kind, stride_feature, places,
     partial, num_rows, tiles, features, types,
     FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, MAX: tl.constexpr,
     MIN: tl.constexpr, NORM: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr,
@@ -93,9 +94,6 @@ def _kind_gradient_kernel(
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     live_feature = feature < features
     every = tl.arange(0, BLOCK_K)
-    middle = tl.zeros([BLOCK_F], WIDE)
-    if SPREAD:
-        middle += tl.load(centre + feature, mask=live_feature, other=0)
     total = tl.zeros([BLOCK_K, BLOCK_R, BLOCK_F], WIDE)
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
         number = tile * BLOCK_R + tl.arange(0, BLOCK_R)
@@ -111,6 +109,8 @@ def _kind_gradient_kernel(
             flat += tl.load(source, mask=mask, other=0)
         if SPREAD:
             slope += tl.load(source + features, mask=mask, other=0)
+            own = mean + row[:, None] * mean_stride + feature[None, :]
+            centre = centre_of(slope, own, mask, WIDE)
         if NORM >= 0:
             scaled += tl.load(source + (WIDTH - 1) * features, mask=mask, other=0)
         if MAX >= 0:
@@ -133,12 +133,10 @@ def _kind_gradient_kernel(
             if SPREAD:
                 place = x + sender[:, None] * x_stride + feature[None, :]
                 value = tl.load(place, mask=here, other=0)
-                value = (
-                    value.to(WIDE)
-                    - middle[None, :]
-                    + edge_term(edge, at, given, feature, here, features, types, EDGE, DEPTH, WIDE)
+                value = value.to(WIDE) + edge_term(
+                    edge, at, given, feature, here, features, types, EDGE, DEPTH, WIDE
                 )
-                result += slope * value
+                result += slope * (value - centre)
             if NORM >= 0:
                 result += scaled * tl.load(weights + sender)[:, None]
             if MAX >= 0:

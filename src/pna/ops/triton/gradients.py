@@ -24,37 +24,17 @@ from pna.ops.triton.launch import (
     unit_stride,
     wide_index,
 )
+from pna.ops.triton.messages import mark_far
 from pna.ops.triton.places import find_places
 from pna.ops.triton.sender_gradients import sender_gradient, sums_by_kind
 
-
-@triton.jit
-def _centre_kernel(
-    mean, mean_stride, indptr, centre, num_rows, every, features,
-    WIDE: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
-):  # fmt: skip
-    """Mean over every so many receivers of their means; 0 where it is not finite."""
-    feature = tl.program_id(0) * BLOCK_F + tl.arange(0, BLOCK_F)
-    live_feature = feature < features
-    total = tl.zeros([BLOCK_F], WIDE)
-    count = tl.zeros([BLOCK_R], tl.int32)
-    for first in range(0, num_rows, BLOCK_R * every):
-        row = first + tl.arange(0, BLOCK_R).to(tl.int64) * every
-        live = row < num_rows
-        begin = tl.load(indptr + row, mask=live, other=0)
-        live = live & (tl.load(indptr + row + 1, mask=live, other=0) > begin)
-        mask = live[:, None] & live_feature[None, :]
-        place = mean + row[:, None] * mean_stride + feature[None, :]
-        total += tl.sum(tl.load(place, mask=mask, other=0), 0)
-        count += live.to(tl.int32)
-    total = total / tl.maximum(tl.sum(count), 1).to(WIDE)
-    total = tl.where(tl.abs(total) < float("inf"), total, 0)
-    tl.store(centre + feature, total, mask=live_feature)
+#: Mean over std from which deviations are taken from the mean itself, and not from 0.
+_FAR = tl.constexpr(16)
 
 
 @triton.jit
 def _receiver_rows_kernel(
-    grad, stride_row, stride_kind, stride_feature, out, mean, mean_stride, centre, indptr, rows,
+    grad, stride_row, stride_kind, stride_feature, out, mean, mean_stride, indptr, rows,
     num_rows, features,
     MEAN: tl.constexpr, SUM: tl.constexpr, VAR: tl.constexpr, STD: tl.constexpr,
     NORM: tl.constexpr, KINDS: tl.constexpr, FLAT: tl.constexpr, SPREAD: tl.constexpr,
@@ -80,16 +60,21 @@ def _receiver_rows_kernel(
         flat += tl.load(source + SUM * stride_kind, mask=mask, other=0).to(WIDE)
     if SPREAD:
         slope = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
+        kind = STD if STD >= 0 else VAR
+        place = out + (row[:, None] * KINDS + kind) * features + feature[None, :]
+        std = tl.load(place, mask=mask, other=1).to(WIDE)
         if VAR >= 0:
             slope += 2 * tl.load(source + VAR * stride_kind, mask=mask, other=0).to(WIDE) / count
         if STD >= 0:
-            place = out + (row[:, None] * KINDS + STD) * features + feature[None, :]
-            std = tl.load(place, mask=mask, other=1).to(WIDE)
             steep = tl.load(source + STD * stride_kind, mask=mask, other=0).to(WIDE)
             slope += tl.where(std == LEAST, 0, steep / (count * std))
-        middle = tl.load(centre + feature, mask=feature < features, other=0)
+        else:
+            std = tl.sqrt(std)
         here = tl.load(mean + row[:, None] * mean_stride + feature[None, :], mask=mask, other=0)
-        flat -= (here.to(WIDE) - middle[None, :]) * slope
+        here = here.to(WIDE)
+        far = (slope != 0) & (tl.abs(here) > std * _FAR)
+        slope = mark_far(slope, far, WIDE)
+        flat -= tl.where(far | (slope == 0), 0, here * slope)
         tl.store(to + features, slope, mask=mask)
     if FLAT:
         tl.store(to, flat, mask=mask)
@@ -103,7 +88,6 @@ class Found(NamedTuple):
 
     places: Tensor  # of extrema, as in `Places`
     long_places: Tensor
-    centre: Tensor  # as `_centre` gives it; of no length where it is not needed
 
 
 def find(
@@ -118,10 +102,7 @@ def find(
     x = unit_stride(x)
     with torch.cuda.device_of(x):
         places = find_places(x, edge, at, adjacency, request, saved.out)
-        centre = x.new_empty(0)
-        if request.needs_spread:
-            centre = _centre(_mean(request, saved), adjacency)
-    return Found(places.rows, places.long_rows, centre)
+    return Found(places.rows, places.long_rows)
 
 
 def _mean(request: Request, saved: Saved) -> Tensor:
@@ -154,7 +135,7 @@ def backward(
     if beside is None:
         beside = Beside(torch.device("cpu"))  # in its turn
     with torch.cuda.device_of(x):
-        linear = _receiver_rows(grad, x, adjacency, request, saved, found.centre)
+        linear = _receiver_rows(grad, x, adjacency, request, saved)
         linear |= edge_arguments(edge, at, adjacency)
         extrema = dict(
             grad=grad,
@@ -181,12 +162,7 @@ def backward(
 
 
 def _receiver_rows(
-    grad: Tensor,
-    x: Tensor,
-    adjacency: Adjacency,
-    request: Request,
-    saved: Saved,
-    centre: Tensor,
+    grad: Tensor, x: Tensor, adjacency: Adjacency, request: Request, saved: Saved
 ) -> dict[str, Any]:
     """Rows A, B, C of every receiver, as arguments of the kernels that read them."""
     wide, features, num_rows = wide_type(x.dtype), x.shape[1], adjacency.num_receivers
@@ -198,9 +174,9 @@ def _receiver_rows(
     places = output_places(request)
     weights = sender_weights(adjacency, wide) if norm >= 0 else rows
     shared = dict(
-        x=x, x_stride=x.stride(0), rows=rows, centre=centre, weights=weights, features=features,
-        WIDTH=width, FLAT=flat, SPREAD=spread, NORM=norm, WIDE=triton_type(wide),
-        WIDE_INDEX=wide_index(rows),
+        x=x, x_stride=x.stride(0), rows=rows, mean=mean, mean_stride=mean.stride(0),
+        weights=weights, features=features, WIDTH=width, FLAT=flat, SPREAD=spread, NORM=norm,
+        WIDE=triton_type(wide), WIDE_INDEX=wide_index(rows, mean),
     )  # fmt: skip
     if width == 0:
         return shared
@@ -208,23 +184,10 @@ def _receiver_rows(
     tall = 1024 // block
     kernel_places = {kind: places[kind] for kind in ("MEAN", "SUM", "VAR", "STD")}
     _receiver_rows_kernel[(triton.cdiv(num_rows, tall), triton.cdiv(features, block))](
-        grad, *grad.stride(), saved.out, mean, mean.stride(0), centre, adjacency.indptr, rows,
+        grad, *grad.stride(), saved.out, mean, mean.stride(0), adjacency.indptr, rows,
         num_rows, features, **kernel_places, NORM=norm, KINDS=len(request.kinds), FLAT=flat,
         SPREAD=spread, WIDTH=width, LEAST=std_constants(request, x.dtype)["LEAST"],
         WIDE=shared["WIDE"], UNIT=unit_of(features, *grad.stride()[:2], mean.stride(0)),
         BLOCK_R=tall, BLOCK_F=block, num_warps=4,
     )  # fmt: skip
     return shared
-
-
-def _centre(mean: Tensor, adjacency: Adjacency) -> Tensor:
-    """About where the messages lie, (features,): from some 256 of the receivers."""
-    rows, features = mean.shape
-    every = max(rows // 256, 1)
-    centre = mean.new_empty(features)
-    block = min(16, triton.next_power_of_2(features))
-    _centre_kernel[(triton.cdiv(features, block),)](
-        mean, mean.stride(0), adjacency.indptr, centre, rows, every, features,
-        WIDE=triton_type(mean.dtype), BLOCK_R=256, BLOCK_F=block, num_warps=8,
-    )  # fmt: skip
-    return centre

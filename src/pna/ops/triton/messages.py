@@ -120,3 +120,25 @@ def owned_rows(
         row, live, begin, end = short_rows(order, indptr, num_rows, SEGMENT, BLOCK_R)
         to, first = row, live
     return to, row, live, first, begin, end
+
+
+@triton.jit
+def mark_far(slope, far, WIDE: tl.constexpr):
+    """The slope, whose last bit says whether the gradient takes deviations from the mean."""
+    if WIDE == tl.float64:
+        bits = slope.to(tl.int64, bitcast=True)
+    else:
+        bits = slope.to(tl.int32, bitcast=True)
+    bits = tl.where(far, bits | 1, bits & ~1)
+    return bits.to(WIDE, bitcast=True)
+
+
+@triton.jit
+def centre_of(slope, mean, mask, WIDE: tl.constexpr):
+    """What the gradient takes deviations from: the mean it points at where `mark_far` said so,
+    else 0. A mean that is not wanted is not read."""
+    if WIDE == tl.float64:
+        far = slope.to(tl.int64, bitcast=True) & 1
+    else:
+        far = slope.to(tl.int32, bitcast=True) & 1
+    return tl.load(mean, mask=mask & (far != 0), other=0).to(WIDE)

@@ -15,7 +15,7 @@ from pna.ops.request import wide_type
 from pna.ops.triton.alignment import aligned
 from pna.ops.triton.edge_gradients import has_few_rows
 from pna.ops.triton.launch import Tiles, long_arguments, wide_index
-from pna.ops.triton.messages import edge_term, feature_block, offset_of, owned_rows
+from pna.ops.triton.messages import centre_of, edge_term, feature_block, offset_of, owned_rows
 from pna.ops.triton.places import extremum_gradient
 from pna.ops.triton.sums import add_segments, add_up
 
@@ -53,7 +53,7 @@ def _store_kind(
 def _linear_gradient_kernel(
     to, to_stride, x, x_stride, order, out_indptr, long_rows, long_indptr, segment_owner,
     num_rows, num_segments, num_long, receivers, out_ranks, weights, indptr, rows,
-    edge, at, edge_ids, centre, features, types,
+    edge, at, edge_ids, mean, mean_stride, features, types,
     grad, stride_row, stride_kind, stride_feature, places, long_places, long_rank, by_kind,
     FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr,
     MAX: tl.constexpr, MIN: tl.constexpr, LONG: tl.constexpr, KINDS: tl.constexpr,
@@ -61,7 +61,7 @@ def _linear_gradient_kernel(
     SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """Sum of A_i + B_i·(m − c) + C_i·w_j over the outgoing edges of every sender, and of the
+    """Sum of A_i + B_i·(m − c_i) + C_i·w_j over the outgoing edges of every sender, and of the
     gradients of MAX and MIN where an edge was it.
 
     With KINDS of edges, or so many coefficients, also their sums by kind or with each of these:
@@ -73,11 +73,10 @@ def _linear_gradient_kernel(
     )  # fmt: skip
     stride_row, stride_kind = aligned(stride_row, UNIT), aligned(stride_kind, UNIT)
     features, to_stride = aligned(features, UNIT), aligned(to_stride, UNIT)
-    x_stride = aligned(x_stride, UNIT)
+    x_stride, mean_stride = aligned(x_stride, UNIT), aligned(mean_stride, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     mask = live[:, None] & live_feature[None, :]
     flat = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
-    slope = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     scaled = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     value = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     kind_0 = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
@@ -89,7 +88,6 @@ def _linear_gradient_kernel(
         weight = tl.load(weights + row, mask=live, other=0)
     if SPREAD:
         value += tl.load(x + row[:, None] * x_stride + feature[None, :], mask=mask, other=0)
-        value -= tl.load(centre + feature, mask=live_feature, other=0)[None, :]
     source = rows + feature[None, :]
     for step in range(0, tl.max(end - begin), UNROLL):
         for ahead in tl.static_range(UNROLL):
@@ -108,13 +106,15 @@ def _linear_gradient_kernel(
                 result = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
             if SPREAD:
                 steep = tl.load(there + features, mask=here, other=0)
+                own = mean + offset_of(receiver, mean_stride, WIDE_INDEX)[:, None]
+                centre = centre_of(steep, own + feature[None, :], here, WIDE)
                 if EDGE == 0:
-                    slope += steep
+                    result += steep * (value - centre)
                 else:
                     term = edge_term(
                         edge, at, given, feature, here, features, types, EDGE, DEPTH, WIDE
                     )
-                    result += tl.where(here, steep * (value + term), 0)
+                    result += tl.where(here, steep * ((value + term) - centre), 0)
             if NORM >= 0:
                 share = tl.load(there + (WIDTH - 1) * features, mask=here, other=0)
                 if KINDS > 0:
@@ -142,8 +142,6 @@ def _linear_gradient_kernel(
                 kind_2 += _of_kind(result, at, given, more, 2, KINDS, EDGE)
             if KINDS > 3:
                 kind_3 += _of_kind(result, at, given, more, 3, KINDS, EDGE)
-    if SPREAD and EDGE == 0:
-        flat += slope * value
     if NORM >= 0:
         flat += scaled * weight[:, None]
     tl.store(to + work[:, None] * to_stride + feature[None, :], flat, mask=mask)
@@ -262,6 +260,7 @@ def sender_gradient(
         shared |= dict(to=to, to_stride=to.stride(0), SEGMENTS=to is partial)
         short = to is wide and _takes_short(adjacency)
         strides = [x.stride(0), to.stride(0), *extrema["grad"].stride()[:2]]
+        strides.append(linear["mean_stride"])
         narrow = Tiles(features, _NARROW, short, strides)
         broad = Tiles(features, 128, short, strides)
         has_extrema = extrema["MAX"] >= 0 or extrema["MIN"] >= 0
