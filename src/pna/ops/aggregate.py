@@ -9,34 +9,12 @@ from torch import Tensor
 
 from pna.adjacency import Adjacency
 from pna.ops import blocks, reference
-from pna.ops.aggregators import (
-    Aggregator,
-    Max,
-    Mean,
-    Min,
-    NormalisedMean,
-    Softmax,
-    Std,
-    Sum,
-    Var,
-    resolve,
-)
+from pna.ops.aggregators import FUSED, Aggregator, Softmax, Std, resolve
 from pna.ops.backend import choose
 from pna.ops.request import Request
 from pna.ops.statistics import statistics
 
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-
-#: The aggregators that the fast backends take in one pass.
-FUSED: dict[type[Aggregator], str] = {
-    Mean: "mean",
-    Sum: "sum",
-    Var: "var",
-    Std: "std",
-    Max: "max",
-    Min: "min",
-    NormalisedMean: "normalised_mean",
-}
 
 
 def aggregate(
@@ -54,8 +32,8 @@ def aggregate(
     - a pair (coefficients, basis): e = coefficients @ basis, (edges, D) and (D, features).
 
     The last two never make an (edges, features) tensor for mean, sum, var, std, max, min and
-    normalised_mean, which are taken in one pass whatever the subset; the other aggregators make
-    the messages of some receivers at a time.
+    normalised_mean, which are taken in one pass whatever the subset; the other aggregators, also
+    those of users (`pna.aggregators.Aggregator`), make the messages of some receivers at a time.
 
     The result has the type of x and `edge` (the wider of the two), autocast or not; sums are kept
     in float32 or better. It is the same every time, to the bit. Where nothing reaches a node, it
@@ -68,11 +46,7 @@ def aggregate(
     values, at = _split_edge(edge)
     _check_edge(x, adjacency, values, at)
     _check_weights(chosen, adjacency)
-    if values is not None and values.dtype != x.dtype:
-        dtype = torch.promote_types(x.dtype, values.dtype)
-        x, values = x.to(dtype), values.to(dtype)
-    if at is not None and at.is_floating_point():
-        at = at.to(x.dtype)
+    x, values, at = _in_one_type(x, values, at)
     backend = choose(x.device)
     if backend == "reference":
         return reference.aggregate(x, adjacency, chosen, values, at)
@@ -90,6 +64,23 @@ def aggregate(
         for k, i in enumerate(others):
             results[i] = out[:, k]
     return torch.stack([r for r in results if r is not None], dim=1)
+
+
+def aggregate_messages(
+    x: Tensor,
+    adjacency: Adjacency,
+    aggregators: Sequence[Aggregator],
+    edge: Tensor | tuple[Tensor, Tensor] | None,
+    own: Tensor,
+) -> Tensor:
+    """Aggregates of messages x_j + e_ij + own_i, each of which is made, some receivers at a time.
+
+    By the definition of every aggregator, those with a kernel too. own is (receivers, features).
+    """
+    x, values, at = _in_one_type(x, *_split_edge(edge))
+    if choose(x.device) == "reference":
+        return reference.aggregate(x, adjacency, aggregators, values, at, own)
+    return blocks.aggregate(x, adjacency, aggregators, values, at, own)
 
 
 def one_pass(aggregators: list[Aggregator]) -> tuple[Request | None, dict[int, int]]:
@@ -137,6 +128,18 @@ def _split_edge(
     if second.is_floating_point():
         return second, first
     return first, second
+
+
+def _in_one_type(
+    x: Tensor, values: Tensor | None, at: Tensor | None
+) -> tuple[Tensor, Tensor | None, Tensor | None]:
+    """x and an edge term in the wider of their types."""
+    if values is not None and values.dtype != x.dtype:
+        dtype = torch.promote_types(x.dtype, values.dtype)
+        x, values = x.to(dtype), values.to(dtype)
+    if at is not None and at.is_floating_point():
+        at = at.to(x.dtype)
+    return x, values, at
 
 
 def _check_features(x: Tensor, adjacency: Adjacency) -> None:

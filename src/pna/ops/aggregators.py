@@ -1,54 +1,171 @@
-"""The aggregators of the paper, by name or as small objects where they have parameters."""
+"""The aggregators of the paper, and the table that says all the rest depends on.
+
+An aggregator declares its definition, how it responds to a shift of all messages, and its kernel
+if it has one. Names, definitions, fused kinds and shift rules are read from there.
+"""
 
 from __future__ import annotations
 
+import inspect
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import torch
 from torch import Tensor
 
 from pna.names import lookup
 
+if TYPE_CHECKING:
+    from pna.ops.reference import Neighbourhoods
+
+Shift = Literal["once", "degree", "as ones", "none", "unknown"]
+
+#: What adding one vector to all messages of a receiver adds to its aggregate.
+SHIFTS: dict[str, str] = {
+    "once": "the vector, as for a mean or a maximum",
+    "degree": "the vector times the number of messages, as for a sum",
+    "as ones": "the vector times the aggregate of messages that are all 1, as for a weighted sum",
+    "none": "nothing, as for a variance",
+    "unknown": "something else, or you do not know; always right, but layers make every message",
+}
+
 
 @dataclass(frozen=True, eq=False)
 class Aggregator:
-    """A function of the multiset of messages that reach a node; 0 where none does."""
+    """A function of the multiset of messages that reach a node; 0 where none does.
+
+    A subclass declares `shift`, what adding one vector to all messages of a receiver adds to the
+    aggregate:
+
+    - ``"once"``: the vector, as for a mean or a maximum,
+    - ``"degree"``: the vector times the number of messages, as for a sum,
+    - ``"as ones"``: the vector times the aggregate of messages that are all 1,
+    - ``"none"``: nothing, as for a variance,
+    - ``"unknown"``: something else, or not known. Always right; layers then make every message.
+
+    It defines `aggregate`. Parameters are fields of a frozen dataclass; tensors among them may be
+    learned. `pna.testing.check_aggregator` finds mistakes.
+    """
+
+    name: ClassVar[str | None] = None  # how a built-in one is called in a list of names
+    kernel: ClassVar[str | None] = None  # the statistic of the fused kernels that a built-in one is
+
+    if TYPE_CHECKING:
+
+        @property
+        def shift(self) -> Shift:
+            """See above; a property where it depends on the parameters."""
+
+        def aggregate(self, hood: Neighbourhoods) -> Tensor:
+            """The definition: messages grouped by receiver to (receivers, features).
+
+            Rows of receivers that get no message may hold anything: they are set to 0.
+            """
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if not callable(getattr(cls, "aggregate", None)):
+            raise TypeError(
+                f"got an aggregator {cls.__name__} without a definition, expected a method "
+                "aggregate(self, hood) that makes (receivers, features) of the messages in "
+                "hood.messages, say: return (hood.max(hood.messages) + "
+                "hood.min(hood.messages)) / 2"
+            )
+        shift = vars(cls).get("shift")  # not inherited: a subclass may compute something else
+        if not isinstance(shift, property):
+            _check_shift(cls, shift)
+
+
+def _check_shift(cls: type[Aggregator], shift: object) -> None:
+    if isinstance(shift, str) and shift in SHIFTS:
+        return
+    got = "no shift of its own" if shift is None else f"shift={shift!r}"
+    choices = "; ".join(f"{name!r}: {meaning}" for name, meaning in SHIFTS.items())
+    raise TypeError(
+        f"got an aggregator {cls.__name__} with {got}, expected a class attribute `shift` that "
+        "says what adding one vector to all messages of a receiver adds to its aggregate. "
+        f"{choices}"
+    )
+
+
+def shift_of(aggregator: Aggregator) -> Shift:
+    """What adding one vector to all messages of a receiver adds to this aggregate."""
+    shift = aggregator.shift
+    if shift not in SHIFTS:
+        _check_shift(type(aggregator), shift)
+    return shift
 
 
 @dataclass(frozen=True, eq=False)
 class Mean(Aggregator):
     """(1/d) Σ m_j"""
 
+    name, kernel, shift = "mean", "mean", "once"
+
+    def aggregate(self, hood: Neighbourhoods) -> Tensor:
+        return hood.mean(hood.messages)
+
 
 @dataclass(frozen=True, eq=False)
 class Sum(Aggregator):
     """Σ m_j"""
+
+    name, kernel, shift = "sum", "sum", "degree"
+
+    def aggregate(self, hood: Neighbourhoods) -> Tensor:
+        return hood.sum(hood.messages)
 
 
 @dataclass(frozen=True, eq=False)
 class Max(Aggregator):
     """Largest m_j of each feature; its gradient goes to the edge that was given first."""
 
+    name, kernel, shift = "max", "max", "once"
+
+    def aggregate(self, hood: Neighbourhoods) -> Tensor:
+        return hood.max(hood.messages)
+
 
 @dataclass(frozen=True, eq=False)
 class Min(Aggregator):
     """Smallest m_j of each feature; its gradient goes to the edge that was given first."""
+
+    name, kernel, shift = "min", "min", "once"
+
+    def aggregate(self, hood: Neighbourhoods) -> Tensor:
+        return hood.min(hood.messages)
 
 
 @dataclass(frozen=True, eq=False)
 class Var(Aggregator):
     """Mean of (m_j − mean)²"""
 
+    name, kernel, shift = "var", "var", "none"
+
+    def aggregate(self, hood: Neighbourhoods) -> Tensor:
+        return hood.mean(hood.power(2))
+
 
 @dataclass(frozen=True, eq=False)
 class Std(Aggregator):
     """sqrt(var + ε), or with ``clamp``, as PyG has it: sqrt(var) where var > ε, else 0."""
+
+    name, kernel, shift = "std", "std", "none"
 
     epsilon: float = 1e-5
     clamp: bool = False
 
     def __post_init__(self) -> None:
         _check_epsilon(self.epsilon)
+
+    def aggregate(self, hood: Neighbourhoods) -> Tensor:
+        var = hood.mean(hood.power(2))
+        if self.clamp:
+            spread = var > self.epsilon
+            return torch.where(spread, torch.where(spread, var, 1).sqrt(), var * 0)
+        return (var.relu() + self.epsilon).sqrt()
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +174,8 @@ class Moment(Aggregator):
 
     With ``published``, the authors' form sign(c)·(|c| + ε)^(1/n), which jumps at c = 0.
     """
+
+    shift = "none"
 
     order: int
     epsilon: float = 1e-5
@@ -70,6 +189,15 @@ class Moment(Aggregator):
             )
         _check_epsilon(self.epsilon)
 
+    def aggregate(self, hood: Neighbourhoods) -> Tensor:
+        c = hood.mean(hood.power(self.order))
+        epsilon, root = self.epsilon, 1 / self.order
+        if self.published:
+            return c.sign() * (c.abs() + epsilon) ** root
+        sign = torch.where(c < 0, -1, 1)  # not 0 at 0, where the slope is not 0 either
+        at_zero = torch.full_like(c, epsilon) ** root  # rounded as the other root is
+        return sign * ((sign * c + epsilon) ** root - at_zero)
+
 
 @dataclass(frozen=True, eq=False)
 class Softmax(Aggregator):
@@ -80,23 +208,68 @@ class Softmax(Aggregator):
     weight grows as the exponential of how far its message is above those that count.
     """
 
+    name = "softmax"
+
     temperature: float | Tensor = 1.0
     weight: Tensor | None = None
+
+    @property
+    def shift(self) -> Shift:
+        """Weights may all be 0 at a node, where the result is 0 and nothing shifts it."""
+        return "once" if self.weight is None else "as ones"
+
+    def aggregate(self, hood: Neighbourhoods) -> Tensor:
+        return self._of(hood.messages, hood)
+
+    def _of(self, values: Tensor, hood: Neighbourhoods) -> Tensor:
+        temperature = torch.as_tensor(self.temperature, dtype=values.dtype, device=values.device)
+        logits = temperature * values
+        if self.weight is None:
+            exponentials = (logits - hood.to_slots(hood.largest(logits))).exp()
+        else:
+            weight = hood.from_edges(self.weight).to(values.dtype)[:, None]
+            largest = hood.largest(torch.where(weight > 0, logits, float("-inf")))
+            # what weighs nothing may be larger still, and its weight has a gradient
+            above = logits - hood.to_slots(largest)
+            most = math.log(torch.finfo(above.dtype).max) / 2
+            exponentials = weight * torch.where(above == torch.inf, 0, above.clamp(max=most)).exp()
+        total = hood.sum(exponentials)
+        total = torch.where(total == 0, 1, total)
+        # once without gradient, then what differs from it: else slopes are small differences of
+        # large numbers
+        known = hood.sum((exponentials * values).detach()) / total.detach()
+        return known + hood.sum(exponentials * (values - hood.to_slots(known))) / total
 
 
 @dataclass(frozen=True, eq=False)
 class Softmin(Softmax):
     """−softmax(−m)"""
 
+    name = "softmin"
+    shift = Softmax.shift
+
+    def aggregate(self, hood: Neighbourhoods) -> Tensor:
+        return -self._of(-hood.messages, hood)
+
 
 @dataclass(frozen=True, eq=False)
 class NormalisedMean(Aggregator):
     """Σ m_j / sqrt(d_i d_j), with d_i the receiver's in-degree and d_j the sender's out-degree."""
 
+    name, kernel, shift = "normalised_mean", "normalised_mean", "as ones"
+
+    def aggregate(self, hood: Neighbourhoods) -> Tensor:
+        adjacency, values = hood.adjacency, hood.messages
+        sender = adjacency.out_degree.clamp(min=1).to(values.dtype).rsqrt()[:, None]
+        receiver = adjacency.degree.clamp(min=1).to(values.dtype).rsqrt()[:, None]
+        return hood.sum(hood.from_senders(sender) * values) * receiver
+
 
 @dataclass(frozen=True, eq=False)
 class KthSmallest(Aggregator):
     """The k-th smallest m_j of each feature, counted from 1; 0 where fewer than k arrive."""
+
+    shift = "as ones"
 
     k: int
 
@@ -104,20 +277,35 @@ class KthSmallest(Aggregator):
         if not isinstance(self.k, int) or self.k < 1:
             raise ValueError(f"got k={self.k!r}, expected a whole number of at least 1")
 
+    def aggregate(self, hood: Neighbourhoods) -> Tensor:
+        values, degree = hood.messages, hood.adjacency.degree
+        if values.shape[0] == 0:
+            return hood.sum(values)
+        by_value = values.detach().argsort(dim=0, stable=True)
+        by_row = hood.adjacency.receivers[by_value].argsort(dim=0, stable=True)
+        ordered = values.gather(0, by_value.gather(0, by_row))
+        place = hood.adjacency.indptr[:-1].long() + self.k - 1
+        picked = take(ordered, place.clamp(max=values.shape[0] - 1))
+        largest = hood.largest(values)
+        enough = (degree >= self.k)[:, None]
+        return torch.where(largest.isnan(), largest, torch.where(enough, picked, 0))
+
+
+def take(values: Tensor, index: Tensor) -> Tensor:
+    """values[index], in the form whose gradient sums in a fixed order on this device."""
+    return values[index.long()] if values.is_cuda else values.index_select(0, index)
+
+
+#: Every aggregator of this package.
+BUILT_IN: tuple[type[Aggregator], ...] = (
+    Mean, Sum, Max, Min, Var, Std, Softmax, Softmin, NormalisedMean, Moment, KthSmallest,
+)  # fmt: skip
 
 #: What a name stands for; ``moment_n`` stands for ``Moment(n)``.
-NAMES: dict[str, type[Aggregator]] = {
-    "mean": Mean,
-    "sum": Sum,
-    "max": Max,
-    "min": Min,
-    "var": Var,
-    "std": Std,
-    "softmax": Softmax,
-    "softmin": Softmin,
-    "normalised_mean": NormalisedMean,
-}
-_KNOWN = {*NAMES.values(), Moment, KthSmallest}
+NAMES: dict[str, type[Aggregator]] = {kind.name: kind for kind in BUILT_IN if kind.name}
+
+#: The aggregators that the fast backends take in one pass, and what these call them.
+FUSED: dict[type[Aggregator], str] = {kind: kind.kernel for kind in BUILT_IN if kind.kernel}
 
 
 def resolve(aggregators: Sequence[str | Aggregator | type[Aggregator]]) -> list[Aggregator]:
@@ -134,18 +322,46 @@ def resolve(aggregators: Sequence[str | Aggregator | type[Aggregator]]) -> list[
 
 
 def _resolve_one(aggregator: str | Aggregator | type[Aggregator]) -> Aggregator:
-    if isinstance(aggregator, Aggregator) and type(aggregator) in _KNOWN:
+    if isinstance(aggregator, type) and issubclass(aggregator, Aggregator):
+        if aggregator is not Aggregator:
+            _check_fields(aggregator)
+            return aggregator()
+    elif isinstance(aggregator, Aggregator) and type(aggregator) is not Aggregator:
+        _check_fields(type(aggregator))
         return aggregator
-    if isinstance(aggregator, type) and aggregator in _KNOWN:
-        return aggregator()
     if not isinstance(aggregator, str):
         raise TypeError(
-            f"got aggregator {aggregator!r}, expected a name or one of the aggregator objects"
+            f"got aggregator {aggregator!r}, expected a name or one of the aggregator objects, or "
+            "a subclass of pna.aggregators.Aggregator"
         )
     order = aggregator.removeprefix("moment_")
     if order != aggregator and order.isdecimal():
         return Moment(int(order))
     return lookup("aggregator", aggregator, {**NAMES, "moment_3": Moment})()
+
+
+def _check_fields(kind: type[Aggregator]) -> None:
+    """Refuse parameters that are no fields: models could neither keep nor save them."""
+    if kind in BUILT_IN or torch.compiler.is_compiling():
+        return
+    for base in kind.__mro__[: kind.__mro__.index(Aggregator)]:
+        if "__dataclass_params__" in vars(base) or not issubclass(base, Aggregator):
+            continue
+        annotations = inspect.get_annotations(base)
+        named = [name for name, kind in annotations.items() if "ClassVar" not in str(kind)]
+        if named or "__init__" in vars(base):
+            what = f"parameters ({', '.join(named)})" if named else "an __init__ of its own"
+            raise TypeError(
+                f"got an aggregator {base.__name__} with {what} that is no dataclass, expected one "
+                "whose parameters are fields; write @dataclass(frozen=True) above the class, and "
+                "checks in __post_init__"
+            )
+
+
+def tensors_of(aggregator: Aggregator) -> list[Tensor]:
+    """The tensors among its parameters."""
+    values = [getattr(aggregator, field.name) for field in fields(aggregator)]
+    return [value for value in values if isinstance(value, Tensor)]
 
 
 def _check_epsilon(epsilon: float) -> None:

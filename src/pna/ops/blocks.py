@@ -1,6 +1,6 @@
 """The definition over blocks of receivers, so that only some of the messages exist at once.
 
-For the aggregators that have no kernel of their own. The backward pass makes each block's
+For aggregators without a kernel, those of users among them. The backward pass makes each block's
 messages again.
 """
 
@@ -31,12 +31,16 @@ def aggregate(
     aggregators: Sequence[Aggregator],
     edge: Tensor | None = None,
     at: Tensor | None = None,
+    own: Tensor | None = None,
 ) -> Tensor:
     """As `reference.aggregate`, with the kernels for what goes between nodes and edges."""
     bounds = _bounds(adjacency, x.shape[1])
     if len(bounds) <= 2:
-        return _aggregate(x, edges.Slots.of(adjacency), aggregators, edge, at)
+        return _aggregate(x, edges.Slots.of(adjacency), aggregators, edge, at, own)
     chosen = choose(x.device)
+    sizes = [last - first for first, last in pairwise(bounds)]
+    # split and not sliced, of which the gradients would be added up
+    parts_of_own = [None] * len(sizes) if own is None else own.split(sizes)
 
     def again(*arguments: Any) -> Tensor:
         with backend(chosen):  # in the backward pass too, wherever that is
@@ -50,9 +54,10 @@ def aggregate(
             aggregators,
             edge,
             at,
+            part,
             use_reentrant=False,
         )
-        for between in pairwise(bounds)
+        for between, part in zip(pairwise(bounds), parts_of_own, strict=True)
     ]
     return torch.cat(parts)
 
@@ -86,8 +91,11 @@ def _aggregate(
     aggregators: Sequence[Aggregator],
     edge: Tensor | None,
     at: Tensor | None,
+    own: Tensor | None,
 ) -> Tensor:
     messages = reference.messages(edges.from_senders(x, slots), slots.adjacency, edge, at)
+    if own is not None:
+        messages = messages + edges.from_receivers(own, slots).to(messages.dtype)
     hood = _Slots(messages, slots.adjacency, slots)
     return reference.results(hood, aggregators).to(x.dtype)
 

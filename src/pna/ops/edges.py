@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pna.adjacency import Adjacency, Rows
 from pna.ops import reference
+from pna.ops.aggregators import take
 from pna.ops.backend import choose
 from pna.ops.linears import linear, takes_widths
 from pna.ops.operators import Function, below_autograd, differentiate, library
@@ -140,7 +141,7 @@ def to_slots(
         is_kind = (kinds[:, None] == every).to(table.dtype)
         known = (kinds >= 0) & (kinds < len(table))
         return linear(torch.where(known[:, None], is_kind, torch.nan), table.t())
-    return reference.take(table, kinds)
+    return take(table, kinds)
 
 
 def _is_small(table: Tensor) -> bool:
@@ -167,7 +168,7 @@ def count_self_loops(edges: Adjacency | Slots) -> Tensor:
 def _take(x: Tensor, row_of_slot: Tensor, rows: Rows) -> Tensor:
     backend = choose(x.device)
     if backend == "reference":
-        return reference.take(x, row_of_slot)
+        return take(x, row_of_slot)
     out = torch.ops.pna.take_rows(_flat(x), row_of_slot, *_tensors(rows), backend)
     return out.reshape((row_of_slot.shape[0], *x.shape[1:]))
 

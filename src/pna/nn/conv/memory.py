@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pna.nn.towers import first_of
-from pna.ops.aggregate import FUSED
-from pna.ops.aggregators import Max, Min, NormalisedMean, Std, Var
+from pna.ops.aggregators import FUSED
 from pna.ops.blocks import BLOCK
 from pna.ops.request import EDGE_WORKSPACE
 
@@ -53,10 +52,9 @@ def _training_bytes(layer: PNAConv, size: int) -> int:
     """For each node, when the gradient of the messages is made: messages, aggregates and their
     gradients, what the kernels keep of them, results, and the gradient of x."""
     width, aggregators = layer.towers * layer.F_in, layer.neighbourhood.aggregators
-    spread = any(isinstance(a, Std | Var) for a in aggregators)
-    normalised = any(isinstance(a, NormalisedMean) for a in aggregators)
-    extrema = any(isinstance(a, Max | Min) for a in aggregators)
-    kept = 4 * (1 + spread + normalised) + 2 * extrema
+    kinds = {FUSED.get(type(aggregator)) for aggregator in aggregators}
+    spread, extrema = bool(kinds & {"std", "var"}), bool(kinds & {"max", "min"})
+    kept = 4 * (1 + spread + ("normalised_mean" in kinds)) + 2 * extrema
     outputs = layer.out_channels * (len(layer.post) + (layer.towers > 1 or len(layer.post) > 1))
     tensors = (2 * len(aggregators) + 2) * width + outputs + layer.in_channels
     return size * tensors + kept * width

@@ -23,7 +23,13 @@ from pna.nn.conv.inputs import (
     working_type,
 )
 from pna.nn.conv.prepared import PreparedPNA
-from pna.nn.conv.shifts import SHIFTED_AS_ONES, add_as_ones, as_given, roles, times_shifted
+from pna.nn.conv.shifts import (
+    aggregate_shifted,
+    as_given,
+    is_shifted_by_kernel,
+    roles,
+    times_of,
+)
 from pna.nn.conv.split import Form, Parts, Plan, Weights, join_towers, split
 from pna.nn.neighbourhood import Neighbourhood
 from pna.nn.towers import first_of, tower_layers
@@ -51,14 +57,14 @@ class PNAConv(nn.Module):
 
     With one layer before the aggregation, M is split in what receiver, sender and edge contribute,
     and no tensor has a row of features for each edge, unless edge features wider than 16 are given
-    for each. Aggregators without a kernel (moments, softmax, k-th smallest) make the messages of
-    some receivers at a time. With more layers in M all messages are made, (edges, towers ×
-    features) several times over. No tensor has a column for each scaler.
+    for each. Aggregators without a kernel (moments, softmax, k-th smallest, those of users) make
+    the messages of some receivers at a time. With more layers in M all messages are made, (edges,
+    towers × features) several times over. No tensor has a column for each scaler.
 
     Args:
         in_channels: features of a node.
         out_channels: features of a node in the result.
-        aggregators: names or objects of `pna.aggregators`, any of them.
+        aggregators: names or objects of `pna.aggregators`, any of them, and your own.
         scalers: names or objects, as in `pna.scale`.
         deg: histogram of in-degrees over the training set, or a `DegreeStats`; None will do where
             the only scaler is the identity.
@@ -121,7 +127,7 @@ class PNAConv(nn.Module):
         self.lin = nn.Linear(out_channels, out_channels) if mixing else None
         chosen = self.neighbourhood.aggregators
         self._swapped, views = _views(chosen, swap_extrema)
-        self._times = tuple(times_shifted(chosen))
+        self._times = tuple(times_of(chosen))
         usual = pre_layers == 1 and self._swapped == [False]
         self._request = _request(chosen) if usual else None
         self._form = Form(
@@ -242,9 +248,8 @@ class PNAConv(nn.Module):
         for which, mix in zip(self._form.views, parts.mixes, strict=True):
             aggregators = [every[i] for i in which]
             see = self._aggregate if self._is_linear else self._aggregate_messages
-            results, shift = see(products, adjacency, aggregators, term)
+            results, shift, times = see(products, adjacency, aggregators, term)
             results = results.unflatten(2, (self.towers, self.F_in))
-            times = () if shift is None else times_shifted(aggregators)
             out = degree_linear(results, mix, factors, adjacency, out, shift, times)
         return out
 
@@ -302,13 +307,10 @@ class PNAConv(nn.Module):
         adjacency: Adjacency,
         aggregators: list[Aggregator],
         edge: EdgeFeatures,
-    ) -> tuple[Tensor, Tensor | None]:
-        """Aggregates of what senders and edges contribute to M, where M is linear, and what the
-        receiver contributes, by which some of them are still to be shifted."""
-        results = aggregate(next(products).flatten(1), adjacency, aggregators, edge)
-        # asked for after the aggregation, so that in the backward pass it is gone before
-        own = next(products)
-        return add_as_ones(results, own, adjacency, aggregators), own
+    ) -> tuple[Tensor, Tensor | None, Sequence[int]]:
+        """Aggregates where M is linear, what the receiver contributes to M, and how often that is
+        still to be added to each of them."""
+        return aggregate_shifted(products, adjacency, aggregators, edge)
 
     def _aggregate_messages(
         self,
@@ -316,7 +318,7 @@ class PNAConv(nn.Module):
         adjacency: Adjacency,
         aggregators: list[Aggregator],
         edge: EdgeFeatures,
-    ) -> tuple[Tensor, Tensor | None]:
+    ) -> tuple[Tensor, Tensor | None, Sequence[int]]:
         """Aggregates of messages that are made, since M has several layers; nothing to shift."""
         senders, receivers = adjacency.edge_index
         messages = next(products)[senders] + next(products)[receivers]
@@ -330,7 +332,7 @@ class PNAConv(nn.Module):
             messages = layer(self.act(messages))
         messages = messages.flatten(1)
         nothing = messages.new_zeros((adjacency.num_senders, messages.shape[1]))
-        return aggregate(nothing, adjacency, aggregators, messages), None
+        return aggregate(nothing, adjacency, aggregators, messages), None, ()
 
     def memory(
         self, num_nodes: int, num_edges: int, training: bool = True, *, table: bool = True
@@ -381,9 +383,8 @@ def _views(
 def _request(aggregators: list[Aggregator]) -> Request | None:
     """What the kernels are asked for, if that is all there is to compute."""
     request, places = one_pass(aggregators)
-    special = any(isinstance(aggregator, SHIFTED_AS_ONES) for aggregator in aggregators)
     exact = list(places.values()) == list(range(len(aggregators)))
-    return request if exact and not special else None
+    return request if exact and all(map(is_shifted_by_kernel, aggregators)) else None
 
 
 def _check_sizes(

@@ -10,10 +10,9 @@ from torch import Tensor
 from pna.adjacency import Adjacency
 from pna.nn.conv.fused import edge_term
 from pna.nn.conv.inputs import EdgeFeatures, edge_inputs
-from pna.nn.conv.shifts import add_as_ones, as_given, roles, times_shifted
+from pna.nn.conv.shifts import aggregate_shifted, as_given, roles, times_of
 from pna.nn.conv.split import Parts
 from pna.nn.neighbourhood import Neighbourhood
-from pna.ops.aggregate import aggregate
 from pna.ops.degree_linear import degree_linear
 from pna.ops.linears import linears
 from pna.ops.recurrence import Layer
@@ -52,14 +51,10 @@ class PreparedPNA:
         term = as_given(*edge_term(edge, at, parts.edge))
         every = self._neighbourhood.aggregators
         out, *projected = linears(x, self._weights, self._biases)
-        out = out[:, None]
-        views = zip(self._views, parts.mixes, strict=True)
-        for i, (which, mix) in enumerate(views):
-            sent, own = projected[2 * i], projected[2 * i + 1]
+        out, products = out[:, None], iter(projected)
+        for which, mix in zip(self._views, parts.mixes, strict=True):
             aggregators = [every[i] for i in which]
-            results = aggregate(sent, adjacency, aggregators, term)
-            results = add_as_ones(results, own, adjacency, aggregators)
-            times = times_shifted(aggregators)
+            results, own, times = aggregate_shifted(products, adjacency, aggregators, term)
             shift = own[:, None].to(results.dtype)
             out = degree_linear(results[:, :, None], mix, factors, adjacency, out, shift, times)
         return out.squeeze(1)
@@ -74,7 +69,7 @@ class PreparedPNA:
         keep, sender, receiver = self._weights
         keep_bias, _, bias = self._biases
         assert keep_bias is not None and bias is not None
-        times = tuple(times_shifted(self._neighbourhood.aggregators))
+        times = tuple(times_of(self._neighbourhood.aggregators))
         return Layer(
             keep, keep_bias, sender, receiver, bias, self._parts.mixes[0],
             self._factors(adjacency, x.dtype), self._request, times, slope,

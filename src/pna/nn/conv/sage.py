@@ -13,7 +13,7 @@ from pna.ops.aggregate import aggregate
 from pna.ops.aggregators import Aggregator, Mean, NormalisedMean, Sum, resolve
 from pna.ops.linears import linear
 
-#: Aggregators that may be taken after a linear map as well as before it.
+#: Aggregators that may be taken after a linear map as well as before it; no subclasses of them.
 _LINEAR = (Mean, Sum, NormalisedMean)
 
 
@@ -63,7 +63,7 @@ class SAGEConv(nn.Module):
         weight, bias = self.lin_l.weight, self.lin_l.bias
         adjacency = checked(x, edge_index, edge_attr, self.in_channels, None, weight)
         own, aggregator = self.lin_r(x), self.aggregator
-        if self.out_channels < self.in_channels and isinstance(aggregator, _LINEAR):
+        if self.out_channels < self.in_channels and type(aggregator) in _LINEAR:
             sent = linear(x, weight)
             out = aggregate(sent, adjacency, [aggregator])[:, 0] + own + bias.to(own.dtype)
         else:
