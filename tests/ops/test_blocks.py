@@ -67,6 +67,25 @@ def test_blocks_are_made_again_as_they_were_made(graph, monkeypatch):
     torch.testing.assert_close(x.grad, expected)
 
 
+@pytest.mark.parametrize("block", [4, 400, 10**6])
+def test_what_receivers_add_to_messages(graph, monkeypatch, block):
+    """In every block its own rows."""
+    monkeypatch.setattr(blocks, "BLOCK", block)
+    random = torch.Generator().manual_seed(2)
+    x, own = (
+        torch.randn(50, 4, generator=random, dtype=torch.float64, requires_grad=True)
+        for _ in range(2)
+    )
+    several = [Moment(3), KthSmallest(2), Std()]
+    got = blocks.aggregate(x, graph, several, own=own)
+    each = own[graph.edge_index[1].long()]
+    expected = reference.aggregate(x, graph, several, each)
+    torch.testing.assert_close(got, expected)
+    gradients = (torch.autograd.grad((out**2).sum(), [x, own]) for out in (got, expected))
+    for a, b in zip(*gradients, strict=True):
+        torch.testing.assert_close(a, b)
+
+
 def test_a_high_moment_alone_keeps_no_power_below_it(graph):
     hood = blocks._Slots(torch.randn(1200, 4), graph, edges.Slots.of(graph))
     torch.testing.assert_close(hood.power(9), hood.centred() ** 9)

@@ -1,0 +1,170 @@
+"""Every aggregator in PNAConv against messages that are made here, in float64."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import pna
+from pna.aggregators import Aggregator, Neighbourhoods
+from pna.nn import PNAConv
+from pna.ops.aggregators import BUILT_IN
+from tests.nn.cases import assert_equal_in_norm, numbers, outcome
+from tests.ops.cases import Graph, random_edges
+from tests.ops.oracles import ORACLES, by_loops, examples
+
+GRAPH = Graph(random_edges(24, 9, 8), 9)  # nothing reaches the last node
+CHANNELS, EDGE_DIM = 3, 2
+
+every_aggregator = pytest.mark.parametrize(
+    "aggregator", [a for kind in BUILT_IN for a in examples(kind)], ids=repr
+)
+
+
+class Midrange(Aggregator):
+    """(max + min) / 2, of which layers are told how it is shifted."""
+
+    shift = "once"
+
+    def aggregate(self, hood: Neighbourhoods) -> Tensor:
+        return (hood.max(hood.messages) + hood.min(hood.messages)) / 2
+
+
+class Middle(Aggregator):
+    """The same, of which they are not."""
+
+    shift = "unknown"
+
+    def aggregate(self, hood: Neighbourhoods) -> Tensor:
+        return (hood.max(hood.messages) + hood.min(hood.messages)) / 2
+
+
+class Total(Aggregator):
+    """Σ m_j with the rule of weighted sums."""
+
+    shift = "as ones"
+
+    def aggregate(self, hood: Neighbourhoods) -> Tensor:
+        return hood.sum(hood.messages)
+
+
+class SquareMean(Aggregator):
+    """Mean of m², which no rule describes."""
+
+    shift = "unknown"
+
+    def aggregate(self, hood: Neighbourhoods) -> Tensor:
+        return hood.mean(hood.messages**2)
+
+
+OWN = {
+    Midrange: lambda _, m, __: (m.amax(0) + m.amin(0)) / 2,
+    Middle: lambda _, m, __: (m.amax(0) + m.amin(0)) / 2,
+    Total: lambda _, m, __: m.sum(0),
+    SquareMean: lambda _, m, __: (m * m).mean(0),
+}
+
+
+@pytest.fixture(autouse=True)
+def own_oracles(monkeypatch):
+    for kind, oracle in OWN.items():
+        monkeypatch.setitem(ORACLES, kind, oracle)
+
+
+def layer_by_loops(layer, x, edge_index, edge_attr, aggregators, delta):
+    """U(x_i, (1, log(d+1)/δ) ⊗ aggregates of M(x_i, x_j, e)), every message made and every
+    receiver on its own."""
+    senders, receivers = edge_index
+    encoded = F.linear(edge_attr, layer.edge_encoder.weight, layer.edge_encoder.bias)
+    degree = torch.bincount(receivers, minlength=len(x)).clamp(min=1).to(x)
+    outputs = []
+    for tower in range(layer.towers):
+        message = torch.cat([x[receivers], x[senders], encoded], 1)
+        for k, linear in enumerate(layer.pre):
+            message = message if k == 0 else layer.act(message)
+            message = F.linear(message, linear.weight[tower], linear.bias[tower])
+        results = [by_loops(a, message, edge_index, len(x)) for a in aggregators]
+        every = torch.cat(results, 1)
+        scaled = torch.cat([every, every * ((degree + 1).log() / delta)[:, None]], 1)
+        (post,) = layer.post
+        outputs.append(F.linear(torch.cat([x, scaled], 1), post.weight[tower], post.bias[tower]))
+    return F.linear(torch.cat(outputs, 1), layer.lin.weight, layer.lin.bias)
+
+
+def compared(aggregators, run=lambda layer: layer, towers=1, pre_layers=1):
+    """Output and gradients of a layer, and of the same layer by loops."""
+    torch.manual_seed(0)
+    stats = pna.DegreeStats.from_degrees([1, 2, 3, 5])
+    scalers = ["identity", "amplification"]
+    layer = PNAConv(
+        CHANNELS, 2 * towers, aggregators, scalers, stats, EDGE_DIM, towers, pre_layers
+    ).double()
+    edge_index = GRAPH.edge_index()
+    x = numbers(9, CHANNELS, dtype=torch.float64, device="cpu")
+    edge_attr = numbers(24, EDGE_DIM, dtype=torch.float64, device="cpu", seed=1)
+    leaves = {"x": x, "edge_attr": edge_attr, **dict(layer.named_parameters())}
+    chosen = layer.neighbourhood.aggregators
+    expected = outcome(
+        lambda: layer_by_loops(layer, x, edge_index, edge_attr, chosen, stats.mean_log), leaves
+    )
+    adjacency = GRAPH.adjacency()
+    return outcome(lambda: run(layer)(x, adjacency, edge_attr), leaves), expected
+
+
+def test_every_aggregator_has_an_oracle_of_its_own():
+    missing = [kind.__name__ for kind in BUILT_IN if kind not in ORACLES]
+    assert not missing, f"write oracles for {missing} in tests/ops/oracles.py"
+
+
+@every_aggregator
+@pytest.mark.parametrize("towers", [1, 2])
+@pytest.mark.parametrize("name", ["reference", "cpu"])
+def test_every_aggregator_alone(aggregator, towers, name):
+    with pna.backend(name):
+        assert_equal_in_norm(*compared([aggregator], towers=towers), 1e-10)
+
+
+@every_aggregator
+def test_every_aggregator_with_messages_of_several_layers(aggregator):
+    assert_equal_in_norm(*compared([aggregator], pre_layers=2), 1e-10)
+
+
+def test_every_aggregator_at_once(backend):
+    """Takes several seconds where Triton's kernels are interpreted."""
+    assert_equal_in_norm(*compared([a for kind in BUILT_IN for a in examples(kind)]), 1e-10)
+
+
+@every_aggregator
+def test_every_aggregator_in_a_layer_prepared_for_many_calls(aggregator):
+    assert_equal_in_norm(*compared([aggregator], PNAConv.prepared), 1e-10)
+
+
+@pytest.mark.parametrize("kind", BUILT_IN, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("shift", ["once", "degree", "none"])
+def test_a_wrong_rule_is_seen(monkeypatch, kind, shift):
+    """The tests above fail for an aggregator that declares another rule than its own."""
+    (aggregator, *_) = examples(kind)
+    if shift == aggregator.shift:
+        pytest.skip("its own")
+    monkeypatch.setattr(kind, "shift", shift)
+    with pytest.raises(AssertionError):
+        assert_equal_in_norm(*compared([aggregator]), 0.01)
+
+
+@every_aggregator
+def test_every_aggregator_may_say_that_it_does_not_know(monkeypatch, aggregator):
+    monkeypatch.setattr(type(aggregator), "shift", "unknown")
+    assert_equal_in_norm(*compared([aggregator]), 1e-10)
+
+
+@pytest.mark.parametrize("kind", OWN, ids=lambda kind: kind.__name__)
+def test_aggregators_of_users(kind):
+    assert_equal_in_norm(*compared([kind], towers=2), 1e-10)
+    assert_equal_in_norm(*compared([kind()], PNAConv.prepared), 1e-10)
+    assert_equal_in_norm(*compared([kind], pre_layers=2), 1e-10)
+
+
+def test_those_of_users_beside_those_of_the_kernels(backend):
+    """Takes several seconds where Triton's kernels are interpreted."""
+    mixed = [SquareMean, "sum", Middle, "std", "moment_3", Total, "normalised_mean", Midrange]
+    assert_equal_in_norm(*compared(mixed), 1e-10)
