@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from pna.data.graphset import GraphSet
+from pna.ops.aggregators import Aggregator
 from pna.train.loop import fingerprint
 from pna.train.metrics import METRICS, measure
 from pna.train.prediction import Models, in_units
@@ -59,6 +60,7 @@ def evaluate(
     *,
     device: str | torch.device | None = None,
     epoch: str = "best",
+    aggregators: Sequence[type[Aggregator]] = (),
 ) -> Evaluation:
     """Losses and metrics of a run's members.
 
@@ -71,9 +73,10 @@ def evaluate(
         member: one alone.
         device: a GPU if there is one, if left out.
         epoch: the "best" of every member, or its "last", where the run was told to keep that.
+        aggregators: classes of the aggregators of the models that are your own.
     """
     run = run if isinstance(run, Run) else Run(run)
-    models = Models.of(run, member, device, epoch)
+    models = Models.of(run, member, device, epoch, aggregators)
     graphs = _own_data(run, models.config) if data is None else data
     graphs = graphs if isinstance(graphs, GraphSet) else GraphSet.load(graphs)
     if split is not None and graphs.split_of_graph is None:

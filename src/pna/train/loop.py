@@ -22,6 +22,7 @@ from pna.data.graphset import GraphSet
 from pna.files import is_new
 from pna.machine import machine
 from pna.ops.across import processes
+from pna.ops.aggregators import Aggregator
 from pna.train.defaults import loss_for, model_for, settings_for
 from pna.train.distributed import any_of_all, device_of, is_first, joined, wait_for_all
 from pna.train.models import build, count_parameters, fitted
@@ -67,6 +68,7 @@ def train(
     device: str | torch.device | None = None,
     resume: bool = False,
     epochs: int | None = None,
+    aggregators: Sequence[type[Aggregator]] = (),
     save_every: float = 60.0,
     log_every: int = 1,
     report: Reporter | None = None,
@@ -88,6 +90,7 @@ def train(
             begun with.
         epochs: of a run that is resumed, how many there shall be of them in all, if not as many
             as it was begun with.
+        aggregators: of a run that is resumed, the classes of those that are your own.
         save_every: seconds between checkpoints.
         log_every: epochs between rows of ``metrics.csv``, which has the last one too.
         report: called after every epoch.
@@ -104,7 +107,7 @@ def train(
         graphs = data if isinstance(data, GraphSet) else GraphSet.load(data)
         run = Run(out)
         if resume:
-            config = _until(run, epochs)
+            config = _until(run, epochs).with_aggregators(aggregators)
             check_data(config, graphs, run)
         else:
             _check_new(run)

@@ -15,6 +15,7 @@ from pna.names import lookup
 from pna.nn.architectures import ARCHITECTURES
 from pna.nn.family import KINDS
 from pna.nn.initial import initialise
+from pna.train.arguments import decode
 from pna.train.settings import ModelSettings
 from pna.train.tasks import LOSSES, Task, outputs_of
 
@@ -160,7 +161,7 @@ def build(model: ModelSettings, seed: int = 0) -> nn.Module:
             model.node_targets,
             model.graph_targets,
             deg=DegreeStats.from_histogram(torch.tensor(model.degrees)),
-            **model.arguments,
+            **decode(model.arguments, model.own_aggregators),
         )
         initialise(built, model.init)
     return built

@@ -23,6 +23,7 @@ from pna.data.molecules import ATOM_FEATURES, as_graphs
 from pna.data.table import Table
 from pna.files import replacing
 from pna.nn.architectures import Prediction
+from pna.ops.aggregators import Aggregator
 from pna.train.batches import Batches
 from pna.train.distributed import device_of
 from pna.train.population import Population
@@ -75,6 +76,7 @@ def predict(
     *,
     split: str | None = None,
     device: str | torch.device | None = None,
+    aggregators: Sequence[type[Aggregator]] = (),
 ) -> Predictions:
     """What the members of a run predict at their best, on the average; or what one of them does.
 
@@ -85,8 +87,9 @@ def predict(
         member: which one; without it the mean over all that have ever been validated.
         split: the graphs of this split alone.
         device: a GPU if there is one, if left out.
+        aggregators: classes of the aggregators of the models that are your own.
     """
-    models = Models.of(run, member, device)
+    models = Models.of(run, member, device, aggregators=aggregators)
     graphs = data if isinstance(data, GraphSet) else GraphSet.load(data)
     ids = torch.arange(len(graphs))
     if split is not None:
@@ -113,6 +116,7 @@ def predict_table(
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
     device: str | torch.device | None = None,
+    aggregators: Sequence[type[Aggregator]] = (),
 ) -> Table:
     """A table of molecules with what a run predicts of each, in columns called "… predicted".
 
@@ -137,7 +141,8 @@ def predict_table(
     table.check_without(_PREDICTED.format(task.name) for task in run.config.tasks)
     column = smiles_column(table, smiles)
     found, _ = read_molecules(table, column, True, workers, progress)
-    predictions = predict(run, as_graphs(found, metadata={}), member, device=device)
+    graphs = as_graphs(found, metadata={})
+    predictions = predict(run, graphs, member, device=device, aggregators=aggregators)
     more = {}
     for name, values in predictions.graph.items():
         cells = [""] * len(table.rows)
@@ -182,12 +187,13 @@ class Models:
         member: int | None = None,
         device: str | torch.device | None = None,
         epoch: str = "best",
+        aggregators: Sequence[type[Aggregator]] = (),
     ) -> Models:
         """One member of a run, or all but those that broke before they were ever validated; at
-        their "best", or after their "last" epoch."""
+        their "best", or after their "last" epoch; `aggregators` as for `pna.load`."""
         run = run if isinstance(run, Run) else Run(run)
         config = run.config
-        population, _ = load_population(run, epoch)
+        population, _ = load_population(run, epoch, aggregators)
         best = best_losses(run.read(BEST)[1])
         if member is None:
             members = [k for k, loss in enumerate(best) if math.isfinite(loss)]

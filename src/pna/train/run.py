@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from pna.data import tensor_file
 from pna.files import alone, is_new, naming, remove_leftovers, replacing
 from pna.names import lookup
+from pna.ops.aggregators import Aggregator
 from pna.train.models import build
 from pna.train.population import Population, changing_buffers
 from pna.train.settings import ModelSettings, Settings
@@ -60,6 +61,10 @@ class Config:
             tasks=tuple(Task(**task) for task in held["tasks"]),
             settings=Settings.from_dict(held["settings"]),
         )
+
+    def with_aggregators(self, classes: Sequence[type[Aggregator]]) -> Config:
+        """The same with the classes of users' aggregators, which no file holds."""
+        return replace(self, model=replace(self.model, own_aggregators=tuple(classes)))
 
 
 class Run:
@@ -327,17 +332,23 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         file.write("\n")
 
 
-def load(run: str | Path | Run, member: int | None = None) -> nn.Module:
+def load(
+    run: str | Path | Run,
+    member: int | None = None,
+    *,
+    aggregators: Sequence[type[Aggregator]] = (),
+) -> nn.Module:
     """The trained model of a run, ready to use; without `member`, the best on validation.
 
     `run` is the folder, or its ``best.safetensors`` alone, which holds the configuration too.
+    `aggregators` are the classes of those aggregators of the model that are your own.
     """
     path = run.folder if isinstance(run, Run) else Path(run)
     if path.is_dir():
         tensors, facts = Run(path).read(BEST)
     else:
         tensors, facts = tensor_file.read(path, kind=_KINDS[BEST], version=_VERSION)
-    config = Config.from_dict(facts["config"])
+    config = Config.from_dict(facts["config"]).with_aggregators(aggregators)
     losses = torch.tensor(best_losses(facts), dtype=torch.float64)
     if member is None:
         member = int(losses.nan_to_num(float("inf")).argmin())
@@ -354,10 +365,13 @@ def best_losses(facts: dict[str, Any]) -> list[float]:
     return [math.inf if loss is None else loss for loss in facts["best"]]
 
 
-def load_population(run: Run, epoch: str = "best") -> tuple[Population, Config]:
-    """All members of a run at their "best", or after their "last" epoch, if that was kept."""
+def load_population(
+    run: Run, epoch: str = "best", aggregators: Sequence[type[Aggregator]] = ()
+) -> tuple[Population, Config]:
+    """All members of a run at their "best", or after their "last" epoch, if that was kept;
+    `aggregators` as for `load`."""
     tensors, facts = run.read(lookup("epoch", epoch, {"best": BEST, "last": LAST}))
-    config = Config.from_dict(facts["config"])
+    config = Config.from_dict(facts["config"]).with_aggregators(aggregators)
     if epoch == "last":
         if "final" not in tensors:
             raise ValueError(

@@ -7,6 +7,8 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from pna.names import lookup
+from pna.ops.aggregators import Aggregator
+from pna.train.arguments import by_name, classes_in, encode
 
 OPTIMISERS = ("adam", "adamw")
 SCHEDULES = ("constant", "plateau", "cosine")
@@ -117,7 +119,12 @@ class Settings:
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """A model by its names and numbers, from which it can be built again."""
+    """A model by its names and numbers, from which it can be built again.
+
+    Aggregators among the `arguments` may be names, classes and objects, also of your own. The
+    settings keep a description of them; `own_aggregators` are the classes of your own, which are
+    not saved.
+    """
 
     convolution: str = "pna"
     architecture: str = "recurrent"
@@ -128,9 +135,17 @@ class ModelSettings:
     node_targets: int = 0
     graph_targets: int = 0
     degrees: tuple[int, ...] = ()  # histogram of the training set's in-degrees
+    own_aggregators: tuple[type[Aggregator], ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        own = by_name([*self.own_aggregators, *classes_in(self.arguments)])
+        object.__setattr__(self, "own_aggregators", tuple(own.values()))
+        object.__setattr__(self, "arguments", encode(self.arguments))
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        held = asdict(self)
+        del held["own_aggregators"]
+        return held
 
     @classmethod
     def from_dict(cls, held: dict[str, Any]) -> ModelSettings:

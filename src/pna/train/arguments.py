@@ -1,0 +1,133 @@
+"""Aggregators among the arguments of a model, in the form in which a run's configuration has them.
+
+An object becomes ``{"aggregator": class, "arguments": fields}``, of which JSON can be made. It is
+made again from its class, which a configuration does not hold if it is a user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import fields
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from pna.names import lookup
+from pna.ops.aggregators import BUILT_IN, Aggregator, resolve
+
+_OURS = {kind.__name__: kind for kind in BUILT_IN}
+_TYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16, torch.int64)
+}
+
+
+def encode(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Arguments with a description in the place of every aggregator, whether object or class."""
+    return _each(arguments, lambda part: _described(part) if _is_aggregator(part) else part)
+
+
+def classes_in(arguments: dict[str, Any]) -> list[type[Aggregator]]:
+    """Classes of users' aggregators among arguments that are not encoded."""
+    found: list[type[Aggregator]] = []
+
+    def look(part: Any) -> None:
+        kind = part if isinstance(part, type) else type(part)
+        if _is_aggregator(part) and kind not in BUILT_IN:
+            found.append(kind)
+
+    _each(arguments, look)
+    return found
+
+
+def decode(arguments: dict[str, Any], classes: Sequence[type[Aggregator]] = ()) -> dict[str, Any]:
+    """Arguments with new aggregators in the place of descriptions."""
+    known = _OURS | by_name(classes)
+    return _each(arguments, lambda part: _made(part, known) if _is_described(part) else part)
+
+
+def _each(arguments: dict[str, Any], function: Callable[[Any], Any]) -> dict[str, Any]:
+    """A function of every argument, or of every part of one that is a list."""
+    return {
+        name: type(value)(map(function, value))
+        if isinstance(value, list | tuple)
+        else function(value)
+        for name, value in arguments.items()
+    }
+
+
+def by_name(classes: Iterable[type[Aggregator]]) -> dict[str, type[Aggregator]]:
+    """Classes of users, each by a name that no other aggregator has."""
+    found: dict[str, type[Aggregator]] = {}
+    for kind in classes:
+        if not (isinstance(kind, type) and issubclass(kind, Aggregator)):
+            raise TypeError(
+                f"got {kind!r} among the aggregators of a model, expected classes derived from "
+                "pna.aggregators.Aggregator"
+            )
+        name = kind.__name__
+        if found.setdefault(name, kind) is not kind or _OURS.get(name, kind) is not kind:
+            raise ValueError(
+                f"got two aggregators that are called {name}, expected one: runs know them by "
+                "their names; rename the class"
+            )
+    return found
+
+
+def _described(given: Aggregator | type[Aggregator]) -> dict[str, Any]:
+    [aggregator] = resolve([given])
+    name = type(aggregator).__name__
+    own = {f.name: _plain(getattr(aggregator, f.name), name, f.name) for f in fields(aggregator)}
+    return {"aggregator": name, "arguments": own}
+
+
+def _is_described(value: Any) -> bool:
+    return isinstance(value, dict) and set(value) == {"aggregator", "arguments"}
+
+
+def _made(described: dict[str, Any], known: dict[str, type[Aggregator]]) -> Aggregator:
+    name = described["aggregator"]
+    if name not in known:
+        raise ValueError(
+            f"got a model with the aggregator {name}, which is not one of pna's, expected its "
+            f"class; pass it from Python: pna.load(path, aggregators=[{name}]), and likewise to "
+            "pna.train.train, evaluate and predict"
+        )
+    try:
+        return known[name](**{f: _tensor(part) for f, part in described["arguments"].items()})
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        raise ValueError(
+            f"got the aggregator {name} with {described['arguments']!r}, which its class does not "
+            f"take ({error}), expected its parameters; pass the class that the model was made with"
+        ) from error
+
+
+def _is_aggregator(value: Any) -> bool:
+    of_class = isinstance(value, type) and issubclass(value, Aggregator)
+    return of_class or isinstance(value, Aggregator)
+
+
+def _plain(value: Any, name: str, field: str) -> Any:
+    """What JSON has a form for."""
+    if isinstance(value, Tensor):
+        return {
+            "tensor": value.detach().tolist(),
+            "dtype": str(value.dtype).removeprefix("torch."),
+            "learned": isinstance(value, nn.Parameter),
+        }
+    if isinstance(value, list | tuple):
+        return [_plain(part, name, field) for part in value]
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(
+        f"got {value!r} as {field} of the aggregator {name}, expected a number, a text, a tensor "
+        "or a list of them: a run has to save it"
+    )
+
+
+def _tensor(value: Any) -> Any:
+    if not isinstance(value, dict):
+        return value
+    tensor = torch.tensor(value["tensor"], dtype=lookup("type", value["dtype"], _TYPES))
+    return nn.Parameter(tensor) if value["learned"] else tensor
