@@ -43,7 +43,7 @@ def test_blocks_share_names_and_keep_their_lines(tmp_path: Path) -> None:
     "page",
     [
         *("README.md", "docs/from-pyg.md", "docs/multitask.md", "docs/training.md"),
-        *("docs/theory.md", "docs/advise.md"),
+        *("docs/theory.md", "docs/advise.md", "docs/aggregate.md"),
     ],
 )
 def test_examples_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pdoc
 PUBLIC: dict[str, tuple[str, ...]] = {
     "pna": (
         *("Adjacency", "DegreeStats", "aggregate", "scale", "backend", "GraphSet", "load"),
-        *("nn", "aggregators", "degree", "data", "train", "theory"),
+        *("nn", "aggregators", "degree", "data", "train", "theory", "testing"),
     ),
     "pna.nn": (
         *("PNAConv", "PNASimpleConv", "PNA", "Convolution", "Recurrent", "Standard", "Stacked"),
@@ -22,7 +22,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
     ),
     "pna.aggregators": (
         *("Aggregator", "Mean", "Sum", "Max", "Min", "Var", "Std", "Moment"),
-        *("Softmax", "Softmin", "NormalisedMean", "KthSmallest"),
+        *("Softmax", "Softmin", "NormalisedMean", "KthSmallest", "Neighbourhoods"),
     ),
     "pna.degree": ("Power", "Linear"),
     "pna.data": (
@@ -43,6 +43,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         *("train", "Settings", "ModelSettings", "Report", "Interrupted", "Run"),
         *("evaluate", "Evaluation", "TaskScores", "predict", "predict_table", "Predictions"),
     ),
+    "pna.testing": ("check_aggregator",),
     "pna.theory": (
         *("find_collision", "Search", "Collision", "multiset_from_moments", "Recovered"),
         *("size_from_scaled", "encode", "decode", "multisets", "collisions", "growth"),

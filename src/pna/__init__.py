@@ -1,6 +1,7 @@
 """Principal Neighbourhood Aggregation: the operation, the layer, the paper's benchmarks."""
 
 from pna import aggregators as aggregators
+from pna import testing as testing
 from pna.adjacency import Adjacency as Adjacency
 from pna.data.graphset import GraphSet as GraphSet
 from pna.degree import DegreeStats as DegreeStats

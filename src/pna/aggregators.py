@@ -7,7 +7,6 @@ from pna.ops.aggregators import Mean as Mean
 from pna.ops.aggregators import Min as Min
 from pna.ops.aggregators import Moment as Moment
 from pna.ops.aggregators import NormalisedMean as NormalisedMean
-from pna.ops.aggregators import Shift as Shift
 from pna.ops.aggregators import Softmax as Softmax
 from pna.ops.aggregators import Softmin as Softmin
 from pna.ops.aggregators import Std as Std

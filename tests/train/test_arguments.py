@@ -15,6 +15,7 @@ from pna.train import ModelSettings, Run, Settings, evaluate, predict, train
 from pna.train.arguments import decode, encode
 from pna.train.models import build
 from pna.train.run import load_population
+from pna.train.sweep import Plan, Point, Space
 from tests.train.cases import random_graphs
 
 GRAPHS = random_graphs(6, 3)
@@ -154,6 +155,14 @@ def test_settings_are_compared_by_description():
         == settings(Midrange())
         == ModelSettings.from_dict(json.loads(json.dumps(settings(Midrange).as_dict())))
     )
+
+
+def test_the_plan_of_a_sweep_holds_descriptions():
+    plan = Plan("graphs", "0", settings(Midrange), SETTINGS, Space(), seed=0, asha=True)
+    held = json.loads(json.dumps(settings(Midrange).as_dict()))
+    assert plan.as_dict()["model"] == held
+    point = Point(lr=0.1, weight_decay=0.0, width=8, dropout=0.5)
+    assert plan.at(point)[0].own_aggregators == (Midrange,)
 
 
 def test_what_cannot_be_saved_is_refused_before_training():

@@ -135,7 +135,8 @@ class Plan:
         return model, replace(self.settings, lr=(point.lr,), weight_decay=(point.weight_decay,))
 
     def as_dict(self) -> dict[str, Any]:
-        held: dict[str, Any] = json.loads(json.dumps(asdict(self)))  # as it is read back
+        whole = asdict(self) | {"model": self.model.as_dict()}
+        held: dict[str, Any] = json.loads(json.dumps(whole))  # as it is read back
         return held
 
 
@@ -352,6 +353,7 @@ def _train(plan: Plan, point: Point, run: Run, device: str, tell: Tell) -> None:
         splits=plan.splits,
         device=device,
         resume=run.exists,
+        aggregators=plan.model.own_aggregators,
         report=each_epoch,
     )
     summary = run.summary
