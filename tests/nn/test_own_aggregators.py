@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
 import pna
-from pna.aggregators import Aggregator, Neighbourhoods
+from pna.aggregators import Aggregator, Mean, Neighbourhoods
 from pna.nn import PNA, PNAConv, PNASimpleConv, SAGEConv
 from pna.ops import blocks, reference
 from tests.nn.cases import DEG, SCALERS
@@ -168,6 +168,19 @@ def test_messages_are_made_in_blocks(kind, monkeypatch):
     torch.testing.assert_close(again, gradient)
     assert len(most) > 4 and max(most) <= 16
     assert sum(most) == 2 * len(GRAPH.edges)  # made again in the backward pass
+
+
+def test_a_subclass_of_a_linear_aggregator_is_not_taken_after_the_linear_map():
+    class Cubes(Mean):
+        shift = "unknown"
+
+        def aggregate(self, hood: Neighbourhoods) -> Tensor:
+            return hood.mean(hood.messages**3)
+
+    x, edge_index = inputs()
+    layer = SAGEConv(6, 2, Cubes)  # narrower than x
+    cubes = pna.aggregate(x**3, GRAPH.adjacency(), ["mean"])[:, 0]
+    torch.testing.assert_close(layer(x, edge_index), layer.lin_l(cubes) + layer.lin_r(x))
 
 
 def test_half_precision_and_autocast():

@@ -28,7 +28,7 @@ from pna.nn.conv.shifts import (
     as_given,
     is_shifted_by_kernel,
     roles,
-    times_of,
+    times_shifted,
 )
 from pna.nn.conv.split import Form, Parts, Plan, Weights, join_towers, split
 from pna.nn.neighbourhood import Neighbourhood
@@ -127,7 +127,7 @@ class PNAConv(nn.Module):
         self.lin = nn.Linear(out_channels, out_channels) if mixing else None
         chosen = self.neighbourhood.aggregators
         self._swapped, views = _views(chosen, swap_extrema)
-        self._times = tuple(times_of(chosen))
+        self._times = tuple(times_shifted(chosen))
         usual = pre_layers == 1 and self._swapped == [False]
         self._request = _request(chosen) if usual else None
         self._form = Form(

@@ -10,7 +10,7 @@ from torch import Tensor
 from pna.adjacency import Adjacency
 from pna.nn.conv.fused import edge_term
 from pna.nn.conv.inputs import EdgeFeatures, edge_inputs
-from pna.nn.conv.shifts import aggregate_shifted, as_given, roles, times_of
+from pna.nn.conv.shifts import aggregate_shifted, as_given, roles, times_shifted
 from pna.nn.conv.split import Parts
 from pna.nn.neighbourhood import Neighbourhood
 from pna.ops.degree_linear import degree_linear
@@ -69,7 +69,7 @@ class PreparedPNA:
         keep, sender, receiver = self._weights
         keep_bias, _, bias = self._biases
         assert keep_bias is not None and bias is not None
-        times = tuple(times_of(self._neighbourhood.aggregators))
+        times = tuple(times_shifted(self._neighbourhood.aggregators))
         return Layer(
             keep, keep_bias, sender, receiver, bias, self._parts.mixes[0],
             self._factors(adjacency, x.dtype), self._request, times, slope,

@@ -44,13 +44,13 @@ def aggregate_shifted(
     if results is not None:
         results = _add_as_ones(results, own, adjacency, known)
         if not made:
-            return results, own, times_of(known)
+            return results, own, times_shifted(known)
     unknown = [aggregators[i] for i in made]
     others = aggregate_messages(sent, adjacency, unknown, edge, own.flatten(1))
     if results is None:
         return others, own, [0] * len(unknown)
     order = sorted(range(len(aggregators)), key=[*kept, *made].__getitem__)
-    both, times = [*results.unbind(1), *others.unbind(1)], times_of(known) + [0] * len(unknown)
+    both, times = [*results.unbind(1), *others.unbind(1)], times_shifted(known) + [0] * len(unknown)
     return torch.stack([both[i] for i in order], 1), own, [times[i] for i in order]
 
 
@@ -59,7 +59,7 @@ def must_be_made(aggregator: Aggregator, device: torch.device) -> bool:
     return shift_of(aggregator) == "unknown" or choose(device) == "reference"
 
 
-def times_of(aggregators: Sequence[Aggregator]) -> list[int]:
+def times_shifted(aggregators: Sequence[Aggregator]) -> list[int]:
     """How often `degree_linear` adds what the receiver contributes to each aggregate."""
     return [_TIMES.get(shift_of(a), 0) for a in aggregators]
 
