@@ -440,6 +440,9 @@ def _count(degrees: Tensor | np.ndarray | Sequence[int]) -> Tensor:
     return torch.bincount(values).cpu()
 
 
+_FROM_DEGREES = ", or pass the degree of every node to DegreeStats.from_degrees"
+
+
 def _check_histogram(histogram: Any) -> Tensor:
     """The histogram as int64 on the CPU."""
     given = isinstance(histogram, Tensor)
@@ -447,7 +450,7 @@ def _check_histogram(histogram: Any) -> Tensor:
     if counts.dim() != 1:
         raise ValueError(
             f"got a histogram of shape {tuple(counts.shape)}, expected (max degree + 1,); "
-            "make it with torch.bincount(degrees)"
+            f"make it with torch.bincount(degrees){_FROM_DEGREES}"
         )
     if counts.dtype == torch.bool or counts.dtype.is_complex:
         raise TypeError(
@@ -458,13 +461,13 @@ def _check_histogram(histogram: Any) -> Tensor:
     if not bool(whole.all()):
         raise ValueError(
             f"got a histogram with {float(counts[~whole][0]):g} in it, expected counts of nodes; "
-            "multiply frequencies by the number of nodes and round"
+            f"multiply frequencies by the number of nodes and round{_FROM_DEGREES}"
         )
     counts = counts.long()
     if bool((counts < 0).any()):
         raise ValueError(
             f"got a histogram with {int(counts.min())} nodes of degree {int(counts.argmin())}, "
-            "expected 0 or more; make it with torch.bincount(degrees)"
+            f"expected 0 or more; make it with torch.bincount(degrees){_FROM_DEGREES}"
         )
     return counts
 

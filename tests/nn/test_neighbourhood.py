@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 from unittest import mock
 
 import pytest
@@ -27,6 +28,7 @@ def graph_of(*degrees):
     return Adjacency.from_edge_index(edge_index, (1, len(degrees)))
 
 
+@pytest.mark.filterwarnings("ignore:got deg of dtype:UserWarning")
 @pytest.mark.parametrize("deg", [DEG, STATS, DEG.double()], ids=["histogram", "stats", "floats"])
 def test_factors_are_those_of_the_scalers(deg):
     scalers = [*SCALERS, Power(0.5), Power(-2.0), Linear(2.0, delta=3.0), Power(1.0, delta=0.7)]
@@ -348,3 +350,29 @@ def test_identity_and_own_δ_need_no_degrees():
 def test_refuses(arguments, error, message):
     with pytest.raises(error, match=message):
         Neighbourhood(*arguments)
+
+
+@pytest.mark.parametrize(
+    "deg, doubt",
+    [
+        (torch.tensor([2.0, 1.0, 3.0]), r"dtype torch\.float32"),  # of torch_geometric.utils.degree
+        (torch.tensor([0, 1, 0, 0, 0, 0, 1]), "2 nodes have degrees of up to 6"),
+    ],
+    ids=["floats", "fewer nodes than neighbours"],
+)
+def test_warns_where_degrees_may_have_been_passed_for_a_histogram(deg, doubt):
+    with pytest.warns(UserWarning, match=rf"{doubt}.*from_degrees\(deg\.long\(\)\)"):
+        given = Neighbourhood(["mean"], ["linear"], deg)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        said = Neighbourhood(["mean"], ["linear"], DegreeStats.from_histogram(deg))
+    assert given.mean_degree == said.mean_degree
+
+
+@pytest.mark.parametrize(
+    "degrees", [[0, 0], [1], [2, 2, 2], [1, 1, 1, 3], [4, 0, 0, 0]], ids=str
+)  # a node with itself, complete graphs with self-loops, stars
+def test_histograms_of_small_graphs_are_taken_in_silence(degrees):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        Neighbourhood(["mean"], ["identity"], torch.bincount(torch.tensor(degrees)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
@@ -256,4 +257,26 @@ def _from_histogram(deg: Tensor) -> DegreeStats:
             f"got deg of type {type(deg).__name__}, expected a histogram of in-degrees or a "
             "pna.DegreeStats; make one with pna.DegreeStats.from_graphs(training_set)"
         )
-    return DegreeStats.from_histogram(deg)
+    stats = DegreeStats.from_histogram(deg)
+    doubt = _doubt(deg, stats)
+    if doubt is not None:
+        warnings.warn(
+            f"got deg {doubt}, expected a histogram: how many nodes have degree 0, 1, 2 and so on. "
+            "If deg holds the degree of every node, pass pna.DegreeStats.from_degrees(deg.long()); "
+            "if it is a histogram, pass pna.DegreeStats.from_histogram(deg)",
+            stacklevel=5,  # where the layer is made
+        )
+    return stats
+
+
+def _doubt(deg: Tensor, stats: DegreeStats) -> str | None:
+    """Why this may be the degree of every node, in place of a histogram. Both are whole numbers, so
+    most degrees cannot be told from a histogram."""
+    if deg.is_floating_point():  # as torch_geometric.utils.degree makes them
+        return f"of dtype {deg.dtype}"
+    if stats.num_nodes < stats.max_degree:
+        return (
+            f"in which {stats.num_nodes} nodes have degrees of up to {stats.max_degree}, as only "
+            "repeated edges could give"
+        )
+    return None
