@@ -2,12 +2,12 @@
 
 import difflib
 from collections.abc import Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
-def lookup(kind: str, name: str, table: Mapping[str, T]) -> T:
+def lookup(kind: str, name: str, table: Mapping[Any, T]) -> T:
     """``table[name]``; an unknown name raises with the nearest match and all that are known.
 
     `kind` says in the error what was looked for: "aggregator", "scaler".

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -113,7 +113,10 @@ def still(going: Tensor | None) -> Iterator[None]:
         _working_on.held.pop()
 
 
-def rows(level: str) -> Rows:
+Level = Literal["node", "graph", "edge"]
+
+
+def rows(level: Level) -> Rows:
     """Those of the nodes, graphs or edges of the batch at hand; where there is none, no facts.
 
     Edges stand by slot, and are real where their receivers are.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from pna.nn.buffers import Buffers
-from pna.nn.current import rows
+from pna.nn.current import Level, rows
 from pna.ops.dropout import dropout
 
 
@@ -29,7 +29,7 @@ class Dropout(Buffers):
     passes: Tensor
     changing: tuple[str, ...] = ()  # each member of a population has its own
 
-    def __init__(self, p: float, level: str = "node") -> None:
+    def __init__(self, p: float, level: Level = "node") -> None:
         super().__init__()
         if not 0 <= p < 1:
             raise ValueError(f"got dropout={p}, expected a probability of at least 0 and below 1")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -14,8 +14,11 @@ from pna.names import lookup
 from pna.nn.activation import activation
 from pna.nn.conv.pna import EdgeFeatures, PNAConv
 
-_NORMS: dict[str, Callable[..., nn.Module]] = {"batch_norm": nn.BatchNorm1d}
-_JUMPS = {name: name for name in ("last", "cat", "max")}
+Norm = Literal["batch_norm"]
+Jump = Literal["last", "cat", "max"]
+
+_NORMS: dict[Norm, Callable[..., nn.Module]] = {"batch_norm": nn.BatchNorm1d}
+_JUMPS = {name: name for name in get_args(Jump)}
 
 
 class PNA(nn.Module):
@@ -51,9 +54,9 @@ class PNA(nn.Module):
         act: str | Callable[[Tensor], Tensor] | None = "relu",
         act_first: bool = False,
         act_kwargs: dict[str, Any] | None = None,
-        norm: str | nn.Module | None = None,
+        norm: Norm | nn.Module | None = None,
         norm_kwargs: dict[str, Any] | None = None,
-        jk: str | None = None,
+        jk: Jump | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__()

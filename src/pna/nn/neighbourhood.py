@@ -6,7 +6,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -53,7 +53,10 @@ _CODES: dict[tuple[type, float], int] = {
     (Linear, 0.0): 0, (Linear, 1.0): 3, (Linear, -1.0): 4,
 }  # fmt: skip
 
-_STD = {"paper": Std(), "pyg": Std(clamp=True)}
+#: Conventions of std, as `PNAConv` describes them.
+StdConvention = Literal["paper", "pyg"]
+
+_STD: dict[StdConvention, Std] = {"paper": Std(), "pyg": Std(clamp=True)}
 
 
 def keep_tensors(module: nn.Module, prefix: str, given: Aggregator | Power | Linear) -> None:
@@ -101,7 +104,7 @@ class Neighbourhood(nn.Module):
         scalers: Sequence[str | Power | Linear],
         deg: Tensor | DegreeStats | None,
         train_norm: bool = False,
-        std: str = "paper",
+        std: StdConvention = "paper",
     ) -> None:
         super().__init__()
         convention = lookup("convention of std", std, _STD)

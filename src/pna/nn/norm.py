@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pna.nn.current import rows
+from pna.nn.current import Level, rows
 from pna.ops.across import processes
 from pna.ops.backend import choose
 from pna.ops.batch_norm import batch_norm
@@ -27,7 +27,7 @@ class BatchNorm(nn.Module):
     def __init__(
         self,
         width: int,
-        level: str = "node",
+        level: Level = "node",
         eps: float = 1e-5,
         momentum: float = 0.1,
         relu: bool = False,

@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import os
 from collections.abc import Iterator
+from typing import Literal, get_args
 
 import torch
 
@@ -14,12 +15,16 @@ from pna.ops import cpu
 
 # Looked for once: compiled code cannot look.
 _TRITON_FOUND = importlib.util.find_spec("triton") is not None
-_CHOICES = {name: name for name in ("reference", "cpu", "triton")}
-_chosen: str | None = None  # a plain variable: compiled code watches it, and not a ContextVar
+
+BackendName = Literal["reference", "cpu", "triton"]
+
+_CHOICES: dict[BackendName, BackendName] = {name: name for name in get_args(BackendName)}
+# A plain variable: compiled code watches it, and not a ContextVar.
+_chosen: BackendName | None = None
 
 
 @contextlib.contextmanager
-def backend(name: str) -> Iterator[None]:
+def backend(name: BackendName) -> Iterator[None]:
     """Run `pna.aggregate` with the named implementation inside a ``with`` block, on all threads.
 
     One of `reference`, `cpu`, `triton`; an error says why where this machine cannot run it.
@@ -35,7 +40,7 @@ def backend(name: str) -> Iterator[None]:
         _chosen = before
 
 
-def choose(device: torch.device) -> str:
+def choose(device: torch.device) -> BackendName:
     """The implementation for tensors on this device."""
     if _chosen is not None:
         if not _runs_on(_chosen, device):
@@ -51,7 +56,7 @@ def choose(device: torch.device) -> str:
     return "reference"
 
 
-def availability() -> dict[str, str | None]:
+def availability() -> dict[BackendName, str | None]:
     """Each implementation, with the reason where this machine cannot run it, else None."""
     return {"reference": None, "cpu": cpu.unavailable(), "triton": _triton_unavailable()}
 

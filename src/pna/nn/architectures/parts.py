@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -28,7 +28,9 @@ class Prediction:
     own_loss: Tensor | None = None  # (graphs,) what a model that pools adds to that of its errors
 
 
-READOUTS: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
+Reduction = Literal["sum", "mean", "max"]
+
+READOUTS: dict[Reduction, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
     "sum": sum_nodes,
     "mean": mean_nodes,
     "max": max_nodes,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from pna.names import lookup
 from pna.nn.architectures.parts import (
     READOUTS,
     Prediction,
+    Reduction,
     cluster_readout,
     edge_features_of,
     features_of,
@@ -74,7 +75,7 @@ class Recurrent(nn.Module):
         dropout: float = 0.0,
         final: str = "leaky_relu",
         gru: bool = True,
-        readout: str = "set2set",
+        readout: Literal["set2set"] | Reduction = "set2set",
         swap_gru: bool = False,
         tolerance: float = 1e-3,
         clusters: int | None = None,

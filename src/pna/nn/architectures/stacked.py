@@ -15,6 +15,7 @@ from pna.nn.activation import activation
 from pna.nn.architectures.parts import (
     READOUTS,
     Prediction,
+    Reduction,
     cluster_readout,
     columns_of,
     features_of,
@@ -102,7 +103,7 @@ class Stacked(nn.Module):
         edge_width: int = 50,
         layers: int = 4,
         out_channels: int | None = None,
-        readout: str = "sum",
+        readout: Reduction = "sum",
         head: Sequence[int] | None = None,
         residual: bool = True,
         graph_norm: bool = False,

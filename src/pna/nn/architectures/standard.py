@@ -12,6 +12,7 @@ from pna.names import lookup
 from pna.nn.architectures.parts import (
     READOUTS,
     Prediction,
+    Reduction,
     cluster_readout,
     edge_features_of,
     features_of,
@@ -43,7 +44,7 @@ class Standard(nn.Module):
         graph_targets: int,
         *,
         layers: int = 8,
-        readout: str = "mean",
+        readout: Reduction = "mean",
         dropout: float = 0.0,
         final: str = "leaky_relu",
         clusters: int | None = None,

@@ -31,7 +31,7 @@ from pna.nn.conv.shifts import (
     times_shifted,
 )
 from pna.nn.conv.split import Form, Parts, Plan, Weights, join_towers, split
-from pna.nn.neighbourhood import Neighbourhood
+from pna.nn.neighbourhood import Neighbourhood, StdConvention
 from pna.nn.towers import first_of, tower_layers
 from pna.ops.aggregate import aggregate, one_pass
 from pna.ops.aggregators import (
@@ -99,7 +99,7 @@ class PNAConv(nn.Module):
         act_kwargs: dict[str, Any] | None = None,
         train_norm: bool = False,
         *,
-        std: str = "paper",
+        std: StdConvention = "paper",
         swap_extrema: bool = False,
         encode_edges: bool = True,
         mixing: bool = True,

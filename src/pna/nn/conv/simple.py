@@ -11,7 +11,7 @@ from pna.adjacency import Adjacency, as_adjacency
 from pna.degree import DegreeStats, Linear, Power
 from pna.nn.activation import activation
 from pna.nn.conv.inputs import check_features, working_type
-from pna.nn.neighbourhood import Neighbourhood
+from pna.nn.neighbourhood import Neighbourhood, StdConvention
 from pna.nn.towers import TowerLinear, first_of, tower_layers
 from pna.ops.aggregate import aggregate
 from pna.ops.aggregators import Aggregator
@@ -37,7 +37,7 @@ class PNASimpleConv(nn.Module):
         act_kwargs: dict[str, Any] | None = None,
         train_norm: bool = False,
         *,
-        std: str = "paper",
+        std: StdConvention = "paper",
     ) -> None:
         super().__init__()
         for name, size in (("in_channels", in_channels), ("out_channels", out_channels)):
