@@ -1,10 +1,11 @@
 """Names are found, and misspelt ones are helped along."""
 
+import inspect
 import re
 
 import pytest
 
-from pna.names import lookup
+from pna.names import check_keywords, lookup
 
 TABLE = {"mean": 1, "max": 2, "moment_3": 3}
 
@@ -25,3 +26,41 @@ def test_known_name():
 def test_unknown_name(name, message):
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         lookup("aggregator", name, TABLE)
+
+
+class Layer:
+    @check_keywords()
+    def __init__(self, width: int, *, depth: int = 1) -> None:
+        """A layer."""
+        self.made = (width, depth)
+
+
+class Model:
+    @check_keywords(Layer)
+    def __init__(self, name: str, **kwargs: int) -> None:
+        self.layer = Layer(**kwargs)
+
+
+def test_known_keywords():
+    assert Layer(2).made == (2, 1) and Layer(width=2, depth=3).made == (2, 3)
+    assert Model("a", width=2, depth=3).layer.made == (2, 3)
+    assert str(inspect.signature(Layer)) == "(width: int, *, depth: int = 1) -> None"
+    assert Layer.__init__.__doc__ == "A layer."
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Layer(2, dpeth=3), "'dpeth' of Layer; did you mean 'depth'? Known: width, depth"),
+        (lambda: Layer(widht=2), "'widht' of Layer; did you mean 'width'? Known: width, depth"),
+        (lambda: Layer(2, xyz=3), "'xyz' of Layer. Known: width, depth"),
+        (
+            lambda: Model("a", dept=3),
+            "'dept' of Model; did you mean 'depth'? Known: name, width, depth",
+        ),
+        (lambda: Model(nam="a"), "'nam' of Model; did you mean 'name'? Known: name, width, depth"),
+    ],
+)
+def test_unknown_keyword(make, message):
+    with pytest.raises(TypeError, match=f"^unknown argument {re.escape(message)}$"):
+        make()

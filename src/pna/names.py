@@ -1,10 +1,13 @@
 """Finding things by name, with a helpful error when the name is unknown."""
 
 import difflib
-from collections.abc import Mapping
-from typing import Any, TypeVar
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
+Init = TypeVar("Init", bound=Callable[..., None])
 
 
 def lookup(kind: str, name: str, table: Mapping[Any, T]) -> T:
@@ -14,6 +17,39 @@ def lookup(kind: str, name: str, table: Mapping[Any, T]) -> T:
     """
     if name in table:
         return table[name]
-    near = difflib.get_close_matches(name.lower(), table, n=1)
-    hint = f"; did you mean {near[0]!r}?" if near else "."
-    raise ValueError(f"unknown {kind} {name!r}{hint} Known: {', '.join(table)}")
+    raise ValueError(f"unknown {kind} {name!r}{_hint(name, table)}")
+
+
+def check_keywords(*others: type) -> Callable[[Init], Init]:
+    """Decorates an `__init__`: an unknown keyword raises with the nearest known one.
+
+    `others` are the classes that are given what the ``**kwargs`` of the `__init__` collect.
+    """
+
+    def decorate(init: Init) -> Init:
+        takers: tuple[Callable[..., Any], ...] = (init, *others)
+        known = dict.fromkeys(name for taker in takers for name in _keywords_of(taker))
+        owner = init.__qualname__.removesuffix(".__init__")
+
+        @functools.wraps(init)
+        def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+            for name in kwargs:
+                if name not in known:
+                    raise TypeError(f"unknown argument {name!r} of {owner}{_hint(name, known)}")
+            init(self, *args, **kwargs)
+
+        return cast(Init, checked)
+
+    return decorate
+
+
+def _keywords_of(function: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    return [p.name for p in parameters if p.kind in by_name and p.name != "self"]
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    known = list(known)
+    near = difflib.get_close_matches(name.lower(), known, n=1)
+    return f"{f'; did you mean {near[0]!r}?' if near else '.'} Known: {', '.join(known)}"

@@ -117,6 +117,17 @@ def test_reset_parameters():
     "make, error, message",
     [
         (lambda: PNA(6, 8, 0, **ARGUMENTS), ValueError, "num_layers=0, expected at least 1"),
+        (lambda: PNA((6, 6), 8, 2, **ARGUMENTS), TypeError, r"in_channels=\(6, 6\).*bipartite"),
+        (
+            lambda: PNA(6, 8, num_layer=2, **ARGUMENTS),
+            TypeError,
+            "unknown argument 'num_layer' of PNA; did you mean 'num_layers'",
+        ),
+        (
+            lambda: PNA(6, 8, 2, aggregatrs=["max"], **ARGUMENTS),
+            TypeError,
+            "unknown argument 'aggregatrs' of PNA; did you mean 'aggregators'",
+        ),
         (lambda: PNA(6, 8, 2, jk="lstm", **ARGUMENTS), ValueError, "unknown jk 'lstm'.*cat"),
         (lambda: PNA(6, 8, 2, norm="batchnorm", **ARGUMENTS), ValueError, "'batch_norm'"),
         (

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from pna.adjacency import Adjacency, as_adjacency
-from pna.names import lookup
+from pna.names import check_keywords, lookup
 from pna.nn.activation import activation
-from pna.nn.conv.pna import EdgeFeatures, PNAConv
+from pna.nn.conv.inputs import EdgeFeatures, check_sizes
+from pna.nn.conv.pna import PNAConv
 
 Norm = Literal["batch_norm"]
 Jump = Literal["last", "cat", "max"]
@@ -44,6 +45,7 @@ class PNA(nn.Module):
         **kwargs: of `PNAConv`: aggregators, scalers, deg, edge_dim, towers, std, …
     """
 
+    @check_keywords(PNAConv)
     def __init__(
         self,
         in_channels: int,
@@ -60,8 +62,12 @@ class PNA(nn.Module):
         **kwargs: Any,
     ) -> None:
         super().__init__()
-        if num_layers < 1:
-            raise ValueError(f"got num_layers={num_layers}, expected at least 1")
+        check_sizes(
+            in_channels=in_channels,
+            hidden_channels=hidden_channels,
+            num_layers=num_layers,
+            out_channels=out_channels,
+        )
         self.in_channels, self.hidden_channels = in_channels, hidden_channels
         self.num_layers = num_layers
         self.out_channels = hidden_channels if out_channels is None else out_channels

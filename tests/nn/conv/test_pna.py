@@ -522,6 +522,17 @@ X, EDGE_INDEX = torch.ones(3, 4), torch.tensor([[0, 1], [1, 2]])
             (lambda name=name: layer(**{name: 0}), ValueError, f"{name}=0, expected at least 1")
             for name in ("in_channels", "out_channels", "towers", "pre_layers", "post_layers")
         ),
+        (
+            lambda: layer(in_channels=(4, 4)),
+            TypeError,
+            r"in_channels=\(4, 4\), expected one number.*bipartite.*join them in one graph",
+        ),
+        (lambda: layer(towers=2.0), TypeError, r"towers=2\.0, expected a whole number"),
+        (
+            lambda: layer(aggregatrs=["max"]),
+            TypeError,
+            "unknown argument 'aggregatrs' of PNAConv; did you mean 'aggregators'",
+        ),
         (lambda: layer(deg=[1, 2]), TypeError, r"deg of type list.*DegreeStats\.from_graphs"),
         (lambda: layer(scalers=["linear"]), ValueError, "no stats, expected them for Linear"),
         (lambda: layer(scalers=["lin"]), ValueError, "unknown scaler 'lin'.*Known: identity"),

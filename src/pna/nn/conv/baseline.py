@@ -12,14 +12,6 @@ from pna.nn.conv.inputs import EdgeFeatures, check_edges, check_features, check_
 Edges = Tensor | Adjacency | Sequence[Adjacency]
 
 
-def check_sizes(**sizes: int | None) -> None:
-    """Refuse sizes below 1; None stands for something that is not there."""
-    for name, size in sizes.items():
-        if size is not None and size < 1:
-            remedy = "; leave it out where edges have no features" if name == "edge_dim" else ""
-            raise ValueError(f"got {name}={size}, expected at least 1{remedy}")
-
-
 def refuse_edge_features(layer: str, edge_dim: int | None) -> None:
     if edge_dim is not None:
         raise ValueError(

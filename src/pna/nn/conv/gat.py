@@ -9,8 +9,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
-from pna.nn.conv.baseline import Edges, check_sizes, checked
-from pna.nn.conv.inputs import EdgeFeatures
+from pna.names import check_keywords
+from pna.nn.conv.baseline import Edges, checked
+from pna.nn.conv.inputs import EdgeFeatures, check_sizes
 from pna.nn.linear import Linear
 from pna.ops.attention import attention
 from pna.ops.edges import Slots, count_self_loops, sum_to_receivers, to_slots
@@ -36,6 +37,7 @@ class GATConv(nn.Module):
         bias: add one to the result.
     """
 
+    @check_keywords()
     def __init__(
         self,
         in_channels: int,

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
-from pna.nn.conv.baseline import Edges, check_sizes, checked
-from pna.nn.conv.inputs import EdgeFeatures
+from pna.names import check_keywords
+from pna.nn.conv.baseline import Edges, checked
+from pna.nn.conv.inputs import EdgeFeatures, check_sizes
 from pna.nn.linear import Linear
 from pna.ops.edges import to_slots
 from pna.ops.gates import gated_sum
@@ -30,6 +31,7 @@ class GatedGCNConv(nn.Module):
         edge_dim: features of an edge, if there are any.
     """
 
+    @check_keywords()
     def __init__(
         self,
         in_channels: int,

@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
-from pna.nn.conv.baseline import Edges, check_sizes, checked, refuse_edge_features
-from pna.nn.conv.inputs import EdgeFeatures
+from pna.names import check_keywords
+from pna.nn.conv.baseline import Edges, checked, refuse_edge_features
+from pna.nn.conv.inputs import EdgeFeatures, check_sizes
 from pna.nn.linear import Linear
 from pna.ops.edges import count_self_loops
 from pna.ops.linears import linear
@@ -26,6 +27,7 @@ class GCNConv(nn.Module):
     features for each edge, and the sum is taken where features are narrower: before W or after.
     """
 
+    @check_keywords()
     def __init__(self, in_channels: int, out_channels: int, edge_dim: int | None = None) -> None:
         super().__init__()
         check_sizes(in_channels=in_channels, out_channels=out_channels)

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pna.nn.conv.baseline import Edges, check_sizes, checked
-from pna.nn.conv.inputs import EdgeFeatures
+from pna.names import check_keywords
+from pna.nn.conv.baseline import Edges, checked
+from pna.nn.conv.inputs import EdgeFeatures, check_sizes
 from pna.nn.linear import Linear
 from pna.ops.edges import Slots, from_senders, sum_to_receivers, to_slots
 from pna.ops.neighbour_sum import neighbour_sum
@@ -35,6 +36,7 @@ class GINConv(nn.Module):
 
     eps: Tensor
 
+    @check_keywords()
     def __init__(
         self,
         in_channels: int,

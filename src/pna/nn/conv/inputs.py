@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -16,6 +17,23 @@ NARROW = 16
 EdgeFeatures = Tensor | tuple[Tensor, Tensor] | None
 
 _INDICES = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
+
+
+def check_sizes(**sizes: Any) -> None:
+    """Refuse what is not a whole number of at least 1; None stands for something left out."""
+    for name, size in sizes.items():
+        if size is None:
+            continue
+        if isinstance(size, tuple | list):
+            raise TypeError(
+                f"got {name}={size}, expected one number: layers between two kinds of nodes "
+                "(bipartite) are not supported; bring both to one width and join them in one graph"
+            )
+        if not isinstance(size, Integral):
+            raise TypeError(f"got {name}={size!r}, expected a whole number of at least 1")
+        if size < 1:
+            remedy = "; leave it out where edges have no features" if name == "edge_dim" else ""
+            raise ValueError(f"got {name}={size}, expected at least 1{remedy}")
 
 
 def check_features(x: Any, channels: int, weight: Tensor) -> None:

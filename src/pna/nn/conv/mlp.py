@@ -5,14 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from pna.nn.conv.baseline import Edges, check_sizes, refuse_edge_features
-from pna.nn.conv.inputs import EdgeFeatures, check_features
+from pna.names import check_keywords
+from pna.nn.conv.baseline import Edges, refuse_edge_features
+from pna.nn.conv.inputs import EdgeFeatures, check_features, check_sizes
 from pna.nn.linear import Linear
 
 
 class MLPConv(nn.Module):
     """x_i' = W x_i + b: a linear layer with the signature of a convolution."""
 
+    @check_keywords()
     def __init__(self, in_channels: int, out_channels: int, edge_dim: int | None = None) -> None:
         super().__init__()
         check_sizes(in_channels=in_channels, out_channels=out_channels)

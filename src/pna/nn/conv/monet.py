@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from pna.nn.conv.baseline import Edges, check_sizes, checked
-from pna.nn.conv.inputs import EdgeFeatures
+from pna.names import check_keywords
+from pna.nn.conv.baseline import Edges, checked
+from pna.nn.conv.inputs import EdgeFeatures, check_sizes
 from pna.nn.linear import Linear
 from pna.ops.edges import Slots, from_receivers, from_senders, sum_to_receivers, to_slots
 
@@ -27,6 +28,7 @@ class MoNetConv(nn.Module):
         edge_dim: how many pseudo-coordinates are given.
     """
 
+    @check_keywords()
     def __init__(
         self,
         in_channels: int,

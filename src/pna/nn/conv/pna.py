@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from pna.adjacency import Adjacency, as_adjacency
 from pna.degree import DegreeStats, Linear, Power
+from pna.names import check_keywords
 from pna.nn.activation import activation
 from pna.nn.conv import memory, pyg
 from pna.nn.conv.fused import edge_term, mixing_layer, pna_layer, project_each
@@ -19,6 +20,7 @@ from pna.nn.conv.inputs import (
     check_edges,
     check_features,
     check_graph,
+    check_sizes,
     edge_inputs,
     working_type,
 )
@@ -83,6 +85,7 @@ class PNAConv(nn.Module):
         mixing: the last linear layer; without it towers stand side by side in the result.
     """
 
+    @check_keywords()
     def __init__(
         self,
         in_channels: int,
@@ -105,12 +108,15 @@ class PNAConv(nn.Module):
         mixing: bool = True,
     ) -> None:
         super().__init__()
-        _check_sizes(in_channels, out_channels, towers, pre_layers, post_layers, divide_input)
-        if edge_dim is not None and edge_dim < 1:
-            raise ValueError(
-                f"got edge_dim={edge_dim}, expected at least 1; leave it out where edges have no "
-                "features"
-            )
+        check_sizes(
+            in_channels=in_channels,
+            out_channels=out_channels,
+            edge_dim=edge_dim,
+            towers=towers,
+            pre_layers=pre_layers,
+            post_layers=post_layers,
+        )
+        _check_towers(in_channels, out_channels, towers, divide_input)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.edge_dim, self.towers, self.divide_input = edge_dim, towers, divide_input
         self.swap_extrema = swap_extrema
@@ -387,23 +393,7 @@ def _request(aggregators: list[Aggregator]) -> Request | None:
     return request if exact and all(map(is_shifted_by_kernel, aggregators)) else None
 
 
-def _check_sizes(
-    in_channels: int,
-    out_channels: int,
-    towers: int,
-    pre_layers: int,
-    post_layers: int,
-    divide_input: bool,
-) -> None:
-    for name, value in (
-        ("in_channels", in_channels),
-        ("out_channels", out_channels),
-        ("towers", towers),
-        ("pre_layers", pre_layers),
-        ("post_layers", post_layers),
-    ):
-        if value < 1:
-            raise ValueError(f"got {name}={value}, expected at least 1")
+def _check_towers(in_channels: int, out_channels: int, towers: int, divide_input: bool) -> None:
     if divide_input and in_channels % towers != 0:
         raise ValueError(
             f"got in_channels={in_channels} to divide among {towers} towers, expected a multiple "

@@ -5,8 +5,9 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pna.nn.conv.baseline import Edges, check_sizes, checked, refuse_edge_features
-from pna.nn.conv.inputs import EdgeFeatures
+from pna.names import check_keywords
+from pna.nn.conv.baseline import Edges, checked, refuse_edge_features
+from pna.nn.conv.inputs import EdgeFeatures, check_sizes
 from pna.nn.linear import Linear
 from pna.nn.neighbourhood import keep_tensors, with_tensors
 from pna.ops.aggregate import aggregate
@@ -32,6 +33,7 @@ class SAGEConv(nn.Module):
         edge_dim: None; edge features are refused.
     """
 
+    @check_keywords()
     def __init__(
         self,
         in_channels: int,

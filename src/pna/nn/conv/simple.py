@@ -9,8 +9,9 @@ from torch import Tensor, nn
 
 from pna.adjacency import Adjacency, as_adjacency
 from pna.degree import DegreeStats, Linear, Power
+from pna.names import check_keywords
 from pna.nn.activation import activation
-from pna.nn.conv.inputs import check_features, working_type
+from pna.nn.conv.inputs import check_features, check_sizes, working_type
 from pna.nn.neighbourhood import Neighbourhood, StdConvention
 from pna.nn.towers import TowerLinear, first_of, tower_layers
 from pna.ops.aggregate import aggregate
@@ -25,6 +26,7 @@ class PNASimpleConv(nn.Module):
     its own features. Arguments are those of `PNAConv` of the same names.
     """
 
+    @check_keywords()
     def __init__(
         self,
         in_channels: int,
@@ -40,11 +42,7 @@ class PNASimpleConv(nn.Module):
         std: StdConvention = "paper",
     ) -> None:
         super().__init__()
-        for name, size in (("in_channels", in_channels), ("out_channels", out_channels)):
-            if size < 1:
-                raise ValueError(f"got {name}={size}, expected at least 1")
-        if post_layers < 1:
-            raise ValueError(f"got post_layers={post_layers}, expected at least 1")
+        check_sizes(in_channels=in_channels, out_channels=out_channels, post_layers=post_layers)
         self.in_channels, self.out_channels = in_channels, out_channels
         self.neighbourhood = Neighbourhood(aggregators, scalers, deg, train_norm, std)
         self.act = activation(act, act_kwargs)
