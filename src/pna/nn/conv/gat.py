@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
 from pna.names import check_keywords
+from pna.nn.conv.base import Conv
 from pna.nn.conv.baseline import Edges, checked
 from pna.nn.conv.inputs import EdgeFeatures, check_sizes
 from pna.nn.linear import Linear
@@ -18,7 +19,7 @@ from pna.ops.edges import Slots, count_self_loops, sum_to_receivers, to_slots
 from pna.ops.linears import linears
 
 
-class GATConv(nn.Module):
+class GATConv(Conv):
     """x_i' = ‖_h Σ_{j→i} α_ij W_h x_j, with α the softmax over the edges that reach i of
     LeakyReLU(a_h · W_h x_i + b_h · W_h x_j [+ c_h · V_h e_ji]).
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from pna.adjacency import Adjacency
 from pna.names import check_keywords
+from pna.nn.conv.base import Conv
 from pna.nn.conv.baseline import Edges, checked
 from pna.nn.conv.inputs import EdgeFeatures, check_sizes
 from pna.nn.linear import Linear
@@ -16,7 +17,7 @@ from pna.ops.gates import gated_sum
 from pna.ops.linears import linears, takes_widths
 
 
-class GatedGCNConv(nn.Module):
+class GatedGCNConv(Conv, own_methods=("update",)):
     """x_i' = U x_i + Σ_{j→i} σ(e'_ji) ⊙ V x_j / (Σ_{j→i} σ(e'_ji) + 10⁻⁶), with
     e'_ji = A x_i + B x_j [+ C e_ji].
 

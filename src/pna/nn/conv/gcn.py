@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
 from pna.names import check_keywords
+from pna.nn.conv.base import Conv
 from pna.nn.conv.baseline import Edges, checked, refuse_edge_features
 from pna.nn.conv.inputs import EdgeFeatures, check_sizes
 from pna.nn.linear import Linear
@@ -19,7 +20,7 @@ from pna.ops.neighbour_sum import neighbour_sum
 from pna.ops.request import wide_type
 
 
-class GCNConv(nn.Module):
+class GCNConv(Conv):
     """x_i' = W Σ_{j→i} x_j / sqrt(d_i d_j) + b, over the in-neighbours and the node itself.
 
     Every node has one self-loop, whatever self-loops were given; d counts it, and otherwise the

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pna.names import check_keywords
+from pna.nn.conv.base import Conv
 from pna.nn.conv.baseline import Edges, checked
 from pna.nn.conv.inputs import EdgeFeatures, check_sizes
 from pna.nn.linear import Linear
@@ -17,7 +18,7 @@ from pna.ops.edges import Slots, from_senders, sum_to_receivers, to_slots
 from pna.ops.neighbour_sum import neighbour_sum
 
 
-class GINConv(nn.Module):
+class GINConv(Conv):
     """x_i' = MLP((1 + ε) x_i + Σ_{j→i} x_j); with edge features, Σ relu(x_j + W_e e_ji + b_e).
 
     The MLP is linear, ReLU, normalisation, linear, ReLU, the order of the authors of PNA, and as

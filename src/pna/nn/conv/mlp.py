@@ -6,12 +6,13 @@ import torch
 from torch import Tensor, nn
 
 from pna.names import check_keywords
+from pna.nn.conv.base import Conv
 from pna.nn.conv.baseline import Edges, refuse_edge_features
 from pna.nn.conv.inputs import EdgeFeatures, check_features, check_sizes
 from pna.nn.linear import Linear
 
 
-class MLPConv(nn.Module):
+class MLPConv(Conv):
     """x_i' = W x_i + b: a linear layer with the signature of a convolution."""
 
     @check_keywords()

@@ -6,13 +6,14 @@ import torch
 from torch import Tensor, nn
 
 from pna.names import check_keywords
+from pna.nn.conv.base import Conv
 from pna.nn.conv.baseline import Edges, checked
 from pna.nn.conv.inputs import EdgeFeatures, check_sizes
 from pna.nn.linear import Linear
 from pna.ops.edges import Slots, from_receivers, from_senders, sum_to_receivers, to_slots
 
 
-class MoNetConv(nn.Module):
+class MoNetConv(Conv):
     """x_i' = Σ_{j→i} Σ_k w_k(u_ij) W_k x_j + b, w_k(u) = exp(−½ Σ_c ((u_c − μ_kc) / σ_kc)²).
 
     The pseudo-coordinates u of an edge are its features where the layer has an `edge_dim`. Else

@@ -13,6 +13,7 @@ from pna.degree import DegreeStats, Linear, Power
 from pna.names import check_keywords
 from pna.nn.activation import activation
 from pna.nn.conv import memory, pyg
+from pna.nn.conv.base import Conv
 from pna.nn.conv.fused import edge_term, mixing_layer, pna_layer, project_each
 from pna.nn.conv.inputs import (
     NARROW,
@@ -49,7 +50,7 @@ from pna.ops.request import Request
 NARROW_LAYER = 32
 
 
-class PNAConv(nn.Module):
+class PNAConv(Conv):
     """Principal Neighbourhood Aggregation: x_i' = U(x_i, ⊕_{j→i} M(x_i, x_j, e_ji)).
 
     ⊕ is every scaler times every aggregator. M and U are a linear layer each, or several with

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from pna.names import check_keywords
+from pna.nn.conv.base import Conv
 from pna.nn.conv.baseline import Edges, checked, refuse_edge_features
 from pna.nn.conv.inputs import EdgeFeatures, check_sizes
 from pna.nn.linear import Linear
@@ -18,7 +19,7 @@ from pna.ops.linears import linear
 _LINEAR = (Mean, Sum, NormalisedMean)
 
 
-class SAGEConv(nn.Module):
+class SAGEConv(Conv):
     """x_i' = W_l ⊕_{j→i} x_j + b + W_r x_i.
 
     Results are those of PyG's layer of this name. Where ⊕ is linear and the result narrower than x,

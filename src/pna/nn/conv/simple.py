@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, cast
 
-from torch import Tensor, nn
+from torch import Tensor
 
 from pna.adjacency import Adjacency, as_adjacency
 from pna.degree import DegreeStats, Linear, Power
 from pna.names import check_keywords
 from pna.nn.activation import activation
 from pna.nn.conv.inputs import check_features, check_sizes, working_type
+from pna.nn.conv.base import Conv
 from pna.nn.neighbourhood import Neighbourhood, StdConvention
 from pna.nn.towers import TowerLinear, first_of, tower_layers
 from pna.ops.aggregate import aggregate
@@ -19,7 +20,7 @@ from pna.ops.aggregators import Aggregator
 from pna.ops.degree_linear import degree_linear
 
 
-class PNASimpleConv(nn.Module):
+class PNASimpleConv(Conv):
     """x_i' = U(⊕_{j→i} x_j): no M, no towers, and no x_i, which a residual brings back.
 
     The layer of the paper's MolHIV model. Add self-loops, or x itself, where a node should see
