@@ -26,6 +26,7 @@ from pna.nn.conv.monet import MoNetConv
 from pna.nn.conv.pna import PNAConv
 from pna.nn.conv.sage import SAGEConv
 from pna.nn.conv.simple import PNASimpleConv
+from pna.nn.hooks import is_hooked
 from pna.nn.norm import BatchNorm
 
 _ALL_SCALERS = ("identity", "amplification", "attenuation")
@@ -129,7 +130,9 @@ class Convolution(nn.Module):
     def prepared(self) -> Prepared:
         """The layer as it is now, for many calls."""
         ready = getattr(self.conv, "prepared", None)
-        return Prepared(self.conv if ready is None else ready(), self.act)
+        if ready is None or is_hooked(self.conv):
+            return Prepared(self.conv, self.act)
+        return Prepared(ready(), self.act)
 
 
 class Prepared(NamedTuple):

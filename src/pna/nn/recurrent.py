@@ -14,6 +14,7 @@ from pna.front import Front
 from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.conv.prepared import PreparedPNA
 from pna.nn.family import Prepared
+from pna.nn.hooks import is_hooked, may_be_read
 from pna.ops.gru import gru_cell
 from pna.ops.recurrence import has_recurrence, recurrence
 
@@ -78,8 +79,9 @@ def recur(
 ) -> Tensor | None:
     """All of so many steps as one operation, as `recurrence`; None where there is none."""
     slope = _slope_of(layer.act)
-    hooked = unit._forward_pre_hooks or unit._forward_hooks
-    if steps < 1 or slope is None or hooked or not isinstance(layer.conv, PreparedPNA):
+    if steps < 1 or slope is None or not may_be_read(unit, GRU):
+        return None
+    if not isinstance(layer.conv, PreparedPNA):
         return None
     if any(weight.dtype != state.dtype for weight in unit.weights):
         return None
@@ -91,7 +93,7 @@ def recur(
 
 def _slope_of(act: Callable[[Tensor], Tensor]) -> float | None:
     """What an activation multiplies numbers below 0 by, if that is all it does."""
-    if isinstance(act, nn.Module) and (act._forward_pre_hooks or act._forward_hooks):
+    if isinstance(act, nn.Module) and is_hooked(act):
         return None
     if type(act) is nn.LeakyReLU:
         return float(act.negative_slope)

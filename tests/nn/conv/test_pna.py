@@ -566,20 +566,6 @@ def test_a_replaced_or_hooked_mixing_layer_is_called():
     torch.testing.assert_close(conv(X, EDGE_INDEX), expected.relu())
 
 
-@pytest.mark.parametrize("part", ["pre", "post"])
-@pytest.mark.parametrize(
-    "hook",
-    [lambda m: m.register_forward_hook, lambda m: m.register_full_backward_hook,
-     lambda m: m.register_full_backward_pre_hook],
-    ids=["forward", "backward", "before backward"],
-)  # fmt: skip
-def test_hooks_on_what_is_never_called_are_refused(part, hook):
-    conv = layer()
-    hook(getattr(conv, part)[0])(lambda *_: None)
-    with pytest.raises(TypeError, match="never called, expected none"):
-        conv(X, EDGE_INDEX)
-
-
 def test_sums_of_more_neighbours_than_half_precision_can_count():
     nodes = 70_000
     conv = layer(aggregators=["sum"]).half()

@@ -28,6 +28,7 @@ from pna.nn.current import still, working_on
 from pna.nn.depth import check_rule, depth_of, levels
 from pna.nn.dropout import Dropout
 from pna.nn.family import Convolution, Prepared
+from pna.nn.hooks import is_hooked
 from pna.nn.readout import Set2Set, max_nodes
 from pna.nn.recurrent import GRU, recur
 from pna.ops.across import processes
@@ -121,12 +122,12 @@ class Recurrent(nn.Module):
         adjacency, edges = batch.adjacency, edge_features_of(batch, self.first)
         x = features_of(batch, self.first)
         state = self._update(x, self.first(x, adjacency, edges))
-        again = self.again.prepared()
+        again = self.again if is_hooked(self.again) else self.again.prepared()
         until = None if depth.steps is None else depth.steps[batch.graph_of_node]
         self.dropout.advance()
         if self.depth == "adaptive" or (self.training and self.dropout.p > 0):
             return self._watched(state, again, edges, until, depth.most, batch)
-        if self.gru is not None:
+        if self.gru is not None and isinstance(again, Prepared):
             last = recur(
                 again, self.gru, state, adjacency, edges, depth.most - 1, until, self.swap_gru,
                 depth.fronts,
@@ -151,7 +152,7 @@ class Recurrent(nn.Module):
     def _watched(
         self,
         state: Tensor,
-        again: Prepared,
+        again: Convolution | Prepared,
         edges: EdgeFeatures,
         until: Tensor | None,
         most: int,

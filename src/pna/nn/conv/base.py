@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+import torch
 from torch import nn
 
 #: Methods that PyG's `MessagePassing` calls, and no layer here does.
@@ -15,6 +17,7 @@ class Conv(nn.Module):
     """A layer whose forward does all of its work; parts of it cannot be overridden one by one."""
 
     _own_methods: ClassVar[frozenset[str]] = frozenset()
+    _warned = False
 
     def __init_subclass__(cls, own_methods: Sequence[str] = (), **kwargs: Any) -> None:
         """`own_methods`: names of `MessagePassing` that mean something else in this class."""
@@ -28,3 +31,16 @@ class Conv(nn.Module):
                     "MessagePassing; override forward and use pna.aggregate, or pass an "
                     "aggregator of your own"
                 )
+
+    def _warn_once(self, part: str) -> None:
+        """Say, the first time, that a part is called as a module and that this is slower."""
+        if self._warned or torch.compiler.is_compiling():
+            return
+        self._warned = True
+        warnings.warn(
+            f"{part} of {self} has hooks or was replaced: all parts are now called as modules, on "
+            "tensors that are otherwise never made. This is slower and takes more memory. For full "
+            "speed remove the hooks (of pruning: torch.nn.utils.prune.remove), or put them on the "
+            "layer itself",
+            stacklevel=5,  # where the layer is called
+        )

@@ -13,6 +13,7 @@ from pna.names import check_keywords
 from pna.nn.conv.base import Conv
 from pna.nn.conv.baseline import Edges, checked
 from pna.nn.conv.inputs import EdgeFeatures, check_sizes
+from pna.nn.hooks import may_be_read
 from pna.nn.linear import Linear
 from pna.ops.attention import attention
 from pna.ops.edges import Slots, count_self_loops, sum_to_receivers, to_slots
@@ -96,10 +97,19 @@ class GATConv(Conv):
         return call
 
     def _through(
-        self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures, score_weight: Tensor
+        self,
+        x: Tensor,
+        adjacency: Adjacency,
+        edge_attr: EdgeFeatures,
+        score_weight: Tensor | None,
     ) -> Tensor:
-        h, scores = linears(x, [self.lin.weight, score_weight], [None, None])
-        h, scores = h.unflatten(1, self.att_sender.shape), scores.unflatten(1, (self.heads, 2))
+        if score_weight is not None:
+            h, scores = linears(x, [self.lin.weight, score_weight], [None, None])
+            h, scores = h.unflatten(1, self.att_sender.shape), scores.unflatten(1, (self.heads, 2))
+        else:
+            h = self.lin(x).unflatten(1, self.att_sender.shape)
+            both = (self.att_receiver, self.att_sender)
+            scores = torch.stack([(h * vector).sum(2) for vector in both], 2)
         own = scores.sum(2) if self.add_self_loops else None
         edge = None
         if edge_attr is not None:
@@ -110,9 +120,11 @@ class GATConv(Conv):
         out = out.flatten(1) if self.concat else out.mean(1)
         return out if self.bias is None else out + self.bias.to(out.dtype)
 
-    def _score_weight(self) -> Tensor:
+    def _score_weight(self) -> Tensor | None:
         """a_h W_h and b_h W_h of each head in turn, (2 heads, in_channels): scores as one narrow
-        product."""
+        product. None where W must be called."""
+        if not may_be_read(self.lin, Linear):
+            return None
         weight = self.lin.weight.unflatten(0, self.att_sender.shape)
         both = torch.stack([self.att_receiver, self.att_sender], 1)
         return (both[..., None] * weight[:, None]).sum(2).flatten(0, 1)
@@ -120,6 +132,9 @@ class GATConv(Conv):
     def _score_edges(self, features: Tensor) -> Tensor:
         """c_h · V_h e, (…, heads), as one narrow product."""
         assert self.lin_edge is not None and self.att_edge is not None
+        if not may_be_read(self.lin_edge, Linear):
+            h = self.lin_edge(features).unflatten(1, self.att_edge.shape)
+            return (h * self.att_edge).sum(2)
         weight = self.lin_edge.weight.unflatten(0, self.att_edge.shape)
         return F.linear(features, (weight * self.att_edge[..., None]).sum(1))
 

@@ -11,6 +11,7 @@ from pna.names import check_keywords
 from pna.nn.conv.base import Conv
 from pna.nn.conv.baseline import Edges, checked
 from pna.nn.conv.inputs import EdgeFeatures, check_sizes
+from pna.nn.hooks import may_be_read
 from pna.nn.linear import Linear
 from pna.ops.edges import to_slots
 from pna.ops.gates import gated_sum
@@ -80,7 +81,8 @@ class GatedGCNConv(Conv, own_methods=("update",)):
 
     def _parts(self, x: Tensor) -> Sequence[Tensor]:
         """A x, B x, U x and V x; where there are kernels, from four products that are not cut."""
-        if not takes_widths(x, self.in_channels, self.out_channels):
+        whole = not takes_widths(x, self.in_channels, self.out_channels)
+        if whole or not may_be_read(self.nodes, Linear):
             return self.nodes(x).chunk(4, 1)
         bias = self.nodes.bias
         biases = [None] * 4 if bias is None else list(bias.chunk(4))

@@ -13,6 +13,7 @@ from pna.names import check_keywords
 from pna.nn.conv.base import Conv
 from pna.nn.conv.baseline import Edges, checked, refuse_edge_features
 from pna.nn.conv.inputs import EdgeFeatures, check_sizes
+from pna.nn.hooks import may_be_read
 from pna.nn.linear import Linear
 from pna.ops.edges import count_self_loops
 from pna.ops.linears import linear
@@ -61,7 +62,8 @@ class GCNConv(Conv):
         return call
 
     def _through(self, x: Tensor, adjacency: Adjacency, norm: _Norm) -> Tensor:
-        if self.in_channels <= self.out_channels:  # the bias, too, is then part of the product
+        if self.in_channels <= self.out_channels or not may_be_read(self.lin, Linear):
+            # the bias, too, is then part of the product
             return self.lin(neighbour_sum(x, adjacency, *norm))
         out = neighbour_sum(linear(x, self.lin.weight), adjacency, *norm)
         return out + self.lin.bias.to(out.dtype)

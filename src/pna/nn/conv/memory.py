@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pna.nn.towers import first_of
 from pna.ops.aggregators import FUSED
 from pna.ops.blocks import BLOCK
 from pna.ops.request import EDGE_WORKSPACE
@@ -21,7 +20,7 @@ def estimate(
 ) -> int:
     """Bytes at the peak of a call; see `PNAConv.memory`. `materialised`: edge features are wide,
     and their part in the messages is made for every edge."""
-    size = first_of(layer.pre).weight.element_size()
+    size = next(layer.parameters()).element_size()
     graph = _PER_EDGE * num_edges + _PER_NODE * num_nodes
     per_node = _training_bytes(layer, size) if training else _inference_bytes(layer, size)
     messages = num_edges * layer.towers * layer.F_in * size  # one row for each edge

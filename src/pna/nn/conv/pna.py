@@ -25,6 +25,7 @@ from pna.nn.conv.inputs import (
     edge_inputs,
     working_type,
 )
+from pna.nn.conv.plain import call, plain_layer
 from pna.nn.conv.prepared import PreparedPNA
 from pna.nn.conv.shifts import (
     aggregate_shifted,
@@ -34,8 +35,9 @@ from pna.nn.conv.shifts import (
     times_shifted,
 )
 from pna.nn.conv.split import Form, Parts, Plan, Weights, join_towers, split
+from pna.nn.hooks import may_be_read
 from pna.nn.neighbourhood import Neighbourhood, StdConvention
-from pna.nn.towers import first_of, tower_layers
+from pna.nn.towers import TowerLinear, first_of, tower_layers
 from pna.ops.aggregate import aggregate, one_pass
 from pna.ops.aggregators import (
     Aggregator,
@@ -63,6 +65,10 @@ class PNAConv(Conv):
     for each. Aggregators without a kernel (moments, softmax, k-th smallest, those of users) make
     the messages of some receivers at a time. With more layers in M all messages are made, (edges,
     towers × features) several times over. No tensor has a column for each scaler.
+
+    The weights of the parts (`pre`, `post`, `edge_encoder`) are read and the parts are not called.
+    Where one of them has hooks or was replaced, every part is called as a module, on messages that
+    are made. This is slower, and a warning says so once.
 
     Args:
         in_channels: features of a node.
@@ -132,6 +138,11 @@ class PNAConv(Conv):
         self.pre = tower_layers(towers, 2 * self.F_in + of_edge, self.F_in, pre_layers)
         self.post = tower_layers(towers, (results + 1) * self.F_in, self.F_out, post_layers)
         self.lin = nn.Linear(out_channels, out_channels) if mixing else None
+        self._shapes = (
+            (towers, self.F_in, 2 * self.F_in + of_edge),
+            (towers, self.F_out, (results + 1) * self.F_in),
+            (self.F_in, edge_dim),
+        )
         chosen = self.neighbourhood.aggregators
         self._swapped, views = _views(chosen, swap_extrema)
         self._times = tuple(times_shifted(chosen))
@@ -144,6 +155,16 @@ class PNAConv(Conv):
             views=views,
         )
         self.register_load_state_dict_pre_hook(pyg.rename_keys)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuses what would have no effect: layers under PyG's names, or other than in lists."""
+        ours = name.removesuffix("_nns")
+        if ours in ("pre", "post") and not (name == ours and isinstance(value, nn.ModuleList)):
+            raise TypeError(
+                f"got {name} = {type(value).__name__}, expected a torch.nn.ModuleList as {ours}, "
+                f"which holds layers for all towers at once; replace one of them: {ours}[0] = …"
+            )
+        super().__setattr__(name, value)
 
     @classmethod
     def from_pyg(cls, conv: nn.Module) -> PNAConv:
@@ -163,7 +184,7 @@ class PNAConv(Conv):
     def reset_parameters(self) -> None:
         self.neighbourhood.reset_parameters()
         for layer in (*self.pre, *self.post, self.lin, self.edge_encoder):
-            if layer is not None:
+            if hasattr(layer, "reset_parameters"):
                 layer.reset_parameters()
 
     def forward(
@@ -180,11 +201,16 @@ class PNAConv(Conv):
         place of the ``edge_index`` saves making one; a bare ``edge_index`` is remembered while it
         lives.
         """
-        weight = first_of(self.pre).weight
-        check_features(x, self.in_channels, weight)
+        bias = getattr(self.pre[0], "bias", None)  # not the weight: if parametrised, it is computed
+        of_layer = bias if isinstance(bias, Tensor) else x
+        check_features(x, self.in_channels, of_layer)
         adjacency = as_adjacency(edge_index, x.shape[0])
         check_graph(x, adjacency)
-        check_edges(edge_attr, adjacency, self.edge_dim, weight, basis=True)
+        check_edges(edge_attr, adjacency, self.edge_dim, of_layer, basis=True)
+        called = self._called_part()
+        if called is not None:
+            self._warn_once(called)
+            return plain_layer(self, x, adjacency, edge_attr)
         if self._is_narrow and torch._C._are_functorch_transforms_active():
             return self.prepared()(x, adjacency, edge_attr)
         factors = self.neighbourhood.factors(adjacency, x.dtype)
@@ -196,20 +222,20 @@ class PNAConv(Conv):
             out = pna_layer(plan, x, adjacency, edge, at, factors, self._weights())
         if self._is_folded:
             return out.flatten(1)
-        for layer in self.post[1:]:
-            out = layer(self.act(out))
+        for k, layer in enumerate(self.post[1:], 1):
+            out = call(f"post[{k}]", layer, self.act(out), self.F_out)
         if self.lin is None:
             return out.flatten(1)
-        if _is_usual(self.lin):
+        if self._reads_lin:
             return mixing_layer(plan, out.flatten(1), self.lin.weight, self.lin.bias)
-        return self.lin(out.flatten(1))
+        return call("lin", self.lin, out.flatten(1))
 
     def prepared(self) -> Callable[..., Tensor]:
         """The layer as it is now, for many calls: a narrow one has its weights rearranged once."""
         lin = self.lin
-        if lin is None or not self._is_narrow:
+        if lin is None or not self._is_narrow or self._called_part() is not None:
             return self
-        with torch.autocast(lin.weight.device.type, enabled=False):
+        with torch.autocast(lin.bias.device.type, enabled=False):
             form, weights = self._form, self._weights()
             if self._is_folded:
                 parts = split(form, weights)
@@ -223,12 +249,14 @@ class PNAConv(Conv):
     def _is_narrow(self) -> bool:
         """Whether towers are better joined: little to multiply, and no layer in between."""
         width = max(self.towers * self.F_in, self.in_channels, self.out_channels)
-        plain = _is_usual(self.lin)
-        return width <= NARROW_LAYER and self._is_linear and len(self.post) == 1 and plain
+        alone = self._is_linear and len(self.post) == 1
+        return width <= NARROW_LAYER and alone and self._reads_lin
 
     def _plan(self, x: Tensor, factors: Tensor) -> Plan | None:
         """How to do it all in one step of autograd, where that can be done."""
-        if self._request is None or not _is_plain(x) or factors.requires_grad:
+        if self._request is None or not self._is_linear:
+            return None
+        if not _is_plain(x) or factors.requires_grad:
             return None
         backend = choose(x.device)
         if backend == "reference" or (backend == "triton" and x.dtype == torch.float64):
@@ -274,20 +302,31 @@ class PNAConv(Conv):
     def _is_folded(self) -> bool:
         """Whether the mixing layer follows U at once, so that they are one linear map."""
         alone = self.towers == 1 and len(self.post) == 1
-        return alone and _is_usual(self.lin)
+        return alone and self._reads_lin
+
+    @property
+    def _reads_lin(self) -> bool:
+        """Whether the weight and bias of the mixing layer say all that it does."""
+        lin = self.lin
+        if lin is None or not may_be_read(lin, nn.Linear):
+            return False
+        return lin.bias is not None and lin.in_features == self.out_channels
+
+    def _called_part(self) -> str | None:
+        """The first part that must be called, since its weights do not say all that it does."""
+        for name in ("pre", "post"):
+            for k, layer in enumerate(getattr(self, name)):
+                if not may_be_read(layer, TowerLinear):
+                    return f"{name}[{k}]"
+        encoder = self.edge_encoder
+        if encoder is None or (may_be_read(encoder, nn.Linear) and encoder.bias is not None):
+            return None
+        return "edge_encoder"
 
     def _weights(self) -> Weights:
         pre, post, encoder = first_of(self.pre), first_of(self.post), self.edge_encoder
         lin = self.lin if self._is_folded else None
-        for module in (pre, post, encoder):
-            if module is not None and _is_hooked(module):
-                raise TypeError(
-                    f"got a hook on {module} of a PNAConv, whose weights are read and which is "
-                    "never called, expected none; put hooks on the layer itself, change weights "
-                    "with torch.nn.utils.parametrize, and tell torch_geometric.nn.summary that "
-                    "leaf_module=PNAConv"
-                )
-        return Weights(
+        weights = Weights(
             pre.weight,
             pre.bias,
             post.weight,
@@ -297,6 +336,15 @@ class PNAConv(Conv):
             None if encoder is None else encoder.weight,
             None if encoder is None else encoder.bias,
         )
+        parts = (weights.pre, weights.post, weights.encoder)
+        names = ("pre[0]", "post[0]", "edge_encoder")
+        for name, weight, shape in zip(names, parts, self._shapes, strict=True):
+            if weight is not None and weight.shape != shape:
+                raise ValueError(
+                    f"got {name} with a weight of shape {tuple(weight.shape)}, expected {shape}, "
+                    "as the layer was made; replace it with one of that shape"
+                )
+        return weights
 
     def _products(self, x: Tensor, parts: Parts) -> Iterator[Tensor]:
         """What of x is kept, then for each view what is sent and what the receiver contributes."""
@@ -335,8 +383,8 @@ class PNAConv(Conv):
             first, second = edge
             term = first @ second if second.is_floating_point() else first[second.long()]
             messages = messages + term.view_as(messages)
-        for layer in self.pre[1:]:
-            messages = layer(self.act(messages))
+        for k, layer in enumerate(self.pre[1:], 1):
+            messages = call(f"pre[{k}]", layer, self.act(messages), self.F_in)
         messages = messages.flatten(1)
         nothing = messages.new_zeros((adjacency.num_senders, messages.shape[1]))
         return aggregate(nothing, adjacency, aggregators, messages), None, ()
@@ -365,17 +413,6 @@ def _is_plain(x: Tensor) -> bool:
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return False
     return not torch.is_autocast_enabled(x.device.type)
-
-
-def _is_usual(lin: nn.Module | None) -> bool:
-    """Whether a mixing layer is the one that was made: its weight and bias may be read."""
-    return type(lin) is nn.Linear and lin.bias is not None and not _is_hooked(lin)
-
-
-def _is_hooked(module: nn.Module) -> bool:
-    """Whether calling this module does more than its forward."""
-    hooks = (module._forward_pre_hooks, module._forward_hooks)
-    return any((*hooks, module._backward_pre_hooks, module._backward_hooks))
 
 
 def _views(

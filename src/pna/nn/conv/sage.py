@@ -9,6 +9,7 @@ from pna.names import check_keywords
 from pna.nn.conv.base import Conv
 from pna.nn.conv.baseline import Edges, checked, refuse_edge_features
 from pna.nn.conv.inputs import EdgeFeatures, check_sizes
+from pna.nn.hooks import may_be_read
 from pna.nn.linear import Linear
 from pna.nn.neighbourhood import keep_tensors, with_tensors
 from pna.ops.aggregate import aggregate
@@ -66,7 +67,8 @@ class SAGEConv(Conv):
         weight, bias = self.lin_l.weight, self.lin_l.bias
         adjacency = checked(x, edge_index, edge_attr, self.in_channels, None, weight)
         own, aggregator = self.lin_r(x), self.aggregator
-        if self.out_channels < self.in_channels and type(aggregator) in _LINEAR:
+        first = self.out_channels < self.in_channels and type(aggregator) in _LINEAR
+        if first and may_be_read(self.lin_l, Linear):
             sent = linear(x, weight)
             out = aggregate(sent, adjacency, [aggregator])[:, 0] + own + bias.to(own.dtype)
         else:

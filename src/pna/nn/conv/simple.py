@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
-from typing import Any, cast
+from typing import Any
 
 from torch import Tensor
 
@@ -11,8 +12,10 @@ from pna.adjacency import Adjacency, as_adjacency
 from pna.degree import DegreeStats, Linear, Power
 from pna.names import check_keywords
 from pna.nn.activation import activation
-from pna.nn.conv.inputs import check_features, check_sizes, working_type
 from pna.nn.conv.base import Conv
+from pna.nn.conv.inputs import check_features, check_sizes, working_type
+from pna.nn.conv.plain import call
+from pna.nn.hooks import may_be_read
 from pna.nn.neighbourhood import Neighbourhood, StdConvention
 from pna.nn.towers import TowerLinear, first_of, tower_layers
 from pna.ops.aggregate import aggregate
@@ -52,8 +55,10 @@ class PNASimpleConv(Conv):
 
     def reset_parameters(self) -> None:
         self.neighbourhood.reset_parameters()
-        for layer in self.post:
-            cast(TowerLinear, layer).reset_parameters()
+        modules: tuple[Any, ...] = tuple(self.post)
+        for layer in modules:
+            if hasattr(layer, "reset_parameters"):
+                layer.reset_parameters()
 
     def forward(
         self,
@@ -63,7 +68,8 @@ class PNASimpleConv(Conv):
     ) -> Tensor:
         """x (nodes, in_channels) to (nodes, out_channels); `edge_index` as in `PNAConv`. There is
         no place for edge features, which must be None."""
-        check_features(x, self.in_channels, first_of(self.post).weight)
+        bias = getattr(self.post[0], "bias", None)
+        check_features(x, self.in_channels, bias if isinstance(bias, Tensor) else x)
         if edge_attr is not None:
             raise ValueError(
                 "got edge_attr, expected none: PNASimpleConv has no place for it; leave it out"
@@ -74,11 +80,19 @@ class PNASimpleConv(Conv):
         results = aggregate(x, adjacency, self.neighbourhood.aggregators)[:, :, None]
         counts = (self.neighbourhood.num_scalers, self.neighbourhood.num_aggregators)
         first = first_of(self.post)
-        mix = first.weight.unflatten(2, (*counts, self.in_channels))
-        mix = mix.permute(2, 0, 3, 4, 1).flatten(2, 3)
-        out = degree_linear(results, mix, factors, adjacency) + first.bias.to(x.dtype)
-        for layer in self.post[1:]:
-            out = layer(self.act(out))
+        weight = first.weight if may_be_read(first, TowerLinear) else None
+        shape = (1, self.out_channels, math.prod(counts) * self.in_channels)
+        if weight is not None and weight.shape == shape:
+            mix = weight.unflatten(2, (*counts, self.in_channels))
+            mix = mix.permute(2, 0, 3, 4, 1).flatten(2, 3)
+            out = degree_linear(results, mix, factors, adjacency) + first.bias.to(x.dtype)
+        else:
+            self._warn_once("post[0]")
+            scaled = (factors[:, :, None, None, None] * results[:, None]).to(results.dtype)
+            scaled = scaled.permute(0, 3, 1, 2, 4).flatten(2)
+            out = call("post[0]", first, scaled, self.out_channels)
+        for k, layer in enumerate(self.post[1:], 1):
+            out = call(f"post[{k}]", layer, self.act(out), self.out_channels)
         return out[:, 0]
 
     def __repr__(self) -> str:

@@ -1,0 +1,89 @@
+"""The PNA layer as the paper writes it: every message is made, every part is called as a module.
+
+It runs where parts of a layer have hooks or were replaced. It takes more time than the kernels, and
+memory for (edges, towers × features) several times over.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from pna.adjacency import Adjacency
+from pna.nn.conv.inputs import EdgeFeatures
+from pna.ops.aggregate import aggregate
+
+if TYPE_CHECKING:
+    from pna.nn.conv.pna import PNAConv
+
+
+def plain_layer(
+    conv: PNAConv, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures = None
+) -> Tensor:
+    """x_i' = U(x_i, ⊕_{j→i} M(x_i, x_j, e_ji)): (nodes, in_channels) to (nodes, out_channels)."""
+    towers, width, every = conv.towers, conv.F_in, conv.neighbourhood.aggregators
+    if conv.divide_input:
+        own = x.unflatten(1, (towers, width))
+    else:
+        own = x[:, None].expand(-1, towers, -1)
+    senders, receivers = adjacency.edge_index
+    edge = [] if edge_attr is None else [_edge_inputs(conv, edge_attr)]
+    found: dict[int, Tensor] = {}
+    for swapped, which in zip(conv._swapped, conv._form.views, strict=True):
+        first, second = (senders, receivers) if swapped else (receivers, senders)
+        messages = torch.cat([own[first], own[second], *edge], 2)
+        messages = _through("pre", conv, messages, width).flatten(1)
+        nothing = messages.new_zeros((x.shape[0], messages.shape[1]))
+        results = aggregate(nothing, adjacency, [every[i] for i in which], messages)
+        found |= dict(zip(which, results.unbind(1), strict=True))
+    aggregates = torch.stack([found[i] for i in range(len(every))], 1)
+    factors = conv.neighbourhood.factors(adjacency, x.dtype)
+    scaled = (factors[:, :, None, None] * aggregates[:, None]).to(aggregates.dtype)
+    by_tower = scaled.unflatten(3, (towers, width)).permute(0, 3, 1, 2, 4).flatten(2)
+    out = _through("post", conv, torch.cat([own, by_tower], 2), conv.F_out).flatten(1)
+    return out if conv.lin is None else call("lin", conv.lin, out)
+
+
+def _edge_inputs(conv: PNAConv, edge_attr: Tensor | tuple[Tensor, Tensor]) -> Tensor:
+    """What M is given of every edge, (edges, towers, features)."""
+    if isinstance(edge_attr, tuple | list):
+        first, second = edge_attr
+        edge_attr = second @ first if second.is_floating_point() else first[second.long()]
+    if conv.edge_encoder is not None:
+        edge_attr = call("edge_encoder", conv.edge_encoder, edge_attr, conv.F_in)
+    return edge_attr[:, None].expand(-1, conv.towers, -1)
+
+
+def _through(name: str, conv: PNAConv, h: Tensor, width: int) -> Tensor:
+    """All layers of M ("pre") or U ("post"), with activations between them."""
+    for k, layer in enumerate(getattr(conv, name)):
+        h = call(f"{name}[{k}]", layer, h if k == 0 else conv.act(h), width)
+    return h
+
+
+def call(name: str, module: nn.Module, h: Tensor, width: int | None = None) -> Tensor:
+    """module(h), (…, inputs) to (…, width), or to any width without one; an error names the part
+    that does not fit."""
+    try:
+        out = module(h)
+    except RuntimeError as error:
+        if type(error) is not RuntimeError:  # of memory, say, or of a hook
+            raise
+        raise _misfit(name, module, f"fails: {error}", h, width) from error
+    if not isinstance(out, Tensor):
+        raise _misfit(name, module, f"gives a {type(out).__name__}", h, width)
+    if out.shape[:-1] != h.shape[:-1] or width not in (None, out.shape[-1]):
+        raise _misfit(name, module, f"gives {tuple(out.shape)}", h, width)
+    return out
+
+
+def _misfit(name: str, module: nn.Module, problem: str, h: Tensor, width: int | None) -> ValueError:
+    *rows, inputs = h.shape
+    shape = ", ".join(map(str, rows))
+    in_one_line = " ".join(str(module).split())
+    return ValueError(
+        f"got {name} = {in_one_line}, which {problem}; expected a module that takes "
+        f"({shape}, {inputs}) to ({shape}, {'…' if width is None else width})"
+    )
