@@ -367,7 +367,7 @@ def test_a_run_cut_off_as_it_went_on_for_longer_is_not_finished(tmp_path):
 @pytest.mark.parametrize(
     "settings, epochs, message",
     [
-        ({"schedule": "cosine"}, 5, "falls along a cosine over 3 epochs"),
+        ({"schedule": "cosine"}, 5, "schedule .cosine. was planned over 3 epochs, expected 3"),
         ({}, 2, "expected at least the 3 that are done"),
         ({"lr": (0.0,), "patience": 1}, 5, "all of its members have stopped or broken"),
     ],

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from pna.train.run import BEST, LAST, Run
+from pna.train.schedules import SCHEDULES
 from tests.train.cases import random_graphs
 from tests.train.forked_runs import INTERRUPTED
 
@@ -49,10 +50,18 @@ class Trainings:
             cwd=Path(__file__).parents[2],
         )
 
-    def run(self, out: Path, send: int = 0, writes: int = 0, after: float = 0.0) -> int:
+    def run(
+        self,
+        out: Path,
+        send: int = 0,
+        writes: int = 0,
+        after: float = 0.0,
+        **settings: object,
+    ) -> int:
         """How it ended, sent this signal some seconds after it wrote so many checkpoints."""
         asked = {
-            "data": str(self.data), "out": str(out), "model": MODEL, "settings": SETTINGS,
+            "data": str(self.data), "out": str(out), "model": MODEL,
+            "settings": SETTINGS | settings,
             "resume": Run(out).exists, "save_every": 0.0, "signal": (send, writes, after),
         }  # fmt: skip
         assert self.process.stdin is not None and self.process.stdout is not None
@@ -117,6 +126,20 @@ def test_a_run_killed_many_times_ends_as_one_that_was_not(trainings, whole, tmp_
     assert trainings.run(out) == 0
     assert_same_ending(Run(out), whole)
     assert not list(out.glob(".*")), "what was being written was not removed"
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_every_schedule_is_resumed(trainings, tmp_path, name):
+    """Killed in the middle, it ends as one that was not."""
+    asked = {"schedule": name, "epochs": 12, "warmup": 3, "min_lr": 1e-4, "plateau": 1}
+    folders = [tmp_path / "whole", tmp_path / "killed"]
+    assert trainings.run(folders[0], **asked) == 0
+    assert trainings.run(folders[1], signal.SIGKILL, writes=5, **asked) < 0
+    assert 5 <= Run(folders[1]).read(LAST)[1]["epoch"] < 12
+    assert trainings.run(folders[1], **asked) == 0
+    assert_same_ending(Run(folders[1]), Run(folders[0]))
+    rates = {row["lr"] for row in Run(folders[0]).metrics() if row["member"] == 0}
+    assert len(rates) >= 4, "the rates would be the same from any epoch on"
 
 
 @pytest.mark.parametrize("send", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)

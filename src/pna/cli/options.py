@@ -9,6 +9,8 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from pna.train.schedules import help_of_lowest, help_of_schedules
+
 T = TypeVar("T")
 
 
@@ -54,13 +56,11 @@ LearningRate = Annotated[
     str | None, _training("Learning rate: 0.001; or one for each member, with commas between.")
 ]
 WeightDecay = Annotated[str | None, _training("Likewise: 0.")]
-Schedule = Annotated[str | None, _training("Of the learning rate: constant, plateau, cosine.")]
+Schedule = Annotated[str | None, _training(help_of_schedules())]
 Warmup = Annotated[int | None, _training("Epochs in which it grows from 0.")]
 Decay = Annotated[float | None, _training("What a plateau multiplies it by: 0.5.")]
 Plateau = Annotated[int | None, _training("Epochs of a plateau: 10.")]
-MinLearningRate = Annotated[
-    float | None, _training("Where cosine ends; below it a plateau stops a member.")
-]
+MinLearningRate = Annotated[float | None, _training(help_of_lowest())]
 Clip = Annotated[float | None, _training("Greatest norm of a member's gradient.")]
 Average = Annotated[
     float | None, _training("Validate and keep a moving average of the weights: 0.999, say.")

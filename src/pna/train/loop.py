@@ -28,6 +28,7 @@ from pna.train.distributed import any_of_all, device_of, is_first, joined, wait_
 from pna.train.models import build, count_parameters, fitted
 from pna.train.population import Population
 from pna.train.run import LAST, METRICS, Config, Metrics, Run
+from pna.train.schedules import SCHEDULES
 from pna.train.settings import ModelSettings, Settings
 from pna.train.tasks import check_targets, tasks_of
 from pna.train.trainer import Trainer
@@ -246,7 +247,7 @@ def _restore(run: Run, trainer: Trainer, config: Config) -> tuple[int, float]:
     tensors, facts = run.read(LAST)
     try:
         held = Config.from_dict(facts["config"])
-        if held.settings.schedule != "cosine":
+        if not SCHEDULES[held.settings.schedule].needs_epochs:
             held = _with_epochs(held, config.settings.epochs)
         if held != config:
             raise ValueError("it is of another configuration")
@@ -265,11 +266,11 @@ def _until(run: Run, epochs: int | None) -> Config:
     settings = config.settings
     if epochs is None or epochs == settings.epochs:
         return config
-    if settings.schedule == "cosine":
+    if SCHEDULES[settings.schedule].needs_epochs:
         raise ValueError(
-            f"got epochs={epochs} for {run.folder}, whose learning rate falls along a cosine over "
-            f"{settings.epochs} epochs, expected as many: with others it would have been another "
-            "from the start; train anew"
+            f"got epochs={epochs} for {run.folder}, whose schedule {settings.schedule!r} was "
+            f"planned over {settings.epochs} epochs, expected {settings.epochs}: another number "
+            "changes the learning rates from the start; train anew in another folder"
         )
     if (run.folder / LAST).is_file():
         tensors, facts = run.read(LAST)

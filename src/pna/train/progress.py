@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 import torch
 from torch import Tensor
 
+from pna.train.schedules import SCHEDULES
 from pna.train.settings import Settings
 
 
@@ -51,30 +52,17 @@ class Standing:
         self.best.copy_(torch.where(better, loss, self.best))
         self.best_epoch.copy_(torch.where(better, self.epoch, self.best_epoch))
         self.waiting.copy_(torch.where(better, 0, self.waiting + 1))
-        stop = torch.zeros_like(self.alive)
+        schedule = SCHEDULES[settings.schedule]
+        base, waiting, factor = schedule.after(settings, self.epoch, self.base_lr, self.waiting)
+        self.base_lr.copy_(base)
+        self.waiting.copy_(waiting)
+        stop = schedule.stopped(settings, self.base_lr)
         if settings.patience is not None:
-            stop = self.epoch - self.best_epoch >= settings.patience
-        if settings.schedule == "plateau":
-            dull = self.waiting >= settings.plateau
-            self.base_lr.copy_(torch.where(dull, self.base_lr * settings.decay, self.base_lr))
-            self.waiting.copy_(torch.where(dull, 0, self.waiting))
-            if settings.min_lr > 0:
-                stop = stop | (self.base_lr < settings.min_lr)
+            stop = stop | (self.epoch - self.best_epoch >= settings.patience)
         self.alive.copy_(self.alive & ~stop)
-        self.lr.copy_(self.base_lr * self._factor(settings))
+        warm = ((self.epoch.to(self.lr.dtype) + 1) / (settings.warmup + 1)).clamp(max=1)
+        self.lr.copy_(self.base_lr * (warm * factor))
         return better
-
-    def _factor(self, settings: Settings) -> Tensor:
-        """What a schedule of epochs makes of the learning rate."""
-        epoch = self.epoch.to(self.lr.dtype)
-        factor = ((epoch + 1) / (settings.warmup + 1)).clamp(max=1)
-        if settings.schedule == "cosine":
-            span = max(settings.epochs - settings.warmup, 1)
-            done = ((epoch - settings.warmup) / span).clamp(0, 1)
-            least = settings.min_lr / self.base_lr.clamp(min=1e-30)
-            wave = (1 + torch.cos(math.pi * done)) / 2
-            factor = factor * (least + (1 - least) * wave)
-        return factor
 
     def state(self) -> dict[str, Tensor]:
         return {f.name: getattr(self, f.name) for f in fields(self)}

@@ -9,9 +9,9 @@ from typing import Any
 from pna.names import lookup
 from pna.ops.aggregators import Aggregator
 from pna.train.arguments import by_name, classes_in, encode
+from pna.train.schedules import SCHEDULES
 
 OPTIMISERS = ("adam", "adamw")
-SCHEDULES = ("constant", "plateau", "cosine")
 PRECISIONS = ("float32", "tf32", "float64", "bfloat16")
 JUDGES = ("loss", "roc_auc")
 _SEEDS = 2**63  # how many there are: dropout keeps its own in an int64
@@ -31,11 +31,11 @@ class Settings:
     optimiser: str = "adam"  # or "adamw", whose decay is not part of the gradient
     lr: tuple[float, ...] = (1e-3,)
     weight_decay: tuple[float, ...] = (0.0,)
-    schedule: str = "constant"
+    schedule: str = "constant"  # of `pna.train.schedules`
     warmup: int = 0  # epochs in which the learning rate grows from 0
     decay: float = 0.5  # of a plateau: what the learning rate is multiplied by
     plateau: int = 10  # epochs without a better validation loss before it is
-    min_lr: float = 0.0  # of plateau and cosine; a plateau stops a member that would go below
+    min_lr: float = 0.0  # lowest learning rate; the schedule says what it does there
     clip: float | None = None  # greatest norm of a member's gradient
     average: float | None = None  # decay of the average of weights that is validated and kept
     precision: str = "float32"  # or "tf32", whose products on a GPU are shorter
@@ -66,7 +66,7 @@ class Settings:
                 f"got task_weights={self.task_weights}, expected finite numbers of at least 0"
             )
         lookup("optimiser", self.optimiser, dict.fromkeys(OPTIMISERS))
-        lookup("schedule", self.schedule, dict.fromkeys(SCHEDULES))
+        lookup("schedule", self.schedule, SCHEDULES)
         lookup("precision", self.precision, dict.fromkeys(PRECISIONS))
         lookup("select", self.select, dict.fromkeys(JUDGES))
         for name, least in (
