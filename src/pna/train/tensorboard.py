@@ -2,36 +2,93 @@
 
 from __future__ import annotations
 
+import itertools
 import math
+import os
+import socket
+import time
+import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from pna.train.loop import Report, Reporter
 
+_number = itertools.count()  # of the files of this process, whose names must differ
+
 
 @contextmanager
 def events(folder: str | Path) -> Iterator[Reporter]:
-    """A reporter that writes events into the folder of a run; none without `tensorboard`."""
+    """A reporter that writes events into the folder of a run; none without `tensorboard`.
+
+    Training goes on where they cannot be written, after one warning.
+    """
     try:
-        from torch.utils.tensorboard import SummaryWriter
+        import tensorboard  # noqa: F401
     except ImportError:
         yield lambda report: None
         return
-    writer: Any = None  # made once the run has its folder
+    writer: _Events | None = None  # made once the run has its folder
+    is_over = False
 
     def write(report: Report) -> None:
-        nonlocal writer
-        if writer is None:
-            writer = SummaryWriter(str(folder), purge_step=report.epoch)
-        for name in ("training", "validation", "lr"):
-            for member, value in enumerate(getattr(report, name)):
-                if math.isfinite(value):
-                    writer.add_scalar(f"{name}/member {member}", value, report.epoch)
+        nonlocal writer, is_over
+        if is_over:
+            return
+        try:
+            if writer is None:
+                writer = _Events(Path(folder), report.epoch)
+            writer.add(report)
+        except OSError as error:
+            is_over = True
+            warnings.warn(
+                f"no more events for TensorBoard are written to {folder} ({error}); training goes "
+                "on, and metrics.csv has the same numbers",
+                stacklevel=2,
+            )
 
     try:
         yield write
     finally:
         if writer is not None:
             writer.close()
+
+
+class _Events:
+    """A file of events, written at once: torch's `SummaryWriter` has a thread, whose errors nobody
+    can catch."""
+
+    def __init__(self, folder: Path, epoch: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        name = f"{int(time.time()):010d}.{socket.gethostname()}.{os.getpid()}.{next(_number)}"
+        self._path = folder / f"events.out.tfevents.{name}"
+        self._file = self._path.open("xb")
+        self._records = RecordWriter(self._file)
+        self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
+        # what an earlier file has of this epoch and later ones is not shown
+        start = SessionLog(status=SessionLog.START)
+        self._write(Event(wall_time=time.time(), step=epoch, session_log=start))
+
+    def add(self, report: Report) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        values = [
+            Summary.Value(tag=f"{name}/member {member}", simple_value=value)
+            for name in ("training", "validation", "lr")
+            for member, value in enumerate(getattr(report, name))
+            if math.isfinite(value)
+        ]
+        os.stat(self._path)  # raises if it was removed, which writing would not
+        self._write(Event(wall_time=time.time(), step=report.epoch, summary=Summary(value=values)))
+        self._file.flush()
+
+    def _write(self, event: Any) -> None:
+        self._records.write(event.SerializeToString())
+
+    def close(self) -> None:
+        with suppress(OSError):  # of which was warned when it could not be written
+            self._file.close()
