@@ -1,5 +1,6 @@
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -40,19 +41,40 @@ def test_a_folder_without_results_is_refused(tmp_path: Path) -> None:
         find(tmp_path / "nowhere")
 
 
+def of_each(facts: dict[str, Any], values: dict[str, Any], with_others: bool = False) -> str:
+    """The facts with these values of every population, with or without its others."""
+    held = facts["populations"].items()
+    of_all = {name: (own if with_others else {}) | values for name, own in held}
+    return json.dumps(facts | {"populations": of_all})
+
+
 def test_damaged_facts_are_refused(tmp_path: Path) -> None:
     folder = make(tmp_path, "moments")
     facts = json.loads((folder / "facts.json").read_text())
     for text, said in (
         ("{", "cannot be read"),
-        ("{}", "without 'populations'"),
-        ("[]", "expected facts that pna reproduce wrote"),
+        ("{}", "it lacks experiment, .*, populations"),
+        ("[]", "it holds .*expected facts that pna reproduce wrote; restore the file"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"experiment": "\\ud800"}', "no text that can be written"),
         (json.dumps(facts | {"experiment": "moment"}), "did you mean 'moments'"),
         (json.dumps(facts | {"populations": {}}), r"scores of moments-1, .* scores\.csv has"),
-        (json.dumps(facts | {"populations": []}), "without populations by name"),
-        (
-            json.dumps(facts | {"populations": {n: {} for n in facts["populations"]}}),
-            "without 'label'",
+        (json.dumps(facts | {"populations": []}), r"populations of it is \[\], expected an object"),
+        (json.dumps(facts | {"took": {"seconds": "1"}}), "took lacks at a time"),
+        (of_each(facts, {}), "lacks label, row, group"),
+        *(
+            (
+                of_each(facts, {name: value}, with_others=True),
+                f"{name} of the population .* expected {said}",
+            )
+            for name, value, said in (
+                ("seconds", "12", "a number"),
+                ("epochs", 1.5, "a whole number"),
+                ("parameters", "many", "a whole number"),
+                ("broken", [0, 1], "a list, each true or false"),
+                ("environment", "a laptop", "an object"),
+                ("label", 3, "text"),
+            )
         ),
     ):
         (folder / "facts.json").write_text(text)

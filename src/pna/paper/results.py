@@ -14,6 +14,7 @@ import numpy as np
 from pna.files import alone, replacing
 from pna.paper.experiment import Experiment
 from pna.paper.scores import Numbers, Population, Scores
+from pna.stored import check, read_json, shown
 
 SCORES, FACTS, CURVES = "scores.csv", "facts.json", "curves.csv"
 _COUNTS = ("epoch", "members")
@@ -151,17 +152,18 @@ def load_curves(path: Path) -> dict[str, list[dict[str, float]]]:
     curves: dict[str, list[dict[str, float]]] = {}
     if not path.is_file():
         return curves
-    with path.open(newline="") as file:
-        for line, row in enumerate(csv.DictReader(file), 2):
-            try:
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        reader = csv.DictReader(file)
+        try:
+            for row in reader:
                 losses = {name: float(row[name]) for name in _LOSSES}
                 losses |= {name: int(losses[name]) for name in _COUNTS}
                 curves.setdefault(row["population"], []).append(losses)
-            except (KeyError, TypeError, ValueError) as error:
-                raise ValueError(
-                    f"got {path}, line {line}, which is no row of losses ({error}), expected what "
-                    "pna reproduce wrote; remove the file, and there are no curves"
-                ) from error
+        except (KeyError, TypeError, ValueError, OverflowError, csv.Error) as error:
+            raise ValueError(
+                f"got {path}, line {max(reader.line_num, 1)}, which is no row of losses ({error}), "
+                "expected what pna reproduce wrote; remove the file, and there are no curves"
+            ) from error
     return curves
 
 
@@ -171,10 +173,35 @@ def load(folder: Path) -> tuple[Scores, dict[str, Any]]:
         raise FileNotFoundError(
             f"got {folder}, which has no {SCORES} and {FACTS}, expected results of pna reproduce"
         )
-    facts = json.loads((folder / FACTS).read_text())
-    if not isinstance(facts["populations"], dict):
-        raise TypeError("populations by name")
+    path = folder / FACTS
+    try:
+        facts = read_json(path)
+        check(facts, _FACTS)
+        if "took" in facts:
+            check(facts["took"], _TOOK, "took")
+        for name, held in facts["populations"].items():
+            what = f"the population {shown(name)}"
+            check(held, _OF_POPULATION, what)
+            check(held["settings"], {"epochs": int}, f"the settings of {what}")
+            known = held["environment"].get("resumed", [])
+            check({"resumed": known}, {"resumed": list[dict[str, Any]]}, what)
+    except ValueError as error:
+        raise ValueError(
+            f"got {path}, which cannot be read ({error}), expected facts that pna reproduce wrote; "
+            "restore the file, or move the folder away and run pna reproduce again"
+        ) from error
     return Scores.load(folder / SCORES), facts
+
+
+_FACTS = {
+    "experiment": str, "protocol": str, "recipe": str, "quick": bool,
+    "populations": dict[str, dict[str, Any]],
+}  # fmt: skip
+_TOOK = {"seconds": float, "at a time": int}
+_OF_POPULATION = {
+    "label": str, "row": str, "group": str, "parameters": int, "epochs": int, "seconds": float,
+    "broken": list[bool], "settings": dict[str, Any], "environment": dict[str, Any],
+}  # fmt: skip
 
 
 def agrees(scores: Scores, facts: Mapping[str, Any], name: str) -> bool:

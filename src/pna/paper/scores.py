@@ -186,8 +186,15 @@ class Scores:
     @classmethod
     def load(cls, path: Path) -> Scores:
         """What `save` wrote."""
-        with path.open(newline="") as file:
-            rows = list(csv.DictReader(file))
+        again = "restore the file, or move the folder away and run pna reproduce again"
+        with path.open(newline="", encoding="utf-8", errors="replace") as file:
+            reader = csv.DictReader(file)
+            try:
+                rows = list(reader)
+            except csv.Error as wrong:
+                raise ValueError(
+                    f"got {path}, line {reader.line_num}, which is no score ({wrong}); {again}"
+                ) from wrong
         columns = list(rows[0]) if rows else []
         missing = set(_COLUMNS) - set(columns)
         metrics = [column for column in columns if column in METRICS]
@@ -195,8 +202,14 @@ class Scores:
             missing = missing or {"of one metric"}
             raise ValueError(
                 f"got {path} without the columns {', '.join(sorted(missing))}, expected scores "
-                "that pna reproduce wrote"
+                f"that pna reproduce wrote; {again}"
             )
+        for line, row in enumerate(rows, 2):
+            if None in row or None in row.values():
+                raise ValueError(
+                    f"got {path}, line {line}, which has another number of cells than the header, "
+                    f"expected scores that pna reproduce wrote; {again}"
+                )
         tasks = tuple(dict.fromkeys(row["task"] for row in rows))
         splits = tuple(dict.fromkeys(row["split"] for row in rows))
         names = [n for n in dict.fromkeys(row["population"] for row in rows) if n != BASELINE]
@@ -215,7 +228,9 @@ class Scores:
                     float(row["weight_decay"]), float(row["validation"]), int(row["best_epoch"]),
                 )  # fmt: skip
             except (ValueError, TypeError) as wrong:
-                raise ValueError(f"got {path}, line {line}, which is no score: {wrong}") from wrong
+                raise ValueError(
+                    f"got {path}, line {line}, which is no score ({wrong}); {again}"
+                ) from wrong
             members[name][member.number] = member
             found[name].append((member.number, split, task, error))
         populations = {}

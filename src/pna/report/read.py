@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -31,18 +30,14 @@ class Result:
 
     @classmethod
     def read(cls, folder: Path) -> Result:
+        scores, facts = load(folder)
         try:
-            scores, facts = load(folder)
             experiment = lookup("experiment", facts["experiment"], EXPERIMENTS)
-            others = [name for name in scores.populations if not agrees(scores, facts, name)]
-            for name in scores.populations.keys() - others:
-                _ = [facts["populations"][name][known] for known in ("label", "row", "group")]
-        except json.JSONDecodeError as error:
-            raise ValueError(f"got {folder / FACTS}, which cannot be read: {error}") from error
-        except (KeyError, TypeError) as error:
+        except ValueError as error:
             raise ValueError(
-                f"got {folder / FACTS} without {error}, expected facts that pna reproduce wrote"
+                f"got {folder / FACTS} of an {error}; restore the file, or upgrade pna"
             ) from error
+        others = [name for name in scores.populations if not agrees(scores, facts, name)]
         if others:
             raise ValueError(
                 f"got {folder / FACTS} without facts of the scores of {', '.join(sorted(others))} "

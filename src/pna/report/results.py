@@ -18,6 +18,7 @@ MEAN = "predicting the mean"  # how the baseline is shown
 AVERAGE, OVERALL = "average of logs", "log of the mean"
 _WHAT = {"average": AVERAGE, "overall": OVERALL}  # statistics of `Scores`
 _SHORT = {"sssp": "SSSP"}
+_UNKNOWN = "unknown"  # where a run's environment.json was lost
 _DRAWN = {
     "paper": "drawn as the paper says",
     "published": "drawn as the authors' code does, which made the paper's numbers",
@@ -266,7 +267,7 @@ def about(result: Result) -> dict[str, str]:
     trained = _time(sum(fact["seconds"] for fact in facts))
     took = result.facts.get("took")
     starts = [start for fact in facts for start in _starts(fact["environment"])]
-    machines = {start["gpu"] or start["cpu"] for start in starts}
+    machines = {str(start.get("gpu") or start.get("cpu") or _UNKNOWN) for start in starts}
     return {
         "graphs": f"{protocol}: {_DRAWN.get(protocol, 'unknown')}",
         "training": f"{recipe}{what}",
@@ -278,8 +279,8 @@ def about(result: Result) -> dict[str, str]:
             f", {took['at a time']} populations at a time; {_time(took['seconds'])} by the clock"
             if took else ""),
         "on": ", ".join(sorted(machines)),
-        "torch": ", ".join(sorted({str(start["torch"]) for start in starts})),
-        "commit": ", ".join(sorted({str(start["commit"]) for start in starts})),
+        "torch": ", ".join(sorted({str(start.get("torch", _UNKNOWN)) for start in starts})),
+        "commit": ", ".join(sorted({str(start.get("commit", _UNKNOWN)) for start in starts})),
     }  # fmt: skip
 
 
