@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import math
 import os
 from dataclasses import replace
 
@@ -13,6 +12,7 @@ import torch
 
 from pna.data import tensor_file
 from pna.train.loop import make_trainer, train
+from pna.train.metrics_file import Metrics
 from pna.train.run import (
     BEST,
     CONFIG,
@@ -21,7 +21,6 @@ from pna.train.run import (
     METRICS,
     SUMMARY,
     Config,
-    Metrics,
     Run,
     load,
     load_population,
@@ -29,6 +28,7 @@ from pna.train.run import (
 from pna.train.settings import Settings
 from tests.train.cases import SMALL, assert_near, random_graphs, whole_batch, with_arguments
 
+NAMES = ["epoch", "member", "loss"]
 GRAPHS = random_graphs(train=6, validation=3, sizes=(3, 6))
 BATCH = whole_batch(GRAPHS.split("validation"))
 
@@ -237,21 +237,6 @@ def test_a_damaged_summary_is_named_with_a_remedy_that_works(short, torn):
     assert short.summary["best"] == whole["best"]
 
 
-@pytest.mark.parametrize(
-    "damage", [b"x,", b"\xaf,", b"7,1,"], ids=["a letter", "no text", "one more"]
-)
-def test_damaged_losses_are_named_by_their_line(short, damage):
-    path = short.folder / METRICS
-    whole = path.read_bytes()
-    row = whole.splitlines()[1]
-    path.write_bytes(whole + damage + row[2:] + b"\n")
-    with pytest.raises(ValueError, match=r"metrics\.csv, line 3, .*restore the file"):
-        short.metrics()
-    path.write_bytes(whole + row[:4])  # cut off
-    with pytest.raises(ValueError, match=r"metrics\.csv, line 3, .*fewer numbers"):
-        short.metrics()
-
-
 @pytest.mark.parametrize("torn", [None, "{", "[]"])
 def test_a_damaged_environment_is_named_before_anything_is_written(short, torn):
     path = short.folder / ENVIRONMENT
@@ -274,7 +259,7 @@ def test_a_full_disk_says_how_to_go_on(short, monkeypatch):
         raise OSError(errno.ENOSPC, "No space left on device")
 
     tensors, facts = short.read(LAST)
-    metrics = Metrics(short.folder / METRICS, NAMES, 1)
+    metrics = Metrics(short.folder / METRICS, NAMES)
     remedy = f"; free some space, then pna train --resume {short.folder}"
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", full)
@@ -288,40 +273,3 @@ def test_a_full_disk_says_how_to_go_on(short, monkeypatch):
                 write()
             said = f"[Errno {errno.ENOSPC}] No space left on device: '{short.folder / name}'"
             assert str(error.value) == said + remedy and error.value.errno == errno.ENOSPC
-
-
-NAMES = ["epoch", "member", "loss"]
-
-
-def rows_of(tmp_path):
-    return (tmp_path / METRICS).read_text().splitlines()
-
-
-def test_rows_are_cut_back_to_an_epoch(tmp_path):
-    metrics = Metrics(tmp_path / METRICS, NAMES, 0)
-    metrics.add({"epoch": e, "member": m, "loss": e + m / 10} for e in (1, 2, 3) for m in (0, 1))
-    metrics.close()
-    Metrics(tmp_path / METRICS, NAMES, 2).close()
-    assert rows_of(tmp_path) == ["epoch,member,loss", "1,0,1.0", "1,1,1.1", "2,0,2.0", "2,1,2.1"]
-    Metrics(tmp_path / METRICS, NAMES, 0).close()
-    assert rows_of(tmp_path) == ["epoch,member,loss"]
-
-
-@pytest.mark.parametrize(
-    "torn",
-    ["3", "3,", "3,1", "x,1,2.0", "", "3,0,3.0,9.0\n,,", "\x00\x00"],
-    ids=repr,
-)
-def test_a_torn_row_is_left_out(tmp_path, torn):
-    """A killed process may have written a part of what came after its checkpoint."""
-    (tmp_path / METRICS).write_text(f"epoch,member,loss\n1,0,1.0\n2,0,2.0\n{torn}")
-    metrics = Metrics(tmp_path / METRICS, NAMES, 2)
-    metrics.add([{"epoch": 3, "member": 0, "loss": 0.5}])
-    metrics.close()
-    assert rows_of(tmp_path) == ["epoch,member,loss", "1,0,1.0", "2,0,2.0", "3,0,0.5"]
-
-
-def test_what_is_missing_is_read_as_no_number(tmp_path):
-    (tmp_path / METRICS).write_text("epoch,member,loss\n1,0,\n2,0,nan\n")
-    values = [row["loss"] for row in Run(tmp_path).metrics()]
-    assert all(math.isnan(value) for value in values)

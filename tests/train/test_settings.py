@@ -69,5 +69,5 @@ def test_what_cannot_be_is_refused(given, message):
 
 
 def test_settings_of_a_newer_version_are_refused():
-    with pytest.raises(ValueError, match="got settings warp, which this version"):
+    with pytest.raises(ValueError, match="settings has 'warp', which this version"):
         Settings.from_dict({"warp": 9})

@@ -25,6 +25,14 @@ def train(
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Go on with the run in this folder.")
     ] = None,
+    repair_metrics: Annotated[
+        bool | None,
+        typer.Option(
+            "--repair-metrics",
+            help="With --resume: go on with the readable rows of a damaged or missing metrics.csv. "
+            "The damaged file is kept under another name.",
+        ),
+    ] = None,
     device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
     save_every: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0,
     log_every: Annotated[int, typer.Option(min=1, help="Epochs between rows of metrics.csv.")] = 1,
@@ -171,6 +179,7 @@ _WHEN_RESUMED = {
     "resume",
     "device",
     "epochs",
+    "repair_metrics",
     "save_every",
     "log_every",
     "quiet",
@@ -184,9 +193,11 @@ def _asked_anew(given: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(
             "got no graph set, expected one: pna train DATA, or pna train --resume RUN"
         )
+    if "repair_metrics" in given:
+        raise ValueError("got --repair-metrics without --resume, expected both: leave it out")
     path = given["data"]
     name = f"{path.stem}-{given.get('model', 'pna')}"
-    files = {"data": path.resolve(), "out": given.get("out") or _new_folder(name)}
+    files = {"data": Path(os.path.realpath(path)), "out": given.get("out") or _new_folder(name)}
     return files | options.asked(path, given)
 
 
@@ -203,7 +214,13 @@ def _asked_again(given: dict[str, Any]) -> dict[str, Any]:
         )
     run = Run(given["resume"])
     path = given["data"] if "data" in given else own_path(run, run.config)
-    return {"data": path, "out": run.folder, "resume": True, "epochs": given.get("epochs")}
+    return {
+        "data": path,
+        "out": run.folder,
+        "resume": True,
+        "epochs": given.get("epochs"),
+        "repair_metrics": given.get("repair_metrics", False),
+    }
 
 
 def _new_folder(name: str) -> Path:

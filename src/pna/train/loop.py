@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import hashlib
 import math
+import os
 import signal
 import threading
 import time
@@ -25,9 +26,11 @@ from pna.ops.across import processes
 from pna.ops.aggregators import Aggregator
 from pna.train.defaults import loss_for, model_for, settings_for
 from pna.train.distributed import any_of_all, device_of, is_first, joined, wait_for_all
+from pna.train.metrics_file import Metrics, kept_rows, readable_rows
 from pna.train.models import build, count_parameters, fitted
 from pna.train.population import Population
-from pna.train.run import LAST, METRICS, Config, Metrics, Run
+from pna.train.prediction import check_features
+from pna.train.run import BEST, CONFIG, LAST, METRICS, Config, Run
 from pna.train.schedules import SCHEDULES
 from pna.train.settings import ModelSettings, Settings
 from pna.train.tasks import check_targets, tasks_of
@@ -73,6 +76,7 @@ def train(
     save_every: float = 60.0,
     log_every: int = 1,
     report: Reporter | None = None,
+    repair_metrics: bool = False,
 ) -> Run:
     """Train a population on one split of a graph set, and stop each member by another.
 
@@ -95,7 +99,12 @@ def train(
         save_every: seconds between checkpoints.
         log_every: epochs between rows of ``metrics.csv``, which has the last one too.
         report: called after every epoch.
+        repair_metrics: resume a run whose ``metrics.csv`` is damaged or missing, which is refused
+            otherwise: go on with the rows that can be read. The damaged file is kept under another
+            name.
     """
+    if repair_metrics and not resume:
+        raise ValueError("got repair_metrics for a new run, expected it with resume alone")
     if epochs is not None and not resume:
         raise ValueError(
             f"got epochs={epochs} for a new run, expected it in the settings: Settings(epochs=…)"
@@ -104,12 +113,13 @@ def train(
         raise ValueError(f"got log_every={log_every}, expected at least 1")
     where = device_of(device)
     with joined(where):
-        path = None if isinstance(data, GraphSet) else Path(data).resolve()
+        path = None if isinstance(data, GraphSet) else Path(os.path.realpath(data))
         graphs = data if isinstance(data, GraphSet) else GraphSet.load(data)
         run = Run(out)
         if resume:
             config = _until(run, epochs).with_aggregators(aggregators)
             check_data(config, graphs, run)
+            _check_fit(config, graphs, run)
         else:
             _check_new(run)
             loss = loss_for(graphs, loss)
@@ -120,7 +130,8 @@ def train(
         with run.alone() if is_first() else nullcontext():
             if not resume and is_first():
                 _check_new(run)  # another may have begun in the meantime
-            return _train(run, config, graphs, resume, where, save_every, log_every, report)
+            begun = _checkpoint(run, config, repair_metrics) if resume else None
+            return _train(run, config, graphs, begun, where, save_every, log_every, report)
 
 
 def configured(
@@ -167,11 +178,57 @@ def _check_features(graphs: GraphSet, where: str) -> None:
         )
 
 
+@dataclass(frozen=True)
+class _Checkpoint:
+    """What a run goes on from: all of it is read and checked before anything is written."""
+
+    tensors: dict[str, Tensor]
+    config: Config
+    epoch: int
+    seconds: float
+    rows: list[list[str]]  # of `METRICS`, up to the epoch
+    is_whole: bool  # whether what it knows of the other files is so
+
+
+def _checkpoint(run: Run, config: Config, repair_metrics: bool) -> _Checkpoint | None:
+    """That of a run which is resumed; None if none was written yet."""
+    if not (run.folder / LAST).is_file():
+        _check_untrained(run)
+        return None
+    tensors, facts = run.read(LAST)
+    epoch, rows = facts["epoch"], list[list[str]]()
+    is_whole = not repair_metrics
+    if is_first():
+        path, names = run.folder / METRICS, _columns(config)
+        if repair_metrics:
+            rows = readable_rows(path, names, epoch)
+        else:
+            rows = kept_rows(path, names, epoch, facts.get("rows"))
+        is_whole = is_whole and run.has_best_of(epoch)
+    held = Config.from_dict(facts["config"])
+    return _Checkpoint(tensors, held, epoch, facts["seconds"], rows, is_whole)
+
+
+def _check_untrained(run: Run) -> None:
+    """Raise if a run without `LAST` was trained: going on would begin it again, over the rest."""
+    summary = run.summary
+    if (run.folder / BEST).exists() or (summary is not None and summary["epochs"] > 0):
+        raise FileNotFoundError(
+            f"got {run.folder}, which was trained but has no {LAST} to go on from; restore the "
+            "file, or train anew in another folder"
+        )
+
+
+def _columns(config: Config) -> list[str]:
+    names = ["epoch", "member", "training", "validation", "lr", "seconds"]
+    return names + [f"validation {task.name}" for task in config.tasks]
+
+
 def _train(
     run: Run,
     config: Config,
     graphs: GraphSet,
-    resume: bool,
+    begun: _Checkpoint | None,
     device: torch.device,
     save_every: float,
     log_every: int,
@@ -180,17 +237,18 @@ def _train(
     settings = config.settings
     _forget_peak_memory(device)
     trainer = make_trainer(config, graphs, device)
-    done, seconds = 0, 0.0
+    done, seconds, kept = 0, 0.0, list[list[str]]()
     writes = is_first()
-    if resume and (run.folder / LAST).is_file():
-        done, seconds = _restore(run, trainer, config)
+    if begun is not None:
+        _restore(run, trainer, config, begun)
+        done, seconds, kept = begun.epoch, begun.seconds, begun.rows
         if writes:
             run.take_up(config, done, machine())
     elif writes:
         run.begin(config, machine())
-    names = ["epoch", "member", "training", "validation", "lr", "seconds"]
-    names += [f"validation {task.name}" for task in config.tasks]
-    metrics = Metrics(run.folder / METRICS, names, done) if writes else None
+    metrics = Metrics(run.folder / METRICS, _columns(config), kept) if writes else None
+    if metrics is not None and begun is not None and not begun.is_whole:
+        _save(run, trainer, done, seconds, metrics.rows)
     saved = time.monotonic()
     finished = done >= settings.epochs or not bool(trainer.standing.alive.any())
     try:
@@ -214,7 +272,7 @@ def _train(
                 stopping = any_of_all(stop.is_set(), trainer.population.device)
                 if metrics is not None and (late or finished or stopping):
                     metrics.flush()
-                    _save(run, trainer, done, seconds)
+                    _save(run, trainer, done, seconds, metrics.rows)
                     saved = time.monotonic()
                 if stopping and not finished:
                     raise Interrupted(f"stopped after epoch {done}; {run.folder} can be resumed")
@@ -243,16 +301,14 @@ def make_trainer(
     return Trainer(population, config.tasks, settings, *on_device, diameters=far, **options)
 
 
-def _restore(run: Run, trainer: Trainer, config: Config) -> tuple[int, float]:
-    tensors, facts = run.read(LAST)
+def _restore(run: Run, trainer: Trainer, config: Config, begun: _Checkpoint) -> None:
     try:
-        held = Config.from_dict(facts["config"])
+        held = begun.config
         if not SCHEDULES[held.settings.schedule].needs_epochs:
             held = _with_epochs(held, config.settings.epochs)
         if held != config:
             raise ValueError("it is of another configuration")
-        trainer.load_state(tensors)
-        return int(facts["epoch"]), float(facts["seconds"])
+        trainer.load_state(begun.tensors)
     except (ValueError, LookupError, TypeError, RuntimeError) as error:
         raise ValueError(
             f"got {run.folder / LAST}, which does not belong to {run.folder}: {error}; restore "
@@ -291,13 +347,14 @@ def _with_epochs(config: Config, epochs: int) -> Config:
     return replace(config, settings=replace(config.settings, epochs=epochs))
 
 
-def _save(run: Run, trainer: Trainer, epoch: int, seconds: float) -> None:
-    """The best weights first: what is last knows of no better ones than there are."""
+def _save(run: Run, trainer: Trainer, epoch: int, seconds: float, rows: int) -> None:
+    """What is last comes first: it holds the best weights too, so that a run which is killed
+    before these are written again has all it needs."""
     standing = trainer.standing
     facts = {"epoch": epoch, "seconds": seconds, "best": finite(standing.best),
              "best_epoch": standing.best_epoch.tolist()}  # fmt: skip
+    run.save_last(trainer.state(), facts | {"rows": rows})
     run.save_best(trainer.population, trainer.best, trainer.best_buffers, facts)
-    run.save_last(trainer.state(), facts)
 
 
 def _rows(
@@ -421,6 +478,23 @@ def _check_new(run: Run) -> None:
             f"got {run.folder}, which is not empty, expected a new folder; go on with the run in "
             "it with resume, or choose another"
         )
+
+
+def _check_fit(config: Config, graphs: GraphSet, run: Run) -> None:
+    """Raise unless a configuration, which may have been changed, can be of these graphs."""
+    try:
+        for name in config.data["splits"]:
+            graphs.split(name)
+        for task in config.tasks:
+            y = graphs.y_node if task.level == "node" else graphs.y_graph
+            if y is None or task.column >= y.shape[1]:
+                raise ValueError(f"the graphs have no target for the task {task.name!r}")
+        check_features(config, graphs)
+    except ValueError as error:
+        raise ValueError(
+            f"got {run.folder / CONFIG}, which is not of these graphs ({error}); restore the "
+            "file, or train anew in another folder"
+        ) from error
 
 
 def check_data(config: Config, graphs: GraphSet, run: Run) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_parameter_registration_hook
 
 from pna.data.graphset import GraphSet
 from pna.degree import DegreeStats
@@ -151,20 +152,59 @@ def _count_kinds(what: str, column: Tensor) -> int:
 
 def build(model: ModelSettings, seed: int = 0) -> nn.Module:
     """The model with fresh weights, which follow from the `seed` alone."""
-    make: Any = lookup("architecture", model.architecture, ARCHITECTURES)
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # that of GPUs is not ours to set
-        built: nn.Module = make(
-            model.convolution,
-            model.in_channels,
-            model.hidden,
-            model.node_targets,
-            model.graph_targets,
-            deg=DegreeStats.from_histogram(torch.tensor(model.degrees)),
-            **decode(model.arguments, model.own_aggregators),
-        )
+        try:
+            built = _made(model, DegreeStats.from_histogram(torch.tensor(model.degrees)))
+        except RuntimeError as error:
+            if "allocate" not in str(error):
+                raise
+            raise MemoryError(
+                f"there is no memory for the weights of a model of {model.hidden} features; take "
+                "fewer (--hidden)"
+            ) from error
         initialise(built, model.init)
     return built
+
+
+def _made(model: ModelSettings, degrees: DegreeStats) -> nn.Module:
+    make: Any = lookup("architecture", model.architecture, ARCHITECTURES)
+    built: nn.Module = make(
+        model.convolution,
+        model.in_channels,
+        model.hidden,
+        model.node_targets,
+        model.graph_targets,
+        deg=degrees,
+        **decode(model.arguments, model.own_aggregators),
+    )
+    return built
+
+
+def outline(model: ModelSettings, most: int) -> nn.Module:
+    """The model without memory for its weights, which are on torch's device "meta".
+
+    Raises a ValueError if the settings make no model, or as soon as it has more than `most`
+    numbers to learn: settings read from a file may ask for any size.
+    """
+    count = 0
+
+    def counted(module: nn.Module, name: str, parameter: nn.Parameter | None) -> None:
+        nonlocal count
+        count += 0 if parameter is None else parameter.numel()
+        if count > most:
+            raise ValueError(f"it has more than the {most:,} weights that there are")
+
+    try:
+        degrees = DegreeStats.from_histogram(torch.tensor(model.degrees))
+        counting = register_module_parameter_registration_hook(counted)
+        try:
+            with torch.device("meta"):
+                return _made(model, degrees)
+        finally:
+            counting.remove()
+    except Exception as error:  # whatever a layer says of arguments that are not its own
+        raise ValueError(f"its model cannot be built: {error}") from error
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -212,7 +212,7 @@ class Models:
     def outputs(self, graphs: GraphSet) -> tuple[np.ndarray, np.ndarray]:
         """Outputs for nodes and graphs, (members, rows, outputs) each, without columns where the
         models were made without such targets."""
-        _check_features(self.config, graphs)
+        check_features(self.config, graphs)
         model, found = self.config.model, []
         widths = (model.node_targets, model.graph_targets)
         autocast: Any = nullcontext()
@@ -244,7 +244,7 @@ def _flattened(prediction: Prediction) -> Tensor:
     return torch.cat([level.flatten() for level in levels if level is not None])
 
 
-def _check_features(config: Config, graphs: GraphSet) -> None:
+def check_features(config: Config, graphs: GraphSet) -> None:
     """Raise unless the graphs have the features that the model was trained with."""
     model, arguments = config.model, config.model.arguments
     names = config.data.get("features", {})  # older runs do not tell

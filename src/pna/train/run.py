@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import csv
-import errno
 import json
 import math
-import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,13 +14,17 @@ import torch
 from torch import Tensor, nn
 
 from pna.data import tensor_file
-from pna.files import alone, is_new, naming, remove_leftovers, replacing
+from pna.files import alone, is_new, remove_leftovers, replacing
 from pna.names import lookup
 from pna.ops.aggregators import Aggregator
-from pna.train.models import build
+from pna.stored import check, fits, made, read_json, shown
+from pna.train import metrics_file
+from pna.train.arguments import decode
+from pna.train.models import build, count_parameters, outline
 from pna.train.population import Population, changing_buffers
+from pna.train.room import room
 from pna.train.settings import ModelSettings, Settings
-from pna.train.tasks import Task, as_dicts
+from pna.train.tasks import Task, as_dicts, outputs_of
 
 CONFIG, ENVIRONMENT, METRICS = "config.json", "environment.json", "metrics.csv"
 BEST, LAST, SUMMARY = "best.safetensors", "last.safetensors", "summary.json"
@@ -49,22 +50,37 @@ class Config:
         }
 
     @classmethod
-    def from_dict(cls, held: dict[str, Any]) -> Config:
-        if held.get("version", 0) > _VERSION:
+    def from_dict(cls, held: Any) -> Config:
+        """What `as_dict` gave, read back from a file; a ValueError says what is wrong with it."""
+        check(held, {"data": dict[str, Any], "tasks": list[Any]}, "the configuration")
+        version = held.get("version", 0)
+        if not fits(version, int) or version > _VERSION:
             raise ValueError(
-                f"got a configuration of version {held['version']}, expected {_VERSION} or older; "
+                f"got a configuration of version {shown(version)}, expected {_VERSION} or older; "
                 "upgrade pna"
             )
-        return cls(
+        check(held["data"], _OF_DATA, "data")
+        if len(held["data"]["splits"]) != 2:
+            raise ValueError("data has other than two splits, to train and to validate on")
+        if not held["tasks"]:
+            raise ValueError("it has no tasks, expected at least one")
+        config = cls(
             data=held["data"],
-            model=ModelSettings.from_dict(held["model"]),
-            tasks=tuple(Task(**task) for task in held["tasks"]),
-            settings=Settings.from_dict(held["settings"]),
+            model=ModelSettings.from_dict(held.get("model")),
+            tasks=tuple(made(Task, task, "a task") for task in held["tasks"]),
+            settings=Settings.from_dict(held.get("settings")),
         )
+        outputs = {level: outputs_of(config.tasks, level) for level in ("node", "graph")}
+        if outputs != {"node": config.model.node_targets, "graph": config.model.graph_targets}:
+            raise ValueError("its tasks have other outputs than its model")
+        return config
 
     def with_aggregators(self, classes: Sequence[type[Aggregator]]) -> Config:
         """The same with the classes of users' aggregators, which no file holds."""
         return replace(self, model=replace(self.model, own_aggregators=tuple(classes)))
+
+
+_OF_DATA = {"path": str | None, "fingerprint": str, "splits": list[str]}
 
 
 class Run:
@@ -98,10 +114,10 @@ class Run:
                 "pass the folder that pna train wrote"
             )
         try:
-            return Config.from_dict(json.loads(path.read_text()))
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            return Config.from_dict(read_json(path))
+        except ValueError as error:
             raise ValueError(
-                f"got {path}, which cannot be used ({error!r}), expected what pna train wrote; "
+                f"got {path}, which cannot be used ({error}), expected what pna train wrote; "
                 "upgrade pna if a newer one wrote it, else restore the file or train anew"
             ) from error
 
@@ -111,25 +127,37 @@ class Run:
         if not (self.folder / SUMMARY).is_file():
             return None
         again = f"remove the file, and have it made again: pna train --resume {self.folder}"
-        return self._read_json(SUMMARY, again, _SUMMED_UP)
+        held = self._read_json(SUMMARY, again, _SUMMED_UP)
+        members = {len(held[name]) for name in ("best", "best_epoch", "broken")}
+        if members != {self.config.settings.members}:
+            raise ValueError(
+                f"got {self.folder / SUMMARY}, which is not of as many members as {CONFIG} has, "
+                f"expected what pna train wrote; {again}"
+            )
+        return held
 
     @property
     def environment(self) -> dict[str, Any]:
         """Where it ran, and was resumed."""
-        return self._read_json(
-            ENVIRONMENT, "restore the file, or write {} in it, to do without what it said"
-        )
+        remedy = "restore the file, or write {} in it, to do without what it said"
+        return self._read_json(ENVIRONMENT, remedy, {}, {"resumed": list[dict[str, Any]]})
 
-    def _read_json(self, name: str, remedy: str, keys: Iterable[str] = ()) -> dict[str, Any]:
+    def _read_json(
+        self,
+        name: str,
+        remedy: str,
+        expected: Mapping[str, Any],
+        optional: Mapping[str, Any] | None = None,
+    ) -> dict[str, Any]:
         path = self.folder / name
         try:
-            held = json.loads(path.read_text())
-            if not isinstance(held, dict):
-                raise ValueError(f"it holds a {type(held).__name__}")
-            if missing := [key for key in keys if key not in held]:
-                raise ValueError(f"it lacks {', '.join(missing)}")
+            held = read_json(path)
+            check(held, {n: kind for n, kind in (optional or {}).items() if n in held})
+            check(held, expected)
+            for start in held.get("resumed", ()):
+                check(start, {"after_epoch": int}, "resumed")
             return held
-        except (OSError, ValueError) as error:
+        except ValueError as error:
             raise ValueError(
                 f"got {path}, which cannot be read ({error}), expected the JSON object that pna "
                 f"train wrote; {remedy}"
@@ -153,21 +181,23 @@ class Run:
 
     def begin(self, config: Config, environment: dict[str, Any]) -> None:
         """Make the folder, and say in it what is about to be done."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        remove_leftovers(self.folder)
-        (self.folder / SUMMARY).unlink(missing_ok=True)  # of no epochs, if there is one
-        write_json(self.folder / CONFIG, config.as_dict())
-        write_json(self.folder / ENVIRONMENT, environment)
+        with room(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            remove_leftovers(self.folder)
+            (self.folder / SUMMARY).unlink(missing_ok=True)  # of no epochs, if there is one
+            write_json(self.folder / CONFIG, config.as_dict())
+            write_json(self.folder / ENVIRONMENT, environment)
 
     def take_up(self, config: Config, epoch: int, environment: dict[str, Any]) -> None:
         """Go on after `epoch` with what is in the folder, as `config` has it, and say where."""
         changed = config != self.config
-        goes_on = changed or self.summary is None
-        first = self.environment if goes_on else {}  # read before anything is written
-        remove_leftovers(self.folder)
-        if not goes_on:
-            return
-        with _room(self.folder):
+        is_over = self.summary is not None  # read, as the next, before anything is written
+        goes_on = changed or not is_over
+        first = self.environment if goes_on else {}
+        with room(self.folder):
+            remove_leftovers(self.folder)
+            if not goes_on:
+                return
             if changed:
                 (self.folder / SUMMARY).unlink(missing_ok=True)  # first: it is finished no more
                 write_json(self.folder / CONFIG, config.as_dict())
@@ -193,9 +223,10 @@ class Run:
     def _write(self, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         """With the configuration, by which it can be used and known without the folder, and with a
         checksum."""
-        facts = facts | {"config": self.config.as_dict()}
         on_host = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
-        with _room(self.folder):
+        with room(self.folder):
+            self.folder.stat()  # one that was removed is not made anew, without what it had
+            facts = facts | {"config": self.config.as_dict()}
             tensor_file.write(
                 self.folder / name, on_host, facts,
                 kind=_KINDS[name], version=_VERSION, force=True, checksum=True,
@@ -212,15 +243,28 @@ class Run:
             )
         tensors, facts = tensor_file.read(path, kind=_KINDS[name], version=_VERSION)
         try:
-            held = Config.from_dict(facts["config"])
+            held = _checked(name, tensors, facts)
             if _without_epochs(held) != _without_epochs(own):
                 raise ValueError("it is of another configuration")
-        except (ValueError, LookupError, TypeError) as error:
+        except ValueError as error:
             raise ValueError(
                 f"got {path}, which does not belong to {self.folder}: {error}; restore the file, "
                 "or train anew in another folder"
             ) from error
         return tensors, facts
+
+    def has_best_of(self, epoch: int) -> bool:
+        """Whether `BEST` was written after this epoch; one that is damaged or not of this run is
+        refused, and is not to be overwritten."""
+        if not (self.folder / BEST).exists():
+            return False
+        try:
+            return bool(self.read(BEST)[1]["epoch"] == epoch)
+        except ValueError as error:
+            raise ValueError(
+                f"{error}; or move it away: {LAST} has the same weights, and pna train --resume "
+                f"{self.folder} writes the file again"
+            ) from error
 
     def _how_to_train(self) -> str:
         """What to do about a run without its weights."""
@@ -234,28 +278,10 @@ class Run:
 
     def metrics(self) -> list[dict[str, float]]:
         """Rows of `metrics.csv`."""
-        path = self.folder / METRICS
-        if not path.is_file():
-            raise FileNotFoundError(
-                f"got {self.folder} without {METRICS}, expected what pna train wrote; restore the "
-                "file, or move the folder away to train anew"
-            )
-        rows: list[dict[str, float]] = []
-        try:
-            with path.open(newline="", errors="replace") as file:
-                for row in csv.DictReader(file):
-                    if None in row or None in row.values():
-                        raise ValueError("it has more or fewer numbers than there are columns")
-                    rows.append({k: float(v) if v else math.nan for k, v in row.items()})
-        except (ValueError, TypeError, csv.Error) as error:
-            raise ValueError(
-                f"got {path}, line {len(rows) + 2}, which is no row of losses ({error}), expected "
-                "what pna train wrote; restore the file, or move the folder away to train anew"
-            ) from error
-        return rows
+        return metrics_file.read(self.folder / METRICS)
 
     def finish(self, summary: dict[str, Any]) -> None:
-        with _room(self.folder):
+        with room(self.folder):
             write_json(self.folder / SUMMARY, summary)
 
     def __repr__(self) -> str:
@@ -263,67 +289,81 @@ class Run:
 
 
 _KINDS = {BEST: "pna.train.best", LAST: "pna.train.last"}
-_SUMMED_UP = ("epochs", "seconds", "parameters", "best", "best_epoch", "broken")
+_SUMMED_UP = {
+    "epochs": int, "seconds": float, "parameters": int, "best": list[float | None],
+    "best_epoch": list[int], "broken": list[bool],
+}  # fmt: skip
+_OF_WEIGHTS = {"epoch": int, "seconds": float, "best": list[float | None]}
+
+
+def _checked(
+    name: str,
+    tensors: dict[str, Tensor],
+    facts: Any,
+    aggregators: Sequence[type[Aggregator]] | None = None,
+) -> Config:
+    """The configuration in a file of weights, if all in the file is as it says.
+
+    Without the classes of users' `aggregators`, weights of a model that needs some are not looked
+    at: it cannot be built.
+
+    Shapes are compared with those of a model that takes no memory, so that no model is built that
+    is larger than the file.
+    """
+    check(facts, _OF_WEIGHTS, "what it says of itself")
+    config = Config.from_dict(facts.get("config")).with_aggregators(aggregators or ())
+    members = config.settings.members
+    if not fits(facts.get("rows", 0), int):
+        raise ValueError(f"rows is {shown(facts['rows'])}, expected a whole number")
+    if len(facts["best"]) != members:
+        raise ValueError(f"it is of {len(facts['best'])} members, expected {members}")
+    if aggregators is None and _lacks_classes(config):
+        return config
+    decode(config.model.arguments, config.model.own_aggregators)  # says which class is missing
+    expected = _expected_weights(name, tensors, config)
+    if odd := sorted(expected.keys() ^ tensors.keys()) if name == BEST else ():
+        raise ValueError(f"it lacks, or has but should not: {', '.join(odd)}")
+    for key, own in expected.items():
+        shape = (members, *own.shape)
+        if tuple(tensors[key].shape) != shape:
+            raise ValueError(
+                f"{key} has the shape {tuple(tensors[key].shape)}, expected {shape}, as the "
+                "model in its configuration has"
+            )
+        if tensors[key].is_floating_point() is not own.is_floating_point():
+            raise ValueError(f"{key} is of type {tensors[key].dtype}, expected {own.dtype}")
+    return config
+
+
+def _lacks_classes(config: Config) -> bool:
+    """Whether the model has aggregators that are not this package's."""
+    try:
+        decode(config.model.arguments)
+    except ValueError:
+        return True
+    return False
+
+
+def _expected_weights(name: str, tensors: dict[str, Tensor], config: Config) -> dict[str, Tensor]:
+    """The weights of a member that a file must have, without memory for them: in `BEST` those of
+    the model by name, in `LAST` all of them in a row."""
+    if name == LAST and (missing := _IN_LAST - tensors.keys()):
+        raise ValueError(f"it lacks {', '.join(sorted(missing))}")
+    held = [tensors["best"]] if name == LAST else list(tensors.values())
+    model = outline(config.model, sum(t.numel() for t in held) // config.settings.members)
+    if name == LAST:
+        row = torch.empty(count_parameters(model), device="meta")
+        return {key: row for key in ("best", "final") if key in tensors}
+    buffers = dict(model.named_buffers())
+    return {**dict(model.named_parameters()), **{n: buffers[n] for n in changing_buffers(model)}}
+
+
+_IN_LAST = {"best", "ids", "standing.alive", "weights"}
 
 
 def _without_epochs(config: Config) -> Config:
     """A run that goes on for longer is the same run."""
     return replace(config, settings=replace(config.settings, epochs=0))
-
-
-@contextmanager
-def _room(folder: Path) -> Iterator[None]:
-    """Where the disk is full, the error says how to go on with the run in this folder."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        full = OSError(f"{error}; free some space, then pna train --resume {folder}")
-        full.errno = error.errno
-        raise full from error
-
-
-class Metrics:
-    """Rows of numbers appended to a CSV file, cut back to an epoch when a run is resumed."""
-
-    def __init__(self, path: Path, names: Sequence[str], until: int) -> None:
-        self._path, self._names = path, list(names)
-        kept: list[dict[str, str]] = []
-        if until > 0 and path.is_file():
-            with path.open(newline="") as file:
-                kept = [row for row in csv.DictReader(file) if _epoch(row) <= until]
-        with _room(path.parent), replacing(path) as file:
-            writer = csv.DictWriter(file, self._names, extrasaction="ignore")
-            writer.writeheader()
-            writer.writerows(kept)
-        self._file = path.open("a", newline="")
-        self._writer = csv.DictWriter(self._file, self._names)
-
-    def add(self, rows: Iterable[dict[str, Any]]) -> None:
-        with _room(self._path.parent), naming(self._path):
-            self._writer.writerows(rows)
-
-    def flush(self) -> None:
-        """Have what was added survive whatever comes."""
-        with _room(self._path.parent), naming(self._path):
-            self._sync()
-
-    def close(self) -> None:
-        with _room(self._path.parent), naming(self._path), self._file:
-            self._sync()
-
-    def _sync(self) -> None:
-        self._file.flush()
-        os.fsync(self._file.fileno())
-
-
-def _epoch(row: dict[str, str]) -> float:
-    """The epoch of a row, which a killed process may have left unfinished."""
-    try:
-        return int(row["epoch"]) if None not in row.values() else float("inf")
-    except (KeyError, ValueError, TypeError):
-        return float("inf")
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -348,7 +388,12 @@ def load(
         tensors, facts = Run(path).read(BEST)
     else:
         tensors, facts = tensor_file.read(path, kind=_KINDS[BEST], version=_VERSION)
-    config = Config.from_dict(facts["config"]).with_aggregators(aggregators)
+    try:
+        config = _checked(BEST, tensors, facts, aggregators)
+    except ValueError as error:
+        raise ValueError(
+            f"got {path}, which cannot be used ({error}), expected what pna train wrote; restore it"
+        ) from error
     losses = torch.tensor(best_losses(facts), dtype=torch.float64)
     if member is None:
         member = int(losses.nan_to_num(float("inf")).argmin())
@@ -371,7 +416,7 @@ def load_population(
     """All members of a run at their "best", or after their "last" epoch, if that was kept;
     `aggregators` as for `load`."""
     tensors, facts = run.read(lookup("epoch", epoch, {"best": BEST, "last": LAST}))
-    config = Config.from_dict(facts["config"]).with_aggregators(aggregators)
+    config = _checked(BEST if epoch == "best" else LAST, tensors, facts, aggregators)
     if epoch == "last":
         if "final" not in tensors:
             raise ValueError(
@@ -382,17 +427,12 @@ def load_population(
         begin = "final.buffer."
         buffers = {n.removeprefix(begin): t for n, t in tensors.items() if n.startswith(begin)}
         tensors = named | buffers
-    models = [_rebuilt(config, tensors, member) for member in range(len(facts["best"]))]
-    return Population(models), config
+    return Population([_rebuilt(config, tensors, k) for k in range(len(facts["best"]))]), config
 
 
 def _rebuilt(config: Config, tensors: dict[str, Tensor], member: int) -> nn.Module:
     """The model of one member, in the type of its weights."""
     model = build(config.model)
     model.to(next(t.dtype for t in tensors.values() if t.is_floating_point()))
-    expected = {*dict(model.named_parameters()), *changing_buffers(model)}
-    if expected != set(tensors):
-        odd = ", ".join(sorted(expected ^ set(tensors)))
-        raise ValueError(f"got {BEST} that lacks, or has but should not: {odd}; copy it again")
     model.load_state_dict({n: t[member] for n, t in tensors.items()}, strict=False)
     return model

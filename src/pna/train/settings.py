@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pna.names import lookup
 from pna.ops.aggregators import Aggregator
 from pna.train.arguments import by_name, classes_in, encode
+from pna.nn.architectures import ARCHITECTURES
+from pna.nn.family import KINDS
+from pna.nn.initial import INITIAL
+from pna.stored import made
 from pna.train.schedules import SCHEDULES
 
 OPTIMISERS = ("adam", "adamw")
@@ -107,14 +111,8 @@ class Settings:
 
     @classmethod
     def from_dict(cls, held: dict[str, Any]) -> Settings:
-        known = {f.name for f in fields(cls)}
-        odd = set(held) - known
-        if odd:
-            raise ValueError(
-                f"got settings {', '.join(sorted(odd))}, which this version of pna does not have; "
-                "upgrade it"
-            )
-        return cls(**held)
+        """What `as_dict` gave, read back from a file; a ValueError says what is wrong with it."""
+        return made(cls, held, "settings")
 
 
 @dataclass(frozen=True)
@@ -149,4 +147,11 @@ class ModelSettings:
 
     @classmethod
     def from_dict(cls, held: dict[str, Any]) -> ModelSettings:
-        return cls(**(held | {"degrees": tuple(held.get("degrees", ()))}))
+        """What `as_dict` gave, read back from a file; a ValueError says what is wrong with it."""
+        model = made(cls, held, "model")
+        lookup("convolution", model.convolution, KINDS)
+        lookup("architecture", model.architecture, ARCHITECTURES)
+        lookup("initialisation", model.init, INITIAL)
+        if min(model.hidden, model.in_channels, model.node_targets, model.graph_targets) < 0:
+            raise ValueError("model has a negative width")
+        return model

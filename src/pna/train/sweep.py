@@ -7,10 +7,13 @@ So a sweep goes on where it was stopped from plain files, and nothing pickled is
 from __future__ import annotations
 
 import csv
+import io
 import json
 import math
+import os
 import shutil
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, fields, replace
@@ -21,6 +24,7 @@ import numpy as np
 
 from pna.data.graphset import GraphSet
 from pna.files import alone, is_new, remove_leftovers, replacing
+from pna.stored import check, read_json
 from pna.train.defaults import loss_for, model_for, settings_for
 from pna.train.loop import Interrupted, Report, configured, train
 from pna.train.run import Run, best_losses, write_json
@@ -204,9 +208,17 @@ class Sweep:
             raise FileNotFoundError(
                 f"got {self.folder}, which has no {PLAN}, expected the folder of a sweep to resume"
             )
-        held, own = json.loads(path.read_text()), self.plan.as_dict()
-        if held.get("version") != _VERSION:
-            raise ValueError(f"got {path} of version {held.get('version')}, expected {_VERSION}")
+        own = self.plan.as_dict()
+        try:
+            held = read_json(path)
+            check(held, {"version": int, "trials": int})
+        except ValueError as error:
+            raise ValueError(
+                f"got {path}, which cannot be read ({error}), expected what pna sweep wrote; "
+                "restore the file, or begin the sweep in another folder"
+            ) from error
+        if held["version"] != _VERSION:
+            raise ValueError(f"got {path} of version {held['version']}, expected {_VERSION}")
         differing = [k for k in own if k != "data" and held.get(k) != own[k]]
         if differing:
             raise ValueError(
@@ -218,8 +230,8 @@ class Sweep:
                 f"got {len(self.trials)} trials, expected at least the {held['trials']} that "
                 f"{self.folder} was begun with"
             )
+        self.update()  # reads all there is, before anything is written
         self._write_plan()
-        self.update()
         for trial in self.trials:
             if trial.state == "failed":
                 self.trials[trial.number] = Trial(trial.number, trial.point)
@@ -269,7 +281,8 @@ class Sweep:
         path = self.folder_of(trial) / ERROR
         if not path.is_file():
             return "its process was killed; for lack of memory, perhaps"
-        return path.read_text(encoding="utf-8").strip().splitlines()[-1]
+        lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"it left an empty {ERROR}"
 
     def save(self) -> None:
         """Write the table and the best."""
@@ -283,28 +296,43 @@ class Sweep:
             write_json(self.folder / BEST, self.best.as_dict() | {"folder": folder})
 
     def _rows(self) -> dict[str, dict[str, str]]:
+        """The table's rows by trial. One that is damaged is refused, since only the table knows
+        which trials were stopped early."""
         path = self.folder / TABLE
         if not path.is_file():
+            if (self.folder / TRIALS).is_dir():
+                warnings.warn(
+                    f"{path} is missing: trials that were stopped early are run again", stacklevel=2
+                )
             return {}
-        with path.open(newline="") as file:
-            return {row.get("trial", ""): row for row in csv.DictReader(file)}
+        rows: dict[str, dict[str, str]] = {}
+        text = path.read_bytes().decode("utf-8", errors="replace")
+        reader = csv.DictReader(io.StringIO(text, newline=""))
+        try:
+            for row in reader:
+                _from_row(self.trials[0], row)
+                rows[str(int(row["trial"]))] = row
+        except (csv.Error, KeyError, TypeError, ValueError) as error:
+            raise ValueError(
+                f"got {path}, line {max(reader.line_num, 1)}, which is no row of a trial "
+                f"({error!r}), expected what pna sweep wrote; restore the file, or remove it, and "
+                "trials that were stopped early are run again"
+            ) from error
+        return rows
 
 
 def _from_row(trial: Trial, row: dict[str, str]) -> Trial:
     """A trial that was stopped early or failed, from the table; else as it is."""
-    if row.get("state") not in ("stopped", "failed"):
+    if not row or row["state"] not in ("stopped", "failed"):
         return trial
-    try:
-        return replace(
-            trial,
-            state=row["state"],
-            objective=float(row["objective"]) if row["objective"] else None,
-            epochs=int(row["epochs"]),
-            seconds=float(row["seconds"]),
-            error=row["error"],
-        )
-    except (KeyError, TypeError, ValueError):
-        return trial
+    return replace(
+        trial,
+        state=row["state"],
+        objective=float(row["objective"]) if row["objective"] else None,
+        epochs=int(row["epochs"]),
+        seconds=float(row["seconds"]),
+        error=row["error"],
+    )
 
 
 def objective(best: list[float]) -> float:
@@ -413,7 +441,7 @@ def sweep(
     ):
         if value < least:
             raise ValueError(f"got {name}={value}, expected at least {least}")
-    path = Path(data).resolve()
+    path = Path(os.path.realpath(data))
     graphs = GraphSet.load(path)
     loss = loss_for(graphs, loss)
     kind = model_for(graphs, model, {}, loss) if isinstance(model, str) else model
@@ -422,7 +450,7 @@ def sweep(
     # as the trials will, so that what none of them can do is refused before they begin
     found = configured(graphs, path, kind, usual, *target).data["fingerprint"]
     plan = Plan(str(path), found, kind, usual, space or Space(), seed, asha, *target)
-    held = Sweep(Path(out).resolve(), plan, trials)
+    held = Sweep(Path(os.path.realpath(out)), plan, trials)
     ray_tune.check_address(address)
     if not resume:
         held.begin()

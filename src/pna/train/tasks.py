@@ -62,6 +62,16 @@ class Task:
     scale: float = 1.0  # what targets are divided by
     weight: float = 1.0  # of its loss among all
 
+    def __post_init__(self) -> None:
+        lookup("loss", self.loss, LOSSES)
+        if self.level not in ("node", "graph"):
+            raise ValueError(f"got a task of level {self.level!r}, expected 'node' or 'graph'")
+        if min(self.column, self.first) < 0 or self.outputs < 1:
+            raise ValueError(
+                f"got the task {self.name!r} in column {self.column}, with {self.outputs} outputs "
+                f"from {self.first} on, expected a column and outputs that there are"
+            )
+
     @property
     def end(self) -> int:
         return self.first + self.outputs
