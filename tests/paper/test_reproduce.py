@@ -150,7 +150,7 @@ def test_what_is_finished_is_kept_whatever_becomes_of_the_others(tmp_path, worke
 def test_results_that_cannot_be_read_are_refused_before_the_work(tmp_path) -> None:
     run(tmp_path, EXPERIMENTS["multitask"], models=["gin"])
     (tmp_path / "results" / "facts.json").write_text("{")
-    with pytest.raises(ValueError, match=r"results, whose results cannot be read .* move them"):
+    with pytest.raises(ValueError, match=r"facts\.json, which cannot be read .* move the folder"):
         run(tmp_path, EXPERIMENTS["multitask"], models=["gcn"])
     assert len(list((tmp_path / "runs").glob("*/g*"))) == 1
     (tmp_path / "results" / "facts.json").unlink()

@@ -119,11 +119,21 @@ def test_where_there_is_nothing_there_are_no_rows(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "text"), [(FACTS, "{"), (FACTS, "{}"), (SCORES, "nothing"), (CURVES, "a,b\n1,2")]
+    ("name", "text"),
+    [
+        (FACTS, b"{"),
+        (FACTS, b"{}"),
+        (FACTS, b"\xff"),
+        (SCORES, b"nothing"),
+        (SCORES, b"\xff\x00"),
+        (CURVES, b"a,b\n1,2"),
+        (CURVES, b"population,epoch,members,training,validation\npna,inf,2,0.5,0.6\n"),
+        (CURVES, b"population,epoch,members,training,validation\npna,\xff,2,0.5,0.6\n"),
+    ],
 )
-def test_what_cannot_be_read_is_refused(folder: Path, name: str, text: str) -> None:
-    (folder / name).write_text(text)
-    with pytest.raises(ValueError, match=r"whose results cannot be read .* move them away"):
+def test_what_cannot_be_read_is_refused(folder: Path, name: str, text: bytes) -> None:
+    (folder / name).write_bytes(text)
+    with pytest.raises(ValueError, match=rf"results/{name}.*; (restore|remove) the file"):
         begun(folder)
 
 
@@ -174,5 +184,5 @@ def test_facts_from_before_they_told_of_scores_are_taken_as_they_are(folder: Pat
 def test_facts_without_populations_by_name_are_refused(folder: Path) -> None:
     facts = json.loads((folder / FACTS).read_text())
     (folder / FACTS).write_text(json.dumps(facts | {"populations": []}))
-    with pytest.raises(ValueError, match=r"cannot be read \(populations by name\)"):
+    with pytest.raises(ValueError, match=r"cannot be read \(populations of it is \[\]"):
         begun(folder)

@@ -493,7 +493,7 @@ def test_a_training_that_cannot_begin_leaves_no_folder(tmp_path, monkeypatch):
 
 def test_a_folder_that_is_gone_is_told_of(tmp_path):
     out = tmp_path / "run"
-    with pytest.raises(FileNotFoundError, match=r"got .*run, which was removed or moved while a training wrote"):
+    with pytest.raises(FileNotFoundError, match=r"got .*run, which was removed or moved while"):
         train(GRAPHS, out, MODEL, SETTINGS, save_every=0.0, report=lambda _: shutil.rmtree(out))
 
 

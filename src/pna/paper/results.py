@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -110,21 +111,15 @@ def _rows(folder: Path, experiment: Experiment, about: Mapping[str, Any]) -> dic
             f"got {folder / SCORES} without {FACTS} beside it, expected both, so that its rows are "
             "not lost; restore the file, or move the folder away"
         )
-    try:
-        scores, facts = load(folder)
-        known = {name: facts[name] for name in about}
-        where = {"evaluated on": facts.get("evaluated on")}  # once told of all rows at a time
-        curves = load_curves(folder / CURVES)
-        rows = {
-            name: Row(population, where | facts["populations"][name], curves.get(name, []))
-            for name, population in scores.populations.items()
-            if agrees(scores, facts, name)  # else it was cut off between two files
-        }
-    except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"got {folder}, whose results cannot be read ({error}), expected some to add to; move "
-            "them away"
-        ) from error
+    scores, facts = load(folder)
+    known = {name: facts[name] for name in about}
+    where = {"evaluated on": facts.get("evaluated on")}  # once told of all rows at a time
+    curves = load_curves(folder / CURVES)
+    rows = {
+        name: Row(population, where | facts["populations"][name], curves.get(name, []))
+        for name, population in scores.populations.items()
+        if agrees(scores, facts, name)  # else it was cut off between two files
+    }
     if known != dict(about) or scores.splits != tuple(experiment.measured):
         raise ValueError(
             f"got {folder}, which has results of {_told(known)}, expected some of {_told(about)} "
@@ -173,24 +168,41 @@ def load(folder: Path) -> tuple[Scores, dict[str, Any]]:
         raise FileNotFoundError(
             f"got {folder}, which has no {SCORES} and {FACTS}, expected results of pna reproduce"
         )
-    path = folder / FACTS
-    try:
-        facts = read_json(path)
+    with _refused(folder):
+        facts = read_json(folder / FACTS)
         check(facts, _FACTS)
+        for name, held in facts["populations"].items():
+            _check_facts(name, held, [known for known in _OF_POPULATION if known in held])
+    return Scores.load(folder / SCORES), facts
+
+
+def check_complete(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Raise unless facts that `load` gave say all that is shown of them."""
+    with _refused(folder):
         if "took" in facts:
             check(facts["took"], _TOOK, "took")
         for name, held in facts["populations"].items():
-            what = f"the population {shown(name)}"
-            check(held, _OF_POPULATION, what)
-            check(held["settings"], {"epochs": int}, f"the settings of {what}")
-            known = held["environment"].get("resumed", [])
-            check({"resumed": known}, {"resumed": list[dict[str, Any]]}, what)
+            _check_facts(name, held, _OF_POPULATION)
+
+
+@contextmanager
+def _refused(folder: Path) -> Iterator[None]:
+    try:
+        yield
     except ValueError as error:
         raise ValueError(
-            f"got {path}, which cannot be read ({error}), expected facts that pna reproduce wrote; "
-            "restore the file, or move the folder away and run pna reproduce again"
+            f"got {folder / FACTS}, which cannot be read ({error}), expected facts that pna "
+            "reproduce wrote; restore the file, or move the folder away and run pna reproduce again"
         ) from error
-    return Scores.load(folder / SCORES), facts
+
+
+def _check_facts(name: str, held: dict[str, Any], needed: Iterable[str]) -> None:
+    what = f"the population {shown(name)}"
+    check(held, {known: _OF_POPULATION[known] for known in needed}, what)
+    if "settings" in needed:
+        check(held["settings"], {"epochs": int}, f"the settings of {what}")
+    resumed = held.get("environment", {}).get("resumed", [])
+    check({"resumed": resumed}, {"resumed": list[dict[str, Any]]}, f"the environment of {what}")
 
 
 _FACTS = {

@@ -12,7 +12,7 @@ from pna.names import lookup
 from pna.paper.experiment import Experiment
 from pna.paper.published import Published, published
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.results import CURVES, FACTS, SCORES, agrees, load, load_curves
+from pna.paper.results import CURVES, FACTS, SCORES, agrees, check_complete, load, load_curves
 from pna.paper.scores import Scores
 
 Curve = tuple[list[float], list[float], list[float]]  # epochs, losses of training, of validation
@@ -43,6 +43,7 @@ class Result:
                 f"got {folder / FACTS} without facts of the scores of {', '.join(sorted(others))} "
                 f"that {SCORES} has; run pna reproduce again"
             )
+        check_complete(folder, facts)
         curves = read_curves(folder / CURVES)
         return cls(experiment, scores, facts, published(experiment.name), curves)
 
