@@ -90,3 +90,7 @@ def test_refuses():
         measure("mes", [1], [1])
     with pytest.raises(ValueError, match=r"shape \(2,\) for targets of shape \(3,\)"):
         measure("mse", [1, 2], [1, 2, 3])
+
+
+def test_every_metric_says_which_way_is_better():
+    assert BETTER.keys() == METRICS.keys() and {*BETTER.values()} <= {1, -1}

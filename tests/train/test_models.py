@@ -11,14 +11,16 @@ import torch
 from pna.data.graphset import GraphSet
 from pna.data.walks import with_walks
 from pna.nn.architectures import ARCHITECTURES
-from pna.nn.family import KINDS
+from pna.nn.conv.gin import GINConv
+from pna.nn.conv.pna import PNAConv
+from pna.nn.family import KINDS, Kind
 from pna.train.defaults import model_for
 from pna.train.loop import train
 from pna.train.models import build, count_parameters, fitted
 from pna.train.run import load
 from pna.train.settings import ModelSettings, Settings
 from pna.train.tasks import tasks_of
-from tests.train.cases import SMALL, random_graphs, whole_batch, with_arguments
+from tests.train.cases import SMALL, plain_losses, random_graphs, whole_batch, with_arguments
 
 
 def fit(model: ModelSettings, graphs: GraphSet) -> ModelSettings:
@@ -68,8 +70,11 @@ def test_every_model_of_the_family_is_trained_and_loaded(name, architecture, tmp
         model = model_for(given, name, asked)
         run = train(given, tmp_path / str(place), model, Settings(members=2, epochs=1))
         assert not any(run.summary["broken"])
-        found = load(run)(given.split("validation").batch())
-        assert found.graph.isfinite().all()
+        batch = whole_batch(given.split("validation"))
+        for member, best in enumerate(run.summary["best"]):  # which was found before it was saved
+            with torch.no_grad():
+                losses = plain_losses(run.config.tasks, load(run, member)(batch), batch)
+            assert float(losses.mean()) == pytest.approx(best, rel=1e-5)
 
 
 def test_seeds_give_the_same_weights_every_time():
@@ -210,3 +215,23 @@ def test_weights_without_a_seed_are_those_of_the_first():
     torch.manual_seed(5)  # which is another's
     usual, first = build(model).state_dict(), build(model, 0).state_dict()
     assert all(torch.equal(usual[name], first[name]) for name in first)
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ({"degrees": False}, "degrees=False, whose layer takes the argument 'deg'"),
+        ({"towers": False}, "towers=False, whose layer takes the argument 'towers'"),
+        ({"make": GINConv}, "degrees=True, whose layer takes no argument 'deg'"),
+        (
+            {"make": torch.nn.Linear, "degrees": False, "towers": False},
+            "edges=True, whose layer takes no argument 'edge_dim'",
+        ),
+    ],
+)
+def test_a_convolution_that_is_declared_wrongly_is_refused(said, wrong):
+    """Of towers or δ that it was not given nobody would have known."""
+    with pytest.raises(ValueError, match=wrong):
+        replace(KINDS["pna"], **said)
+    with pytest.raises(TypeError, match="missing 1 required positional argument: 'edges'"):
+        Kind(PNAConv, "relu")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import math
+from collections.abc import Callable
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
@@ -14,6 +16,7 @@ from pna.nn.architectures import Prediction
 from pna.ops.errors import takes
 from pna.train.tasks import (
     LOSSES,
+    Loss,
     Task,
     are_complete,
     as_dicts,
@@ -44,12 +47,59 @@ def sums(tasks, prediction, batch):
     return summed_errors(tasks, prediction, targets), count_targets(targets, len(tasks))
 
 
-@pytest.mark.parametrize("name", TORCH)
-def test_errors_are_those_of_torch(name):
-    given, target = numbers(50), torch.rand(50, dtype=torch.float64)
-    got = LOSSES[name].error(given, target)
-    expected = TORCH[name](given, target, reduction="none")
-    torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
+def cross_entropy(p: list[float], y: float) -> float:
+    return math.log(sum(math.exp(score) for score in p)) - p[int(y)]
+
+
+#: Every loss by its definition, for one prediction and target.
+DEFINITIONS: dict[str, Callable[..., float]] = {
+    "mse": lambda p, y: (p - y) ** 2,
+    "mae": lambda p, y: abs(p - y),
+    "mae_in_units": lambda p, y: abs(p - y),
+    "huber": lambda p, y: (p - y) ** 2 / 2 if abs(p - y) < 1 else abs(p - y) - 0.5,
+    "bce": lambda p, y: -y * math.log(s := 1 / (1 + math.exp(-p))) - (1 - y) * math.log(1 - s),
+    "cross_entropy": cross_entropy,
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_every_loss_is_what_its_definition_says(name):
+    """One without a definition here fails; gradients are compared with finite differences."""
+    loss, define = LOSSES[name], DEFINITIONS[name]
+    given = numbers(50, 4) if loss.classes else numbers(50)
+    target = torch.arange(50).double() % 4 if loss.classes else torch.rand(50, dtype=torch.float64)
+    if loss.outputs == "number":
+        target = target * 3
+    got = loss.error(given, target)
+    expected = [define(p, y) for p, y in zip(given.tolist(), target.tolist(), strict=True)]
+    torch.testing.assert_close(got, torch.tensor(expected, dtype=torch.float64))
+    assert torch.autograd.gradcheck(lambda p: loss.error(p, target), given.requires_grad_())
+
+
+def test_definitions_of_losses_that_are_gone():
+    assert DEFINITIONS.keys() == LOSSES.keys()
+
+
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ({"outputs": "logits"}, "outputs 'logits', expected one of number, probability, classes"),
+        ({"metrics": ("mape",)}, "unknown metrics mape"),
+        ({"metrics": ()}, "a loss without metrics"),
+        ({"kernel": "hinge"}, "the kernel 'hinge', expected None or one of mse"),
+        ({"error": lambda p, y: (p - y).cosh()}, "not 0 where the target is met.*scaled=False"),
+    ],
+)
+def test_a_loss_that_is_declared_wrongly_is_refused(said, wrong):
+    with pytest.raises(ValueError, match=wrong):
+        replace(LOSSES["mse"], **said)
+
+
+@pytest.mark.parametrize("left_out", [f.name for f in fields(Loss)])
+def test_a_loss_that_does_not_say_everything_is_refused(left_out):
+    said = {f.name: getattr(LOSSES["mse"], f.name) for f in fields(Loss) if f.name != left_out}
+    with pytest.raises(TypeError, match=f"missing .* argument: '{left_out}'"):
+        Loss(**said)
 
 
 def test_bce_of_large_logits():

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from inspect import signature
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -39,17 +40,34 @@ class Kind:
 
     make: Callable[..., nn.Module]
     act: str | None
+    edges: bool  # whether it has a place for edge features
     degrees: bool = False  # whether it takes δ
     towers: bool = False  # whether it runs as towers
-    edges: bool = True  # whether it has a place for edge features
     carries: bool = False  # whether edges have states, which a stack hands from layer to layer
     gated: bool = False  # whether a model of it gates the last states by themselves
     pooled: bool = False  # whether a model of it reads graphs by their clusters too
 
+    def __post_init__(self) -> None:
+        """What is declared must be what the layer takes: a layer that is not given its δ or towers
+        would be another one, without a word."""
+        takes = signature(self.make).parameters
+        for name, argument in (("degrees", "deg"), ("towers", "towers")):
+            if getattr(self, name) is not (argument in takes):
+                raise ValueError(
+                    f"got a convolution with {name}={getattr(self, name)}, whose layer takes "
+                    f"{'the' if argument in takes else 'no'} argument {argument!r}; declare what "
+                    "it takes"
+                )
+        if self.edges and "edge_dim" not in takes:
+            raise ValueError(
+                "got a convolution with edges=True, whose layer takes no argument 'edge_dim'; "
+                "declare edges=False"
+            )
+
 
 def _message_passing(aggregators: tuple[str, ...], scalers: tuple[str, ...]) -> Kind:
     make = partial(PNAConv, aggregators=aggregators, scalers=scalers)
-    return Kind(make, act="leaky_relu", degrees=True, towers=True)
+    return Kind(make, act="leaky_relu", edges=True, degrees=True, towers=True)
 
 
 KINDS = {
@@ -65,12 +83,12 @@ KINDS = {
     "mpnn-sum": _message_passing(("sum",), ("identity",)),
     "mpnn-max": _message_passing(("max",), ("identity",)),
     "mpnn-mean-max-min": _message_passing(("mean", "max", "min"), ("identity",)),
-    "gat": Kind(GATConv, act="elu"),
+    "gat": Kind(GATConv, act="elu", edges=True),
     "gcn": Kind(GCNConv, act="leaky_relu", edges=False),
-    "gin": Kind(partial(GINConv, norm=BatchNorm), act=None),
+    "gin": Kind(partial(GINConv, norm=BatchNorm), act=None, edges=True),
     "sage": Kind(SAGEConv, act="relu", edges=False),
-    "monet": Kind(MoNetConv, act="relu"),
-    "gated-gcn": Kind(GatedGCNConv, act="relu", carries=True),
+    "monet": Kind(MoNetConv, act="relu", edges=True),
+    "gated-gcn": Kind(GatedGCNConv, act="relu", edges=True, carries=True),
     "mlp": Kind(MLPConv, act="relu", edges=False),
     "mlp-gated": Kind(MLPConv, act="relu", edges=False, gated=True),
     "diffpool": Kind(SAGEConv, act="relu", edges=False, pooled=True),

@@ -30,6 +30,11 @@ MODELS: dict[str, dict[str, Any]] = {
     "standard": {"hidden": 16, "towers": 4},
     "stacked": {"hidden": 64},
 }
+if MODELS.keys() != ARCHITECTURES.keys():
+    raise ValueError(
+        f"got the usual models of {', '.join(MODELS)}, expected one of every architecture: "
+        + ", ".join(ARCHITECTURES)
+    )
 
 
 def settings_for(graphs: GraphSet, given: Mapping[str, Any]) -> Settings:

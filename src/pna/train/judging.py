@@ -11,7 +11,7 @@ from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
 from pna.nn.architectures import Prediction
 from pna.ops.across import sum_of_all
-from pna.train.tasks import Task, column_of
+from pna.train.tasks import LOSSES, Task, column_of
 
 
 class RocAuc:
@@ -24,7 +24,8 @@ class RocAuc:
     def __init__(
         self, tasks: Sequence[Task], graphs: GraphSet, members: int, dtype: torch.dtype
     ) -> None:
-        odd = [task.name for task in tasks if (task.level, task.loss) != ("graph", "bce")]
+        fits = ("graph", "probability")
+        odd = [task.name for task in tasks if (task.level, LOSSES[task.loss].outputs) != fits]
         if odd:
             raise ValueError(
                 f"got select='roc_auc' with {', '.join(odd)}, expected targets of graphs trained "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from inspect import signature
 from typing import Any
 
 import torch
@@ -56,7 +57,7 @@ def fitted(
     edge_values: list[int] = []
     if edge_attr is not None and every.edge_attr is not None:
         edge_values = _values("edge", every.edge_attr, every.edge_features, held)
-    if model.architecture == "stacked":
+    if "node_values" in signature(ARCHITECTURES[model.architecture]).parameters:
         arguments |= {"node_values": node_values} | _scales("node", training.x, node_values)
         if edge_attr is not None:
             arguments |= {"edge_columns": edge_attr.shape[1], "edge_values": edge_values}
@@ -133,7 +134,7 @@ def _means(tasks: Sequence[Task], of_targets: Mapping[str, float]) -> list[float
     """What predictions of graphs begin from, those of numbers alone, in units of their scales."""
     found = []
     for task in (task for task in tasks if task.level == "graph"):
-        is_number = "mae" in LOSSES[task.loss].metrics
+        is_number = LOSSES[task.loss].outputs == "number"
         mean = of_targets.get(task.name, 0.0) / task.scale if is_number else 0.0
         found += [mean] * task.outputs
     return found

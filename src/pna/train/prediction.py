@@ -168,7 +168,8 @@ def in_units(task: Task, outputs: np.ndarray) -> np.ndarray:
     if LOSSES[task.loss].classes:
         return own.softmax(-1).numpy()
     alone = own[..., 0]
-    return (alone.sigmoid() if task.loss == "bce" else alone * task.scale).numpy()
+    is_logit = LOSSES[task.loss].outputs == "probability"
+    return (alone.sigmoid() if is_logit else alone * task.scale).numpy()
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,8 @@ from pna.nn.initial import INITIAL
 from pna.stored import made
 from pna.train.schedules import SCHEDULES
 
-OPTIMISERS = ("adam", "adamw")
+#: Whether weight decay is taken out of the gradient, by the name of the optimiser.
+OPTIMISERS = {"adam": False, "adamw": True}
 PRECISIONS = ("float32", "tf32", "float64", "bfloat16")
 JUDGES = ("loss", "roc_auc")
 _SEEDS = 2**63  # how many there are: dropout keeps its own in an int64
@@ -69,7 +70,7 @@ class Settings:
             raise ValueError(
                 f"got task_weights={self.task_weights}, expected finite numbers of at least 0"
             )
-        lookup("optimiser", self.optimiser, dict.fromkeys(OPTIMISERS))
+        lookup("optimiser", self.optimiser, OPTIMISERS)
         lookup("schedule", self.schedule, SCHEDULES)
         lookup("precision", self.precision, dict.fromkeys(PRECISIONS))
         lookup("select", self.select, dict.fromkeys(JUDGES))

@@ -16,17 +16,50 @@ from pna.data.graphset import GraphSet
 from pna.names import lookup
 from pna.nn.architectures import Prediction
 from pna.ops import errors as in_kernels
+from pna.train.metrics import METRICS
 
 
 @dataclass(frozen=True)
 class Loss:
-    """An error of every prediction, and whether targets are classes."""
+    """An error of every prediction, and all that depends on which one it is. Nothing has a
+    default."""
 
     error: Callable[[Tensor, Tensor], Tensor]  # predictions and targets (…) to (…)
-    classes: bool
-    scaled: bool  # whether they are numbers that are divided by a scale, and met by an error of 0
+    outputs: str  # of `OUTPUTS`: what a model's outputs mean
+    scaled: bool  # whether targets are divided by a scale, and met by an error of 0
     metrics: tuple[str, ...]  # what is told of it, beside itself; names of `pna.train.metrics`
-    kernel: str | None = None  # what `pna.ops.errors` calls the error, if it has that
+    kernel: str | None  # what `pna.ops.errors` calls the error; None if it has no kernel for it
+
+    def __post_init__(self) -> None:
+        if self.outputs not in OUTPUTS:
+            raise ValueError(
+                f"got a loss with outputs {self.outputs!r}, expected one of {', '.join(OUTPUTS)}"
+            )
+        if odd := [name for name in self.metrics if name not in METRICS]:
+            raise ValueError(f"got a loss with unknown metrics {', '.join(odd)}")
+        if not self.metrics:
+            raise ValueError("got a loss without metrics, expected at least one to tell of it")
+        if self.kernel is not None and self.kernel not in in_kernels.KINDS:
+            raise ValueError(
+                f"got a loss with the kernel {self.kernel!r}, expected None or one of "
+                + ", ".join(in_kernels.KINDS)
+            )
+        same = torch.tensor([-2.0, 0.0, 0.5, 3.0])
+        if self.scaled and bool(self.error(same, same).any()):
+            raise ValueError(
+                "got a scaled loss whose error is not 0 where the target is met, expected 0: what "
+                "is missing would be counted; declare it with scaled=False"
+            )
+
+    @property
+    def classes(self) -> bool:
+        """Whether targets are classes, each with an output."""
+        return self.outputs == "classes"
+
+
+#: What outputs of a model mean: a number, the logit of the probability of a 1, or a score for
+#: every class.
+OUTPUTS = ("number", "probability", "classes")
 
 
 def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
@@ -38,14 +71,16 @@ def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 _OF_NUMBERS = ("mse", "log10_mse", "mae")
 
 LOSSES = {
-    "mse": Loss(lambda p, y: (p - y).square(), False, True, _OF_NUMBERS, "mse"),
-    "mae": Loss(lambda p, y: (p - y).abs(), False, True, _OF_NUMBERS, "mae"),
-    "mae_in_units": Loss(lambda p, y: (p - y).abs(), False, False, _OF_NUMBERS, "mae"),
+    "mse": Loss(lambda p, y: (p - y).square(), "number", True, _OF_NUMBERS, "mse"),
+    "mae": Loss(lambda p, y: (p - y).abs(), "number", True, _OF_NUMBERS, "mae"),
+    "mae_in_units": Loss(lambda p, y: (p - y).abs(), "number", False, _OF_NUMBERS, "mae"),
     "huber": Loss(
-        lambda p, y: F.smooth_l1_loss(p, y, reduction="none"), False, True, _OF_NUMBERS, "huber"
+        lambda p, y: F.smooth_l1_loss(p, y, reduction="none"), "number", True, _OF_NUMBERS, "huber"
     ),
-    "bce": Loss(lambda p, y: F.softplus(p) - p * y, False, False, ("roc_auc", "accuracy"), "bce"),
-    "cross_entropy": Loss(_cross_entropy, True, False, ("accuracy",)),
+    "bce": Loss(
+        lambda p, y: F.softplus(p) - p * y, "probability", False, ("roc_auc", "accuracy"), "bce"
+    ),
+    "cross_entropy": Loss(_cross_entropy, "classes", False, ("accuracy",), None),
 }
 
 
@@ -183,8 +218,13 @@ def check_values(task: Task, y: Tensor, where: str) -> None:
                 f"0 to {task.outputs - 1}, the classes that the model was made for; leave those "
                 "graphs out, or train with them",
             )
-    elif task.loss == "bce" and bool((odd := (known < 0) | (known > 1)).any()):
-        refuse(odd, "numbers from 0 to 1, as bce has them; take another loss (--loss), mse, say")
+    elif LOSSES[task.loss].outputs == "probability" and bool(
+        (odd := (known < 0) | (known > 1)).any()
+    ):
+        refuse(
+            odd,
+            f"numbers from 0 to 1, as {task.loss} has them; take another loss (--loss), mse, say",
+        )
 
 
 def outputs_of(tasks: Sequence[Task], level: str) -> int:

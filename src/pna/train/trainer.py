@@ -24,7 +24,7 @@ from pna.train.judging import RocAuc
 from pna.train.optimiser import Adam
 from pna.train.population import Population
 from pna.train.progress import Standing
-from pna.train.settings import Settings
+from pna.train.settings import OPTIMISERS, Settings
 from pna.train.tasks import (
     Target,
     Task,
@@ -66,7 +66,7 @@ class Trainer:
         self._dtype = dtype
         self.standing = Standing.at_start(settings, device, dtype)
         self.ids = torch.arange(settings.members, device=device)
-        self.adam = Adam(population.flat, settings.clip, settings.optimiser == "adamw")
+        self.adam = Adam(population.flat, settings.clip, OPTIMISERS[settings.optimiser])
         self._decay = torch.tensor(settings.of_members("weight_decay"), dtype=dtype, device=device)
         self.weights = LossWeights(self.tasks, settings, training, device, dtype)
         self._complete = [are_complete(self.tasks, graphs) for graphs in (training, validation)]

@@ -7,7 +7,7 @@ import pytest
 from pna.data.multitask.draw import draw
 from pna.data.multitask.families import FAMILIES, from_pairs
 from pna.data.multitask.stream import Stream
-from pna.data.multitask.tasks import SIX, TASKS, Labelled, shortest_paths
+from pna.data.multitask.tasks import SIX, TASKS, Labelled, Task, degree, shortest_paths
 
 
 def random_graphs(count, n):
@@ -68,6 +68,7 @@ def test_as_networkx(sample):
     for i, graph in enumerate(given.graphs):
         network = nx.from_numpy_array(graph)
         theirs = of_networkx(network, int(given.source[i]), given.feature[i])
+        assert theirs.keys() == ours.keys(), "every task has an oracle"
         for name, value in theirs.items():
             if name == "pagerank" and (value is None or not graph.any(1).all()):
                 continue  # NetworkX moves walks out of nodes without edges, which there are none of
@@ -111,3 +112,11 @@ def test_shortest_paths_along_a_line():
     line = np.eye(n, k=1, dtype=bool)
     lengths = shortest_paths((line | line.T)[None])[0]
     assert (lengths == np.abs(np.subtract.outer(np.arange(n), np.arange(n)))).all()
+
+
+@pytest.mark.parametrize(
+    "said", [("", "node", degree), ("degree", "edge", degree), ("degree", "node", None)]
+)
+def test_a_task_that_does_not_say_everything_is_refused(said):
+    with pytest.raises(ValueError, match="expected a name, the level 'node' or 'graph', and a"):
+        Task(*said)

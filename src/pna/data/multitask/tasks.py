@@ -144,6 +144,13 @@ class Task:
     level: str  # "node" or "graph"
     label: Callable[[Labelled], Numbers]
 
+    def __post_init__(self) -> None:
+        if not self.name or self.level not in ("node", "graph") or not callable(self.label):
+            raise ValueError(
+                f"got the task {self.name!r} of level {self.level!r}, expected a name, the level "
+                "'node' or 'graph', and a function for its labels"
+            )
+
 
 _TABLE = (
     Task("sssp", "node", sssp),
@@ -158,7 +165,10 @@ _TABLE = (
     Task("clustering", "node", clustering),
     Task("bipartite", "graph", bipartite),
 )
-TASKS = {task.name: task for task in _TABLE}
+TASKS: dict[str, Task] = {}
+for _task in _TABLE:
+    if TASKS.setdefault(_task.name, _task) is not _task:
+        raise ValueError(f"got two tasks called {_task.name!r}, expected one")
 
 #: Those of the paper.
 SIX = ("sssp", "eccentricity", "laplacian", "connected", "diameter", "spectral_radius")
