@@ -240,3 +240,43 @@ def test_other_targets_are_another_sweep(tmp_path):
     plan = replace(held(tmp_path).plan, loss={"a": "mae"}, tasks=["a"])
     with pytest.raises(ValueError, match="got other loss, tasks than"):
         Sweep(tmp_path / "out", plan, 3).take_up()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"[]", b"\xff", b"[" * 100_000, b'{"version": "2"}', b"{}"]
+)
+def test_a_damaged_plan_is_named_with_a_remedy(tmp_path, content):
+    begun = held(tmp_path)
+    begun.begin()
+    (begun.folder / "sweep.json").write_bytes(content)
+    with pytest.raises(ValueError, match=r"sweep\.json, which cannot be read .*restore the file"):
+        held(tmp_path).take_up()
+    assert (begun.folder / "sweep.json").read_bytes() == content
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text.replace(b"stopped", b"stopped\xff,", 1),
+        lambda text: text.replace(b"0.5", b"half", 1),
+        lambda text: b"\xff\x00" * 9 + text[18:],
+        lambda text: text[: text.index(b"0.5")],
+        lambda text: b"".join(text.splitlines(keepends=True)[:2]),
+    ],
+    ids=["a cell more", "a word", "no header", "cut", "a row less"],
+)
+def test_a_damaged_table_is_named_by_its_line(tmp_path, damage):
+    """Trials that were stopped early were run again without a word, and their rows lost."""
+    begun = held(tmp_path)
+    begun.begin()
+    begun.record(1, {"objective": 0.5, "epoch": 3, "seconds": 2.0})
+    begun.folder_of(begun.trials[1]).mkdir(parents=True)
+    path = begun.folder / "sweep.csv"
+    path.write_bytes(damage(path.read_bytes()))
+    before = {p.name: p.read_bytes() for p in begun.folder.iterdir() if p.is_file()}
+    with pytest.raises(ValueError, match=r"sweep\.csv, line \d, .*restore the file, or remove it"):
+        held(tmp_path).take_up()
+    assert {p.name: p.read_bytes() for p in begun.folder.iterdir() if p.is_file()} == before
+    path.unlink()
+    with pytest.warns(UserWarning, match="sweep.csv is missing: trials that were stopped early"):
+        held(tmp_path).take_up()

@@ -150,7 +150,7 @@ class Trial:
 
     number: int
     point: Point
-    state: str = "waiting"  # "finished", "stopped" early, "failed"
+    state: str = "waiting"  # of `_STATES`; "stopped" is early
     objective: float | None = None  # mean over the members of their least validation losses
     epochs: int = 0
     seconds: float = 0.0
@@ -164,6 +164,9 @@ class Trial:
         known = {"trial": self.number} | asdict(self.point) | {"objective": self.objective}
         told = {"epochs": self.epochs, "seconds": round(self.seconds, 3), "state": self.state}
         return known | told | {"error": self.error}
+
+
+_STATES = ("waiting", "finished", "stopped", "failed")
 
 
 class Sweep:
@@ -310,12 +313,17 @@ class Sweep:
         reader = csv.DictReader(io.StringIO(text, newline=""))
         try:
             for row in reader:
+                if None in row or None in row.values() or row["state"] not in _STATES:
+                    raise ValueError("it has other cells than the header")
                 _from_row(self.trials[0], row)
                 rows[str(int(row["trial"]))] = row
+            for trial in self.trials:
+                if str(trial.number) not in rows and self.folder_of(trial).is_dir():
+                    raise ValueError(f"there is no row of trial {trial.number}")
         except (csv.Error, KeyError, TypeError, ValueError) as error:
             raise ValueError(
                 f"got {path}, line {max(reader.line_num, 1)}, which is no row of a trial "
-                f"({error!r}), expected what pna sweep wrote; restore the file, or remove it, and "
+                f"({error}), expected what pna sweep wrote; restore the file, or remove it, and "
                 "trials that were stopped early are run again"
             ) from error
         return rows
