@@ -41,6 +41,39 @@ def test_what_cannot_be_shown_is_an_error_in_a_line(tmp_path: Path) -> None:
     assert not (tmp_path / "a" / "moments.svg").exists()  # nothing is drawn before that is seen
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda facts: b"\xff" + facts,
+        lambda facts: b"[" * 100_000,
+        lambda facts: facts.replace(b'"seconds": ', b'"seconds": "long", "s": '),
+        lambda facts: facts.replace(b'"broken": ', b'"broken": 3, "b": '),
+        lambda facts: facts.replace(b'"epochs": ', b'"epochs": "all", "e": '),
+    ],
+    ids=["no text", "nested", "text for seconds", "a number for a list", "text for epochs"],
+)
+def test_damaged_facts_are_an_error_in_a_line(tmp_path: Path, damage) -> None:
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
+    folder = make(tmp_path / "a", "parameters")
+    facts = folder / "facts.json"
+    facts.write_bytes(damage(facts.read_bytes()))
+    result = run(app, ["report", str(tmp_path)])
+    assert result.exit_code == 1 and isinstance(result.exception, SystemExit)
+    assert result.output.startswith(f"error: got {facts}, which cannot be read (")
+    assert "; restore the file" in result.output and result.output.count("\n") == 1
+
+
+def test_links_that_lead_to_themselves(tmp_path: Path) -> None:
+    """Among results they are passed by; as results they are refused."""
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
+    make(tmp_path / "a", "parameters")
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "a" / "up").symlink_to(tmp_path)
+    assert run(app, ["report", str(tmp_path)]).exit_code == 0
+    result = run(app, ["report", str(tmp_path / "loop")])
+    assert result.exit_code == 1 and result.output.startswith("error: got ")
+
+
 def test_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report, "find_spec", lambda name: None)
     result = run(app, ["report", str(tmp_path)])

@@ -333,3 +333,24 @@ def test_plain_lines_come_now_and_then(capsys, monkeypatch):
             tell(Report(epoch, 8, 1.0, [1.0], [1.0], [1.0], [True], [False], [0.1]))
     told = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
     assert told == ["1", "4", "7", "8"]
+
+
+def test_damaged_metrics(data, tmp_path):
+    """Are refused by line, and repaired where that is asked for."""
+    out = tmp_path / "run"
+    assert run("train", data, "--out", out, *SMALL, "--quiet").exit_code == 0
+    path = out / "metrics.csv"
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(lines[0] + b"\xff\x00" + b"".join(lines[1:]))
+    done = run("train", "--resume", out, "--device", "cpu")
+    assert done.exit_code == 1 and f"error: got {path}, line 2, which is no row" in said(done)
+    assert said(done).endswith(f"pna train --resume {out} --repair-metrics")
+    done = run("train", "--resume", out, "--device", "cpu", "--quiet", "--repair-metrics")
+    assert done.exit_code == 0, done.output
+    assert said(done) == (
+        f"warning: {path} goes on with 1 rows up to epoch 2; the damaged file is now "
+        f"{path}.damaged-1"
+    )
+    assert run("train", "--resume", out, "--device", "cpu", "--quiet").output == ""
+    done = run("train", data, "--out", tmp_path / "new", "--repair-metrics")
+    assert done.exit_code == 1 and "got --repair-metrics without --resume" in said(done)

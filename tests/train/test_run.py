@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pna.data import tensor_file
-from pna.train.loop import make_trainer, train
+from pna.train.loop import Report, make_trainer, train
 from pna.train.metrics_file import Metrics
 from pna.train.run import (
     BEST,
@@ -254,22 +254,73 @@ def test_a_damaged_environment_is_named_before_anything_is_written(short, torn):
     assert [start["after_epoch"] for start in short.environment["resumed"]] == [1]
 
 
-def test_a_full_disk_says_how_to_go_on(short, monkeypatch):
-    def full(*_: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
+@pytest.mark.parametrize(
+    ("number", "remedy"),
+    [
+        (errno.ENOSPC, "free some space"),
+        (errno.EDQUOT, "free some space, or have your quota raised"),
+        (errno.EFBIG, "raise the limit on the size of a file (ulimit -f), or choose another disk"),
+        (errno.EROFS, "make the disk writable"),
+        (errno.EACCES, "make the folder writable"),
+    ],
+    ids=errno.errorcode.get,
+)
+def test_an_error_of_the_disk_says_how_to_go_on(short, monkeypatch, number, remedy):
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
 
     tensors, facts = short.read(LAST)
     metrics = Metrics(short.folder / METRICS, NAMES)
-    remedy = f"; free some space, then pna train --resume {short.folder}"
+    before = {p.name: p.read_bytes() for p in short.folder.iterdir()}
     with monkeypatch.context() as patched:
-        patched.setattr(os, "fsync", full)
+        patched.setattr(os, "fsync", refuse)
         writes = {
             LAST: lambda: short.save_last(tensors, facts),
             SUMMARY: lambda: short.finish({}),
+            ENVIRONMENT: lambda: short.begin(short.config, {}),
             METRICS: metrics.close,
         }
         for name, write in writes.items():
             with pytest.raises(OSError) as error:
                 write()
-            said = f"[Errno {errno.ENOSPC}] No space left on device: '{short.folder / name}'"
-            assert str(error.value) == said + remedy and error.value.errno == errno.ENOSPC
+            said = str(error.value)
+            assert os.strerror(number) in said and str(short.folder) in said
+            assert said.endswith(f"; {remedy}, then pna train --resume {short.folder}")
+            assert error.value.errno == number and (name != LAST or LAST in said)
+    before.pop(SUMMARY)  # a run that begins has none
+    assert {p.name: p.read_bytes() for p in short.folder.iterdir()} == before
+
+
+def test_a_limit_on_the_size_of_files_leaves_the_checkpoint_before_good(tmp_path):
+    """And the run goes on from there, once the limit is raised, to where it would have come."""
+    resource = pytest.importorskip("resource")
+    settings = Settings(members=2, epochs=5, batch_size=6)
+    whole = train(GRAPHS, tmp_path / "whole", SMALL["pna stacked"], settings, device="cpu")
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def limit(report: Report) -> None:
+        if report.epoch == 3:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (2048, hard))
+
+    out = tmp_path / "run"
+    try:
+        with pytest.raises(OSError, match=r"too large.*ulimit -f.*then pna train --resume .*run"):
+            train(
+                GRAPHS, out, SMALL["pna stacked"], settings,
+                device="cpu", save_every=0.0, report=limit,
+            )  # fmt: skip
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert Run(out).read(LAST)[1]["epoch"] == 2
+    run = train(GRAPHS, out, resume=True, device="cpu")
+    assert not list(out.glob(".*"))
+    for name in (BEST, LAST):
+        tensors, others = run.read(name)[0], whole.read(name)[0]
+        assert all(torch.equal(tensors[key], others[key]) for key in others)
+    assert [row["epoch"] for row in run.metrics()] == [row["epoch"] for row in whole.metrics()]
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(OSError, match=r"file/run.*; choose another"):
+        train(GRAPHS, tmp_path / "file" / "run", SMALL["pna stacked"], Settings(epochs=1))

@@ -32,8 +32,7 @@ def room(folder: Path) -> Iterator[None]:
             ) from error
         if error.errno not in _REMEDIES:
             raise
-        # one that a file's name was added to may say what to do already
-        said = str(error) if error.strerror is None else f"{error}; {_REMEDIES[error.errno]}"
-        told = OSError(f"{said}, then pna train --resume {folder}")
+        what, _, _ = str(error).partition("; ")  # which it may say another remedy after
+        told = OSError(f"{what}; {_REMEDIES[error.errno]}, then pna train --resume {folder}")
         told.errno = error.errno
         raise told from error

@@ -170,7 +170,13 @@ class Run:
         A new folder in which nothing comes to be written is removed again.
         """
         new = not self.folder.exists()
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise type(error)(
+                f"got {self.folder}, which cannot be made ({error.strerror}), expected the name of "
+                "a folder that can; choose another (--out)"
+            ) from error
         with alone(self.folder, wait=False):
             try:
                 yield
