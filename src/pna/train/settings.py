@@ -7,12 +7,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pna.names import lookup
-from pna.ops.aggregators import Aggregator
-from pna.train.arguments import by_name, classes_in, encode
 from pna.nn.architectures import ARCHITECTURES
 from pna.nn.family import KINDS
 from pna.nn.initial import INITIAL
+from pna.ops.aggregators import Aggregator
 from pna.stored import made
+from pna.train.arguments import by_name, classes_in, encode
 from pna.train.schedules import SCHEDULES
 
 #: Whether weight decay is taken out of the gradient, by the name of the optimiser.
