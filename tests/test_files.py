@@ -7,7 +7,16 @@ import time
 
 import pytest
 
-from pna.files import alone, is_new, leftovers, naming, remove_leftovers, replacing
+from pna.files import (
+    alone,
+    check_readable,
+    is_new,
+    leftovers,
+    make_folder,
+    naming,
+    remove_leftovers,
+    replacing,
+)
 
 
 @pytest.mark.parametrize("content, binary", [("α\r\nβ", False), (b"\x00\xff", True)], ids=repr)
@@ -38,8 +47,76 @@ def test_a_full_disk_says_where(tmp_path, monkeypatch):
     with pytest.raises(OSError) as error, replacing(tmp_path / "file") as file:
         file.write("half")
     assert error.value.errno == errno.ENOSPC
-    assert str(error.value).endswith(f"No space left on device: '{tmp_path / 'file'}'")
+    place = tmp_path / "file"
+    assert str(error.value) == f"cannot write {place} (No space left on device); free some space"
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "number, remedy",
+    [
+        (errno.EFBIG, "ulimit -f"),
+        (errno.EROFS, "choose a folder on a disk that can be written to"),
+        (errno.EACCES, "permissions"),
+        (errno.EDQUOT, "quota"),
+    ],
+)
+def test_errors_of_the_file_system_name_the_file_and_the_remedy(
+    tmp_path, monkeypatch, number, remedy
+):
+    """And leave the file that was there as it was."""
+    path = tmp_path / "file"
+    path.write_text("before")
+
+    def fail(_: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError) as error, replacing(path) as file:
+        file.write("half")
+    assert error.value.errno == number
+    assert str(error.value).startswith(f"cannot write {path} (") and remedy in str(error.value)
+    assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_may_not_be_written_to(tmp_path):
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "file").write_text("before")
+    folder.chmod(0o555)
+    try:
+        with (
+            pytest.raises(PermissionError, match="permissions"),
+            replacing(folder / "file") as file,
+        ):
+            file.write("after")
+        with pytest.raises(PermissionError, match=r"cannot write .*more .*permissions"):
+            make_folder(folder / "more")
+        assert (folder / "file").read_text() == "before"
+    finally:
+        folder.chmod(0o755)
+
+
+def test_names_that_cannot_be_those_of_files(tmp_path):
+    (tmp_path / "file").write_text("words")
+    for path in (tmp_path / ("x" * 300), tmp_path / "file" / "below", tmp_path / "none" / "file"):
+        said = pytest.raises(OSError, match=r"cannot write|expected the name")
+        with said as error, replacing(path) as file:
+            file.write("words")
+        assert "\n" not in str(error.value) and "Errno" not in str(error.value)
+
+
+def test_what_is_no_file_cannot_be_read(tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    (tmp_path / "folder").mkdir()
+    for name, words in {
+        "none": "expected a file there; check the path",
+        "loop": "which is a symbolic link that leads to itself",
+        "folder": "which is a folder, expected a file",
+    }.items():
+        with pytest.raises(OSError, match=words):
+            check_readable(tmp_path / name)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from pna.files import replacing
+from pna.files import make_folder, replacing
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> None:
@@ -21,7 +21,7 @@ def write(path: Path, rows: list[dict[str, Any]]) -> None:
                 for row in csv.DictReader(file)
                 if (row["case"], row["device"], row["cpu"], row["gpu"]) not in new
             ]
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with replacing(path) as file:
         writer = csv.DictWriter(file, fieldnames=list(rows[0]))
         writer.writeheader()

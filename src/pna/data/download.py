@@ -11,7 +11,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import TypeVar
 
-from pna.files import leftovers, replacing
+from pna.files import leftovers, make_folder, replacing
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], None]  # told how many bytes are there, and of how many
@@ -39,7 +39,7 @@ def fetch(
         return path
     if not url.startswith(("https://", "http://")):
         raise ValueError(f"got the address {url}, expected one that begins with https://")
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     _remove_abandoned(path.parent)
     told = progress or (lambda done, total: None)
     return _insisting(

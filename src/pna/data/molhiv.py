@@ -15,7 +15,7 @@ from pna.data.molecules import as_graphs, check_chemistry, from_smiles
 from pna.data.scaffolds import SPLITS, scaffold_split
 from pna.data.sources import FROM_PUBLIC, GUIDE, SOURCES, cache, chosen, facts, read
 from pna.data.table import text_of
-from pna.files import replacing
+from pna.files import make_folder, replacing
 
 #: Where MoleculeNet publishes the molecules, in the order that OGB kept, and what is the most that
 #: can be; and the hash of the table they make with their split, that of `SOURCES` unpacked.
@@ -67,7 +67,7 @@ def published(progress: Callable[[int, int], None] | None = None) -> Path:
             f"got molecules from {PUBLISHED} that make a table of sha256 {found}, expected "
             f"{TABLE}: others, or RDKit sees other scaffolds; nothing of it was kept; {GUIDE}"
         )
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with replacing(path) as file:
         file.write(text)
     return path

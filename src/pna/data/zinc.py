@@ -16,7 +16,7 @@ from safetensors.numpy import load, save
 from pna.data.download import Progress, received
 from pna.data.graphset import GraphSet
 from pna.data.sources import FROM_PUBLIC, GUIDE, SOURCES, Arrays, cache, chosen, facts, read, unpack
-from pna.files import check_plain, replacing
+from pna.files import check_plain, make_folder, replacing
 
 #: Where all molecules of ZINC are published as text, a line of JSON each, those of a split in one
 #: file; where the benchmark says which lines are its own; and what is the most such files can be.
@@ -62,7 +62,7 @@ def published(progress: Progress | None = None) -> Path:
     """
     path = cache() / "zinc" / "zinc12k.safetensors"
     check_plain(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     if path.is_file() and _kept(path):
         return path
     splits = [_molecules(name, progress) for name in ("train", "val", "test")]

@@ -80,7 +80,6 @@ def make_graphs(path: Path, graphs: int = GRAPHS) -> GraphSet:
     counts = {"train": graphs, "validation": max(graphs // 8, 1), "test": graphs}
     made = multitask(0, "paper", sizes=SIZES, counts=counts)
     made = made[np.random.default_rng(0).permutation(len(made))]
-    path.parent.mkdir(parents=True, exist_ok=True)
     made.save(path, force=True)
     return made
 

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pna.files import replacing
+from pna.files import make_folder, replacing
 from pna.paper.failures import Failures, Neighbourhood, braces
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def save_svg(figure: Figure, path: Path) -> None:
     """Write a figure, the same bytes for the same one; folders are made."""
     from matplotlib import rc_context
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     look = rc_context({"svg.fonttype": "none", "svg.hashsalt": path.stem})
     with look, replacing(path, binary=True) as file:
         figure.savefig(file, format="svg", metadata={"Date": None}, facecolor="white")
