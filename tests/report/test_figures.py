@@ -5,8 +5,11 @@ import pytest
 
 from pna.paper.failures import METHODS, braces, failures, pairs
 from pna.paper.scores import Estimate
+from pna.report.bars import Bar, Bars, draw_bars
 from pna.report.curves import Curve, Curves, draw_curves
 from pna.report.figures import draw_failures, save
+from pna.report.heat_map import draw_heat_map
+from pna.report.training import Losses, draw_training
 
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
 
@@ -30,6 +33,22 @@ def test_the_figure_says_what_was_computed(tmp_path: Path) -> None:
         "1 of 5", "1 of 5", "1 of 5", "1 of 5", "2 of 5", "4 of 5", "5 of 5"
     ]  # fmt: skip
     assert png.read_bytes().startswith(b"\x89PNG")
+
+
+def test_names_are_drawn_letter_by_letter(tmp_path: Path) -> None:
+    """Wherever figures take them: no formulas, and nothing that SVG may not hold."""
+    name = "a$\\frac$\x00_\\$^{&<b>"
+    shown = name.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    estimates = [Estimate.of([1.0, 2.0]), Estimate.of([2.0, 3.0])]
+    drawn = {
+        "bars": draw_bars([Bars(name, name, [Bar(name, 1.0, name, True)])]),
+        "heat map": draw_heat_map(name, [name], [name], [[1.0]], [True]),
+        "training": draw_training({name: [Losses(name, [1, 2], [1.0, 2.0], [1.0, 2.0])]}),
+        "curves": draw_curves([Curves(name, [Curve(name, estimates)])], [0.0, 1.0], name, 5.0),
+    }
+    for kind, figure in drawn.items():
+        svg, _ = save(figure, tmp_path, kind)
+        assert shown in texts(svg), kind
 
 
 def test_every_leaf_shows_its_value(tmp_path: Path) -> None:

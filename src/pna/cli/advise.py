@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.box import SIMPLE_HEAD
+from rich.markup import escape
 from rich.table import Table
 
 from pna.cli.progress import print_json
@@ -70,10 +71,12 @@ def tables(found: Advice) -> Iterator[Table]:
     facts = Table(box=None, show_header=False)
     low, high = found.degrees
     same = ", the same wherever there are neighbours" if found.constant_degree else ""
-    facts.add_row("graphs", f"{found.graphs:,}" + (f", split {found.split}" if found.split else ""))
+    split = f", split {escape(found.split)}" if found.split else ""
+    features = escape(", ".join(found.features))
+    facts.add_row("graphs", f"{found.graphs:,}{split}")
     facts.add_row("neighbourhoods", f"{found.neighbourhoods:,}, of {found.nodes:,} nodes")
     facts.add_row("distinct", f"{found.distinct:,} on a grid of {found.grid:g} deviations")
-    facts.add_row("features", ", ".join(found.features) or "none: neighbours are only counted")
+    facts.add_row("features", features or "none: neighbours are only counted")
     facts.add_row("in-degree", f"{low} to {high}, mean {found.mean_degree:.4g}{same}")
     facts.add_row("δ", f"{found.delta:.4g}")
     yield facts

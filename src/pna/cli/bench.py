@@ -254,7 +254,7 @@ def generate(
             out,
             [{**asdict(row), "per_second": row.per_second, **when, **here} for row in rows],
         )
-        console.print(f"wrote {out}", highlight=False)
+        console.print(f"wrote {out}", highlight=False, markup=False)
 
 
 def table(rows: list[Result]) -> Table:

@@ -64,7 +64,7 @@ def demo(
         page = folder / "index.html"
         write_page(page, result, list(zip(captions, (compared, pairs), strict=True)), epochs)
     console.print(f"{time.monotonic() - begin:.0f} s. Open {page}; runs, for `pna evaluate`, are "
-                  f"in {folder / 'runs'}", highlight=False)  # fmt: skip
+                  f"in {folder / 'runs'}", highlight=False, markup=False)  # fmt: skip
 
 
 def marks(result: Failures) -> Table:

@@ -134,7 +134,7 @@ def reproduce(
                     threads=None if together == 1 else 1,
                     resume=resume,
                     told=told,
-                    said=lambda words: console.print(words, highlight=False),
+                    said=lambda words: console.print(words, highlight=False, markup=False),
                 )
         except KeyboardInterrupt:
             kept = f"; what was finished is in {folder}" if (folder / SCORES).is_file() else ""
@@ -145,7 +145,7 @@ def reproduce(
         show(folder, console)
     taken = timedelta(seconds=round(time.monotonic() - begin))
     console.print(f"{taken}. Numbers and figures are in {folder}; as one page: pna report {folder}",
-                  highlight=False)  # fmt: skip
+                  highlight=False, markup=False)  # fmt: skip
 
 
 def of_edges(experiment: Experiment, chosen: list[Variant], edges: bool) -> list[Variant]:

@@ -80,7 +80,8 @@ def needing_packages() -> Iterator[None]:
 
 
 def say_error(words: str) -> None:
-    """One line, to where errors go."""
+    """One line, to where errors go, whatever is in names and files that the words quote."""
+    words = "".join(c if c.isprintable() else repr(c)[1:-1] for c in words.replace("\n", " "))
     Console(stderr=True).print(words, style="red", highlight=False, markup=False, soft_wrap=True)
 
 

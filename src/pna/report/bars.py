@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pna.report.figures import APART, FAINT, INK
+from pna.report.figures import APART, FAINT, INK, literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -48,16 +48,16 @@ def draw_bars(panels: Sequence[Bars]) -> Figure:
 
 
 def _draw(axes: Axes, panel: Bars) -> None:
-    names = [bar.name for bar in panel.bars]
+    names = [literal(bar.name) for bar in panel.bars]
     values = [bar.value for bar in panel.bars]
     colours = [APART if bar.is_ours else OTHER for bar in panel.bars]
     axes.barh(names, values, color=colours, height=0.7)
     axes.invert_yaxis()
     for y, bar in enumerate(panel.bars):
-        axes.annotate(bar.label, (bar.value, y), (3, 0), textcoords="offset points", va="center",
-                      fontsize=8, color=INK)  # fmt: skip
-    axes.set_title(panel.title, loc="left", fontsize=9.5, fontweight="bold", color=INK)
-    axes.set_title(panel.where, loc="right", fontsize=7.5, color=FAINT)
+        axes.annotate(literal(bar.label), (bar.value, y), (3, 0), textcoords="offset points",
+                      va="center", fontsize=8, color=INK)  # fmt: skip
+    axes.set_title(literal(panel.title), loc="left", fontsize=9.5, fontweight="bold", color=INK)
+    axes.set_title(literal(panel.where), loc="right", fontsize=7.5, color=FAINT)
     axes.set_xlim(0, (max(values) or 1) * panel.width)
     axes.tick_params(axis="y", labelsize=8.5, length=0)
     axes.tick_params(axis="x", bottom=False, labelbottom=False)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from pna.paper.scores import Estimate
-from pna.report.figures import APART, FAINT, INK
+from pna.report.figures import APART, FAINT, INK, literal
 from pna.report.panels import grid, legend, quieten, spread
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ def draw_curves(
     styles = _styles(panels)
     for place, panel in zip(axes, panels, strict=True):
         _draw(place, panel, styles, places, (min([*known, top - 1.0]) - 0.15, top))
-        place.set_xlabel(label, fontsize=8.5, color=FAINT)
+        place.set_xlabel(literal(label), fontsize=8.5, color=FAINT)
     has_intervals = any(curve.intervals for panel in panels for curve in panel.curves)
     mean = "here: mean, 95% interval" if has_intervals else "here: mean"
     marks: dict[str, dict[str, Any]] = {mean: {"color": INK, "linestyle": "-", "linewidth": 1.8}}
@@ -109,7 +109,7 @@ def _draw(
     for curve, end, y in zip(panel.curves, ends, heights, strict=True):
         colour, mark = styles[curve.label]
         axes.plot(beyond, y, mark, color=colour, ms=4.5, clip_on=False)
-        axes.annotate(curve.label + " ↑" * (end > top), (beyond, y), (6, 0), va="center",
+        axes.annotate(literal(curve.label) + " ↑" * (end > top), (beyond, y), (6, 0), va="center",
                       textcoords="offset points", fontsize=8.5, color=colour,
                       annotation_clip=False,
                       fontweight="bold" if curve.is_ours else "normal")  # fmt: skip

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pna.data.graphset import GraphSet
-from pna.report.figures import APART, FAINT, INK
+from pna.report.figures import APART, FAINT, INK, literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,22 +18,23 @@ def draw_description(graphs: GraphSet, title: str) -> Figure:
     """A histogram each, and bars for the types."""
     from matplotlib.figure import Figure
 
-    panels = {"nodes of a graph": graphs.sizes.numpy(), "degree of a node": graphs.degree.numpy()}
+    panels = [("nodes of a graph", graphs.sizes), ("degree of a node", graphs.degree)]
     for level in ("node", "graph"):
         values = getattr(graphs, f"y_{level}")
         for i, name in enumerate(getattr(graphs, f"{level}_targets")):
-            panels[name.replace("_", " ")] = values[:, i].numpy()
+            panels.append((name.replace("_", " "), values[:, i]))
     count = len(panels) + (graphs.type_of_graph is not None)
     rows = -(-count // 3)
     figure = Figure(figsize=(9, 2.1 * rows + 0.4), layout="constrained")
     axes = figure.subplots(rows, 3, squeeze=False).ravel()
-    for place, (name, values) in zip(axes, panels.items(), strict=False):
-        _histogram(place, name, values[~np.isnan(values)])
+    for place, (name, column) in zip(axes, panels, strict=False):
+        values = column.double().numpy()
+        _histogram(place, name, values[np.isfinite(values)])
     if graphs.type_of_graph is not None:
         _types(axes[len(panels)], graphs)
     for place in axes[count:]:
         place.axis("off")
-    figure.suptitle(title, fontsize=10, color=INK)
+    figure.suptitle(literal(title), fontsize=10, color=INK)
     return figure
 
 
@@ -43,7 +44,7 @@ def _histogram(axes: Axes, name: str, values: np.ndarray) -> None:
     if whole:
         bins = [edge - 0.5 for edge in range(int(values.min()), int(values.max()) + 2)]
     axes.hist(values, bins=bins, color=APART)
-    axes.set_title(name, fontsize=9, loc="left", color=INK)
+    axes.set_title(literal(name), fontsize=9, loc="left", color=INK)
     axes.tick_params(labelsize=7, colors=FAINT)
     axes.ticklabel_format(style="plain", useOffset=False)
     for side in ("top", "right"):
@@ -53,7 +54,9 @@ def _histogram(axes: Axes, name: str, values: np.ndarray) -> None:
 def _types(axes: Axes, graphs: GraphSet) -> None:
     assert graphs.type_of_graph is not None
     counts = np.bincount(graphs.type_of_graph.numpy(), minlength=len(graphs.types))
-    axes.barh([name.replace("_", " ") for name in graphs.types], counts, color=APART)
+    places = range(len(counts))
+    axes.barh(places, counts, color=APART)
+    axes.set_yticks(places, [literal(name.replace("_", " ")) for name in graphs.types])
     axes.invert_yaxis()
     axes.set_title("type of graph", fontsize=9, loc="left", color=INK)
     axes.tick_params(labelsize=7, colors=FAINT)

@@ -18,6 +18,7 @@ APART = "#0b5fa5"
 ALIKE = "#e9ebee"
 INK = "#22262b"
 FAINT = "#59616b"
+_NO_LETTER = "\N{REPLACEMENT CHARACTER}"
 VALUES = ("#fffaf0", "#fde3b5", "#fbc97f", "#f5a94f", "#e88a2e")  # of a leaf, from 0 to 4
 
 
@@ -60,11 +61,19 @@ def draw_failures(result: Failures) -> Figure:
     return figure
 
 
+def literal(words: str) -> str:
+    """Names from outside (targets, types, files) as a figure shows them, letter by letter: no
+    formulas between dollar signs, and no characters that an SVG file may not hold."""
+    shown = "".join(c if c.isprintable() or c == "\n" else _NO_LETTER for c in words)
+    return shown.replace("$", r"\$")
+
+
 def save(figure: Figure, folder: Path, name: str) -> list[Path]:
     """Write NAME.svg and NAME.png into `folder`."""
     svg, png = folder / f"{name}.svg", folder / f"{name}.png"
     save_svg(figure, svg)
-    figure.savefig(png, dpi=160, facecolor="white")
+    with replacing(png, binary=True) as file:
+        figure.savefig(file, format="png", dpi=160, facecolor="white")
     return [svg, png]
 
 

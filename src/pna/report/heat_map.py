@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pna.report.figures import INK
+from pna.report.figures import INK, literal
 from pna.report.panels import WIDE
 from pna.report.tables import number
 
@@ -42,13 +42,14 @@ def draw_heat_map(
         said = number(float(table[r, c]))
         axes.text(c + 0.5, r + 0.5, said, ha="center", va="center", fontsize=8.5, color=ink)
     axes.invert_yaxis()
-    axes.set_xticks(np.arange(len(columns)) + 0.5, [name.replace(" ", "\n") for name in columns])
-    axes.set_yticks(np.arange(len(rows)) + 0.5, rows)
+    heads = [literal(name).replace(" ", "\n") for name in columns]
+    axes.set_xticks(np.arange(len(columns)) + 0.5, heads)
+    axes.set_yticks(np.arange(len(rows)) + 0.5, [literal(name) for name in rows])
     axes.xaxis.tick_top()
     axes.tick_params(length=0, labelsize=8.5, colors=INK)
     for text, is_strong in zip(axes.get_yticklabels(), strong, strict=True):
         text.set_fontweight("bold" if is_strong else "normal")
-    axes.set_title(title, loc="left", fontsize=9.5, fontweight="bold", color=INK)
+    axes.set_title(literal(title), loc="left", fontsize=9.5, fontweight="bold", color=INK)
     for side in axes.spines.values():
         side.set_visible(False)
     return figure

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from pna.report.figures import FAINT, INK
+from pna.report.figures import FAINT, INK, literal
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -32,8 +32,8 @@ def grid(count: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
 
 def quieten(axes: Axes, title: str, label: str = "") -> None:
     """Title at the left, faint numbers, no box."""
-    axes.set_title(title, loc="left", fontsize=9.5, fontweight="bold", color=INK)
-    axes.set_xlabel(label, fontsize=8.5, color=FAINT)
+    axes.set_title(literal(title), loc="left", fontsize=9.5, fontweight="bold", color=INK)
+    axes.set_xlabel(literal(label), fontsize=8.5, color=FAINT)
     axes.tick_params(labelsize=8.5, length=0, colors=FAINT)
     axes.grid(axis="x", color=FAINT, alpha=0.15, linewidth=0.8)
     axes.set_axisbelow(True)
@@ -43,7 +43,7 @@ def quieten(axes: Axes, title: str, label: str = "") -> None:
 
 def rows_of(axes: Axes, labels: Sequence[str], strong: Sequence[bool]) -> None:
     """Names of rows at the left, the first on top."""
-    axes.set_yticks(range(len(labels)), labels)
+    axes.set_yticks(range(len(labels)), [literal(label) for label in labels])
     axes.set_ylim(len(labels) - 0.4, -0.6)
     for text, is_strong in zip(axes.get_yticklabels(), strong, strict=False):  # none if shared
         text.set(color=INK, fontsize=9, fontweight="bold" if is_strong else "normal")
@@ -56,8 +56,9 @@ def legend(figure: Figure, marks: dict[str, dict[str, Any]]) -> None:
     drawn = [Line2D([], [], **{"linestyle": "none", **how}) for how in marks.values()]
     columns = len(marks) if figure.get_figwidth() > NARROW else 2
     figure.legend(
-        drawn, list(marks), loc="outside lower left", ncols=columns, frameon=False, fontsize=8,
-        labelcolor=FAINT, handletextpad=0.4, columnspacing=1.4, borderaxespad=0.2,
+        drawn, [literal(name) for name in marks], loc="outside lower left", ncols=columns,
+        frameon=False, fontsize=8, labelcolor=FAINT, handletextpad=0.4, columnspacing=1.4,
+        borderaxespad=0.2,
     )  # fmt: skip
 
 

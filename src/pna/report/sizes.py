@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pna.paper.scores import Estimate
-from pna.report.figures import APART, FAINT, INK
+from pna.report.figures import APART, FAINT, INK, literal
 from pna.report.panels import NARROW, legend, quieten, spread
 from pna.report.strips import OTHER
 
@@ -47,7 +47,7 @@ def draw_sizes(title: str, models: Sequence[Model], ways: Sequence[str], baselin
                 axes.plot([x, x], ends, color=colour, linewidth=1.6, zorder=2)
             axes.plot(x, value.mean, "o", ms=7, mec=colour, mew=1.5, zorder=3,
                       mfc=colour if k == 0 else "white")  # fmt: skip
-        axes.annotate(model.label, (at[-1], height), (9, 0), textcoords="offset points",
+        axes.annotate(literal(model.label), (at[-1], height), (9, 0), textcoords="offset points",
                       va="center", fontsize=9, color=INK, annotation_clip=False,
                       fontweight="bold" if model.is_ours else "normal")  # fmt: skip
     if math.isfinite(baseline):

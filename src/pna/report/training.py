@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from pna.report.figures import APART, FAINT, INK
+from pna.report.figures import APART, FAINT, INK, literal
 from pna.report.panels import WIDE, grid, legend, quieten
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def draw_training(panels: Mapping[str, Sequence[Losses]]) -> Figure:
             width = 2.0 if curve.is_ours else 1.2
             axes.plot(curve.epochs, curve.training, color=colour, linewidth=0.8, alpha=0.45)
             axes.plot(curve.epochs, curve.validation, line, color=colour, linewidth=width,
-                      label=curve.label)  # fmt: skip
+                      label=literal(curve.label))  # fmt: skip
         axes.set_yscale("log")
         axes.set_ylim(least, most)
         axes.yaxis.set_major_locator(LogLocator(subs=marked))
