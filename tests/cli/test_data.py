@@ -6,6 +6,8 @@ import hashlib
 import io
 import json
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from typer.testing import CliRunner
 from pna import GraphSet, files
 from pna.cli import app
 from pna.cli.data import parse_sizes
-from pna.data import molecules, molhiv, slic, zinc
+from pna.data import molecules, molhiv, slic, tensor_file, zinc
 from pna.data.images import PUBLIC, Public
 from pna.data.multitask import generate
 from pna.data.sources import SOURCES, File
@@ -453,6 +455,63 @@ def test_describe_refuses_what_is_no_graph_set(tmp_path):
     done = run("describe", path)
     assert done.exit_code == 1 and "text" in done.output and "expected" in done.output
     assert run("describe", tmp_path / "missing").exit_code == 1
+
+
+def test_verify(made, monkeypatch):
+    done = run("verify", made)
+    assert done.exit_code == 0 and "agree with its checksum" in done.output
+    assert "bytes" not in done.output
+    monkeypatch.setattr(tensor_file, "IN_MEMORY", 100)
+    done = run("verify", made)
+    assert done.exit_code == 0 and "bytes" in done.output.splitlines()[0]
+    content = bytearray(made.read_bytes())
+    content[len(content) // 2] ^= 1
+    made.write_bytes(content)
+    done = run("verify", made)
+    assert done.exit_code == 1
+    assert done.output.splitlines()[-1].startswith(
+        f"error: got {made}, which is damaged (its check"
+    )
+    made.write_bytes(content[:-1])
+    assert run("verify", made).exit_code == 1
+
+
+def test_verify_without_a_checksum(made):
+    tensors, facts = tensor_file.read(made, kind="pna.GraphSet", version=1)
+    held = {"kind": "pna.GraphSet", "version": 1, "force": True, "checksum": False}
+    tensor_file.write(made, tensors, facts, **held)
+    assert len(GraphSet.load(made)) > 0
+    done = run("verify", made)
+    (line,) = done.output.splitlines()
+    assert done.exit_code == 2 and "has no checksum" in line and "save it again" in line
+    tensor_file.write(made, tensors, facts | {"splits": 3}, **held)
+    done = run("verify", made)
+    assert done.exit_code == 1 and "splits is no list of names" in done.output
+
+
+@pytest.mark.parametrize("name", ["graphs", "figure"])
+def test_files_that_may_not_grow(made, tmp_path, name):
+    """A limit of the system on the size of files, in a process of its own; what is there stays."""
+    figure = made.with_suffix(".svg")
+    figure.write_text("before")
+    before = made.read_bytes()
+    asked = {
+        "graphs": ["multitask", "--out", str(made), "--sizes", "15", "--force"],
+        "figure": ["describe", str(made)],
+    }[name]
+    limited = (
+        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000));"
+        "from pna.cli import app; app(sys.argv[1:])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", limited, "data", *asked], capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("error: cannot write ") and "ulimit -f" in line
+    assert made.read_bytes() == before and figure.read_text() == "before"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([made.name, figure.name])
 
 
 def test_sizes():

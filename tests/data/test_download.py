@@ -207,6 +207,6 @@ def test_a_full_disk_is_not_taken_for_the_network(server, path, monkeypatch):
 
     server.answers = [CONTENT]
     monkeypatch.setattr("pna.files.os.fsync", full)
-    with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
+    with pytest.raises(OSError, match=rf"{path} \(No space left on device\); free some"):
         get(server, path)
     assert server.asked == 1 and nothing_left(path)

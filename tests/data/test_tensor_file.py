@@ -5,6 +5,7 @@ import json
 import os
 import resource
 import stat
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
+from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from pna import GraphSet
@@ -34,12 +36,22 @@ def folder(tmp_path_factory):
     return tmp_path_factory.mktemp("sets")
 
 
+@pytest.fixture
+def mapped(monkeypatch):
+    """As if every file were a large one."""
+    monkeypatch.setattr(tensor_file, "IN_MEMORY", -1)
+
+
 @settings(deadline=None, max_examples=40)
-@given(gs=graph_sets())
-def test_saved_and_loaded(folder, gs):
+@given(gs=graph_sets(), most=st.sampled_from([-1, tensor_file.IN_MEMORY]))
+def test_saved_and_loaded(folder, gs, most):
+    """Read into memory or mapped."""
     file = folder / "set.safetensors"
     gs.save(file, force=True)
-    loaded = GraphSet.load(str(file))
+    with mock.patch.object(tensor_file, "IN_MEMORY", most):
+        loaded = GraphSet.load(str(file))
+    assert (loaded.watch is None) == (most > 0)
+    loaded = replace(loaded, watch=None)
     assert_same(loaded, gs)
     for name in ("degree", "senders", "receivers", "out_ranks"):
         assert getattr(loaded, name).dtype == getattr(gs, name).dtype
@@ -67,13 +79,47 @@ def test_facts_are_kept(path):
     assert loaded.metadata == facts
 
 
-def test_is_mapped(path):
+@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="only Linux tells what is mapped")
+@pytest.mark.parametrize("most, is_mapped", [(tensor_file.IN_MEMORY, False), (-1, True)])
+def test_large_files_are_mapped(path, monkeypatch, most, is_mapped):
+    monkeypatch.setattr(tensor_file, "IN_MEMORY", most)
     example().save(path)
     loaded = GraphSet.load(path)
-    maps = Path("/proc/self/maps")
-    if maps.exists():
-        assert str(path) in maps.read_text()
+    assert (str(path) in Path("/proc/self/maps").read_text()) == is_mapped
+    assert_same(replace(loaded, watch=None), example())
+
+
+def test_small_sets_do_not_mind_what_happens_to_their_file(path):
+    example().save(path)
+    loaded = GraphSet.load(path)
+    os.truncate(path, 10)
+    loaded.check_unchanged()
     assert_same(loaded, example())
+
+
+def test_a_mapped_file_that_is_changed_is_noticed(path, mapped):
+    example().save(path)
+    loaded = GraphSet.load(path)
+    part, chosen, joined = loaded[1:], loaded[[3, 0]], GraphSet.concat([loaded, loaded])
+    loaded.check_unchanged()
+    os.utime(path, ns=(0, 0))
+    for still_mapped in (loaded, part):
+        with pytest.raises(ValueError, match=r"set\.safetensors, which was changed while.*restore"):
+            still_mapped.check_unchanged()
+    for copied in (chosen, joined):
+        copied.check_unchanged()
+
+
+@pytest.mark.parametrize("how", ["replaced", "removed"])
+def test_a_mapped_file_that_makes_way_for_another_stays_mapped(path, mapped, how):
+    example().save(path)
+    loaded = GraphSet.load(path)
+    if how == "replaced":
+        example()[:1].save(path, force=True)
+    else:
+        path.unlink()
+    loaded.check_unchanged()
+    assert_same(replace(loaded, watch=None), example())
 
 
 def test_does_not_overwrite_unless_told(path):
@@ -137,7 +183,7 @@ def test_truncated(path, keep):
         GraphSet.load(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 a zip file, and longer", b"x" * 4])
+@pytest.mark.parametrize("content", [b"PK\x03\x04 a zip file, and longer", b"x" * 4])
 def test_not_safetensors(path, content):
     path.write_bytes(content)
     with pytest.raises(ValueError, match=r"set\.safetensors, which is no safetensors file"):
@@ -159,12 +205,102 @@ def test_newer_version(path):
         GraphSet.load(path)
 
 
-def test_damaged_facts(path):
-    for facts in ({}, {"facts": "{"}):
-        header = {"format": "pna.GraphSet", "version": "1"} | facts
-        save_file({"new": torch.ones(2)}, path, metadata=header)
-        with pytest.raises(ValueError, match=r"set\.safetensors, whose facts are damaged"):
-            GraphSet.load(path)
+DEEP = "[" * 100_000 + "]" * 100_000
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [None, "", "{", "[]", "[1, 2]", "3", '"words"', "null", "NaN", DEEP, f'{{"a": {DEEP}}}',
+     f'{{"a": {DEEP[99_800:100_200]}}}', '{"a": "\\ud800"}', "9" * 5000],
+    ids=lambda facts: str(facts)[:20],
+)  # fmt: skip
+def test_damaged_facts(path, facts):
+    header = {"format": "pna.GraphSet", "version": "1"}
+    header |= {} if facts is None else {"facts": facts}
+    save_file({"new": torch.ones(2)}, path, metadata=header)
+    with pytest.raises(
+        ValueError, match=r"set\.safetensors, whose facts are damaged.*again"
+    ) as error:
+        GraphSet.load(path)
+    assert "\n" not in str(error.value) and len(str(error.value)) < 400
+
+
+def test_deep_metadata_is_refused_when_it_is_given():
+    deep = json.loads(DEEP[99_700:100_300])
+    with pytest.raises(TypeError, match="nested more than 100 deep"):
+        GraphSet.from_arrays([1], [[], []], [0], metadata={"a": deep})
+
+
+@pytest.mark.parametrize("version", ["9" * 5000, "one", ""])
+def test_odd_versions(path, version):
+    save_file({"new": torch.ones(2)}, path, metadata={"format": "pna.GraphSet", "version": version})
+    with pytest.raises(ValueError, match=r"set\.safetensors, a safetensors file of"):
+        GraphSet.load(path)
+
+
+def test_an_empty_file(path):
+    path.write_bytes(b"")
+    with pytest.raises(ValueError, match=r"set\.safetensors, which is empty.*again"):
+        GraphSet.load(path)
+
+
+def test_what_is_no_file(path):
+    path.mkdir()
+    with pytest.raises(OSError, match=r"set\.safetensors, which is a folder, expected a file"):
+        GraphSet.load(path)
+    path.rmdir()
+    path.symlink_to(path)
+    with pytest.raises(OSError, match=r"set\.safetensors, which is a symbolic link that leads to"):
+        GraphSet.load(path)
+
+
+def header_of(**tensors):
+    held = {"__metadata__": {"format": "pna.GraphSet", "version": "1", "facts": "{}"}} | tensors
+    return json.dumps(held).encode()
+
+
+def claims(shape, end):
+    return header_of(x={"dtype": "F32", "shape": shape, "data_offsets": [0, end]})
+
+
+@pytest.mark.parametrize("large", [False, True])
+@pytest.mark.parametrize(
+    "length, header",
+    [
+        (2**62, b"{}"),
+        (2**30, b"{}" + b" " * 100),
+        (None, claims([2**40], 2**42)),
+        (None, claims([2**62, 2**62], 4)),
+        (None, claims([0, 2**62], 0)),
+        (None, claims([-1], 4)),
+        (None, header_of(x={"dtype": "F99", "shape": [1], "data_offsets": [0, 4]})),
+        (None, header_of(x=3)),
+        (None, b"{" + b'"a":[' * 50_000),
+        (None, b'{"__metadata__": {"format": 3}}'),
+    ],
+    ids=range(10),
+)
+def test_headers_that_claim_too_much(path, monkeypatch, large, length, header):
+    """One line, and no more memory than the file has bytes."""
+    if large:
+        monkeypatch.setattr(tensor_file, "IN_MEMORY", -1)
+    length = len(header) if length is None else length
+    path.write_bytes(length.to_bytes(8, "little") + header + bytes(4))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for use in (GraphSet.load, GraphSet.verify):
+        with pytest.raises(
+            ValueError, match=r"set\.safetensors.*again|set\.safetensors.*wrote"
+        ) as e:
+            use(path)
+        assert "\n" not in str(e.value) and len(str(e.value)) < 400
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000
+
+
+def test_facts_that_no_reader_would_take_are_not_written(path, monkeypatch):
+    monkeypatch.setattr(tensor_file, "MOST_HEADER", 1000)
+    with pytest.raises(ValueError, match=r"facts of .* bytes for .*set\.safetensors"):
+        tensor_file.write(path, {"x": torch.ones(1)}, {"a": "x" * 1000}, **AS)
+    assert not path.exists()
 
 
 def changed(**tensors):
@@ -176,6 +312,10 @@ def written(name, place, value):
         held[name][place] = value
 
     return write
+
+
+def fact(name, value):
+    return lambda held, facts: facts.update({name: value})
 
 
 def less(name):
@@ -208,7 +348,31 @@ def less(name):
         ),
         (written("out_ranks", 4, 1), "out_ranks lead out of their receiver at place 4"),
         (written("out_ranks", 0, 1), "edges by sender are not the edges by receiver"),
-        (lambda held, facts: facts.update(node_scale=None), "NoneType"),
+        (fact("node_scale", None), "node_scale is no list of numbers"),
+        (fact("node_scale", ["1", "2", "3"]), "node_scale is no list of numbers above 0"),
+        (fact("graph_scale", [float("nan"), 1]), "graph_scale is no list of numbers above 0"),
+        (fact("graph_scale", [0, 1]), "graph_scale is no list of numbers above 0"),
+        (fact("graph_scale", [10**400, 1]), "graph_scale is no list of numbers above 0"),
+        (fact("graph_scale", [True, 1]), "graph_scale is no list of numbers above 0"),
+        (fact("node_features", "ab"), "node_features is no list of names"),
+        (fact("node_features", [1, 2]), "node_features is no list of names"),
+        (fact("node_features", {"a": 1, "b": 2}), "node_features is no list of names"),
+        (fact("node_features", ["a", "a"]), "node_features with 'a' twice"),
+        (fact("splits", [["train"], "b", "c"]), "splits is no list of names"),
+        (fact("types", 3), "types is no list of names"),
+        (fact("metadata", []), "metadata is of type list"),
+        (fact("metadata", None), "metadata is of type NoneType"),
+        (fact("metadata", {"benchmark": ["zinc"]}), "metadata has benchmark that are not a name"),
+        (fact("metadata", {"node_values": 3}), "metadata has node_values that are not whole"),
+        (fact("metadata", {"node_values": [10**12]}), "metadata has node_values that are not"),
+        (fact("metadata", {"edge_values": ["3"]}), "metadata has edge_values that are not whole"),
+        (fact("metadata", {"losses": ["mse"]}), "metadata has losses that are not names"),
+        (fact("metadata", {"losses": {"a": 3}}), "metadata has losses that are not names"),
+        (fact("metadata", {"means": {"a": "3"}}), "metadata has means that are not numbers"),
+        (changed(**{f"new {i}\n": torch.ones(1) for i in range(50)}), "and 40 more"),
+        (changed(x=torch.ones(7, 2, dtype=torch.complex64)), "x has type torch.complex64"),
+        (changed(split_of_graph=torch.full((4,), float("nan"))), "split_of_graph are not 4"),
+        (changed(node_offsets=torch.tensor([0, 2**63 - 1, -2, 3, 7])), "node_offsets lead out"),
         (changed(x=torch.ones(6, 2)), r"x has shape \(6, 2\), expected \(7, 2\)"),
         (changed(x=torch.ones(7, 3)), r"x has shape \(7, 3\), expected \(7, 2\)"),
         (less("y_graph"), r"y_graph has shape \(4, 0\)"),
@@ -222,8 +386,9 @@ def test_contents_that_do_not_fit(path, damage, message):
     held = {name: tensor.clone() for name, tensor in held.items()}
     damage(held, facts)
     tensor_file.write(path, held, facts, kind="pna.GraphSet", version=1, force=True)
-    with pytest.raises(ValueError, match=rf"set\.safetensors with contents.*{message}.*again"):
+    with pytest.raises(ValueError, match=rf"set\.safetensors with contents.*{message}.*again") as e:
         GraphSet.load(path)
+    assert "\n" not in str(e.value) and len(str(e.value)) < 500
 
 
 def test_is_plain_safetensors(path):
@@ -278,9 +443,61 @@ def test_damage_of_the_same_length_is_found(path, whole, damaged):
 
 
 def test_files_without_a_checksum_are_taken_as_they_are(path):
-    tensor_file.write(path, SOME, {}, **AS)
+    tensor_file.write(path, SOME, {}, **AS, checksum=False)
     assert "sha256" not in path.read_bytes()[:400].decode("latin-1")
     assert torch.equal(tensor_file.read(path, **AS)[0]["weights"], SOME["weights"])
+    assert tensor_file.verify(path, **AS) is False
+
+
+@settings(deadline=None, max_examples=40)
+@given(gs=graph_sets(), data=st.data())
+def test_a_flipped_byte_of_a_graph_set_is_found(folder, gs, data):
+    """Anywhere in the file; loading and `verify` say so in one line each."""
+    file = folder / "flipped.safetensors"
+    gs.save(file, force=True)
+    assert GraphSet.verify(file) is True
+    content = bytearray(file.read_bytes())
+    place = data.draw(st.integers(0, len(content) - 1))
+    content[place] ^= 1 << data.draw(st.integers(0, 7))
+    file.write_bytes(content)
+    for use in (GraphSet.load, GraphSet.verify):
+        try:
+            use(file)
+        except ValueError as error:
+            assert str(error).startswith(f"got {file}") and "\n" not in str(error)
+        else:  # what says that there is a checksum is not covered by it
+            assert b'"sha256"' not in bytes(content)
+            assert_same(GraphSet.load(file), gs)
+
+
+def test_large_files_are_checked_by_verify_alone(path, mapped):
+    example().save(path)
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    GraphSet.load(path)
+    done = []
+    with pytest.raises(ValueError, match=r"set\.safetensors, which is damaged \(its checksum"):
+        GraphSet.verify(path, lambda *numbers: done.append(numbers))
+    assert done[-1][1] == len(content)
+    assert max(so_far for so_far, _ in done) == len(content)
+
+
+def test_a_set_that_is_saved_again_has_a_checksum(path):
+    example().save(path)
+    held, facts = tensor_file.read(path, **AS)
+    tensor_file.write(path, held, facts, **AS, force=True, checksum=False)
+    assert GraphSet.verify(path) is False
+    GraphSet.load(path).save(path, force=True)
+    assert GraphSet.verify(path) is True
+
+
+def test_columns_in_any_memory_layout_are_saved_right(path):
+    gs = example()
+    turned = replace(gs, x=gs.x.T.contiguous().T)
+    turned.save(path)
+    assert GraphSet.verify(path)
+    assert_same(GraphSet.load(path), gs)
 
 
 def test_many_graphs(path):

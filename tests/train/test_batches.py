@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
 
+from pna.data import tensor_file
 from pna.data.diameter import diameters
 from pna.train.batches import Batches, order
 from tests.train.cases import random_graphs
@@ -108,3 +112,38 @@ def test_batches_that_never_change_are_made_once():
     batches = Batches(GRAPHS, made.append, 4, shuffle=False)
     batches.run(0), batches.run(1)
     assert all(one is other for one, other in zip(made[:3], made[3:], strict=True))
+
+
+CUT = """
+import os, sys
+from pathlib import Path
+from pna.data import tensor_file
+from pna.train import train
+from tests.train.test_loop import GRAPHS, MODEL, SETTINGS
+
+path, most = Path(sys.argv[1]), int(sys.argv[2])
+GRAPHS.save(path)
+tensor_file.IN_MEMORY = most
+try:
+    train(path, path.with_name("run"), MODEL, SETTINGS, report=lambda report: os.truncate(path, 10))
+except ValueError as error:
+    sys.exit(f"error: {error}")
+"""
+
+
+@pytest.mark.parametrize("most, fails", [(-1, True), (tensor_file.IN_MEMORY, False)])
+def test_a_file_that_is_cut_while_it_is_trained_on(tmp_path, most, fails):
+    """A mapped one stops training with an error, not with a signal; one in memory is not minded.
+
+    It takes seconds, since it needs a process of its own.
+    """
+    path = tmp_path / "set.safetensors"
+    done = subprocess.run(
+        [sys.executable, "-c", CUT, str(path), str(most)], capture_output=True, text=True
+    )
+    if not fails:
+        assert done.returncode == 0, done.stderr
+        return
+    assert done.returncode == 1, done.stderr  # SIGBUS would be -7
+    line = done.stderr.splitlines()[-1]
+    assert line.startswith(f"error: got {path}, which was changed while it was in use")

@@ -251,7 +251,7 @@ def test_a_full_disk_leaves_the_last_checkpoint(begun, monkeypatch, fails):
         with pytest.raises((OSError, TypeError)) as error:
             train(GRAPHS, begun, resume=True, save_every=0.0)
         if fails == "fsync":
-            assert f"No space left on device: '{begun}/" in str(error.value)
+            assert str(error.value).startswith(f"cannot write {begun}/")
     assert {name: (begun / name).read_bytes() for name in held} == held
     assert not list(begun.glob(".*"))
     assert Run(begun).read(LAST)[1]["epoch"] == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -14,7 +15,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pna.cli.shared import check_target, errors, make_console, needing_packages, progress
+from pna.cli.shared import (
+    check_target,
+    errors,
+    make_console,
+    needing_packages,
+    progress,
+    say_error,
+)
+from pna.files import check_readable
 
 if TYPE_CHECKING:
     from pna.data.describe import Description
@@ -193,7 +202,8 @@ def make_benchmark(
 
 def say_written(console: Console, out: Path, graphs: GraphSet) -> None:
     megabytes = out.stat().st_size / 1e6
-    console.print(f"wrote {out}: {len(graphs):,} graphs, {megabytes:.1f} MB", highlight=False)
+    words = f"wrote {out}: {len(graphs):,} graphs, {megabytes:.1f} MB"
+    console.print(words, highlight=False, markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -286,6 +296,32 @@ def walks(
 
 
 @app.command()
+def verify(file: Annotated[Path, typer.Argument(help="A graph set.")]) -> None:
+    """Compare the contents of a graph set with its checksum.
+
+    Exit status: 0 if they agree, 1 if the file is damaged, 2 if it has no checksum.
+    """
+    from pna.data.graphset import GraphSet
+    from pna.data.tensor_file import IN_MEMORY
+
+    console = make_console()
+    with errors():
+        check_readable(file)
+        large = file.stat().st_size > IN_MEMORY
+        with progress(console, "bytes") if large else nullcontext() as told:
+            has_checksum = GraphSet.verify(file, told)
+        if not has_checksum:
+            GraphSet.load(file)  # what can be seen without one
+    if not has_checksum:
+        say_error(
+            f"{file} has no checksum, as an older version of pna wrote it; to add one, save it "
+            "again: pna.GraphSet.load(file).save(file, force=True)"
+        )
+        raise typer.Exit(2)
+    console.print(f"{file}: its contents agree with its checksum", highlight=False, markup=False)
+
+
+@app.command()
 def describe(
     file: Annotated[Path, typer.Argument(help="A graph set.")],
     figure: Annotated[
@@ -312,7 +348,7 @@ def describe(
         if path.suffix != ".svg":
             raise ValueError(f"got a figure {path}, expected a name that ends in .svg")
         save_svg(draw_description(graphs, file.name), path)
-        console.print(f"wrote {path}", highlight=False)
+        console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
 
 
 def tables(found: Description) -> Iterator[Table]:

@@ -197,8 +197,8 @@ def _asked_anew(given: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("got --repair-metrics without --resume, expected both: leave it out")
     path = given["data"]
     name = f"{path.stem}-{given.get('model', 'pna')}"
-    files = {"data": Path(os.path.realpath(path)), "out": given.get("out") or _new_folder(name)}
-    return files | options.asked(path, given)
+    asked = options.asked(path, given)  # which says so if there is no such file
+    return asked | {"data": path.resolve(), "out": given.get("out") or _new_folder(name)}
 
 
 def _asked_again(given: dict[str, Any]) -> dict[str, Any]:

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pna.data.facts import read_facts
 from pna.data.structure import small_type
 from pna.names import lookup
+
+#: The most values of a feature or target that are kinds: a model learns a vector for every one.
+MOST_KINDS = 1_000_000
 
 
 def as_columns(name: str, values: Any, rows: int, level: str) -> Tensor | None:
@@ -28,7 +34,13 @@ def as_columns(name: str, values: Any, rows: int, level: str) -> Tensor | None:
         )
     if tensor.shape[1] == 0:
         return None
-    return tensor.clone(memory_format=torch.contiguous_format)
+    return computable(tensor).clone(memory_format=torch.contiguous_format)
+
+
+def computable(columns: Tensor) -> Tensor:
+    """Numbers of a type that torch computes with: it can hold large unsigned ones, and no more."""
+    unsigned = (torch.uint16, torch.uint32, torch.uint64)
+    return columns.long() if columns.dtype in unsigned else columns
 
 
 def column_names(kind: str, names: Sequence[str] | None, columns: Tensor | None) -> tuple[str, ...]:
@@ -36,7 +48,7 @@ def column_names(kind: str, names: Sequence[str] | None, columns: Tensor | None)
     width = 0 if columns is None else columns.shape[1]
     if names is None:
         return _numbers(width)
-    checked = _unique(kind, names)
+    checked = unique(kind, names)
     if len(checked) != width:
         raise ValueError(
             f"got {len(checked)} {kind} ({', '.join(checked)}) for {width} columns, expected a "
@@ -62,7 +74,7 @@ def as_tags(
     `values` are names, or places in `names`; by default these are in the order they occur in.
     """
     if values is None:
-        return None, () if names is None else _unique(f"{kind}s", names)
+        return None, () if names is None else unique(f"{kind}s", names)
     array = values.detach().cpu().numpy() if isinstance(values, Tensor) else np.asarray(values)
     if array.shape != (num_graphs,):
         raise ValueError(
@@ -70,7 +82,7 @@ def as_tags(
         )
     if array.dtype.kind == "U":
         words = array.tolist()
-        known = _unique(f"{kind}s", dict.fromkeys(words) if names is None else names)
+        known = unique(f"{kind}s", dict.fromkeys(words) if names is None else names)
         places = {name: place for place, name in enumerate(known)}
         numbers = torch.tensor([lookup(kind, word, places) for word in words], dtype=torch.int64)
     else:
@@ -86,7 +98,7 @@ def _places(
             f"got {kind} of dtype {array.dtype}, expected names, or integers with {kind}s to name "
             "them"
         )
-    known = () if names is None else _unique(f"{kind}s", names)
+    known = () if names is None else unique(f"{kind}s", names)
     wrong = (array < 0) | (array >= len(known))
     if wrong.any():
         graph = int(wrong.argmax())
@@ -97,10 +109,11 @@ def _places(
     return torch.from_numpy(array.astype(np.int64)), known
 
 
-def _unique(kind: str, names: Collection[str]) -> tuple[str, ...]:
+def unique(kind: str, names: Collection[str]) -> tuple[str, ...]:
+    """These names, if they are and differ."""
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise TypeError(f"got {kind}={names!r}, expected a list of names")
-    twice = [name for i, name in enumerate(names) if name in list(names)[:i]]
+    twice = [name for name, count in Counter([*names]).items() if count > 1]
     if twice:
         raise ValueError(f"got {kind} with {twice[0]!r} twice, expected names that differ")
     return tuple(names)
@@ -132,12 +145,55 @@ def maxima(targets: Tensor | None, rows: Tensor) -> tuple[float, ...]:
 
 def as_json(metadata: dict[str, Any] | None) -> dict[str, Any]:
     """A copy of metadata as a file will hold it."""
+    if not isinstance(metadata, dict | None):
+        raise TypeError(f"got metadata of type {type(metadata).__name__}, expected a dict")
     try:
-        copy = json.loads(json.dumps({} if metadata is None else metadata))
-    except (TypeError, ValueError) as error:
+        return read_facts(json.dumps(metadata or {}))
+    except (TypeError, ValueError, RecursionError) as error:
         raise TypeError(
             f"got metadata that JSON cannot hold ({error}), expected text, numbers, lists and dicts"
         ) from None
-    if not isinstance(copy, dict):
-        raise TypeError(f"got metadata of type {type(metadata).__name__}, expected a dict")
-    return copy
+
+
+#: What metadata that training reads must be, by its name.
+_METADATA: dict[str, tuple[str, Callable[[Any], bool]]] = {
+    "benchmark": ("a name", lambda held: isinstance(held, str)),
+    "node_values": (
+        f"whole numbers up to {MOST_KINDS:,}",
+        lambda held: is_list_of(held, _is_count),
+    ),
+    "edge_values": (
+        f"whole numbers up to {MOST_KINDS:,}",
+        lambda held: is_list_of(held, _is_count),
+    ),
+    "losses": (
+        "names by target",
+        lambda held: isinstance(held, dict) and all(isinstance(v, str) for v in held.values()),
+    ),
+    "means": (
+        "numbers by target",
+        lambda held: isinstance(held, dict) and all(map(is_finite, held.values())),
+    ),
+}
+
+
+def check_metadata(metadata: Any) -> None:
+    """Raise unless what training reads of a graph set's metadata has the right type."""
+    if not isinstance(metadata, dict):
+        raise ValueError(f"metadata is of type {type(metadata).__name__}, expected a dict")
+    for name, (expected, is_right) in _METADATA.items():
+        if name in metadata and not is_right(metadata[name]):
+            raise ValueError(f"metadata has {name} that are not {expected}")
+
+
+def is_list_of(held: Any, is_right: Callable[[Any], bool]) -> bool:
+    return isinstance(held, list | tuple) and all(map(is_right, held))
+
+
+def is_finite(held: Any) -> bool:
+    is_number = isinstance(held, int | float) and not isinstance(held, bool)
+    return is_number and abs(held) <= sys.float_info.max  # which fails for NaN
+
+
+def _is_count(held: Any) -> bool:
+    return isinstance(held, int) and not isinstance(held, bool) and 0 <= held <= MOST_KINDS

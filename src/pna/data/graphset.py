@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import reprlib
 import warnings
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -16,9 +17,29 @@ from torch import Tensor
 from pna.adjacency import SEGMENT, Adjacency
 from pna.data import tensor_file
 from pna.data.batch import Batch
-from pna.data.columns import as_columns, as_json, as_tags, column_names, maxima, tagged
-from pna.data.structure import Structure, check_structure, offsets, small_type, sort_edges
+from pna.data.columns import (
+    as_columns,
+    as_json,
+    as_tags,
+    check_metadata,
+    column_names,
+    computable,
+    is_finite,
+    is_list_of,
+    maxima,
+    tagged,
+    unique,
+)
+from pna.data.structure import (
+    SMALL,
+    Structure,
+    check_structure,
+    offsets,
+    small_type,
+    sort_edges,
+)
 from pna.degree import DegreeStats
+from pna.files import check_readable
 
 Array = Tensor | np.ndarray | Sequence[Any]
 
@@ -39,6 +60,9 @@ _COLUMNS = {
     "y_graph": "graph_targets",
 }
 _TAGS = {"split_of_graph": "splits", "type_of_graph": "types"}
+
+#: Which numbers targets are divided by, and where the names of those are.
+_SCALES = {"node_scale": "node_targets", "graph_scale": "graph_targets"}
 
 #: Kept on the host wherever the rest is, so that choosing graphs never waits for a device.
 _ON_HOST = (*_RAGGED, *_TAGS)
@@ -78,6 +102,7 @@ class GraphSet:
     node_scale: tuple[float, ...] = ()  # what training divides each target by: its maximum over
     graph_scale: tuple[float, ...] = ()  # the split "train", which its parts and other splits keep
     metadata: dict[str, Any] = field(default_factory=dict)  # what JSON holds: protocol, seed
+    watch: tensor_file.Watch | None = None  # of the file that its tensors are mapped from, if any
 
     @classmethod
     def from_arrays(
@@ -177,32 +202,63 @@ class GraphSet:
                 "none; pna.data.molecule_table.standardised gives it some",
                 stacklevel=2,
             )
-        whole = replace(first, **joined, metadata=agreed)
+        whole = replace(first, **joined, metadata=agreed, watch=None)
         scales = {(part.node_scale, part.graph_scale) for part in parts}
         return whole if len(scales) == 1 else whole._with_scales()
 
     @classmethod
     def load(cls, path: str | Path) -> GraphSet:
-        """Map a file that `save` wrote. Its structure is checked; features and targets are not."""
+        """Read a file that `save` wrote. Its structure is checked; features and targets are not.
+
+        Files of up to 256 MiB are copied into memory: they are read whole for their checksum anyway
+        (sets of older versions may have none), and nothing that happens to the file later matters.
+        Larger ones are mapped, without a look at the checksum: `verify` takes that. They must not
+        be cut or written to while the set is in use; training checks that before each epoch.
+        """
         path = Path(path)
-        tensors, facts = tensor_file.read(path, kind=_KIND, version=_VERSION)
-        named: dict[str, Any] = {
-            name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()
-        }
+        check_readable(path)
+        watch = tensor_file.Watch.of(path)
+        tensors, facts = tensor_file.read(
+            path, kind=_KIND, version=_VERSION, check_up_to=tensor_file.IN_MEMORY
+        )
         try:
-            _check_contents(tensors, named)
+            _check_contents(tensors, facts)
         except (ValueError, TypeError) as error:
             raise ValueError(
                 f"got {path} with contents that do not fit: {error}; copy or make it again"
             ) from error
-        return cls(**(tensors | named))
+        named: dict[str, Any] = {
+            name: tuple(v) if isinstance(v, list) else v for name, v in facts.items()
+        }
+        tensors |= {name: computable(tensors[name]) for name in _COLUMNS if name in tensors}
+        return cls(**(tensors | named), watch=watch)
+
+    @staticmethod
+    def verify(path: str | Path, progress: tensor_file.Progress | None = None) -> bool:
+        """Whether a file that `save` wrote, of any size, has a checksum; raises if it is damaged.
+
+        `progress` is told how many bytes have been read, and of how many.
+        """
+        return tensor_file.verify(Path(path), kind=_KIND, version=_VERSION, progress=progress)
 
     def save(self, path: str | Path, force: bool = False) -> None:
-        """Write one safetensors file, wholly or not at all; only `force` overwrites another."""
-        tensors = {name: getattr(self, name).cpu() for name in self._held(_TENSORS)}
-        facts = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in _TENSORS}
+        """Write one safetensors file, wholly or not at all; only `force` overwrites another.
+
+        It has a checksum (SHA-256) of its tensors, names and metadata.
+        """
+        tensors = {name: getattr(self, name).cpu().contiguous() for name in self._held(_TENSORS)}
+        facts = {name: getattr(self, name) for name in _FACTS}
         where = Path(path)
         tensor_file.write(where, tensors, facts, kind=_KIND, version=_VERSION, force=force)
+
+    def check_unchanged(self) -> None:
+        """Raise if the file that the set is mapped from has been cut or written to.
+
+        Then its graphs are no longer those that were loaded, and reading them may end the process.
+        It costs one call of the system for a mapped set, and nothing for others.
+        """
+        if self.watch is not None:
+            self.watch.check()
 
     def to_pyg(self) -> list[Any]:
         """PyG's `Data`, one for each graph: x, edge_index and edge_attr, edges by receiver.
@@ -342,7 +398,7 @@ class GraphSet:
             rows += torch.arange(total, device=self.device)
             parts[where] = new
             parts |= {name: getattr(self, name).index_select(0, rows) for name in self._held(names)}
-        return replace(self, **parts)
+        return replace(self, **parts, watch=None)
 
     def _held(self, names: Iterable[str]) -> list[str]:
         return [name for name in names if getattr(self, name) is not None]
@@ -383,6 +439,10 @@ class GraphSet:
             node_scale=maxima(self.y_node, of_nodes),
             graph_scale=maxima(self.y_graph, training),
         )
+
+
+#: What a file says beside its tensors.
+_FACTS = tuple(f.name for f in fields(GraphSet) if f.name not in (*_TENSORS, "watch"))
 
 
 def _chosen(key: Any, num_graphs: int) -> Tensor:
@@ -441,11 +501,11 @@ def _joined_tags(
 
 def _check_contents(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
     """Raise unless these are the fields of a GraphSet, and agree with each other."""
-    expected = {f.name for f in fields(GraphSet)} - set(_TENSORS)
     required = {f.name for f in fields(Structure)}
-    if not required <= set(tensors) <= set(_TENSORS) or set(facts) != expected:
-        odd = (required - set(tensors)) | (set(tensors) - set(_TENSORS)) | (set(facts) ^ expected)
-        raise ValueError(f"it lacks, or has but should not: {', '.join(sorted(odd))}")
+    if not required <= set(tensors) <= set(_TENSORS) or set(facts) != set(_FACTS):
+        odd = (required - set(tensors)) | (set(tensors) - set(_TENSORS)) | (set(facts) ^ {*_FACTS})
+        raise ValueError(f"it lacks, or has but should not: {_listed(sorted(odd))}")
+    _check_facts(facts)
     check_structure(Structure(**{name: tensors[name] for name in required}))
     rows = dict.fromkeys(_NODE, len(tensors["degree"]))
     rows |= dict.fromkeys(_EDGE, len(tensors["senders"]))
@@ -455,11 +515,38 @@ def _check_contents(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         shape = tuple(tensors[name].shape) if name in tensors else (rows[name], 0)
         if shape != (rows[name], width):
             raise ValueError(f"{name} has shape {shape}, expected {(rows[name], width)}")
+        if name in tensors and (tensors[name].is_complex() or _is_float8(tensors[name])):
+            raise ValueError(f"{name} has type {tensors[name].dtype}, expected real numbers")
     for name, where in _TAGS.items():
         tags = tensors.get(name, torch.zeros(rows[name], dtype=torch.uint8))
         limit = len(facts[where]) if name in tensors else 1
-        if tags.shape != (rows[name],) or bool(((tags < 0) | (tags >= limit)).any()):
+        if (
+            tags.shape != (rows[name],)
+            or tags.dtype not in (*SMALL, torch.int64)
+            or bool(((tags < 0) | (tags >= limit)).any())
+        ):
             raise ValueError(f"{name} are not {rows[name]} places in {where}")
-    for scale, where in (("node_scale", "node_targets"), ("graph_scale", "graph_targets")):
+
+
+def _check_facts(facts: dict[str, Any]) -> None:
+    """Raise unless names are names, scales are numbers, and metadata is what training reads."""
+    for where in (*_COLUMNS.values(), *_TAGS.values()):
+        if not is_list_of(facts[where], lambda name: isinstance(name, str)):
+            raise ValueError(f"{where} is no list of names")
+        unique(where, facts[where])
+    for scale, where in _SCALES.items():
+        if not is_list_of(facts[scale], lambda value: is_finite(value) and value > 0):
+            raise ValueError(f"{scale} is no list of numbers above 0")
         if len(facts[scale]) != len(facts[where]):
             raise ValueError(f"{scale} has {len(facts[scale])} numbers for {where}")
+    check_metadata(facts["metadata"])
+
+
+def _is_float8(tensor: Tensor) -> bool:
+    return tensor.is_floating_point() and tensor.element_size() == 1
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Some of them, on one line, however many and long they are."""
+    shown = ", ".join(reprlib.repr(name).strip("'") for name in names[:10])
+    return shown + (f" and {len(names) - 10} more" if len(names) > 10 else "")

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-_SMALL = (torch.uint8, torch.int16, torch.int32)
+SMALL = (torch.uint8, torch.int16, torch.int32)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +70,7 @@ def offsets(counts: Tensor) -> Tensor:
 
 def small_type(largest: int) -> torch.dtype:
     """The smallest integer type for numbers from 0 to this."""
-    return next(dtype for dtype in (*_SMALL, torch.int64) if largest <= torch.iinfo(dtype).max)
+    return next(dtype for dtype in (*SMALL, torch.int64) if largest <= torch.iinfo(dtype).max)
 
 
 def _shrunk(numbers: NDArray[Any]) -> Tensor:
@@ -126,6 +126,8 @@ def check_structure(structure: Structure) -> None:
             raise ValueError(f"{name} do not start at 0, or do not grow")
         if starts[-1] != len(rows):
             raise ValueError(f"{name} end at {starts[-1]} where there are {len(rows)} rows")
+        if starts.amin() < 0 or starts.amax() > len(rows):  # differences may overflow
+            raise ValueError(f"{name} lead out of the {len(rows)} rows there are")
     shapes = (
         (structure.node_offsets, structure.edge_offsets, "node_offsets and edge_offsets"),
         (structure.degree, structure.out_degree, "degree and out_degree"),
@@ -168,7 +170,7 @@ def _check_transpose(structure: Structure) -> None:
 def _check_types(structure: Structure) -> None:
     for field in fields(structure):
         tensor: Tensor = getattr(structure, field.name)
-        allowed = (torch.int64,) if field.name.endswith("_offsets") else _SMALL
+        allowed = (torch.int64,) if field.name.endswith("_offsets") else SMALL
         if tensor.dim() != 1 or tensor.dtype not in allowed:
             raise ValueError(
                 f"{field.name} has shape {tuple(tensor.shape)} and type {tensor.dtype}, expected "

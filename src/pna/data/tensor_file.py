@@ -1,19 +1,38 @@
-"""Tensors and facts in one safetensors file: written whole or not at all, read by mapping it."""
+"""Tensors and facts in one safetensors file: written whole or not at all, and checked when read.
+
+Files of up to `IN_MEMORY` bytes are read into memory. Larger ones are mapped, so that sets larger
+than the memory can be used; whoever cuts or changes such a file while it is in use breaks what is
+mapped (`Watch`).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
+import reprlib
+import textwrap
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import safetensors.torch
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from pna.data.facts import read_facts
 from pna.data.table import is_table
-from pna.files import replacing
+from pna.files import check_readable, make_folder, naming, replacing
+
+#: Bytes of the largest file that is read into memory whole; larger ones are mapped.
+IN_MEMORY = 256 * 2**20
+#: Bytes of the largest header, which holds the facts: a Python object for every few of them.
+MOST_HEADER = 32 * 2**20
+
+_CHUNK = 2**22  # bytes that are hashed at once
+_LENGTH = 8  # bytes at the start of a file that say how long its header is
 
 #: What to do about a file of another kind, by the kind that was expected.
 _INSTEAD = {
@@ -21,6 +40,48 @@ _INSTEAD = {
     "pna.train.best": "pass a run, or restore the best.safetensors that pna train wrote in it",
     "pna.train.last": "restore the last.safetensors that pna train wrote in the run",
 }
+
+Progress = Callable[[int, int], None]  # told how many bytes are done, and of how many
+
+
+@dataclass(frozen=True)
+class Watch:
+    """What a file was when it was mapped, to find out if it has been changed since.
+
+    The system ends a process (SIGBUS) that reads a part of a mapped file which has been cut off,
+    and Python cannot catch that. So training looks before each epoch: it costs one call of the
+    system, and leaves only a cut within the epoch unseen. A file that is replaced by another of
+    its name, or removed, is still there for those who have mapped it, and is no reason to stop.
+    """
+
+    path: Path
+    inode: tuple[int, int]
+    size: int
+    modified: int  # in nanoseconds
+
+    @classmethod
+    def of(cls, path: Path) -> Watch | None:
+        """For a file that `read` maps; None for one that it reads into memory."""
+        found = path.stat()
+        if found.st_size <= IN_MEMORY:
+            return None
+        inode = (found.st_dev, found.st_ino)
+        return cls(path.absolute(), inode, found.st_size, found.st_mtime_ns)
+
+    def check(self) -> None:
+        """Raise if the file has been cut, or written to."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return  # removed, but not for us
+        if (found.st_dev, found.st_ino) != self.inode:
+            return
+        if (found.st_size, found.st_mtime_ns) != (self.size, self.modified):
+            raise ValueError(
+                f"got {self.path}, which was changed while it was in use (it had {self.size:,} "
+                f"bytes, and has {found.st_size:,}), expected it to stay as it was; restore it and "
+                "start again, and write changes to a new file"
+            )
 
 
 def write(
@@ -31,89 +92,184 @@ def write(
     kind: str,
     version: int,
     force: bool = False,
-    checksum: bool = False,
+    checksum: bool = True,
 ) -> None:
     """Write tensors, and facts as JSON; aside, synced, renamed. Only `force` overwrites.
 
-    `kind` and `version` say what is in the file, and are what `read` expects. With `checksum` the
-    file holds one of all that is in it, and is read whole to be checked, which files of gigabytes
-    had better not be.
+    `kind` and `version` say what is in the file, and are what `read` expects. The header has a
+    `checksum` of the tensors and the facts, which `read` and `verify` compare.
     """
-    if path.exists() and not force:
-        raise FileExistsError(
-            f"got {path}, which exists, expected a new file; choose another name, or overwrite it "
-            "with force"
-        )
+    with naming(path):
+        if path.exists() and not force:
+            raise FileExistsError(
+                f"got {path}, which exists, expected a new file; choose another name, or overwrite "
+                "it with force"
+            )
     header = {"format": kind, "version": str(version), "facts": json.dumps(facts)}
+    if len(header["facts"]) > MOST_HEADER // 2:
+        raise ValueError(
+            f"got facts of {len(header['facts']):,} bytes for {path}, expected at most "
+            f"{MOST_HEADER // 2:,}; leave out what can be kept in a file of its own"
+        )
     if checksum:
         header["sha256"] = _digest(tensors, header["facts"])
     content = safetensors.torch.save(tensors, header)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     with replacing(path, binary=True) as file:
         file.write(content)
 
 
-def read(path: Path, *, kind: str, version: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors, mapped from the file, and the facts, if it holds this kind of thing.
+def read(
+    path: Path, *, kind: str, version: int, check_up_to: int | None = None
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The tensors and the facts of a file, if it holds this kind of thing.
 
-    They are checked where the file has a checksum.
+    The checksum, if there is one, is verified; with `check_up_to`, in files of up to so many bytes.
     """
-    if not path.is_file():
-        raise FileNotFoundError(f"got {path}, expected a file there; check the path")
+    check_readable(path)
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        _check_start(path, file, size)
+        try:
+            tensors, header = _load(file.read(size)) if size <= IN_MEMORY else _map(path)
+        except _UNREADABLE as error:
+            raise _damaged(path, error) from error
+    _check_header(path, header, kind, version)
+    checked = "sha256" in header and (check_up_to is None or size <= check_up_to)
+    if checked and header["sha256"] != _digest(tensors, header.get("facts", "")):
+        raise _wrong_checksum(path)
     try:
-        with safe_open(path, framework="pt") as file:
-            header = file.metadata() or {}
-            _check_header(path, header, kind, version)
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except SafetensorError as error:
-        raise ValueError(_why_unreadable(path, error)) from error
-    if "sha256" in header and header["sha256"] != _digest(tensors, header.get("facts", "")):
+        return tensors, read_facts(header.get("facts", ""))
+    except ValueError as error:
         raise ValueError(
-            f"got {path}, which is damaged (its checksum is not that of its contents), expected "
-            "what was written; restore it from a copy, or make it again"
-        )
-    try:
-        return tensors, json.loads(header["facts"])
-    except (KeyError, ValueError) as error:
-        raise ValueError(
-            f"got {path}, whose facts are damaged ({error!r}), expected JSON; copy or make it again"
+            f"got {path}, whose facts are damaged ({error}), expected what was written; copy or "
+            "make it again"
         ) from error
 
 
-def _digest(tensors: dict[str, Tensor], facts: str) -> str:
-    """A hash of the facts and of the tensors' names, types, shapes and bytes."""
+def verify(path: Path, *, kind: str, version: int, progress: Progress | None = None) -> bool:
+    """Read a file of any size and compare its contents with its checksum.
+
+    Raises `ValueError` where it is damaged; False if it has no checksum. It is read piece by piece:
+    nothing of it stays in memory, and whoever cuts it meanwhile does no harm.
+    """
+    check_readable(path)
+    told = progress or (lambda done, total: None)
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        length = _check_start(path, file, size)
+        try:
+            tensors, header = _map(path)
+            places = json.loads(file.read(_LENGTH + length)[_LENGTH:])
+        except _UNREADABLE as error:
+            raise _damaged(path, error) from error
+        _check_header(path, header, kind, version)
+        if "sha256" not in header:
+            return False
+
+        def chunks(name: str, _: Tensor) -> Iterable[bytes]:
+            begin, end = (_LENGTH + length + offset for offset in places[name]["data_offsets"])
+            file.seek(begin)
+            while begin < end and (chunk := file.read(min(_CHUNK, end - begin))):
+                begin += len(chunk)
+                told(begin, size)
+                yield chunk
+
+        if header["sha256"] != _digest(tensors, header.get("facts", ""), chunks):
+            raise _wrong_checksum(path)
+    return True
+
+
+#: What is raised for contents that are not those of a safetensors file, or of one with tensors of
+#: a type that torch does not have.
+_UNREADABLE = (SafetensorError, ValueError, LookupError, TypeError, AttributeError)
+
+
+def _load(content: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
+    """The tensors and the header, copied out of a file's content."""
+    tensors = safetensors.torch.load(content)
+    length = int.from_bytes(content[:_LENGTH], "little")
+    held = json.loads(content[_LENGTH : _LENGTH + length])
+    return tensors, held.get("__metadata__") or {}
+
+
+def _map(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
+    with safe_open(path, framework="pt") as file:
+        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        return tensors, file.metadata() or {}
+
+
+def _digest(
+    tensors: dict[str, Tensor],
+    facts: str,
+    chunks: Callable[[str, Tensor], Iterable[Any]] | None = None,
+) -> str:
+    """A hash of the facts and of the tensors' names, types, shapes and bytes.
+
+    The bytes are those that `chunks` gives for each, if not its own.
+    """
     digest = hashlib.sha256(facts.encode())
     for name, tensor in sorted(tensors.items()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}".encode())
-        flat = tensor.as_strided((tensor.numel(),), (1,))  # one of size 1 may have any stride
-        digest.update(flat.view(torch.uint8).numpy().data)  # not a copy
+        for chunk in [bytes_of(tensor)] if chunks is None else chunks(name, tensor):
+            digest.update(chunk)
     return digest.hexdigest()
 
 
+def bytes_of(tensor: Tensor) -> memoryview:
+    """The bytes of a tensor that is contiguous on the CPU, of any type, not copied."""
+    flat = tensor.as_strided((tensor.numel(),), (1,))  # one of size 1 may have any stride
+    return flat.view(torch.uint8).numpy().data
+
+
+def _check_start(path: Path, file: BinaryIO, size: int) -> int:
+    """The length of the header, if it can be that of a safetensors file; `file` stays at 0."""
+    start = file.read(_LENGTH + 1)
+    file.seek(0)
+    length = int.from_bytes(start[:_LENGTH], "little")
+    if size == 0:
+        raise ValueError(f"got {path}, which is empty, expected a file; copy or make it again")
+    if start[_LENGTH:] != b"{":  # with which the header begins
+        if is_table(path):
+            raise ValueError(
+                f"got {path}, a table, expected graphs; of molecules, pna data molecules makes them"
+            )
+        raise ValueError(
+            f"got {path}, which is no safetensors file, expected one; check the path, or make the "
+            "file again"
+        )
+    if length > min(MOST_HEADER, size - _LENGTH):
+        raise ValueError(
+            f"got {path}, a safetensors file that is truncated or damaged (its header claims "
+            f"{length:,} bytes, the file has {size:,}), expected a header of at most "
+            f"{MOST_HEADER:,}; copy or make it again"
+        )
+    return length
+
+
+def _damaged(path: Path, error: Exception) -> ValueError:
+    return ValueError(
+        f"got {path}, a safetensors file that is truncated or damaged "
+        f"({textwrap.shorten(str(error), 200)}), expected a whole one; copy or make it again"
+    )
+
+
+def _wrong_checksum(path: Path) -> ValueError:
+    return ValueError(
+        f"got {path}, which is damaged (its checksum is not that of its contents), expected "
+        "what was written; restore it from a copy, or make it again"
+    )
+
+
 def _check_header(path: Path, header: dict[str, str], kind: str, version: int) -> None:
-    if header.get("format") != kind or not header.get("version", "").isdecimal():
-        held = header.get("format", "something else")
+    written = header.get("version", "")
+    if header.get("format") != kind or not (written.isdecimal() and len(written) < 10):
+        held = reprlib.repr(header.get("format", "something else")).strip("'")
         raise ValueError(
             f"got {path}, a safetensors file of {held}, expected one of {kind}; {_INSTEAD[kind]}"
         )
-    if int(header["version"]) > version:
+    if int(written) > version:
         raise ValueError(
-            f"got {path} in version {header['version']} of the format of a {kind}, expected "
+            f"got {path} in version {written} of the format of a {kind}, expected "
             f"{version} or older; upgrade pna, or make the file again with this one"
         )
-
-
-def _why_unreadable(path: Path, error: SafetensorError) -> str:
-    with path.open("rb") as file:
-        start = file.read(9)
-    if start[8:] == b"{":  # after the length of the header, the header
-        return (
-            f"got {path}, a safetensors file that is truncated or damaged ({error}), expected a "
-            "whole one; copy or make it again"
-        )
-    if is_table(path):
-        return f"got {path}, a table, expected graphs; of molecules, pna data molecules makes them"
-    return (
-        f"got {path}, which is no safetensors file ({error}), expected one; check the path, or "
-        "make the file again"
-    )

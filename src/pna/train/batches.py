@@ -92,6 +92,7 @@ class Batches:
 
     def run(self, epoch: int) -> None:
         """The step on every batch of an epoch."""
+        self.graphs.check_unchanged()
         chosen = order(len(self.graphs), self._shuffle, self._seed, epoch)
         for number in range(len(self)):
             ids = chosen[number * self._batch_size : (number + 1) * self._batch_size]

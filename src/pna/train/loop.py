@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import hashlib
 import math
-import os
 import signal
 import threading
 import time
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from pna.data.diameter import diameters
 from pna.data.graphset import GraphSet
+from pna.data.tensor_file import bytes_of
 from pna.files import is_new
 from pna.machine import machine
 from pna.ops.across import processes
@@ -113,8 +113,8 @@ def train(
         raise ValueError(f"got log_every={log_every}, expected at least 1")
     where = device_of(device)
     with joined(where):
-        path = None if isinstance(data, GraphSet) else Path(os.path.realpath(data))
         graphs = data if isinstance(data, GraphSet) else GraphSet.load(data)
+        path = None if isinstance(data, GraphSet) else Path(data).resolve()
         run = Run(out)
         if resume:
             config = _until(run, epochs).with_aggregators(aggregators)
@@ -468,7 +468,7 @@ def fingerprint(graphs: GraphSet) -> str:
         value = getattr(graphs, f.name)
         if isinstance(value, Tensor):
             digest.update(f"{f.name} {tuple(value.shape)} {value.dtype}".encode())
-            digest.update(value.cpu().contiguous().numpy().data)  # not a copy
+            digest.update(bytes_of(value.cpu().contiguous()))
     return digest.hexdigest()
 
 

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from pna.data.columns import MOST_KINDS
 from pna.data.graphset import GraphSet
 from pna.degree import DegreeStats
 from pna.names import lookup
@@ -145,6 +146,8 @@ def _count_kinds(what: str, column: Tensor) -> int:
     if len(column) == 0:
         return 1
     low, high = column.min().item(), column.max().item()
+    if high >= MOST_KINDS:
+        raise ValueError(f"got {high} in {what}, expected kinds below {MOST_KINDS:,}")
     if low < 0 or (column.is_floating_point() and not torch.equal(column, column.floor())):
         odd = low if low < 0 else next(v for v in column.tolist() if v != int(v))
         raise ValueError(f"got {odd} in {what}, expected kinds counted from 0")

@@ -449,8 +449,8 @@ def sweep(
     ):
         if value < least:
             raise ValueError(f"got {name}={value}, expected at least {least}")
-    path = Path(os.path.realpath(data))
-    graphs = GraphSet.load(path)
+    graphs = GraphSet.load(data)
+    path = Path(data).resolve()
     loss = loss_for(graphs, loss)
     kind = model_for(graphs, model, {}, loss) if isinstance(model, str) else model
     usual = settings_for(graphs, {}) if settings is None else settings

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pna.data.batch import Batch
+from pna.data.columns import MOST_KINDS
 from pna.data.graphset import GraphSet
 from pna.names import lookup
 from pna.nn.architectures import Prediction
@@ -179,7 +180,12 @@ def _classes(name: str, y: Tensor) -> int:
         raise ValueError(
             f"got target {name!r} for cross_entropy, expected classes 0, 1, 2, …; take another loss"
         )
-    return int(known.max()) + 1
+    highest = int(known.max())
+    if highest >= MOST_KINDS:
+        raise ValueError(
+            f"got class {highest} of target {name!r}, expected fewer than {MOST_KINDS:,} classes"
+        )
+    return highest + 1
 
 
 def check_targets(tasks: Sequence[Task], graphs: GraphSet, where: str) -> None:
