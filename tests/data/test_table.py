@@ -47,9 +47,10 @@ def test_names_with_separators(write):
 
 
 def test_no_file(tmp_path):
-    for path in (tmp_path, tmp_path / "my.csv"):
-        with pytest.raises(FileNotFoundError, match="expected a file there; check the path"):
-            Table.read(path)
+    with pytest.raises(FileNotFoundError, match="expected a file there; check the path"):
+        Table.read(tmp_path / "my.csv")
+    with pytest.raises(OSError, match="which is a folder, expected a file; check the path"):
+        Table.read(tmp_path)
 
 
 def test_lines_are_those_of_the_file(write):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import io
 import tarfile
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pna.data.sources import File, read
+from pna.data.unpacking import gunzip
 
 VALIDATION = 5_000  # of the training images the first so many, as in the benchmark
 
@@ -88,7 +88,8 @@ Part = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 
 
 def _mnist(packed: list[bytes]) -> list[Part]:
-    train, of_train, test, of_test = (gzip.decompress(content) for content in packed)
+    names = [file.name for file in PUBLIC["mnist"].files]
+    train, of_train, test, of_test = map(gunzip, names, packed)
     return [
         (np.frombuffer(part, np.uint8, offset=16).reshape(-1, 28, 28, 1),
          np.frombuffer(classes, np.uint8, offset=8))
@@ -98,7 +99,8 @@ def _mnist(packed: list[bytes]) -> list[Part]:
 
 def _cifar10(packed: bytes) -> list[Part]:
     parts = []
-    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+    unpacked = gunzip(PUBLIC["cifar10"].files[0].name, packed)
+    with tarfile.open(fileobj=io.BytesIO(unpacked), mode="r:") as archive:
         for names in ([f"data_batch_{i}.bin" for i in range(1, 6)], ["test_batch.bin"]):
             files = [archive.extractfile(f"cifar-10-batches-bin/{name}") for name in names]
             content = b"".join(file.read() for file in files if file is not None)

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import os
-import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from pna.data.download import Progress, fetch
+from pna.data.unpacking import arrays_of
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -168,13 +166,7 @@ def cache() -> Path:
 
 def unpack(name: str, content: bytes, expected: Sequence[str]) -> Arrays:
     """The arrays of an npz file, which must have these names; nothing in it is ever executed."""
-    try:
-        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-            found = {name: arrays[name] for name in arrays.files}
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile) as error:
-        raise ValueError(
-            f"got {name}, which cannot be read as npz ({error}), expected one; copy it again"
-        ) from error
+    found = arrays_of(name, content)
     if set(found) != set(expected):
         raise ValueError(
             f"got {name} with the arrays {', '.join(sorted(found))}, expected "

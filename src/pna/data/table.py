@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import io
 import math
 import re
-import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +13,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pna.files import replacing
+from pna.data.unpacking import gunzip
+from pna.files import check_readable, replacing
 from pna.names import lookup
 
 _SEPARATORS = ",;\t"
@@ -36,8 +35,7 @@ class Table:
     def read(cls, path: str | Path) -> Table:
         """From a CSV file, packed by gzip or not: commas, semicolons or tabs between, UTF-8."""
         path = Path(path)
-        if not path.is_file():
-            raise FileNotFoundError(f"got {path}, expected a file there; check the path")
+        check_readable(path)
         text = text_of(str(path), path.read_bytes())
         separator = _separator(text)
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
@@ -137,17 +135,12 @@ def is_table(path: Path) -> bool:
 
 def text_of(name: str, content: bytes) -> str:
     """A text file's content, unpacked if it is packed; `name` is what errors call it."""
+    if content.startswith(b"\x1f\x8b"):
+        content = gunzip(name, content)
     try:
-        return (gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content).decode(
-            "utf-8-sig"
-        )  # spreadsheets put a mark before the text
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(
-            f"got {name}, which gzip cannot unpack ({error}); copy it again"
-        ) from error
+        return content.decode("utf-8-sig")  # spreadsheets put a mark before the text
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        where = "" if content.startswith(b"\x1f\x8b") else f" in line {line}"
         raise ValueError(
-            f"got {name}, which is not of UTF-8{where}; save it as CSV of UTF-8"
+            f"got {name}, which is not of UTF-8 in line {line}; save it as CSV of UTF-8"
         ) from error

@@ -1,0 +1,79 @@
+"""Compressed files, unpacked up to a limit: a few kilobytes may hold more than any memory."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import zipfile
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+#: Environment variable with the most bytes that a file may unpack to, such as 4e9.
+VARIABLE = "PNA_MAX_UNPACKED"
+DEFAULT = 256 * 2**20
+
+_CHUNK = 2**20
+
+
+def most_unpacked() -> int:
+    """How many bytes a file may unpack to."""
+    given = os.environ.get(VARIABLE, "")
+    if not given:
+        return DEFAULT
+    try:
+        return int(float(given))
+    except (ValueError, OverflowError) as error:
+        raise ValueError(
+            f"got {VARIABLE}={given!r}, expected a number of bytes, such as 4e9"
+        ) from error
+
+
+def gunzip(name: str, content: bytes) -> bytes:
+    """The content of a gzip file; `name` is what errors call it."""
+    most = most_unpacked()
+    unpacked = bytearray()
+    try:
+        with gzip.open(io.BytesIO(content)) as file:
+            while chunk := file.read(_CHUNK):
+                unpacked += chunk
+                if len(unpacked) > most:
+                    raise _too_large(name, most)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(
+            f"got {name}, which gzip cannot unpack ({error}); copy it again"
+        ) from error
+    return bytes(unpacked)
+
+
+def arrays_of(name: str, content: bytes) -> dict[str, NDArray[Any]]:
+    """The arrays of an npz file; `name` is what errors call it. Nothing in it is ever executed."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            # no more is ever read of a member than the archive says that it has
+            size = sum(member.file_size for member in archive.infolist())
+        if size > most_unpacked():
+            raise _too_large(name, most_unpacked())
+        with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+            return {name: arrays[name] for name in arrays.files}
+    except _TooLargeError:
+        raise
+    except (ValueError, OSError, EOFError, MemoryError, NotImplementedError, zlib.error,
+            zipfile.BadZipFile) as error:  # fmt: skip
+        raise ValueError(
+            f"got {name}, which cannot be read as npz ({error}), expected one; copy it again"
+        ) from error
+
+
+class _TooLargeError(ValueError):
+    """A compressed file holds more than it may."""
+
+
+def _too_large(name: str, most: int) -> _TooLargeError:
+    return _TooLargeError(
+        f"got {name}, which unpacks to more than {most:,} bytes, expected at most that; if you "
+        f"trust it, unpack it yourself, or raise the limit: {VARIABLE}=4e9"
+    )
