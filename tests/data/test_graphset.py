@@ -2,7 +2,7 @@
 
 import copy
 import math
-from dataclasses import FrozenInstanceError
+from dataclasses import FrozenInstanceError, replace
 from unittest import mock
 
 import numpy as np
@@ -15,6 +15,9 @@ from torch.utils.data import DataLoader
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch as PygBatch
 from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader as PygLoader
+from torch_geometric.nn import PNAConv as PygPNAConv
+from torch_geometric.nn import global_add_pool
 
 import pna
 import pna.nn
@@ -124,6 +127,78 @@ def test_pyg_by_eye():
     assert [g.type for g in graphs] == ["star", "path", "star"]
     assert "y" not in first
     assert all(g.validate() for g in graphs)
+
+
+def kinds_of_atoms(count=4):
+    """As ZINC has them: kinds of a byte for atoms and bonds, one target."""
+    sizes, ring = [3] * count, [[0, 1, 2], [1, 2, 0]]
+    return GraphSet.from_arrays(
+        sizes, np.tile(ring, count), sizes, x=np.arange(3 * count, dtype=np.uint8) % 5,
+        edge_attr=np.arange(3 * count, dtype=np.uint8) % 3,
+        y_graph=np.arange(count, dtype=np.float32),
+    )  # fmt: skip
+
+
+def test_pyg_gets_the_shapes_of_its_own_zinc():
+    """PyG's ZINC has x (nodes, 1) and edge_attr (edges,) of int64, y (1,) of float32."""
+    gs = kinds_of_atoms()
+    graph = gs.to_pyg()[1]
+    assert (graph.x.shape, graph.x.dtype) == ((3, 1), torch.int64)
+    assert (graph.edge_attr.shape, graph.edge_attr.dtype) == ((3,), torch.int64)
+    assert (graph.y.shape, graph.y.dtype) == ((1,), torch.float32)
+    union = PygBatch.from_data_list(gs.to_pyg())
+    assert union.y.tolist() == [0, 1, 2, 3]
+    assert union.edge_attr.tolist() == gs.edge_attr[:, 0].tolist()
+    back = GraphSet.from_pyg(gs.to_pyg())
+    assert back.x.dtype == back.edge_attr.dtype == torch.int64
+    kinds = {"x": gs.x.long(), "edge_attr": gs.edge_attr.long()}
+    assert_same(back, replace(gs, **kinds))
+
+
+def test_the_step_of_pygs_own_example_runs():
+    """The lines of its `examples/pna.py` that touch the data, as they are."""
+    gs = kinds_of_atoms()
+    train_loader = PygLoader(gs.to_pyg(), batch_size=4)
+    deg = torch.bincount(gs.degree.long())
+    node_emb, edge_emb = torch.nn.Embedding(21, 75), torch.nn.Embedding(4, 50)
+    conv = PygPNAConv(75, 75, aggregators=["mean"], scalers=["identity"], deg=deg, edge_dim=50)
+    lin = torch.nn.Linear(75, 1)
+    for data in train_loader:
+        x = node_emb(data.x.squeeze())
+        edge_attr = edge_emb(data.edge_attr)
+        x = conv(x, data.edge_index, edge_attr)
+        out = lin(global_add_pool(x, data.batch))
+        loss = (out.squeeze() - data.y).abs()
+        assert loss.shape == (4,)
+        loss.mean().backward()
+
+
+@pytest.mark.parametrize(
+    ("given", "shapes"),
+    [
+        ({"y_graph": torch.ones(2, 1)}, {"y": (1,)}),
+        ({"y_graph": torch.ones(2, 3)}, {"y": (1, 3)}),
+        ({"y_node": torch.ones(6, 1)}, {"y": (3,)}),
+        ({"y_node": torch.ones(6, 2)}, {"y": (3, 2)}),
+        (
+            {"y_node": torch.ones(6, 1), "y_graph": torch.ones(2, 1)},
+            {"y_node": (3,), "y_graph": (1,)},
+        ),
+        ({"edge_attr": torch.ones(4, 1)}, {"edge_attr": (2, 1)}),  # numbers, as layers take them
+        ({"edge_attr": torch.ones(4, 1).byte()}, {"edge_attr": (2,)}),
+        ({"edge_attr": torch.ones(4, 2).byte()}, {"edge_attr": (2, 2)}),
+        ({"x": torch.ones(6, 1).short()}, {"x": (3, 1)}),
+    ],
+)
+def test_shapes_in_pyg(given, shapes):
+    gs = GraphSet.from_arrays([3, 3], [[0, 1, 0, 1], [1, 0, 2, 0]], [2, 2], **given)
+    graphs = gs.to_pyg()
+    for name, shape in shapes.items():
+        assert graphs[0][name].shape == shape
+        assert graphs[0][name].dtype in (torch.float32, torch.int64)
+    back = GraphSet.from_pyg(graphs)
+    for name, tensor in given.items():
+        assert torch.equal(getattr(back, name), tensor.to(getattr(back, name).dtype))
 
 
 @pytest.mark.parametrize(("kind", "rows"), [("y_node", 3), ("y_graph", 1)])

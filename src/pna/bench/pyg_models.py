@@ -111,7 +111,7 @@ class Molecules(nn.Module):
     ) -> Tensor:
         """A number for each graph, (graphs,)."""
         x = self.atoms(x.squeeze(1))
-        edges = self.bonds(edge_attr.squeeze(1))
+        edges = self.bonds(edge_attr)
         for conv, norm in zip(self.convs, self.norms, strict=True):
             x = F.relu(norm(conv(x, edge_index, edges)))
         return self.head(global_add_pool(x, batch, graphs)).squeeze(1)
@@ -255,7 +255,7 @@ class Embeddings(nn.Module):
         self.columns = nn.ModuleList(nn.Embedding(count, width) for count in values)
 
     def forward(self, given: Tensor) -> Tensor:
-        every = given.long().unbind(1)
+        every = given.long().reshape(len(given), len(self.columns)).unbind(1)
         return torch.stack([e(c) for e, c in zip(self.columns, every, strict=True)]).sum(0)
 
 

@@ -42,10 +42,11 @@ _ON_A_CPU, _SMALL = 1_280, 32
 #: PyG's epochs are told from so many steps, where they have more: some would take minutes.
 _STEPS = 80
 
+#: Of outputs (graphs, targets or classes) and the one target (graphs,).
 _LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "mae_in_units": F.l1_loss,
-    "bce": F.binary_cross_entropy_with_logits,
-    "cross_entropy": lambda out, y: F.cross_entropy(out, y[:, 0].long()),
+    "mae_in_units": lambda out, y: F.l1_loss(out.squeeze(1), y),
+    "bce": lambda out, y: F.binary_cross_entropy_with_logits(out.squeeze(1), y),
+    "cross_entropy": lambda out, y: F.cross_entropy(out, y.long()),
 }
 
 
@@ -123,7 +124,7 @@ def _ours(trial: Trial, graphs: GraphSet, members: int, device: torch.device) ->
 
 
 def _run_example(model: nn.Module, b: Any) -> Tensor:
-    out: Tensor = model(b.x.long(), b.edge_index, b.edge_attr.long(), b.batch, b.num_graphs)
+    out: Tensor = model(b.x, b.edge_index, b.edge_attr, b.batch, b.num_graphs)
     return out[:, None]
 
 

@@ -168,7 +168,7 @@ def _pyg_zinc(graphs: GraphSet, case: Case, device: torch.device) -> Iterator[Co
 
         def loss(b: Any) -> Tensor:
             out = forward(b.x, b.edge_index, b.edge_attr, b.batch, b.num_graphs)
-            return F.l1_loss(out, b.y.squeeze(1))
+            return F.l1_loss(out, b.y)
 
         epoch = pyg_epoch(model, optimiser, lambda: batches, loss, device)
         return Contender(name, epoch, count_parameters(model))

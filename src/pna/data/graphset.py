@@ -261,10 +261,15 @@ class GraphSet:
             self.watch.check()
 
     def to_pyg(self) -> list[Any]:
-        """PyG's `Data`, one for each graph: x, edge_index and edge_attr, edges by receiver.
+        """PyG's `Data`, one for each graph, in the shapes of PyG's own datasets.
 
-        Targets are ``y``, or ``y_node`` and ``y_graph`` (1, targets) where there are both;
-        ``split`` and ``type`` are names. Without x, ``num_nodes`` tells of isolated nodes.
+        Whole numbers are int64.
+
+        - ``x`` is (nodes, features), ``edge_index`` (2, edges), sorted by receiver.
+        - ``edge_attr`` is (edges, features), or (edges,) if it is one column of whole numbers.
+        - ``y`` of graphs is (1,), or (1, targets) if there are several; of nodes (nodes,), or
+          (nodes, targets). Where a set has both they are ``y_graph`` and ``y_node``.
+        - ``split`` and ``type`` are names. Without x, ``num_nodes`` tells of isolated nodes.
         """
         from pna.data.pyg import to_data_list
 

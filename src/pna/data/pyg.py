@@ -43,12 +43,12 @@ def to_data_list(graphs: GraphSet) -> list[Data]:
     both = graphs.y_node is not None and graphs.y_graph is not None
     for name, tensor, counts in (
         ("x", graphs.x, sizes),
-        ("edge_attr", graphs.edge_attr, edge_counts),
-        ("y_node" if both else "y", graphs.y_node, sizes),
-        ("y_graph" if both else "y", graphs.y_graph, [1] * len(graphs)),
+        ("edge_attr", _flat_kinds(graphs.edge_attr), edge_counts),
+        ("y_node" if both else "y", _flat(graphs.y_node), sizes),
+        ("y_graph" if both else "y", _flat(graphs.y_graph), [1] * len(graphs)),
     ):
         if tensor is not None:
-            columns[name] = tensor.clone().split(counts)
+            columns[name] = _as_pyg(tensor).split(counts)
     if graphs.x is None:
         columns["num_nodes"] = sizes
     for name, tags, names in (
@@ -61,6 +61,22 @@ def to_data_list(graphs: GraphSet) -> list[Data]:
         Data(**{name: column[graph] for name, column in columns.items()})
         for graph in range(len(graphs))
     ]
+
+
+def _as_pyg(tensor: Tensor) -> Tensor:
+    """A copy, in which whole numbers are int64, as embeddings and losses of classes take them."""
+    is_whole = not (tensor.is_floating_point() or tensor.dtype == torch.bool)
+    return tensor.to(torch.int64 if is_whole else tensor.dtype, copy=True)
+
+
+def _flat(columns: Tensor | None) -> Tensor | None:
+    """Without the axis of columns where there is one of them."""
+    return columns if columns is None or columns.shape[1] != 1 else columns[:, 0]
+
+
+def _flat_kinds(columns: Tensor | None) -> Tensor | None:
+    """The same of kinds only: layers take numbers as (edges, 1)."""
+    return columns if columns is None or columns.is_floating_point() else _flat(columns)
 
 
 def from_data_list(graphs: Sequence[Any], level: str | None = None) -> dict[str, Any]:
