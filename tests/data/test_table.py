@@ -1,6 +1,7 @@
 """Tables are read as people write them, and what cannot be read is named with its line."""
 
 import gzip
+import resource
 
 import numpy as np
 import pytest
@@ -113,3 +114,17 @@ def test_tables_by_name(tmp_path):
     names = ["a.csv", "A.CSV", "a.tsv", "a.txt", "a.csv.gz"]
     assert all(is_table(tmp_path / name) for name in names)
     assert not any(is_table(tmp_path / name) for name in ("a.safetensors", "a.gz", "csv"))
+
+
+def test_a_limit_on_the_size_of_files_leaves_the_table_there(tmp_path):
+    path = tmp_path / "my.csv"
+    path.write_text("before")
+    table = Table("t", ("a",), [["x" * 100]] * 1000, list(range(1000)))
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(OSError, match=r"cannot write .*my\.csv .*ulimit -f"):
+            table.save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]

@@ -298,7 +298,7 @@ def test_headers_that_claim_too_much(path, monkeypatch, large, length, header):
 
 def test_facts_that_no_reader_would_take_are_not_written(path, monkeypatch):
     monkeypatch.setattr(tensor_file, "MOST_HEADER", 1000)
-    with pytest.raises(ValueError, match=r"facts of .* bytes for .*set\.safetensors"):
+    with pytest.raises(ValueError, match=r"metadata of .* bytes for .*set\.safetensors"):
         tensor_file.write(path, {"x": torch.ones(1)}, {"a": "x" * 1000}, **AS)
     assert not path.exists()
 

@@ -1,6 +1,7 @@
 """Predictions are those of the models, in the units of the targets."""
 
 import csv
+import resource
 from dataclasses import replace
 
 import numpy as np
@@ -90,6 +91,21 @@ def test_diameters_are_found(folder):
     graphs = small_multitask()
     run = small_run(graphs, folder / "deep", model={"depth": "diameter"}, members=1, epochs=1)
     assert np.isfinite(predict(run, graphs).graph["connected"]).all()
+
+
+def test_a_limit_on_the_size_of_files_leaves_the_predictions_there(tmp_path):
+    path, count = tmp_path / "out.csv", 1000
+    path.write_text("before")
+    numbers = np.arange(count)
+    found = prediction.Predictions(numbers, numbers, {}, {"y": numbers / 7})
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, hard))
+    try:
+        with pytest.raises(OSError, match=r"cannot write .*out\.csv .*ulimit -f"):
+            found.save(path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
 
 
 def test_saves_graphs_and_nodes(multitask_run, tmp_path):

@@ -347,7 +347,10 @@ def describe(
         path = figure or file.with_suffix(".svg")
         if path.suffix != ".svg":
             raise ValueError(f"got a figure {path}, expected a name that ends in .svg")
-        save_svg(draw_description(graphs, file.name), path)
+        try:
+            save_svg(draw_description(graphs, file.name), path)
+        except OSError as error:
+            raise OSError(f"{error}; --figure says where the figure goes") from error
         console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
 
 

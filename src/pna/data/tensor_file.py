@@ -106,14 +106,14 @@ def write(
                 "it with force"
             )
     header = {"format": kind, "version": str(version), "facts": json.dumps(facts)}
-    if len(header["facts"]) > MOST_HEADER // 2:
-        raise ValueError(
-            f"got facts of {len(header['facts']):,} bytes for {path}, expected at most "
-            f"{MOST_HEADER // 2:,}; leave out what can be kept in a file of its own"
-        )
     if checksum:
         header["sha256"] = _digest(tensors, header["facts"])
     content = safetensors.torch.save(tensors, header)
+    if (length := int.from_bytes(content[:_LENGTH], "little")) > MOST_HEADER:
+        raise ValueError(
+            f"got names and metadata of {length:,} bytes for {path}, expected at most "
+            f"{MOST_HEADER:,}; keep the metadata in a file of its own"
+        )
     make_folder(path.parent)
     with replacing(path, binary=True) as file:
         file.write(content)
