@@ -182,7 +182,7 @@ def verify(path: Path, *, kind: str, version: int, progress: Progress | None = N
 
 #: What is raised for contents that are not those of a safetensors file, or of one with tensors of
 #: a type that torch does not have.
-_UNREADABLE = (SafetensorError, ValueError, LookupError, TypeError, AttributeError)
+_UNREADABLE = (SafetensorError, ValueError, LookupError, TypeError, AttributeError, RuntimeError)
 
 
 def _load(content: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
