@@ -5,8 +5,10 @@ import json
 import math
 import os
 import socket
+import subprocess
 import sys
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -33,16 +35,19 @@ def data(tmp_path_factory):
 def cluster():
     ray = pytest.importorskip("ray", reason="no ray: pip install 'pna[ray]'")
     pytest.importorskip("ray.tune", reason="no ray.tune: pip install 'pna[ray]'")
+    from pna.train.ray_tune import token_authentication
+
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    ray.init(
-        address="local",
-        num_cpus=2,
-        include_dashboard=False,
-        log_to_driver=False,
-        object_store_memory=128 * 2**20,
-    )
-    yield
-    ray.shutdown()
+    with token_authentication():
+        ray.init(
+            address="local",
+            num_cpus=2,
+            include_dashboard=False,
+            log_to_driver=False,
+            object_store_memory=128 * 2**20,
+        )
+        yield
+        ray.shutdown()
 
 
 def test_values():
@@ -132,6 +137,66 @@ def test_addresses():
     for odd in ("somewhere", "host:port", ":6379", ""):
         with pytest.raises(ValueError, match="expected local, auto, HOST:PORT"):
             check_address(odd)
+
+
+#: Runs code on the cluster at an address, as anyone on the network could.
+CLIENT = """
+import os, sys, ray
+ray.init(address=sys.argv[1], log_to_driver=False, logging_level="ERROR")
+print("ran as", ray.get(ray.remote(num_cpus=0)(lambda: os.getuid()).remote()))
+"""
+
+
+def client(address, home, **variables):
+    """The outcome of `CLIENT` in a process that has no token but by these variables."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    quick = {"RAY_gcs_server_port_wait_time_s": "2"}
+    return subprocess.run(
+        [sys.executable, "-c", CLIENT, address],
+        env=kept | quick | {"HOME": str(home)} | variables,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
+def test_nobody_is_let_in_without_the_token(tmp_path, monkeypatch):
+    """A Ray of our own, and two clients of it. Takes half a minute: each starts Ray."""
+    ray = pytest.importorskip("ray", reason="no ray: pip install 'pna[ray]'")
+    from pna.train.ray_tune import _connected
+
+    # Ray itself would write a token where every user can read it, or do without.
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    monkeypatch.delenv("RAY_AUTH_TOKEN", raising=False)
+    with _connected("local"):
+        token = os.environ["RAY_AUTH_TOKEN"]
+        address = ray.get_runtime_context().gcs_address
+        refused = client(address, tmp_path, RAY_AUTH_MODE="disabled")
+        assert refused.returncode != 0 and refused.stdout == ""
+        let_in = client(address, tmp_path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=token)
+        assert let_in.stdout == f"ran as {os.getuid()}\n", let_in.stderr
+        arguments = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline")]
+        written = [
+            path.read_bytes()
+            for folder in (tmp_path, ray._private.worker._global_node.get_session_dir_path())
+            for path in Path(folder).rglob("*")
+            if path.is_file()
+        ]
+        assert len(written) > 5 and not any(token.encode() in text for text in arguments + written)
+    assert os.environ["RAY_AUTH_MODE"] == "disabled" and "RAY_AUTH_TOKEN" not in os.environ
+
+
+def test_every_ray_has_a_token_of_its_own():
+    pytest.importorskip("ray", reason="no ray: pip install 'pna[ray]'")
+    from pna.train.ray_tune import token_authentication
+
+    tokens = set()
+    for _ in range(2):
+        with token_authentication():
+            tokens.add(os.environ["RAY_AUTH_TOKEN"])
+    assert len(tokens) == 2 and all(len(token) == 64 for token in tokens)
 
 
 def held(tmp_path, trials=3):

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import secrets
 import shutil
 import socket
 import tempfile
@@ -20,6 +21,12 @@ from urllib.parse import urlsplit
 import ray
 import torch
 from ray import tune
+from ray._raylet import (
+    AuthenticationMode,
+    AuthenticationTokenLoader,
+    Config,
+    get_authentication_mode,
+)
 
 from pna.train.sweep import Sweep, Trial, run_trial
 
@@ -154,9 +161,50 @@ def _connected(address: str) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    own: dict[str, Any] = {"include_dashboard": False, "object_store_memory": _OBJECT_STORE}
-    if address != "local":
+    if address == "local":
+        with token_authentication(), _started(address):
+            yield
+    else:
         os.environ.setdefault("RAY_gcs_server_port_wait_time_s", str(_JOINS))
+        with _started(address):
+            yield
+
+
+@contextmanager
+def token_authentication() -> Iterator[None]:
+    """A Ray that is started inside lets in only who has its token, a new random one.
+
+    Ray listens on every network interface and runs the code that it is sent. The token is held by
+    the environment of this process, which Ray's own processes inherit. It is in no file, and
+    other users of the machine cannot read it. Whatever the user has set for Ray is put back.
+    """
+    names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+    given = {name: os.environ.pop(name) for name in names if name in os.environ}
+    os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
+    try:
+        _read_authentication()
+        if get_authentication_mode() != AuthenticationMode.TOKEN:
+            raise RuntimeError(
+                f"got Ray {ray.__version__} without token authentication, expected it to be on: "
+                "others could run code here; install the version of Ray in constraints.txt"
+            )
+        yield
+    finally:
+        for name in names:
+            os.environ.pop(name, None)
+        os.environ.update(given)
+        _read_authentication()
+
+
+def _read_authentication() -> None:
+    """Have Ray read its variables again: it keeps what they were when it was imported."""
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
+@contextmanager
+def _started(address: str) -> Iterator[None]:
+    own: dict[str, Any] = {"include_dashboard": False, "object_store_memory": _OBJECT_STORE}
     try:
         ray.init(
             address=address,

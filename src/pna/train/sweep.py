@@ -438,9 +438,10 @@ def sweep(
     """
     try:
         from pna.train import ray_tune
-    except ModuleNotFoundError as error:
+    except ImportError as error:
         raise ModuleNotFoundError(
-            f"a sweep runs on Ray Tune, and there is no {error.name}: pip install 'pna[ray]'"
+            f"a sweep runs on Ray Tune, 2.60 or later, and Python says: {error}; "
+            "pip install 'pna[ray]'"
         ) from error
     for name, value, least in (
         ("trials", trials, 1),
