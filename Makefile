@@ -4,16 +4,20 @@ BIN = $(VENV)/bin
 READY = $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench docs clean
+.PHONY: help demo test test-gpu lint bench docs clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(READY)  ## train PNA and five rivals on small graphs, in minutes: demo/index.html
 	$(BIN)/pna demo
 
 test: lint  ## lint, then every test, as many at a time as there are cores
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
+
+test-gpu:  ## every test that runs on a GPU, with PYTHON as it is: nothing is installed
+	-$(PYTHON) setup.py --quiet build_ext --inplace
+	PYTHONPATH="$(CURDIR)/src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m pytest -m gpu
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .

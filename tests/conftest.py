@@ -6,8 +6,10 @@ millisecond for every few operations of a program, so graphs in tests are narrow
 
 import importlib.util
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -30,6 +32,49 @@ def pytest_configure(config: pytest.Config) -> None:
     # The interpreter is NumPy, which warns where a kernel divides by zero in a masked lane.
     for module in ("triton.runtime.interpreter", "numpy._core.fromnumeric"):
         config.addinivalue_line("filterwarnings", f"ignore::RuntimeWarning:{module}")
+
+
+#: Tests that ask for one of these fixtures run on the GPU, except as the parameter "cpu".
+_ON_THE_DEVICE = {"device", "triton", "fast", "backend"}
+#: Tests of these folders train, which is done on the GPU unless they say otherwise.
+_TRAINING = {"bench", "paper", "train"}
+#: Packages that many tests need, and that an interpreter with a GPU may lack.
+_OPTIONAL = {"hypothesis", "torch_geometric"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test marked `gpu` needs a GPU. Those that run on one where there is one are marked here."""
+    for item in items:
+        if item.get_closest_marker("gpu") is not None:
+            if DEVICE.type != "cuda":
+                item.add_marker(pytest.mark.skip(reason="needs a GPU"))
+        elif _runs_on_the_device(item):
+            item.add_marker(pytest.mark.gpu)
+
+
+def _runs_on_the_device(item: pytest.Item) -> bool:
+    if item.path.relative_to(Path(__file__).parent).parts[0] in _TRAINING:
+        return True
+    asked = _ON_THE_DEVICE.intersection(getattr(item, "fixturenames", ()))
+    chosen = item.callspec.params if hasattr(item, "callspec") else {}
+    return any(chosen.get(name) != "cpu" for name in asked)
+
+
+class _Module(pytest.Module):
+    """A file of tests that is skipped if it imports an optional package that is missing."""
+
+    def collect(self) -> Iterable[pytest.Item | pytest.Collector]:
+        try:
+            return super().collect()
+        except self.CollectError as error:
+            missing = str(getattr(error.__cause__, "name", None)).partition(".")[0]
+            if missing in _OPTIONAL:
+                pytest.skip(f"no {missing}", allow_module_level=True)
+            raise
+
+
+def pytest_pycollect_makemodule(module_path: Path, parent: Any) -> pytest.Module:
+    return _Module.from_parent(parent, path=module_path)
 
 
 @pytest.fixture

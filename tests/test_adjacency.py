@@ -443,7 +443,7 @@ def test_pyg_moves_it_by_cpu_and_cuda():
         batch.adjacency[0].cpu()
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.gpu
 def test_to_a_gpu_and_back():
     adj = Adjacency.from_edge_index(rows_of(LENGTHS), (1, 6))
     assert {leaf.is_pinned() for leaf in tree_leaves(adj.pin_memory())} == {True}

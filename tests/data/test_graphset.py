@@ -452,7 +452,7 @@ def test_batch_and_set_move(device):
     assert batch.to(batch.device) is batch
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+@pytest.mark.gpu
 def test_batches_never_wait_for_the_device():
     gs = make([4] * 30, [[(0, 1), (1, 2), (2, 0)]] * 30).to("cuda")
     order = torch.randperm(30)

@@ -256,7 +256,7 @@ def test_members_of_a_population_are_modules_alone(device):
             torch.testing.assert_close(parameters[name].grad[i], parameter.grad)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+@pytest.mark.gpu
 def test_captured_in_a_cuda_graph(triton):
     layer = module(device=triton.device).float()
     edge_index, graph_of_node = batch_of(BATCHES["ragged"], triton.device)

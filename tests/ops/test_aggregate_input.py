@@ -184,7 +184,7 @@ def test_wrong_input(case):
         call(**arguments)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a second device")
+@pytest.mark.gpu
 def test_x_on_the_gpu_and_the_graph_not():
     with pytest.raises(ValueError, match=r"x on cuda:0 and an adjacency on cpu.*adjacency\.to"):
         call(x=zeros(NODES, WIDTH, device="cuda"))

@@ -144,7 +144,7 @@ def test_the_same_bits_every_time(fast, form):
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="many programs at once need a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("form", FORMS)
 def test_the_same_bits_every_time_on_a_gpu(triton, form):
     """Hubs and repeated edges, where atomics would show."""

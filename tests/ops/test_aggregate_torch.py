@@ -441,7 +441,7 @@ def test_opcheck_of_the_gradient(fast, form):
     )
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("form", FORMS)
 def test_captured_in_a_cuda_graph(triton, form):
     graph = GRAPHS["hubs both ways"]

@@ -502,7 +502,7 @@ def test_opcheck_of_the_gradient(fast, needs):
     torch.library.opcheck(torch.ops.pna.degree_linear_backward.default, arguments)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+@pytest.mark.gpu
 def test_captured_in_a_cuda_graph(triton):
     case = CASES["hub"]
     inputs = inputs_of(case, torch.float32, triton.device)

@@ -257,7 +257,7 @@ def test_compiled_whole(device):
     assert_near(got, outcome(lambda x: run(x, adjacency), x), 1e-13)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+@pytest.mark.gpu
 def test_captured_in_a_cuda_graph(triton):
     adjacency = GRAPHS["hub that receives"].adjacency(triton.device)
     x = features(60, 6, torch.float32, triton.device).unflatten(1, (2, 3)).requires_grad_()

@@ -459,7 +459,7 @@ def test_opcheck_of_the_gradient(fast):
     torch.library.opcheck(torch.ops.pna.set2set_backward.default, arguments)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("case", ["large among small", "wider than kernels"])
 def test_captured_in_a_cuda_graph(triton, case):
     chosen = CASES[case]

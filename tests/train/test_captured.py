@@ -12,7 +12,7 @@ from pna.ops.beside import Beside
 from pna.train.settings import ModelSettings, Settings
 from tests.train.cases import SMALL, assert_near, random_graphs, trainer_of, with_arguments
 
-pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+pytestmark = pytest.mark.gpu
 
 BASE = Settings(members=3, batch_size=5, lr=(1e-2,), epochs=50, patience=None, clip=1.0)
 

@@ -9,7 +9,6 @@ from collections.abc import Collection
 from dataclasses import dataclass
 
 import pytest
-import torch
 from torch import nn
 
 from pna.nn.conv.gat import GATConv
@@ -104,7 +103,7 @@ def test_compiled_whole(device, layer):
     baselines.assert_compiles(layer.make, device)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+@pytest.mark.gpu
 def test_captured_in_a_cuda_graph(triton, layer):
     baselines.assert_layer_captures(layer.make, triton.device)
 

@@ -31,7 +31,7 @@ def layer(dtype=torch.float32, **arguments):
     return PNAConv(**(given | arguments)).to(dtype)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="the memory of a GPU")
+@pytest.mark.gpu
 @pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
 @pytest.mark.parametrize("arguments", LAYERS.values(), ids=LAYERS)
 def test_near_what_a_gpu_needs(arguments, training):

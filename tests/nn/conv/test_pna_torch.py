@@ -371,7 +371,7 @@ def test_second_derivatives(device):
         torch.autograd.grad(loss, x, create_graph=True)[0].sum().backward()
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="CUDA graphs need a GPU")
+@pytest.mark.gpu
 def test_captured_in_a_cuda_graph(triton):
     layer = made(triton.device, torch.float32, towers=2, edge_dim=2)
     inputs = inputs_of(layer, triton.device, torch.float32)

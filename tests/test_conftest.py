@@ -1,0 +1,24 @@
+"""Which tests `make test-gpu` runs: those marked `gpu`, by hand or for their fixtures."""
+
+import pytest
+
+
+def is_marked(request):
+    return request.node.get_closest_marker("gpu") is not None
+
+
+def test_on_the_device(device, request):
+    assert is_marked(request)
+
+
+def test_on_every_backend_but_the_processor(backend, request):
+    assert is_marked(request) == (backend.name != "cpu")
+
+
+def test_elsewhere(request):
+    assert not is_marked(request)
+
+
+@pytest.mark.gpu
+def test_only_where_there_is_a_gpu(device):
+    assert device.type == "cuda"
