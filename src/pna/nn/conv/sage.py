@@ -73,7 +73,8 @@ class SAGEConv(Conv):
             out = aggregate(sent, adjacency, [aggregator])[:, 0] + own + bias.to(own.dtype)
         else:
             out = self.lin_l(aggregate(x, adjacency, [aggregator])[:, 0]) + own
-        return F.normalize(out, dim=1) if self.normalise else out
+        # autocast has the norm in float32 on a GPU, and would widen the result with it
+        return F.normalize(out, dim=1).to(out.dtype) if self.normalise else out
 
     def __repr__(self) -> str:
         return (
