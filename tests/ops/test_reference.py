@@ -522,3 +522,17 @@ def test_shapes_alone_on_the_meta_device():
     x, adj = torch.empty(4, 2, device="meta"), graph().to("meta")
     basis, coefficients = torch.empty(3, 2, device="meta"), torch.empty(7, 3, device="meta")
     assert aggregate(x, adj, ALL, basis, coefficients).shape == (4, len(ALL), 2)
+
+
+@pytest.mark.parametrize("form", ["none", "table"])
+def test_gradients_of_half_types_are_summed_in_float32(form):
+    """A node with 1000 receivers of one message each: bfloat16 would stop counting at 256."""
+    edge_index = torch.stack([torch.zeros(1000, dtype=torch.int64), torch.arange(1000)])
+    adjacency = Adjacency.from_edge_index(edge_index, (1, 1000))
+    x = torch.ones(1, 2, dtype=torch.bfloat16, requires_grad=True)
+    table = torch.ones(1, 2, dtype=torch.bfloat16, requires_grad=True)
+    kinds = torch.zeros(1000, dtype=torch.int64)
+    edge = (None, None) if form == "none" else (table, kinds)
+    aggregate(x, adjacency, [Sum()], *edge).sum().backward()
+    assert x.grad.tolist() == [[1000.0, 1000.0]]
+    assert form == "none" or table.grad.tolist() == [[1000.0, 1000.0]]

@@ -30,9 +30,10 @@ def aggregate(
     Messages are x_j, or x_j + e_ij with e = edge, edge[at] or at @ edge, for `at` absent, whole
     numbers or real ones. With `own` (receivers, features), a receiver adds its row to each.
     """
-    message = messages(take(x, adjacency.senders), adjacency, edge, at)
+    wide = torch.promote_types(x.dtype, torch.float32)  # before: gradients are summed in it
+    message = messages(take(x.to(wide), adjacency.senders), adjacency, edge, at)
     if own is not None:
-        message = message + take(own, adjacency.receivers).to(message.dtype)
+        message = message + take(own.to(wide), adjacency.receivers)
     return results(Neighbourhoods(message, adjacency), aggregators).to(x.dtype)
 
 
@@ -82,7 +83,7 @@ def messages(sent: Tensor, adjacency: Adjacency, edge: Tensor | None, at: Tensor
         check_table(at, edge.shape[0])
     at = take(at, adjacency.edge_ids)
     if not at.is_floating_point():
-        return message + take(edge, at.long()).to(wide)
+        return message + take(edge.to(wide), at.long())
     for d in range(edge.shape[0]):  # at @ edge, in steps that autocast leaves alone
         message = message + at[:, d, None].to(wide) * edge[d].to(wide)
     return message
