@@ -1,0 +1,72 @@
+"""`python -m pna.testing fuzz`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+_MODES = ("reference", "c", "triton", "interpreter", "vmap", "compile")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """0 if no case failed, 1 if one did, 2 if the arguments are wrong."""
+    parser = argparse.ArgumentParser(prog="python -m pna.testing")
+    commands = parser.add_subparsers(dest="command", required=True)
+    told = commands.add_parser(
+        "fuzz", help="compare random cases with a float64 definition, outputs and gradients"
+    )
+    told.add_argument("--minutes", type=float, default=1.0, help="how long. Default: 1")
+    told.add_argument("--seed", type=int, default=0, help="seed of all cases. Default: 0")
+    told.add_argument("--case", type=int, help="run the case of this number alone")
+    told.add_argument(
+        "--device", choices=["cpu", "cuda"], default="cpu", help="where tensors are. Default: cpu"
+    )
+    told.add_argument(
+        "--mode",
+        action="append",
+        choices=_MODES,
+        default=[],
+        help="way of execution; may be repeated. Default: all that can run on the device",
+    )
+    told.add_argument("--failures", type=int, default=1, help="stop after so many. Default: 1")
+    told.add_argument("--without", action="append", default=[], help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if "interpreter" in given.mode:
+        os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
+    return _fuzz(parser, given)
+
+
+def _fuzz(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
+    import torch
+
+    from pna.testing.fuzz import draw_case, failure_of, fuzz
+    from pna.testing.settings import Settings
+
+    if given.device == "cuda" and not torch.cuda.is_available():
+        parser.error("got --device cuda, but torch sees no GPU here; leave it out")
+    settings = Settings(given.device, tuple(given.mode), frozenset(given.without))
+    for mode in given.mode:
+        reason = settings.unavailable(mode)
+        if reason is not None:
+            parser.error(f"got --mode {mode}, which cannot run here: {reason}")
+    if given.case is not None:
+        failure = failure_of(given.case, draw_case(given.seed, given.case, settings))
+        if failure is None:
+            print(f"case {given.case} of seed {given.seed} is right")
+            return 0
+        print(f"case {given.case} of seed {given.seed} fails: {failure.what}\n{failure.script}")
+        return 1
+    failures = fuzz(
+        given.seed,
+        60 * given.minutes,
+        settings,
+        tell=lambda line: print(line, flush=True),
+        most_failures=given.failures,
+    )
+    return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,233 @@
+"""Random graphs and numbers for `fuzz`, ordinary and extreme."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pna.testing.definition import Graph
+
+T = TypeVar("T")
+
+DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+
+
+class Draw:
+    """A stream of choices that depends on a seed and the number of a case alone."""
+
+    def __init__(self, seed: int, case: int) -> None:
+        self.rng = np.random.default_rng([seed, case])
+
+    def one_of(self, choices: Sequence[T], weights: Sequence[float] | None = None) -> T:
+        p = None if weights is None else np.array(weights) / sum(weights)
+        return choices[int(self.rng.choice(len(choices), p=p))]
+
+    def some_of(self, choices: Sequence[T], most: int) -> list[T]:
+        count = int(self.rng.integers(1, most + 1))
+        return [self.one_of(choices) for _ in range(count)]
+
+    def whole(self, low: int, high: int) -> int:
+        """From low to high, high included."""
+        return int(self.rng.integers(low, high + 1))
+
+    def chance(self, p: float) -> bool:
+        return bool(self.rng.random() < p)
+
+    def normal(self, *shape: int) -> Tensor:
+        return torch.from_numpy(self.rng.standard_normal(shape))
+
+    def below(self, high: int, count: int) -> Tensor:
+        return torch.from_numpy(self.rng.integers(0, max(high, 1), count))
+
+    def seed(self) -> int:
+        return self.whole(0, 2**31 - 1)
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Graphs side by side, and to which of them every sender belongs."""
+
+    graph: Graph
+    of_sender: Tensor
+    of_receiver: Tensor
+
+
+def draw_batch(draw: Draw, *, square: bool = False, largest: str = "hub") -> Batch:
+    """One to three graphs. `largest` says how large: "small", "hub" or "window"."""
+    count = draw.one_of([1, 2, 3], [4, 4, 1])
+    parts = []
+    for i in range(count):
+        kinds = ["none", "one", "isolated", "few", "ring", "random", "degrees"]
+        weights = [1.0, 1, 1, 3, 1, 6, 2]
+        if not square and count == 1:
+            kinds, weights = [*kinds, "bipartite"], [*weights, 2.0]
+        if i == 0 and largest != "small":
+            kinds += ["hub", "hub out", "window", "long hub"]
+            weights += [1, 1, 0.15, 0.05] if largest == "hub" else [1, 1, 5, 0]
+        parts.append(_draw_graph(draw, draw.one_of(kinds, weights)))
+    senders, receivers, before_s, before_r = [], [], 0, 0
+    for part in parts:
+        senders.append(part.senders + before_s)
+        receivers.append(part.receivers + before_r)
+        before_s, before_r = before_s + part.num_senders, before_r + part.num_receivers
+    order = torch.from_numpy(draw.rng.permutation(sum(len(s) for s in senders)))
+    graph = Graph(torch.cat(senders)[order], torch.cat(receivers)[order], before_s, before_r)
+
+    def owners(counts: list[int]) -> Tensor:
+        return torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
+
+    return Batch(
+        graph,
+        owners([p.num_senders for p in parts]),
+        owners([p.num_receivers for p in parts]),
+    )
+
+
+def _draw_graph(draw: Draw, kind: str) -> Graph:
+    """Self-loops and repeated edges occur wherever ends are drawn at random."""
+    n = draw.whole(1, 12)
+    if kind == "none":
+        return _graph([], [], 0)
+    if kind == "one":
+        loops = [0] * draw.whole(0, 3)
+        return _graph(loops, loops, 1)
+    if kind == "isolated":
+        return _graph([], [], n)
+    if kind == "ring":
+        nodes = torch.arange(n)
+        return Graph(nodes, (nodes + 1) % n, n, n)
+    if kind == "degrees":  # 0, 1, 2, 3, … messages: kernels take several at a time
+        receivers = torch.repeat_interleave(torch.arange(n), torch.arange(n))
+        return Graph(draw.below(n, len(receivers)), receivers, n, n)
+    if kind == "bipartite":
+        s, r = draw.whole(0, 9), draw.whole(0, 9)
+        edges = draw.whole(0, 30) if s * r > 0 else 0
+        return Graph(draw.below(s, edges), draw.below(r, edges), s, r)
+    if kind in ("hub", "hub out", "long hub"):  # 255 is the longest row that is not cut
+        n = draw.whole(2, 60)
+        length = 255**2 + draw.whole(1, 300) if kind == "long hub" else draw.whole(200, 900)
+        ends, hub = draw.below(n, length), draw.below(n, 1).expand(length)
+        more = [draw.below(n, 2 * n) for _ in range(2)]
+        first, second = (hub, ends) if kind == "hub out" else (ends, hub)
+        return Graph(torch.cat([first, more[0]]), torch.cat([second, more[1]]), n, n)
+    if kind == "window":  # rows are sorted by degree in windows of 4096
+        n = draw.whole(4000, 9000)
+        edges = draw.whole(n, 2 * n)
+        return Graph(draw.below(n, edges), draw.below(n, edges), n, n)
+    edges = draw.whole(0, 4) if kind == "few" else draw.whole(0, 6 * n)
+    return Graph(draw.below(n, edges), draw.below(n, edges), n, n)
+
+
+def _graph(senders: list[int], receivers: list[int], nodes: int) -> Graph:
+    ends = [torch.tensor(e, dtype=torch.int64) for e in (senders, receivers)]
+    return Graph(ends[0], ends[1], nodes, nodes)
+
+
+#: How numbers are drawn, and how often. The last three are left out where they cannot be settled.
+VALUES = {
+    "normal": 6.0,
+    "constant": 1.0,
+    "rows alike": 0.7,
+    "ties": 2.0,
+    "offset": 1.0,
+    "tiny": 0.5,
+    "denormal": 0.3,
+    "zeros": 0.5,
+    "scales": 3.0,  # another scale in every graph, up to 1e30
+    "huge": 0.5,
+    "odd": 1.0,  # NaN and infinities among them
+}
+
+
+def draw_values(
+    draw: Draw, kind: str, rows: int, width: int, dtype: torch.dtype, owner: Tensor | None = None
+) -> Tensor:
+    """(rows, width) in float64, all of which `dtype` can hold."""
+    most = torch.finfo(dtype).max
+    values = draw.normal(rows, width)
+    if kind == "constant":
+        values = values * 0 + draw.one_of([0.1, -3.0, 1e4 + 0.3, 1e-3])
+    elif kind == "rows alike":
+        values = values[:1].expand(rows, width) if rows else values
+    elif kind == "ties":
+        values = values.round()
+    elif kind == "offset":
+        values = values + draw.one_of([1e2, 1e4, -1e4])
+    elif kind == "tiny":
+        values = values * draw.one_of([1e-3, 1e-5, 1e-20])
+    elif kind == "denormal":
+        values = values * torch.finfo(dtype).tiny / 16
+    elif kind == "zeros":
+        values = values * 0
+    elif kind == "scales" and owner is not None:
+        scales = [draw.one_of([1.0, 1.0, 1e2, 1e4, 1e8, 1e15, 1e30]) for _ in range(3)]
+        values = values * torch.tensor(scales, dtype=torch.float64)[owner][:, None]
+    elif kind == "huge":
+        values = values.sign() * most * draw.one_of([0.3, 0.7, 1.0])
+    elif kind == "odd" and values.numel() > 0:
+        values = values.clone()
+        flat = values.view(-1)
+        for place in draw.below(len(flat), draw.whole(1, 3)):
+            flat[place] = draw.one_of([math.nan, math.inf, -math.inf])
+    values = torch.where(values.isfinite(), values.clamp(-most, most), values)
+    return values.to(dtype).double()
+
+
+#: How a tensor lies in memory.
+LAYOUTS = ("plain", "transposed", "columns", "rows", "unaligned", "expanded")
+
+
+def lay_out(values: Tensor, layout: str) -> Tensor:
+    """The same numbers in another layout; "expanded" only where all rows are equal."""
+    if values.dim() < 2 or values.numel() == 0:
+        return values
+    if layout == "transposed":
+        return values.transpose(0, -1).contiguous().transpose(0, -1)
+    if layout == "columns":
+        wide = values.new_full((*values.shape[:-1], values.shape[-1] + 3), math.nan)
+        wide[..., 1:-2] = values
+        return wide[..., 1:-2]
+    if layout == "rows":
+        tall = values.new_full((2 * values.shape[0], *values.shape[1:]), math.nan)
+        tall[::2] = values
+        return tall[::2]
+    if layout == "unaligned":
+        flat = values.new_empty(values.numel() + 1)
+        flat[1:] = values.reshape(-1)
+        return flat[1:].view(values.shape)
+    if layout == "expanded" and bool((values == values[:1]).all()):
+        return values[:1].clone().expand(values.shape)
+    return values
+
+
+def halves(count: int) -> Iterator[list[int]]:
+    """Places 0 … count − 1 with a half, a quarter, an eighth … left out, at last one at a time."""
+    size = count // 2
+    while size > 0:
+        for first in range(0, count, size):
+            yield [i for i in range(count) if not first <= i < first + size]
+        size //= 2
+
+
+def rounder(values: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
+    """Numbers with fewer digits, if they have more."""
+    short = [float(f"{v:.2g}") for v in values.flatten().tolist()]
+    for other in (values.round(), torch.tensor(short, dtype=torch.float64).view_as(values)):
+        other = other.to(dtype).double()
+        if not torch.equal(other.nan_to_num(), values.nan_to_num()):
+            yield other
+
+
+def literal(values: Tensor, name: Any = None) -> str:
+    """A tensor as Python."""
+    text = repr(values.detach().cpu().tolist())
+    text = text.replace("nan", 'float("nan")').replace("inf", 'float("inf")')
+    kind = "" if values.dtype == torch.int64 else f", dtype={name or values.dtype}"
+    empty = f".reshape({tuple(values.shape)})" if values.numel() == 0 else ""
+    return f"torch.tensor({text}{kind}){empty}"

@@ -1,0 +1,336 @@
+"""How far a right result may be from the definition, number by number.
+
+The error model: a result is right if the definition gives it for messages that differ from the
+true ones by a unit in the last place, with sums that are rounded on the way. u is that unit, of
+the type in which sums are kept. The allowed error of a number is the sum of
+
+- growth(d)·u·Σ |slope_j|·|m_j| for a statistic of d messages, and growth(n)·u·Σ |terms| for a
+  gradient that is a sum of n terms: the rounding of sums;
+- a multiple of the change that the definition shows when messages move by u at random, which
+  gives the slopes of roots, powers and exponentials their own condition;
+- a few units of the type of the result.
+
+No number is measured against another: a large value in one graph excuses nothing elsewhere.
+
+Where a statistic jumps (std of PyG at var = ε, published moments at c = 0) or a maximum is decided
+by rounding alone, the result is in doubt: it is not compared, and is given no gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pna import aggregators as table
+from pna.testing.definition import (
+    Around,
+    Graph,
+    around,
+    deviations,
+    formula,
+    softmax_shares,
+)
+
+_PICKS = (table.Max, table.Min, table.KthSmallest)
+_LINEAR = (table.Mean, table.Sum, table.NormalisedMean)
+_SAMPLES, _TIMES = 2, 16
+
+
+@dataclass(frozen=True)
+class Arithmetic:
+    """What a mode of execution promises."""
+
+    dtype: torch.dtype  # of the result
+    growth: Callable[[int], float]  # of rounding errors, with the length of a sum
+    steps: int  # roundings of a message; 0 where it is exact
+
+    @property
+    def work(self) -> torch.dtype:
+        return torch.float64 if self.dtype == torch.float64 else torch.float32
+
+    @property
+    def unit(self) -> float:
+        return torch.finfo(self.work).eps / 2
+
+    @property
+    def last_place(self) -> float:
+        return torch.finfo(self.dtype).eps / 2
+
+
+@dataclass
+class Bound:
+    """Numbers, how far a result may be from them, and which of them are settled."""
+
+    value: Tensor
+    error: Tensor
+    settled: Tensor
+    dtype: torch.dtype = torch.float64  # of the result
+
+
+@dataclass
+class Slopes:
+    """∂ statistic / ∂ each of its inputs, with an error; `defined` where it is to be compared."""
+
+    value: Tensor
+    error: Tensor
+    defined: Tensor
+
+
+@dataclass
+class Statistic:
+    """One aggregator at every receiver."""
+
+    out: Bound  # (receivers, features)
+    doubt: Tensor  # (receivers, features)
+    message: Slopes  # (edges, features)
+    weight: Slopes  # (edges, features), of softmax
+    temperature: Slopes  # (receivers, features), of softmax
+
+
+@dataclass
+class Problem:
+    graph: Graph
+    messages: Tensor  # (edges, features) float64
+    size: Tensor  # (edges, features): what was added to make a message, without signs
+    arithmetic: Arithmetic
+    generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
+
+
+def _empty(*shape: int) -> Slopes:
+    return Slopes(
+        torch.zeros(shape, dtype=torch.float64),
+        torch.zeros(shape, dtype=torch.float64),
+        torch.ones(shape, dtype=torch.bool),
+    )
+
+
+def analyse(problem: Problem, aggregator: Any) -> Statistic:
+    """An aggregator by the definition: results, slopes, and how exact each has to be."""
+    graph, (edges, features) = problem.graph, problem.messages.shape
+    rows = graph.num_receivers
+    out = Bound(*vars(_empty(rows, features)).values())
+    doubt = torch.zeros(rows, features, dtype=torch.bool)
+    found = Statistic(
+        out, doubt, _empty(edges, features), _empty(edges, features), _empty(rows, features)
+    )
+    for which, slots in graph.groups():
+        _analyse_group(problem, aggregator, which, slots, found)
+    return found
+
+
+def _differentiate(aggregator: Any, m: Tensor, known: Around, times: int) -> list[Tensor]:
+    """The statistic of `times` times as many receivers as are known, and its slopes by messages,
+    weights and temperature: (times, …) each."""
+    inputs = [m] + [
+        None if i is None else i.repeat(times, *[1] * (i.dim() - 1))
+        for i in (known.weight, known.temperature)
+    ]
+    leaves = [i.detach().requires_grad_() for i in inputs if i is not None]
+    given = iter(leaves)
+    messages = next(given)
+    weight, temperature = (None if i is None else next(given) for i in inputs[1:])
+    norm = known.norm.repeat(times, 1, 1)
+    out = formula(aggregator)(aggregator, messages, Around(norm, weight, temperature))
+    found = iter(torch.autograd.grad(out.sum(), leaves))
+    slopes = [torch.zeros(times, 0) if i is None else next(found) for i in inputs]
+    return [r.detach().unflatten(0, (times, -1)) if r.numel() else r for r in (out, *slopes)]
+
+
+def _largest_change(value: Tensor, others: list[Tensor]) -> Tensor:
+    change = torch.zeros_like(value)
+    for other in others:
+        change = torch.maximum(change, (other - value).abs())
+    return change
+
+
+def _analyse_group(
+    problem: Problem, aggregator: Any, rows: Tensor, slots: Tensor, found: Statistic
+) -> None:
+    arithmetic, features = problem.arithmetic, problem.messages.shape[1]
+    m, size = problem.messages[slots], problem.size[slots].nan_to_num(0, 0, 0)
+    known = around(problem.graph, slots, aggregator, features)
+    d = slots.shape[1]
+    picks, linear = isinstance(aggregator, _PICKS), isinstance(aggregator, _LINEAR)
+    finite = m.isfinite().all(1)
+    exact = arithmetic.steps == 0
+    equal = (m == m[:, :1]).all(1) & (arithmetic.steps <= 1)
+    equal = equal & (known.temperature is None)  # a share of equal messages is not promised exactly
+    unit = arithmetic.unit
+    by = arithmetic.growth(d) * unit * max(arithmetic.steps, 1)  # what rounding does to a message
+    samples = 0 if picks or linear else _SAMPLES
+    draw = torch.rand((samples, *m.shape), generator=problem.generator, dtype=torch.float64) * 2 - 1
+    step = draw.sign() * (draw.abs() + 1) / 2 * size * unit * max(arithmetic.steps, 1)
+    step = torch.where(equal[:, None], step[:, :, :1], step)
+    every = torch.cat([m[None], m + step]).flatten(0, 1)
+    (value, *values), *all_slopes = _differentiate(aggregator, every, known, samples + 1)
+    slopes = [s[0].nan_to_num(0, 0, 0) for s in all_slopes]
+    moved = _largest_change(value, values)
+    moved_slopes = [
+        _largest_change(s, list(o[1:])) for s, o in zip(slopes, all_slopes, strict=True)
+    ]
+    largest = size.amax(1)
+    tiny = torch.finfo(arithmetic.work).tiny
+    more, more_slopes, doubt, jump = _by_itself(aggregator, m, size, by, equal, known, arithmetic)
+    error = by * (slopes[0].abs() * size).sum(1) + _TIMES * moved + more
+    error = error + 3 * arithmetic.last_place * value.abs() + 4 * d * tiny * (1 + largest)
+    error = error + torch.finfo(arithmetic.dtype).tiny * torch.finfo(arithmetic.dtype).eps
+    if picks and exact:
+        error = torch.zeros_like(value)
+    overflow, surely = _overflows(aggregator, m, known, arithmetic)
+    if isinstance(aggregator, table.Var | table.Std):
+        value = torch.where(surely & finite, torch.inf, value)
+        overflow = overflow & ~surely
+    elif not picks and not linear:
+        overflow = overflow | surely
+    settled = ~overflow & ~jump
+    if not picks and not linear:  # an infinite message leaves no spread and no share
+        value = torch.where(finite, value, torch.nan)
+        settled = settled | ~finite
+        defined = finite & ~overflow & ~surely
+    else:
+        defined = torch.ones_like(finite)
+    found.out.value[rows], found.out.error[rows] = value, error.nan_to_num(0, torch.inf)
+    found.out.settled[rows], found.doubt[rows] = settled, doubt
+    messages = Slopes(
+        slopes[0] * defined[:, None],
+        (_TIMES * moved_slopes[0] + more_slopes + 8 * unit * slopes[0].abs() + 4 * tiny),
+        defined[:, None].expand_as(m),
+    )
+    if picks:
+        messages.error = torch.zeros_like(m)
+    _write(found.message, slots, messages)
+    if known.temperature is not None:
+        reach = _TIMES * moved_slopes[2] + by * largest**2 + tiny
+        _write(found.temperature, rows, Slopes(slopes[2] * defined, reach, defined))
+    if known.weight is not None:
+        shares = softmax_shares(aggregator, m, known)
+        reach = _TIMES * moved_slopes[1] + by * shares * largest[:, None] + tiny
+        counts = (known.weight > 0).any(1)  # the first weight above 0 decides alone: a jump
+        # that of a message of weight 0 grows as its exponential
+        usual = (defined & counts)[:, None] & (shares * known.weight.sum(1, keepdim=True) < 1e12)
+        _write(found.weight, slots, Slopes(slopes[1] * usual, reach, usual))
+
+
+def _write(to: Slopes, at: Tensor, values: Slopes) -> None:
+    to.value[at], to.error[at] = values.value, values.error.nan_to_num(0, torch.inf)
+    to.defined[at] = values.defined
+
+
+def _by_itself(
+    aggregator: Any,
+    m: Tensor,
+    size: Tensor,
+    by: float,
+    equal: Tensor,
+    known: Around,
+    arithmetic: Arithmetic,
+) -> tuple[Tensor | float, Tensor | float, Tensor, Tensor]:
+    """What moving messages at random does not show, of the result and of slopes; where slopes are
+    in doubt, and where the result is."""
+    none = torch.zeros_like(equal)
+    if isinstance(aggregator, _PICKS):
+        return 0.0, 0.0, _near_ties(aggregator, m, size, arithmetic), none
+    if isinstance(aggregator, table.Var | table.Std):
+        return _spread_by_itself(aggregator, m, size, by, equal, arithmetic)
+    if isinstance(aggregator, table.Softmax):
+        error, doubt = _softmax_by_itself(aggregator, m, size, by, known)
+        return 0.0, error, doubt, doubt
+    if not isinstance(aggregator, table.Moment):
+        return 0.0, 0.0, none, none
+    n, epsilon, d = aggregator.order, aggregator.epsilon, m.shape[1]
+    dev, off = deviations(m).abs(), by * size.amax(1, keepdim=True)
+    off = torch.where(equal[:, None], 0, off)
+    c = (deviations(m) ** n).mean(1).abs()
+    error = ((dev + off) ** n - dev**n).mean(1) + n * by * (dev**n).mean(1)
+    steep = (c + epsilon) ** (1 / n - 1) / n
+    root = (c + epsilon) ** (1 / n)
+    reach = torch.maximum(
+        (c + error + epsilon) ** (1 / n) - root,
+        root - ((c - error).clamp(min=0) + epsilon) ** (1 / n),
+    )
+    reach = torch.where(c < error, 2 * (error + epsilon) ** (1 / n) - 2 * epsilon ** (1 / n), reach)
+    # the exponent 1/n is rounded too, which counts as often as c has digits
+    reach = reach + (16 + 2 * (c + epsilon).log().abs()) * arithmetic.unit * root
+    doubt = error > (c + epsilon) / 4
+    jump = (c <= 4 * error) & ~equal if aggregator.published else none
+    doubt = (doubt & ~equal) | jump
+    power = ((dev + off) ** (n - 1) - dev ** (n - 1)) + n * by * dev ** (n - 1)
+    slope = n / d * steep[:, None] * (power + power.mean(1, keepdim=True))
+    relative = error / (c + epsilon)
+    whole = n / d * steep[:, None] * (dev ** (n - 1) + (dev ** (n - 1)).mean(1, keepdim=True))
+    return reach, slope + 4 * relative[:, None] * whole, doubt, jump
+
+
+def _spread_by_itself(
+    aggregator: Any, m: Tensor, size: Tensor, by: float, equal: Tensor, arithmetic: Arithmetic
+) -> tuple[Tensor | float, Tensor | float, Tensor, Tensor]:
+    """Of var and std."""
+    dev, off, d = deviations(m).abs(), by * size, m.shape[1]
+    error = torch.where(equal, 0, (2 * dev * off).mean(1) + off.amax(1) ** 2)
+    var, none = (dev**2).mean(1), torch.zeros_like(equal)
+    # the mean is rounded once, and found from deviations
+    mean = arithmetic.unit * (4 * m.mean(1).abs() + arithmetic.growth(d) * dev.mean(1))
+    mean = torch.where(equal, 0, mean)
+    if isinstance(aggregator, table.Var):
+        return torch.where(equal, 0, off.amax(1) ** 2), (2 / d * mean)[:, None], none, none
+    if aggregator.clamp:
+        jump = ((var - aggregator.epsilon).abs() <= 4 * error) & ~equal
+        above = torch.where(var > aggregator.epsilon, var, torch.inf)
+        lost = (error > above / 4) & ~equal
+        return 0.0, (mean / above.sqrt() / d)[:, None], jump | lost, jump
+    root = (var + aggregator.epsilon).sqrt()
+    lost = (error > (var + aggregator.epsilon) / 4) & ~equal
+    return (root**2 + error).sqrt() - root, (mean / root / d)[:, None], lost, none
+
+
+def _softmax_by_itself(
+    aggregator: Any, m: Tensor, size: Tensor, by: float, known: Around
+) -> tuple[Tensor, Tensor]:
+    """Slopes are p_j (1 + t (m_j − result)); p_j is off by as much as its exponent is."""
+    assert known.temperature is not None
+    t, largest = known.temperature.abs()[:, None], size.amax(1, keepdim=True)
+    share = softmax_shares(aggregator, m, known)
+    share = share if known.weight is None else share * known.weight
+    away = t * (m - (share * m).sum(1, keepdim=True)).abs()
+    off = by * t * largest
+    error = 2 * share * off * (2 + away) + 4 * by * off
+    return error, (off[:, 0] > 0.1) & (m.shape[1] > 1)
+
+
+def _near_ties(aggregator: Any, m: Tensor, size: Tensor, arithmetic: Arithmetic) -> Tensor:
+    """Whether rounding decides which message is picked. Messages of one rounding each tie in
+    float32 wherever they do in truth."""
+    if arithmetic.steps == 0 or m.shape[1] == 1:
+        return torch.zeros_like(m[:, 0], dtype=torch.bool)
+    if isinstance(aggregator, table.KthSmallest):
+        k = min(aggregator.k, m.shape[1]) - 1
+    else:
+        k = m.shape[1] - 1 if isinstance(aggregator, table.Max) else 0
+    picked = m.sort(1).values[:, k : k + 1]
+    apart = (m - picked).abs()
+    near = apart <= 4 * arithmetic.steps * arithmetic.unit * size.amax(1, keepdim=True)
+    if arithmetic.steps > 1:
+        return near.sum(1) > 1
+    return (near & (apart > 0)).any(1)
+
+
+def _overflows(
+    aggregator: Any, m: Tensor, known: Around, arithmetic: Arithmetic
+) -> tuple[Tensor, Tensor]:
+    """Where a power may leave the range of the type in which sums are kept, and where it must."""
+    most = torch.finfo(arithmetic.work).max
+    if isinstance(aggregator, table.Var | table.Std | table.Moment):
+        n = aggregator.order if isinstance(aggregator, table.Moment) else 2
+        powers = deviations(m).abs().nan_to_num(0, 0) ** n
+        return 1e3 * powers.sum(1) > most, powers.amax(1) > 4 * most
+    if isinstance(aggregator, table.Softmax):
+        assert known.temperature is not None
+        largest = m.abs().amax(1).nan_to_num(0, 0)
+        far = torch.maximum(known.temperature.abs(), torch.ones(1)) * largest
+        return 4 * far > most, torch.zeros_like(far, dtype=torch.bool)
+    never = torch.zeros_like(m[:, 0], dtype=torch.bool)
+    return never, never

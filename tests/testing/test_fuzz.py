@@ -1,0 +1,105 @@
+"""The fuzz itself: it passes on what is right, and finds, shrinks and writes down what is not."""
+
+import contextlib
+import io
+
+import pytest
+import torch
+
+import pna
+from pna.testing import aggregate_case
+from pna.testing.__main__ import main
+from pna.testing.aggregate_case import every_aggregator
+from pna.testing.definition import FORMULAS
+from pna.testing.fuzz import check, draw_case, fuzz
+from pna.testing.settings import MODES, Settings
+
+REFERENCE = Settings(mode=("reference",))
+
+
+def test_smoke_of_the_definition():
+    """Ten seconds, as the command runs them."""
+    assert main(["fuzz", "--minutes", "0.08", "--seed", "1", "--mode", "reference"]) == 0
+
+
+@pytest.mark.xfail(reason="the C kernels centre all receivers at one mean", strict=False)
+def test_smoke_of_the_kernels():
+    assert main(["fuzz", "--minutes", "0.08", "--seed", "1", "--mode", "c", "--mode", "vmap"]) == 0
+
+
+def test_every_aggregator_has_a_formula():
+    assert set(every_aggregator()) == set(FORMULAS)
+
+
+def test_cases_depend_on_seed_and_number_alone():
+    first, again, other = (draw_case(3, n, REFERENCE) for n in (7, 7, 8))
+    assert first.script({}) == again.script({}) != other.script({})
+
+
+def plant(monkeypatch, defect):
+    """Let `pna.aggregate` give what `defect` makes of its result."""
+    whole = pna.aggregate
+
+    def broken(x, adjacency, aggregators, edge=None):
+        return defect(whole(x, adjacency, aggregators, edge), x, adjacency)
+
+    monkeypatch.setattr(pna, "aggregate", broken)
+    monkeypatch.setattr("pna.testing.fuzz._CASES", ((aggregate_case.draw_case, 1.0),))
+
+
+def found(seconds=20.0):
+    failures = fuzz(0, seconds, REFERENCE, tell=lambda line: None)
+    assert failures, "the defect was not found"
+    return failures[0]
+
+
+DEFECTS = {
+    "5e-5 too large at degree 3": lambda out, x, adj: torch.where(
+        (adj.degree == 3)[:, None, None], out * (1 + 5e-5), out
+    ),
+    "NaN at isolated nodes": lambda out, x, adj: out.masked_fill(
+        (adj.degree == 0)[:, None, None], float("nan")
+    ),
+    "the largest number of the batch is added, times 1e-6": lambda out, x, adj: (
+        out + 1e-6 * x.detach().abs().nan_to_num(0).max() if x.numel() else out
+    ),
+    "a gradient that is 1e-4 too small": lambda out, x, adj: out * (1 - 1e-4) + out.detach() * 1e-4,
+}
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_defects_are_found_and_shrunk(monkeypatch, defect):
+    plant(monkeypatch, DEFECTS[defect])
+    monkeypatch.setattr("pna.testing.fuzz._SHRINKING_SECONDS", 5.0)
+    failure = found()
+    assert len(failure.case.graph.senders) <= 6
+    assert len(failure.case.aggregators) == 1
+
+
+def test_the_script_shows_the_failure(monkeypatch):
+    """It prints the wrong number, and beside it the right one."""
+    plant(monkeypatch, lambda out, x, adj: out + 1)
+    failure = found()
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(failure.script, {})
+    what, case, wrong = check(failure.case)
+    assert "out" in wrong and what == failure.what
+    assert printed.getvalue().startswith(f"out {case.run()['out'].tolist()}")
+    assert f"# expected: {wrong['out'].value.tolist()}" in failure.script
+
+
+def test_exit_status(monkeypatch, capsys):
+    plant(monkeypatch, lambda out, x, adj: out + 1)
+    assert main(["fuzz", "--minutes", "1", "--mode", "reference"]) == 1
+    number = next(n for n in range(9) if len(draw_case(0, n, REFERENCE).graph.senders) > 0)
+    assert main(["fuzz", "--case", str(number), "--mode", "reference"]) == 1
+    assert "import pna" in capsys.readouterr().out
+
+
+def test_modes_that_cannot_run_are_refused_in_a_line(capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["fuzz", "--mode", "triton"])
+    assert ended.value.code == 2
+    assert "--mode interpreter" in capsys.readouterr().err.splitlines()[-1]
+    assert set(MODES) >= {"c", "triton", "vmap", "compile"}
