@@ -38,8 +38,8 @@ def aggregate(
     The result has the type of x and `edge` (the wider of the two), autocast or not; sums are kept
     in float32 or better. It is the same every time, to the bit. Where nothing reaches a node, it
     gets 0. A NaN in a message makes that receiver and feature NaN in every aggregator and touches
-    nothing else. An infinite message follows arithmetic: sum, mean, max, min and normalised_mean
-    are infinite (NaN where both signs meet in a sum), var, std, moments, softmax and softmin NaN.
+    nothing else, and so does an infinite one in var, std, moments, softmax and softmin; sum, mean,
+    normalised_mean, max and min follow arithmetic. docs/aggregate.md has the rules for huge values.
     """
     chosen = resolve(aggregators)
     _check_features(x, adjacency)

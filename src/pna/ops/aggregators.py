@@ -105,7 +105,7 @@ class Mean(Aggregator):
     name, kernel, shift = "mean", "mean", "once"
 
     def aggregate(self, hood: Neighbourhoods) -> Tensor:
-        return hood.mean(hood.messages)
+        return hood.mean_message()
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +115,8 @@ class Sum(Aggregator):
     name, kernel, shift = "sum", "sum", "degree"
 
     def aggregate(self, hood: Neighbourhoods) -> Tensor:
-        return hood.sum(hood.messages)
+        total, power = hood.scaled_sum(hood.messages)
+        return total * power
 
 
 @dataclass(frozen=True, eq=False)
@@ -262,7 +263,8 @@ class NormalisedMean(Aggregator):
         adjacency, values = hood.adjacency, hood.messages
         sender = adjacency.out_degree.clamp(min=1).to(values.dtype).rsqrt()[:, None]
         receiver = adjacency.degree.clamp(min=1).to(values.dtype).rsqrt()[:, None]
-        return hood.sum(hood.from_senders(sender) * values) * receiver
+        total, power = hood.scaled_sum(hood.from_senders(sender) * values)
+        return total * (power * receiver)
 
 
 @dataclass(frozen=True, eq=False)

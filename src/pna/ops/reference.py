@@ -113,6 +113,19 @@ class Neighbourhoods:
         count = self.adjacency.degree.clamp(min=1)
         return self.sum(values) / count.reshape(-1, *[1] * (values.dim() - 1))
 
+    def scaled_sum(self, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Σ / s and s, (receivers, 1), a power of 2 above the degree, for values (edges, features).
+
+        No part of the sum overflows where the values do not, and no digit is lost.
+        """
+        power = _power_above(self.adjacency.degree).to(values.dtype)[:, None]
+        return self.sum(values * self.to_slots(1 / power)), power
+
+    def mean_message(self) -> Tensor:
+        """The mean of the messages, finite where they are: (receivers, features)."""
+        total, power = self.scaled_sum(self.messages)
+        return total / (self.adjacency.degree.clamp(min=1)[:, None] / power)
+
     def max(self, values: Tensor) -> Tensor:
         """Largest value of each receiver: (edges, features) to (receivers, features).
 
@@ -150,10 +163,19 @@ class Neighbourhoods:
 
     def centred(self) -> Tensor:
         """Messages less the mean of each receiver, (edges, features)."""
-        once = self.messages - self.to_slots(self.mean(self.messages))
+        once = self.messages - self.to_slots(self.mean_message())
         # that mean was rounded, which odd powers would show; what is left of it has no gradient
-        return once - self.to_slots(self.mean(once.detach()))
+        rest = self.mean(once.detach()).nan_to_num(0, 0, 0)
+        return once - self.to_slots(rest)
 
     def power(self, order: int) -> Tensor:
         """The same, to a power."""
         return self.centred() ** order
+
+
+def _power_above(degree: Tensor) -> Tensor:
+    """The least power of 2 above each degree."""
+    bits = degree.long()
+    for shift in (1, 2, 4, 8, 16, 32):
+        bits = bits | (bits >> shift)
+    return bits + 1

@@ -44,6 +44,12 @@ def every_aggregator() -> list[type]:
     return [c for c in found if issubclass(c, table.Aggregator) and c is not table.Aggregator]
 
 
+def drawn_aggregators(mode: str, settings: Settings) -> list[type]:
+    """Those to draw from: all, but for var and std of kernels where "spread" is left out."""
+    spread = "spread" not in settings.without or mode == "reference"
+    return [c for c in every_aggregator() if spread or c not in (table.Var, table.Std)]
+
+
 def draw_aggregator(draw: Draw, kind: type, edges: int, features: int, dtype: Any) -> Any:
     """One of a class, with options; its tensors are float64 numbers that `dtype` can hold."""
     if kind is table.Std:
@@ -475,7 +481,8 @@ def draw_case(draw: Draw, settings: Settings) -> AggregateCase:
         )
     result = dtype if form == "none" else torch.promote_types(dtype, edge_dtype)
     if chosen is None:
-        kinds_of = draw.some_of(every_aggregator(), 3 if mode == "interpreter" else 6)
+        most = 3 if mode == "interpreter" else 6
+        kinds_of = draw.some_of(drawn_aggregators(mode, settings), most)
         chosen = [draw_aggregator(draw, c, edges, width, _work(result)) for c in kinds_of]
     shape = (batch.graph.num_receivers, len(chosen), width)
     upstream = draw.normal(*shape).to(result).double()

@@ -17,7 +17,7 @@ import pna
 import pna.nn
 from pna import aggregators as table
 from pna.testing import definition
-from pna.testing.aggregate_case import draw_aggregator, every_aggregator
+from pna.testing.aggregate_case import draw_aggregator, drawn_aggregators
 from pna.testing.definition import Graph
 from pna.testing.draw import Draw, draw_batch, draw_values, halves, literal, rounder
 from pna.testing.settings import BACKENDS, Settings
@@ -315,7 +315,7 @@ def draw_case(draw: Draw, settings: Settings) -> ConvCase:
     kinds = [k for k in ("normal", "scales", "offset") if k not in settings.without]
     x = draw_values(draw, draw.one_of(kinds), nodes, width, dtype, batch.of_sender)
     aggregators: list[Any] = []
-    for kind in draw.some_of(every_aggregator(), 4):
+    for kind in draw.some_of(drawn_aggregators(mode, settings), 4):
         aggregator = draw_aggregator(draw, kind, edges, width, torch.float32)
         if isinstance(aggregator, table.Softmax):  # learned ones are cases of pna.aggregate
             aggregator = kind(draw.one_of([1.0, -1.5]), None)

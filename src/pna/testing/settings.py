@@ -25,7 +25,7 @@ MODES = {
 class Settings:
     device: str = "cpu"
     mode: tuple[str, ...] = ()  # those to draw from; all that can run here, if none is named
-    #: Values of `draw.VALUES` that are never drawn.
+    #: Values of `draw.VALUES` that are never drawn; "spread": no var and std of kernels.
     without: frozenset[str] = field(default_factory=frozenset)
 
     def arguments(self, seed: int) -> str:

@@ -331,6 +331,6 @@ def _overflows(
         assert known.temperature is not None
         largest = m.abs().amax(1).nan_to_num(0, 0)
         far = torch.maximum(known.temperature.abs(), torch.ones(1)) * largest
-        return 4 * far > most, torch.zeros_like(far, dtype=torch.bool)
+        return (4 + m.shape[1]) * far > most, torch.zeros_like(far, dtype=torch.bool)
     never = torch.zeros_like(m[:, 0], dtype=torch.bool)
     return never, never

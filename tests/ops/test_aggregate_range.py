@@ -1,0 +1,143 @@
+"""At the end of the range of a type: "Infinite and huge values" in docs/aggregate.md."""
+
+import math
+
+import pytest
+import torch
+
+import pna
+from pna.ops.aggregators import KthSmallest, Moment, Softmax, Std
+from tests.ops.cases import Graph, outcome
+
+INF, NAN = math.inf, math.nan
+HUGE = 3e38  # of float32's 3.4e38
+
+#: Messages of one receiver, and their var.
+ROWS = {
+    "equal": ([HUGE] * 2, 0.0),
+    "of both signs": ([HUGE, -HUGE], INF),
+    "more of one sign": ([HUGE, HUGE, -HUGE], INF),
+    "as many of both": ([HUGE, HUGE, -HUGE, -HUGE], INF),
+    "-huge before inf": ([-HUGE] * 3 + [INF], NAN),
+    "inf before -huge": ([INF] + [-HUGE] * 3, NAN),
+    "squares overflow": ([1e30, -1e30, 0.0], INF),
+    "a block of equal": ([HUGE] * 70, 0.0),
+    "half of each sign": ([HUGE] * 35 + [-HUGE] * 35, INF),
+    "a hub of both signs": ([HUGE, -HUGE] * 150, INF),
+    "a hub of -huge and inf": ([-HUGE] * 300 + [INF], NAN),
+    "sums that cancel": ([HUGE, 1.0, -HUGE, HUGE, -HUGE, 2.0], INF),
+}
+
+#: What the kernels do not do yet, by backend and rule. An entry goes when its kernel is changed.
+_SUMS_YET = {
+    "cpu": {
+        "equal", "more of one sign", "as many of both", "-huge before inf", "a block of equal",
+        "half of each sign", "a hub of -huge and inf",
+    },
+    "triton": set(ROWS) - {"squares overflow", "equal", "a block of equal", "sums that cancel"},
+}  # fmt: skip
+_SPREAD_YET = {
+    "cpu": {"half of each sign"},
+    "triton": {row for row, (_, var) in ROWS.items() if var == INF},
+}
+
+
+def expect_failure_of(request, backend, name, known):
+    if name in known.get(backend.name, ()):
+        reason = "the kernel sums in float32 where float64 is needed"
+        request.applymarker(pytest.mark.xfail(reason=reason))
+
+
+def one_receiver(values, device):
+    edges = [(sender, 0) for sender in range(len(values))]
+    return Graph(edges, (len(values), 1)).adjacency(device)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_sums_and_means_are_those_of_float64(backend, request, name):
+    """Rounded to the type of x: infinite where that is, and nowhere else."""
+    expect_failure_of(request, backend, name, _SUMS_YET)
+    values, _ = ROWS[name]
+    x = torch.tensor(values, device=backend.device)[:, None]
+    exact = [math.fsum(values), math.fsum(values) / len(values)]
+    exact.append(exact[0] / math.sqrt(len(values)))
+    out = pna.aggregate(x, one_receiver(values, x.device), ["sum", "mean", "normalised_mean"])
+    expected = torch.tensor(exact, dtype=torch.float64).float()
+    # where both signs cancel, as much is lost as sums are rounded on the way
+    lost = torch.tensor(exact, dtype=torch.float64).isfinite() * len(values) * 2e-7 * HUGE
+    got = out[0, :, 0].double().cpu()
+    right = (got == expected) | ((got - expected).abs() <= lost)
+    assert right.all(), (got.tolist(), exact)
+
+
+@pytest.mark.parametrize("kind", ["var", "std", Std(clamp=True)], ids=["var", "std", "clamped"])
+@pytest.mark.parametrize("name", ROWS)
+def test_var_and_std_are_infinite_where_a_square_overflows(backend, request, kind, name):
+    """NaN where a message is infinite; 0 where messages are equal, however large."""
+    expect_failure_of(request, backend, name, _SPREAD_YET)
+    values, var = ROWS[name]
+    x = torch.tensor(values, device=backend.device)[:, None]
+    out = pna.aggregate(x, one_receiver(values, x.device), [kind]).item()
+    expected = math.sqrt(1e-5) if kind == "std" and var == 0 else var
+    assert out == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_extrema_are_messages(backend, name):
+    values, _ = ROWS[name]
+    x = torch.tensor(values, device=backend.device)[:, None]
+    kinds = ["max", "min", KthSmallest(2)]
+    out = pna.aggregate(x, one_receiver(values, x.device), kinds)
+    expected = torch.tensor([max(values), min(values), sorted(values)[1]])
+    assert torch.equal(out[0, :, 0].cpu(), expected)
+
+
+@pytest.mark.parametrize("name", ROWS)
+@pytest.mark.parametrize("kind", ["sum", "mean", "normalised_mean", "max", "min", KthSmallest(1)])
+def test_gradients_that_do_not_depend_on_the_size_of_messages(backend, kind, name):
+    values, _ = ROWS[name]
+    x = torch.tensor(values, device=backend.device)[:, None]
+    upstream = torch.ones(1, 1, 1, device=x.device)
+    _, gradient = outcome(x, one_receiver(values, x.device), [kind], upstream=upstream)
+    d = len(values)
+    each = {"sum": 1.0, "mean": 1 / d, "normalised_mean": 1 / math.sqrt(d)}
+    if kind in each:
+        expected = torch.full((d,), each[kind])
+    else:
+        expected = torch.zeros(d)
+        expected[values.index(max(values) if kind == "max" else min(values))] = 1.0
+    torch.testing.assert_close(gradient[:, 0].cpu(), expected)
+
+
+EVERY = ["mean", "sum", "max", "min", "var", "std", "normalised_mean", "moment_3", Moment(4)]
+EVERY += [Softmax(2.0), "softmin", KthSmallest(1), Std(clamp=True)]
+
+
+@pytest.mark.parametrize("value", [1e20, 1e30, HUGE, INF, -INF, NAN])
+def test_nothing_else_is_touched(backend, request, value):
+    """Not another feature, and not a receiver that hears other senders: results to the bit, and
+    gradients to the rounding of float32."""
+    if backend.name in ("cpu", "triton") and math.isfinite(value):
+        reason = "the backward pass of var and std centres all receivers at one mean"
+        request.applymarker(pytest.mark.xfail(reason=reason))
+    edges = [(0, 0), (1, 0), (2, 0), (3, 1), (4, 1), (5, 1), (3, 2), (5, 2), (4, 3)]
+    adjacency = Graph(edges, (6, 4)).adjacency(backend.device)
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(6, 3, generator=generator).to(backend.device)
+    out, gradient = outcome(x, adjacency, EVERY)
+    x[1, 1] = value
+    other_out, other_gradient = outcome(x, adjacency, EVERY)
+    assert torch.equal(out[1:], other_out[1:])
+    assert torch.equal(out[:, :, [0, 2]], other_out[:, :, [0, 2]])
+    torch.testing.assert_close(gradient[3:], other_gradient[3:], rtol=1e-5, atol=1e-6)
+    same = gradient[:, [0, 2]], other_gradient[:, [0, 2]]
+    torch.testing.assert_close(*same, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("value", [INF, -INF, NAN])
+@pytest.mark.parametrize("kind", ["var", "std", "moment_3", "moment_4", "softmax", "softmin"])
+def test_gradients_of_a_result_that_is_nan_are_not_finite(backend, kind, value):
+    x = torch.tensor([[1.0], [value], [2.0]], device=backend.device)
+    out, gradient = outcome(x, one_receiver([0, 0, 0], x.device), [kind])
+    assert out.isnan().all()
+    assert not gradient.isfinite().any()
