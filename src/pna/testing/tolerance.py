@@ -246,6 +246,7 @@ def _by_itself(
     off = torch.where(equal[:, None], 0, off)
     c = (deviations(m) ** n).mean(1).abs()
     error = ((dev + off) ** n - dev**n).mean(1) + n * by * (dev**n).mean(1)
+    error = error + d * torch.finfo(arithmetic.work).tiny  # a power may underflow
     steep = (c + epsilon) ** (1 / n - 1) / n
     root = (c + epsilon) ** (1 / n)
     reach = torch.maximum(
