@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pna.testing import aggregate_case, conv_case
+from pna.testing import aggregate_case, conv_case, scale_case
 from pna.testing.draw import Draw
 from pna.testing.settings import Settings
 from pna.testing.tolerance import Bound
@@ -24,6 +24,7 @@ from pna.testing.tolerance import Bound
 _CASES: tuple[tuple[Callable[[Draw, Settings], Any], float], ...] = (
     (aggregate_case.draw_case, 4.0),
     (conv_case.draw_case, 1.0),
+    (scale_case.draw_case, 0.2),
 )
 
 _SHRINKING_SECONDS, _LONGEST_SCRIPT = 60.0, 20_000
