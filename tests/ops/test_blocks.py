@@ -100,3 +100,17 @@ def test_inside_vmap_there_is_one_block(graph, monkeypatch):
     out.sum().backward()
     assert x.grad is not None
     torch.testing.assert_close(out[1], pna.aggregate(x[1], graph, ["moment_3"]))
+
+
+@pytest.mark.parametrize("block", [10**6, 1000])  # all at once, and one receiver each
+def test_gradients_of_half_types_are_summed_in_float32(monkeypatch, block):
+    """Three receivers of 3000 equal messages each: the gradient of one has few digits in
+    float16."""
+    monkeypatch.setattr(blocks, "BLOCK", block)
+    edge_index = torch.stack([torch.zeros(9000, dtype=torch.int64), torch.arange(9000) % 3])
+    adjacency = pna.Adjacency.from_edge_index(edge_index, (1, 3))
+    x = torch.ones(1, 2, dtype=torch.float16, requires_grad=True)
+    out = blocks.aggregate(x, adjacency, [Softmax(1.0)])
+    assert out.dtype == torch.float16
+    out.backward(torch.full_like(out, 9.8e-4))
+    assert x.grad.tolist() == [pytest.approx([2.94e-3] * 2, rel=2e-3)]

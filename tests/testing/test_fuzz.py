@@ -18,13 +18,14 @@ REFERENCE = Settings(mode=("reference",))
 
 
 def test_smoke_of_the_definition():
-    """Ten seconds, as the command runs them."""
+    """As the command runs it."""
     assert main(["fuzz", "--minutes", "0.08", "--seed", "1", "--mode", "reference"]) == 0
 
 
-@pytest.mark.xfail(reason="the C kernels centre all receivers at one mean", strict=False)
 def test_smoke_of_the_kernels():
-    assert main(["fuzz", "--minutes", "0.08", "--seed", "1", "--mode", "c", "--mode", "vmap"]) == 0
+    """Ten seconds with the test above. Kernels do not sum huge values as float64 does yet."""
+    modes = ["--mode", "c", "--mode", "vmap"]
+    assert main(["fuzz", "--minutes", "0.08", "--seed", "1", *modes, "--without", "huge"]) == 0
 
 
 def test_every_aggregator_has_a_formula():

@@ -19,6 +19,7 @@ from pna.adjacency import Adjacency, values_readable
 from pna.ops import edges, reference
 from pna.ops.aggregators import Aggregator
 from pna.ops.backend import backend, choose
+from pna.ops.request import wide_type
 
 #: Numbers in the messages of one block, which may hold up to twice as many; a receiver that has
 #: more is a block of its own.
@@ -35,8 +36,11 @@ def aggregate(
 ) -> Tensor:
     """As `reference.aggregate`, with the kernels for what goes between nodes and edges."""
     bounds = _bounds(adjacency, x.shape[1])
+    given, wide = x.dtype, wide_type(x.dtype)
+    x = x.to(wide)  # once and here: gradients of all edges and blocks are summed in it
+    own = None if own is None else own.to(wide)
     if len(bounds) <= 2:
-        return _aggregate(x, edges.Slots.of(adjacency), aggregators, edge, at, own)
+        return _aggregate(x, edges.Slots.of(adjacency), aggregators, edge, at, own).to(given)
     chosen = choose(x.device)
     sizes = [last - first for first, last in pairwise(bounds)]
     # split and not sliced, of which the gradients would be added up
@@ -59,7 +63,7 @@ def aggregate(
         )
         for between, part in zip(pairwise(bounds), parts_of_own, strict=True)
     ]
-    return torch.cat(parts)
+    return torch.cat(parts).to(given)
 
 
 @dataclass(frozen=True)
@@ -95,9 +99,8 @@ def _aggregate(
 ) -> Tensor:
     messages = reference.messages(edges.from_senders(x, slots), slots.adjacency, edge, at)
     if own is not None:
-        messages = messages + edges.from_receivers(own, slots).to(messages.dtype)
-    hood = _Slots(messages, slots.adjacency, slots)
-    return reference.results(hood, aggregators).to(x.dtype)
+        messages = messages + edges.from_receivers(own, slots)
+    return reference.results(_Slots(messages, slots.adjacency, slots), aggregators)
 
 
 def _bounds(adjacency: Adjacency, features: int) -> list[int]:

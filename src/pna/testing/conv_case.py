@@ -57,7 +57,7 @@ class ConvCase:
             self.upstream.shape[1],
             list(self.aggregators),
             list(self.scalers),
-            self.histogram,
+            pna.DegreeStats.from_histogram(self.histogram),
             **self.options,
         )
         return layer.to(self.device, self.dtype)
@@ -264,7 +264,8 @@ class ConvCase:
         options = "".join(f", {k}={v!r}" for k, v in self.options.items())
         lines.append(
             f"conv = pna.nn.PNAConv({self.x.shape[1]}, {self.upstream.shape[1]}, {aggregators}, "
-            f"{list(self.scalers)}, {literal(self.histogram)}{options}).to({self.dtype})"
+            f"{list(self.scalers)}, pna.DegreeStats.from_histogram({self.histogram.tolist()})"
+            f"{options}).to({self.dtype})"
         )
         lines.append(f"x = {literal(self.x, self.dtype)}.requires_grad_()")
         lines.append(f"edge_index = {literal(ends)}")

@@ -169,7 +169,7 @@ def draw_values(
         scales = [draw.one_of([1.0, 1.0, 1e2, 1e4, 1e8, 1e15, 1e30]) for _ in range(3)]
         values = values * torch.tensor(scales, dtype=torch.float64)[owner][:, None]
     elif kind == "huge":
-        values = values.sign() * most * draw.one_of([0.3, 0.7, 1.0])
+        values = values.sign() * min(most, 1e290) * draw.one_of([0.3, 0.7, 1.0])
     elif kind == "odd" and values.numel() > 0:
         values = values.clone()
         flat = values.view(-1)

@@ -68,6 +68,7 @@ def compare(got: Tensor, bound: Bound) -> str | None:
     right = (away <= bound.error) | (got == want) | (got.isnan() & want.isnan())
     beyond = want.abs() + bound.error >= finfo.max * (1 - finfo.eps)
     right = right | (beyond & (got == want.sign() * torch.inf)) | ~bound.settled
+    right = right | (bound.error >= finfo.max)
     if bool(right.all()):
         return None
     excess = torch.where(right, 0, (away / bound.error).nan_to_num(torch.inf, torch.inf))

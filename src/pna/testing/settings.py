@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from typing import Literal
 
 from pna.ops.backend import availability
 
 #: Modes that are a backend, by the backend's name.
-BACKENDS = {"reference": "reference", "c": "cpu", "triton": "triton", "interpreter": "triton"}
+BACKENDS: dict[str, Literal["reference", "cpu", "triton"]] = {
+    "reference": "reference",
+    "c": "cpu",
+    "triton": "triton",
+    "interpreter": "triton",
+}
 
 #: Every mode, and how often it is drawn.
 MODES = {

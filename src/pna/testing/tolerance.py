@@ -197,7 +197,7 @@ def _analyse_group(
     found.out.settled[rows], found.doubt[rows] = settled, doubt
     messages = Slopes(
         slopes[0] * defined[:, None],
-        (_TIMES * moved_slopes[0] + more_slopes + 8 * unit * slopes[0].abs() + 4 * tiny),
+        (_TIMES * moved_slopes[0] + more_slopes + 8 * unit * slopes[0].abs() + 1e4 * tiny),
         defined[:, None].expand_as(m),
     )
     if picks:
@@ -285,7 +285,9 @@ def _spread_by_itself(
         return 0.0, (mean / above.sqrt() / d)[:, None], jump | lost, jump
     root = (var + aggregator.epsilon).sqrt()
     lost = (error > (var + aggregator.epsilon) / 4) & ~equal
-    return (root**2 + error).sqrt() - root, (mean / root / d)[:, None], lost, none
+    # kernels may use the next numbers above that of equal messages to tell these from others
+    reach = (root**2 + error).sqrt() - root + 6 * arithmetic.unit * root
+    return reach, (mean / root / d)[:, None], lost, none
 
 
 def _softmax_by_itself(
