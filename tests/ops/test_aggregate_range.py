@@ -28,25 +28,6 @@ ROWS = {
     "sums that cancel": ([HUGE, 1.0, -HUGE, HUGE, -HUGE, 2.0], INF),
 }
 
-#: What the kernels do not do yet, by backend and rule. An entry goes when its kernel is changed.
-_SUMS_YET = {
-    "cpu": {
-        "equal", "more of one sign", "as many of both", "-huge before inf", "a block of equal",
-        "half of each sign", "a hub of -huge and inf",
-    },
-    "triton": set(ROWS) - {"squares overflow", "equal", "a block of equal", "sums that cancel"},
-}  # fmt: skip
-_SPREAD_YET = {
-    "cpu": {"half of each sign"},
-    "triton": {row for row, (_, var) in ROWS.items() if var == INF},
-}
-
-
-def expect_failure_of(request, backend, name, known):
-    if name in known.get(backend.name, ()):
-        reason = "the kernel sums in float32 where float64 is needed"
-        request.applymarker(pytest.mark.xfail(reason=reason))
-
 
 def one_receiver(values, device):
     edges = [(sender, 0) for sender in range(len(values))]
@@ -54,9 +35,8 @@ def one_receiver(values, device):
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_sums_and_means_are_those_of_float64(backend, request, name):
+def test_sums_and_means_are_those_of_float64(backend, name):
     """Rounded to the type of x: infinite where that is, and nowhere else."""
-    expect_failure_of(request, backend, name, _SUMS_YET)
     values, _ = ROWS[name]
     x = torch.tensor(values, device=backend.device)[:, None]
     exact = [math.fsum(values), math.fsum(values) / len(values)]
@@ -72,9 +52,8 @@ def test_sums_and_means_are_those_of_float64(backend, request, name):
 
 @pytest.mark.parametrize("kind", ["var", "std", Std(clamp=True)], ids=["var", "std", "clamped"])
 @pytest.mark.parametrize("name", ROWS)
-def test_var_and_std_are_infinite_where_a_square_overflows(backend, request, kind, name):
+def test_var_and_std_are_infinite_where_a_square_overflows(backend, kind, name):
     """NaN where a message is infinite; 0 where messages are equal, however large."""
-    expect_failure_of(request, backend, name, _SPREAD_YET)
     values, var = ROWS[name]
     x = torch.tensor(values, device=backend.device)[:, None]
     out = pna.aggregate(x, one_receiver(values, x.device), [kind]).item()

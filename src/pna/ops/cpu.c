@@ -351,23 +351,26 @@ INLINE void NAME(gather_weights)(const struct problem *p, int64_t slot, int coun
         weight[k] = ((const REAL *)p->weight)[NAME(at)(p->senders, slot + k)];
 }
 
-/* What is true of a block where a message is not finite, or a square overflows. */
-OUTLINE void NAME(summarise_odd)(struct block *b, int count, int lanes)
+/* What is true of a block where a message is not finite, or a sum or square overflows. */
+OUTLINE void NAME(summarise_odd)(struct block *b, int count, int lanes, int flags)
 {
     for (int f = 0; f < lanes; f++) {
-        REAL total = 0, spread = 0;
+        double total = 0, weighted = 0;
+        REAL spread = 0;
         int any_nan = 0;
         if (b->check[f] - b->check[f] == 0) continue;
         for (int k = 0; k < count; k++) {
             total += b->row[k][f];
+            if (flags & WEIGHTED) weighted += (double)b->weight[k] * b->row[k][f];
             any_nan |= b->row[k][f] != b->row[k][f];
         }
-        REAL mean = total / (REAL)count;
+        REAL mean = (REAL)(total / count);
         for (int k = 0; k < count; k++)
             spread += (b->row[k][f] - mean) * (b->row[k][f] - mean);
-        b->total[f] = total, b->mean[f] = mean, b->spread[f] = spread;
-        b->drift[f] = mean - b->row[0][f];
-        if (any_nan) b->top[f] = b->low[f] = total, b->top_at[f] = b->low_at[f] = -1;
+        b->total[f] = (REAL)total, b->mean[f] = mean, b->spread[f] = spread;
+        b->weighted[f] = (REAL)(weighted / count);
+        b->drift[f] = flags & SPREAD ? mean - b->row[0][f] : mean;
+        if (any_nan) b->top[f] = b->low[f] = mean, b->top_at[f] = b->low_at[f] = -1;
     }
 }
 
@@ -429,7 +432,8 @@ INLINE void NAME(summarise)(struct block *b, int count, int64_t first, int lanes
             }
         for (int g = 0; g < GROUP; g++) {
             int at = lane + g * STEP;
-            vec mean = total[g] / (REAL)count, check = flags & SPREAD ? spread[g] : total[g];
+            vec mean = total[g] / (REAL)count, check = total[g];
+            if (flags & SPREAD) check = spread[g] + (check - check);
             odd |= (mask)(check - check != (vec){0});
             NAME(store)(b->check + at, check);
             NAME(store)(b->drift + at, flags & SPREAD ? drift[g] : mean);
@@ -440,7 +444,7 @@ INLINE void NAME(summarise)(struct block *b, int count, int64_t first, int lanes
             }
             NAME(store)(b->total + at, total[g]);
             NAME(store)(b->mean + at, mean);
-            if (flags & WEIGHTED) NAME(store)(b->weighted + at, weighted[g]);
+            if (flags & WEIGHTED) NAME(store)(b->weighted + at, weighted[g] * one_nth);
             if (flags & EXTREMA) {
                 NAME(store)(b->top + at, (vec)top[g]);
                 NAME(store)(b->low + at, (vec)low[g]);
@@ -451,7 +455,7 @@ INLINE void NAME(summarise)(struct block *b, int count, int64_t first, int lanes
     }
     WHOLE any = 0;
     for (int lane = 0; lane < STEP; lane++) any |= odd[lane];
-    if (any) NAME(summarise_odd)(b, count, lanes);
+    if (any) NAME(summarise_odd)(b, count, lanes, flags);
 }
 
 /* Join a block to those before it, by the formula of Chan et al. */
@@ -461,10 +465,10 @@ OUTLINE void NAME(merge)(const struct block *b, int count, int64_t before, int l
     double share = (double)count / (double)(before + count);
     for (int f = 0; f < lanes; f++) {
         double from = flags & SPREAD ? b->row[0][f] : 0, apart = from + b->drift[f] - all->mean[f];
-        all->total[f] += b->total[f];
+        all->total[f] += b->total[f] - b->total[f] == 0 ? b->total[f] : b->mean[f] * (double)count;
         all->mean[f] += apart * share;
         if (flags & SPREAD) all->spread[f] += b->spread[f] + apart * apart * (double)before * share;
-        if (flags & WEIGHTED) all->weighted[f] += b->weighted[f];
+        if (flags & WEIGHTED) all->weighted[f] += b->weighted[f] * (double)count;
     }
 }
 
@@ -475,7 +479,8 @@ OUTLINE void NAME(take_merged)(struct block *b, int64_t degree, int lanes,
         double mean = all->mean[f], total = mean * (double)degree;
         if (mean - mean != 0) total = all->total[f], mean = total / (double)degree;
         b->total[f] = (REAL)total, b->mean[f] = (REAL)mean;
-        b->spread[f] = (REAL)all->spread[f], b->weighted[f] = (REAL)all->weighted[f];
+        b->spread[f] = (REAL)all->spread[f];
+        b->weighted[f] = (REAL)(all->weighted[f] / (double)degree);
     }
 }
 
@@ -484,7 +489,7 @@ OUTLINE void NAME(finish)(const struct problem *p, int64_t row, int64_t degree, 
                           int width, const struct block *b)
 {
     int64_t F = p->features;
-    REAL one_dth = 1 / (REAL)degree, one_root = ROOT(one_dth), epsilon = (REAL)p->epsilon;
+    REAL one_dth = 1 / (REAL)degree, root = ROOT((REAL)degree), epsilon = (REAL)p->epsilon;
     if (wants(p, MEAN)) NAME(copy)(NAME(row_of)(p, p->out, row, MEAN) + column, b->mean, width);
     if (wants(p, SUM)) NAME(copy)(NAME(row_of)(p, p->out, row, SUM) + column, b->total, width);
     if (wants(p, MAX)) NAME(copy)(NAME(row_of)(p, p->out, row, MAX) + column, b->top, width);
@@ -504,14 +509,14 @@ OUTLINE void NAME(finish)(const struct problem *p, int64_t row, int64_t degree, 
         else { /* ROOT(epsilon) itself says that the messages are equal, which have no slope */
             REAL least_std = ROOT(epsilon), next = least_std * (1 + LAST_PLACE);
             for (int f = 0; f < width; f++) {
-                REAL root = ROOT(b->spread[f] * one_dth + epsilon);
-                std[f] = b->spread[f] > 0 && root <= least_std ? next : root;
+                REAL value = ROOT(b->spread[f] * one_dth + epsilon);
+                std[f] = b->spread[f] > 0 && value <= least_std ? next : value;
             }
         }
     }
     if (wants(p, NORMALISED_MEAN)) {
         REAL *restrict normalised = NAME(row_of)(p, p->out, row, NORMALISED_MEAN) + column;
-        for (int f = 0; f < width; f++) normalised[f] = b->weighted[f] * one_root;
+        for (int f = 0; f < width; f++) normalised[f] = b->weighted[f] * root;
     }
     if (!wants_extrema(p)) return;
     uint8_t *restrict places = p->places + 2 * row * F + column;
@@ -621,7 +626,7 @@ INLINE int NAME(take_centres)(const struct problem *p, int64_t row, int64_t colu
         REAL size = mean[f] < 0 ? -mean[f] : mean[f];
         far[f] = (size > FAR * std[f]) & (slope[f] != 0);
         remote[f] = (size > REMOTE * std[f]) & (slope[f] != 0);
-        offset[f] = far[f] ? 0 : mean[f];
+        offset[f] = far[f] | (slope[f] == 0) ? 0 : mean[f];
         any |= remote[f];
     }
     memcpy(bits, slope, (size_t)width * sizeof(REAL));

@@ -113,7 +113,7 @@ def _summarise(
     MIN: tl.constexpr, NORM: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Mean, sum of squared deviations, extrema, and the sum weighted by sender, over the slots
+    """Mean, sum of squared deviations, extrema, and the mean weighted by sender, over the slots
     begin..end of each of BLOCK_R rows; anything where there are none."""
     count = end - begin
     longest = tl.max(count)
@@ -142,9 +142,14 @@ def _summarise(
             EDGE, DEPTH, SPREAD, MAX, MIN, NORM, WIDE, WIDE_INDEX, False,
         )  # fmt: skip
     spread = tl.where(spread < 0, 0, spread)
-    if tl.max((mean != mean).to(tl.int32)) > 0:  # a message is not finite: rare, so not in the loop
+    number = tl.maximum(count, 1).to(WIDE)[:, None]
+    weighted /= number
+    odd = (mean - mean != 0) | (spread != spread) | (weighted - weighted != 0)
+    if tl.max(odd.to(tl.int32)) > 0:  # something is not finite: rare, so not in the loop
         total = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
         broken = tl.zeros([BLOCK_R, BLOCK_F], tl.int32)
+        infinite = tl.zeros([BLOCK_R, BLOCK_F], tl.int32)
+        shared = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
         for step in range(0, longest):
             slot = begin + step
             more = (slot < end)[:, None]
@@ -152,9 +157,16 @@ def _summarise(
                 x, x_stride, senders, edge, at, edge_ids, tl.minimum(slot, num_edges - 1),
                 feature, mask, features, types, EDGE, DEPTH, WIDE, WIDE_INDEX,
             )  # fmt: skip
-            total += tl.where(more, value, 0)
+            total += tl.where(more, value / number, 0)  # so that the sum does not overflow
+            if NORM:
+                weight = tl.load(weights + tl.load(senders + tl.minimum(slot, num_edges - 1)))
+                shared += tl.where(more, weight[:, None] * (value / number), 0)
             broken |= ((value != value) & more).to(tl.int32)
-        mean = tl.where(mean != mean, total / tl.maximum(count, 1).to(WIDE)[:, None], mean)
+            infinite |= ((tl.abs(value) == float("inf")) & more).to(tl.int32)
+        mean = tl.where(mean - mean != 0, total, mean)
+        weighted = tl.where(weighted - weighted != 0, shared, weighted)
+        squares = (spread != spread) & (broken + infinite == 0)  # these overflow, and no message
+        spread = tl.where(squares, float("inf"), spread)
         largest = tl.where(broken > 0, float("nan"), largest)
         smallest = tl.where(broken > 0, float("nan"), smallest)
     return mean, spread, largest, smallest, weighted
@@ -203,7 +215,7 @@ def _finish(
     if MIN >= 0:
         tl.store(to + MIN * features, tl.where(reached, smallest, 0), mask=mask)
     if NORM >= 0:
-        weighted = tl.where(reached, weighted / tl.sqrt(count), 0)
+        weighted = tl.where(reached, weighted * tl.sqrt(count), 0)
         tl.store(to + NORM * features, weighted, mask=mask)
     if OWN_MEAN:
         tl.store(mean_out + row[:, None] * features + feature[None, :], mean, mask=mask)
@@ -291,6 +303,7 @@ def _statistics_merge_kernel(
     end = tl.load(long_indptr + owner + 1).to(tl.int64)
     mean = tl.load(partial + begin * 5 * features + feature, mask=live_feature, other=0)
     total = tl.zeros([BLOCK_F], WIDE)
+    broken = tl.zeros([BLOCK_F], WIDE)  # NaN where a segment has something that is not finite
     spread = tl.zeros([BLOCK_F], WIDE)
     largest = tl.full([BLOCK_F], float("-inf"), WIDE)
     smallest = tl.full([BLOCK_F], float("inf"), WIDE)
@@ -305,12 +318,15 @@ def _statistics_merge_kernel(
         count = tl.sum(size, 0)
         before = ((first - begin) * SEGMENT).to(WIDE)
         means = tl.load(place, mask=mask, other=0)
-        total += tl.sum(means * size[:, None], 0)
+        total += tl.sum(means * (size / degree.to(WIDE))[:, None], 0)
+        broken += tl.sum(means - means, 0)
         apart = tl.where(mask, means - mean[None, :], 0)
         shift = tl.sum(apart * size[:, None], 0) / count
         if VAR + STD > -2:
             centred = tl.where(mask, apart - shift[None, :], 0)
-            spread += tl.sum(tl.load(place + features, mask=mask, other=0), 0)
+            parts = tl.load(place + features, mask=mask, other=0)
+            spread += tl.sum(parts, 0)
+            broken += tl.sum(tl.where(parts != parts, parts, 0), 0)
             spread += tl.sum(size[:, None] * centred * centred, 0)
             spread += shift * shift * (before * count / (before + count))
         mean += shift * (count / (before + count))
@@ -321,8 +337,10 @@ def _statistics_merge_kernel(
             value = tl.load(place + 3 * features, mask=mask, other=float("inf"))
             smallest = _nan_minimum(smallest, tl.reduce(value, 0, _nan_minimum))
         if NORM >= 0:
-            weighted += tl.sum(tl.load(place + 4 * features, mask=mask, other=0), 0)
-    mean = tl.where(mean == mean, mean, total / degree)  # of infinite ones, the differences are NaN
+            parts = tl.load(place + 4 * features, mask=mask, other=0)
+            weighted += tl.sum(parts * (size / degree.to(WIDE))[:, None], 0)
+    mean = tl.where(mean - mean == 0, mean, total)  # of infinite ones, the differences are NaN
+    spread = tl.where((spread != spread) & (broken == 0), float("inf"), spread)
     one = tl.zeros([1], tl.int64)
     _finish(
         one + row, one == 0, one + degree, mean[None, :], spread[None, :], largest[None, :],
