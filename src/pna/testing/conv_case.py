@@ -209,8 +209,10 @@ class ConvCase:
         for part in parts:
             size = max([float(c[part].norm()) for c in changes], default=0.0)
             whole = float(want[part].norm())
-            error[part] = _TIMES * (size + unit * whole) + 1e-30
-            inside = self.x[part] if local else self.x
+            inside, upstream = (v[part] if local else v for v in (self.x, self.upstream))
+            # what is exactly 0 in truth may be far below the rounding of its terms
+            least = 0.01 * unit * (1 + float(inside.norm())) * float(upstream.norm()) + 1e-30
+            error[part] = _TIMES * (size + unit * whole) + least
             large = bool((inside.abs() > limit).any()) or not whole < torch.finfo(work).max
             settled[part] = not large
         return Bound(want, error, settled, self.dtype)

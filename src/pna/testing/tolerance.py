@@ -282,12 +282,18 @@ def _spread_by_itself(
         jump = ((var - aggregator.epsilon).abs() <= 4 * error) & ~equal
         above = torch.where(var > aggregator.epsilon, var, torch.inf)
         lost = (error > above / 4) & ~equal
-        return 0.0, (mean / above.sqrt() / d)[:, None], jump | lost, jump
+        return 0.0, _std_slope(dev, error, mean, above), jump | lost, jump
     root = (var + aggregator.epsilon).sqrt()
     lost = (error > (var + aggregator.epsilon) / 4) & ~equal
     # kernels may use the next numbers above that of equal messages to tell these from others
     reach = (root**2 + error).sqrt() - root + 6 * arithmetic.unit * root
-    return reach, (mean / root / d)[:, None], lost, none
+    return reach, _std_slope(dev, error, mean, root**2), lost, none
+
+
+def _std_slope(dev: Tensor, error: Tensor, mean: Tensor, var: Tensor) -> Tensor:
+    """Of dev / (d·std): the errors of the mean and of the var."""
+    slope = (mean[:, None] + dev * (error / (2 * var))[:, None]) / var.sqrt()[:, None]
+    return slope / dev.shape[1]
 
 
 def _softmax_by_itself(
