@@ -406,7 +406,7 @@ class _Terms:
             [arithmetic.growth(int(n)) for n in self.length.flatten().unique()]
         )
         growth = growth.max() if len(growth) else torch.ones(())
-        rounded = 0.0 if arithmetic.last_place == arithmetic.unit else 2 * arithmetic.last_place
+        rounded = 0.0 if arithmetic.dtype == arithmetic.work else 2 * arithmetic.last_place
         error = self.error + (growth * arithmetic.unit + rounded) * self.size
         error = error + 1.5 * finfo.eps * self.value.abs() + finfo.tiny * finfo.eps
         return Bound(self.value, error, self.defined, dtype)

@@ -211,7 +211,9 @@ class ConvCase:
             whole = float(want[part].norm())
             inside, upstream = (v[part] if local else v for v in (self.x, self.upstream))
             # what is exactly 0 in truth may be far below the rounding of its terms
-            least = 0.01 * unit * (1 + float(inside.norm())) * float(upstream.norm()) + 1e-30
+            least = (
+                0.01 * unit * (1 + float(inside.detach().norm())) * float(upstream.norm()) + 1e-30
+            )
             error[part] = _TIMES * (size + unit * whole) + least
             large = bool((inside.abs() > limit).any()) or not whole < torch.finfo(work).max
             settled[part] = not large

@@ -54,7 +54,8 @@ class Arithmetic:
 
     @property
     def unit(self) -> float:
-        return torch.finfo(self.work).eps / 2
+        """In float64 the definition is rounded too, as much as the result."""
+        return torch.finfo(self.work).eps * (2 if self.work == torch.float64 else 0.5)
 
     @property
     def last_place(self) -> float:
@@ -275,7 +276,8 @@ def _spread_by_itself(
     var, none = (dev**2).mean(1), torch.zeros_like(equal)
     # the mean is rounded once, and found from deviations
     mean = arithmetic.unit * (4 * m.mean(1).abs() + arithmetic.growth(d) * dev.mean(1))
-    mean = torch.where(equal, 0, mean)
+    if isinstance(aggregator, table.Std) and arithmetic.dtype == arithmetic.work:
+        mean = torch.where(equal, 0, mean)  # promised: equal messages have no slope
     if isinstance(aggregator, table.Var):
         return torch.where(equal, 0, off.amax(1) ** 2), (2 / d * mean)[:, None], none, none
     if aggregator.clamp:
