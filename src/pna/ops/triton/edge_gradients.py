@@ -109,8 +109,8 @@ def _kind_gradient_kernel(
             flat += tl.load(source, mask=mask, other=0)
         if SPREAD:
             slope += tl.load(source + features, mask=mask, other=0)
-            own = mean + row[:, None] * mean_stride + feature[None, :]
-            centre = centre_of(slope, own, mask, WIDE)
+            means = mean + row[:, None] * mean_stride + feature[None, :]
+            centre = centre_of(slope, means, mask, WIDE)
         if NORM >= 0:
             scaled += tl.load(source + (WIDTH - 1) * features, mask=mask, other=0)
         if MAX >= 0:

@@ -67,7 +67,7 @@ def _receiver_rows_kernel(
             slope += 2 * tl.load(source + VAR * stride_kind, mask=mask, other=0).to(WIDE) / count
         if STD >= 0:
             steep = tl.load(source + STD * stride_kind, mask=mask, other=0).to(WIDE)
-            slope += tl.where(std == LEAST, 0, steep / (count * std))
+            slope += tl.where(std == tl.full([1, 1], LEAST, WIDE), 0, steep / (count * std))
         else:
             std = tl.sqrt(std)
         here = tl.load(mean + row[:, None] * mean_stride + feature[None, :], mask=mask, other=0)

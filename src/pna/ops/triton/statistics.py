@@ -208,7 +208,9 @@ def _finish(
             std = tl.where(var <= EPSILON, 0, _root(var, WIDE))
         else:
             std = _root(var + EPSILON, WIDE)
-            std = tl.where(var == 0, LEAST, tl.where(std < NEXT, NEXT, std))
+            # as tensors: as bare numbers they would be rounded to float32
+            least, next = tl.full([1, 1], LEAST, WIDE), tl.full([1, 1], NEXT, WIDE)
+            std = tl.where(var == 0, least, tl.where(std < next, next, std))
         tl.store(to + STD * features, tl.where(reached, std, 0), mask=mask)
     if MAX >= 0:
         tl.store(to + MAX * features, tl.where(reached, largest, 0), mask=mask)
