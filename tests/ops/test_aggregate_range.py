@@ -117,3 +117,11 @@ def test_gradients_of_a_result_that_is_nan_are_not_finite(backend, kind, value):
     out, gradient = outcome(x, one_receiver([0, 0, 0], x.device), [kind])
     assert out.isnan().all()
     assert not gradient.isfinite().any()
+
+
+@pytest.mark.parametrize("value", [INF, NAN])
+def test_what_is_never_sent_has_no_gradient(backend, value):
+    adjacency = Graph([(2, 1)], 3).adjacency(backend.device)
+    x = torch.tensor([[0.0], [value], [0.0]], device=backend.device)
+    kinds = ["mean", "sum", "var", "std", "max", "min", "normalised_mean"]
+    assert outcome(x, adjacency, kinds)[1][:2].tolist() == [[0.0], [0.0]]

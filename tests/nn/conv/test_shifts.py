@@ -91,23 +91,23 @@ def layer_by_loops(layer, x, edge_index, edge_attr, aggregators, delta):
     return F.linear(torch.cat(outputs, 1), layer.lin.weight, layer.lin.bias)
 
 
-def compared(aggregators, run=lambda layer: layer, towers=1, pre_layers=1):
+def compared(aggregators, run=lambda layer: layer, towers=1, pre_layers=1, device="cpu"):
     """Output and gradients of a layer, and of the same layer by loops."""
     torch.manual_seed(0)
     stats = pna.DegreeStats.from_degrees([1, 2, 3, 5])
     scalers = ["identity", "amplification"]
     layer = PNAConv(
         CHANNELS, 2 * towers, aggregators, scalers, stats, EDGE_DIM, towers, pre_layers
-    ).double()
-    edge_index = GRAPH.edge_index()
-    x = numbers(9, CHANNELS, dtype=torch.float64, device="cpu")
-    edge_attr = numbers(24, EDGE_DIM, dtype=torch.float64, device="cpu", seed=1)
+    ).to(device, torch.float64)
+    edge_index = GRAPH.edge_index(device)
+    x = numbers(9, CHANNELS, dtype=torch.float64, device=device)
+    edge_attr = numbers(24, EDGE_DIM, dtype=torch.float64, device=device, seed=1)
     leaves = {"x": x, "edge_attr": edge_attr, **dict(layer.named_parameters())}
     chosen = layer.neighbourhood.aggregators
     expected = outcome(
         lambda: layer_by_loops(layer, x, edge_index, edge_attr, chosen, stats.mean_log), leaves
     )
-    adjacency = GRAPH.adjacency()
+    adjacency = GRAPH.adjacency(device)
     return outcome(lambda: run(layer)(x, adjacency, edge_attr), leaves), expected
 
 
@@ -131,7 +131,8 @@ def test_every_aggregator_with_messages_of_several_layers(aggregator):
 
 def test_every_aggregator_at_once(backend):
     """Takes several seconds where Triton's kernels are interpreted."""
-    assert_equal_in_norm(*compared([a for kind in BUILT_IN for a in examples(kind)]), 1e-10)
+    every = [a for kind in BUILT_IN for a in examples(kind)]
+    assert_equal_in_norm(*compared(every, device=backend.device), 1e-10)
 
 
 @every_aggregator
@@ -167,4 +168,4 @@ def test_aggregators_of_users(kind):
 def test_those_of_users_beside_those_of_the_kernels(backend):
     """Takes several seconds where Triton's kernels are interpreted."""
     mixed = [SquareMean, "sum", Middle, "std", "moment_3", Total, "normalised_mean", Midrange]
-    assert_equal_in_norm(*compared(mixed), 1e-10)
+    assert_equal_in_norm(*compared(mixed, device=backend.device), 1e-10)
