@@ -16,7 +16,6 @@ KERNELS = {
     "_places_rows_kernel",
     "_places_segments_kernel",
     "_places_merge_kernel",
-    "_centre_kernel",
     "_receiver_rows_kernel",
     "_linear_gradient_kernel",
     "_extremum_gradient_kernel",
