@@ -22,6 +22,7 @@ ROWS = {
     "inf before -huge": ([INF] + [-HUGE] * 3, NAN),
     "squares overflow": ([1e30, -1e30, 0.0], INF),
     "a block of equal": ([HUGE] * 70, 0.0),
+    "a block of both, and one": ([HUGE] + [-HUGE] * 64, INF),
     "half of each sign": ([HUGE] * 35 + [-HUGE] * 35, INF),
     "a hub of both signs": ([HUGE, -HUGE] * 150, INF),
     "a hub of -huge and inf": ([-HUGE] * 300 + [INF], NAN),

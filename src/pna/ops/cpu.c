@@ -464,7 +464,9 @@ OUTLINE void NAME(merge)(const struct block *b, int count, int64_t before, int l
 {
     double share = (double)count / (double)(before + count);
     for (int f = 0; f < lanes; f++) {
-        double from = flags & SPREAD ? b->row[0][f] : 0, apart = from + b->drift[f] - all->mean[f];
+        double mean = (flags & SPREAD ? b->row[0][f] : 0) + (double)b->drift[f];
+        if (mean - mean != 0) mean = b->mean[f]; /* the drift overflowed */
+        double apart = mean - all->mean[f];
         all->total[f] += b->total[f] - b->total[f] == 0 ? b->total[f] : b->mean[f] * (double)count;
         all->mean[f] += apart * share;
         if (flags & SPREAD) all->spread[f] += b->spread[f] + apart * apart * (double)before * share;
