@@ -21,9 +21,12 @@ from pna.testing.aggregate_case import draw_aggregator, drawn_aggregators
 from pna.testing.definition import Graph
 from pna.testing.draw import Draw, draw_batch, draw_values, halves, literal, rounder
 from pna.testing.settings import BACKENDS, Settings
-from pna.testing.tolerance import Bound
+from pna.testing.tolerance import PICKS, Bound
 
 _SAMPLES, _TIMES = 3, 32
+
+#: Messages may tie that differ by at most so often what samples show.
+_NEAR = 8
 
 _SCALERS = {
     "identity": ("power", 0.0),
@@ -91,8 +94,11 @@ class ConvCase:
             results[name] = torch.zeros_like(leaf) if gradient is None else gradient
         return {name: value.detach().double().cpu() for name, value in results.items()}
 
-    def define(self, unit: float, generator: torch.Generator) -> dict[str, Tensor]:
-        """Output and gradients by the formulas, with all numbers moved by `unit`."""
+    def define(
+        self, unit: float, generator: torch.Generator
+    ) -> tuple[dict[str, Tensor], list[Tensor]]:
+        """Output and gradients by the formulas, with all numbers moved by `unit`; and the messages
+        of which an aggregator picks one."""
         layer = self.layer().double().cpu()
 
         def moved(values: Tensor, size: Tensor | None = None) -> Tensor:
@@ -111,16 +117,19 @@ class ConvCase:
                 out.register_hook(moved)  # what is summed in the backward pass is rounded too
             return out
 
-        out = self._formula(layer, leaves, linear)
+        picked_from: list[Tensor] = []
+        out = self._formula(layer, leaves, linear, picked_from)
         gradients = torch.autograd.grad(
             out, list(leaves.values()), self.upstream, allow_unused=True
         )
         results = {"out": out.detach()}
         for (name, leaf), gradient in zip(leaves.items(), gradients, strict=True):
             results[name] = torch.zeros_like(leaf) if gradient is None else gradient
-        return results
+        return results, picked_from
 
-    def _formula(self, layer: Any, leaves: dict[str, Tensor], linear: Any) -> Tensor:
+    def _formula(
+        self, layer: Any, leaves: dict[str, Tensor], linear: Any, picked_from: list[Tensor]
+    ) -> Tensor:
         x, graph = leaves["x"], self.graph
         towers = layer.towers
         width = x.shape[1] // towers if layer.divide_input else x.shape[1]
@@ -147,6 +156,8 @@ class ConvCase:
                 ends = (at_sender, at_receiver) if is_swapped else (at_receiver, at_sender)
                 inputs = torch.cat([*ends, *([] if features is None else [features])], 1)
                 messages = self._layers(layer, "pre", leaves, linear, tower, inputs)
+                if isinstance(aggregator, PICKS):
+                    picked_from.append(messages.detach())
                 columns.append(definition.aggregate(graph, messages, [aggregator])[:, 0])
             together = torch.cat([own, *self._scaled(layer, leaves, columns)], 1)
             outs.append(self._layers(layer, "post", leaves, linear, tower, together))
@@ -184,19 +195,36 @@ class ConvCase:
 
     def expected(self) -> tuple[ConvCase, dict[str, Bound]]:
         generator = torch.Generator().manual_seed(0)
-        wants = self.define(0.0, generator)
+        wants, messages = self.define(0.0, generator)
         work = torch.float64 if self.dtype == torch.float64 else torch.float32
         coarse = self.dtype not in (torch.float64, torch.float32)
         unit = torch.finfo(self.dtype if coarse else work).eps / 2
         samples = [self.define(unit, generator) for _ in range(_SAMPLES)]
+        doubt = self._near_ties(messages, [picked_from for _, picked_from in samples])
         bounds = {}
         for name, want in wants.items():
-            if coarse and name != "out":
+            if (coarse or doubt) and name != "out":
                 continue
-            changes = [(s[name] - want) for s in samples]
+            changes = [(s[name] - want) for s, _ in samples]
             local = name in ("out", "x")
             bounds[name] = self._bound(want, changes, unit, local)
         return self, bounds
+
+    def _near_ties(self, messages: list[Tensor], moved: list[list[Tensor]]) -> bool:
+        """Whether rounding may decide which message an aggregator picks."""
+        owner = self.graph.receivers
+        for i, exact in enumerate(messages):
+            changes = torch.stack([(sample[i] - exact).abs() for sample in moved]).amax(0)
+            at = owner[:, None].expand_as(changes)
+            reach = changes.new_zeros(self.graph.num_receivers, changes.shape[1])
+            reach = _NEAR * reach.scatter_reduce(0, at, changes, "amax")
+            by_value = exact.argsort(0)
+            order = by_value.gather(0, owner[by_value].argsort(dim=0, stable=True))
+            values, own = exact.gather(0, order), owner[order]
+            apart, same = values.diff(dim=0), own.diff(dim=0) == 0
+            if (same & (apart > 0) & (apart <= reach.gather(0, own)[1:])).any():
+                return True
+        return False
 
     def _bound(self, want: Tensor, changes: list[Tensor], unit: float, local: bool) -> Bound:
         """Within a graph every number may be off by as much as their norm is."""

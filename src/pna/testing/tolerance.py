@@ -35,7 +35,7 @@ from pna.testing.definition import (
     softmax_shares,
 )
 
-_PICKS = (table.Max, table.Min, table.KthSmallest)
+PICKS = (table.Max, table.Min, table.KthSmallest)
 _LINEAR = (table.Mean, table.Sum, table.NormalisedMean)
 _SAMPLES, _TIMES = 2, 16
 
@@ -155,7 +155,7 @@ def _analyse_group(
     m, size = problem.messages[slots], problem.size[slots].nan_to_num(0, 0, 0)
     known = around(problem.graph, slots, aggregator, features)
     d = slots.shape[1]
-    picks, linear = isinstance(aggregator, _PICKS), isinstance(aggregator, _LINEAR)
+    picks, linear = isinstance(aggregator, PICKS), isinstance(aggregator, _LINEAR)
     finite = m.isfinite().all(1)
     exact = arithmetic.steps == 0
     equal = (m == m[:, :1]).all(1) & (arithmetic.steps <= 1)
@@ -233,7 +233,7 @@ def _by_itself(
     """What moving messages at random does not show, of the result and of slopes; where slopes are
     in doubt, and where the result is."""
     none = torch.zeros_like(equal)
-    if isinstance(aggregator, _PICKS):
+    if isinstance(aggregator, PICKS):
         return 0.0, 0.0, _near_ties(aggregator, m, size, arithmetic), none
     if isinstance(aggregator, table.Var | table.Std):
         return _spread_by_itself(aggregator, m, size, by, equal, arithmetic)
