@@ -51,6 +51,16 @@ def test_sums_and_means_are_those_of_float64(backend, name):
     assert right.all(), (got.tolist(), exact)
 
 
+@pytest.mark.parametrize("kinds", [["normalised_mean"], ["normalised_mean", "std"]])
+def test_weighted_sum_that_overflows_on_the_way(backend, kinds):
+    """The plain sum of −h, h and −h never leaves the range. With h by a smaller weight, it does."""
+    edges = [(0, 0), (1, 0), (2, 0), (1, 1)]
+    adjacency = Graph(edges, (3, 2)).adjacency(backend.device)
+    x = torch.tensor([-HUGE, HUGE, -HUGE], device=backend.device)[:, None]
+    out = pna.aggregate(x, adjacency, kinds)[0, 0].item()
+    assert out == pytest.approx((math.sqrt(0.5) - 2) / math.sqrt(3) * HUGE, rel=1e-6)
+
+
 @pytest.mark.parametrize("kind", ["var", "std", Std(clamp=True)], ids=["var", "std", "clamped"])
 @pytest.mark.parametrize("name", ROWS)
 def test_var_and_std_are_infinite_where_a_square_overflows(backend, kind, name):

@@ -434,6 +434,7 @@ INLINE void NAME(summarise)(struct block *b, int count, int64_t first, int lanes
             int at = lane + g * STEP;
             vec mean = total[g] / (REAL)count, check = total[g];
             if (flags & SPREAD) check = spread[g] + (check - check);
+            if (flags & WEIGHTED) check += weighted[g] - weighted[g];
             odd |= (mask)(check - check != (vec){0});
             NAME(store)(b->check + at, check);
             NAME(store)(b->drift + at, flags & SPREAD ? drift[g] : mean);

@@ -10,13 +10,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.adjacency import Adjacency
+from pna.adjacency import SEGMENT, Adjacency, Rows
 from pna.ops.beside import Beside
 from pna.ops.request import Request, Saved, wide_type
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.edge_gradients import edge_gradient
 from pna.ops.triton.launch import (
+    MergeTiles,
+    Tiles,
     edge_arguments,
+    long_arguments,
+    message_arguments,
     output_places,
     sender_weights,
     std_constants,
@@ -24,21 +28,50 @@ from pna.ops.triton.launch import (
     unit_stride,
     wide_index,
 )
-from pna.ops.triton.messages import mark_far
+from pna.ops.triton.messages import (
+    centre_of,
+    clamped,
+    feature_block,
+    mark_far,
+    message,
+    segment_bounds,
+)
 from pna.ops.triton.places import find_places
 from pna.ops.triton.sender_gradients import sender_gradient, sums_by_kind
+from pna.ops.triton.sums import sum_segments
 
-#: Mean over std from which deviations are taken from the mean itself, and not from 0.
-_FAR = tl.constexpr(16)
+#: Mean over std from which deviations are taken from the mean itself, and not from 0; and from
+#: which the rounding of the mean matters, so that messages are read again to undo it.
+_FAR, _REMOTE = tl.constexpr(16), tl.constexpr(64)
+
+
+@triton.jit
+def _sum_deviations(
+    begin, end, steps, centre, x, x_stride, senders, edge, at, edge_ids, feature, mask, features,
+    types, num_edges,
+    EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
+):  # fmt: skip
+    """Sum over the first `steps` of the slots begin..end of m − centre, (BLOCK_R, BLOCK_F)."""
+    total = tl.zeros(centre.shape, WIDE)
+    first = tl.minimum(begin, num_edges - 1)
+    for step in range(0, steps):
+        slot = begin + step
+        value = message(
+            x, x_stride, senders, edge, at, edge_ids, clamped(slot, end, first, False), feature,
+            mask, features, types, EDGE, DEPTH, WIDE, WIDE_INDEX,
+        )  # fmt: skip
+        total += tl.where((slot < end)[:, None], value - centre, 0)
+    return total
 
 
 @triton.jit
 def _receiver_rows_kernel(
     grad, stride_row, stride_kind, stride_feature, out, mean, mean_stride, indptr, rows,
-    num_rows, features,
+    x, x_stride, senders, edge, at, edge_ids, num_rows, num_edges, features, types,
     MEAN: tl.constexpr, SUM: tl.constexpr, VAR: tl.constexpr, STD: tl.constexpr,
     NORM: tl.constexpr, KINDS: tl.constexpr, FLAT: tl.constexpr, SPREAD: tl.constexpr,
-    WIDTH: tl.constexpr, LEAST: tl.constexpr, WIDE: tl.constexpr, UNIT: tl.constexpr,
+    WIDTH: tl.constexpr, LEAST: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr,
+    WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Rows A, B, C of every receiver, as needed, into rows (receivers, WIDTH, features)."""
@@ -48,8 +81,9 @@ def _receiver_rows_kernel(
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     live = row < num_rows
     mask = live[:, None] & (feature < features)[None, :]
-    degree = tl.load(indptr + row + 1, mask=live, other=0)
-    degree = degree - tl.load(indptr + row, mask=live, other=0)
+    begin = tl.load(indptr + row, mask=live, other=0)
+    end = tl.load(indptr + row + 1, mask=live, other=0)
+    degree = end - begin
     count = tl.maximum(degree, 1).to(WIDE)[:, None]
     source = grad + row[:, None] * stride_row + feature[None, :].to(tl.int64) * stride_feature
     to = rows + row[:, None] * WIDTH * features + feature[None, :]
@@ -75,12 +109,72 @@ def _receiver_rows_kernel(
         far = (slope != 0) & (tl.abs(here) > std * _FAR)
         slope = mark_far(slope, far, WIDE)
         flat -= tl.where(far | (slope == 0), 0, here * slope)
+        remote = far & (tl.abs(here) > std * _REMOTE) & (degree <= SEGMENT)[:, None]
+        steps = tl.max(tl.where(remote, degree[:, None], 0))
+        if steps > 1:  # a mean of one is exact
+            rest = _sum_deviations(
+                begin, end, steps, here, x, x_stride, senders, edge, at, edge_ids, feature, mask,
+                features, types, num_edges, EDGE, DEPTH, WIDE, WIDE_INDEX,
+            )  # fmt: skip
+            flat -= tl.where(remote, slope * (rest / count), 0)
         tl.store(to + features, slope, mask=mask)
     if FLAT:
         tl.store(to, flat, mask=mask)
     if NORM >= 0:
         value = tl.load(source + NORM * stride_kind, mask=mask, other=0).to(WIDE)
         tl.store(to + (WIDTH - 1) * features, value / tl.sqrt(count), mask=mask)
+
+
+@triton.jit
+def _segment_deviations_kernel(
+    rows, mean, mean_stride, partial, long_rows, long_indptr, segment_owner, num_segments, num_long,
+    x, x_stride, edge, at, indptr, senders, edge_ids, num_edges, features, types,
+    WIDTH: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr,
+    WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Sums of m − c over segments of long rows into partial (segments, features); 0 where the
+    gradient takes deviations from 0."""
+    segment = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+    row, live, _, begin, end = segment_bounds(
+        indptr, long_rows, long_indptr, segment_owner, segment, num_segments, num_long, SEGMENT
+    )
+    features, x_stride = aligned(features, UNIT), aligned(x_stride, UNIT)
+    feature, live_feature = feature_block(features, EVEN, BLOCK_F)
+    mask = live[:, None] & live_feature[None, :]
+    place = rows + (row[:, None] * WIDTH + 1) * features + feature[None, :]
+    slope = tl.load(place, mask=mask, other=0)
+    own = mean + row[:, None] * mean_stride + feature[None, :]
+    centre = centre_of(slope, own, mask, WIDE)
+    steps = tl.max(tl.where(centre != 0, (end - begin)[:, None], 0))
+    rest = _sum_deviations(
+        begin, end, steps, centre, x, x_stride, senders, edge, at, edge_ids, feature, mask,
+        features, types, num_edges, EDGE, DEPTH, WIDE, WIDE_INDEX,
+    )  # fmt: skip
+    to = partial + segment[:, None] * features + feature[None, :]
+    tl.store(to, tl.where(centre != 0, rest, 0), mask=mask)
+
+
+@triton.jit
+def _long_rows_kernel(
+    rows, partial, indptr, long_rows, long_indptr, num_rows, features,
+    WIDTH: tl.constexpr, WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Take B times the mean of m − c, from sums over segments, off A of every long receiver."""
+    feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
+    live_feature = feature < features
+    row, total = sum_segments(
+        partial, long_rows, long_indptr, num_rows, feature, live_feature, features, WIDE, BLOCK_S,
+        BLOCK_F,
+    )  # fmt: skip
+    if row >= num_rows:
+        return
+    degree = tl.load(indptr + row + 1) - tl.load(indptr + row)
+    place = rows + row * WIDTH * features + feature
+    flat = tl.load(place, mask=live_feature, other=0)
+    slope = tl.load(place + features, mask=live_feature, other=0)
+    flat -= tl.where(total != 0, slope * (total / degree.to(WIDE)), 0)
+    tl.store(place, flat, mask=live_feature)
 
 
 class Found(NamedTuple):
@@ -135,8 +229,7 @@ def backward(
     if beside is None:
         beside = Beside(torch.device("cpu"))  # in its turn
     with torch.cuda.device_of(x):
-        linear = _receiver_rows(grad, x, adjacency, request, saved)
-        linear |= edge_arguments(edge, at, adjacency)
+        linear = _receiver_rows(grad, x, edge, at, adjacency, request, saved)
         extrema = dict(
             grad=grad,
             stride_row=grad.stride(0),
@@ -162,7 +255,13 @@ def backward(
 
 
 def _receiver_rows(
-    grad: Tensor, x: Tensor, adjacency: Adjacency, request: Request, saved: Saved
+    grad: Tensor,
+    x: Tensor,
+    edge: Tensor | None,
+    at: Tensor | None,
+    adjacency: Adjacency,
+    request: Request,
+    saved: Saved,
 ) -> dict[str, Any]:
     """Rows A, B, C of every receiver, as arguments of the kernels that read them."""
     wide, features, num_rows = wide_type(x.dtype), x.shape[1], adjacency.num_receivers
@@ -177,17 +276,42 @@ def _receiver_rows(
         x=x, x_stride=x.stride(0), rows=rows, mean=mean, mean_stride=mean.stride(0),
         weights=weights, features=features, WIDTH=width, FLAT=flat, SPREAD=spread, NORM=norm,
         WIDE=triton_type(wide), WIDE_INDEX=wide_index(rows, mean),
+        **edge_arguments(edge, at, adjacency),
     )  # fmt: skip
     if width == 0:
         return shared
     block = min(128, triton.next_power_of_2(features))
     tall = 1024 // block
     kernel_places = {kind: places[kind] for kind in ("MEAN", "SUM", "VAR", "STD")}
+    messages = message_arguments(x, edge, at, adjacency)
     _receiver_rows_kernel[(triton.cdiv(num_rows, tall), triton.cdiv(features, block))](
-        grad, *grad.stride(), saved.out, mean, mean.stride(0), adjacency.indptr, rows,
-        num_rows, features, **kernel_places, NORM=norm, KINDS=len(request.kinds), FLAT=flat,
+        grad, *grad.stride(), saved.out, mean, mean.stride(0), rows=rows, **messages,
+        num_rows=num_rows, **kernel_places, NORM=norm, KINDS=len(request.kinds), FLAT=flat,
         SPREAD=spread, WIDTH=width, LEAST=std_constants(request, x.dtype)["LEAST"],
-        WIDE=shared["WIDE"], UNIT=unit_of(features, *grad.stride()[:2], mean.stride(0)),
+        WIDE=shared["WIDE"], SEGMENT=SEGMENT,
+        UNIT=unit_of(features, *grad.stride()[:2], mean.stride(0)),
         BLOCK_R=tall, BLOCK_F=block, num_warps=4,
     )  # fmt: skip
+    if spread and adjacency.incoming.segment_owner.shape[0] > 0:
+        _correct_long_rows(rows, mean, messages, adjacency.incoming, width, shared["WIDE"])
     return shared
+
+
+def _correct_long_rows(
+    rows: Tensor, mean: Tensor, messages: dict[str, Any], incoming: Rows, width: int, wide: Any
+) -> None:
+    """Undo the rounding of the mean in A of long rows, segment by segment."""
+    features, segments = rows.shape[2], incoming.segment_owner.shape[0]
+    long = long_arguments(incoming)
+    tiles = Tiles(features, widest=32, strides=[messages["x_stride"]])
+    partial = rows.new_empty((segments, features))
+    _segment_deviations_kernel[tiles.grid(segments)](
+        rows, mean, mean.stride(0), partial, **long, **messages, num_segments=segments,
+        num_long=incoming.long_rows.shape[0], WIDTH=width, WIDE=wide, SEGMENT=SEGMENT,
+        **tiles.tile,
+    )  # fmt: skip
+    merge = MergeTiles(features)
+    _long_rows_kernel[(incoming.long_rows.shape[0], merge.blocks)](
+        rows, partial, incoming.indptr, incoming.long_rows, incoming.long_indptr,
+        incoming.num_rows, features, WIDTH=width, WIDE=wide, **merge.tile,
+    )  # fmt: skip

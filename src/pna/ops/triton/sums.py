@@ -31,26 +31,39 @@ def _add_up_kernel(
 
 
 @triton.jit
-def _add_segments_kernel(
-    partial, out, out_stride, long_rows, long_indptr, num_rows, features,
+def sum_segments(
+    partial, long_rows, long_indptr, num_rows, feature, live_feature, features,
     WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """A long row from its segments, in order."""
+    """This program's long row, at least num_rows where it has none, and the sum of its segments,
+    in order."""
     owner = tl.program_id(0).to(tl.int64)
-    feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
-    live_feature = feature < features
     row = tl.load(long_rows + owner).to(tl.int64)
-    if row >= num_rows:
-        return
-    begin = tl.load(long_indptr + owner).to(tl.int64)
-    end = tl.load(long_indptr + owner + 1).to(tl.int64)
+    live = row < num_rows
+    begin = tl.load(long_indptr + owner, mask=live, other=0).to(tl.int64)
+    end = tl.load(long_indptr + owner + 1, mask=live, other=0).to(tl.int64)
     total = tl.zeros([BLOCK_F], WIDE)
     for first in range(begin, end, BLOCK_S):
         segment = first + tl.arange(0, BLOCK_S)
         mask = (segment < end)[:, None] & live_feature[None, :]
         place = partial + segment[:, None] * features + feature[None, :]
         total += tl.sum(tl.load(place, mask=mask, other=0), 0)
-    tl.store(out + row * out_stride + feature, total, mask=live_feature)
+    return row, total
+
+
+@triton.jit
+def _add_segments_kernel(
+    partial, out, out_stride, long_rows, long_indptr, num_rows, features,
+    WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """A long row from its segments, in order."""
+    feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
+    live_feature = feature < features
+    row, total = sum_segments(
+        partial, long_rows, long_indptr, num_rows, feature, live_feature, features, WIDE, BLOCK_S,
+        BLOCK_F,
+    )  # fmt: skip
+    tl.store(out + row * out_stride + feature, total, mask=live_feature & (row < num_rows))
 
 
 class Sums:
