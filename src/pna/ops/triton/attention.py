@@ -42,6 +42,13 @@ def _steepness(score, SLOPE: tl.constexpr):
 
 
 @triton.jit
+def _leaky(score, SLOPE: tl.constexpr):
+    """LeakyReLU. Not a product with the slope: fused with the subtraction of the largest, it would
+    be rounded once for the one and twice for the other, and equal scores would differ."""
+    return tl.where(score > 0, score, score * tl.full([1, 1], SLOPE, score.dtype))
+
+
+@triton.jit
 def _store_result(
     row, mask, mask_cell, head, cell, heads, features,
     average, tilted, slope, peak, inverse, out, slopes, norms,
@@ -81,7 +88,7 @@ def _attention_kernel(
     tilted = tl.zeros([BLOCK_R, BLOCK_H, BLOCK_F], WIDE)
     if OWN:
         score = tl.load(own + (row * heads)[:, None] + head, mask=mask, other=0).to(WIDE)
-        score *= _steepness(score, SLOPE)
+        score = _leaky(score, SLOPE)
         peak = tl.where(first[:, None], score, peak)
         total += first.to(WIDE)[:, None]
         there = values + (row * heads * features)[:, None, None] + cell
@@ -103,7 +110,7 @@ def _attention_kernel(
             place = offset_of(sender, heads * features, WIDE_INDEX)[:, None, None] + cell
             value = tl.load(values + place, mask=here[:, None, None] & live_cell, other=0).to(WIDE)
             steep = _steepness(score, SLOPE)
-            score *= steep
+            score = _leaky(score, SLOPE)
             higher = score > peak
             apart = tl.exp(-tl.abs(score - peak))  # one of the two shrinks by so much
             fade = tl.where(near & higher, apart, 1)
@@ -269,7 +276,7 @@ def _gradients(score, upstream, value, fact, near, SLOPE: tl.constexpr):
     peak = tl.load(fact + 1, mask=near, other=0)
     inverse = tl.load(fact + 2, mask=near, other=0)
     along = tl.load(fact + 3, mask=near, other=0)
-    weight = tl.where(near, tl.exp(score * steep - peak) * inverse, 0)
+    weight = tl.where(near, tl.exp(_leaky(score, SLOPE) - peak) * inverse, 0)
     part = weight * (tl.sum(upstream * value, 2) - along) * steep
     return weight, part
 
