@@ -17,7 +17,8 @@ test: lint  ## lint, then every test, as many at a time as there are cores
 
 test-gpu:  ## every test that runs on a GPU, with PYTHON as it is: nothing is installed
 	-$(PYTHON) setup.py --quiet build_ext --inplace
-	PYTHONPATH="$(CURDIR)/src$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTHON) -m pytest -m gpu
+	PYTHONPATH="$(CURDIR)/src$${PYTHONPATH:+:$$PYTHONPATH}" OMP_NUM_THREADS=1 $(PYTHON) -m pytest -m gpu \
+	  $$($(PYTHON) -c "import xdist" 2>/dev/null && echo -n auto --dist worksteal)
 
 lint: $(READY)  ## ruff and mypy
 	$(BIN)/ruff check .

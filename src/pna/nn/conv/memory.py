@@ -36,7 +36,7 @@ def estimate(
     elif training and layer.edge_dim is not None:
         workspace = min(EDGE_WORKSPACE, layer.towers * layer.F_in * 4 * num_edges)
     if any(type(aggregator) not in FUSED for aggregator in layer.neighbourhood.aggregators):
-        workspace += min(messages, BLOCK * size) * (4.5 if training else 2.5)
+        workspace += min(messages, BLOCK * size) * (4.5 if training else 4)
     return graph + per_node * num_nodes + round(workspace)
 
 
