@@ -17,6 +17,8 @@ KERNELS = {
     "_places_segments_kernel",
     "_places_merge_kernel",
     "_receiver_rows_kernel",
+    "_segment_deviations_kernel",
+    "_long_rows_kernel",
     "_linear_gradient_kernel",
     "_extremum_gradient_kernel",
     "_message_gradient_kernel",

@@ -42,7 +42,7 @@ def _nan_minimum(a, b):
 
 @triton.jit
 def _take_four(
-    step, begin, end, first, mean, spread, largest, smallest, weighted,
+    step, begin, end, first, mean, rest, spread, largest, smallest, weighted,
     x, x_stride, senders, edge, at, edge_ids, weights, feature, mask, features, types,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, SPREAD: tl.constexpr, MAX: tl.constexpr,
     MIN: tl.constexpr, NORM: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
@@ -50,8 +50,9 @@ def _take_four(
 ):  # fmt: skip
     """Take messages step..step+3 of each row into its statistics, or the fewer that are left.
 
-    Differences are taken from the running mean. A row that has run out reads its first message
-    again, with no weight in the sums; it is no new extremum.
+    Differences are taken from the running mean, which is mean + rest: what rounding the mean leaves
+    out would matter to the spread of messages far from 0. A row that has run out reads its first
+    message again, with no weight in the sums; it is no new extremum.
     """
     s0 = clamped(begin + step, end, first, FULL)
     s1 = clamped(begin + step + 1, end, first, FULL)
@@ -74,6 +75,8 @@ def _take_four(
         EDGE, DEPTH, WIDE, WIDE_INDEX,
     )  # fmt: skip
     d0, d1, d2, d3 = v0 - mean, v1 - mean, v2 - mean, v3 - mean
+    if SPREAD:
+        d0, d1, d2, d3 = d0 - rest, d1 - rest, d2 - rest, d3 - rest
     if FULL:
         inverse = 1 / tl.cast(step + 4, WIDE)
     else:
@@ -83,9 +86,15 @@ def _take_four(
         d3 *= (begin + step + 3 < end).to(WIDE)[:, None]
         inverse = 1 / tl.maximum(tl.minimum(end - begin, step + 4), 1).to(WIDE)[:, None]
     total = (d0 + d1) + (d2 + d3)
+    step_by = total * inverse
     if SPREAD:
-        spread += (d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3) - total * total * inverse
-    mean += total * inverse
+        spread += (d0 * d0 + d1 * d1 + d2 * d2 + d3 * d3) - total * step_by
+        step_by += rest
+        before = mean
+        mean += step_by
+        rest = step_by - (mean - before)
+    else:
+        mean += step_by
     if MAX:
         largest = tl.maximum(largest, tl.maximum(tl.maximum(v0, v1), tl.maximum(v2, v3)))
     if MIN:
@@ -102,7 +111,7 @@ def _take_four(
             v3 = tl.where(w3[:, None] > 0, v3, 0)
         weighted += w0[:, None] * v0 + w1[:, None] * v1
         weighted += w2[:, None] * v2 + w3[:, None] * v3
-    return mean, spread, largest, smallest, weighted
+    return mean, rest, spread, largest, smallest, weighted
 
 
 @triton.jit
@@ -113,8 +122,8 @@ def _summarise(
     MIN: tl.constexpr, NORM: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Mean, sum of squared deviations, extrema, and the mean weighted by sender, over the slots
-    begin..end of each of BLOCK_R rows; anything where there are none."""
+    """Mean, what its rounding left out, sum of squared deviations, extrema, and the mean weighted
+    by sender, over the slots begin..end of each of BLOCK_R rows; anything where there are none."""
     count = end - begin
     longest = tl.max(count)
     shortest = tl.min(count) // 4 * 4
@@ -125,19 +134,20 @@ def _summarise(
         EDGE, DEPTH, WIDE, WIDE_INDEX,
     )  # fmt: skip
     largest, smallest = mean, mean
+    rest = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     spread = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     weighted = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     for step in range(0, shortest, 4):
-        mean, spread, largest, smallest, weighted = _take_four(
+        mean, rest, spread, largest, smallest, weighted = _take_four(
             step, begin, end, first,
-            mean, spread, largest, smallest, weighted,
+            mean, rest, spread, largest, smallest, weighted,
             x, x_stride, senders, edge, at, edge_ids, weights, feature, mask, features, types,
             EDGE, DEPTH, SPREAD, MAX, MIN, NORM, WIDE, WIDE_INDEX, True,
         )  # fmt: skip
     for step in range(shortest, longest, 4):
-        mean, spread, largest, smallest, weighted = _take_four(
+        mean, rest, spread, largest, smallest, weighted = _take_four(
             step, begin, end, first,
-            mean, spread, largest, smallest, weighted,
+            mean, rest, spread, largest, smallest, weighted,
             x, x_stride, senders, edge, at, edge_ids, weights, feature, mask, features, types,
             EDGE, DEPTH, SPREAD, MAX, MIN, NORM, WIDE, WIDE_INDEX, False,
         )  # fmt: skip
@@ -164,12 +174,13 @@ def _summarise(
             broken |= ((value != value) & more).to(tl.int32)
             infinite |= ((tl.abs(value) == float("inf")) & more).to(tl.int32)
         mean = tl.where(mean - mean != 0, total, mean)
+        rest = tl.where(rest - rest != 0, 0, rest)
         weighted = tl.where(weighted - weighted != 0, shared, weighted)
         squares = (spread != spread) & (broken + infinite == 0)  # these overflow, and no message
         spread = tl.where(squares, float("inf"), spread)
         largest = tl.where(broken > 0, float("nan"), largest)
         smallest = tl.where(broken > 0, float("nan"), smallest)
-    return mean, spread, largest, smallest, weighted
+    return mean, rest, spread, largest, smallest, weighted
 
 
 @triton.jit
@@ -239,7 +250,7 @@ def _statistics_rows_kernel(
     features = aligned(features, UNIT)
     x_stride = aligned(x_stride, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
-    mean, spread, largest, smallest, weighted = _summarise(
+    mean, _, spread, largest, smallest, weighted = _summarise(
         begin, end, x, x_stride, senders, edge, at, edge_ids, weights,
         feature, live_feature, features, types, num_edges,
         EDGE, DEPTH, VAR + STD > -2, MAX >= 0, MIN >= 0, NORM >= 0, WIDE, WIDE_INDEX,
@@ -262,7 +273,7 @@ def _statistics_segments_kernel(
     SEGMENT: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Segments of long receivers, into partial (segments, 5, features)."""
+    """Segments of long receivers, into partial (segments, 6, features)."""
     segment = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
     features = aligned(features, UNIT)
     x_stride = aligned(x_stride, UNIT)
@@ -270,18 +281,19 @@ def _statistics_segments_kernel(
     _, live, _, begin, end = segment_bounds(
         indptr, long_rows, long_indptr, segment_owner, segment, num_segments, num_long, SEGMENT
     )
-    mean, spread, largest, smallest, weighted = _summarise(
+    mean, rest, spread, largest, smallest, weighted = _summarise(
         begin, end, x, x_stride, senders, edge, at, edge_ids, weights,
         feature, live_feature, features, types, num_edges,
         EDGE, DEPTH, SPREAD, MAX, MIN, NORM, WIDE, WIDE_INDEX, BLOCK_R, BLOCK_F,
     )  # fmt: skip
     mask = live[:, None] & live_feature[None, :]
-    to = partial + segment[:, None] * 5 * features + feature[None, :]
+    to = partial + segment[:, None] * 6 * features + feature[None, :]
     tl.store(to, mean, mask=mask)
     tl.store(to + features, spread, mask=mask)
     tl.store(to + 2 * features, largest, mask=mask)
     tl.store(to + 3 * features, smallest, mask=mask)
     tl.store(to + 4 * features, weighted, mask=mask)
+    tl.store(to + 5 * features, rest, mask=mask)
 
 
 @triton.jit
@@ -303,7 +315,8 @@ def _statistics_merge_kernel(
     degree = tl.load(indptr + row + 1) - tl.load(indptr + row)
     begin = tl.load(long_indptr + owner).to(tl.int64)
     end = tl.load(long_indptr + owner + 1).to(tl.int64)
-    mean = tl.load(partial + begin * 5 * features + feature, mask=live_feature, other=0)
+    base = tl.load(partial + begin * 6 * features + feature, mask=live_feature, other=0)
+    mean = tl.zeros([BLOCK_F], WIDE)  # less `base`
     total = tl.zeros([BLOCK_F], WIDE)
     broken = tl.zeros([BLOCK_F], WIDE)  # NaN where a segment has something that is not finite
     spread = tl.zeros([BLOCK_F], WIDE)
@@ -314,7 +327,7 @@ def _statistics_merge_kernel(
         segment = first + tl.arange(0, BLOCK_S)
         live = segment < end
         mask = live[:, None] & live_feature[None, :]
-        place = partial + segment[:, None] * 5 * features + feature[None, :]
+        place = partial + segment[:, None] * 6 * features + feature[None, :]
         size = tl.minimum(degree - (segment - begin) * SEGMENT, SEGMENT)
         size = tl.where(live, size, 0).to(WIDE)
         count = tl.sum(size, 0)
@@ -322,7 +335,8 @@ def _statistics_merge_kernel(
         means = tl.load(place, mask=mask, other=0)
         total += tl.sum(means * (size / degree.to(WIDE))[:, None], 0)
         broken += tl.sum(means - means, 0)
-        apart = tl.where(mask, means - mean[None, :], 0)
+        rest = tl.load(place + 5 * features, mask=mask, other=0)
+        apart = tl.where(mask, (means - base[None, :]) + rest - mean[None, :], 0)
         shift = tl.sum(apart * size[:, None], 0) / count
         if VAR + STD > -2:
             centred = tl.where(mask, apart - shift[None, :], 0)
@@ -341,6 +355,7 @@ def _statistics_merge_kernel(
         if NORM >= 0:
             parts = tl.load(place + 4 * features, mask=mask, other=0)
             weighted += tl.sum(parts * (size / degree.to(WIDE))[:, None], 0)
+    mean += base
     mean = tl.where(mean - mean == 0, mean, total)  # of infinite ones, the differences are NaN
     spread = tl.where((spread != spread) & (broken == 0), float("inf"), spread)
     one = tl.zeros([1], tl.int64)
@@ -393,7 +408,7 @@ def forward(
         if rows.segment_owner.shape[0] == 0:
             return
         segments = rows.segment_owner.shape[0]
-        partial = x.new_empty((segments, 5, features), dtype=wide)
+        partial = x.new_empty((segments, 6, features), dtype=wide)
         _statistics_segments_kernel[tiles.grid(segments)](
             **inputs,
             **long_arguments(rows),
