@@ -7,11 +7,12 @@ import pytest
 import torch
 
 import pna
-from pna.testing import aggregate_case
+from pna.testing import draw_aggregate
 from pna.testing.__main__ import main
-from pna.testing.aggregate_case import every_aggregator
 from pna.testing.definition import FORMULAS
-from pna.testing.fuzz import check, draw_case, fuzz
+from pna.testing.draw import Draw
+from pna.testing.draw_aggregators import every_aggregator
+from pna.testing.fuzz import _CASES, check, draw_case, fuzz
 from pna.testing.settings import MODES, Settings
 
 REFERENCE = Settings(mode=("reference",))
@@ -44,7 +45,7 @@ def plant(monkeypatch, defect):
         return defect(whole(x, adjacency, aggregators, edge), x, adjacency)
 
     monkeypatch.setattr(pna, "aggregate", broken)
-    monkeypatch.setattr("pna.testing.fuzz._CASES", ((aggregate_case.draw_case, 1.0),))
+    monkeypatch.setattr("pna.testing.fuzz._CASES", ((draw_aggregate.draw_case, 1.0),))
 
 
 def found(seconds=20.0):
@@ -76,17 +77,30 @@ def test_defects_are_found_and_shrunk(monkeypatch, defect):
     assert len(failure.case.aggregators) == 1
 
 
+def printed_by(script):
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        exec(script, {})
+    return printed.getvalue()
+
+
 def test_the_script_shows_the_failure(monkeypatch):
     """It prints the wrong number, and beside it the right one."""
     plant(monkeypatch, lambda out, x, adj: out + 1)
     failure = found()
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        exec(failure.script, {})
     what, case, wrong = check(failure.case)
     assert "out" in wrong and what == failure.what
-    assert printed.getvalue().startswith(f"out {case.run()['out'].tolist()}")
+    assert printed_by(failure.script).startswith(f"out {case.run()['out'].tolist()}")
     assert f"# expected: {wrong['out'].value.tolist()}" in failure.script
+
+
+@pytest.mark.parametrize("kind", [draw for draw, _ in _CASES], ids=lambda draw: draw.__module__)
+def test_scripts_run_a_case_as_the_fuzz_does(kind):
+    """Graphs without nodes or edges, all forms of edges and types are among the first ten."""
+    for number in range(10):
+        case, bounds = kind(Draw(0, number), REFERENCE).expected()
+        script = case.script({"out": bounds["out"]})
+        assert printed_by(script) == f"out {case.run()['out'].tolist()}\n"
 
 
 def test_exit_status(monkeypatch, capsys):

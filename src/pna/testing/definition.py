@@ -81,7 +81,7 @@ def formula(aggregator: Any) -> Callable[[Any, Tensor, Around], Tensor]:
     if type(aggregator) not in FORMULAS:
         raise LookupError(
             f"got aggregator {type(aggregator).__name__}, which the fuzz has no formula for; add "
-            "one to pna.testing.definition.FORMULAS, and to pna.testing.cases.draw_aggregator"
+            "one to pna.testing.definition.FORMULAS, and to pna.testing.draw_aggregators"
         )
     return FORMULAS[type(aggregator)]
 

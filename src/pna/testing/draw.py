@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -204,30 +204,3 @@ def lay_out(values: Tensor, layout: str) -> Tensor:
     if layout == "expanded" and bool((values == values[:1]).all()):
         return values[:1].clone().expand(values.shape)
     return values
-
-
-def halves(count: int) -> Iterator[list[int]]:
-    """Places 0 … count − 1 with a half, a quarter, an eighth … left out, at last one at a time."""
-    size = count // 2
-    while size > 0:
-        for first in range(0, count, size):
-            yield [i for i in range(count) if not first <= i < first + size]
-        size //= 2
-
-
-def rounder(values: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
-    """Numbers with fewer digits, if they have more."""
-    short = [float(f"{v:.2g}") for v in values.flatten().tolist()]
-    for other in (values.round(), torch.tensor(short, dtype=torch.float64).view_as(values)):
-        other = other.to(dtype).double()
-        if not torch.equal(other.nan_to_num(), values.nan_to_num()):
-            yield other
-
-
-def literal(values: Tensor, name: Any = None) -> str:
-    """A tensor as Python."""
-    text = repr(values.detach().cpu().tolist())
-    text = text.replace("nan", 'float("nan")').replace("inf", 'float("inf")')
-    kind = "" if values.dtype == torch.int64 else f", dtype={name or values.dtype}"
-    empty = f".reshape({tuple(values.shape)})" if values.numel() == 0 else ""
-    return f"torch.tensor({text}{kind}){empty}"

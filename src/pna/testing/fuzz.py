@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pna.testing import aggregate_case, conv_case, scale_case
+from pna.testing import draw_aggregate, draw_conv, scale_case
 from pna.testing.draw import Draw
 from pna.testing.settings import Settings
 from pna.testing.tolerance import Bound
 
 #: What can be drawn, and how often.
 _CASES: tuple[tuple[Callable[[Draw, Settings], Any], float], ...] = (
-    (aggregate_case.draw_case, 4.0),
-    (conv_case.draw_case, 1.0),
+    (draw_aggregate.draw_case, 4.0),
+    (draw_conv.draw_case, 1.0),
     (scale_case.draw_case, 0.2),
 )
 

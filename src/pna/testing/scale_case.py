@@ -12,10 +12,12 @@ from torch import Tensor
 
 import pna
 from pna.degree import Linear, Power
+from pna.testing import shrink
 from pna.testing.definition import scaler
-from pna.testing.draw import DTYPES, Draw, draw_values, halves, literal
+from pna.testing.draw import DTYPES, Draw, draw_values
+from pna.testing.script import leaf, literal, on_device, write
 from pna.testing.settings import Settings
-from pna.testing.tolerance import Bound
+from pna.testing.tolerance import Bound, sum_type
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,7 @@ class ScaleCase:
 
     @property
     def work(self) -> torch.dtype:
-        return torch.float64 if self.dtype == torch.float64 else torch.float32
+        return sum_type(self.dtype)
 
     def run(self) -> dict[str, Tensor]:
         given = self.aggregates.to(self.device, self.dtype).requires_grad_()
@@ -95,24 +97,22 @@ class ScaleCase:
         )
 
     def simpler(self) -> Iterator[ScaleCase]:
-        for i in range(len(self.kinds)):
-            if len(self.kinds) > 1:
-                left = [k for k in range(len(self.kinds)) if k != i]
-                yield replace(
-                    self,
-                    kinds=tuple(self.kinds[k] for k in left),
-                    alpha=self.alpha[left],
-                    delta=self.delta[left],
-                    upstream=self.upstream[:, left],
-                )
-        for rows in halves(len(self.degree)):
+        for left in shrink.all_but_one(len(self.kinds)):
+            yield replace(
+                self,
+                kinds=tuple(self.kinds[k] for k in left),
+                alpha=self.alpha[left],
+                delta=self.delta[left],
+                upstream=self.upstream[:, left],
+            )
+        for rows in shrink.halves(len(self.degree)):
             yield replace(
                 self,
                 degree=self.degree[rows],
                 aggregates=self.aggregates[rows],
                 upstream=self.upstream[rows],
             )
-        for columns in halves(self.aggregates.shape[2]):
+        for columns in shrink.halves(self.aggregates.shape[2]):
             yield replace(
                 self,
                 aggregates=self.aggregates[..., columns],
@@ -122,19 +122,15 @@ class ScaleCase:
     def script(self, bounds: dict[str, Bound]) -> str:
         names = {"power": "Power", "linear": "Linear"}
         scalers = ", ".join(f"{names[k]}(alpha[{i}], delta[{i}])" for i, k in enumerate(self.kinds))
-        lines = ["import torch", "import pna", "from pna.degree import Linear, Power", ""]
-        for name in ("alpha", "delta"):
-            values = literal(getattr(self, name), self.work)
-            lines.append(f"{name} = {values}.requires_grad_()")
-        lines += [
-            f"aggregates = {literal(self.aggregates, self.dtype)}.requires_grad_()",
-            f"out = pna.scale(aggregates, {literal(self.degree)}, [{scalers}])",
-            f"out.backward({literal(self.upstream, self.dtype)})",
+        setup = [
+            "from pna.degree import Linear, Power",
+            *on_device(self.device),
+            leaf("alpha", self.alpha, self.work),
+            leaf("delta", self.delta, self.work),
+            leaf("aggregates", self.aggregates, self.dtype),
         ]
-        for name, bound in bounds.items():
-            got = "out.detach()" if name == "out" else f"{name}.grad"
-            lines += [f"print({name!r}, {got}.tolist())", f"# expected: {bound.value.tolist()}"]
-        return "\n".join(lines)
+        call = f"pna.scale(aggregates, {literal(self.degree)}, [{scalers}])"
+        return write(setup, None, call, literal(self.upstream, self.dtype), bounds)
 
 
 def draw_case(draw: Draw, settings: Settings) -> Any:

@@ -40,6 +40,11 @@ _LINEAR = (table.Mean, table.Sum, table.NormalisedMean)
 _SAMPLES, _TIMES = 2, 16
 
 
+def sum_type(dtype: torch.dtype) -> torch.dtype:
+    """The type in which sums are kept."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
 @dataclass(frozen=True)
 class Arithmetic:
     """What a mode of execution promises."""
@@ -50,7 +55,7 @@ class Arithmetic:
 
     @property
     def work(self) -> torch.dtype:
-        return torch.float64 if self.dtype == torch.float64 else torch.float32
+        return sum_type(self.dtype)
 
     @property
     def unit(self) -> float:

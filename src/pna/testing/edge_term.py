@@ -1,0 +1,86 @@
+"""What edges add to messages in a case of `fuzz`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pna.testing.terms import Terms
+
+#: By form: the name of each tensor; all have a gradient but "index".
+_NAMES = {
+    "none": (),
+    "dense": ("edge",),  # (edges, features)
+    "table": ("table", "index"),  # (types, features), (edges,)
+    "coefficients": ("coefficients", "basis"),  # (edges, depth), (depth, features)
+}
+_PER_EDGE, _PER_FEATURE = ("edge", "index", "coefficients"), ("edge", "table", "basis")
+
+
+@dataclass(frozen=True)
+class EdgeTerm:
+    form: str = "none"
+    values: tuple[Tensor, ...] = ()  # float64, and int64 for "index"
+    dtype: torch.dtype = torch.float32
+
+    def named(self) -> dict[str, Tensor]:
+        return dict(zip(_NAMES[self.form], self.values, strict=True))
+
+    def leaves(self) -> dict[str, Tensor]:
+        """Whatever has a gradient."""
+        return {name: value for name, value in self.named().items() if name != "index"}
+
+    def index(self, device: str) -> Tensor | None:
+        return self.values[1].to(device) if self.form == "table" else None
+
+    def argument(self, leaves: dict[str, Tensor], index: Tensor | None) -> Any:
+        """As `pna.aggregate` and layers take it, from tensors that have a gradient."""
+        parts = [index if name == "index" else leaves[name] for name in _NAMES[self.form]]
+        return tuple(parts) if len(parts) > 1 else parts[0] if parts else None
+
+    def written(self) -> str:
+        """`argument` as Python."""
+        names = _NAMES[self.form]
+        return f"({', '.join(names)})" if len(names) > 1 else names[0] if names else "None"
+
+    @property
+    def roundings(self) -> int:
+        """How often a message is rounded; 0 where it is exact."""
+        if self.form == "coefficients":
+            return 2 + len(self.values[1])
+        return 0 if self.form == "none" else 1
+
+    def added_to(self, sent: Tensor) -> tuple[Tensor, Tensor]:
+        """Messages from what senders send, and the sizes of what they are made from."""
+        if self.form == "none":
+            return sent, sent.abs()
+        first, *more = self.values
+        if self.form == "coefficients":
+            return sent + first @ more[0], sent.abs() + first.abs() @ more[0].abs()
+        term = first[more[0]] if self.form == "table" else first
+        return sent + term, sent.abs() + term.abs()
+
+    def gradients(self, total: Terms) -> dict[str, Terms]:
+        """That of every leaf from those of messages, (edges, features)."""
+        if self.form == "none":
+            return {}
+        if self.form == "dense":
+            return {"edge": total}
+        first, second = self.values
+        if self.form == "table":
+            return {"table": total.summed(second, len(first))}
+        return {
+            "coefficients": total.times(second, "ef,df->ed", second.shape[1]),
+            "basis": total.times(first, "ef,ed->df", len(first)),
+        }
+
+    def with_edges(self, keep: list[int]) -> EdgeTerm:
+        values = [v[keep] if n in _PER_EDGE else v for n, v in self.named().items()]
+        return replace(self, values=tuple(values))
+
+    def with_features(self, keep: list[int]) -> EdgeTerm:
+        values = [v[:, keep] if n in _PER_FEATURE else v for n, v in self.named().items()]
+        return replace(self, values=tuple(values))

@@ -1,0 +1,57 @@
+"""How a case of `fuzz` that fails is made simpler: less of a graph, rounder numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pna.testing.definition import Graph
+
+
+def halves(count: int) -> Iterator[list[int]]:
+    """Places 0 … count − 1 with a half, a quarter, an eighth … left out, at last one at a time."""
+    size = count // 2
+    while size > 0:
+        for first in range(0, count, size):
+            yield [i for i in range(count) if not first <= i < first + size]
+        size //= 2
+
+
+def all_but_one(count: int) -> Iterator[list[int]]:
+    """Places 0 … count − 1 without each of them, if something is left."""
+    if count > 1:
+        for i in range(count):
+            yield [k for k in range(count) if k != i]
+
+
+def rounder(values: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
+    """Numbers with fewer digits, if they have more."""
+    short = [float(f"{v:.2g}") for v in values.flatten().tolist()]
+    for other in (values.round(), torch.tensor(short, dtype=torch.float64).view_as(values)):
+        other = other.to(dtype).double()
+        if not torch.equal(other.nan_to_num(), values.nan_to_num()):
+            yield other
+
+
+def without_transform(case: Any) -> Iterator[Any]:
+    """The same case by kernels alone, if it ran under vmap or torch.compile."""
+    if case.mode in ("vmap", "compile"):
+        yield replace(case, mode="triton" if case.device == "cuda" else "c")
+
+
+def with_edges(graph: Graph, keep: list[int]) -> Graph:
+    return replace(graph, senders=graph.senders[keep], receivers=graph.receivers[keep])
+
+
+def with_nodes(graph: Graph, senders: Tensor, receivers: Tensor) -> Graph:
+    """Only these nodes, in ascending order, at which all edges have their ends."""
+    return Graph(
+        torch.searchsorted(senders, graph.senders),
+        torch.searchsorted(receivers, graph.receivers),
+        len(senders),
+        len(receivers),
+    )

@@ -1,0 +1,69 @@
+"""Gradients in `fuzz`: sums of upstream gradient × slope, and how exact they have to be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from pna.testing.tolerance import Arithmetic, Bound, Slopes
+
+
+@dataclass
+class Terms:
+    """Numbers that are sums: their value, allowed error, sum without signs, and length."""
+
+    value: Tensor
+    error: Tensor
+    size: Tensor
+    defined: Tensor
+    length: Tensor
+
+    @staticmethod
+    def zeros(*shape: int) -> Terms:
+        nothing = torch.zeros(shape, dtype=torch.float64)
+        return Terms(nothing, nothing, nothing, torch.ones(shape, dtype=torch.bool), nothing)
+
+    def add(self, upstream: Tensor, slopes: Slopes) -> None:
+        self.value = self.value + upstream * slopes.value
+        self.error = self.error + (upstream * slopes.error).abs().nan_to_num(0, torch.inf)
+        self.size = self.size + (upstream * slopes.value).abs()
+        self.defined = self.defined & slopes.defined
+        self.length = self.length + 1
+
+    def _each(self, change: Callable[[Tensor], Tensor]) -> Terms:
+        undefined = change((~self.defined).double()) > 0
+        return Terms(
+            change(self.value), change(self.error), change(self.size), ~undefined,
+            change(self.length),
+        )  # fmt: skip
+
+    def summed(self, rows: Tensor, count: int) -> Terms:
+        return self._each(lambda v: v.new_zeros((count, v.shape[1])).index_add(0, rows, v))
+
+    def all_in(self, dim: int) -> Terms:
+        return self._each(lambda v: v.sum(dim))
+
+    def times(self, factors: Tensor, equation: str, length: int) -> Terms:
+        ones = torch.ones_like(factors)
+        size = factors.abs()
+        return Terms(
+            torch.einsum(equation, self.value, factors),
+            torch.einsum(equation, self.error, size),
+            torch.einsum(equation, self.size, size),
+            torch.einsum(equation, (~self.defined).double(), ones) == 0,
+            torch.einsum(equation, self.length, ones).clamp(max=length),
+        )
+
+    def bound(self, arithmetic: Arithmetic, dtype: torch.dtype) -> Bound:
+        finfo = torch.finfo(dtype)
+        growth = torch.as_tensor(
+            [arithmetic.growth(int(n)) for n in self.length.flatten().unique()]
+        )
+        growth = growth.max() if len(growth) else torch.ones(())
+        rounded = 0.0 if arithmetic.dtype == arithmetic.work else 2 * arithmetic.last_place
+        error = self.error + (growth * arithmetic.unit + rounded) * self.size
+        error = error + 1.5 * finfo.eps * self.value.abs() + finfo.tiny * finfo.eps
+        return Bound(self.value, error, self.defined, dtype)
