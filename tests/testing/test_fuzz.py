@@ -7,12 +7,13 @@ import pytest
 import torch
 
 import pna
-from pna.testing import draw_aggregate
+from pna.aggregators import Std
+from pna.testing import draw_aggregate, draw_conv
 from pna.testing.__main__ import main
 from pna.testing.definition import FORMULAS
 from pna.testing.draw import Draw
 from pna.testing.draw_aggregators import every_aggregator
-from pna.testing.fuzz import _CASES, check, draw_case, fuzz
+from pna.testing.fuzz import _CASES, _STRETCH, check, draw_case, fuzz
 from pna.testing.settings import MODES, Settings
 
 REFERENCE = Settings(mode=("reference",))
@@ -32,9 +33,40 @@ def test_every_aggregator_has_a_formula():
     assert set(every_aggregator()) == set(FORMULAS)
 
 
-def test_cases_depend_on_seed_and_number_alone():
-    first, again, other = (draw_case(3, n, REFERENCE) for n in (7, 7, 8))
-    assert first.script({}) == again.script({}) != other.script({})
+@pytest.fixture
+def on_gpu(monkeypatch):
+    """Settings of which cases can be drawn anywhere, though not run."""
+    monkeypatch.setattr(Settings, "unavailable", lambda self, mode: None)
+    return Settings("cuda", ("triton", "vmap"))
+
+
+def test_cases_depend_on_seed_and_number_alone(on_gpu):
+    for settings in (REFERENCE, on_gpu):
+        first, again, other = (draw_case(3, n, settings) for n in (7, 7, 8))
+        assert first.script({}) == again.script({}) != other.script({})
+
+
+def compiled_for(case):
+    """The choices for which Triton compiles kernels, but for sizes of graphs."""
+    aggregators = [a if isinstance(a, Std | str) else type(a) for a in case.aggregators]
+    shapes = [v.shape[1:] for v in case.edge.values] + [case.x.shape[1:], case.upstream.shape[1:]]
+    more = [getattr(case, n, None) for n in ("layout", "members", "scalers", "options")]
+    return str([case.mode, case.dtype, case.edge.form, case.edge.dtype, aggregators, shapes, more])
+
+
+@pytest.mark.parametrize("module", [draw_aggregate, draw_conv])
+def test_cases_on_a_gpu_share_compiled_kernels(monkeypatch, on_gpu, module):
+    """Except for large graphs, which have few features."""
+    monkeypatch.setattr("pna.testing.fuzz._CASES", ((module.draw_case, 1.0),))
+    signatures = set()
+    for begin in range(0, 8 * _STRETCH, _STRETCH):
+        cases = [draw_case(0, n, on_gpu) for n in range(begin, begin + _STRETCH)]
+        assert len({str(case.graph) for case in cases}) > _STRETCH / 2
+        small = {compiled_for(case) for case in cases if len(case.graph.senders) < 1000}
+        assert len(small) == 1
+        signatures |= small
+    assert len(signatures) == 8
+    assert len({compiled_for(draw_case(0, n, REFERENCE)) for n in range(_STRETCH)}) > _STRETCH / 2
 
 
 def plant(monkeypatch, defect):

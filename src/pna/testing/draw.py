@@ -19,10 +19,16 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 class Draw:
-    """A stream of choices that depends on a seed and the number of a case alone."""
+    """A stream of choices that depends on a seed and the number of a case alone.
 
-    def __init__(self, seed: int, case: int) -> None:
-        self.rng = np.random.default_rng([seed, case])
+    `signature` is the stream for what kernels are compiled for: types, widths, aggregators. Cases
+    with equal signatures share kernels, so what is drawn from it must not depend on other choices.
+    By default it is the stream itself.
+    """
+
+    def __init__(self, *seeds: int, signature: Draw | None = None) -> None:
+        self.rng = np.random.default_rng(seeds)
+        self.signature = signature or self
 
     def one_of(self, choices: Sequence[T], weights: Sequence[float] | None = None) -> T:
         p = None if weights is None else np.array(weights) / sum(weights)
@@ -59,7 +65,22 @@ class Batch:
 
 
 def draw_batch(draw: Draw, *, square: bool = False, largest: str = "hub") -> Batch:
-    """One to three graphs. `largest` says how large: "small", "hub" or "window"."""
+    """One to three graphs. `largest` says how large: "small", "hub" or "window".
+
+    Triton compiles a kernel again where a count is 1 or a multiple of 16. To share kernels, four
+    signatures of five avoid such counts.
+    """
+    common = draw.signature is not draw and draw.signature.chance(0.8)
+    for _ in range(5 if common else 1):
+        batch = _draw_batch(draw, square, largest)
+        graph = batch.graph
+        counts = (len(graph.senders), graph.num_senders, graph.num_receivers)
+        if all(n == 0 or (n > 1 and n % 16 > 0) for n in counts):
+            break
+    return batch
+
+
+def _draw_batch(draw: Draw, square: bool, largest: str) -> Batch:
     count = draw.one_of([1, 2, 3], [4, 4, 1])
     parts = []
     for i in range(count):

@@ -26,7 +26,7 @@ def drawn_aggregators(mode: str, settings: Settings) -> list[type]:
 def draw_aggregator(draw: Draw, kind: type, edges: int, features: int, dtype: torch.dtype) -> Any:
     """One of a class, with options; its tensors are float64 numbers that `dtype` can hold."""
     if kind is table.Std:
-        return table.Std(draw.one_of([1e-5, 1e-5, 1e-3]), draw.chance(0.4))
+        return table.Std(draw.signature.one_of([1e-5, 1e-5, 1e-3]), draw.signature.chance(0.4))
     if kind is table.Moment:
         return table.Moment(draw.whole(3, 6), draw.one_of([1e-5, 1e-3]), draw.chance(0.3))
     if kind is table.KthSmallest:

@@ -15,42 +15,43 @@ from pna.testing.settings import Settings
 
 
 def draw_case(draw: Draw, settings: Settings) -> ConvCase:
-    mode = draw.one_of(*settings.modes())
+    signature = draw.signature
+    mode = signature.one_of(*settings.modes())
     batch = draw_batch(draw, square=True, largest="window" if mode == "compile" else "small")
     edges, nodes = len(batch.graph.senders), batch.graph.num_senders
-    towers = draw.one_of([1, 2, 4], [3, 2, 1])
-    width = towers * draw.one_of([1, 3, 5, 9])
-    out = towers * draw.one_of([1, 4, 7])
-    dtype = draw.one_of([torch.float64, torch.float32, torch.bfloat16], [2, 5, 1])
+    towers = signature.one_of([1, 2, 4], [3, 2, 1])
+    width = towers * signature.one_of([1, 3, 5, 9])
+    out = towers * signature.one_of([1, 4, 7])
+    dtype = signature.one_of([torch.float64, torch.float32, torch.bfloat16], [2, 5, 1])
     if mode == "compile":
         dtype, width, out, towers = torch.float32, 6, 4, 2
     kinds = [k for k in ("normal", "scales", "offset") if k not in settings.without]
     x = draw_values(draw, draw.one_of(kinds), nodes, width, dtype, batch.of_sender)
     aggregators: list[Any] = []
-    for kind in draw.some_of(drawn_aggregators(mode, settings), 4):
+    for kind in signature.some_of(drawn_aggregators(mode, settings), 4):
         aggregator = draw_aggregator(draw, kind, edges, width, torch.float32)
         if isinstance(aggregator, table.Softmax):  # learned ones are cases of pna.aggregate
             aggregator = kind(draw.one_of([1.0, -1.5]), None)
         elif isinstance(aggregator, table.Moment):  # odd ones are decided by rounding at degree 2
             aggregator = table.Moment(draw.one_of([4, 6]))
-        elif isinstance(aggregator, table.Std) and draw.chance(0.5):
+        elif isinstance(aggregator, table.Std) and signature.chance(0.5):
             aggregator = "std"
         aggregators.append(aggregator)
-    scalers = tuple(dict.fromkeys(draw.some_of(list(SCALERS), 3)))
+    scalers = tuple(dict.fromkeys(signature.some_of(list(SCALERS), 3)))
     histogram = torch.bincount(batch.graph.in_degree(), minlength=2)
     histogram[1] += 1
     options: dict[str, Any] = {"towers": towers}
-    form = draw.one_of(["none", "dense", "table"])
+    form = signature.one_of(["none", "dense", "table"])
     if mode == "compile":
         form, aggregators = "none", ["std", table.Mean(), table.Max(), table.Softmax()]
         scalers, histogram = ("identity", "amplification"), torch.tensor([1, 2, 3])
     edge = EdgeTerm()
     if form != "none":
-        edge_dim = draw.one_of([1, 4, 20])
+        edge_dim = signature.one_of([1, 4, 20])
         options["edge_dim"] = edge_dim
-        if draw.chance(0.3):
+        if signature.chance(0.3):
             options["encode_edges"] = False
-        types = draw.whole(1, 5)
+        types = signature.whole(1, 5)
         rows = edges if form == "dense" else types
         features = draw_values(draw, "normal", rows, edge_dim, dtype)
         index = () if form == "dense" else (draw.below(types, edges),)
@@ -60,7 +61,7 @@ def draw_case(draw: Draw, settings: Settings) -> ConvCase:
             "pre_layers": 2, "post_layers": 2, "divide_input": True, "train_norm": True,
             "std": "pyg", "swap_extrema": True, "mixing": False,
         }  # fmt: skip
-        options |= {k: v for k, v in choices.items() if draw.chance(0.2)}
+        options |= {k: v for k, v in choices.items() if signature.chance(0.2)}
     upstream = draw.normal(nodes, out).to(dtype).double()
     return ConvCase(
         batch.graph, batch.of_sender, x, edge, dtype, tuple(aggregators), scalers, options,

@@ -1,7 +1,8 @@
 """Random cases against the definition, until time is up or one fails: `python -m pna.testing fuzz`.
 
-A case follows from the seed and its number alone. One that fails is made as small as it goes and
-printed as a script.
+A case follows from the seed and its number alone. On a GPU, cases in a row share compiled kernels
+and differ in graphs and numbers. One that fails is made as small as it goes and is printed as a
+script.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ _CASES: tuple[tuple[Callable[[Draw, Settings], Any], float], ...] = (
     (scale_case.draw_case, 0.2),
 )
 
+#: How many cases in a row share compiled kernels on a GPU, where compiling takes most of the time.
+_STRETCH = 20
+
 _SHRINKING_SECONDS, _LONGEST_SCRIPT = 60.0, 20_000
 
 
@@ -41,9 +45,12 @@ class Failure:
 
 
 def draw_case(seed: int, number: int, settings: Settings) -> Any:
-    draw = Draw(seed, number)
-    draws = [d for d, _ in _CASES]
-    return draw.one_of(draws, [w for _, w in _CASES])(draw, settings)
+    signature = None
+    if settings.device == "cuda":
+        signature = Draw(seed, number // _STRETCH, _STRETCH)
+    draw = Draw(seed, number, signature=signature)
+    kinds, weights = zip(*_CASES, strict=True)
+    return draw.signature.one_of(kinds, weights)(draw, settings)
 
 
 def check(case: Any) -> tuple[str | None, Any, dict[str, Bound]]:
