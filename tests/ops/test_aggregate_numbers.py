@@ -182,6 +182,16 @@ def test_equal_messages_have_no_spread(fast, dtype):
     assert (pna.aggregate(x, adjacency, [Std(clamp=True), "var"]) == 0).all()
 
 
+@pytest.mark.parametrize("order", [3, 4])
+def test_published_moment_of_many_equal_messages(order):
+    """The form jumps at 0, and the mean of so many is not exact."""
+    adjacency = Graph([(0, 0)] * 70_000, 1).adjacency("cpu")
+    x = torch.full((1, 3), 0.5591)
+    with pna.backend("reference"):
+        out, gradient = outcome(x, adjacency, [Moment(order, published=True)])
+    assert (out == 0).all() and (gradient == 0).all()
+
+
 # 0 → 1, 2 → 1, 3 → 1 and so on. Sender 2 is first, in the middle and last, and has 1, 2, 3 and 6
 # for receivers; 3 also hears itself.
 NAN_GRAPH = Graph(
