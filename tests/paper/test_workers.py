@@ -86,8 +86,9 @@ def test_workers_end_with_whoever_began_them(tmp_path: Path) -> None:
         "from tests.paper.test_workers import say\n"
         f"if __name__ == '__main__': all_of(say, [({str(tmp_path)!r}, k) for k in (1, 2)], 2)\n"
     )
-    paths = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    with subprocess.Popen([sys.executable, str(script)], env=paths) as process:
+    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
+    with subprocess.Popen([sys.executable, str(script)], env=environment) as process:
         end = time.monotonic() + 60
         while len(list(tmp_path.glob("worker-*"))) < 2:
             assert process.poll() is None and time.monotonic() < end

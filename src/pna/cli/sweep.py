@@ -24,7 +24,6 @@ _SEARCHED = ("lr", "weight_decay", "width", "dropout", "seed")
 
 
 def sweep(
-    context: typer.Context,
     data: Annotated[Path, typer.Argument(help="A graph set.")],
     out: Annotated[Path, typer.Option(help="Folder for the sweep, a new one.")],
     trials: Annotated[int, typer.Option(help="How many points to try.")] = 20,
@@ -81,13 +80,13 @@ def sweep(
     splits: options.Splits = None,
 ) -> None:
     """Search learning rate, weight decay, width and dropout with Ray Tune."""
+    params = locals().items()
+    given = {name: v for name, v in params if v is not None and name not in _SEARCHED}
     from pna.train.loop import Interrupted
     from pna.train.sweep import Space, parse_values
     from pna.train.sweep import sweep as search
 
     console, aside = make_console(), Console(stderr=True)
-    params = context.params.items()
-    given = {name: v for name, v in params if v is not None and name not in _SEARCHED}
     try:
         with errors():
             found = search(

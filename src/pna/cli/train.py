@@ -15,7 +15,6 @@ from pna.cli.show import caption, table
 
 
 def train(
-    context: typer.Context,
     data: Annotated[
         Path | None, typer.Argument(help="A graph set; with --resume only if it has moved.")
     ] = None,
@@ -82,6 +81,7 @@ def train(
 
     What is not said is chosen to suit the graphs. Ctrl-C saves where it is, to be resumed.
     """
+    given = {name: value for name, value in locals().items() if value is not None}
     from torch import OutOfMemoryError
 
     from pna.train.evaluation import evaluate
@@ -91,7 +91,6 @@ def train(
 
     console = make_console()
     first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun has started
-    given = {name: value for name, value in context.params.items() if value is not None}
     with errors():
         check_device(device)
         asked = _asked_anew(given) if resume is None else _asked_again(given)
