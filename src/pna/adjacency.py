@@ -409,8 +409,8 @@ def _join_rows(
 def _starts(sorted_rows: Tensor, num_rows: int) -> Tensor:
     """First place of every row in a sorted list of rows, and its end: (rows + 1,)."""
     rows = torch.arange(num_rows + 1, dtype=sorted_rows.dtype, device=sorted_rows.device)
-    if sorted_rows.shape[0] == 1:  # of which Inductor's search does not compile with Triton 3.6
-        return (rows > sorted_rows).to(sorted_rows.dtype)
+    if sorted_rows.shape[0] <= 1:  # over so few, Inductor's search does not compile for a GPU
+        return (rows[:, None] > sorted_rows).sum(1).to(sorted_rows.dtype)
     return torch.searchsorted(sorted_rows, rows).to(sorted_rows.dtype)
 
 

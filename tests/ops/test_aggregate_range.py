@@ -130,6 +130,20 @@ def test_gradients_of_a_result_that_is_nan_are_not_finite(backend, kind, value):
     assert not gradient.isfinite().any()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("kinds_of_edges", [3, 20])
+def test_other_rows_of_a_table_are_not_touched(backend, kinds_of_edges, dtype):
+    """Edges of kind 1 reach the receiver of an infinite message; those of kind 0 another one."""
+    adjacency = Graph([(0, 0), (1, 0), (2, 1), (1, 1)], (3, 2)).adjacency(backend.device)
+    x = torch.tensor([[INF, 1], [2, 3], [4, 6]], dtype=dtype, device=backend.device)
+    table = torch.ones(kinds_of_edges, 2, dtype=dtype, device=x.device, requires_grad=True)
+    kind = torch.tensor([1, 1, 0, 0], device=x.device)
+    pna.aggregate(x, adjacency, ["std", "var"], edge=(table, kind)).sum().backward()
+    assert not table.grad[1, 0].isfinite()
+    table.grad[1, 0] = 0
+    assert table.grad.isfinite().all()
+
+
 @pytest.mark.parametrize("value", [INF, NAN])
 def test_what_is_never_sent_has_no_gradient(backend, value):
     adjacency = Graph([(2, 1)], 3).adjacency(backend.device)

@@ -219,16 +219,25 @@ def edge_gradient(
         message = x.new_empty((count, features), dtype=wide)
         _message_gradient(x, adjacency, shared, first, count, message)
         given = adjacency.edge_ids[first : first + count].long()
-        if not at.is_floating_point():
-            kinds = torch.arange(edge.shape[0], device=x.device)
-            total += (at[given] == kinds[:, None]).to(wide) @ message
-        elif grad_edge.shape[0] > 0:
-            total += at[given].to(wide).t() @ message
         if grad_at.shape[0] > 0:
             grad_at[given] = (message @ edge.to(wide).t()).to(grad_at.dtype)
+        if not at.is_floating_point():
+            total += _sum_by_kind(message, at[given], edge.shape[0])
+        elif grad_edge.shape[0] > 0:
+            total += at[given].to(wide).t() @ message
         del message  # before the next one is made
     if grad_edge.shape[0] > 0:
         grad_edge.copy_(total)
+
+
+def _sum_by_kind(message: Tensor, kind: Tensor, types: int) -> Tensor:
+    """Sums of rows of `message`, (types, features), which it spoils. What is not finite is summed
+    apart: 0 times that would be NaN for all kinds."""
+    own = kind == torch.arange(types, device=kind.device)[:, None]
+    odd = ~message.isfinite()
+    broken = own.bfloat16() @ odd.bfloat16() > 0
+    total = own.to(message.dtype) @ message.masked_fill_(odd, 0)
+    return total.masked_fill_(broken, float("nan"))
 
 
 def _message_gradient(
