@@ -243,8 +243,8 @@ def _by_itself(
     if isinstance(aggregator, table.Var | table.Std):
         return _spread_by_itself(aggregator, m, size, by, equal, arithmetic)
     if isinstance(aggregator, table.Softmax):
-        error, doubt = _softmax_by_itself(aggregator, m, size, by, known)
-        return 0.0, error, doubt, doubt
+        reach, error, doubt = _softmax_by_itself(aggregator, m, size, by, known)
+        return reach, error, doubt, doubt
     if not isinstance(aggregator, table.Moment):
         return 0.0, 0.0, none, none
     n, epsilon, d = aggregator.order, aggregator.epsilon, m.shape[1]
@@ -305,8 +305,9 @@ def _std_slope(dev: Tensor, error: Tensor, mean: Tensor, var: Tensor) -> Tensor:
 
 def _softmax_by_itself(
     aggregator: Any, m: Tensor, size: Tensor, by: float, known: Around
-) -> tuple[Tensor, Tensor]:
-    """Slopes are p_j (1 + t (m_j − result)); p_j is off by as much as its exponent is."""
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Slopes are p_j (1 + t (m_j − result)); p_j is off by as much as its exponent is. The shares
+    themselves are rounded too, which shows even where the slope of a message is 0."""
     assert known.temperature is not None
     t, largest = known.temperature.abs()[:, None], size.amax(1, keepdim=True)
     share = softmax_shares(aggregator, m, known)
@@ -314,7 +315,11 @@ def _softmax_by_itself(
     away = t * (m - (share * m).sum(1, keepdim=True)).abs()
     off = by * t * largest
     error = 2 * share * off * (2 + away) + 4 * by * off
-    return error, (off[:, 0] > 0.1) & (m.shape[1] > 1)
+    return (
+        by * (share * m.abs()).sum(1).nan_to_num(0, 0),
+        error,
+        (off[:, 0] > 0.1) & (m.shape[1] > 1),
+    )
 
 
 def _near_ties(aggregator: Any, m: Tensor, size: Tensor, arithmetic: Arithmetic) -> Tensor:
