@@ -35,21 +35,93 @@ def test_rows_are_written_after_those_kept(path):
     assert read(path)[-1] == {"epoch": 3, "member": 1, "loss": 0.5}
 
 
-def test_what_is_missing_is_read_as_no_number(path):
-    path.write_text(HEADER + "1,0,\n2,0,nan\n")
-    assert all(math.isnan(row["loss"]) for row in read(path))
+NUMBERS = [1.0, -0.0, 2.1684043449710089e-19, 1e22, math.inf, -math.inf, math.nan]
+
+
+def test_every_number_that_is_written_is_read(path):
+    metrics = Metrics(path, NAMES)
+    metrics.add([{"epoch": i + 1, "member": 0, "loss": loss} for i, loss in enumerate(NUMBERS)])
+    metrics.close()
+    assert [repr(row["loss"]) for row in read(path)] == [repr(loss) for loss in NUMBERS]
+    assert len(kept_rows(path, NAMES, len(NUMBERS), len(NUMBERS))) == len(NUMBERS)
+
+
+@pytest.mark.parametrize(
+    "cell",
+    ["", " ", "2", "0_1.8", "\u0663", "\u0663.0", " 7.0 ", "+2.0", "2.00", "Infinity", '"2.0"'],
+)
+def test_numbers_are_as_they_are_written(path, cell):
+    """Python reads some of these, and took an empty cell for NaN: none was ever written."""
+    path.write_text(f"{HEADER}1,0,1.0\n2,0,{cell}\n", encoding="utf-8")
+    for refuse in (lambda: read(path), lambda: kept_rows(path, NAMES, 2, 2)):
+        with pytest.raises(ValueError, match=r"line 3, .* is no number as pna train writes it"):
+            refuse()
+    with pytest.warns(UserWarning, match="goes on with 1 rows"):
+        assert readable_rows(path, NAMES, 2) == ROWS[:1]
+
+
+@pytest.mark.parametrize(
+    "row", ["0_2,0,2.0", "2 ,0,2.0", "2,00,2.0", "2.0,0,2.0", ",0,2.0", "2,,2.0"]
+)
+def test_epochs_and_members_are_as_they_are_written(path, row):
+    path.write_text(f"{HEADER}1,0,1.0\n{row}\n")
+    with pytest.raises(ValueError, match=r"line 3, .* is no number as pna train writes it"):
+        kept_rows(path, NAMES, 2, 2)
+
+
+@pytest.mark.parametrize("count", [2, None], ids=["counted", "of an older version"])
+def test_a_row_of_the_checkpoint_that_is_cut_is_refused(path, count):
+    """Wherever it is cut: 2.168 cut to 2.1, 2. or 2 was taken for the loss."""
+    whole = (HEADER + "1,0,1.0\n2,0,2.168\n").replace("\n", "\r\n").encode()
+    for cut in range(1, len(b"2,0,2.168\r\n")):
+        path.write_bytes(whole[:-cut])
+        with pytest.raises(ValueError, match=r"line 3, .*it is cut: the file does not end with"):
+            kept_rows(path, NAMES, 2, count)
+        with pytest.warns(UserWarning, match="goes on with 1 rows"):
+            assert readable_rows(path, NAMES, 2) == ROWS[:1]
+    path.write_bytes(whole)
+    assert kept_rows(path, NAMES, 2, count) == [ROWS[0], ["2", "0", "2.168"]]
+
+
+def test_a_cut_header_is_refused(path):
+    path.write_text(HEADER.strip())
+    with pytest.raises(ValueError, match=r"line 1, .*it is cut"):
+        kept_rows(path, NAMES, 2, 0)
 
 
 @pytest.mark.parametrize("count", [2, None], ids=["counted", "of an older version"])
 @pytest.mark.parametrize(
     "torn",
-    ["3", "3,", "3,1", "x,1,2.0", "", "3,0,3.0\n4,0,", "3,0,3.0,9.0\n,,", '"3,0', "\x00\x00"],
+    ["", "3", "3,", "3,1", "3,0,", "3,0,-", "3,0,1e-", "3,0,na", "3,0,3.0", "3,0,3.0\r",
+     "3,0,3.0\n4,0,"],
     ids=repr,
-)
+)  # fmt: skip
 def test_rows_after_the_checkpoint_may_be_torn(path, torn, count):
     """A killed process may have written a part of what came after its checkpoint."""
     path.write_text(f"{HEADER}1,0,1.0\n2,0,2.0\n{torn}")
     assert kept_rows(path, NAMES, 2, count) == ROWS
+
+
+@pytest.mark.parametrize("count", [2, None], ids=["counted", "of an older version"])
+@pytest.mark.parametrize(
+    "odd",
+    [b"\0\0", b"\0\0\n", b"\xff\x83\x10", b"x,1,2.0", b"3,0,3.0,9.0\n,,", b'"3,0', b"3,0,3.0,",
+     b"3,0,x", b"3,,3.0", b"1,1,2.0\n", b"2,1,2.", b"4,0,4.0\n3,0,3.0\n"],
+    ids=repr,
+)  # fmt: skip
+def test_what_no_row_begins_with_is_refused_after_the_checkpoint_too(path, odd, count):
+    """It was left out without a word."""
+    path.write_bytes(f"{HEADER}1,0,1.0\n2,0,2.0\n".encode() + odd)
+    with pytest.raises(ValueError, match=r"metrics\.csv, line [45], .*--repair-metrics"):
+        kept_rows(path, NAMES, 2, count)
+
+
+def test_a_row_cut_in_its_epoch_is_told_by_the_count(path):
+    """A 1 may be the beginning of epoch 10, member 1, or of epoch 11."""
+    path.write_text(f"{HEADER}9,0,1.0\n10,0,2.0\n1")
+    assert len(kept_rows(path, NAMES, 10, 2)) == 2
+    with pytest.raises(ValueError, match=r"line 4, .*it is cut"):
+        kept_rows(path, NAMES, 10, None)
 
 
 @pytest.mark.parametrize(
@@ -120,11 +192,16 @@ def damage(whole: bytes, how: str) -> bytes | None:
         "binary": b"\xff\x00\xfe" * 50,
         "a line less": b"".join(lines[:3] + lines[4:]),
         "cut": b"".join(lines[:5]),
+        "cut in a number": whole[:-7],
+        "zeros after it": whole + bytes(40),
         "a letter": whole.replace(b"\n2,", b"\nx,", 1),
     }[how]
 
 
-DAMAGES = ["missing", "empty", "binary", "a line less", "cut", "a letter"]
+DAMAGES = [
+    "missing", "empty", "binary", "a line less", "cut", "cut in a number", "zeros after it",
+    "a letter",
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("how", DAMAGES)
@@ -139,7 +216,7 @@ def test_a_run_is_not_resumed_over_damaged_rows(run, how):
         with pytest.raises(ValueError, match=r"run/metrics\.csv, line \d, .*--repair-metrics"):
             train(GRAPHS, run.folder, resume=True, epochs=epochs, device="cpu")
         assert {p.name: p.read_bytes() for p in run.folder.iterdir()} == before
-    with pytest.warns(UserWarning, match="goes on with [0-5] rows"):
+    with pytest.warns(UserWarning, match="goes on with [0-6] rows"):
         train(GRAPHS, run.folder, resume=True, repair_metrics=True, device="cpu")
     assert all(row in whole.split() for row in path.read_bytes().split())
     train(GRAPHS, run.folder, resume=True, epochs=4, device="cpu")  # and needs no repair again

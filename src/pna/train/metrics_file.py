@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 import os
+import re
 import warnings
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from pna.files import naming, replacing
+from pna.stored import shown
 from pna.train.room import room
 
 
@@ -49,6 +50,11 @@ class Metrics:
         os.fsync(self._file.fileno())
 
 
+_CUT = "it is cut: the file does not end with a line end"
+_BEGINS_INT = re.compile(r"[0-9]*")
+_BEGINS_FLOAT = re.compile(r"-?([0-9]*\.?[0-9]*(e[+-]?[0-9]*)?|n(an?)?|i(nf?)?)")
+
+
 class _Row(NamedTuple):
     line: int  # of the file, counted from 1
     cells: list[str]
@@ -63,9 +69,13 @@ class _Row(NamedTuple):
         """Epoch and member, by which rows are in order."""
         return self.epoch, int(self.cells[1])
 
+    @property
+    def is_cut(self) -> bool:
+        return self.wrong == _CUT
+
 
 def read(path: Path) -> list[dict[str, float]]:
-    """All rows; NaN where a cell is empty."""
+    """All rows."""
     header, *rows = _lines(path)
     if header.wrong:
         raise _damaged(path, header.line, header.wrong)
@@ -73,10 +83,7 @@ def read(path: Path) -> list[dict[str, float]]:
         if wrong := _why_no_losses(row, len(header.cells)):
             raise _damaged(path, row.line, wrong)
     return [
-        {
-            name: float(cell) if cell else math.nan
-            for name, cell in zip(header.cells, row.cells, strict=True)
-        }
+        {name: float(cell) for name, cell in zip(header.cells, row.cells, strict=True)}
         for row in rows
     ]
 
@@ -85,21 +92,23 @@ def kept_rows(path: Path, names: Sequence[str], until: int, count: int | None) -
     """The rows of a run up to an epoch, which a checkpoint was written after.
 
     The checkpoint knows their `count`; None if it is of an older version. Rows after them were
-    written later, and the last ones may be torn: they are left out. Raises with the line and the
-    remedy where one of the rows before is damaged or missing.
+    written later, and the very last one may be torn, by a process that was killed: they are left
+    out. Raises with the line and the remedy where anything else is damaged or missing.
     """
     header, *rows = _lines(path)
-    if header.cells != list(names):
-        raise _damaged(path, header.line, "it does not have the columns of the run")
+    if header.wrong or header.cells != list(names):
+        raise _damaged(path, header.line, header.wrong or "it does not have the run's columns")
     wrong = [_why_no_losses(row, len(names)) for row in rows]
-    early = [i for i, row in enumerate(rows) if not wrong[i] and row.epoch <= until]
-    expected = len(early) if count is None else count
-    for i, row in enumerate(rows[:expected]):
+    epochs = [row.epoch for i, row in enumerate(rows) if not wrong[i] and row.epoch <= until]
+    expected = len(epochs) if count is None else count
+    for i, row in enumerate(rows):
+        is_kept = i < expected
+        if row.is_cut and not is_kept and _begins_later_row(row, len(names), until, count):
+            break
         if wrong[i]:
             raise _damaged(path, row.line, wrong[i])
-        if row.epoch > until or (i > 0 and row.place <= rows[i - 1].place):
+        if is_kept is not (row.epoch <= until) or (i > 0 and row.place <= rows[i - 1].place):
             raise _damaged(path, row.line, "it is out of order")
-    epochs = [rows[i].epoch for i in early]
     if len(rows) < expected or (count is None and not _reaches(epochs, until)):
         last = rows[:expected][-1] if expected and rows else header
         raise _damaged(
@@ -140,42 +149,62 @@ def readable_rows(path: Path, names: Sequence[str], until: int) -> list[list[str
 
 
 def _lines(path: Path) -> list[_Row]:
-    """All lines that are not empty, the header first."""
+    """All lines that are not empty, the header first. Names of columns may be quoted and have line
+    ends; rows are numbers and commas."""
     try:
         # what is no text is no number either, and is found by its line
         text = path.read_bytes().decode("utf-8", errors="replace")
     except OSError as error:
         raise _damaged(path, 1, f"the file cannot be read: {error.strerror}") from error
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows, line = [], 1
-    while True:
-        try:
-            cells = next(reader, None)
-            row = None if cells is None else _Row(line, cells, "")
-        except csv.Error as error:
-            row = _Row(line, [], str(error))
-        if row is None:
-            break
-        if row.cells or row.wrong:
-            rows.append(row)
-        line = reader.line_num + 1
-    if not rows or rows[0].cells[:2] != ["epoch", "member"]:
-        rows.insert(0, _Row(1, [], "there is no header of columns"))
+    lines = list(io.StringIO(text, newline=""))
+    reader = csv.reader(lines, strict=True)
+    try:
+        header = _Row(1, next(reader, []), "")
+    except csv.Error:
+        header = _Row(1, [], "")
+    first = reader.line_num
+    if header.cells[:2] != ["epoch", "member"]:
+        header, first = _Row(1, [], "there is no header of columns"), 0
+    bodies = [line.rstrip("\r\n") for line in lines[first:]]
+    rows = [header]
+    rows += [_Row(first + i, b.split(","), "") for i, b in enumerate(bodies, start=1) if b]
+    if not text.endswith("\n"):  # every row that was written does
+        rows[-1] = rows[-1]._replace(wrong=rows[-1].wrong or _CUT)
     return rows
 
 
 def _why_no_losses(row: _Row, columns: int) -> str:
-    """What is wrong with a row of an epoch and a member; nothing if it can be read."""
+    """What is wrong with a row of an epoch and a member; nothing if it is as it was written."""
     if row.wrong or len(row.cells) != columns:
         return row.wrong or f"it has {len(row.cells)} numbers, expected {columns}"
-    try:
-        if row.epoch < 1 or int(row.cells[1]) < 0:
-            return f"there is no epoch {row.epoch} of member {row.cells[1]}"
-        for cell in filter(None, row.cells):
-            float(cell)
-    except ValueError as error:
-        return str(error)
+    for i, cell in enumerate(row.cells):
+        if not _is_as_written(cell, int if i < 2 else float):
+            return f"{shown(cell)} is no number as pna train writes it"
+    if row.epoch < 1 or int(row.cells[1]) < 0:
+        return f"there is no epoch {row.epoch} of member {row.cells[1]}"
     return ""
+
+
+def _is_as_written(cell: str, kind: type[int] | type[float]) -> bool:
+    """Whether a cell is a number in the form in which it is written; no cell is written empty."""
+    try:
+        return repr(kind(cell)) == cell
+    except ValueError:
+        return False
+
+
+def _begins_later_row(row: _Row, columns: int, until: int, count: int | None) -> bool:
+    """Whether a row that is cut is the beginning of one that was written after an epoch.
+
+    If it is cut in its number of the epoch, only the `count` of rows before it can tell.
+    """
+    *whole, torn = row.cells
+    begin = _BEGINS_INT if len(whole) < 2 else _BEGINS_FLOAT
+    if len(whole) >= columns or not begin.fullmatch(torn):
+        return False
+    if not all(_is_as_written(c, int if i < 2 else float) for i, c in enumerate(whole)):
+        return False
+    return row.epoch > until or (not whole and count is not None)
 
 
 def _reaches(epochs: list[int], until: int) -> bool:
