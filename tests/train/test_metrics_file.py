@@ -10,7 +10,7 @@ import pytest
 from pna.data import tensor_file
 from pna.train.loop import train
 from pna.train.metrics_file import Metrics, kept_rows, read, readable_rows
-from pna.train.run import LAST, METRICS, Run
+from pna.train.run import BEST, LAST, METRICS, Run
 from pna.train.settings import Settings
 from tests.train.cases import SMALL, random_graphs
 
@@ -221,6 +221,28 @@ def test_a_run_is_not_resumed_over_damaged_rows(run, how):
     assert all(row in whole.split() for row in path.read_bytes().split())
     train(GRAPHS, run.folder, resume=True, epochs=4, device="cpu")  # and needs no repair again
     assert [row["epoch"] for row in run.metrics()][-2:] == [4, 4]
+
+
+def test_rows_that_are_not_damaged_are_not_repaired(run):
+    """The file was renamed, and called damaged."""
+    whole = {p.name: p.read_bytes() for p in run.folder.iterdir()}
+    with pytest.warns(UserWarning, match=r"run/metrics\.csv is not damaged: .*nothing to repair"):
+        train(GRAPHS, run.folder, resume=True, repair_metrics=True, device="cpu")
+    assert {p.name: p.read_bytes() for p in run.folder.iterdir()} == whole
+    with pytest.warns(UserWarning, match="is not damaged"):
+        train(GRAPHS, run.folder, resume=True, repair_metrics=True, epochs=4, device="cpu")
+    assert len(run.metrics()) == 8
+    assert (run.folder / METRICS).read_bytes().startswith(whole[METRICS])
+
+
+def test_a_repair_does_not_overwrite_damaged_weights(run):
+    """Nor does it rename the rows before all else was checked."""
+    for name in (METRICS, BEST):
+        (run.folder / name).write_bytes((run.folder / name).read_bytes()[:-9])
+    before = {p.name: p.read_bytes() for p in run.folder.iterdir()}
+    with pytest.raises(ValueError, match=r"best\.safetensors.*; or move it away"):
+        train(GRAPHS, run.folder, resume=True, repair_metrics=True, device="cpu")
+    assert {p.name: p.read_bytes() for p in run.folder.iterdir()} == before
 
 
 def test_runs_of_older_versions_are_resumed(run):

@@ -8,6 +8,7 @@ import math
 import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, replace
@@ -101,7 +102,7 @@ def train(
         report: called after every epoch.
         repair_metrics: resume a run whose ``metrics.csv`` is damaged or missing, which is refused
             otherwise: go on with the rows that can be read. The damaged file is kept under another
-            name.
+            name. If it is not damaged, a warning says so, and nothing is repaired.
     """
     if repair_metrics and not resume:
         raise ValueError("got repair_metrics for a new run, expected it with resume alone")
@@ -197,14 +198,19 @@ def _checkpoint(run: Run, config: Config, repair_metrics: bool) -> _Checkpoint |
         return None
     tensors, facts = run.read(LAST)
     epoch, rows = facts["epoch"], list[list[str]]()
-    is_whole = not repair_metrics
+    is_whole = True
     if is_first():
-        path, names = run.folder / METRICS, _columns(config)
-        if repair_metrics:
-            rows = readable_rows(path, names, epoch)
+        is_whole = run.has_best_of(epoch)
+        kept = (run.folder / METRICS, _columns(config), epoch)
+        try:
+            rows = kept_rows(*kept, facts.get("rows"))
+        except ValueError:
+            if not repair_metrics:
+                raise
+            rows, is_whole = readable_rows(*kept), False
         else:
-            rows = kept_rows(path, names, epoch, facts.get("rows"))
-        is_whole = is_whole and run.has_best_of(epoch)
+            if repair_metrics:
+                warnings.warn(f"{kept[0]} is not damaged: there is nothing to repair", stacklevel=2)
     held = Config.from_dict(facts["config"])
     return _Checkpoint(tensors, held, epoch, facts["seconds"], rows, is_whole)
 
