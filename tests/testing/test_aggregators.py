@@ -53,6 +53,15 @@ class PowerMean(Aggregator):
         return hood.mean((hood.messages.abs() + 1e-3) ** self.power)
 
 
+class ClampedCount(Aggregator):
+    """A mean by hand, as errors advise it."""
+
+    shift = "once"
+
+    def aggregate(self, hood):
+        return hood.sum(hood.messages) / hood.adjacency.degree.clamp(min=1)[:, None]
+
+
 class Count(Aggregator):
     """Which has no gradient, as is right."""
 
@@ -76,8 +85,8 @@ class Attention(Aggregator):
 
 @pytest.mark.parametrize(
     "aggregator",
-    [Midrange, RootMeanSquare(), PowerMean(), PowerMean(nn.Parameter(torch.tensor(1.5))), Count,
-     Attention],
+    [Midrange, RootMeanSquare(), PowerMean(), PowerMean(nn.Parameter(torch.tensor(1.5))),
+     ClampedCount, Count, Attention],
     ids=repr,
 )  # fmt: skip
 def test_right_ones_pass(aggregator):
@@ -200,8 +209,46 @@ def test_a_gradient_that_is_spoilt_by_isolated_nodes():
         def aggregate(self, hood):
             return (self.factor * hood.mean(hood.messages**2)).sqrt()
 
-    with pytest.raises(AssertionError, match="a gradient with NaN or infinity where some receiv"):
+    with pytest.raises(AssertionError, match="a gradient with NaN or infinity where a receiver"):
         check_aggregator(Scaled(nn.Parameter(torch.tensor(2.0))))
+
+
+@pytest.mark.parametrize(
+    ("message", "aggregate"),
+    [
+        ("got nan", lambda _, h: h.sum(h.messages) / h.sum(torch.ones_like(h.messages))),
+        ("got nan", lambda _, h: h.sum(h.messages) / h.adjacency.degree[:, None]),
+        ("got -inf", lambda _, h: h.sum(h.messages.exp()).log()),
+        ("got inf", lambda _, h: 1 / h.sum(h.messages.exp())),
+    ],
+)
+def test_isolated_nodes(message, aggregate):
+    """Right after all, as their rows are set to 0: but nothing else may see what was there."""
+    check(
+        rf"Wrong: {message} where a receiver gets no message, expected a finite .*clamp\(min=1\)",
+        aggregate,
+    )
+
+
+def test_isolated_nodes_in_float32_alone():
+    def aggregate(_, hood):
+        count = hood.sum(torch.ones_like(hood.messages))
+        return hood.sum(hood.messages) / count.clamp(min=1e-60)
+
+    check("got nan where a receiver gets no message", aggregate)
+
+
+@pytest.mark.parametrize(
+    "aggregate",
+    [
+        lambda _, h: h.sum(h.messages**2).sqrt(),
+        lambda _, h: h.mean(h.messages**2) ** 0.5,
+        lambda _, h: h.max(h.messages.abs()).sqrt(),
+    ],
+)
+def test_roots_at_isolated_nodes(aggregate):
+    """Their slope is not finite there: times 0 it is NaN."""
+    check("got a gradient with NaN or infinity where a receiver.*add a small number", aggregate)
 
 
 def test_no_edges():

@@ -61,7 +61,8 @@ class Aggregator:
         def aggregate(self, hood: Neighbourhoods) -> Tensor:
             """The definition: messages grouped by receiver to (receivers, features).
 
-            Rows of receivers that get no message may hold anything: they are set to 0.
+            Rows of receivers that get no message must be finite, as must their gradients. They are
+            set to 0 afterwards.
             """
 
     def __init_subclass__(cls, **kwargs: Any) -> None:

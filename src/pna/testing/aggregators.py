@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, replace
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -30,10 +31,10 @@ def check_aggregator(
     """Raise an AssertionError that says what is wrong with an aggregator, if anything is.
 
     Tried in float64 on random messages of small graphs, none of which are equal: the shape and
-    type of results, whether they depend on the order of edges or on other receivers, receivers
-    that get no message, graphs without edges, gradients (by finite differences, of messages and of
-    learned tensors), and the declared `shift`. An aggregator with a parameter for each edge of one
-    graph cannot be tried.
+    type of results, whether they depend on the order of edges or on other receivers, NaN and
+    infinity at receivers that get no message, graphs without edges, gradients (by finite
+    differences, of messages and of learned tensors), and the declared `shift`. An aggregator with a
+    parameter for each edge of one graph cannot be tried.
 
     Args:
         aggregator: an object, or a class if it needs no parameters.
@@ -45,7 +46,7 @@ def check_aggregator(
     tried = _in_float64(chosen)
     samples = [_Sample(features, random) for _ in range(_DRAWS)]
     _check_results(chosen, tried, samples[0])
-    _check_isolated(tried, samples[0])
+    _check_isolated(chosen, tried, samples[0])
     for sample in samples:
         _check_order(tried, sample, random)
         _check_others(tried, sample, random)
@@ -153,34 +154,72 @@ def _check_results(given: Aggregator, aggregator: Aggregator, sample: _Sample) -
         )
 
 
-def _check_isolated(aggregator: Aggregator, sample: _Sample) -> None:
-    """Receivers that get nothing are set to 0, but the definition sees them: they must not spoil
-    a gradient. A graph may have no edges at all."""
+class _Watched(reference.Neighbourhoods):
+    """Messages whose sums and maxima remember the gradients of receivers that get none."""
+
+    def sum(self, values: Tensor) -> Tensor:
+        return self._watched(super().sum(values))
+
+    def max(self, values: Tensor) -> Tensor:
+        return self._watched(super().max(values))
+
+    @cached_property
+    def gradients(self) -> list[Tensor]:
+        return []
+
+    def _watched(self, found: Tensor) -> Tensor:
+        if found.requires_grad:
+            empty = self.adjacency.degree == 0
+            found.register_hook(lambda gradient: self.gradients.append(gradient[empty]))
+        return found
+
+
+def _check_isolated(given: Aggregator, aggregator: Aggregator, sample: _Sample) -> None:
+    """Receivers that get nothing are set to 0, but the definition sees them: what it makes of them
+    must be finite, and so must the gradients there. A graph may have no edges at all."""
     none = torch.zeros(0, dtype=torch.int64)
     for what, messages, receivers in (
-        ("where some receivers get no message", sample.messages, sample.receivers),
+        ("where a receiver gets no message", sample.messages, sample.receivers),
         ("from a graph without edges", sample.messages[:0], none),
     ):
-        leaf = messages.clone().requires_grad_()
-        leaves = [leaf, *_learned(aggregator)]
         adjacency = _adjacency(receivers, len(_DEGREES))
-        with _doing(aggregator, what):
-            found = _run(aggregator, leaf, adjacency)
-            gradients: tuple[Tensor, ...] = ()
+        for chosen, own in ((given, messages.float()), (aggregator, messages)):
+            leaf = own.clone().requires_grad_()
+            hood = _Watched(leaf.index_select(0, adjacency.senders), adjacency)
+            with _doing(given, what):
+                found = reference.defined(hood, chosen)
+            _check_empty_rows(given, found[adjacency.degree == 0], what)
+        gradients: list[Tensor] = []
+        with _doing(given, what):
+            found = reference.results(hood, [aggregator])
             if found.requires_grad:
-                gradients = torch.autograd.grad(
+                leaves = [leaf, *_learned(aggregator)]
+                gradients += torch.autograd.grad(
                     found.sum(), leaves, allow_unused=True, materialize_grads=True
                 )
-        for gradient in gradients:
-            if not gradient.isfinite().all():
-                _fail(
-                    aggregator,
-                    f"a gradient with NaN or infinity {what}",
-                    "finite numbers",
-                    "such a receiver has a sum of 0 and a degree of 0, where roots, logarithms and "
-                    "quotients have no finite slope: add a small number, or use torch.where "
-                    "before them",
-                )
+        if not all(g.isfinite().all() for g in [*gradients, *hood.gradients]):
+            _fail(
+                given,
+                f"a gradient with NaN or infinity {what}",
+                "finite numbers",
+                "such a receiver has a sum of 0 and a degree of 0, where roots, logarithms and "
+                "quotients have no finite slope: add a small number, or use torch.where "
+                "before them",
+            )
+
+
+def _check_empty_rows(aggregator: Aggregator, rows: Tensor, what: str) -> None:
+    """What a definition makes of no messages."""
+    if rows.isfinite().all():
+        return
+    _fail(
+        aggregator,
+        f"{rows[~rows.isfinite()][0].item()} {what}",
+        "a finite number, although it is set to 0 afterwards: its gradient may spoil others",
+        "such a receiver has a sum of 0 and a degree of 0: use hood.mean, or divide by "
+        "hood.adjacency.degree.clamp(min=1)[:, None]; add a small number before logarithms and "
+        "powers below 0",
+    )
 
 
 def _check_order(aggregator: Aggregator, sample: _Sample, random: torch.Generator) -> None:
