@@ -191,6 +191,38 @@ def test_other_graphs_in_the_batch():
     check("change by .* with other graphs in the batch", aggregate)
 
 
+def squared_in_place(_, hood):
+    messages = hood.messages
+    messages *= messages
+    return hood.mean(messages)
+
+
+@pytest.mark.parametrize(
+    "aggregate",
+    [
+        squared_in_place,
+        lambda _, hood: hood.mean(hood.messages.clamp_(min=0)),
+        lambda _, hood: hood.max(hood.messages.neg_()),
+        lambda _, hood: hood.mean(hood.messages.detach().exp_()),
+        lambda _, hood: hood.mean(hood.power(2).mul_(2)),  # kept for moments of the same list
+        lambda _, hood: hood.mean(hood.power(1).abs_()),
+    ],
+)
+def test_writes_to_the_messages(aggregate):
+    """Which the other aggregators of the list get as well."""
+    check("Wrong: got other messages after .*than before.*hood.messages.clone()", aggregate)
+
+
+def test_writes_to_a_copy_are_no_mistake():
+    class Positive(Aggregator):
+        shift = "unknown"
+
+        def aggregate(self, hood):
+            return hood.mean(hood.messages.clone().clamp_(min=0))
+
+    check_aggregator(Positive)
+
+
 def test_not_a_number():
     check(
         "Wrong: got nan for finite messages, expected finite numbers",

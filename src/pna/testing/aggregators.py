@@ -14,7 +14,7 @@ from torch.autograd import gradcheck
 from pna.adjacency import Adjacency
 from pna.ops import reference
 from pna.ops.aggregate import aggregate
-from pna.ops.aggregators import SHIFTS, Aggregator, resolve, shift_of
+from pna.ops.aggregators import SHIFTS, Aggregator, KthSmallest, Moment, resolve, shift_of
 
 #: Messages of each receiver of the graphs that are tried: none at the first, middle and last one.
 _DEGREES = (0, 1, 2, 3, 0, 5, 4, 7, 0)
@@ -32,9 +32,9 @@ def check_aggregator(
 
     Tried in float64 on random messages of small graphs, none of which are equal: the shape and
     type of results, whether they depend on the order of edges or on other receivers, NaN and
-    infinity at receivers that get no message, graphs without edges, gradients (by finite
-    differences, of messages and of learned tensors), and the declared `shift`. An aggregator with a
-    parameter for each edge of one graph cannot be tried.
+    infinity at receivers that get no message, graphs without edges, writes to the messages,
+    gradients (by finite differences, of messages and of learned tensors), and the declared `shift`.
+    An aggregator with a parameter for each edge of one graph cannot be tried.
 
     Args:
         aggregator: an object, or a class if it needs no parameters.
@@ -46,6 +46,7 @@ def check_aggregator(
     tried = _in_float64(chosen)
     samples = [_Sample(features, random) for _ in range(_DRAWS)]
     _check_results(chosen, tried, samples[0])
+    _check_writes(tried, samples[0])
     _check_isolated(chosen, tried, samples[0])
     for sample in samples:
         _check_order(tried, sample, random)
@@ -151,6 +152,27 @@ def _check_results(given: Aggregator, aggregator: Aggregator, sample: _Sample) -
             f"a result of pna.aggregate that differs by {distance:.2g} from the definition's",
             "the same",
             "use the methods of `hood` alone",
+        )
+
+
+def _check_writes(aggregator: Aggregator, sample: _Sample) -> None:
+    """All aggregators of a list get the same messages, and the powers that others have asked for:
+    none may write to them."""
+    adjacency = sample.adjacency()
+    messages = sample.messages[adjacency.senders]
+    others: list[Aggregator] = [Moment(3), Moment(4), KthSmallest(1)]
+    with torch.no_grad(), _doing(aggregator, "with others in pna.aggregate"):
+        hood = reference.Neighbourhoods(messages.clone(), adjacency)
+        reference.defined(hood, aggregator)
+        alone = aggregate(sample.messages, adjacency, others)
+        together = aggregate(sample.messages, adjacency, [aggregator, *others])[:, 1:]
+    if not torch.equal(hood.messages, messages) or _differ(alone, together) > _TOLERANCE:
+        _fail(
+            aggregator,
+            "other messages after aggregate(hood) than before",
+            "the same: the other aggregators of a list get them too",
+            "write to no tensor of `hood` in place (mul_, clamp_, +=, m[i] = …); make a new one, "
+            "or write to a copy: hood.messages.clone()",
         )
 
 
