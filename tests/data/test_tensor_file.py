@@ -110,6 +110,65 @@ def test_a_mapped_file_that_is_changed_is_noticed(path, mapped):
         copied.check_unchanged()
 
 
+READING = {
+    "batch": lambda gs: gs.batch(),
+    "batch of some": lambda gs: gs.batch([2, 0]),
+    "batch side by side": lambda gs: gs.batch([1, 2]),
+    "item": lambda gs: gs[1],
+    "select": lambda gs: gs.select(size=[1, 2]),
+    "split": lambda gs: gs.split("train"),
+    "to": lambda gs: gs.to("meta"),
+    "concat": lambda gs: GraphSet.concat([example(), gs]),
+    "save": lambda gs: gs.save(gs.watch.path.with_name("copy.safetensors")),
+    "save in place": lambda gs: gs.save(gs.watch.path, force=True),
+}
+
+
+def cut(path):
+    os.truncate(path, path.stat().st_size - 1)  # in the last page: what is cut reads as 0
+
+
+def overwrite(path):
+    """By as many bytes, which no size tells."""
+    content = path.read_bytes()
+    path.write_bytes(content[:-9] + bytes(9))
+
+
+@pytest.mark.parametrize("change", [cut, overwrite])
+@pytest.mark.parametrize("what", READING)
+def test_a_mapped_file_that_was_changed_is_not_read(path, mapped, what, change):
+    """Cut by more, it ended the process; overwritten, it gave other numbers."""
+    example().save(path)
+    os.utime(path, ns=(10**9, 10**9))  # clocks of file systems may stand still for a while
+    loaded = GraphSet.load(path)
+    READING[what](loaded)
+    path.with_name("copy.safetensors").unlink(missing_ok=True)
+    if what == "save in place":  # which made another file of it
+        loaded = GraphSet.load(path)
+    change(path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match=r"set\.safetensors, which was changed while.*restore"):
+        READING[what](loaded)
+    assert path.read_bytes() == before and not path.with_name("copy.safetensors").exists()
+
+
+def test_a_part_of_a_mapped_file_that_was_changed_is_not_read(path, mapped):
+    example().save(path)
+    part = GraphSet.load(path)[1:]
+    cut(path)
+    with pytest.raises(ValueError, match=r"set\.safetensors, which was changed while"):
+        part.batch()
+
+
+def test_a_mapped_file_that_was_changed_does_not_become_pyg_graphs(path, mapped):
+    pytest.importorskip("torch_geometric")
+    example().save(path)
+    loaded = GraphSet.load(path)
+    cut(path)
+    with pytest.raises(ValueError, match=r"set\.safetensors, which was changed while"):
+        loaded.to_pyg()
+
+
 @pytest.mark.parametrize("how", ["replaced", "removed"])
 def test_a_mapped_file_that_makes_way_for_another_stays_mapped(path, mapped, how):
     example().save(path)

@@ -186,6 +186,7 @@ class GraphSet:
         first = parts[0]
         for place, part in enumerate(parts):
             _check_joinable(first, part, place)
+            part.check_unchanged()
         joined: dict[str, Any] = {
             name: offsets(torch.cat([getattr(part, name).diff() for part in parts]))
             for name in _RAGGED
@@ -213,7 +214,7 @@ class GraphSet:
         Files of up to 256 MiB are copied into memory: they are read whole for their checksum anyway
         (sets of older versions may have none), and nothing that happens to the file later matters.
         Larger ones are mapped, without a look at the checksum: `verify` takes that. They must not
-        be cut or written to while the set is in use; training checks that before each epoch.
+        be cut or written to while the set is in use: see `check_unchanged`.
         """
         path = Path(path)
         check_readable(path)
@@ -246,6 +247,7 @@ class GraphSet:
 
         It has a checksum (SHA-256) of its tensors, names and metadata.
         """
+        self.check_unchanged()
         tensors = {name: getattr(self, name).cpu().contiguous() for name in self._held(_TENSORS)}
         facts = {name: getattr(self, name) for name in _FACTS}
         where = Path(path)
@@ -255,7 +257,9 @@ class GraphSet:
         """Raise if the file that the set is mapped from has been cut or written to.
 
         Then its graphs are no longer those that were loaded, and reading them may end the process.
-        It costs one call of the system for a mapped set, and nothing for others.
+        Whatever reads graphs of a set calls it before, `batch`, ``gs[…]``, `select`, `split`, `to`,
+        `to_pyg`, `concat` and `save`, and training before each epoch. It costs one call of the
+        system for a mapped set, and nothing for others.
         """
         if self.watch is not None:
             self.watch.check()
@@ -273,6 +277,7 @@ class GraphSet:
         """
         from pna.data.pyg import to_data_list
 
+        self.check_unchanged()
         return to_data_list(self)
 
     def batch(self, indices: Any = None) -> Batch:
@@ -298,6 +303,7 @@ class GraphSet:
         size: int | Collection[int] | None = None,
     ) -> GraphSet:
         """The graphs of these splits, types and numbers of nodes, such as ``range(15, 25)``."""
+        self.check_unchanged()  # splits and types are mapped too
         chosen = torch.ones(len(self), dtype=torch.bool)
         if split is not None:
             chosen &= tagged("split", split, self.split_of_graph, self.splits)
@@ -314,6 +320,7 @@ class GraphSet:
     def __getitem__(self, key: Any) -> GraphSet:
         if isinstance(key, str):
             raise TypeError(f"got graphs[{key!r}], expected numbers; write graphs.split({key!r})")
+        self.check_unchanged()
         chosen = _chosen(key, len(self))
         first = int(chosen[0]) if len(chosen) else 0
         if torch.equal(chosen, torch.arange(first, first + len(chosen))):
@@ -353,6 +360,7 @@ class GraphSet:
         """A copy on another device; itself if it is there already."""
         if torch.device(device) == self.device:
             return self
+        self.check_unchanged()
         names = [name for name in self._held(_TENSORS) if name not in _ON_HOST]
         return replace(self, **{name: getattr(self, name).to(device) for name in names})
 
@@ -410,6 +418,7 @@ class GraphSet:
 
     def _joined(self) -> Batch:
         """All graphs as one: what was numbered within a graph is numbered on."""
+        self.check_unchanged()
         numbers = self._on_device(self.sizes, self.edge_counts, self.node_offsets[:-1])
         sizes, edge_counts, before = numbers
         graphs = torch.arange(len(self), device=self.device)

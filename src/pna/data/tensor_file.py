@@ -49,9 +49,10 @@ class Watch:
     """What a file was when it was mapped, to find out if it has been changed since.
 
     The system ends a process (SIGBUS) that reads a part of a mapped file which has been cut off,
-    and Python cannot catch that. So training looks before each epoch: it costs one call of the
-    system, and leaves only a cut within the epoch unseen. A file that is replaced by another of
-    its name, or removed, is still there for those who have mapped it, and is no reason to stop.
+    and Python cannot catch that. So whatever is about to read looks before: it costs one call of
+    the system, and leaves only a cut in the midst of reading unseen. A file that is replaced by
+    another of its name, or removed, is still there for those who have mapped it, and is no reason
+    to stop.
     """
 
     path: Path
