@@ -8,6 +8,7 @@ than the file of its weights.
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from collections.abc import Callable
@@ -85,6 +86,16 @@ HOSTILE: dict[str, Damage] = {
     "task: unknown loss": config("tasks", 0, "loss", value="hinge"),
     "task: negative column": config("tasks", 0, "column", value=-1),
     "task: many outputs": config("tasks", 0, "outputs", value=10**9),
+    "task: a scale of 0": config("tasks", 0, "scale", value=0),
+    "task: a negative scale": config("tasks", 0, "scale", value=-2.0),
+    "task: a scale that is not a number": config("tasks", 0, "scale", value=math.nan),
+    "task: an infinite scale": config("tasks", 0, "scale", value=math.inf),
+    "task: a negative weight": config("tasks", 0, "weight", value=-1.0),
+    "task: a weight that is not a number": config("tasks", 0, "weight", value=math.nan),
+    "task: an infinite weight": config("tasks", 0, "weight", value=math.inf),
+    "task: the outputs of another": config("tasks", 1, "first", value=0),
+    "task: outputs that there are not": config("tasks", 0, "first", value=99),
+    "task: the name of another": config("tasks", 1, "name", value="sssp"),
     "task: unknown argument": config("tasks", 0, "colour", value="red"),
     "task: a number for a name": config("tasks", 0, "name", value=3),
     "data: splits of one": config("data", "splits", value=["train"]),
@@ -107,6 +118,12 @@ HOSTILE: dict[str, Damage] = {
     "settings: 2**70 epochs": config("settings", "epochs", value=2**70),
     "settings: epochs of text": config("settings", "epochs", value="10"),
     "settings: lr of text": config("settings", "lr", value=["fast"]),
+    "settings: an infinite lr": config("settings", "lr", value=[math.inf]),
+    "settings: an lr that is not a number": config("settings", "lr", value=[math.nan]),
+    "settings: infinite weight decay": config("settings", "weight_decay", value=[math.inf]),
+    "settings: an infinite min_lr": config("settings", "min_lr", value=math.inf),
+    "settings: task weights of nothing": config("settings", "task_weights", value=[[], []]),
+    "settings: more task weights": config("settings", "task_weights", value=[[1.0] * 9] * 2),
     "settings: unknown": config("settings", "warp", value=9),
     "settings: unknown schedule": config("settings", "schedule", value="spiral"),
     "best: no file of tensors": text(BEST, b"\x00" * 100),
@@ -162,6 +179,15 @@ def test_hostile_runs_are_refused(trained, folder, tmp_path, monkeypatch, case):
         assert done.exit_code == 1 and isinstance(done.exception, SystemExit), done.exception
         assert done.output.startswith("error: ") and str(folder) in done.output
         assert done.output.count("\n") == 1
+
+
+def test_a_scale_of_0_is_refused_by_its_file(trained, folder):
+    """It was accepted, and targets were divided by it."""
+    held = json.loads((folder / CONFIG).read_text())
+    held["tasks"][0]["scale"] = 0
+    (folder / CONFIG).write_text(json.dumps(held))
+    with pytest.raises(ValueError, match=r"run/config\.json, .*'sssp' with a scale of 0.* above 0"):
+        evaluate(folder, data(trained))
 
 
 @pytest.mark.parametrize("name", [SUMMARY, ENVIRONMENT])

@@ -24,7 +24,7 @@ from pna.train.models import build, count_parameters, outline
 from pna.train.population import Population, changing_buffers
 from pna.train.room import room
 from pna.train.settings import ModelSettings, Settings
-from pna.train.tasks import Task, as_dicts, outputs_of
+from pna.train.tasks import Task, as_dicts, check_apart, outputs_of
 
 CONFIG, ENVIRONMENT, METRICS = "config.json", "environment.json", "metrics.csv"
 BEST, LAST, SUMMARY = "best.safetensors", "last.safetensors", "summary.json"
@@ -70,6 +70,9 @@ class Config:
             tasks=tuple(made(Task, task, "a task") for task in held["tasks"]),
             settings=Settings.from_dict(held.get("settings")),
         )
+        check_apart(config.tasks)
+        if any(len(row) != len(config.tasks) for row in config.settings.task_weights):
+            raise ValueError(f"task_weights are not of its {len(config.tasks)} tasks")
         outputs = {level: outputs_of(config.tasks, level) for level in ("node", "graph")}
         if outputs != {"node": config.model.node_targets, "graph": config.model.graph_targets}:
             raise ValueError("its tasks have other outputs than its model")

@@ -76,7 +76,7 @@ class Settings:
         lookup("select", self.select, dict.fromkeys(JUDGES))
         for name, least in (
             ("members", 1), ("epochs", 0), ("batch_size", 1), ("plateau", 1), ("patience", 1),
-            ("warmup", 0), ("min_lr", 0),
+            ("warmup", 0),
         ):  # fmt: skip
             given = getattr(self, name)
             if given is not None and not given >= least:
@@ -90,9 +90,13 @@ class Settings:
                 )
         if not 0 < self.decay < 1:
             raise ValueError(f"got decay={self.decay}, expected a factor between 0 and 1")
-        for name in ("lr", "weight_decay"):
-            if any(not value >= 0 for value in getattr(self, name)):
-                raise ValueError(f"got {name}={getattr(self, name)}, expected at least 0")
+        for name, values in (
+            ("lr", self.lr), ("weight_decay", self.weight_decay), ("min_lr", (self.min_lr,)),
+        ):  # fmt: skip
+            if any(not 0 <= value < math.inf for value in values):
+                raise ValueError(
+                    f"got {name}={getattr(self, name)}, expected at least 0, and finite"
+                )
         if self.average is not None and not 0 < self.average < 1:
             raise ValueError(f"got average={self.average}, expected a decay between 0 and 1")
         if self.clip is not None and not self.clip > 0:

@@ -95,7 +95,7 @@ class Task:
     loss: str  # of `LOSSES`
     first: int  # first of its outputs at that level
     outputs: int = 1  # how many: one, or one for each class
-    scale: float = 1.0  # what targets are divided by
+    scale: float = 1.0  # what targets are divided by, above 0
     weight: float = 1.0  # of its loss among all
 
     def __post_init__(self) -> None:
@@ -106,6 +106,16 @@ class Task:
             raise ValueError(
                 f"got the task {self.name!r} in column {self.column}, with {self.outputs} outputs "
                 f"from {self.first} on, expected a column and outputs that there are"
+            )
+        if not 0 < self.scale < math.inf:
+            raise ValueError(
+                f"got the task {self.name!r} with a scale of {self.scale}, which targets are "
+                "divided by, expected a finite number above 0"
+            )
+        if not 0 <= self.weight < math.inf:
+            raise ValueError(
+                f"got the task {self.name!r} with a weight of {self.weight}, expected a finite "
+                "number of at least 0"
             )
 
     @property
@@ -231,6 +241,20 @@ def check_values(task: Task, y: Tensor, where: str) -> None:
             odd,
             f"numbers from 0 to 1, as {task.loss} has them; take another loss (--loss), mse, say",
         )
+
+
+def check_apart(tasks: Sequence[Task]) -> None:
+    """Raise unless every task has a name and outputs of its own, and no output is left over."""
+    if len({task.name for task in tasks}) < len(tasks):
+        raise ValueError("two of its tasks have the same name, expected one for each")
+    used = {"node": 0, "graph": 0}
+    for task in tasks:
+        if task.first != used[task.level]:
+            raise ValueError(
+                f"the task {task.name!r} has outputs from {task.first} on, expected "
+                f"{used[task.level]}, after those of the task before"
+            )
+        used[task.level] = task.end
 
 
 def outputs_of(tasks: Sequence[Task], level: str) -> int:
