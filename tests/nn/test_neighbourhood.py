@@ -11,6 +11,7 @@ from torch import nn
 
 from pna.adjacency import Adjacency
 from pna.degree import SCALERS, DegreeStats, Linear, Power, scaler_factors
+from pna.nn import PNAConv
 from pna.nn.current import working_on
 from pna.nn.neighbourhood import Neighbourhood
 from pna.ops.aggregators import Max, Softmax, Std
@@ -28,7 +29,6 @@ def graph_of(*degrees):
     return Adjacency.from_edge_index(edge_index, (1, len(degrees)))
 
 
-@pytest.mark.filterwarnings("ignore:got deg of dtype:UserWarning")
 @pytest.mark.parametrize("deg", [DEG, STATS, DEG.double()], ids=["histogram", "stats", "floats"])
 def test_factors_are_those_of_the_scalers(deg):
     scalers = [*SCALERS, Power(0.5), Power(-2.0), Linear(2.0, delta=3.0), Power(1.0, delta=0.7)]
@@ -352,21 +352,96 @@ def test_refuses(arguments, error, message):
         Neighbourhood(*arguments)
 
 
-@pytest.mark.parametrize(
-    "deg, doubt",
-    [
-        (torch.tensor([2.0, 1.0, 3.0]), r"dtype torch\.float32"),  # of torch_geometric.utils.degree
-        (torch.tensor([0, 1, 0, 0, 0, 0, 1]), "2 nodes have degrees of up to 6"),
-    ],
-    ids=["floats", "fewer nodes than neighbours"],
-)
-def test_warns_where_degrees_may_have_been_passed_for_a_histogram(deg, doubt):
-    with pytest.warns(UserWarning, match=rf"{doubt}.*from_degrees\(deg\.long\(\)\)"):
+def binomial(nodes, mean):
+    """Degrees of a random graph with edges of one probability."""
+    each = torch.full((nodes, nodes - 1), mean / (nodes - 1))
+    return torch.bernoulli(each, generator=torch.Generator().manual_seed(0)).sum(1).long()
+
+
+def power_law(nodes, exponent):
+    """Degrees d with a frequency of about d ** -exponent, at most 1000."""
+    frequencies = torch.arange(1, 1001.0) ** -exponent
+    generator = torch.Generator().manual_seed(0)
+    return 1 + torch.multinomial(frequencies, nodes, replacement=True, generator=generator)
+
+
+def exponential(nodes, mean):
+    draws = torch.rand(nodes, generator=torch.Generator().manual_seed(0))
+    return (-mean * (1 - draws).log()).long()
+
+
+#: Degrees of every node of training sets.
+DEGREES_OF = {
+    "uniform": torch.arange(5000) % 6,
+    "regular": torch.full((100,), 4),
+    "ring": torch.full((32,), 2),
+    "grid, 30 by 30": torch.tensor([4 - (i in (0, 29)) - (j in (0, 29))
+                                    for i in range(30) for j in range(30)]),
+    "sparse binomial": binomial(1000, 4),
+    "dense binomial": binomial(100, 20),
+    "power law": power_law(20_000, 2.2),
+    "molecules": torch.tensor([1, 2, 3, 2, 3, 1, 4, 2, 2, 3]).repeat(50),
+}  # fmt: skip
+
+#: More training sets, whose degrees are not told from a histogram.
+AND_ALSO = {
+    "few nodes": torch.tensor([1, 2, 2, 1]),
+    "star": torch.tensor([99] + [1] * 99),
+    "most nodes without neighbours": torch.tensor([0, 0, 0, 3, 2]).repeat(100),
+    "complete, 64 nodes": torch.full((64,), 63),
+    "complete, 2 to 100 nodes": torch.cat([torch.full((n,), n - 1) for n in range(2, 101)]),
+    "stars, 5 to 60 leaves": torch.cat([torch.tensor([n] + [1] * n) for n in range(5, 61)]),
+    "small binomial": binomial(200, 30),  # over 60% of the degrees up to the largest occur
+    "dense binomial, 1000 nodes": binomial(1000, 500),
+    "flat power law": power_law(2000, 1.5),
+    "exponential": exponential(1000, 30),
+    "wide exponential": exponential(100_000, 600),
+}
+
+
+def doubted(deg):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Neighbourhood(["mean"], ["linear"], deg)
+    return [str(warning.message) for warning in caught]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.float32], ids=str)
+@pytest.mark.parametrize("name", DEGREES_OF)
+def test_warns_where_degrees_were_passed_for_a_histogram(name, dtype):
+    degrees = DEGREES_OF[name]
+    (said,) = doubted(degrees.to(dtype))
+    assert f"got deg of {len(degrees)} entries" in said and "expected a histogram" in said
+    assert "pass pna.DegreeStats.from_degrees(deg.long())" in said
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32], ids=str)
+@pytest.mark.parametrize("name", DEGREES_OF | AND_ALSO)
+def test_true_histograms_are_taken_in_silence(name, dtype):
+    histogram = torch.bincount((DEGREES_OF | AND_ALSO)[name])
+    assert doubted(histogram.to(dtype)) == []
+    assert doubted(torch.nn.functional.pad(histogram, (0, 50)).to(dtype)) == []
+
+
+def test_warns_where_there_are_fewer_nodes_than_neighbours():
+    deg = torch.tensor([0, 1, 0, 0, 0, 0, 1])
+    with pytest.warns(UserWarning, match=r"2 nodes have degrees of up to 6.*from_degrees"):
+        Neighbourhood(["mean"], ["linear"], deg)
+
+
+@pytest.mark.parametrize("deg", [torch.tensor([0, 1, 0, 0, 1]), DEGREES_OF["regular"]])
+def test_nothing_is_said_of_a_histogram_that_is_called_one(deg):
+    with pytest.warns(UserWarning, match=r"pass pna\.DegreeStats\.from_histogram\(deg\)"):
         given = Neighbourhood(["mean"], ["linear"], deg)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        said = Neighbourhood(["mean"], ["linear"], DegreeStats.from_histogram(deg))
-    assert given.mean_degree == said.mean_degree
+    stats = DegreeStats.from_histogram(deg)
+    assert doubted(stats) == []
+    assert given.mean_degree == Neighbourhood(["mean"], ["linear"], stats).mean_degree
+
+
+def test_the_warning_is_where_the_layer_is_made():
+    with pytest.warns(UserWarning, match="from_degrees") as caught:
+        PNAConv(8, 8, ["mean"], ["amplification"], DEGREES_OF["uniform"])
+    assert caught[0].filename == __file__
 
 
 @pytest.mark.parametrize(

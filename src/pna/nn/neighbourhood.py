@@ -53,6 +53,9 @@ _CODES: dict[tuple[type, float], int] = {
     (Linear, 0.0): 0, (Linear, 1.0): 3, (Linear, -1.0): 4,
 }  # fmt: skip
 
+#: Entries of the shortest histogram that is suspected to be the degrees of nodes.
+_FEWEST = 32
+
 #: Conventions of std, as `PNAConv` describes them.
 StdConvention = Literal["paper", "pyg"]
 
@@ -261,7 +264,7 @@ def _from_histogram(deg: Tensor) -> DegreeStats:
             "pna.DegreeStats; make one with pna.DegreeStats.from_graphs(training_set)"
         )
     stats = DegreeStats.from_histogram(deg)
-    doubt = _doubt(deg, stats)
+    doubt = _doubt(stats)
     if doubt is not None:
         warnings.warn(
             f"got deg {doubt}, expected a histogram: how many nodes have degree 0, 1, 2 and so on. "
@@ -272,14 +275,28 @@ def _from_histogram(deg: Tensor) -> DegreeStats:
     return stats
 
 
-def _doubt(deg: Tensor, stats: DegreeStats) -> str | None:
-    """Why this may be the degree of every node, in place of a histogram. Both are whole numbers, so
-    most degrees cannot be told from a histogram."""
-    if deg.is_floating_point():  # as torch_geometric.utils.degree makes them
-        return f"of dtype {deg.dtype}"
+def _doubt(stats: DegreeStats) -> str | None:
+    """Why a histogram may be the degree of every node instead."""
     if stats.num_nodes < stats.max_degree:
         return (
             f"in which {stats.num_nodes} nodes have degrees of up to {stats.max_degree}, as only "
             "repeated edges could give"
         )
-    return None
+    counts = stats.histogram
+    if not _is_even(counts):
+        return None
+    return (
+        f"of {len(counts)} entries, {int(counts.count_nonzero())} of them above 0 and none above "
+        f"{int(counts.max())}, as degrees are"
+    )
+
+
+def _is_even(counts: Tensor) -> bool:
+    """Whether counts are small and spread over all entries, as degrees by node are.
+
+    A histogram has a peak, or is almost 0 at one of its ends. Those of a few dense graphs with
+    degrees of all sizes are the exception: nothing tells them from degrees.
+    """
+    if len(counts) < _FEWEST or int(counts.max()) >= len(counts) / 2:
+        return False
+    return all(int(part.count_nonzero()) > 0.6 * len(part) for part in counts.tensor_split(4))
