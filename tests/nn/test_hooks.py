@@ -12,6 +12,7 @@ import pytest
 import torch
 from torch import nn
 from torch.func import functional_call, stack_module_state
+from torch.nn.modules import module as for_all
 from torch.nn.utils import parametrizations, parametrize, prune
 
 import pna
@@ -33,7 +34,7 @@ from pna.nn.towers import TowerLinear
 from tests.nn.cases import DEG, PAPER, SCALERS, assert_equal_in_norm, numbers, outcome
 from tests.nn.graph_cases import batch_of, graphs
 
-SLOWER = pytest.mark.filterwarnings("ignore:.*has hooks or was replaced:UserWarning")
+SLOWER = pytest.mark.filterwarnings("ignore:.*parts are now called as modules:UserWarning")
 EDGE_INDEX = torch.tensor([[0, 1, 2, 3, 0, 2, 4, 0], [1, 1, 0, 2, 2, 4, 4, 1]])
 NODES, EDGES = 6, EDGE_INDEX.shape[1]
 PARTS = ["pre.0", "pre.1", "post.0", "post.1", "edge_encoder", "lin", "act"]
@@ -66,22 +67,28 @@ def everything(layer) -> dict[str, torch.Tensor]:
 # What counts as hooked
 
 
+#: How hooks are registered for every module, by what `torch.nn.Module` calls the same for one.
+FOR_ALL = {
+    "forward_hook": for_all.register_module_forward_hook,
+    "forward_pre_hook": for_all.register_module_forward_pre_hook,
+    "full_backward_hook": for_all.register_module_full_backward_hook,
+    "full_backward_pre_hook": for_all.register_module_full_backward_pre_hook,
+}
+
+
 @pytest.mark.parametrize(
     "register",
     [
-        lambda m: m.register_forward_hook(lambda *_: None),
-        lambda m: m.register_forward_pre_hook(lambda *_: None),
-        lambda m: m.register_full_backward_hook(lambda *_: None),
-        lambda m: m.register_full_backward_pre_hook(lambda *_: None),
+        *(lambda m, name=name: getattr(m, f"register_{name}")(lambda *_: None) for name in FOR_ALL),
+        *(lambda m, register=register: register(lambda *_: None) for register in FOR_ALL.values()),
     ],
-    ids=["forward", "before forward", "backward", "before backward"],
+    ids=[*FOR_ALL, *(f"{name} of all modules" for name in FOR_ALL)],
 )
 def test_hooked_until_the_hook_is_removed(register):
     module = TowerLinear(1, 2, 2)
     assert not is_hooked(module)
-    handle = register(module)
-    assert is_hooked(module) and not may_be_read(module, TowerLinear)
-    handle.remove()
+    with register(module):
+        assert is_hooked(module) and not may_be_read(module, TowerLinear)
     assert not is_hooked(module) and may_be_read(module, TowerLinear)
 
 
@@ -157,6 +164,29 @@ def test_warns_once_and_names_the_part():
         warnings.simplefilter("error")
         layer(*inputs(layer))
         usual()(*inputs(layer))  # and nothing is said where there are no hooks
+
+
+@SLOWER
+@pytest.mark.parametrize("name", FOR_ALL)
+def test_hooks_for_every_module_see_every_part(name):
+    layer = deep()
+    expected = everything(layer)
+    seen = []
+    with FOR_ALL[name](lambda module, *_: seen.append(module)):
+        assert_equal_in_norm(everything(layer), expected, 1e-12)
+    assert {part for part in PARTS if layer.get_submodule(part) in seen} == set(PARTS)
+    seen.clear()
+    assert_equal_in_norm(everything(layer), expected, 1e-12)
+    assert seen == []
+
+
+def test_hooks_for_every_module_are_what_the_warning_names():
+    layer = usual()
+    said = r"every module has hooks, parts of PNAConv\(6, 4.*slower.*remove the hooks"
+    hooked = for_all.register_module_forward_hook(lambda *_: None)
+    with hooked, pytest.warns(UserWarning, match=said) as caught:
+        layer(*inputs(layer))
+    assert len(caught) == 1 and caught[0].filename == __file__
 
 
 @SLOWER
@@ -445,6 +475,19 @@ def test_parts_of_every_layer_are_called_where_hooked(name, width):
         layer.get_submodule(part).register_forward_hook(lambda *_, part=part: called.add(part))
     assert_equal_in_norm(everything(layer), expected, 1e-10)
     assert called == parts
+
+
+@SLOWER
+@pytest.mark.parametrize("name", LAYERS)
+@pytest.mark.parametrize("width", [4, 8], ids=["narrower", "wider"])
+def test_parts_of_every_layer_are_seen_by_hooks_for_every_module(name, width):
+    torch.manual_seed(0)
+    layer = LAYERS[name](width).double()
+    called = []
+    with for_all.register_module_forward_hook(lambda module, *_: called.append(module)):
+        layer(*inputs(layer))
+    parts = {n: m for n, m in layer.named_modules() if isinstance(m, nn.Linear | TowerLinear)}
+    assert [name for name, part in parts.items() if part not in called] == []
 
 
 @SLOWER

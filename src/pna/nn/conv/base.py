@@ -9,6 +9,8 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
+from pna.nn.hooks import all_are_hooked, is_hooked
+
 #: Methods that PyG's `MessagePassing` calls, and no layer here does.
 _OF_MESSAGE_PASSING = ("message", "aggregate", "update", "message_and_aggregate", "edge_update")
 
@@ -37,10 +39,17 @@ class Conv(nn.Module):
         if self._warned or torch.compiler.is_compiling():
             return
         self._warned = True
+        if all_are_hooked():
+            cause = f"every module has hooks, parts of {self} too"
+            remedy = "remove the hooks that were registered for every module"
+        else:
+            cause = f"{part} of {self} has hooks or was replaced"
+            remedy = (
+                "remove the hooks (of pruning: torch.nn.utils.prune.remove), or put them on the "
+                "layer itself"
+            )
         warnings.warn(
-            f"{part} of {self} has hooks or was replaced: all parts are now called as modules, on "
-            "tensors that are otherwise never made. This is slower and takes more memory. For full "
-            "speed remove the hooks (of pruning: torch.nn.utils.prune.remove), or put them on the "
-            "layer itself",
-            stacklevel=5,  # where the layer is called
+            f"{cause}: all parts are now called as modules, on tensors that are otherwise never "
+            f"made. This is slower and takes more memory. For full speed {remedy}",
+            stacklevel=5 + is_hooked(self),  # where the layer is called; torch calls hooks deeper
         )

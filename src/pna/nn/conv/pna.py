@@ -67,8 +67,8 @@ class PNAConv(Conv):
     towers × features) several times over. No tensor has a column for each scaler.
 
     The weights of the parts (`pre`, `post`, `edge_encoder`) are read and the parts are not called.
-    Where one of them has hooks or was replaced, every part is called as a module, on messages that
-    are made. This is slower, and a warning says so once.
+    Where one of them, or every module, has hooks, or one was replaced, every part is called as a
+    module, on messages that are made. This is slower, and a warning says so once.
 
     Args:
         in_channels: features of a node.
