@@ -415,6 +415,77 @@ def test_what_does_not_fit_is_named(part, module, message):
         layer(*inputs(layer))
 
 
+def set_to_none(name, k):
+    def change(layer):
+        getattr(layer, name)[k] = None
+
+    return change
+
+
+def delete_all(name):
+    def change(layer):
+        del getattr(layer, name)[:]
+
+    return change
+
+
+NO_ENCODER = r"got edge_encoder = None, expected .*\(edges, 3\) to \(edges, 6\).*encode_edges=False"
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (set_to_none("pre", 0), r"got pre\[0\] = None, expected a module; put one"),
+        (set_to_none("pre", 1), r"got pre\[1\] = None.*or remove it with del pre\[1\]"),
+        (set_to_none("post", 0), r"got post\[0\] = None, expected a module; put one"),
+        (set_to_none("post", 1), r"got post\[1\] = None.*or remove it with del post\[1\]"),
+        (delete_all("pre"), r"got pre without a layer, expected at least one; .*pre\[0\] = "),
+        (delete_all("post"), r"got post without a layer, expected at least one; .*post\[0\] = "),
+        (lambda layer: setattr(layer, "edge_encoder", None), NO_ENCODER),
+    ],
+    ids=["pre 0", "pre 1", "post 0", "post 1", "no pre", "no post", "no encoder"],
+)
+def test_what_is_missing_is_named(change, message):
+    layer = deep(towers=1)
+    change(layer)
+    with pytest.raises(ValueError, match=message):
+        layer(*inputs(layer))
+
+
+def test_an_encoder_that_is_missing_is_named_on_every_backend(backend):
+    """Kernels would have read beyond the edge features."""
+    layer = usual().float().to(backend.device)
+    layer.edge_encoder = None
+    x, edges, edge = (t.to(backend.device) for t in inputs(layer))
+    with pytest.raises(ValueError, match=NO_ENCODER):
+        layer(x.float(), edges, edge.float())
+
+
+def test_an_encoder_may_be_missing_where_edge_features_fit_as_they_are():
+    layer, plain = usual(edge_dim=6), usual(edge_dim=6, encode_edges=False)
+    plain.load_state_dict(layer.state_dict(), strict=False)
+    layer.edge_encoder = None
+    x, edges, _ = inputs(layer)
+    edge = numbers(EDGES, 6, dtype=torch.float64, device="cpu", seed=2)
+    torch.testing.assert_close(layer(x, edges, edge), plain(x, edges, edge))
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (set_to_none("post", 0), r"got post\[0\] = None"),
+        (set_to_none("post", 1), r"got post\[1\] = None"),
+        (delete_all("post"), "got post without a layer"),
+    ],
+    ids=["post 0", "post 1", "no post"],
+)
+def test_what_is_missing_of_the_simple_layer_is_named(change, message):
+    layer = simple(4).double()
+    change(layer)
+    with pytest.raises(ValueError, match=message):
+        layer(*inputs(layer))
+
+
 def test_errors_of_hooks_are_their_own():
     class StopError(RuntimeError):
         pass

@@ -40,6 +40,26 @@ def first_of(layers: nn.ModuleList) -> TowerLinear:
     return cast(TowerLinear, layers[0])
 
 
+def named_layers(name: str, layers: nn.ModuleList) -> list[tuple[str, nn.Module]]:
+    """The layers of a list, each with what errors call it; there must be one, and none is None."""
+    if len(layers) == 0:
+        raise ValueError(
+            f"got {name} without a layer, expected at least one; replace a layer instead of "
+            f"deleting it: {name}[0] = …"
+        )
+    held: list[nn.Module | None] = list(layers)
+    found = []
+    for k, layer in enumerate(held):
+        if layer is None:
+            remove = f", or remove it with del {name}[{k}]" if k > 0 else ""
+            raise ValueError(
+                f"got {name}[{k}] = None, expected a module; put one of the same shapes in its "
+                f"place{remove}"
+            )
+        found.append((f"{name}[{k}]", layer))
+    return found
+
+
 def tower_layers(towers: int, inputs: int, outputs: int, count: int) -> nn.ModuleList:
     """So many layers one after the other, all but the first of equal width."""
     widths = [inputs, *[outputs] * count]

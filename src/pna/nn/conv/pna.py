@@ -37,7 +37,7 @@ from pna.nn.conv.shifts import (
 from pna.nn.conv.split import Form, Parts, Plan, Weights, join_towers, split
 from pna.nn.hooks import may_be_read
 from pna.nn.neighbourhood import Neighbourhood, StdConvention
-from pna.nn.towers import TowerLinear, first_of, tower_layers
+from pna.nn.towers import TowerLinear, first_of, named_layers, tower_layers
 from pna.ops.aggregate import aggregate, one_pass
 from pna.ops.aggregators import (
     Aggregator,
@@ -201,13 +201,13 @@ class PNAConv(Conv):
         place of the ``edge_index`` saves making one; a bare ``edge_index`` is remembered while it
         lives.
         """
+        called = self._called_part()
         bias = getattr(self.pre[0], "bias", None)  # not the weight: if parametrised, it is computed
         of_layer = bias if isinstance(bias, Tensor) else x
         check_features(x, self.in_channels, of_layer)
         adjacency = as_adjacency(edge_index, x.shape[0])
         check_graph(x, adjacency)
         check_edges(edge_attr, adjacency, self.edge_dim, of_layer, basis=True)
-        called = self._called_part()
         if called is not None:
             self._warn_once(called)
             return plain_layer(self, x, adjacency, edge_attr)
@@ -314,10 +314,9 @@ class PNAConv(Conv):
 
     def _called_part(self) -> str | None:
         """The first part that must be called, since its weights do not say all that it does."""
-        for name in ("pre", "post"):
-            for k, layer in enumerate(getattr(self, name)):
-                if not may_be_read(layer, TowerLinear):
-                    return f"{name}[{k}]"
+        for name, layer in named_layers("pre", self.pre) + named_layers("post", self.post):
+            if not may_be_read(layer, TowerLinear):
+                return name
         encoder = self.edge_encoder
         if encoder is None or (may_be_read(encoder, nn.Linear) and encoder.bias is not None):
             return None
@@ -344,6 +343,13 @@ class PNAConv(Conv):
                     f"got {name} with a weight of shape {tuple(weight.shape)}, expected {shape}, "
                     "as the layer was made; replace it with one of that shape"
                 )
+        as_they_are = 2 * self.F_in + (self.edge_dim or 0)  # inputs of M without an encoder
+        if encoder is None and weights.pre.shape[2] != as_they_are:
+            raise ValueError(
+                f"got edge_encoder = None, expected a module that takes (edges, {self.edge_dim}) "
+                f"to (edges, {self.F_in}), as the layer was made; to give M the edge features as "
+                "they are, make it with encode_edges=False"
+            )
         return weights
 
     def _products(self, x: Tensor, parts: Parts) -> Iterator[Tensor]:

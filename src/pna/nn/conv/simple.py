@@ -17,7 +17,7 @@ from pna.nn.conv.inputs import check_features, check_sizes, working_type
 from pna.nn.conv.plain import call
 from pna.nn.hooks import may_be_read
 from pna.nn.neighbourhood import Neighbourhood, StdConvention
-from pna.nn.towers import TowerLinear, first_of, tower_layers
+from pna.nn.towers import TowerLinear, first_of, named_layers, tower_layers
 from pna.ops.aggregate import aggregate
 from pna.ops.aggregators import Aggregator
 from pna.ops.degree_linear import degree_linear
@@ -68,6 +68,7 @@ class PNASimpleConv(Conv):
     ) -> Tensor:
         """x (nodes, in_channels) to (nodes, out_channels); `edge_index` as in `PNAConv`. There is
         no place for edge features, which must be None."""
+        layers = named_layers("post", self.post)
         bias = getattr(self.post[0], "bias", None)
         check_features(x, self.in_channels, bias if isinstance(bias, Tensor) else x)
         if edge_attr is not None:
@@ -91,8 +92,8 @@ class PNASimpleConv(Conv):
             scaled = (factors[:, :, None, None, None] * results[:, None]).to(results.dtype)
             scaled = scaled.permute(0, 3, 1, 2, 4).flatten(2)
             out = call("post[0]", first, scaled, self.out_channels)
-        for k, layer in enumerate(self.post[1:], 1):
-            out = call(f"post[{k}]", layer, self.act(out), self.out_channels)
+        for name, layer in layers[1:]:
+            out = call(name, layer, self.act(out), self.out_channels)
         return out[:, 0]
 
     def __repr__(self) -> str:
