@@ -189,8 +189,21 @@ def test_two_aggregators_of_one_name_are_refused():
 
 @pytest.mark.parametrize("given", [Midrange(), "Midrange", int], ids=repr)
 def test_what_is_no_class_is_refused(run, given):
-    with pytest.raises(TypeError, match="expected classes derived from"):
+    with pytest.raises(TypeError, match=r"expected classes derived .* the class itself"):
         pna.load(run.folder, aggregators=[given])
+
+
+@pytest.mark.parametrize("given", ["Midrange", Midrange, Midrange()], ids=repr)
+def test_what_is_no_list_is_refused(run, given):
+    said = r"got aggregators=.*Midrange.*, expected a list .*; write aggregators=\[Midrange\]"
+    for call in (
+        lambda: pna.load(run.folder, aggregators=given),
+        lambda: evaluate(run, split="validation", aggregators=given, device="cpu"),
+        lambda: predict(run, GRAPHS, aggregators=given, device="cpu"),
+        lambda: train(GRAPHS, run.folder, resume=True, aggregators=given, device="cpu"),
+    ):
+        with pytest.raises(TypeError, match=said):
+            call()
 
 
 @pytest.mark.parametrize(

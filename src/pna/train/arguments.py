@@ -57,6 +57,18 @@ def _each(arguments: dict[str, Any], function: Callable[[Any], Any]) -> dict[str
     }
 
 
+def listed(given: Any) -> tuple[type[Aggregator], ...]:
+    """Classes of users, which must be given in a list: not by name, and not one alone."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        kind = given if isinstance(given, type) else type(given)
+        name = given if isinstance(given, str) else kind.__name__
+        raise TypeError(
+            f"got aggregators={given!r}, expected a list of classes derived from "
+            f"pna.aggregators.Aggregator; write aggregators=[{name}]"
+        )
+    return tuple(given)
+
+
 def by_name(classes: Iterable[type[Aggregator]]) -> dict[str, type[Aggregator]]:
     """Classes of users, each by a name that no other aggregator has."""
     found: dict[str, type[Aggregator]] = {}
@@ -64,7 +76,7 @@ def by_name(classes: Iterable[type[Aggregator]]) -> dict[str, type[Aggregator]]:
         if not (isinstance(kind, type) and issubclass(kind, Aggregator)):
             raise TypeError(
                 f"got {kind!r} among the aggregators of a model, expected classes derived from "
-                "pna.aggregators.Aggregator"
+                "pna.aggregators.Aggregator; pass the class itself"
             )
         name = kind.__name__
         if found.setdefault(name, kind) is not kind or _OURS.get(name, kind) is not kind:

@@ -19,7 +19,7 @@ from pna.names import lookup
 from pna.ops.aggregators import Aggregator
 from pna.stored import check, fits, made, read_json, shown
 from pna.train import metrics_file
-from pna.train.arguments import decode
+from pna.train.arguments import decode, listed
 from pna.train.models import build, count_parameters, outline
 from pna.train.population import Population, changing_buffers
 from pna.train.room import room
@@ -80,7 +80,7 @@ class Config:
 
     def with_aggregators(self, classes: Sequence[type[Aggregator]]) -> Config:
         """The same with the classes of users' aggregators, which no file holds."""
-        return replace(self, model=replace(self.model, own_aggregators=tuple(classes)))
+        return replace(self, model=replace(self.model, own_aggregators=listed(classes)))
 
 
 _OF_DATA = {"path": str | None, "fingerprint": str, "splits": list[str]}
