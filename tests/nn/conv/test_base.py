@@ -39,6 +39,7 @@ def test_misspelt_arguments_get_the_nearest_name(layer):
     [
         (((4, 4), 4), TypeError, r"in_channels=\(4, 4\), expected one number.*bipartite"),
         ((4, "4"), TypeError, "out_channels='4', expected a whole number"),
+        ((True, 4), TypeError, r"in_channels=True, expected a whole number of .*; pass it as an"),
         ((0, 4), ValueError, "in_channels=0, expected at least 1"),
     ],
 )

@@ -29,8 +29,10 @@ def check_sizes(**sizes: Any) -> None:
                 f"got {name}={size}, expected one number: layers between two kinds of nodes "
                 "(bipartite) are not supported; bring both to one width and join them in one graph"
             )
-        if not isinstance(size, Integral):
-            raise TypeError(f"got {name}={size!r}, expected a whole number of at least 1")
+        if isinstance(size, bool) or not isinstance(size, Integral):
+            raise TypeError(
+                f"got {name}={size!r}, expected a whole number of at least 1; pass it as an int"
+            )
         if size < 1:
             remedy = "; leave it out where edges have no features" if name == "edge_dim" else ""
             raise ValueError(f"got {name}={size}, expected at least 1{remedy}")
