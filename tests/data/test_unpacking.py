@@ -3,6 +3,7 @@
 import gzip
 import io
 import resource
+import struct
 import zipfile
 
 import numpy as np
@@ -83,9 +84,19 @@ def test_the_command_line_says_what_to_do(few, tmp_path):
     assert not out.exists()
 
 
-HEADER = b"\x93NUMPY\x01\x00v\x00" + (
-    b"{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }".ljust(117) + b"\n"
-)
+def headed(descr="'<f8'", shape="(1,)", more=""):
+    """An archive of one array of 8 bytes with such a header, which numpy parses as Python."""
+    header = f"{{'descr': {descr}, 'fortran_order': False, 'shape': {shape}, {more}}}".encode()
+    start = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header))
+    return archive(**{"a.npy": start + header + bytes(8)})
+
+
+def encrypted() -> bytes:
+    """An archive whose directory says that its member needs a password."""
+    content = bytearray(npz(a=np.zeros(9)))
+    for signature, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        content[content.index(signature) + flags] |= 1
+    return bytes(content)
 
 
 @pytest.mark.parametrize(
@@ -95,13 +106,32 @@ HEADER = b"\x93NUMPY\x01\x00v\x00" + (
         b"no zip",
         npz(a=np.zeros(9))[:-30],
         npz(a=np.array([{}], object)),
-        archive(**{"a.npy": HEADER + bytes(8)}),
+        encrypted(),
+        headed(shape=f"({10**12},)"),
+        headed(shape=f"({10**30},)"),  # OverflowError
+        headed(shape="(" * 100),  # TokenError
+        headed(shape="-" * 5000 + "1"),  # RecursionError
+        headed(shape="(True,)"),  # TypeError
+        headed(descr="()"),  # IndexError
+        headed(descr="',f8'"),  # SyntaxError
+        headed(more=" " * 20_000),  # an error of three lines
+        headed(shape=f"('{'a' * 5000}',)"),  # an error that quotes it all
     ],
-    ids=["empty", "no zip", "cut", "pickle", "claims 8 TB"],
-)
+    ids=["empty", "no zip", "cut", "pickle", "password", "8 TB", "huge", "open", "deep", "true",
+         "no type", "no syntax", "long header", "long error"],
+)  # fmt: skip
 def test_damaged_arrays(content):
-    with pytest.raises(ValueError, match=r"my\.npz, which cannot be read as npz .*copy it again"):
+    with pytest.raises(
+        ValueError, match=r"got my\.npz, which cannot be read as npz \(.+\), .*copy it again$"
+    ) as caught:
         arrays_of("my.npz", content)
+    assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
+
+
+def test_a_limit_that_is_no_number_is_not_blamed_on_the_file(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "much")
+    with pytest.raises(ValueError, match=f"^got {VARIABLE}='much', expected a number of bytes"):
+        arrays_of("my.npz", npz(a=np.arange(3)))
 
 
 @pytest.mark.parametrize("content", [BOMB[:50], b"\x1f\x8b", gzip.compress(b"a") + b"rest"])
