@@ -51,6 +51,23 @@ def test_sums_and_means_are_those_of_float64(backend, name):
     assert right.all(), (got.tolist(), exact)
 
 
+@pytest.mark.parametrize("form", ["dense", "table", "basis"])
+@pytest.mark.parametrize(
+    "dtype, value, message",
+    [(torch.float32, HUGE, INF), (torch.bfloat16, HUGE, INF), (torch.float16, 6e4, 1.2e5)],
+    ids=str,
+)
+def test_messages_are_rounded_before_they_are_aggregated(backend, form, dtype, value, message):
+    """To float32: x + e is infinite beyond its range, and nowhere else."""
+    x = torch.tensor([[value], [-value]], dtype=dtype, device=backend.device)
+    at = torch.arange(2, device=x.device)
+    edge = {"dense": x, "table": (x, at), "basis": (torch.eye(2).to(x), x)}[form]
+    out = pna.aggregate(x, one_receiver([0, 1], x.device), ["sum", "mean", "max", "min"], edge)
+    total = message - message
+    expected = torch.tensor([total, total / 2, message, -message]).to(dtype)
+    torch.testing.assert_close(out[0, :, 0].cpu(), expected, rtol=0, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize("kinds", [["normalised_mean"], ["normalised_mean", "std"]])
 def test_weighted_sum_that_overflows_on_the_way(backend, kinds):
     """The plain sum of −h, h and −h never leaves the range. With h by a smaller weight, it does."""
