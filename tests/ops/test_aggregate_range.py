@@ -78,6 +78,17 @@ def test_weighted_sum_that_overflows_on_the_way(backend, kinds):
     assert out == pytest.approx((math.sqrt(0.5) - 2) / math.sqrt(3) * HUGE, rel=1e-6)
 
 
+@pytest.mark.parametrize("dtype, value", [(torch.float32, HUGE), (torch.float64, 3e289)])
+@pytest.mark.parametrize("count", [2, 100, 300])
+def test_equal_messages_have_no_spread_however_large(backend, count, dtype, value):
+    """In one block of the C kernel, in several, and in several segments of Triton's."""
+    adjacency = Graph([(0, 0)] * count, 1).adjacency(backend.device)
+    x = torch.full((1, 1), value, dtype=dtype, device=backend.device)
+    out, gradient = outcome(x, adjacency, ["var", Std(clamp=True), "mean"])
+    assert out.flatten().tolist() == pytest.approx([0, 0, value], rel=1e-5)
+    assert gradient.isfinite().all()
+
+
 @pytest.mark.parametrize("kind", ["var", "std", Std(clamp=True)], ids=["var", "std", "clamped"])
 @pytest.mark.parametrize("name", ROWS)
 def test_var_and_std_are_infinite_where_a_square_overflows(backend, kind, name):

@@ -470,7 +470,9 @@ OUTLINE void NAME(merge)(const struct block *b, int count, int64_t before, int l
         double apart = mean - all->mean[f];
         all->total[f] += b->total[f] - b->total[f] == 0 ? b->total[f] : b->mean[f] * (double)count;
         all->mean[f] += apart * share;
-        if (flags & SPREAD) all->spread[f] += b->spread[f] + apart * apart * (double)before * share;
+        if (flags & SPREAD) all->spread[f] += b->spread[f];
+        if (flags & SPREAD && before) /* else the square, which may overflow, counts for nothing */
+            all->spread[f] += apart * apart * (double)before * share;
         if (flags & WEIGHTED) all->weighted[f] += b->weighted[f] * (double)count;
     }
 }
