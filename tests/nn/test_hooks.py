@@ -28,6 +28,7 @@ from pna.nn import (
     PNASimpleConv,
     Recurrent,
     SAGEConv,
+    Stacked,
 )
 from pna.nn.hooks import is_hooked, may_be_read
 from pna.nn.towers import TowerLinear
@@ -593,3 +594,36 @@ def test_a_recurrent_model_calls_what_is_hooked(name, part):
     got = model(batch)
     assert len(calls) >= 2
     torch.testing.assert_close(got.node, expected.node)
+
+
+#: Forms in which edge features reach a convolution: its name and arguments of `Stacked`.
+EDGE_FEATURES = {
+    "a table": ("pna", dict(edge_columns=1, edge_values=[3])),
+    "a basis of kinds": ("pna", dict(edge_columns=2, edge_values=[3, 3])),
+    "a basis of numbers": ("pna", dict(edge_columns=2)),
+    "for every edge": ("gat", dict(edge_columns=2)),
+    "states that begin alike": ("gated-gcn", {}),
+    "states that begin as kinds": ("gated-gcn", dict(edge_columns=1, edge_values=[3])),
+}
+
+
+@pytest.mark.parametrize("form", EDGE_FEATURES)
+def test_the_encoder_of_edge_features_is_called_where_hooked_or_replaced(form):
+    name, arguments = EDGE_FEATURES[form]
+    torch.manual_seed(0)
+    columns = arguments.get("edge_columns", 0)
+    batch = batch_of(graphs(columns, whole="edge_values" in arguments))
+    stats = pna.DegreeStats.from_graphs([batch])
+    model = Stacked(name, 2, 4, 3, 3, deg=stats, layers=2, **arguments).double().eval()
+    expected, seen = model(batch).node, []
+    embed = model.embed_edges
+    handle = embed.register_forward_hook(lambda m, given, out: seen.append(out.shape))
+    torch.testing.assert_close(model(batch).node, expected)
+    assert [shape[0] for shape in seen] == [batch.adjacency.num_edges]
+    handle.remove()
+    handle = embed.register_forward_hook(lambda m, given, out: out.tanh())
+    changed = model(batch).node
+    assert (changed - expected).abs().max() > 1e-4
+    handle.remove()
+    model.embed_edges = nn.Sequential(embed, nn.Tanh())
+    torch.testing.assert_close(model(batch).node, changed)

@@ -28,6 +28,7 @@ from pna.nn.current import working_on
 from pna.nn.dropout import Dropout
 from pna.nn.encoder import Embedding, encoder
 from pna.nn.family import KINDS, Convolution
+from pna.nn.hooks import may_be_read
 from pna.nn.linear import Linear
 from pna.nn.mirror import Mirror
 from pna.nn.norm import BatchNorm
@@ -141,7 +142,7 @@ class Stacked(nn.Module):
             )
         if norm_before_mixing:
             arguments["mixing"] = False
-        self.kinds = any(node_values)
+        self.kinds, self.edge_kinds = any(node_values), any(edge_values)
         for name, given in (("mirror", mirror), ("turn", turn), ("vary", vary)):
             if given and self.kinds:
                 raise ValueError(
@@ -160,7 +161,7 @@ class Stacked(nn.Module):
         self.embed_edges: nn.Module | None = None
         if edge_columns:
             self.embed_edges = encoder(edge_values, edge_columns, edge_width, edge_scales)
-            vectors = sum(max(v, 1) for v in edge_values) if any(edge_values) else edge_columns + 1
+            vectors = sum(max(v, 1) for v in edge_values) if self.edge_kinds else edge_columns + 1
             self._takes_basis = kind.towers and vectors <= NARROW
         elif kind.carries:
             self.embed_edges = Linear(1, edge_width)  # of a 1 for each
@@ -247,9 +248,12 @@ class Stacked(nn.Module):
             given = self._edges(batch)
             assert given is not None
             return to_slots(given, batch.adjacency)
-        assert isinstance(self.embed_edges, Linear)
-        one = self.embed_edges.weight.t() + self.embed_edges.bias
-        return one.expand(batch.adjacency.num_edges, -1)
+        embed, adjacency = self.embed_edges, batch.adjacency
+        assert embed is not None
+        if isinstance(embed, Linear) and may_be_read(embed, Linear):
+            return (embed.weight.t() + embed.bias).expand(adjacency.num_edges, -1)
+        dtype = next(embed.parameters()).dtype
+        return embed(torch.ones(adjacency.num_edges, 1, dtype=dtype, device=adjacency.device))
 
     def _carry(
         self, layer: int, x: Tensor, batch: Batch, edges: Any
@@ -269,23 +273,23 @@ class Stacked(nn.Module):
     def _edges(self, batch: Batch) -> EdgeFeatures:
         """Edge features, as a table and a place in it where they are one column of kinds; as a
         basis and coefficients where these are few and the convolution takes that, so that none of
-        their embedding is made for every edge."""
-        if self.embed_edges is None:
+        their embedding is made for every edge. `embed_edges` is called where it has hooks or was
+        replaced."""
+        embed, given = self.embed_edges, batch.edge_attr
+        if embed is None:
             return None
-        if batch.edge_attr is None:
+        if given is None:
             raise ValueError("got a batch without edge features, expected those it was made for")
-        embed = self.embed_edges
-        if isinstance(embed, Embedding) and batch.edge_attr.shape[1] == 1:
-            return embed.weight, batch.edge_attr[:, 0].long()
-        if isinstance(embed, Embedding):
-            if not self._takes_basis:
-                return embed(batch.edge_attr)
-            return embed.weight, embed.coefficients(batch.edge_attr)
-        assert isinstance(embed, Linear)
-        given = batch.edge_attr.to(embed.weight.dtype)
-        if not self._takes_basis:
-            return embed(given)
-        return torch.cat([embed.weight.t(), embed.bias[None]]), F.pad(given, (0, 1), value=1.0)
+        if not self.edge_kinds:
+            given = given.to(next(embed.parameters()).dtype)
+        if isinstance(embed, Embedding) and may_be_read(embed, Embedding):
+            if given.shape[1] == 1:
+                return embed.weight, given[:, 0].long()
+            if self._takes_basis:
+                return embed.weight, embed.coefficients(given)
+        elif self._takes_basis and isinstance(embed, Linear) and may_be_read(embed, Linear):
+            return torch.cat([embed.weight.t(), embed.bias[None]]), F.pad(given, (0, 1), value=1.0)
+        return embed(given)
 
 
 def _normalised(norm: nn.Module, result: Tensor, shrink: Tensor | None) -> Tensor:
