@@ -1,9 +1,10 @@
-"""Finding things by name, with a helpful error when the name is unknown."""
+"""Finding things by name, with a helpful error when the name is unknown; lists of names."""
 
 import difflib
 import functools
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
@@ -18,6 +19,16 @@ def lookup(kind: str, name: str, table: Mapping[Any, T]) -> T:
     if name in table:
         return table[name]
     raise ValueError(f"unknown {kind} {name!r}{_hint(name, table)}")
+
+
+def unique(kind: str, names: Collection[str]) -> tuple[str, ...]:
+    """These names, if they are and differ."""
+    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"got {kind}={names!r}, expected a list of names")
+    twice = [name for name, count in Counter([*names]).items() if count > 1]
+    if twice:
+        raise ValueError(f"got {kind} with {twice[0]!r} twice, expected names that differ")
+    return tuple(names)
 
 
 def check_keywords(*others: type) -> Callable[[Init], Init]:

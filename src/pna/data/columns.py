@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
-from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,10 +12,7 @@ from torch import Tensor
 
 from pna.data.facts import read_facts
 from pna.data.structure import small_type
-from pna.names import lookup
-
-#: The most values of a feature or target that are kinds: a model learns a vector for every one.
-MOST_KINDS = 1_000_000
+from pna.names import lookup, unique
 
 
 def as_columns(name: str, values: Any, rows: int, level: str) -> Tensor | None:
@@ -109,16 +104,6 @@ def _places(
     return torch.from_numpy(array.astype(np.int64)), known
 
 
-def unique(kind: str, names: Collection[str]) -> tuple[str, ...]:
-    """These names, if they are and differ."""
-    if isinstance(names, str) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"got {kind}={names!r}, expected a list of names")
-    twice = [name for name, count in Counter([*names]).items() if count > 1]
-    if twice:
-        raise ValueError(f"got {kind} with {twice[0]!r} twice, expected names that differ")
-    return tuple(names)
-
-
 def tagged(
     kind: str, wanted: str | Collection[str], tags: Tensor | None, names: Sequence[str]
 ) -> Tensor:
@@ -153,47 +138,3 @@ def as_json(metadata: dict[str, Any] | None) -> dict[str, Any]:
         raise TypeError(
             f"got metadata that JSON cannot hold ({error}), expected text, numbers, lists and dicts"
         ) from None
-
-
-#: What metadata that training reads must be, by its name.
-_METADATA: dict[str, tuple[str, Callable[[Any], bool]]] = {
-    "benchmark": ("a name", lambda held: isinstance(held, str)),
-    "node_values": (
-        f"whole numbers up to {MOST_KINDS:,}",
-        lambda held: is_list_of(held, _is_count),
-    ),
-    "edge_values": (
-        f"whole numbers up to {MOST_KINDS:,}",
-        lambda held: is_list_of(held, _is_count),
-    ),
-    "losses": (
-        "names by target",
-        lambda held: isinstance(held, dict) and all(isinstance(v, str) for v in held.values()),
-    ),
-    "means": (
-        "numbers by target",
-        lambda held: isinstance(held, dict) and all(map(is_finite, held.values())),
-    ),
-}
-
-
-def check_metadata(metadata: Any) -> None:
-    """Raise unless what training reads of a graph set's metadata has the right type."""
-    if not isinstance(metadata, dict):
-        raise ValueError(f"metadata is of type {type(metadata).__name__}, expected a dict")
-    for name, (expected, is_right) in _METADATA.items():
-        if name in metadata and not is_right(metadata[name]):
-            raise ValueError(f"metadata has {name} that are not {expected}")
-
-
-def is_list_of(held: Any, is_right: Callable[[Any], bool]) -> bool:
-    return isinstance(held, list | tuple) and all(map(is_right, held))
-
-
-def is_finite(held: Any) -> bool:
-    is_number = isinstance(held, int | float) and not isinstance(held, bool)
-    return is_number and abs(held) <= sys.float_info.max  # which fails for NaN
-
-
-def _is_count(held: Any) -> bool:
-    return isinstance(held, int) and not isinstance(held, bool) and 0 <= held <= MOST_KINDS

@@ -21,15 +21,12 @@ from pna.data.columns import (
     as_columns,
     as_json,
     as_tags,
-    check_metadata,
     column_names,
     computable,
-    is_finite,
-    is_list_of,
     maxima,
     tagged,
-    unique,
 )
+from pna.data.facts import check_facts
 from pna.data.structure import (
     SMALL,
     Structure,
@@ -519,7 +516,7 @@ def _check_contents(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
     if not required <= set(tensors) <= set(_TENSORS) or set(facts) != set(_FACTS):
         odd = (required - set(tensors)) | (set(tensors) - set(_TENSORS)) | (set(facts) ^ {*_FACTS})
         raise ValueError(f"it lacks, or has but should not: {_listed(sorted(odd))}")
-    _check_facts(facts)
+    check_facts(facts, (*_COLUMNS.values(), *_TAGS.values()), _SCALES)
     check_structure(Structure(**{name: tensors[name] for name in required}))
     rows = dict.fromkeys(_NODE, len(tensors["degree"]))
     rows |= dict.fromkeys(_EDGE, len(tensors["senders"]))
@@ -540,20 +537,6 @@ def _check_contents(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
             or bool(((tags < 0) | (tags >= limit)).any())
         ):
             raise ValueError(f"{name} are not {rows[name]} places in {where}")
-
-
-def _check_facts(facts: dict[str, Any]) -> None:
-    """Raise unless names are names, scales are numbers, and metadata is what training reads."""
-    for where in (*_COLUMNS.values(), *_TAGS.values()):
-        if not is_list_of(facts[where], lambda name: isinstance(name, str)):
-            raise ValueError(f"{where} is no list of names")
-        unique(where, facts[where])
-    for scale, where in _SCALES.items():
-        if not is_list_of(facts[scale], lambda value: is_finite(value) and value > 0):
-            raise ValueError(f"{scale} is no list of numbers above 0")
-        if len(facts[scale]) != len(facts[where]):
-            raise ValueError(f"{scale} has {len(facts[scale])} numbers for {where}")
-    check_metadata(facts["metadata"])
 
 
 def _is_float8(tensor: Tensor) -> bool:

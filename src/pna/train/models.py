@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from pna.data.columns import MOST_KINDS
+from pna.data.facts import MOST_KINDS
 from pna.data.graphset import GraphSet
 from pna.degree import DegreeStats
 from pna.names import lookup

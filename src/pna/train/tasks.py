@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pna.data.batch import Batch
-from pna.data.columns import MOST_KINDS
+from pna.data.facts import MOST_KINDS
 from pna.data.graphset import GraphSet
 from pna.names import lookup
 from pna.nn.architectures import Prediction
