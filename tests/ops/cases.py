@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 import pna
-from pna.ops.aggregators import KthSmallest, Moment, Softmax, Std
+from pna.ops.aggregators import Aggregator, KthSmallest, Moment, Softmax, Softmin, Std
 
 Edge = Tensor | tuple[Tensor, Tensor] | None
 
@@ -24,6 +24,21 @@ EVERY = [
     "max", KthSmallest(2), "normalised_mean", Std(clamp=True), "sum", "min", "var",
     Std(epsilon=1e-3), "moment_4", "mean", "softmax",
 ]  # fmt: skip
+
+#: Objects of aggregators that have parameters.
+EXAMPLES: dict[type[Aggregator], list[Aggregator]] = {
+    Std: [Std(), Std(epsilon=0.1), Std(clamp=True), Std(clamp=True, epsilon=0.3)],
+    # odd published ones jump at 0
+    Moment: [Moment(3), Moment(4), Moment(5, epsilon=1e-2), Moment(6, published=True)],
+    Softmax: [Softmax(), Softmax(temperature=-2.0)],
+    Softmin: [Softmin(), Softmin(temperature=3.0)],
+    KthSmallest: [KthSmallest(3), KthSmallest(1), KthSmallest(4)],
+}
+
+
+def examples(kind: type[Aggregator]) -> list[Aggregator]:
+    return EXAMPLES.get(kind) or [kind()]
+
 
 #: How far a result may be from that of the definition in float64, relative to the largest number
 #: in it. Inputs are the same numbers, already rounded.

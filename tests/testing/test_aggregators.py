@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from pna.aggregators import Aggregator, Max, Mean, Moment, Softmax, Std, Sum
 from pna.ops.aggregators import BUILT_IN
 from pna.testing import check_aggregator
-from tests.ops.oracles import examples
+from tests.ops.cases import examples
 
 
 @pytest.mark.parametrize(

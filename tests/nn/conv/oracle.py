@@ -1,11 +1,11 @@
-"""The PNA layer in plain torch, one receiver at a time: the oracle of `PNAConv`.
+"""The PNA layer in plain torch, every message made, aggregated one receiver at a time.
 
-It makes every message and shares no code with the package. Of a layer it reads weights and sizes.
+It shares no code with the package: of a layer it reads weights and sizes, of aggregators and
+scalers their parameters.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,9 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from pna import aggregators as kinds
+from pna.degree import Linear
 
 
 @dataclass(frozen=True)
@@ -24,23 +27,19 @@ class Neighbours:
     out_degrees: Tensor  # (d,) how many edges leave the sender of each
 
 
-def _centred(m: Tensor) -> Tensor:
-    return m - m.mean(0)
-
-
-def _var(m: Tensor) -> Tensor:
-    return _centred(m).pow(2).mean(0)
+def _central(near: Neighbours, order: int) -> Tensor:
+    return (near.messages - near.messages.mean(0)).pow(order).mean(0)
 
 
 def _std(std: Any, near: Neighbours) -> Tensor:
-    var = _var(near.messages)
+    var = _central(near, 2)
     if std.clamp:
         return torch.where(var > std.epsilon, var.clamp(min=std.epsilon).sqrt(), 0.0)
     return (var + std.epsilon).sqrt()
 
 
 def _moment(moment: Any, near: Neighbours) -> Tensor:
-    c, n, epsilon = _centred(near.messages).pow(moment.order).mean(0), moment.order, moment.epsilon
+    c, n, epsilon = _central(near, moment.order), moment.order, moment.epsilon
     if moment.published:
         return c.sign() * (c.abs() + epsilon).pow(1 / n)
     # |c| as ±c, whose slope at 0 is 1 from both sides once the sign is multiplied back
@@ -57,7 +56,7 @@ def _softmax(softmax: Any, near: Neighbours, sign: int = 1) -> Tensor:
     return sign * (share * m).sum(0)
 
 
-def _normalised_mean(near: Neighbours) -> Tensor:
+def _normalised_mean(_: Any, near: Neighbours) -> Tensor:
     both = len(near.messages) * near.out_degrees.to(near.messages.dtype)
     return (near.messages / both.sqrt()[:, None]).sum(0)
 
@@ -67,30 +66,63 @@ def _kth_smallest(kth: Any, near: Neighbours) -> Tensor:
     return m.sort(0).values[kth.k - 1] if kth.k <= len(m) else torch.zeros_like(m[0])
 
 
-#: By the name of its class, what an aggregator makes of the neighbours of a node: (features,).
-AGGREGATORS: dict[str, Callable[[Any, Neighbours], Tensor]] = {
-    "Mean": lambda _, near: near.messages.mean(0),
-    "Sum": lambda _, near: near.messages.sum(0),
-    "Max": lambda _, near: near.messages.max(0).values,
-    "Min": lambda _, near: near.messages.min(0).values,
-    "Var": lambda _, near: _var(near.messages),
-    "Std": _std,
-    "Moment": _moment,
-    "Softmax": _softmax,
-    "Softmin": lambda softmin, near: _softmax(softmin, near, -1),
-    "NormalisedMean": lambda _, near: _normalised_mean(near),
-    "KthSmallest": _kth_smallest,
+#: What each aggregator makes of the neighbours of a node, (features,).
+FORMULAS: dict[type, Callable[[Any, Neighbours], Tensor]] = {
+    kinds.Mean: lambda _, near: near.messages.mean(0),
+    kinds.Sum: lambda _, near: near.messages.sum(0),
+    kinds.Max: lambda _, near: near.messages.max(0).values,
+    kinds.Min: lambda _, near: near.messages.min(0).values,
+    kinds.Var: lambda _, near: _central(near, 2),
+    kinds.Std: _std,
+    kinds.Moment: _moment,
+    kinds.Softmax: _softmax,
+    kinds.Softmin: lambda softmin, near: _softmax(softmin, near, -1),
+    kinds.NormalisedMean: _normalised_mean,
+    kinds.KthSmallest: _kth_smallest,
 }
 
 
-#: S(d) of a scaler, from the degree and the mean of log(d + 1) and of d over the training set.
-SCALERS: dict[str, Callable[[int, float, float], float]] = {
-    "identity": lambda d, log, mean: 1.0,
-    "amplification": lambda d, log, mean: math.log(d + 1) / log,
-    "attenuation": lambda d, log, mean: log / math.log(d + 1),
-    "linear": lambda d, log, mean: d / mean,
-    "inverse_linear": lambda d, log, mean: mean / d,
+def aggregate(aggregator: Any, messages: Tensor, edge_index: Tensor, nodes: int) -> Tensor:
+    """(edges, features) to (nodes, features); 0 for a node that gets none."""
+    senders, receivers = edge_index
+    out_degrees = torch.bincount(senders, minlength=nodes)[senders]
+    rows = [messages.new_zeros(0, messages.shape[1])]
+    for node in range(nodes):
+        reach = (receivers == node).nonzero()[:, 0]
+        if len(reach) == 0:
+            row = messages.new_zeros(messages.shape[1])
+        else:
+            near = Neighbours(messages[reach], reach, out_degrees[reach])
+            row = FORMULAS[type(aggregator)](aggregator, near)
+        rows.append(row[None])
+    return torch.cat(rows)
+
+
+#: Whether a scaler is of d, else of log(d + 1), and its α.
+SCALERS = {
+    "identity": (False, 0),
+    "amplification": (False, 1),
+    "attenuation": (False, -1),
+    "linear": (True, 1),
+    "inverse_linear": (True, -1),
 }
+
+
+def scale(scaler: Any, degree: Tensor, degrees: Sequence[int]) -> Tensor:
+    """S(d) = (d / δ)^α or (log(d + 1) / δ)^α of nodes that get something: (nodes, 1).
+
+    `scaler` is a name or an object; δ is its own, or the mean over `degrees`.
+    """
+    if isinstance(scaler, str):
+        (linear, alpha), delta = SCALERS[scaler], None
+    else:
+        linear, alpha, delta = isinstance(scaler, Linear), scaler.alpha, scaler.delta
+
+    def measure(d: Tensor) -> Tensor:
+        return d.double() if linear else (d.double() + 1).log()
+
+    delta = measure(torch.tensor(degrees)).mean().to(degree.device) if delta is None else delta
+    return (measure(degree.clamp(min=1)) / delta)[:, None] ** alpha
 
 
 def _through(layers: Any, act: Callable[[Tensor], Tensor], tower: int, h: Tensor) -> Tensor:
@@ -102,7 +134,7 @@ def _through(layers: Any, act: Callable[[Tensor], Tensor], tower: int, h: Tensor
 def pna_conv(
     layer: Any,
     aggregators: Sequence[Any],
-    scalers: Sequence[str],
+    scalers: Sequence[Any],
     degrees: Sequence[int],
     x: Tensor,
     edge_index: Tensor,
@@ -110,42 +142,28 @@ def pna_conv(
 ) -> Tensor:
     """U(x_i, ⊕_{j→i} M(x_i, x_j, e_ji)) of every node.
 
-    `layer` has weights, activation and sizes; `aggregators` are objects, `scalers` names; `degrees`
-    those of the training set's nodes; `edge_attr` is (edges, edge_dim).
+    `layer` has weights, activation and sizes; `aggregators` are objects, `scalers` names or
+    objects; `degrees` those of the training set's nodes; `edge_attr` is (edges, edge_dim).
     """
-    log = sum(math.log(d + 1) for d in degrees) / len(degrees)
-    mean = sum(degrees) / len(degrees)
     senders, receivers = edge_index
-    out_degrees = torch.bincount(senders, minlength=len(x))
+    degree = torch.bincount(receivers, minlength=len(x))
+    factors = [scale(scaler, degree, degrees).to(x.dtype) for scaler in scalers]
     if edge_attr is not None and layer.edge_encoder is not None:
         edge_attr = F.linear(edge_attr, layer.edge_encoder.weight, layer.edge_encoder.bias)
-    width = layer.F_in
-    results = []
-    for i in range(len(x)):
-        reach = (receivers == i).nonzero()[:, 0]
-        of_towers = []
-        for t in range(layer.towers):
-            part = x[:, t * width : (t + 1) * width] if layer.divide_input else x
-            h = [part[i]]
-            if len(reach) == 0:
-                h += [torch.zeros_like(part[i])] * (len(scalers) * len(aggregators))
-            else:
-                own, others = part[i].expand(len(reach), -1), part[senders[reach]]
-                edge = [] if edge_attr is None else [edge_attr[reach]]
-                made = [
-                    _through(layer.pre, layer.act, t, torch.cat([*ends, *edge], 1))
-                    for ends in ((own, others), (others, own))
-                ]
-                found = []
-                for aggregator in aggregators:
-                    kind = type(aggregator).__name__
-                    swapped = layer.swap_extrema and kind in ("Max", "Min")
-                    near = Neighbours(made[swapped], reach, out_degrees[senders[reach]])
-                    found.append(AGGREGATORS[kind](aggregator, near))
-                for scaler in scalers:
-                    factor = SCALERS[scaler](len(reach), log, mean)
-                    h += [factor * aggregate for aggregate in found]
-            of_towers.append(_through(layer.post, layer.act, t, torch.cat(h)))
-        results.append(torch.cat(of_towers))
-    out = torch.stack(results)
+    edge = [] if edge_attr is None else [edge_attr]
+    width, of_towers = layer.F_in, []
+    for t in range(layer.towers):
+        part = x[:, t * width : (t + 1) * width] if layer.divide_input else x
+        own, others = part[receivers], part[senders]
+        made = [
+            _through(layer.pre, layer.act, t, torch.cat([*ends, *edge], 1))
+            for ends in ((own, others), (others, own))
+        ]
+        found = []
+        for aggregator in aggregators:
+            swapped = layer.swap_extrema and type(aggregator) in (kinds.Max, kinds.Min)
+            found.append(aggregate(aggregator, made[swapped], edge_index, len(x)))
+        h = torch.cat([part, *(factor * each for factor in factors for each in found)], 1)
+        of_towers.append(_through(layer.post, layer.act, t, h))
+    out = torch.cat(of_towers, 1)
     return out if layer.lin is None else F.linear(out, layer.lin.weight, layer.lin.bias)

@@ -11,10 +11,11 @@ from torch import nn
 import pna
 from pna.nn import PNAConv
 from pna.nn.conv.plain import plain_layer
-from pna.ops.aggregators import Aggregator, KthSmallest, Moment, Softmax, Softmin, Std
+from pna.ops.aggregators import BUILT_IN, Aggregator, Softmax, Softmin, Std
 from pna.ops.backend import availability
 from tests.nn.cases import assert_equal_in_norm, numbers, outcome
 from tests.nn.conv import oracle
+from tests.ops.cases import examples
 
 DEGREES = [0, 1, 1, 1, 1, 2, 2, 2, 2, 2, 2, 3, 3, 3, 5]
 #: Node 0 alone, node 1 with one neighbour, a repeated edge 2 → 3 and a self-loop at 4.
@@ -26,29 +27,8 @@ EDGES = torch.tensor(
 )
 NODES, COUNT = 7, EDGES.shape[1]
 
-#: Objects of each kind, where one without arguments is not enough.
-OBJECTS: dict[str, list[Aggregator]] = {
-    "Std": [Std(), Std(epsilon=1e-2), Std(clamp=True), Std(clamp=True, epsilon=0.3)],
-    "Moment": [Moment(3), Moment(4), Moment(5, epsilon=1e-2), Moment(4, published=True)],
-    "Softmax": [Softmax(), Softmax(-0.7), Softmax(2.0, torch.linspace(0.1, 2, COUNT).double())],
-    "Softmin": [Softmin(), Softmin(0.7), Softmin(2.0, torch.linspace(2, 0.1, COUNT).double())],
-    "KthSmallest": [KthSmallest(1), KthSmallest(2), KthSmallest(4)],
-}
-
-
-def table() -> list[type[Aggregator]]:
-    """Every aggregator of the package, however it is kept there."""
-    found, waiting = [], [Aggregator]
-    while waiting:
-        kind = waiting.pop(0)
-        waiting += kind.__subclasses__()
-        if kind is not Aggregator and kind.__module__.startswith("pna."):
-            found.append(kind)
-    return found
-
-
-def objects(kind: type[Aggregator]) -> list[Aggregator]:
-    return OBJECTS.get(kind.__name__) or [kind()]
+WEIGHTS = torch.linspace(0.1, 2, COUNT).double()
+WEIGHTED = {Softmax: [Softmax(2.0, WEIGHTS)], Softmin: [Softmin(2.0, WEIGHTS.flip(0))]}
 
 
 #: Arguments of the layer, 6 features to 6, and the form of its edge features.
@@ -145,15 +125,15 @@ def assert_is_the_oracle(case: Case, tolerance: float = 1e-10) -> None:
 
 
 @pytest.mark.parametrize("options", OPTIONS)
-@pytest.mark.parametrize("kind", table(), ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", BUILT_IN, ids=lambda kind: kind.__name__)
 def test_every_aggregator(kind, options):
-    assert kind.__name__ in oracle.AGGREGATORS, f"write {kind.__name__} in the oracle"
-    assert_is_the_oracle(Case(objects(kind), options, ["identity", "amplification"]))
+    objects = examples(kind) + WEIGHTED.get(kind, [])
+    assert_is_the_oracle(Case(objects, options, ["identity", "amplification"]))
 
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_all_aggregators_and_scalers_together(options):
-    every = [one for kind in table() for one in objects(kind)[:2]]
+    every = [one for kind in BUILT_IN for one in examples(kind)[:2]]
     assert_is_the_oracle(Case(every, options, list(oracle.SCALERS)))
 
 

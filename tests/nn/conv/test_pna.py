@@ -17,14 +17,15 @@ from pna.ops.aggregators import KthSmallest, Moment, Softmax, Softmin, Std
 from pna.ops.backend import availability
 from tests.nn.cases import (
     DEG,
+    DEGREES,
     GRAPHS,
     PAPER,
     SCALERS,
     assert_equal_in_norm,
-    by_definition,
     numbers,
     outcome,
 )
+from tests.nn.conv import oracle
 from tests.ops.cases import Graph, random_edges
 
 STATS = pna.DegreeStats.from_histogram(DEG)
@@ -82,7 +83,6 @@ def made(device, dtype=torch.float64, **arguments):
     given = dict(in_channels=6, out_channels=6, aggregators=PAPER, scalers=SCALERS, deg=STATS)
     given = copy.deepcopy(given | arguments)  # tables are shared, what a layer learns is not
     layer = PNAConv(**given).to(device, dtype)
-    stats = given["deg"]
 
     def defined(x, edge_index, edge_attr):
         held = layer.neighbourhood
@@ -95,11 +95,7 @@ def made(device, dtype=torch.float64, **arguments):
             else scaler
             for i, scaler in enumerate(given["scalers"])
         ]
-        names = [
-            current if isinstance(name, Softmax) else name
-            for name, current in zip(given["aggregators"], held.aggregators, strict=True)
-        ]
-        return by_definition(layer, x, edge_index, edge_attr, names, scalers, stats)
+        return oracle.pna_conv(layer, held.aggregators, scalers, DEGREES, x, edge_index, edge_attr)
 
     return layer, defined
 

@@ -6,19 +6,19 @@ import pytest
 import torch
 
 from pna import Adjacency
-from pna.degree import DegreeStats
 from pna.nn.conv.pna import NARROW_LAYER, PNAConv
 from pna.nn.conv.prepared import PreparedPNA
 from tests.nn.cases import (
     DEG,
+    DEGREES,
     GRAPHS,
     PAPER,
     SCALERS,
     assert_equal_in_norm,
-    by_definition,
     numbers,
     outcome,
 )
+from tests.nn.conv import oracle
 
 WIDTH = 8
 
@@ -82,8 +82,8 @@ def test_results_and_gradients_are_those_of_the_layer(case, graph):
 def test_any_aggregators_by_definition(aggregators, scalers):
     layer = made(aggregators, scalers, towers=2, divide_input=True)
     x, edge_index, _ = inputs(GRAPHS["random"])
-    stats = DegreeStats.from_histogram(DEG)
-    expected = by_definition(layer, x, edge_index, None, aggregators, scalers, stats)
+    objects = layer.neighbourhood.aggregators
+    expected = oracle.pna_conv(layer, objects, scalers, DEGREES, x, edge_index)
     got = layer.prepared()(x, Adjacency.from_edge_index(edge_index, x.shape[0]))
     # δ was kept in float32 before the layer became one of float64
     torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-6)

@@ -1,8 +1,7 @@
-"""Every aggregator in PNAConv against messages that are made here, in float64."""
+"""Every aggregator in PNAConv against the oracle, which makes every message, in float64."""
 
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 import pna
@@ -10,8 +9,8 @@ from pna.aggregators import Aggregator, Neighbourhoods
 from pna.nn import PNAConv
 from pna.ops.aggregators import BUILT_IN
 from tests.nn.cases import assert_equal_in_norm, numbers, outcome
-from tests.ops.cases import Graph, random_edges
-from tests.ops.oracles import ORACLES, by_loops, examples
+from tests.nn.conv import oracle
+from tests.ops.cases import Graph, examples, random_edges
 
 GRAPH = Graph(random_edges(24, 9, 8), 9)  # nothing reaches the last node
 CHANNELS, EDGE_DIM = 3, 2
@@ -58,44 +57,24 @@ class SquareMean(Aggregator):
 
 
 OWN = {
-    Midrange: lambda _, m, __: (m.amax(0) + m.amin(0)) / 2,
-    Middle: lambda _, m, __: (m.amax(0) + m.amin(0)) / 2,
-    Total: lambda _, m, __: m.sum(0),
-    SquareMean: lambda _, m, __: (m * m).mean(0),
+    Midrange: lambda _, near: (near.messages.amax(0) + near.messages.amin(0)) / 2,
+    Middle: lambda _, near: (near.messages.amax(0) + near.messages.amin(0)) / 2,
+    Total: lambda _, near: near.messages.sum(0),
+    SquareMean: lambda _, near: (near.messages * near.messages).mean(0),
 }
 
 
 @pytest.fixture(autouse=True)
-def own_oracles(monkeypatch):
-    for kind, oracle in OWN.items():
-        monkeypatch.setitem(ORACLES, kind, oracle)
-
-
-def layer_by_loops(layer, x, edge_index, edge_attr, aggregators, delta):
-    """U(x_i, (1, log(d+1)/δ) ⊗ aggregates of M(x_i, x_j, e)), every message made and every
-    receiver on its own."""
-    senders, receivers = edge_index
-    encoded = F.linear(edge_attr, layer.edge_encoder.weight, layer.edge_encoder.bias)
-    degree = torch.bincount(receivers, minlength=len(x)).clamp(min=1).to(x)
-    outputs = []
-    for tower in range(layer.towers):
-        message = torch.cat([x[receivers], x[senders], encoded], 1)
-        for k, linear in enumerate(layer.pre):
-            message = message if k == 0 else layer.act(message)
-            message = F.linear(message, linear.weight[tower], linear.bias[tower])
-        results = [by_loops(a, message, edge_index, len(x)) for a in aggregators]
-        every = torch.cat(results, 1)
-        scaled = torch.cat([every, every * ((degree + 1).log() / delta)[:, None]], 1)
-        (post,) = layer.post
-        outputs.append(F.linear(torch.cat([x, scaled], 1), post.weight[tower], post.bias[tower]))
-    return F.linear(torch.cat(outputs, 1), layer.lin.weight, layer.lin.bias)
+def own_formulas(monkeypatch):
+    for kind, formula in OWN.items():
+        monkeypatch.setitem(oracle.FORMULAS, kind, formula)
 
 
 def compared(aggregators, run=lambda layer: layer, towers=1, pre_layers=1, device="cpu"):
-    """Output and gradients of a layer, and of the same layer by loops."""
+    """Output and gradients of a layer, and those of the oracle."""
     torch.manual_seed(0)
-    stats = pna.DegreeStats.from_degrees([1, 2, 3, 5])
-    scalers = ["identity", "amplification"]
+    degrees, scalers = [1, 2, 3, 5], ["identity", "amplification"]
+    stats = pna.DegreeStats.from_degrees(degrees)
     layer = PNAConv(
         CHANNELS, 2 * towers, aggregators, scalers, stats, EDGE_DIM, towers, pre_layers
     ).to(device, torch.float64)
@@ -103,17 +82,10 @@ def compared(aggregators, run=lambda layer: layer, towers=1, pre_layers=1, devic
     x = numbers(9, CHANNELS, dtype=torch.float64, device=device)
     edge_attr = numbers(24, EDGE_DIM, dtype=torch.float64, device=device, seed=1)
     leaves = {"x": x, "edge_attr": edge_attr, **dict(layer.named_parameters())}
-    chosen = layer.neighbourhood.aggregators
-    expected = outcome(
-        lambda: layer_by_loops(layer, x, edge_index, edge_attr, chosen, stats.mean_log), leaves
-    )
+    given = (layer, layer.neighbourhood.aggregators, scalers, degrees)
+    expected = outcome(lambda: oracle.pna_conv(*given, x, edge_index, edge_attr), leaves)
     adjacency = GRAPH.adjacency(device)
     return outcome(lambda: run(layer)(x, adjacency, edge_attr), leaves), expected
-
-
-def test_every_aggregator_has_an_oracle_of_its_own():
-    missing = [kind.__name__ for kind in BUILT_IN if kind not in ORACLES]
-    assert not missing, f"write oracles for {missing} in tests/ops/oracles.py"
 
 
 @every_aggregator
