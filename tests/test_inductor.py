@@ -13,6 +13,7 @@ import torch
 
 import pna
 from pna import Adjacency
+from pna.aggregators import Aggregator
 from pna.nn import PNA, PNAConv
 from tests.nn.cases import DEG, assert_equal_in_norm, numbers, outcome
 
@@ -44,28 +45,43 @@ def edges_of(nodes, hub, device):
     return torch.cat([edges, into, out_of], 1).to(device)
 
 
+class Peak(Aggregator):
+    """A user's own: max(m²) − mean(m), of which a layer makes the messages."""
+
+    shift = "unknown"
+
+    def aggregate(self, hood):
+        return hood.max(hood.messages**2) - hood.mean(hood.messages)
+
+
 class Aggregate(torch.nn.Module):
+    def __init__(self, aggregators):
+        super().__init__()
+        self.aggregators = aggregators
+
     def forward(self, x, edges):
         if isinstance(edges, torch.Tensor):
             edges = Adjacency.from_edge_index(edges, x.shape[0])
-        return pna.aggregate(x, edges, AGGREGATORS).flatten(1)
+        return pna.aggregate(x, edges, self.aggregators).flatten(1)
 
 
 MODULES = {
-    "aggregate": Aggregate,
+    "aggregate": lambda: Aggregate(AGGREGATORS),
+    "aggregate, own": lambda: Aggregate([Peak]),
     "PNAConv": lambda: PNAConv(WIDTH, WIDTH, **LAYER),
+    "PNAConv, own": lambda: PNAConv(WIDTH, WIDTH, [Peak], ["identity"], None),
     "PNA": lambda: PNA(WIDTH, WIDTH, 2, **LAYER),
 }
 
 
-def assert_as_eager(name, dynamic, graphs, device):
+def assert_as_eager(name, dynamic, graphs, device, learns=True):
     """Output and gradients of a compiled module on graphs of (nodes, edges)."""
     torch.manual_seed(0)
-    module = MODULES[name]().to(device, torch.float64)
+    module = MODULES[name]().to(device, torch.float64).requires_grad_(learns)
     compiled = torch.compile(module, fullgraph=True, dynamic=dynamic)
     for nodes, edges in graphs:
         x = numbers(nodes, WIDTH, dtype=torch.float64, device=device, seed=nodes)
-        leaves = {"x": x, **dict(module.named_parameters())}
+        leaves = {"x": x} | {n: p for n, p in module.named_parameters() if p.requires_grad}
         got, expected = (outcome(partial(f, x, edges), leaves) for f in (compiled, module))
         assert_equal_in_norm(got, expected, 1e-12)
 
@@ -90,6 +106,19 @@ def test_adjacency(device, name, dynamic):
         for nodes, hub in sizes
     ]
     assert_as_eager(name, dynamic, graphs, device)
+
+
+@pytest.mark.parametrize("name", ["aggregate, own", "PNAConv, own"])
+def test_an_aggregator_of_a_user(device, name):
+    """Compiled once for all sizes, as each has a row of three segments. Weights have no gradients
+    here: those would double the code to compile."""
+    sizes = [(4097, 600), (4095, 700), (600, 511)]
+    graphs = [
+        (nodes, Adjacency.from_edge_index(edges_of(nodes, hub, device), nodes))
+        for nodes, hub in sizes
+    ]
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        assert_as_eager(name, True, graphs, device, learns=False)
 
 
 def test_one_edge_and_none(device):
