@@ -1,26 +1,56 @@
-"""What a layer says that it will need, beside what it is seen to need on a GPU."""
+"""What a layer says that it will need, beside what it is seen to need."""
 
 import pytest
 import torch
+from torch import nn
 
 import pna
+from pna.aggregators import Aggregator, Std
 from pna.bench.measure import peak_memory
 from pna.nn import PNAConv
 
-LAYERS = {
+SLOWER = pytest.mark.filterwarnings("ignore:.*has hooks or was replaced:UserWarning")
+
+
+class Midrange(Aggregator):
+    """A user's own, of which a layer makes the messages."""
+
+    shift = "unknown"
+
+    def aggregate(self, hood):
+        return (hood.max(hood.messages) + hood.min(hood.messages)) / 2
+
+
+#: Layers that make messages.
+MADE = {
+    "messages of two layers": dict(pre_layers=2),
+    "messages of two layers, without a kernel": dict(pre_layers=2, aggregators=["mean", Midrange]),
+    "a moment, without a kernel": dict(aggregators=["mean", "std", "moment_3"]),
+    "two conventions of std": dict(aggregators=["mean", Std(), Std(clamp=True)]),
+    "an unknown shift": dict(aggregators=["mean", "std", Midrange]),
+    "two unknown shifts": dict(aggregators=[Midrange, Midrange()]),
+    "hooks": dict(hooked=True),
+    "hooks, few scalers": dict(hooked=True, scalers=["identity"]),
+    "hooks, towers and edge types": dict(hooked=True, towers=4, edge_dim=50),
+    "hooks, narrow edge features": dict(hooked=True, edge_dim=8, towers=4, divide_input=True),
+    "hooks, swapped extrema": dict(hooked=True, swap_extrema=True),
+    "hooks, messages of three layers": dict(hooked=True, pre_layers=3),
+    "hooks, an unknown shift": dict(hooked=True, aggregators=["mean", "std", Midrange]),
+}
+LAYERS = MADE | {
     "one tower": dict(),
     "no extrema": dict(aggregators=["sum", "std"]),
     "towers and edge types": dict(towers=4, edge_dim=50),
     "divided": dict(towers=4, divide_input=True),
     "narrow edge features": dict(edge_dim=8),
-    "messages of two layers": dict(pre_layers=2),
     "three layers after": dict(post_layers=3),
-    "a moment, without a kernel": dict(aggregators=["mean", "std", "moment_3"]),
     "bfloat16": dict(dtype=torch.bfloat16),
+    "bfloat16, an unknown shift": dict(dtype=torch.bfloat16, aggregators=["mean", Midrange]),
+    "bfloat16, hooks": dict(dtype=torch.bfloat16, hooked=True),
 }
 
 
-def layer(dtype=torch.float32, **arguments):
+def layer(dtype=torch.float32, hooked=False, **arguments):
     given = dict(
         in_channels=64,
         out_channels=64,
@@ -28,28 +58,25 @@ def layer(dtype=torch.float32, **arguments):
         scalers=["identity", "amplification", "attenuation"],
         deg=torch.tensor([0, 10, 10]),
     )
-    return PNAConv(**(given | arguments)).to(dtype)
+    conv = PNAConv(**(given | arguments)).to(dtype)
+    if hooked:
+        conv.pre[0].register_forward_hook(lambda *_: None)
+    return conv
 
 
-@pytest.mark.gpu
-@pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
-@pytest.mark.parametrize("arguments", LAYERS.values(), ids=LAYERS)
-def test_near_what_a_gpu_needs(arguments, training):
-    nodes, edges = 50_000, 400_000
-    conv = layer(**arguments).cuda()
+def assert_near_what_is_needed(arguments, training, nodes, edges, device):
+    conv = layer(**arguments).to(device)
     dtype = conv.lin.weight.dtype
-    edge_index = torch.randint(nodes, (2, edges), device="cuda")
-    x = torch.randn(nodes, 64, device="cuda", dtype=dtype, requires_grad=training)
+    edge_index = torch.randint(nodes, (2, edges), device=device)
+    x = torch.randn(nodes, 64, device=device, dtype=dtype, requires_grad=training)
     edge = None
     if conv.edge_dim == 50:
-        edge = (torch.randn(4, 50, device="cuda"), torch.randint(4, (edges,), device="cuda"))
+        edge = (torch.randn(4, 50, device=device), torch.randint(4, (edges,), device=device))
     elif conv.edge_dim:
-        edge = torch.randn(edges, conv.edge_dim, device="cuda")
-    before = torch.cuda.memory_allocated()
-    adjacency = pna.Adjacency.from_edge_index(edge_index, nodes)
-    held = torch.cuda.memory_allocated() - before
+        edge = torch.randn(edges, conv.edge_dim, device=device)
 
     def step():
+        adjacency = pna.Adjacency.from_edge_index(edge_index, nodes)
         with torch.set_grad_enabled(training):
             out = conv(x, adjacency, edge)
         if training:
@@ -58,8 +85,26 @@ def test_near_what_a_gpu_needs(arguments, training):
             conv.zero_grad()
 
     step()
-    needed = peak_memory(step, "cuda") + held
+    needed = peak_memory(step, device)
     assert conv.memory(nodes, edges, training) == pytest.approx(needed, rel=0.25)
+
+
+modes = pytest.mark.parametrize("training", [True, False], ids=["training", "inference"])
+
+
+@SLOWER
+@pytest.mark.gpu
+@modes
+@pytest.mark.parametrize("arguments", LAYERS.values(), ids=LAYERS)
+def test_near_what_a_gpu_needs(arguments, training):
+    assert_near_what_is_needed(arguments, training, 50_000, 400_000, "cuda")
+
+
+@SLOWER
+@modes
+@pytest.mark.parametrize("arguments", MADE.values(), ids=MADE)
+def test_near_what_a_cpu_needs_where_messages_are_made(cpu, arguments, training):
+    assert_near_what_is_needed(arguments, training, 1000, 16_000, cpu.device)
 
 
 @pytest.mark.parametrize("arguments", LAYERS.values(), ids=LAYERS)
@@ -83,3 +128,15 @@ def test_wide_edge_features_as_numbers_are_made_into_messages():
     more = conv.memory(1000, 10**6, table=False) - conv.memory(1000, 10**6)
     assert messages < more <= 2 * messages
     assert layer(edge_dim=8).memory(10, 10**6) == layer(edge_dim=8).memory(10, 10**6, table=False)
+
+
+def test_messages_count_for_as_long_as_a_part_is_called():
+    conv, messages = layer(), 10**6 * 64 * 4
+    without = conv.memory(1000, 10**6)
+    handle = conv.post[0].register_forward_hook(lambda *_: None)
+    assert conv.memory(1000, 10**6) > without + 4 * messages
+    assert conv.memory(1000, 10**6, training=False) > 4 * messages
+    handle.remove()
+    assert conv.memory(1000, 10**6) == without
+    conv.pre[0] = nn.Sequential(conv.pre[0], nn.Tanh())
+    assert conv.memory(1000, 10**6) > without + 4 * messages

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pna.ops.aggregators import FUSED
+from pna.nn.conv.inputs import NARROW
+from pna.ops.aggregate import one_pass
+from pna.ops.aggregators import FUSED, shift_of
 from pna.ops.blocks import BLOCK
 from pna.ops.request import EDGE_WORKSPACE
 
@@ -14,30 +16,104 @@ if TYPE_CHECKING:
 #: Bytes of an Adjacency for each edge and for each node.
 _PER_EDGE, _PER_NODE = 4 * 4, 7 * 4
 
+#: Bytes for each edge with which torch sorts the rows of a gradient that it adds up, as measured.
+_SORTING = 10 * 8
+
 
 def estimate(
-    layer: PNAConv, num_nodes: int, num_edges: int, training: bool, materialised: bool
+    layer: PNAConv, num_nodes: int, num_edges: int, training: bool, dense: bool, called: bool
 ) -> int:
-    """Bytes at the peak of a call; see `PNAConv.memory`. `materialised`: edge features are wide,
-    and their part in the messages is made for every edge."""
-    size = next(layer.parameters()).element_size()
+    """Bytes at the peak of a call; see `PNAConv.memory`.
+
+    `dense`: edge features are wide and given for every edge, not as a table. `called`: parts of the
+    layer are called as modules.
+    """
     graph = _PER_EDGE * num_edges + _PER_NODE * num_nodes
+    if called:
+        return graph + _called(layer, num_nodes, num_edges, training, dense)
+    size = _size(layer)
     per_node = _training_bytes(layer, size) if training else _inference_bytes(layer, size)
     messages = num_edges * layer.towers * layer.F_in * size  # one row for each edge
     if len(layer.pre) > 1:
-        if training:  # what comes in, and what each layer of M makes of it
-            return graph + per_node * num_nodes + (len(layer.pre) + 1) * messages
+        block = _block(layer, num_edges, training, _count_made(layer, shifted=False))
+        if training:  # what comes in, and what each layer of M makes of it, for every view
+            kept = len(layer._swapped) * len(layer.pre) * messages
+            return graph + per_node * num_nodes + kept + max(messages, block)
         # before the aggregates: parts of senders, receivers and edges, and their sum
         nodes = (2 * layer.towers * layer.F_in + layer.out_channels) * size * num_nodes
-        return graph + nodes + (3 + (layer.edge_dim is not None)) * messages
-    workspace = 0.0
-    if materialised:
-        workspace = messages * (2 if training else 1)
+        making = (3 + (layer.edge_dim is not None)) * messages
+        return graph + nodes + max(making, messages + block)
+    workspace = _block(layer, num_edges, training, _count_made(layer, shifted=True))
+    if dense:
+        workspace += messages * (2 if training else 1)
     elif training and layer.edge_dim is not None:
-        workspace = min(EDGE_WORKSPACE, layer.towers * layer.F_in * 4 * num_edges)
-    if any(type(aggregator) not in FUSED for aggregator in layer.neighbourhood.aggregators):
-        workspace += min(messages, BLOCK * size) * (4.5 if training else 4)
-    return graph + per_node * num_nodes + round(workspace)
+        workspace += min(EDGE_WORKSPACE, layer.towers * layer.F_in * 4 * num_edges)
+    return graph + per_node * num_nodes + workspace
+
+
+def _size(layer: PNAConv) -> int:
+    return next(layer.parameters()).element_size()
+
+
+def _count_made(layer: PNAConv, shifted: bool) -> int:
+    """How many aggregators see messages that are made for some receivers at a time: those without a
+    kernel and, where messages would have to be `shifted`, those whose shift is unknown."""
+    aggregators = layer.neighbourhood.aggregators
+    _, fused = one_pass(aggregators)
+    return sum(
+        i not in fused or (shifted and shift_of(aggregator) == "unknown")
+        for i, aggregator in enumerate(aggregators)
+    )
+
+
+def _block(layer: PNAConv, num_edges: int, training: bool, count: int) -> int:
+    """The messages of one block, in float32 or better, and what so many aggregators make of them.
+    The factors are fitted to measurements."""
+    numbers = min(num_edges * layer.towers * layer.F_in, BLOCK)
+    times = (4.5 + 1.3 * (count - 1)) if training else 4
+    return round(numbers * max(_size(layer), 4) * times) if count else 0
+
+
+def _called(layer: PNAConv, num_nodes: int, num_edges: int, training: bool, dense: bool) -> int:
+    """Where parts are called: M sees all inputs of every edge, U those of every scaler.
+
+    The peak is where U is called, where messages are made (in training, where their gradient is),
+    or where aggregators without a kernel see them. What nodes need in training, but for the inputs
+    of U, is fitted to measurements.
+    """
+    size, width, depth = _size(layer), layer.towers * layer.F_in, len(layer.pre)
+    aggregators, views = layer.neighbourhood.num_aggregators, len(layer._swapped)
+    scaled = layer.neighbourhood.num_scalers * aggregators
+    made = _count_made(layer, shifted=False)
+    block = _block(layer, num_edges, training, made)
+    # bytes of an edge: a message, what M is given, and of edge features what is held beside that
+    message, inputs = width * size, layer.towers * layer._shapes[0][2] * size
+    is_table = layer.edge_dim is not None and layer.edge_dim > NARROW and not dense
+    looked_up = (layer.edge_dim or 0) * size if is_table else 0
+    edge = looked_up if layer.edge_encoder is None else layer.F_in * size
+    # features of a node: aggregates, those times every scaler, once more by tower or in float32
+    columns = 2 * aggregators + 2 + scaled * (3 if layer.towers > 1 or size < 4 else 2)
+    results = 2 * aggregators + 4
+    if training:
+        columns = 5 * scaled + 4 * aggregators + 1 if size < 4 else columns + 6 * made
+        results += 6 * made
+    at_nodes = (columns * width + layer.out_channels * (len(layer.post) + 1)) * size * num_nodes
+    results *= width * size * num_nodes
+    if training:
+        kept = inputs + depth * message  # of one view
+        others = (views - 1) * kept + looked_up
+        gradient = max(2 * inputs, kept) + message + _SORTING
+        return max(
+            (kept + others + edge) * num_edges + at_nodes,
+            (gradient + others) * num_edges + results,
+            (kept + others) * num_edges + block + results,
+        )
+    making = inputs + (2 + (depth > 1) + (views - 1)) * message
+    return max(
+        (message + edge) * num_edges + at_nodes,
+        (making + edge) * num_edges,
+        (message + edge) * num_edges + block + results,
+    )
 
 
 def _inference_bytes(layer: PNAConv, size: int) -> int:

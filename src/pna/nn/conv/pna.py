@@ -402,10 +402,12 @@ class PNAConv(Conv):
 
         The Adjacency, what the layer keeps and makes, and, if `training`, a backward pass with the
         gradient of x. For features of the type of the parameters. Edge features wider than 16 are
-        taken to be given as (table, index); without `table`, as numbers for every edge.
+        taken to be given as (table, index); without `table`, as numbers for every edge. Messages
+        that are made count, also where a part is called because it has hooks or was replaced.
         """
-        wide = self.edge_dim is not None and self.edge_dim > NARROW and not table
-        return memory.estimate(self, num_nodes, num_edges, training, wide)
+        dense = self.edge_dim is not None and self.edge_dim > NARROW and not table
+        called = self._called_part() is not None
+        return memory.estimate(self, num_nodes, num_edges, training, dense, called)
 
     def __repr__(self) -> str:
         return (
