@@ -214,7 +214,7 @@ def test_resume_wants_the_graphs_and_no_settings(data, tmp_path):
     folder = tmp_path / "run"
     assert run("train", moved, "--out", folder, *SMALL, "--quiet").exit_code == 0
     refused = run("train", "--resume", folder, "--lr", 1, "--batch-size", 2)
-    assert refused.exit_code == 1 and "got --lr, --batch-size with --resume" in said(refused)
+    assert refused.exit_code == 1 and "got --batch-size, --lr with --resume" in said(refused)
     moved.unlink()
     gone = run("train", "--resume", folder)
     assert gone.exit_code == 1 and "moved.safetensors, but that is gone" in said(gone)

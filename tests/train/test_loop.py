@@ -502,3 +502,10 @@ def test_rows_of_some_epochs_alone(tmp_path):
     assert [row["epoch"] for row in run.metrics()] == [2, 2, 4, 4, 5, 5]
     with pytest.raises(ValueError, match="log_every=0"):
         train(GRAPHS, tmp_path / "other", MODEL, SETTINGS, log_every=0)
+
+
+def test_other_settings_of_a_run_that_is_resumed_are_ignored_with_a_warning(begun):
+    other = replace(SETTINGS, batch_size=2)
+    with pytest.warns(UserWarning, match=r"not those of the run \(batch_size\); they are ignored"):
+        run = train(GRAPHS, begun, MODEL, other, resume=True, device="cpu")
+    assert run.config.settings == SETTINGS

@@ -119,6 +119,7 @@ def train(
         run = Run(out)
         if resume:
             config = _until(run, epochs).with_aggregators(aggregators)
+            _warn_of_other_settings(settings, config)
             check_data(config, graphs, run)
             _check_fit(config, graphs, run)
         else:
@@ -133,6 +134,20 @@ def train(
                 _check_new(run)  # another may have begun in the meantime
             begun = _checkpoint(run, config, repair_metrics) if resume else None
             return _train(run, config, graphs, begun, where, save_every, log_every, report)
+
+
+def _warn_of_other_settings(given: Settings | None, config: Config) -> None:
+    """A run that is resumed goes on with its own."""
+    if given is None:
+        return
+    stored = config.settings
+    differ = [f.name for f in fields(given) if getattr(given, f.name) != getattr(stored, f.name)]
+    if differ:
+        warnings.warn(
+            f"got settings that are not those of the run ({', '.join(differ)}); they are ignored: "
+            "a run goes on as it was begun. For more epochs: train(…, resume=True, epochs=…)",
+            stacklevel=3,
+        )
 
 
 def configured(
