@@ -12,6 +12,7 @@ from torch import Tensor
 
 import pna
 from pna.adjacency import SEGMENT
+from pna.ops.aggregators import FUSED
 from pna.testing import shrink
 from pna.testing.definition import Graph
 from pna.testing.draw import lay_out
@@ -113,6 +114,7 @@ class AggregateCase:
 
     def arithmetic(self) -> Arithmetic:
         many = self.mode in ("reference", "compile") or self.dtype == torch.float64
+        many = many or any(type(aggregator) not in FUSED for aggregator in self.aggregators)
 
         # Triton's kernels add up one by one within a segment, and C's only in blocks of 64
         triton = self.mode in ("triton", "interpreter") or self.device == "cuda"

@@ -214,7 +214,9 @@ def _analyse_group(
         _write(found.temperature, rows, Slopes(slopes[2] * defined, reach, defined))
     if known.weight is not None:
         shares = softmax_shares(aggregator, m, known)
-        reach = _TIMES * moved_slopes[1] + by * shares * largest[:, None] + tiny
+        assert known.temperature is not None
+        off = by * (1 + known.temperature.abs() * largest)  # of a share, by its exponent too
+        reach = _TIMES * moved_slopes[1] + off[:, None] * shares * largest[:, None] + tiny
         counts = (known.weight > 0).any(1)  # the first weight above 0 decides alone: a jump
         # that of a message of weight 0 grows as its exponential
         usual = (defined & counts)[:, None] & (shares * known.weight.sum(1, keepdim=True) < 1e12)
