@@ -35,37 +35,30 @@ def one_receiver(values, device):
     return Graph(edges, (len(values), 1)).adjacency(device)
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_sums_and_means_are_those_of_float64(backend, name):
+def every_row(device):
+    """A receiver for each of ROWS: x (senders, 1), the graph, and where the senders of each are."""
+    values = [row for row, _ in ROWS.values()]
+    edges, places = [], []
+    for receiver, row in enumerate(values):
+        first = len(edges)
+        places.append(slice(first, first + len(row)))
+        edges += [(sender, receiver) for sender in range(first, first + len(row))]
+    x = torch.tensor([value for row in values for value in row], device=device)[:, None]
+    return x, Graph(edges, (len(edges), len(values))).adjacency(device), places
+
+
+def test_sums_and_means_are_those_of_float64(backend):
     """Rounded to the type of x: infinite where that is, and nowhere else."""
-    values, _ = ROWS[name]
-    x = torch.tensor(values, device=backend.device)[:, None]
-    exact = [math.fsum(values), math.fsum(values) / len(values)]
-    exact.append(exact[0] / math.sqrt(len(values)))
-    out = pna.aggregate(x, one_receiver(values, x.device), ["sum", "mean", "normalised_mean"])
-    expected = torch.tensor(exact, dtype=torch.float64).float()
-    # where both signs cancel, as much is lost as sums are rounded on the way
-    lost = torch.tensor(exact, dtype=torch.float64).isfinite() * len(values) * 2e-7 * HUGE
-    got = out[0, :, 0].double().cpu()
-    right = (got == expected) | ((got - expected).abs() <= lost)
-    assert right.all(), (got.tolist(), exact)
-
-
-@pytest.mark.parametrize("form", ["dense", "table", "basis"])
-@pytest.mark.parametrize(
-    "dtype, value, message",
-    [(torch.float32, HUGE, INF), (torch.bfloat16, HUGE, INF), (torch.float16, 6e4, 1.2e5)],
-    ids=str,
-)
-def test_messages_are_rounded_before_they_are_aggregated(backend, form, dtype, value, message):
-    """To float32: x + e is infinite beyond its range, and nowhere else."""
-    x = torch.tensor([[value], [-value]], dtype=dtype, device=backend.device)
-    at = torch.arange(2, device=x.device)
-    edge = {"dense": x, "table": (x, at), "basis": (torch.eye(2).to(x), x)}[form]
-    out = pna.aggregate(x, one_receiver([0, 1], x.device), ["sum", "mean", "max", "min"], edge)
-    total = message - message
-    expected = torch.tensor([total, total / 2, message, -message]).to(dtype)
-    torch.testing.assert_close(out[0, :, 0].cpu(), expected, rtol=0, atol=0, equal_nan=True)
+    x, adjacency, _ = every_row(backend.device)
+    out = pna.aggregate(x, adjacency, ["sum", "mean", "normalised_mean"]).double().cpu()
+    for (name, (values, _)), got in zip(ROWS.items(), out[:, :, 0], strict=True):
+        exact = [math.fsum(values), math.fsum(values) / len(values)]
+        exact.append(exact[0] / math.sqrt(len(values)))
+        expected = torch.tensor(exact, dtype=torch.float64).float()
+        # where both signs cancel, as much is lost as sums are rounded on the way
+        lost = torch.tensor(exact, dtype=torch.float64).isfinite() * len(values) * 2e-7 * HUGE
+        right = (got == expected) | ((got - expected).abs() <= lost)
+        assert right.all(), (name, got.tolist(), exact)
 
 
 @pytest.mark.parametrize("kinds", [["normalised_mean"], ["normalised_mean", "std"]])
@@ -79,7 +72,7 @@ def test_weighted_sum_that_overflows_on_the_way(backend, kinds):
 
 
 @pytest.mark.parametrize("dtype, value", [(torch.float32, HUGE), (torch.float64, 3e289)])
-@pytest.mark.parametrize("count", [2, 100, 300])
+@pytest.mark.parametrize("count", [2, 260])
 def test_equal_messages_have_no_spread_however_large(backend, count, dtype, value):
     """In one block of the C kernel, in several, and in several segments of Triton's."""
     adjacency = Graph([(0, 0)] * count, 1).adjacency(backend.device)
@@ -90,41 +83,36 @@ def test_equal_messages_have_no_spread_however_large(backend, count, dtype, valu
 
 
 @pytest.mark.parametrize("kind", ["var", "std", Std(clamp=True)], ids=["var", "std", "clamped"])
-@pytest.mark.parametrize("name", ROWS)
-def test_var_and_std_are_infinite_where_a_square_overflows(backend, kind, name):
+def test_var_and_std_are_infinite_where_a_square_overflows(backend, kind):
     """NaN where a message is infinite; 0 where messages are equal, however large."""
-    values, var = ROWS[name]
-    x = torch.tensor(values, device=backend.device)[:, None]
-    out = pna.aggregate(x, one_receiver(values, x.device), [kind]).item()
-    expected = math.sqrt(1e-5) if kind == "std" and var == 0 else var
-    assert out == pytest.approx(expected, nan_ok=True)
+    x, adjacency, _ = every_row(backend.device)
+    out = pna.aggregate(x, adjacency, [kind]).flatten().tolist()
+    equal = math.sqrt(1e-5) if kind == "std" else 0.0
+    expected = [equal if var == 0 else var for _, var in ROWS.values()]
+    assert out == pytest.approx(expected, nan_ok=True), list(ROWS)
 
 
-@pytest.mark.parametrize("name", ROWS)
-def test_extrema_are_messages(backend, name):
-    values, _ = ROWS[name]
-    x = torch.tensor(values, device=backend.device)[:, None]
-    kinds = ["max", "min", KthSmallest(2)]
-    out = pna.aggregate(x, one_receiver(values, x.device), kinds)
-    expected = torch.tensor([max(values), min(values), sorted(values)[1]])
-    assert torch.equal(out[0, :, 0].cpu(), expected)
+def test_extrema_are_messages(backend):
+    x, adjacency, _ = every_row(backend.device)
+    out = pna.aggregate(x, adjacency, ["max", "min", KthSmallest(2)])[:, :, 0]
+    expected = [[max(row), min(row), sorted(row)[1]] for row, _ in ROWS.values()]
+    assert torch.equal(out.cpu(), torch.tensor(expected))
 
 
-@pytest.mark.parametrize("name", ROWS)
 @pytest.mark.parametrize("kind", ["sum", "mean", "normalised_mean", "max", "min", KthSmallest(1)])
-def test_gradients_that_do_not_depend_on_the_size_of_messages(backend, kind, name):
-    values, _ = ROWS[name]
-    x = torch.tensor(values, device=backend.device)[:, None]
-    upstream = torch.ones(1, 1, 1, device=x.device)
-    _, gradient = outcome(x, one_receiver(values, x.device), [kind], upstream=upstream)
-    d = len(values)
-    each = {"sum": 1.0, "mean": 1 / d, "normalised_mean": 1 / math.sqrt(d)}
-    if kind in each:
-        expected = torch.full((d,), each[kind])
-    else:
-        expected = torch.zeros(d)
-        expected[values.index(max(values) if kind == "max" else min(values))] = 1.0
-    torch.testing.assert_close(gradient[:, 0].cpu(), expected)
+def test_gradients_that_do_not_depend_on_the_size_of_messages(backend, kind):
+    x, adjacency, places = every_row(backend.device)
+    upstream = torch.ones(len(ROWS), 1, 1, device=x.device)
+    _, gradient = outcome(x, adjacency, [kind], upstream=upstream)
+    for (name, (values, _)), place in zip(ROWS.items(), places, strict=True):
+        d = len(values)
+        each = {"sum": 1.0, "mean": 1 / d, "normalised_mean": 1 / math.sqrt(d)}
+        if kind in each:
+            expected = torch.full((d,), each[kind])
+        else:
+            expected = torch.zeros(d)
+            expected[values.index(max(values) if kind == "max" else min(values))] = 1.0
+        torch.testing.assert_close(gradient[place, 0].cpu(), expected, msg=name)
 
 
 EVERY = ["mean", "sum", "max", "min", "var", "std", "normalised_mean", "moment_3", Moment(4)]
