@@ -7,7 +7,7 @@ definition shows when inputs, weights and every product move by a unit in the la
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -29,6 +29,9 @@ _SAMPLES, _TIMES = 3, 32
 #: Messages may tie that differ by at most so often what samples show.
 _NEAR = 8
 
+#: A gradient of softmax says nothing where samples move an exponent by more.
+_EXPONENT = 1e-3
+
 SCALERS = {
     "identity": ("power", 0.0),
     "amplification": ("power", 1.0),
@@ -36,6 +39,14 @@ SCALERS = {
     "linear": ("linear", 1.0),
     "inverse_linear": ("linear", -1.0),
 }
+
+
+@dataclass(frozen=True)
+class _Decisive:
+    """Messages of which aggregators pick one, and exponents of softmax: (edges, features) each."""
+
+    picks: list[Tensor] = field(default_factory=list)
+    exponents: list[Tensor] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -91,9 +102,9 @@ class ConvCase:
 
     def define(
         self, unit: float, generator: torch.Generator
-    ) -> tuple[dict[str, Tensor], list[Tensor]]:
-        """Output and gradients by the formulas, with all numbers moved by `unit`; and the messages
-        of which an aggregator picks one."""
+    ) -> tuple[dict[str, Tensor], _Decisive]:
+        """Output and gradients by the formulas, with all numbers moved by `unit`; and what decides
+        where gradients go."""
         layer = self.layer().double().cpu()
 
         def moved(values: Tensor, size: Tensor | None = None) -> Tensor:
@@ -110,12 +121,12 @@ class ConvCase:
                 out.register_hook(moved)  # what is summed in the backward pass is rounded too
             return out
 
-        picked_from: list[Tensor] = []
-        out = self._formula(layer, leaves, linear, picked_from)
-        return output_and_gradients(out, leaves, self.upstream), picked_from
+        decisive = _Decisive()
+        out = self._formula(layer, leaves, linear, decisive)
+        return output_and_gradients(out, leaves, self.upstream), decisive
 
     def _formula(
-        self, layer: Any, leaves: dict[str, Tensor], linear: Any, picked_from: list[Tensor]
+        self, layer: Any, leaves: dict[str, Tensor], linear: Any, decisive: _Decisive
     ) -> Tensor:
         x, graph = leaves["x"], self.graph
         towers = layer.towers
@@ -143,7 +154,10 @@ class ConvCase:
                 inputs = torch.cat([*ends, *([] if features is None else [features])], 1)
                 messages = self._layers(layer, "pre", leaves, linear, tower, inputs)
                 if isinstance(aggregator, PICKS):
-                    picked_from.append(messages.detach())
+                    decisive.picks.append(messages.detach())
+                elif isinstance(aggregator, table.Softmax):
+                    temperature = torch.as_tensor(aggregator.temperature).detach().cpu()
+                    decisive.exponents.append(temperature * messages.detach())
                 columns.append(definition.aggregate(graph, messages, [aggregator])[:, 0])
             together = torch.cat([own, *self._scaled(layer, leaves, columns)], 1)
             outs.append(self._layers(layer, "post", leaves, linear, tower, together))
@@ -181,11 +195,15 @@ class ConvCase:
 
     def expected(self) -> tuple[ConvCase, dict[str, Bound]]:
         generator = torch.Generator().manual_seed(0)
-        wants, messages = self.define(0.0, generator)
+        wants, decisive = self.define(0.0, generator)
         coarse = self.dtype not in (torch.float64, torch.float32)
         unit = torch.finfo(self.dtype).eps / 2
         samples = [self.define(unit, generator) for _ in range(_SAMPLES)]
-        doubt = self._near_ties(messages, [picked_from for _, picked_from in samples])
+        moved = [d for _, d in samples]
+        doubt = self._near_ties(decisive.picks, [d.picks for d in moved])
+        for i, exponent in enumerate(decisive.exponents):
+            by = torch.stack([d.exponents[i] for d in moved]) - exponent
+            doubt = doubt or bool((by.abs() > _EXPONENT).any())
         bounds = {}
         for name, want in wants.items():
             if (coarse or doubt) and name != "out":
