@@ -80,6 +80,7 @@ def sweep(
     splits: options.Splits = None,
 ) -> None:
     """Search learning rate, weight decay, width and dropout with Ray Tune."""
+    # the first statement, so that the local variables are the options, as Typer converted them
     params = locals().items()
     given = {name: v for name, v in params if v is not None and name not in _SEARCHED}
     from pna.train.loop import Interrupted

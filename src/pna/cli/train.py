@@ -81,6 +81,7 @@ def train(
 
     What is not said is chosen to suit the graphs. Ctrl-C saves where it is, to be resumed.
     """
+    # the first statement, so that the local variables are the options, as Typer converted them
     given = {name: value for name, value in locals().items() if value is not None}
     from torch import OutOfMemoryError
 
