@@ -87,9 +87,10 @@ def formula(aggregator: Any) -> Callable[[Any, Tensor, Around], Tensor]:
 
 
 def deviations(m: Tensor) -> Tensor:
-    """m_j − mean, (n, d, features). The mean is corrected once, as float64 rounds it too."""
-    once = m - m.mean(1, keepdim=True)
-    return once - once.detach().mean(1, keepdim=True)
+    """m_j − mean, (n, d, features). Both are taken from the first message: the mean of
+    differences is not rounded where messages are large and close to each other."""
+    from_first = m - m[:, :1].detach()
+    return from_first - from_first.mean(1, keepdim=True)
 
 
 def central(m: Tensor, order: int) -> Tensor:
