@@ -38,7 +38,7 @@ clean:  ## remove the environment and whatever was built
 	rm -rf $(VENV) build dist demo docs/site src/pna.egg-info src/pna/ops/_cpu.*
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
-$(READY): pyproject.toml constraints.txt setup.py $(wildcard src/pna/ops/*.[ch])
+$(READY): pyproject.toml constraints.txt setup.py $(wildcard src/pna/ops/*.[ch] src/pna/population/*.[ch])
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@

@@ -1,11 +1,13 @@
-"""The C kernel of `pna.ops`; everything else is in pyproject.toml.
+"""The C kernels of `pna.ops` and `pna.population`; everything else is in pyproject.toml.
 
-`pna` loads the kernel with ctypes, so it is a plain shared library without `PyInit`.
+`pna` loads their library with ctypes, so it is a plain shared library without `PyInit`.
 It is optional: without a compiler the package installs all the same and torch does the work.
 """
 
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
+
+_SOURCES = ("ops/cpu", "ops/narrow", "population/gru", "population/set2set")
 
 
 class BuildKernel(build_ext):
@@ -17,8 +19,9 @@ setup(
     ext_modules=[
         Extension(
             "pna.ops._cpu",
-            [f"src/pna/ops/{name}.c" for name in ("cpu", "gru", "narrow", "set2set")],
+            [f"src/pna/{name}.c" for name in _SOURCES],
             depends=["src/pna/ops/dense.h", "src/pna/ops/variants.h"],
+            include_dirs=["src/pna/ops", "src/pna/population"],
             extra_compile_args=["-O3", "-fno-math-errno", "-fno-trapping-math"],
             optional=True,
         )

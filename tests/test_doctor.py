@@ -5,8 +5,9 @@ import torch
 
 from pna import doctor
 from pna.doctor import diagnose
-from pna.ops import cpu, set2set_cpu
+from pna.ops import cpu
 from pna.ops.backend import availability
+from pna.population import set2set_cpu
 
 
 def test_versions_are_those_installed() -> None:

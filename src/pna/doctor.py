@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 
 from pna.machine import cpu_model, version
-from pna.ops import gru_cpu, narrow_cpu, set2set_cpu
+from pna.ops import narrow_cpu
 from pna.ops.backend import availability
+from pna.population import gru_cpu, set2set_cpu
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from torch import nn
 
 from pna.nn.current import working_on
 from pna.nn.norm import BatchNorm
-from pna.ops.batch_norm import definition
+from pna.population.batch_norm import definition
 from tests.nn.cases import numbers, outcome
 from tests.nn.graph_cases import graphs
 

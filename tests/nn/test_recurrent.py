@@ -12,7 +12,7 @@ from pna.nn.architectures import Recurrent
 from pna.nn.recurrent import GRU
 from tests.nn.cases import assert_equal_in_norm, numbers, outcome
 from tests.nn.graph_cases import batch_of, graphs
-from tests.ops.test_linears import Calls
+from tests.population.test_linears import Calls
 
 WIDTH = 5
 

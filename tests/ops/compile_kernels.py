@@ -22,17 +22,17 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource, compile
 from triton.runtime.jit import JITFunction
 
-import pna.ops.attention
-import pna.ops.batch_norm
+import pna.baselines.attention
+import pna.baselines.gates
 import pna.ops.degree_linear
-import pna.ops.dropout
-import pna.ops.gates
-import pna.ops.gru
-import pna.ops.linears
-import pna.ops.recurrence
-import pna.ops.set2set  # noqa: F401  (registers the operator, as do those above)
+import pna.population.batch_norm
+import pna.population.dropout
+import pna.population.gru
+import pna.population.linears
+import pna.population.recurrence
+import pna.population.set2set  # noqa: F401  (registers the operator, as do those above)
 from pna.adjacency import Adjacency
-from pna.ops import neighbour_sum
+from pna.baselines import neighbour_sum
 from pna.ops.graph import graph_arguments
 from pna.ops.precision import multiplied
 from pna.ops.request import KINDS, Request
@@ -225,7 +225,8 @@ def compile_degree_linear(dtype: torch.dtype) -> None:
 def compile_training() -> None:
     """What there is around the layers: a batch, factors, sums by kind and by graph, errors, and
     Adam."""
-    from pna.ops.triton import adam, assemble, edge_table, errors, factors, segments
+    from pna.ops.triton import assemble, edge_table, factors
+    from pna.population.triton import adam, losses, segments
 
     offsets, short = torch.arange(3), torch.zeros(4, dtype=torch.uint8)
     indptr = torch.arange(5)
@@ -247,7 +248,7 @@ def compile_training() -> None:
     edge_table.gradients(*(torch.randn(n) for n in ((4, 375), (375, 75), (4, 50), (75, 50))))
     table, known = torch.zeros(9, 2), torch.zeros(9, 2, dtype=torch.bool)
     for kind in range(4):
-        errors.forward(table[:, None], table, known, kind, table[:1], table[:, None])
+        losses.forward(table[:, None], table, known, kind, table[:1], table[:, None])
     row = torch.zeros(2)
     for decoupled in (False, True):
         *rows, loss = (torch.zeros(2, 5) for _ in range(5))

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import pna
+from pna.baselines.edge_features import to_slots
 from pna.ops.edges import (
     count_self_loops,
     exponentials_of_receivers,
@@ -13,7 +14,6 @@ from pna.ops.edges import (
     from_senders,
     softmax_of_receivers,
     sum_to_receivers,
-    to_slots,
     weighted_sum,
 )
 from tests.nn.conv.baselines import assert_captures

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pna.ops.beside import Beside
+from pna.ops.streams import Beside
 from pna.train.settings import ModelSettings, Settings
 from tests.train.cases import SMALL, assert_near, random_graphs, trainer_of, with_arguments
 

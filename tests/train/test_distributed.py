@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pna.ops.across import processes, sum_of_all
+from pna.population.all_reduce import processes, sum_of_all
 from pna.train.distributed import any_of_all, device_of, is_first, joined, wait_for_all
 from pna.train.loop import train
 from pna.train.run import BEST, LAST, Run
@@ -36,7 +36,7 @@ SETTINGS = {
 SCRIPT = """
 import json, os, sys
 import torch
-from pna.ops.across import sum_of_all
+from pna.population.all_reduce import sum_of_all
 from pna.train.distributed import any_of_all, is_first, joined
 from pna.train.loop import train
 from pna.train.settings import ModelSettings, Settings

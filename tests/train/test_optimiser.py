@@ -116,7 +116,7 @@ def test_a_square_that_overflows_does_not_reach_the_weights():
 def test_kernels_take_the_steps_of_the_definition(triton, monkeypatch, decoupled, clip):
     """Over several blocks of weights and losses; of three members one breaks by its weights or by
     its loss, and one is not alive, at times."""
-    from pna.ops.triton import adam as kernels
+    from pna.population.triton import adam as kernels
 
     monkeypatch.setattr(kernels, "_BLOCK", 4)
     monkeypatch.setattr(kernels, "_LOSSES", 2)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from pna.data.graphset import GraphSet
 from pna.nn.architectures import Prediction
-from pna.ops.errors import takes
+from pna.population.losses import takes
 from pna.train.tasks import (
     LOSSES,
     Loss,

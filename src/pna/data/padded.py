@@ -14,7 +14,7 @@ from pna.data.graphset import GraphSet
 from pna.data.shapes import Shape, usual_shapes
 from pna.data.structure import offsets
 from pna.ops.backend import choose
-from pna.ops.beside import Beside
+from pna.ops.streams import Beside
 
 
 class _Layout(NamedTuple):

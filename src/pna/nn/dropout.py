@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pna.nn.buffers import Buffers
 from pna.nn.current import Level, rows
-from pna.ops.dropout import dropout
+from pna.population.dropout import dropout
 
 
 class Dropout(Buffers):

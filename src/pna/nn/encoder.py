@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from pna.adjacency import values_readable
 from pna.nn.buffers import Buffers
 from pna.nn.linear import Linear
-from pna.ops.linears import linear, takes_widths
+from pna.population.linears import linear, takes_widths
 
 
 class Embedding(Buffers):

@@ -8,7 +8,7 @@ from itertools import pairwise
 from torch import Tensor, nn
 
 from pna.nn.activation import activation
-from pna.ops.linears import linear
+from pna.population.linears import linear
 
 
 class Linear(nn.Linear):

@@ -7,9 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pna.nn.current import Level, rows
-from pna.ops.across import processes
 from pna.ops.backend import choose
-from pna.ops.batch_norm import batch_norm
+from pna.population.all_reduce import processes
+from pna.population.batch_norm import batch_norm
 
 
 class BatchNorm(nn.Module):

@@ -14,8 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pna.ops.request import wide_type
-from pna.ops.segments import segment_max, segment_sum
-from pna.ops.set2set import set2set
+from pna.population.segments import segment_max, segment_sum
+from pna.population.set2set import set2set
 
 
 def sum_nodes(x: Tensor, sizes: Tensor, starts: Tensor | None = None) -> Tensor:

@@ -15,8 +15,8 @@ from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.conv.prepared import PreparedPNA
 from pna.nn.family import Prepared
 from pna.nn.hooks import is_hooked, may_be_read
-from pna.ops.gru import gru_cell
-from pna.ops.recurrence import has_recurrence, recurrence
+from pna.population.gru import gru_cell
+from pna.population.recurrence import has_recurrence, recurrence
 
 
 class GRU(nn.Module):

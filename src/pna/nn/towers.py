@@ -8,7 +8,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from pna.ops.untransposed import linear, tower_linear
+from pna.population.untransposed import linear, tower_linear
 
 
 class TowerLinear(nn.Module):

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from pna.data.batch import Batch
 from pna.nn.linear import Linear
 from pna.nn.readout import mean_nodes
-from pna.ops.segments import spread
+from pna.population.segments import spread
 
 
 class VirtualNode(nn.Module):

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as distributed
 
-from pna.ops.across import processes, sum_of_all
+from pna.population.all_reduce import processes, sum_of_all
 
 
 def device_of(asked: str | torch.device | None) -> torch.device:

@@ -10,7 +10,7 @@ from torch import Tensor
 from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
 from pna.nn.architectures import Prediction
-from pna.ops.across import sum_of_all
+from pna.population.all_reduce import sum_of_all
 from pna.train.tasks import LOSSES, Task, column_of
 
 

@@ -23,8 +23,8 @@ from pna.data.graphset import GraphSet
 from pna.data.tensor_file import bytes_of
 from pna.files import is_new
 from pna.machine import machine
-from pna.ops.across import processes
 from pna.ops.aggregators import Aggregator
+from pna.population.all_reduce import processes
 from pna.train.defaults import loss_for, model_for, settings_for
 from pna.train.distributed import any_of_all, device_of, is_first, joined, wait_for_all
 from pna.train.metrics_file import Metrics, kept_rows, readable_rows

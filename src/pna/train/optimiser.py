@@ -43,7 +43,7 @@ class Adam:
             norm = grad.norm(dim=1, keepdim=True)
             grad = grad * (self.clip / norm.clamp(min=self.clip))
         if weights.dtype == torch.float32 and choose(weights.device) == "triton":
-            from pna.ops.triton import adam
+            from pna.population.triton import adam
 
             adam.step(
                 weights, grad, self.mean, self.square, self.steps, lr, weight_decay,

@@ -12,7 +12,7 @@ from torch.func import functional_call, vmap
 
 from pna.data.batch import Batch
 from pna.nn.architectures import Prediction
-from pna.ops.beside import Later
+from pna.ops.streams import Later
 
 
 class Population:

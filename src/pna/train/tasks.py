@@ -16,7 +16,7 @@ from pna.data.facts import MOST_KINDS
 from pna.data.graphset import GraphSet
 from pna.names import lookup
 from pna.nn.architectures import Prediction
-from pna.ops import errors as in_kernels
+from pna.population import losses as in_kernels
 from pna.train.metrics import METRICS
 
 
@@ -29,7 +29,7 @@ class Loss:
     outputs: str  # of `OUTPUTS`: what a model's outputs mean
     scaled: bool  # whether targets are divided by a scale, and met by an error of 0
     metrics: tuple[str, ...]  # what is told of it, beside itself; names of `pna.train.metrics`
-    kernel: str | None  # what `pna.ops.errors` calls the error; None if it has no kernel for it
+    kernel: str | None  # its name in `pna.population.losses`; None without a kernel
 
     def __post_init__(self) -> None:
         if self.outputs not in OUTPUTS:

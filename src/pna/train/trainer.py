@@ -14,9 +14,9 @@ from torch import Tensor
 from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
 from pna.nn.architectures import Prediction
-from pna.ops.across import processes, sum_of_all
-from pna.ops.beside import Beside
 from pna.ops.precision import multiplied
+from pna.ops.streams import Beside
+from pna.population.all_reduce import processes, sum_of_all
 from pna.train.average import Average
 from pna.train.batches import Batches
 from pna.train.capture import Captured, Memory

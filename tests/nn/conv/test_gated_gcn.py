@@ -8,8 +8,8 @@ import torch
 import torch.nn.utils.prune
 
 import pna
+from pna.baselines.edge_features import to_slots
 from pna.nn.conv.gated_gcn import GatedGCNConv
-from pna.ops.edges import to_slots
 from tests.nn.conv import baselines, oracles
 from tests.nn.conv.baselines import GRAPHS
 

@@ -31,7 +31,7 @@ from pna.nn.family import Convolution, Prepared
 from pna.nn.hooks import is_hooked
 from pna.nn.readout import Set2Set, max_nodes
 from pna.nn.recurrent import GRU, recur
-from pna.ops.across import processes
+from pna.population.all_reduce import processes
 
 #: Convolutions that walk the edges of nodes, and look at no others; of these, such as take the
 #: first nodes of a batch for all.

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pna.baselines.edge_features import to_slots
 from pna.data.batch import Batch
 from pna.names import lookup
 from pna.nn.activation import activation
@@ -36,8 +37,7 @@ from pna.nn.shift import Shift
 from pna.nn.turn import Turn
 from pna.nn.vary import Vary
 from pna.nn.virtual_node import VirtualNode
-from pna.ops.edges import to_slots
-from pna.ops.segments import spread
+from pna.population.segments import spread
 
 
 class Stacked(nn.Module):

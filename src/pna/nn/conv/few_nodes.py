@@ -18,10 +18,10 @@ from torch import Tensor
 
 from pna.adjacency import Adjacency
 from pna.nn.conv.split import Parts, Plan, Weights, split_gradients
-from pna.ops.beside import Beside, Claim
 from pna.ops.operators import room
 from pna.ops.request import Saved
 from pna.ops.statistics import request_arguments
+from pna.ops.streams import Beside, Claim
 
 Pair = tuple[Tensor | None, Tensor | None]
 

@@ -17,11 +17,11 @@ from torch import Tensor
 from pna.adjacency import Adjacency
 from pna.nn.conv import few_nodes
 from pna.nn.conv.split import Parts, Plan, Weights, split, split_gradients
-from pna.ops.beside import Beside, Later
-from pna.ops.linears import gradients_in, takes_towers, tower_linears
 from pna.ops.operators import INSTEAD, no_forward_mode
 from pna.ops.statistics import request_arguments
-from pna.ops.untransposed import linear
+from pna.ops.streams import Beside, Later
+from pna.population.linears import gradients_in, takes_towers, tower_linears
+from pna.population.untransposed import linear
 
 
 def project(x: Tensor, weight: Tensor, bias: Tensor | None, shares: int) -> Tensor:

@@ -9,15 +9,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
+from pna.baselines.attention import attention
+from pna.baselines.edge_features import to_slots
 from pna.names import check_keywords
 from pna.nn.conv.base import Conv
 from pna.nn.conv.baseline import Edges, checked
 from pna.nn.conv.inputs import EdgeFeatures, check_sizes
 from pna.nn.hooks import may_be_read
 from pna.nn.linear import Linear
-from pna.ops.attention import attention
-from pna.ops.edges import Slots, count_self_loops, sum_to_receivers, to_slots
-from pna.ops.linears import linears
+from pna.ops.edges import Slots, count_self_loops, sum_to_receivers
+from pna.population.linears import linears
 
 
 class GATConv(Conv):

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from pna.adjacency import Adjacency
+from pna.baselines.edge_features import to_slots
+from pna.baselines.gates import gated_sum
 from pna.names import check_keywords
 from pna.nn.conv.base import Conv
 from pna.nn.conv.baseline import Edges, checked
 from pna.nn.conv.inputs import EdgeFeatures, check_sizes
 from pna.nn.hooks import may_be_read
 from pna.nn.linear import Linear
-from pna.ops.edges import to_slots
-from pna.ops.gates import gated_sum
-from pna.ops.linears import linears, takes_widths
+from pna.population.linears import linears, takes_widths
 
 
 class GatedGCNConv(Conv, own_methods=("update",)):
@@ -65,7 +65,7 @@ class GatedGCNConv(Conv, own_methods=("update",)):
         """x' (nodes, out_channels) and e' (edges, out_channels).
 
         Unlike in `forward`, e (edges, edge_dim) is by slot, as is e', so that layers one after
-        the other need not sort them: `pna.ops.edges.to_slots` does that once.
+        the other need not sort them: `pna.baselines.edge_features.to_slots` does that once.
         """
         checked(x, adjacency, e, self.in_channels, self.edge_dim, self.nodes.weight)
         edge = None if self.edges is None else self.edges(e)

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
+from pna.baselines.neighbour_sum import neighbour_sum
 from pna.names import check_keywords
 from pna.nn.conv.base import Conv
 from pna.nn.conv.baseline import Edges, checked, refuse_edge_features
@@ -16,9 +17,8 @@ from pna.nn.conv.inputs import EdgeFeatures, check_sizes
 from pna.nn.hooks import may_be_read
 from pna.nn.linear import Linear
 from pna.ops.edges import count_self_loops
-from pna.ops.linears import linear
-from pna.ops.neighbour_sum import neighbour_sum
 from pna.ops.request import wide_type
+from pna.population.linears import linear
 
 
 class GCNConv(Conv):

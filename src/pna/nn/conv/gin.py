@@ -9,13 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pna.baselines.edge_features import to_slots
+from pna.baselines.neighbour_sum import neighbour_sum
 from pna.names import check_keywords
 from pna.nn.conv.base import Conv
 from pna.nn.conv.baseline import Edges, checked
 from pna.nn.conv.inputs import EdgeFeatures, check_sizes
 from pna.nn.linear import Linear
-from pna.ops.edges import Slots, from_senders, sum_to_receivers, to_slots
-from pna.ops.neighbour_sum import neighbour_sum
+from pna.ops.edges import Slots, from_senders, sum_to_receivers
 
 
 class GINConv(Conv):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from pna.baselines.edge_features import to_slots
 from pna.names import check_keywords
 from pna.nn.conv.base import Conv
 from pna.nn.conv.baseline import Edges, checked
 from pna.nn.conv.inputs import EdgeFeatures, check_sizes
 from pna.nn.linear import Linear
-from pna.ops.edges import Slots, from_receivers, from_senders, sum_to_receivers, to_slots
+from pna.ops.edges import Slots, from_receivers, from_senders, sum_to_receivers
 
 
 class MoNetConv(Conv):

@@ -14,9 +14,9 @@ from pna.nn.conv.shifts import aggregate_shifted, as_given, roles, times_shifted
 from pna.nn.conv.split import Parts
 from pna.nn.neighbourhood import Neighbourhood
 from pna.ops.degree_linear import degree_linear
-from pna.ops.linears import linears
-from pna.ops.recurrence import Layer
 from pna.ops.request import Request
+from pna.population.linears import linears
+from pna.population.recurrence import Layer
 
 
 class PreparedPNA:

@@ -14,7 +14,7 @@ from pna.nn.linear import Linear
 from pna.nn.neighbourhood import keep_tensors, with_tensors
 from pna.ops.aggregate import aggregate
 from pna.ops.aggregators import Aggregator, Mean, NormalisedMean, Sum, resolve
-from pna.ops.linears import linear
+from pna.population.linears import linear
 
 #: Aggregators that may be taken after a linear map as well as before it; no subclasses of them.
 _LINEAR = (Mean, Sum, NormalisedMean)

@@ -11,9 +11,9 @@ from torch import Tensor
 
 from pna.adjacency import Adjacency
 from pna.ops.request import EDGE_WORKSPACE, wide_type
+from pna.ops.triton.argmax import extremum_gradient
 from pna.ops.triton.launch import DENSE
 from pna.ops.triton.messages import centre_of, edge_term
-from pna.ops.triton.places import extremum_gradient
 from pna.ops.triton.sums import add_up
 
 

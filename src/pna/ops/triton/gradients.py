@@ -11,9 +11,10 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.adjacency import SEGMENT, Adjacency, Rows
-from pna.ops.beside import Beside
 from pna.ops.request import Request, Saved, wide_type
+from pna.ops.streams import Beside
 from pna.ops.triton.alignment import aligned, unit_of
+from pna.ops.triton.argmax import find_places
 from pna.ops.triton.edge_gradients import edge_gradient
 from pna.ops.triton.launch import (
     MergeTiles,
@@ -36,7 +37,6 @@ from pna.ops.triton.messages import (
     message,
     segment_bounds,
 )
-from pna.ops.triton.places import find_places
 from pna.ops.triton.sender_gradients import sender_gradient, sums_by_kind
 from pna.ops.triton.sums import sum_segments
 

@@ -10,13 +10,13 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.adjacency import SEGMENT, Adjacency
-from pna.ops.beside import Beside
 from pna.ops.request import wide_type
+from pna.ops.streams import Beside
 from pna.ops.triton.alignment import aligned
+from pna.ops.triton.argmax import extremum_gradient
 from pna.ops.triton.edge_gradients import has_few_rows
 from pna.ops.triton.launch import Tiles, long_arguments, wide_index
 from pna.ops.triton.messages import centre_of, edge_term, feature_block, offset_of, owned_rows
-from pna.ops.triton.places import extremum_gradient
 from pna.ops.triton.sums import add_segments, add_up
 
 #: The most features of a tile of the linear part.

@@ -1,0 +1,124 @@
+"""Set2Set on a CPU: set2set.c, called through ctypes on Python threads.
+
+Widths that are no whole number of vectors, or wide ones, are left to torch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from pna.ops import cpu
+from pna.population import set2set_padded
+
+#: The graphs of a chunk of set2set.c, the most features, and of what they must be a multiple.
+_CHUNK, _WIDEST, _LANES = 64, 64, 8
+
+_NUMBERS = ("is_double", "nodes", "graphs", "members", "width")
+_POINTERS = (
+    *("indptr", "steps", "x", "weight", "bias", "out", "z", "cells", "shares", "slopes"),
+    *("grad", "grad_x", "partial"),
+)
+
+
+class _Problem(ctypes.Structure):
+    """`struct set2set` of set2set.c, which says what each field is."""
+
+    _fields_ = (
+        *[(name, ctypes.c_int64) for name in _NUMBERS],
+        *[(name, ctypes.c_void_p) for name in _POINTERS],
+    )
+
+
+_kernel = cpu.kernel("set2set", _Problem, 3, interface=1)
+built = _kernel is not None
+
+
+def _takes(x: Tensor) -> bool:
+    """Whether set2set.c is of use for nodes like these."""
+    known = x.dtype in (torch.float32, torch.float64)
+    return built and known and x.shape[2] <= _WIDEST and x.shape[2] % _LANES == 0
+
+
+def _check(indptr: Tensor, steps: Tensor, nodes: int, max_steps: int) -> None:
+    if int(indptr[-1]) != nodes:
+        raise ValueError(
+            f"got graphs of {int(indptr[-1])} nodes in all, expected {nodes}, as many as x has"
+        )
+    if int(steps.max()) > max_steps:
+        raise ValueError(
+            f"got a graph that takes {int(steps.max())} steps, expected at most {max_steps}; "
+            "correct max_steps (max_size of Set2Set)"
+        )
+
+
+def forward(
+    x: Tensor,
+    indptr: Tensor,
+    steps: Tensor,
+    weight: Tensor,
+    bias: Tensor,
+    out: Tensor,
+    z: Tensor,
+    cells: Tensor,
+    norms: Tensor,
+) -> None:
+    """Write the result of `set2set`, and z and cells of the steps that graphs take."""
+    _check(indptr, steps, x.shape[0], z.shape[0])
+    if not _takes(x):
+        set2set_padded.forward(x, indptr, steps, weight, bias, out, z, cells)
+        return
+    given = {"weight": weight.mT, "bias": bias, "out": out, "z": z, "cells": cells}
+    _run(x, indptr, steps, given, backward=False)
+
+
+def backward(
+    grad: Tensor,
+    x: Tensor,
+    indptr: Tensor,
+    steps: Tensor,
+    weight: Tensor,
+    z: Tensor,
+    cells: Tensor,
+    norms: Tensor,
+    grad_x: Tensor,
+    grad_weight: Tensor,
+    grad_bias: Tensor,
+) -> None:
+    """Add to the gradients of x, weight and bias."""
+    grads = (grad_x, grad_weight, grad_bias)
+    if not _takes(x):
+        set2set_padded.backward(grad, x, indptr, steps, weight, z, cells, *grads)
+        return
+    members, rows, columns = weight.shape
+    chunks = -(-steps.shape[0] // _CHUNK)
+    partial = x.new_empty((members, chunks, rows * columns + rows))
+    given = {"weight": weight, "z": z, "cells": cells, "grad": grad, "grad_x": grad_x}
+    _run(x, indptr, steps, given | {"partial": partial}, backward=True)
+    to_weight, to_bias = partial.sum(1).split([rows * columns, rows], 1)
+    grad_weight += to_weight.view_as(grad_weight)
+    grad_bias += to_bias
+
+
+def _run(
+    x: Tensor, indptr: Tensor, steps: Tensor, given: dict[str, Tensor], backward: bool
+) -> None:
+    """Run a kernel over all chunks of graphs of all members."""
+    assert _kernel is not None
+    kernel = _kernel
+    (nodes, members, width), graphs = x.shape, steps.shape[0]
+    room = x.new_empty((2, members, nodes))
+    tensors = given | {"x": x, "indptr": indptr.long(), "steps": steps.long()}
+    tensors = {name: tensor.contiguous() for name, tensor in tensors.items()}
+    tensors |= {"shares": room[0], "slopes": room[1]}
+    problem = _Problem(x.dtype == torch.float64, nodes, graphs, members, width)
+    for name, tensor in tensors.items():
+        setattr(problem, name, tensor.data_ptr())
+    pieces = [(m, c) for m in range(members) for c in range(-(-graphs // _CHUNK))]
+    cpu.share(
+        pieces,
+        lambda *piece: kernel(ctypes.byref(problem), backward, *piece),
+        given["z"].numel() * 4 * width,
+    )

@@ -1,0 +1,87 @@
+"""Numbers dropped by a hash of where they stand: the kernel of `pna.population.dropout`."""
+
+from __future__ import annotations
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from pna.ops.triton.launch import block_of
+from pna.ops.triton.products import unit_stride
+
+_MIX = tl.constexpr(0x45D9F3B3335B369)  # those of `pna.population.dropout`
+_GOLDEN = tl.constexpr(0x1E3779B97F4A7C15)
+
+_TILE = 1024  # numbers of a member that a program has
+
+
+@triton.jit
+def _scramble(numbers):
+    numbers = (numbers + 1) * _GOLDEN
+    numbers = (numbers ^ (numbers >> 29)) * _MIX
+    numbers = (numbers ^ (numbers >> 32)) * _MIX
+    return numbers ^ (numbers >> 30)
+
+
+@triton.jit(do_not_specialize=["time"])
+def _dropout_kernel(
+    x, x_row, x_member, out, seed, passes, key, graph, place, num_rows, members, features,
+    time,
+    LEAST: tl.constexpr, FACTOR: tl.constexpr, AGAIN: tl.constexpr, GRAPH: tl.constexpr,
+    PLACE: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """A tile of rows, of one member after another: where a row stands is hashed once. The keys of
+    their masks are written, or, if AGAIN, read."""
+    row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+    feature = tl.program_id(1).to(tl.int64) * BLOCK_F + tl.arange(0, BLOCK_F)
+    live = row < num_rows
+    mask = live[:, None] & (feature < features)[None, :]
+    number = row
+    if GRAPH:
+        number = tl.load(graph + row, mask=live, other=0).to(tl.int64)
+    number = _scramble(number)
+    if PLACE:
+        number += tl.load(place + row, mask=live, other=0)
+    at = _scramble(number)[:, None] + (feature * _GOLDEN)[None, :]
+    x += row[:, None] * x_row + feature[None, :]
+    out += row[:, None] * members * features + feature[None, :]
+    for member in range(members):
+        if AGAIN:
+            when = tl.load(key + member)
+        else:
+            when = _scramble(_scramble(tl.load(seed + member)) + tl.load(passes + member))
+            when = _scramble(when + time)
+            if (tl.program_id(0) == 0) & (tl.program_id(1) == 0):
+                tl.store(key + member, when)
+        kept = (_scramble(when + at) & 0xFFFFFF) >= LEAST
+        given = tl.load(x + tl.cast(member, tl.int64) * x_member, mask=mask).to(tl.float32)
+        tl.store(out + member * features, tl.where(kept, given * FACTOR, 0), mask=mask)
+
+
+def drop(
+    x: Tensor,
+    out: Tensor,
+    p: float,
+    key: Tensor,
+    of_key: tuple[Tensor, Tensor, int] | None,
+    graph: Tensor | None,
+    place: Tensor | None,
+) -> None:
+    """Write x (rows, members, features) with some numbers dropped to out.
+
+    Its key (members,) is made of seed, passes and time and written too; without them, read.
+    """
+    x = unit_stride(x)
+    rows, members, features = x.shape
+    seed, passes, time = (key, key, 0) if of_key is None else of_key
+    block = block_of(features, 128)
+    tall = _TILE // block
+    with torch.cuda.device_of(x):
+        _dropout_kernel[(triton.cdiv(rows, tall), triton.cdiv(features, block))](
+            x, x.stride(0), x.stride(1), out, seed, passes, key,
+            key if graph is None else graph, key if place is None else place, rows, members,
+            features, time, LEAST=int(p * 2**24), FACTOR=1 / (1 - p), AGAIN=of_key is None,
+            GRAPH=graph is not None, PLACE=place is not None, BLOCK_R=tall, BLOCK_F=block,
+            num_warps=4,
+        )  # fmt: skip
