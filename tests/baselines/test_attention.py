@@ -209,7 +209,7 @@ def test_second_derivatives(triton):
     values = inputs["values"].requires_grad_()
     out = run_on(adjacency, inputs)
     (gradient,) = torch.autograd.grad(out.sum(), values, create_graph=True)
-    with pytest.raises(RuntimeError, match=r"got a second derivative of pna\.ops\.attention"):
+    with pytest.raises(RuntimeError, match=r"got a second derivative of pna\.\w+\.attention"):
         gradient.sum().backward()
 
 

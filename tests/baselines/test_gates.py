@@ -186,7 +186,7 @@ def test_second_derivatives(triton):
     values = inputs["values"].requires_grad_()
     out, _ = run_on(adjacency)(**inputs)
     (gradient,) = torch.autograd.grad(out.sum(), values, create_graph=True)
-    with pytest.raises(RuntimeError, match=r"got a second derivative of pna\.ops\.gates"):
+    with pytest.raises(RuntimeError, match=r"got a second derivative of pna\.\w+\.gates"):
         gradient.sum().backward()
 
 
