@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.ops.backend import choose
 from pna.ops.edges import (
@@ -63,7 +64,8 @@ def attention(
     """
     adjacency = edges.adjacency if isinstance(edges, Slots) else edges
     _check(values, scores, adjacency, edge, own)
-    if choose(values.device) != "triton" or values.shape[2] > WIDEST:
+    plain = choose(values.device) != "triton" or values.shape[2] > WIDEST
+    if plain or not fast_paths.is_on("attention"):
         return definition(values, scores, Slots.of(edges), negative_slope, edge, own)
     graph = graph_arguments(adjacency)
     return torch.ops.pna.attention(values, scores, edge, own, *graph, negative_slope)[0]

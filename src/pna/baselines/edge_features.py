@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.ops.aggregators import take
 from pna.population.linears import linear, takes_widths
@@ -44,4 +45,5 @@ def to_slots(
 def _is_small(table: Tensor) -> bool:
     """Whether a product of kinds with a table costs little, and rounds no more than float32."""
     whole = table.dim() == 2 and not torch.is_autocast_enabled(table.device.type)
-    return whole and 0 < len(table) <= _KINDS and takes_widths(table, *table.shape)
+    few = whole and 0 < len(table) <= _KINDS and takes_widths(table, *table.shape)
+    return few and fast_paths.is_on("small_tables")

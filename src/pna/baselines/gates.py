@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.ops.backend import choose
 from pna.ops.edges import Slots, from_receivers, from_senders, sum_to_receivers
@@ -53,7 +54,7 @@ def gated_sum(
         normalise: divide by the sum of the gates.
     """
     _check(at_receiver, at_sender, values, edges, edge)
-    if choose(values.device) != "triton":
+    if choose(values.device) != "triton" or not fast_paths.is_on("gates"):
         return definition(at_receiver, at_sender, values, Slots.of(edges), edge, normalise)
     adjacency = edges.adjacency if isinstance(edges, Slots) else edges
     graph = graph_arguments(adjacency)

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pna import fast_paths
 from pna.adjacency import Adjacency, Rows
 from pna.ops.aggregate import aggregate
 from pna.ops.backend import choose
@@ -31,7 +32,7 @@ def neighbour_sum(
         raise ValueError(
             f"got x of {x.shape[0]} nodes and {adjacency!r}, expected as many senders and receivers"
         )
-    if choose(x.device) != "triton":
+    if choose(x.device) != "triton" or not fast_paths.is_on("neighbour_sum"):
         return definition(x, adjacency, factor, own)
     wide = wide_type(x.dtype)
     given = [None if t is None else t.to(wide).contiguous() for t in (factor, own)]

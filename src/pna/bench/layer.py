@@ -169,6 +169,15 @@ def free_memory(device: torch.device) -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
+def our_step(case: Case, device: torch.device) -> Callable[[], None]:
+    """Forward and backward pass of our layer alone, at each call."""
+    given = _inputs(replace(case, alone=True), device)
+    layer = PNAConv(**_arguments(case, given.adjacency), std="pyg").to(device)
+    table = () if given.table is None else (given.table,)
+    leaves = (given.x, *table, *layer.parameters())
+    return _Contender(OURS, partial(_call_ours, layer, given), leaves, given.upstream).both
+
+
 @dataclass(frozen=True)
 class _Inputs:
     """What both sides are given; PyG the edge_index, ours the Adjacency."""

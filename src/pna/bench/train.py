@@ -26,8 +26,8 @@ from pna.names import lookup
 from pna.train.models import count_parameters
 from pna.train.settings import ModelSettings, Settings
 
-_RECURRENT = ModelSettings(init="published", arguments={"towers": 4})
-_STACKED = ModelSettings(
+RECURRENT = ModelSettings(init="published", arguments={"towers": 4})
+STACKED = ModelSettings(
     architecture="stacked",
     hidden=75,
     arguments={"towers": 5, "edge_width": 50, "layers": 4, "head": [50, 25],
@@ -85,7 +85,7 @@ def _trained(graphs: GraphSet, case: Case, device: torch.device, members: int) -
         weight_decay=(1e-6,), patience=None,
     )  # fmt: skip
     parts = graphs.split("train"), graphs.split("validation")
-    trainer = trainer_of(*parts, _RECURRENT, settings, "mse", device)
+    trainer = trainer_of(*parts, RECURRENT, settings, "mse", device)
     numbers = itertools.count()
     name = f"{OURS}, {members} member{'s' if members > 1 else ''}"
     parameters = count_parameters(trainer.population.model)
@@ -143,7 +143,7 @@ def _zinc(case: Case, device: torch.device) -> list[Contender]:
     """An epoch without validation of the model of PyG's example."""
     graphs = molecules(case.graphs)
     settings = Settings(batch_size=case.batch_size, shuffle=True, lr=(1e-3,), patience=None)
-    trainer = trainer_of(graphs, graphs[:1], _STACKED, settings, "mae", device)
+    trainer = trainer_of(graphs, graphs[:1], STACKED, settings, "mae", device)
     parameters = count_parameters(trainer.population.model)
     ours = Contender(OURS, without_validation(trainer), parameters)
     return [ours, *_pyg_zinc(graphs, case, device)] if has_pyg() else [ours]

@@ -257,6 +257,80 @@ def generate(
         console.print(f"wrote {out}", highlight=False, markup=False)
 
 
+@app.command()
+def kernels(
+    device: Annotated[
+        str, typer.Option(help="cpu or cuda. Default: cuda if there is a GPU, else cpu.")
+    ] = "",
+    rows: Annotated[
+        str, typer.Option(help="Rows to measure: patterns such as 'zinc/*', separated by commas.")
+    ] = "*",
+    paths: Annotated[
+        str, typer.Option(help="Fast paths to switch off: patterns, separated by commas.")
+    ] = "*",
+    repeats: Annotated[int, typer.Option(min=1, help="Samples; their median is told.")] = 5,
+    runs: Annotated[
+        Path,
+        typer.Option(help="Folder with graphs of pna reproduce. Without them: synthetic graphs."),
+    ] = Path("runs"),
+    small: Annotated[bool, typer.Option("--small", help="Tiny rows, to try it out.")] = False,
+    list_only: Annotated[
+        bool, typer.Option("--list", help="List rows and fast paths, and measure nothing.")
+    ] = False,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="CSV of results. What it has of this commit is not measured again."),
+    ] = None,
+) -> None:
+    """Switch off each fast path in turn, and time what that costs: tables and, if asked, a CSV."""
+    from fnmatch import fnmatch
+
+    from pna.bench.kernels import NONE, known_paths, measure, write
+    from pna.bench.kernels import rows as every_row
+    from pna.fast_paths import FAST_PATHS
+
+    device = device or _usual_device()
+    with _refused("--device"):
+        every = every_row(device, runs, small)
+    wanted, patterns = rows.split(","), paths.split(",")
+    chosen = [row for row in every if any(fnmatch(row.name, pattern) for pattern in wanted)]
+    named = {n: p for n, p in FAST_PATHS.items() if any(fnmatch(n, q) for q in patterns)}
+    if not chosen or not named:
+        option, of = ("--rows", "row") if not chosen else ("--paths", "fast path")
+        raise typer.BadParameter(f"no {of} of this name; --list has them all", param_hint=option)
+    console = Console(width=None if sys.stdout.isatty() else 120)
+
+    def say(words: str) -> None:
+        console.print(escape(words), highlight=False)
+
+    if list_only:
+        for row in chosen:
+            say(row.name)
+        listed = Table("fast path", "runs on", "asked for in", "without it", box=SIMPLE_HEAD)
+        for name, path in named.items():
+            listed.add_row(name, ", ".join(path.devices), path.file, path.replaces)
+        console.print(listed)
+        return
+    for number, row in enumerate(chosen, 1):
+        known = set() if out is None else known_paths(out, row, device)
+        say(f"{number}/{len(chosen)} {row.name}{': measured before' if NONE in known else ''}")
+        if NONE in known:
+            continue
+        results = measure(row, device, repeats=repeats, paths=patterns, known=known, say=say)
+        shown = Table("without", "ms", "ms without it", "gain", "", box=SIMPLE_HEAD)
+        for result in sorted(results, key=lambda result: -(result.gain or 0)):
+            if result.path != NONE:
+                ms = (result.ms_on, result.ms_off, result.gain)
+                cells = ["" if value is None else f"{value:.4g}" for value in ms]
+                shown.add_row(result.path, *cells, escape(result.note))
+        if shown.row_count:
+            console.print(shown)
+        if out is not None and results:
+            write(out, results)
+    if out is not None:
+        say(f"wrote {out}")
+
+
 def table(rows: list[Result]) -> Table:
     """The rows of a case, each figure followed by how many times it is in PyG's."""
     from pna.bench.layer import PYG

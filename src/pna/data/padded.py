@@ -8,6 +8,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from pna import fast_paths
 from pna.adjacency import SEGMENT, Adjacency, Rows
 from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
@@ -57,7 +58,8 @@ class PaddedBatches:
         """`usual_shapes`, with fronts at the `levels` where kernels put nodes in their order."""
         if levels:
             made = usual_shapes(self.graphs, batch_size, levels=levels)
-            if all(self._has_kernels(shape) and self._ranks(shape) for shape in made):
+            ranked = all(self._has_kernels(shape) and self._ranks(shape) for shape in made)
+            if ranked and fast_paths.is_on("fronts"):
                 return made
         return usual_shapes(self.graphs, batch_size)
 
@@ -154,13 +156,15 @@ class PaddedBatches:
         from pna.ops.triton import assemble
 
         empty = self.graphs.num_nodes == 0 or self.graphs.num_edges == 0
-        return not empty and shape.places < assemble.MOST_GRAPHS and shape.edges < 2**31 - 1
+        fits = not empty and shape.places < assemble.MOST_GRAPHS and shape.edges < 2**31 - 1
+        return fits and fast_paths.is_on("assemble")
 
     def _ranks(self, shape: Shape) -> bool:
         """Whether kernels put nodes in the order of their degrees."""
         from pna.ops.triton import assemble
 
-        return self._short and 0 < shape.nodes <= assemble.MOST_RANKED
+        few = self._short and 0 < shape.nodes <= assemble.MOST_RANKED
+        return few and fast_paths.is_on("ranking")
 
     def _lay_out_in_kernels(
         self, ids: Tensor, shape: Shape, ranking: Beside

@@ -11,6 +11,7 @@ from typing import Any, Literal, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from pna import fast_paths
 from pna.adjacency import Adjacency, values_readable, values_visible
 from pna.degree import (
     DegreeStats,
@@ -241,7 +242,8 @@ class Neighbourhood(nn.Module):
         plain = not any(
             t.requires_grad or torch._C._functorch.is_functorch_wrapped_tensor(t) for t in given
         )
-        return plain and choose(adjacency.device) == "triton"
+        on_gpu = plain and choose(adjacency.device) == "triton"
+        return on_gpu and fast_paths.is_on("factors")
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_last": None, "_read": None}

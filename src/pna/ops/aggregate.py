@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.ops import blocks, reference
 from pna.ops.aggregators import FUSED, Aggregator, Softmax, Std, resolve
@@ -52,6 +53,8 @@ def aggregate(
         return reference.aggregate(x, adjacency, chosen, values, at)
     results: list[Tensor | None] = [None] * len(chosen)
     fused, places = one_pass(chosen)
+    if fused is not None and not has_kernels(backend):
+        return reference.aggregate(x, adjacency, chosen, values, at)
     if fused is not None:
         out = statistics(x, adjacency, fused, values, at, backend)
         if len(places) == len(chosen) == len(fused.kinds):
@@ -106,6 +109,13 @@ def one_pass(aggregators: list[Aggregator]) -> tuple[Request | None, dict[int, i
         return None, {}
     std = std or Std()
     return Request(tuple(kinds), std.epsilon, std.clamp), places
+
+
+def has_kernels(backend: str) -> bool:
+    """Whether statistics are taken in one pass by the kernels of a backend, and not defined."""
+    if backend == "triton":
+        return fast_paths.is_on("statistics")
+    return backend == "cpu" and fast_paths.is_on("cpu")
 
 
 def _split_edge(

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from pna import fast_paths
 from pna.ops import narrow_cpu
 from pna.ops.request import wide_type
 
@@ -56,7 +57,7 @@ def forward(
     degree = indptr.diff()
     if _is_narrow(weight):
         chunks = narrow_cpu.chunks_of(z, weight, indptr, by_degree)
-        if chunks is not None:
+        if chunks is not None and fast_paths.is_on("narrow_cpu"):
             often = _often(times, degree, z)
             narrow_cpu.forward(chunks, z, weight, factors, base, shift, often, out)
             return
@@ -90,7 +91,7 @@ def backward(
     degree = indptr.diff()
     if _is_narrow(weight):
         chunks = narrow_cpu.chunks_of(z, weight, indptr, by_degree)
-        if chunks is not None:
+        if chunks is not None and fast_paths.is_on("narrow_cpu"):
             often, of = _often(times, degree, z), (grad_z, grad_weight, grad_shift)
             narrow_cpu.backward(chunks, grad, z, weight, factors, shift, often, of)
             return
@@ -201,7 +202,8 @@ def _groups(
     together, with none. All receivers are None."""
     count, towers, inner, outputs = weight.shape
     few = _WORTH / max(2 * (count - 1) * towers * inner * outputs, 1)
-    if count == 1 or by_degree.shape[0] <= few:
+    alone = count == 1 or by_degree.shape[0] <= few
+    if alone or not fast_paths.is_on("degree_groups"):
         yield None, None
         return
     order = by_degree.long()

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.ops import degree_groups
 from pna.ops.backend import choose
@@ -51,7 +52,8 @@ def degree_linear(
     shift = None if shift is None else shift.to(z.dtype)
     times = list(times) if shift is not None else []
     backend = choose(z.device)
-    if backend == "reference" or (backend == "triton" and z.dtype == torch.float64):
+    plain = backend == "reference" or (backend == "triton" and z.dtype == torch.float64)
+    if plain or not fast_paths.is_on("degree_linear"):
         return definition(shifted(z, shift, times, adjacency.degree), weight, factors, base)
     graph = (adjacency.indptr, adjacency.by_degree)
     return torch.ops.pna.degree_linear(z, weight, factors, base, shift, times, *graph, backend)

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pna import fast_paths
 from pna.adjacency import Adjacency, Rows
 from pna.ops import reference
 from pna.ops.aggregators import take
@@ -74,7 +75,7 @@ def sum_to_receivers(messages: Tensor, edges: Adjacency | Slots) -> Tensor:
     adjacency = slots.adjacency
     _check("messages", messages, adjacency, adjacency.num_edges, "edge")
     backend = choose(messages.device)
-    if backend == "reference":
+    if backend == "reference" or not fast_paths.is_on("edges"):
         return reference.Neighbourhoods(messages, adjacency).sum(messages)
     rows = _tensors(slots.by_receiver)
     out = torch.ops.pna.sum_rows(_flat(messages), slots.receivers, *rows, backend)
@@ -131,7 +132,7 @@ def count_self_loops(edges: Adjacency | Slots) -> Tensor:
 
 def _take(x: Tensor, row_of_slot: Tensor, rows: Rows) -> Tensor:
     backend = choose(x.device)
-    if backend == "reference":
+    if backend == "reference" or not fast_paths.is_on("edges"):
         return take(x, row_of_slot)
     out = torch.ops.pna.take_rows(_flat(x), row_of_slot, *_tensors(rows), backend)
     return out.reshape((row_of_slot.shape[0], *x.shape[1:]))
@@ -143,7 +144,7 @@ def _highest(scores: Tensor, slots: Slots) -> Tensor:
     if adjacency.num_edges == 0:
         return scores.new_zeros((adjacency.num_receivers, scores.shape[1]))
     backend = choose(scores.device)
-    if backend == "reference":
+    if backend == "reference" or not fast_paths.is_on("edges"):
         return reference.Neighbourhoods(scores, adjacency).largest(scores)
     half = _half_adjacency(slots.by_receiver)
     return statistics(scores, half, _MAX, None, None, backend)[:, 0]
@@ -217,7 +218,8 @@ def _sum_rows(values: Tensor, row_of_slot: Tensor, *rest: Any) -> Tensor:
     rows = Rows(*tensors)
     if values.shape[0] == 0:
         return values.new_zeros((rows.num_rows, values.shape[1]))
-    if backend == "cpu" and values.shape[1] < _NARROW:
+    narrow = backend == "cpu" and values.shape[1] < _NARROW
+    if narrow and fast_paths.is_on("sum_narrow"):
         return _sum_narrow(values, rows)
     out = values.new_empty((rows.num_rows, 1, values.shape[1]))
     if out.numel() > 0:

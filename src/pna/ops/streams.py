@@ -16,6 +16,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pna import fast_paths
+
 
 class Beside:
     """``with beside:`` holds the work; `join` is called before anything of it is read.
@@ -27,6 +29,7 @@ class Beside:
 
     def __init__(self, device: torch.device, number: int = 0) -> None:
         captured = device.type == "cuda" and torch.cuda.is_current_stream_capturing()
+        captured = captured and fast_paths.is_on("streams")
         self._stream = _stream(device, number) if captured else None
         self._inside: Any = None
         self._done: torch.cuda.Event | None = None

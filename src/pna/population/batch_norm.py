@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pna import fast_paths
 from pna.ops.operators import (
     Function,
     below_autograd,
@@ -50,10 +51,11 @@ def batch_norm(
     move by `momentum` towards those of the batch, with an unbiased variance. Where no two rows
     are real they stay as they are, and are what is normalised with.
     """
-    kernels = has_kernels(x, 0, 0) and weight.dtype != torch.float64
-    if factors is not None and (not kernels or processes() > 1 or factors.requires_grad):
+    kernels = has_kernels(x, 0, 0) and weight.dtype != torch.float64 and processes() == 1
+    kernels = kernels and fast_paths.is_on("batch_norm")
+    if factors is not None and (not kernels or factors.requires_grad):
         x, factors = x * factors[:, None].to(x.dtype), None
-    if not kernels or processes() > 1:
+    if not kernels:
         y = definition(x, real, weight, bias, running_mean, running_var, momentum, eps)
         return torch.relu(y) if relu else y
     if real is None:

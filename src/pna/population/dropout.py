@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pna import fast_paths
 from pna.ops.operators import Function, below_autograd, differentiate, library
 from pna.population.linears import fold, has_kernels
 
@@ -34,7 +35,8 @@ def dropout(
     number's `graph` and `place` in it, (rows,) int64, and feature. Without a graph, that is the
     row's number; without a place, 0.
     """
-    if not has_kernels(x, 0, 0) or _is_batched(graph) or _is_batched(place):
+    plain = not has_kernels(x, 0, 0) or _is_batched(graph) or _is_batched(place)
+    if plain or not fast_paths.is_on("dropout"):
         return definition(x, p, seed, passes, time, graph, place)
     told = (seed[None], passes[None], time, graph, place)
     out, _ = torch.ops.pna.dropout(x[:, None], p, *told)

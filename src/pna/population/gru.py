@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
+from pna import fast_paths
 from pna.ops.backend import choose
 from pna.ops.operators import (
     Function,
@@ -55,11 +56,11 @@ def gru_cell(
     below until[i]; then it stays as it is: h, or x where that is the state, `swapped`.
     """
     x, h, *parameters = of_one_type(x, h, weight_ih, weight_hh, bias_ih, bias_hh)
-    if has_kernels(x, max(x.shape[1], h.shape[1]), WIDEST):
+    if has_kernels(x, max(x.shape[1], h.shape[1]), WIDEST) and fast_paths.is_on("gru"):
         stacked = [p.unsqueeze(0) for p in parameters]
         wide = (x.unsqueeze(1), h.unsqueeze(1))
         return torch.ops.pna.gru_cell(*wide, *stacked, until, step, swapped).squeeze(1)
-    by_c = choose(x.device) == "cpu" and gru_cpu.takes(x, h)
+    by_c = choose(x.device) == "cpu" and gru_cpu.takes(x, h) and fast_paths.is_on("gru_cpu")
     new = (gru_cpu.gru_cell if by_c else definition)(x, h, *parameters)
     if until is None:
         return new

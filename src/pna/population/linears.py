@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pna import fast_paths
 from pna.ops.backend import choose
 from pna.ops.operators import (
     Function,
@@ -71,8 +72,12 @@ def takes_towers(x: Tensor, weights: Sequence[Tensor]) -> bool:
 
 def takes_widths(x: Tensor, *widths: int) -> bool:
     """Whether kernels take tensors like x with so many inputs and outputs."""
-    odd = any(width % 2 for width in widths)
-    return has_kernels(x, max(widths), WIDEST_ODD if odd else WIDEST)
+    odd, widest = any(width % 2 for width in widths), max(widths)
+    if not has_kernels(x, widest, WIDEST_ODD if odd else WIDEST):
+        return False
+    if not fast_paths.is_on("linears"):
+        return False
+    return widest <= WIDEST_ODD or fast_paths.is_on("wide_linear")
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:

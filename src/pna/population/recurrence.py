@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.front import Front, first_nodes
 from pna.ops.operators import (
@@ -66,7 +67,10 @@ def has_recurrence(state: Tensor, layer: Layer) -> bool:
         return False
     from pna.ops.triton.narrow_linear import fits
 
-    return fits(len(request.kinds), width, layer.mix.shape[0], features)
+    if not fits(len(request.kinds), width, layer.mix.shape[0], features):
+        return False
+    parts = ("statistics", "degree_linear", "gru")
+    return all(map(fast_paths.is_on, parts)) and fast_paths.is_on("recurrence")
 
 
 def recurrence(

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pna import fast_paths
 from pna.ops.backend import choose
 from pna.ops.operators import Function, below_autograd, differentiate, library
 from pna.ops.request import wide_type
@@ -43,7 +44,7 @@ def _forward(x: Tensor, indptr: Tensor, kind: str) -> Tensor:
     if out.numel() == 0 or x.shape[0] == 0:
         return out.zero_()
     rows = x.reshape(x.shape[0], -1)
-    if kind == "sum" and x.dtype != torch.float64 and choose(x.device) == "triton":
+    if kind == "sum" and x.dtype != torch.float64 and _has_kernels(x):
         from pna.population.triton import segments as kernels
 
         kernels.segment_sum(rows.contiguous(), indptr.contiguous(), out.view(out.shape[0], -1))
@@ -53,6 +54,10 @@ def _forward(x: Tensor, indptr: Tensor, kind: str) -> Tensor:
     if kind == "max":
         result = result.masked_fill((indptr.diff() == 0)[:, None], 0)
     return out.copy_(result.view_as(out))
+
+
+def _has_kernels(x: Tensor) -> bool:
+    return choose(x.device) == "triton" and fast_paths.is_on("segments")
 
 
 def _allocate(x: Tensor, indptr: Tensor) -> Tensor:
@@ -102,7 +107,7 @@ def _(
 @torch.library.impl(library, "segment_spread", "CompositeExplicitAutograd")
 def _spread(values: Tensor, indptr: Tensor, rows: int) -> Tensor:
     out = values.new_empty((rows, *values.shape[1:]))
-    if out.numel() == 0 or choose(values.device) != "triton":
+    if out.numel() == 0 or not _has_kernels(values):
         return torch.repeat_interleave(values, indptr.diff(), dim=0, output_size=rows)
     from pna.population.triton import segments as kernels
 

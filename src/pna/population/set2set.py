@@ -18,6 +18,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pna import fast_paths
 from pna.ops.backend import choose
 from pna.ops.operators import (
     Function,
@@ -29,6 +30,7 @@ from pna.ops.operators import (
     one_by_one,
 )
 from pna.ops.request import wide_type
+from pna.population import set2set_cpu
 from pna.population.segments import segment_max, segment_sum, spread
 
 #: The widest H whose weights a Triton program holds.
@@ -66,11 +68,18 @@ def set2set(
     bias = bias_ih + bias_hh
     wide = (x[:, None].to(dtype), indptr, steps, weight[None].to(dtype), bias[None].to(dtype))
     backend = choose(x.device)
-    by_kernel = dtype == torch.float32 and width <= WIDEST
     with torch.autocast(x.device.type, enabled=False):
-        if backend == "reference" or (backend == "triton" and not by_kernel):
+        if backend == "reference" or not _is_taken(backend, wide[0]):
             return definition(*wide, max_steps).squeeze(1).to(x.dtype)
         return torch.ops.pna.set2set(*wide, max_steps, backend)[0].squeeze(1).to(x.dtype)
+
+
+def _is_taken(backend: str, x: Tensor) -> bool:
+    """Whether a backend has a faster way than the definition for x (nodes, members, H)."""
+    if backend == "triton":
+        by_kernel = x.dtype == torch.float32 and x.shape[2] <= WIDEST
+        return by_kernel and fast_paths.is_on("set2set")
+    return set2set_cpu.takes(x) or fast_paths.is_on("set2set_padded")
 
 
 def definition(
@@ -100,8 +109,6 @@ def _kernels(backend: str) -> ModuleType:
         from pna.population.triton import set2set as kernels
 
         return kernels
-    from pna.population import set2set_cpu
-
     return set2set_cpu
 
 

@@ -10,6 +10,7 @@ import ctypes
 import torch
 from torch import Tensor
 
+from pna import fast_paths
 from pna.ops import cpu
 from pna.population import set2set_padded
 
@@ -36,10 +37,11 @@ _kernel = cpu.kernel("set2set", _Problem, 3, interface=1)
 built = _kernel is not None
 
 
-def _takes(x: Tensor) -> bool:
+def takes(x: Tensor) -> bool:
     """Whether set2set.c is of use for nodes like these."""
     known = x.dtype in (torch.float32, torch.float64)
-    return built and known and x.shape[2] <= _WIDEST and x.shape[2] % _LANES == 0
+    fits = built and known and x.shape[2] <= _WIDEST and x.shape[2] % _LANES == 0
+    return fits and fast_paths.is_on("set2set_cpu")
 
 
 def _check(indptr: Tensor, steps: Tensor, nodes: int, max_steps: int) -> None:
@@ -67,7 +69,7 @@ def forward(
 ) -> None:
     """Write the result of `set2set`, and z and cells of the steps that graphs take."""
     _check(indptr, steps, x.shape[0], z.shape[0])
-    if not _takes(x):
+    if not takes(x):
         set2set_padded.forward(x, indptr, steps, weight, bias, out, z, cells)
         return
     given = {"weight": weight.mT, "bias": bias, "out": out, "z": z, "cells": cells}
@@ -89,7 +91,7 @@ def backward(
 ) -> None:
     """Add to the gradients of x, weight and bias."""
     grads = (grad_x, grad_weight, grad_bias)
-    if not _takes(x):
+    if not takes(x):
         set2set_padded.backward(grad, x, indptr, steps, weight, z, cells, *grads)
         return
     members, rows, columns = weight.shape

@@ -16,6 +16,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pna import fast_paths
+
 #: Where torch has that library, and how many rows it takes for it to catch up.
 _IS_ARM = platform.system() == "Linux" and platform.machine() == "aarch64"
 _ROWS = 4096
@@ -41,7 +43,8 @@ def _takes(x: Tensor, *parameters: Tensor | None) -> bool:
     if not _IS_ARM or torch.compiler.is_compiling() or torch.is_autocast_enabled("cpu"):
         return False
     alike = all(t is None or t.dtype == torch.float32 for t in (x, *parameters))
-    return alike and x.device.type == "cpu" and x.shape[0] <= _ROWS
+    taken = alike and x.device.type == "cpu" and x.shape[0] <= _ROWS
+    return taken and fast_paths.is_on("untransposed")
 
 
 def _tangent(x: Tensor, weight: Tensor, to_x: Any, to_weight: Any, to_bias: Any) -> Tensor:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pna import fast_paths
 from pna.ops.backend import choose
 
 _BETAS, _EPS = (0.9, 0.999), 1e-8
@@ -42,7 +43,8 @@ class Adam:
         if self.clip is not None:
             norm = grad.norm(dim=1, keepdim=True)
             grad = grad * (self.clip / norm.clamp(min=self.clip))
-        if weights.dtype == torch.float32 and choose(weights.device) == "triton":
+        by_kernel = weights.dtype == torch.float32 and choose(weights.device) == "triton"
+        if by_kernel and fast_paths.is_on("adam"):
             from pna.population.triton import adam
 
             adam.step(

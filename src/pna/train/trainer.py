@@ -11,6 +11,7 @@ import torch
 import torch.distributed as distributed
 from torch import Tensor
 
+from pna import fast_paths
 from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
 from pna.nn.architectures import Prediction
@@ -85,7 +86,8 @@ class Trainer:
         self._known: WeakKeyDictionary[Batch, tuple[list[Target], Tensor]] = WeakKeyDictionary()
         rank = distributed.get_rank() if processes() > 1 else 0
         if capture is None:
-            capture = device.type == "cuda" and processes() == 1
+            alone = device.type == "cuda" and processes() == 1
+            capture = alone and fast_paths.is_on("capture")
         self._memory = Memory() if capture else None
         self._conclude = self._captured_conclusion()
         shared: dict[str, Any] = {

@@ -16,6 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.nn.conv.split import Parts, Plan, Weights, split_gradients
 from pna.ops.operators import room
@@ -210,7 +211,7 @@ def _through_encoder(
     from pna.ops.triton import edge_table
 
     assert parts.edge is not None and weights.encoder is not None
-    if edge_table.takes(table, weights.encoder):
+    if edge_table.takes(table, weights.encoder) and fast_paths.is_on("edge_table"):
         of_weight, of_bias, of_table = edge_table.gradients(
             grad, parts.edge, table, weights.encoder
         )

@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.nn.conv import few_nodes
 from pna.nn.conv.split import Parts, Plan, Weights, split, split_gradients
@@ -82,7 +83,8 @@ _FEW_NODES = 2**15
 
 def _has_few_nodes(plan: Plan, x: Tensor) -> bool:
     """Whether a layer whose towers all see all of x is that of `few_nodes`."""
-    return plan.shares == 1 and plan.backend == "triton" and x.shape[0] <= _FEW_NODES
+    few = plan.shares == 1 and plan.backend == "triton" and x.shape[0] <= _FEW_NODES
+    return few and fast_paths.is_on("few_nodes")
 
 
 def _is_divided(plan: Plan, x: Tensor, parts: Parts) -> bool:
@@ -90,7 +92,8 @@ def _is_divided(plan: Plan, x: Tensor, parts: Parts) -> bool:
     their gradients."""
     if plan.shares == 1 or plan.backend != "triton" or x.shape[0] > _FEW_NODES:
         return False
-    return takes_towers(x, [parts.sender, parts.receiver, parts.keep])
+    taken = takes_towers(x, [parts.sender, parts.receiver, parts.keep])
+    return taken and fast_paths.is_on("divided")
 
 
 def _products(parts: Parts) -> tuple[list[Tensor], list[Tensor | None]]:

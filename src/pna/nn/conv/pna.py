@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pna import fast_paths
 from pna.adjacency import Adjacency, as_adjacency
 from pna.degree import DegreeStats, Linear, Power
 from pna.names import check_keywords
@@ -38,7 +39,7 @@ from pna.nn.conv.split import Form, Parts, Plan, Weights, join_towers, split
 from pna.nn.hooks import may_be_read
 from pna.nn.neighbourhood import Neighbourhood, StdConvention
 from pna.nn.towers import TowerLinear, first_of, named_layers, tower_layers
-from pna.ops.aggregate import aggregate, one_pass
+from pna.ops.aggregate import aggregate, has_kernels, one_pass
 from pna.ops.aggregators import (
     Aggregator,
     Max,
@@ -210,9 +211,10 @@ class PNAConv(Conv):
         check_edges(edge_attr, adjacency, self.edge_dim, of_layer, basis=True)
         if called is not None:
             self._warn_once(called)
+        if called is not None or not fast_paths.is_on("split"):
             return plain_layer(self, x, adjacency, edge_attr)
-        if self._is_narrow and torch._C._are_functorch_transforms_active():
-            return self.prepared()(x, adjacency, edge_attr)
+        if torch._C._are_functorch_transforms_active() and self._is_narrow:
+            return self._prepared()(x, adjacency, edge_attr)
         factors = self.neighbourhood.factors(adjacency, x.dtype)
         edge, at = edge_inputs(edge_attr)
         plan = self._plan(x, factors)
@@ -232,9 +234,16 @@ class PNAConv(Conv):
 
     def prepared(self) -> Callable[..., Tensor]:
         """The layer as it is now, for many calls: a narrow one has its weights rearranged once."""
-        lin = self.lin
-        if lin is None or not self._is_narrow or self._called_part() is not None:
+        if not self._is_narrow or self._called_part() is not None:
             return self
+        if not (fast_paths.is_on("split") and fast_paths.is_on("prepared")):
+            return self
+        return self._prepared()
+
+    def _prepared(self) -> PreparedPNA:
+        """A narrow layer with its weights rearranged."""
+        lin = self.lin
+        assert lin is not None
         with torch.autocast(lin.bias.device.type, enabled=False):
             form, weights = self._form, self._weights()
             if self._is_folded:
@@ -250,7 +259,9 @@ class PNAConv(Conv):
         """Whether towers are better joined: little to multiply, and no layer in between."""
         width = max(self.towers * self.F_in, self.in_channels, self.out_channels)
         alone = self._is_linear and len(self.post) == 1
-        return width <= NARROW_LAYER and alone and self._reads_lin
+        if width > NARROW_LAYER or not alone or not self._reads_lin:
+            return False
+        return self.towers == 1 or fast_paths.is_on("joined_towers")
 
     def _plan(self, x: Tensor, factors: Tensor) -> Plan | None:
         """How to do it all in one step of autograd, where that can be done."""
@@ -260,6 +271,10 @@ class PNAConv(Conv):
             return None
         backend = choose(x.device)
         if backend == "reference" or (backend == "triton" and x.dtype == torch.float64):
+            return None
+        if not (has_kernels(backend) and fast_paths.is_on("degree_linear")):
+            return None
+        if not fast_paths.is_on("fused"):
             return None
         return Plan(self._form, self._request, self._times, self._shares, backend)
 

@@ -18,6 +18,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pna import fast_paths
 from pna.ops.triton import narrow_linear, scaled_linear, wide_linear
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.products import (
@@ -346,7 +347,8 @@ def backward(
         if grad_weight.shape[0] > 0:
             inputs = arguments_of(z, shift, times)
             _weight_gradient(grad, inputs, factors, indptr, by_degree, grad_weight)
-        if grad_z.shape[0] > 0 and grad.shape[2] <= _FEW_INPUTS:
+        few = grad_z.shape[0] > 0 and grad.shape[2] <= _FEW_INPUTS
+        if few and fast_paths.is_on("degree_spread"):
             _spread(grad, weight.transpose(2, 3), factors, indptr, by_degree, grad_z)
         elif grad_z.shape[0] > 0:
             across = weight.transpose(2, 3)
@@ -382,7 +384,7 @@ def _multiply(
 ) -> None:
     """z (rows, A, towers, K) to out (rows, B, towers, L) through weight (R, towers, A·K, B·L), of
     which the last numbers stand side by side, or those of the inputs."""
-    if weight.shape[0] == 1:
+    if weight.shape[0] == 1 and fast_paths.is_on("wide_linear"):
         wide_linear.multiply(z, weight[0], out, base, factors[:, 0], shift, times, indptr)
         return
     num_rows, groups, towers, width = out.shape

@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.ops.request import EDGE_WORKSPACE, wide_type
 from pna.ops.triton.argmax import extremum_gradient
@@ -209,7 +210,8 @@ def edge_gradient(
         _message_gradient(x, adjacency, shared, 0, adjacency.num_edges, grad_edge)
         return
     wide, features = wide_type(x.dtype), x.shape[1]
-    if grad_at.shape[0] == 0 and has_few_rows(x, edge, adjacency):
+    few = grad_at.shape[0] == 0 and has_few_rows(x, edge, adjacency)
+    if few and fast_paths.is_on("kind_gradient"):
         _kind_gradient(x, adjacency, shared, edge.shape[0], grad_edge)
         return
     total = torch.zeros_like(edge, dtype=wide)

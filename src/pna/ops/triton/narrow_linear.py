@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pna import fast_paths
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.products import parts, precision, product_of_parts, uncut_precision, unit_stride
 from pna.ops.triton.sums import Sums
@@ -243,7 +244,8 @@ def fits(groups: int, width: int, factors: int, outputs: int) -> bool:
     blocks = _blocks(groups, width, factors, outputs)
     inputs = blocks["BLOCK_G"] * blocks["BLOCK_K"]
     across = blocks["BLOCK_F"] * blocks["BLOCK_O"]
-    return max(inputs, across) <= _WIDEST and inputs * across <= _LARGEST
+    narrow = max(inputs, across) <= _WIDEST and inputs * across <= _LARGEST
+    return narrow and fast_paths.is_on("narrow_linear")
 
 
 def _blocks(groups: int, width: int, factors: int, outputs: int) -> dict[str, int]:

@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pna import fast_paths
 from pna.ops.triton.products import unit_stride
 
 #: The most nodes, and the most outputs of all factors.
@@ -101,7 +102,7 @@ class Apart(NamedTuple):
 def is_quick(rows: int, dtype: torch.dtype, weight: Tensor) -> bool:
     """Whether there are so few nodes and outputs that this way is the quicker one."""
     few = rows <= MOST_ROWS and weight.shape[0] * weight.shape[3] <= MOST_OUTPUTS
-    return few and dtype == torch.float32
+    return few and dtype == torch.float32 and fast_paths.is_on("scaled_linear")
 
 
 def forward(

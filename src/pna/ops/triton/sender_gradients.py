@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pna import fast_paths
 from pna.adjacency import SEGMENT, Adjacency
 from pna.ops.request import wide_type
 from pna.ops.streams import Beside
@@ -201,7 +202,8 @@ def _extremum_gradient_kernel(
 
 def _takes_short(adjacency: Adjacency) -> bool:
     """Whether outgoing edges are so few that several short rows are walked side by side."""
-    return adjacency.num_edges <= 8 * adjacency.outgoing.num_rows
+    few = adjacency.num_edges <= 8 * adjacency.outgoing.num_rows
+    return few and fast_paths.is_on("short_rows")
 
 
 def sums_by_kind(
@@ -222,7 +224,8 @@ def sums_by_kind(
         return False
     rows, tiles = adjacency.outgoing, Tiles(x.shape[1], _NARROW, True)
     short = _takes_short(adjacency) and rows.segment_owner.shape[0] == 0
-    return short and edge.shape[0] <= _ON_THE_WAY and tiles.grid(rows.num_rows)[0] <= _PROGRAMS
+    few = edge.shape[0] <= _ON_THE_WAY and tiles.grid(rows.num_rows)[0] <= _PROGRAMS
+    return short and few and fast_paths.is_on("sums_by_kind")
 
 
 def sender_gradient(

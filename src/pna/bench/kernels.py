@@ -1,0 +1,398 @@
+"""What each fast path buys: rows of the other benchmarks with every path switched off in turn.
+
+    for row in rows("cuda", Path("runs")):
+        results = measure(row, "cuda")
+
+A row is measured in one process. The variants take turns, so that whatever slows the machine slows
+all of them alike.
+"""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import math
+import statistics
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from fnmatch import fnmatch
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from pna import fast_paths
+from pna.bench import layer, train
+from pna.bench.attempt import attempt, release
+from pna.bench.epochs import trainer_of, without_validation
+from pna.bench.measure import synchronize
+from pna.bench.molecules import molecules
+from pna.bench.race import check_device
+from pna.bench.real_world import ROWS as REAL_WORLD
+from pna.bench.synthetic import synthetic
+from pna.data.graphset import GraphSet
+from pna.data.multitask import multitask
+from pna.fast_paths import FAST_PATHS
+from pna.files import make_folder, replacing
+from pna.machine import machine
+from pna.ops.precision import multiplied
+from pna.paper.experiment import Trial
+from pna.paper.real_world import BASELINES, RealWorld
+from pna.paper.registry import EXPERIMENTS
+from pna.train.settings import Settings
+
+Say = Callable[[str], None]
+
+#: One unit of work: both passes of a layer, or an epoch.
+Work = Callable[[], Any]
+
+#: Seconds that a sample of each kind of device takes at least.
+_SAMPLE = {"cpu": 0.15, "cuda": 0.03}
+
+#: Units of work before timing. On a GPU the third one is captured, and the fourth settles.
+_WARM_UP = {"cpu": 1, "cuda": 4}
+
+#: Experiments whose baselines are measured, and which of their other rows.
+_OF_BASELINES, _MORE_ROWS = ("zinc", "cifar10"), ("mpnn-sum edges", "mpnn-max edges")
+
+#: Sizes of the multi-task graphs, one batch of 512 graphs of each, and steps of the other rows.
+_SIZES = {"cpu": (20,), "cuda": (15, 19, 24)}
+_STEPS = {"cpu": 1, "cuda": 8}
+
+#: On a CPU a batch of superpixels has so many graphs: of 128 one step takes seconds.
+_SUPERPIXELS_ON_A_CPU = 32
+
+#: Path of the line that says that a row is complete: nothing is off in it.
+NONE = ""
+
+
+@dataclass(frozen=True)
+class Row:
+    """What is timed. `prepare` makes what all variants share, and returns what makes the work of
+    one variant: it is called with the paths of that variant switched off, and so is the work."""
+
+    name: str
+    prepare: Callable[[torch.device], Callable[[], Work]]
+
+
+@dataclass(frozen=True)
+class Result:
+    """One line of the CSV: milliseconds of a unit of work with and without a path.
+
+    `gain` is ms_off / ms_on. Where a variant failed there are no numbers, and `note` says why.
+    """
+
+    row: str
+    device: str
+    path: str
+    ms_on: float | None
+    ms_off: float | None
+    gain: float | None
+    repeats: int
+    machine: str
+    torch: str
+    commit: str
+    note: str = ""
+
+
+def rows(device: torch.device | str, runs: Path, small: bool = False) -> list[Row]:
+    """All rows of a device, the most informative first.
+
+    Graphs of an experiment are read from the folder `runs` where it has them. Otherwise they are
+    synthetic, which the name of the row says.
+    """
+    kind = check_device(device)
+    if small:
+        return [
+            Row("small layer", partial(_layer, layer.SMALL[0])),
+            Row("small multitask", partial(_recurrent, (6,), 8, 2, False)),
+            Row("small zinc", partial(_experiment, "zinc", "gat", 2, 8, 1, runs)),
+        ]
+    every = [*_of_training(kind), *_of_layers(kind)]
+    every += _of_experiments(kind, runs, many=True)
+    every += _of_baselines(kind, runs)
+    every += _of_experiments(kind, runs, many=False)
+    return every
+
+
+def measure(
+    row: Row,
+    device: torch.device | str,
+    *,
+    repeats: int = 5,
+    paths: Sequence[str] = ("*",),
+    known: Collection[str] = (),
+    say: Say = print,
+) -> list[Result]:
+    """A result for each path that the row takes, but for those that are `known`; after them, where
+    `paths` are all of them, one without a path: the row is then complete.
+
+    `paths` are patterns such as ``degree_*``.
+    """
+    device = torch.device(device)
+    facts = _facts(device)
+    with multiplied(exactly=True):
+        found, problem = attempt(_measure, row, device, repeats, paths, known, say)
+    release()
+    if problem is not None or found is None:
+        say(f"{row.name}: {problem}")
+        return []
+    base, off = found
+    results = [_result(row, path, base, ms, repeats, facts) for path, ms in off.items()]
+    if list(paths) == ["*"]:
+        results.append(_result(row, NONE, base, None, repeats, facts))
+    return results
+
+
+def _measure(
+    row: Row,
+    device: torch.device,
+    repeats: int,
+    paths: Sequence[str],
+    known: Collection[str],
+    say: Say,
+) -> tuple[float, dict[str, float | str]]:
+    """Milliseconds of the row as it is, and without each path; in place of those, what failed."""
+    began = time.perf_counter()
+    make = row.prepare(device)
+    works, failed = dict[str, Work](), dict[str, float | str]()
+    with fast_paths.asked() as asked:
+        works[NONE] = _warmed(make, device)
+    chosen = [
+        path
+        for path, entry in FAST_PATHS.items()
+        if path in asked and device.type in entry.devices and path not in known
+        if any(fnmatch(path, pattern) for pattern in paths)
+    ]
+    for path in chosen:
+        with fast_paths.without(path):
+            work, problem = attempt(_warmed, make, device)
+        if work is None:
+            failed[path] = problem or "failed"
+        else:
+            works[path] = work
+    ready = time.perf_counter()
+    timed = _in_turns(works, device, repeats)
+    ended = time.perf_counter()
+    say(
+        f"{row.name}: {timed[NONE]:.2f} ms, {len(chosen)} paths, "
+        f"{ready - began:.0f} s to prepare, {ended - ready:.0f} s to time"
+    )
+    return timed.pop(NONE), {path: timed.get(path, failed.get(path, "")) for path in chosen}
+
+
+def _warmed(make: Callable[[], Work], device: torch.device) -> Work:
+    work = make()
+    for _ in range(_WARM_UP[device.type]):
+        work()
+    synchronize(device)
+    return work
+
+
+def _in_turns(works: Mapping[str, Work], device: torch.device, repeats: int) -> dict[str, float]:
+    """The median of so many samples of each, in milliseconds."""
+    counts, samples = dict[str, int](), {path: list[float]() for path in works}
+    for turn in range(repeats + 1):
+        for path, work in works.items():
+            with fast_paths.without(*([path] if path else [])):
+                taken = _sample(work, device, counts.get(path, 1))
+            if turn == 0:  # how often a sample has to call it
+                counts[path] = max(1, math.ceil(_SAMPLE[device.type] / taken))
+            else:
+                samples[path].append(1e3 * taken)
+    return {path: statistics.median(own) for path, own in samples.items()}
+
+
+def _sample(work: Work, device: torch.device, count: int) -> float:
+    """Seconds a call."""
+    synchronize(device)
+    start = time.perf_counter()
+    for _ in range(count):
+        work()
+    synchronize(device)
+    return (time.perf_counter() - start) / count
+
+
+def _facts(device: torch.device) -> dict[str, str]:
+    here = machine()
+    hardware = here["gpu"] if device.type == "cuda" else f"{here['cpu']}, {here['threads']} threads"
+    return {
+        "device": device.type,
+        "machine": str(hardware),
+        "torch": str(here["torch"]),
+        "commit": str(here["commit"] or ""),
+    }
+
+
+def _result(
+    row: Row, path: str, on: float, off: float | str | None, repeats: int, facts: dict[str, str]
+) -> Result:
+    note, ms = (off, None) if isinstance(off, str) else ("", off)
+    gain = None if ms is None else ms / on
+    return Result(
+        row=row.name, path=path, ms_on=on, ms_off=ms, gain=gain, repeats=repeats, note=note, **facts
+    )
+
+
+def known_paths(path: Path, row: Row, device: torch.device | str) -> set[str]:
+    """Paths of a row that a CSV has of this device, machine and commit; `NONE` where the row is
+    complete."""
+    facts = _facts(torch.device(device))
+    return {
+        held["path"]
+        for held in _read(path)
+        if held["row"] == row.name and all(held[name] == value for name, value in facts.items())
+    }
+
+
+def write(path: Path, results: Sequence[Result]) -> None:
+    """Add results to a CSV, in place of those of the same row, device, machine and path."""
+    key = ("row", "device", "machine", "path")
+    new = [{name: _cell(value) for name, value in asdict(r).items()} for r in results]
+    replaced = {tuple(line[name] for name in key) for line in new}
+    kept = [line for line in _read(path) if tuple(line[name] for name in key) not in replaced]
+    make_folder(path.parent)
+    with replacing(path) as file:
+        writer = csv.DictWriter(file, fieldnames=[field.name for field in fields(Result)])
+        writer.writeheader()
+        writer.writerows(kept + new)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def _of_layers(kind: str) -> Iterator[Row]:
+    for case in layer.CASES[kind]:
+        if not case.errors and not case.alone:
+            yield Row(f"layer/{case.name}", partial(_layer, case))
+
+
+def _layer(case: layer.Case, device: torch.device) -> Callable[[], Work]:
+    step = layer.our_step(case, device)
+    return lambda: step
+
+
+def _of_training(kind: str) -> list[Row]:
+    """The cases of `pna bench train`, of fewer steps; and one with shuffled batches, which are
+    padded on a GPU."""
+    sizes = _SIZES[kind]
+    found = [
+        Row("train/multitask", partial(_recurrent, sizes, 512, 1, False)),
+        Row("train/zinc-sized", _stacked),
+    ]
+    if kind == "cuda":
+        found = [
+            Row("train/population", partial(_recurrent, sizes, 512, 10, False)),
+            *found,
+            Row("train/multitask, shuffled", partial(_recurrent, sizes, 512, 1, True)),
+        ]
+    return found
+
+
+def _recurrent(
+    sizes: tuple[int, ...], graphs: int, members: int, shuffle: bool, device: torch.device
+) -> Callable[[], Work]:
+    counts = {"train": graphs, "validation": max(graphs // 4, 1), "test": 0}
+    held = multitask(0, "published", sizes=sizes, counts=counts)
+    if shuffle:  # enough batches for those of padded shapes to be captured
+        held = multitask(0, "published", sizes=tuple(range(15, 25)), counts=counts)
+    parts = held.split("train"), held.split("validation")
+    settings = Settings(
+        members=members, batch_size=graphs, shuffle=shuffle, lr=(0.003,), weight_decay=(1e-6,),
+        patience=None,
+    )  # fmt: skip
+
+    def make() -> Work:
+        trainer = trainer_of(*parts, train.RECURRENT, settings, "mse", device)
+        numbers = itertools.count()
+        return lambda: trainer.run_epoch(next(numbers))
+
+    return make
+
+
+def _stacked(device: torch.device) -> Callable[[], Work]:
+    graphs = molecules(128 * _STEPS[device.type])
+    settings = Settings(batch_size=128, shuffle=True, lr=(1e-3,), patience=None)
+
+    def make() -> Work:
+        trainer = trainer_of(graphs, graphs[:1], train.STACKED, settings, "mae", device)
+        return without_validation(trainer)
+
+    return make
+
+
+def _of_experiments(kind: str, runs: Path, many: bool) -> Iterator[Row]:
+    """The cases of `pna bench real-world`, one member or as `many` as are reproduced; on a CPU one
+    alone."""
+    for name, variant in REAL_WORLD.items():
+        members = EXPERIMENTS[name].members if many else 1
+        if kind == "cuda" or not many:
+            title = f"real-world/{name}, {members} member{'s' if many else ''}"
+            yield _row_of(title, name, variant, members, kind, runs)
+
+
+def _of_baselines(kind: str, runs: Path) -> Iterator[Row]:
+    """An epoch of each baseline model; on a CPU of one member."""
+    for name in _OF_BASELINES:
+        members = EXPERIMENTS[name].members if kind == "cuda" else 1
+        for variant in (*(baseline.name for baseline in BASELINES), *_MORE_ROWS):
+            yield _row_of(f"{name}/{variant}", name, variant, members, kind, runs)
+
+
+def _row_of(title: str, experiment: str, variant: str, members: int, kind: str, runs: Path) -> Row:
+    few = kind == "cpu" and experiment in ("mnist", "cifar10")
+    batch_size = _SUPERPIXELS_ON_A_CPU if few else None
+    if not _file(runs, experiment).is_file():
+        title = f"{title}, synthetic graphs"
+    make = partial(_experiment, experiment, variant, members, batch_size, _STEPS[kind], runs)
+    return Row(title, make)
+
+
+def _file(runs: Path, experiment: str) -> Path:
+    return runs / f"{experiment}.safetensors"
+
+
+def _experiment(
+    name: str,
+    variant: str,
+    members: int,
+    batch_size: int | None,
+    steps: int,
+    runs: Path,
+    device: torch.device,
+) -> Callable[[], Work]:
+    trial = _trial(name, variant, members)
+    settings = trial.settings
+    if batch_size is not None:
+        settings = replace(settings, batch_size=batch_size)
+    count, path = steps * settings.batch_size, _file(runs, name)
+    if path.is_file():
+        graphs = GraphSet.load(path).split("train")[:count]
+    else:
+        graphs = synthetic(name, count)
+
+    def make() -> Work:
+        trainer = trainer_of(graphs, graphs[:1], trial.model, settings, trial.loss, device)
+        return without_validation(trainer)
+
+    return make
+
+
+def _trial(name: str, variant: str, members: int) -> Trial:
+    experiment = EXPERIMENTS[name]
+    assert isinstance(experiment, RealWorld)
+    (trial,) = experiment.trials(members=members, chosen=[variant])
+    # nothing is validated, so nothing need be judged
+    return replace(trial, settings=replace(trial.settings, select="loss"))
