@@ -24,12 +24,14 @@ def trainer_of(
     settings: Settings,
     loss: str,
     device: torch.device,
+    **options: Any,
 ) -> Trainer:
-    """A fresh population on a device, as these settings have it."""
+    """A fresh population on a device, as these settings have it; `options` are of `Trainer`."""
     tasks = tasks_of(training, loss)
     model = fitted(model, training, tasks)
     population = Population([build(model, seed) for seed in settings.seeds]).to(device)
-    return Trainer(population, tasks, settings, training.to(device), validation.to(device))
+    graphs = training.to(device), validation.to(device)
+    return Trainer(population, tasks, settings, *graphs, **options)
 
 
 def without_validation(trainer: Trainer) -> Callable[[], None]:

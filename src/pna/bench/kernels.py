@@ -51,8 +51,8 @@ Work = Callable[[], Any]
 #: Seconds that a sample of each kind of device takes at least.
 _SAMPLE = {"cpu": 0.15, "cuda": 0.03}
 
-#: Units of work before timing. On a GPU the third one is captured, and the fourth settles.
-_WARM_UP = {"cpu": 1, "cuda": 4}
+#: Units of work before timing. On a GPU a step is captured when it is run for the third time.
+_WARM_UP = {"cpu": 1, "cuda": 3}
 
 #: Experiments whose baselines are measured, and which of their other rows.
 _OF_BASELINES, _MORE_ROWS = ("zinc", "cifar10"), ("mpnn-sum edges", "mpnn-max edges")

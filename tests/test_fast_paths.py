@@ -1,0 +1,400 @@
+"""Every fast path, switched off: what runs without it gives the same outputs and gradients."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+import pna
+from pna import fast_paths
+from pna.baselines.attention import attention
+from pna.baselines.edge_features import to_slots
+from pna.baselines.gates import gated_sum
+from pna.baselines.neighbour_sum import neighbour_sum
+from pna.bench.epochs import trainer_of
+from pna.bench.molecules import molecules
+from pna.data.multitask import multitask
+from pna.data.padded import PaddedBatches
+from pna.fast_paths import FAST_PATHS, FastPath
+from pna.nn import PNAConv
+from pna.nn.architectures import Prediction
+from pna.ops.degree_linear import degree_linear
+from pna.ops.edges import sum_to_receivers, weighted_sum
+from pna.population import untransposed
+from pna.population.batch_norm import batch_norm
+from pna.population.dropout import dropout
+from pna.population.gru import gru_cell
+from pna.population.linears import linear
+from pna.population.segments import segment_sum, spread
+from pna.population.set2set import set2set
+from pna.train.models import build, fitted
+from pna.train.optimiser import Adam
+from pna.train.settings import ModelSettings, Settings
+from pna.train.tasks import summed_errors, targets_of, tasks_of
+from tests.conftest import DEVICE
+from tests.ops.cases import Graph, random_edges
+
+SOURCES = Path(pna.__file__).parent
+USUAL = ("mean", "std", "max", "min")
+SCALERS = ("identity", "amplification", "attenuation")
+
+SPARSE = Graph(random_edges(20, 9, 9), 9)
+DENSE = Graph(random_edges(60, 4, 4), 4)  # more than eight edges for each node, none of them long
+
+Outcome = list[Tensor]
+Case = Callable[[torch.device], Outcome]
+
+
+def normal(device: torch.device, seed: int, *shape: int) -> Tensor:
+    random = torch.Generator().manual_seed(seed)
+    return torch.randn(shape, generator=random).to(device).requires_grad_()
+
+
+def outcome(out: Tensor, *leaves: Tensor) -> Outcome:
+    """The output, then the gradients of the leaves, from above with one that differs everywhere."""
+    above = torch.linspace(-1, 2, out.numel(), device=out.device).view(out.shape)
+    return [out.detach(), *torch.autograd.grad(out, leaves, above.to(out.dtype))]
+
+
+def of_aggregate(graph: Graph = SPARSE, table: bool = False) -> Case:
+    def run(device: torch.device) -> Outcome:
+        adjacency = graph.adjacency(device)
+        x, types = normal(device, 0, adjacency.num_senders, 3), normal(device, 1, 3, 3)
+        index = torch.arange(adjacency.num_edges, device=device) % 3
+        edge = (types, index) if table else None
+        out = pna.aggregate(x, adjacency, USUAL, edge)
+        return outcome(out, x, *([types] if table else []))
+
+    return run
+
+
+def of_degree_linear(width: int, outputs: int, factors: int = 3, nodes: int = 40) -> Case:
+    def run(device: torch.device) -> Outcome:
+        edges = [(i, (i * k + 1) % nodes) for k in (1, 1, 0) for i in range(nodes - k * nodes // 2)]
+        adjacency = Graph([(j % nodes, i) for i, j in edges], nodes).adjacency(device)
+        z, weight = (
+            normal(device, 0, nodes, 2, 1, width),
+            normal(device, 1, factors, 1, 2 * width, outputs),
+        )
+        share = torch.rand(nodes, factors, generator=torch.Generator().manual_seed(2)).to(device)
+        out = degree_linear(z, weight, share[adjacency.degree], adjacency)
+        return outcome(out, z, weight)
+
+    return run
+
+
+def of_layer(
+    channels: int = 4, call: Callable[[PNAConv], Callable[..., Tensor]] = lambda conv: conv,
+    edge_types: int = 0, **arguments: object,
+) -> Case:  # fmt: skip
+    def run(device: torch.device) -> Outcome:
+        adjacency = SPARSE.adjacency(device)
+        torch.manual_seed(0)
+        deg = torch.bincount(adjacency.degree.cpu())
+        given = dict(arguments) | ({"edge_dim": 3} if edge_types else {})
+        conv = PNAConv(channels, channels, list(USUAL), list(SCALERS), deg, **given).to(device)
+        x, table = normal(device, 0, 9, channels), normal(device, 1, max(edge_types, 1), 3)
+        index = torch.arange(adjacency.num_edges, device=device) % max(edge_types, 1)
+        edge = ((table, index),) if edge_types else ()
+        leaves = (x, *([table] if edge_types else []), *conv.parameters())
+        return outcome(call(conv)(x, adjacency, *edge), *leaves)
+
+    return run
+
+
+def of_attention(device: torch.device) -> Outcome:
+    values, scores = normal(device, 0, 9, 2, 3), normal(device, 1, 9, 2, 2)
+    return outcome(attention(values, scores, SPARSE.adjacency(device), 0.2), values, scores)
+
+
+def of_gates(device: torch.device) -> Outcome:
+    terms = [normal(device, seed, 9, 3) for seed in range(3)]
+    out, state = gated_sum(*terms, SPARSE.adjacency(device))
+    return outcome(torch.cat([out, state]), *terms)
+
+
+def of_neighbour_sum(device: torch.device) -> Outcome:
+    x, factor = normal(device, 0, 9, 3), normal(device, 1, 9).detach()
+    return outcome(neighbour_sum(x, SPARSE.adjacency(device), factor), x)
+
+
+def of_small_tables(device: torch.device) -> Outcome:
+    adjacency, table = SPARSE.adjacency(device), normal(device, 0, 4, 6)
+    index = torch.arange(adjacency.num_edges, device=device) % 4
+    return outcome(to_slots((table, index), adjacency), table)
+
+
+def of_edges(features: int) -> Case:
+    def run(device: torch.device) -> Outcome:
+        adjacency = SPARSE.adjacency(device)
+        x = normal(device, 0, 9, 2, features)
+        weights = normal(device, 1, adjacency.num_edges, 2)
+        return outcome(weighted_sum(x, weights, adjacency), x, weights)
+
+    return run
+
+
+def of_sum_narrow(device: torch.device) -> Outcome:
+    adjacency = SPARSE.adjacency(device)
+    messages = normal(device, 0, adjacency.num_edges, 3)
+    return outcome(sum_to_receivers(messages, adjacency), messages)
+
+
+def of_linear(inputs: int, outputs: int) -> Case:
+    def run(device: torch.device) -> Outcome:
+        given = normal(device, 0, 5, inputs), normal(device, 1, outputs, inputs)
+        bias = normal(device, 2, outputs)
+        return outcome(linear(*given, bias), *given, bias)
+
+    return run
+
+
+def of_untransposed(device: torch.device) -> Outcome:
+    before, untransposed._IS_ARM = untransposed._IS_ARM, True
+    try:
+        given = normal(device, 0, 5, 4), normal(device, 1, 3, 4), normal(device, 2, 3)
+        return outcome(untransposed.linear(*given), *given)
+    finally:
+        untransposed._IS_ARM = before
+
+
+def of_gru(device: torch.device) -> Outcome:
+    given = [
+        normal(device, k, *shape)
+        for k, shape in enumerate([(6, 4), (6, 4), (12, 4), (12, 4), (12,), (12,)])
+    ]
+    return outcome(gru_cell(*given), *given)
+
+
+def of_set2set(width: int) -> Case:
+    def run(device: torch.device) -> Outcome:
+        indptr, steps = torch.tensor([0, 3, 7], device=device), torch.tensor([2, 3], device=device)
+        shapes = [
+            (7, width),
+            (4 * width, 2 * width),
+            (4 * width, width),
+            (4 * width,),
+            (4 * width,),
+        ]
+        x, *weights = (normal(device, k, *shape) for k, shape in enumerate(shapes))
+        return outcome(set2set(x, indptr, steps, *weights, 3), x, *weights)
+
+    return run
+
+
+def of_batch_norm(device: torch.device) -> Outcome:
+    x, weight, bias = normal(device, 0, 6, 3), normal(device, 1, 3), normal(device, 2, 3)
+    real = torch.tensor([True] * 5 + [False], device=device)
+    mean, var = torch.zeros(3, device=device), torch.ones(3, device=device)
+    out = batch_norm(x, real, weight, bias, mean, var, 0.1, 1e-5)
+    return [*outcome(out, x, weight, bias), mean, var]
+
+
+def of_dropout(device: torch.device) -> Outcome:
+    x, number = normal(device, 0, 6, 3), torch.tensor(5, device=device)
+    return outcome(dropout(x, 0.5, number, number), x)
+
+
+def of_segments(device: torch.device) -> Outcome:
+    x, indptr = normal(device, 0, 6, 3), torch.tensor([0, 2, 2, 6], device=device)
+    return outcome(spread(segment_sum(x, indptr), indptr, 6), x)
+
+
+def of_losses(device: torch.device) -> Outcome:
+    graphs = molecules(3)
+    tasks = tasks_of(graphs, "mae")
+    outputs = normal(device, 0, 3, 1)
+    targets = targets_of(tasks, graphs.to(device).batch(torch.arange(3).numpy()), torch.float32)
+    return outcome(summed_errors(tasks, Prediction(None, outputs), targets), outputs)
+
+
+def of_adam(device: torch.device) -> Outcome:
+    weights, grad = normal(device, 0, 2, 5).detach(), normal(device, 1, 2, 5).detach()
+    adam = Adam(weights, None, False)
+    rates = torch.tensor([0.1, 0.01], device=device)
+    alive = torch.ones(2, dtype=torch.bool, device=device)
+    for _ in range(2):
+        adam.step(weights, grad, rates, rates, grad[:, :1], alive, ~alive)
+    return [weights, adam.mean, adam.square]
+
+
+def of_padded(device: torch.device) -> Outcome:
+    """What is summed over neighbours in a padded batch of molecules."""
+    graphs = molecules(4).to(device)
+    padded = PaddedBatches(graphs)
+    (shape, *_) = padded.shapes(2)[::-1]
+    ids = shape.arrange(
+        torch.tensor([2, 0]).numpy(),
+        graphs.sizes[[2, 0]].numpy(),
+        graphs.edge_counts[[2, 0]].numpy(),
+    )
+    assert ids is not None
+    batch = padded.batch(torch.from_numpy(ids).to(device), shape)
+    assert batch.x is not None and batch.y_graph is not None
+    adjacency = batch.adjacency
+    by_degree = adjacency.degree[adjacency.by_degree.long()]
+    out = pna.aggregate(batch.x.float(), adjacency, ["sum", "max"])
+    return [out, batch.y_graph, batch.sizes, batch.graph_of_node, by_degree]
+
+
+def of_recurrent(device: torch.device) -> Outcome:
+    """The recurrent model, which takes as many steps as a graph has nodes, on two graphs."""
+    graphs = multitask(0, "published", sizes=(4,), counts={"train": 2, "validation": 0, "test": 0})
+    tasks = tasks_of(graphs, "mse")
+    settings = fitted(ModelSettings(hidden=8, arguments={"towers": 2, "depth": 3}), graphs, tasks)
+    model = build(settings).to(device)
+    prediction = model(graphs.to(device).batch([0, 1]))
+    parameters = list(model.parameters())
+    return outcome(torch.cat([prediction.node.flatten(), prediction.graph.flatten()]), *parameters)
+
+
+def of_trainer(shuffle: bool, epochs: int, sizes: tuple[int, ...] = (4, 7)) -> Case:
+    """Weights after some epochs."""
+
+    def run(device: torch.device) -> Outcome:
+        counts = {"train": 2, "validation": 1, "test": 0}
+        graphs = multitask(0, "published", sizes=sizes, counts=counts)
+        model = ModelSettings(hidden=8, arguments={"towers": 2})
+        settings = Settings(batch_size=4, shuffle=shuffle, patience=None)
+        parts = graphs.split("train"), graphs.split("validation")
+        trainer = trainer_of(*parts, model, settings, "mse", device, pad=shuffle)
+        for epoch in range(epochs):
+            trainer.run_epoch(epoch)
+        return [trainer.population.flat.detach().clone()]
+
+    return run
+
+
+LAYER = of_layer()
+RECURRENT = of_recurrent
+CASES: dict[str, Case] = {
+    "cpu": of_aggregate(),
+    "statistics": of_aggregate(),
+    "short_rows": of_aggregate(),
+    "sums_by_kind": of_aggregate(table=True),
+    "kind_gradient": of_aggregate(DENSE, table=True),
+    "add_up": of_aggregate(DENSE, table=True),
+    "edges": of_edges(3),
+    "sum_narrow": of_sum_narrow,
+    "degree_linear": of_degree_linear(3, 4),
+    "degree_groups": of_degree_linear(64, 64, nodes=700),
+    "narrow_cpu": of_degree_linear(3, 4),
+    "narrow_linear": of_degree_linear(3, 4),
+    "scaled_linear": of_degree_linear(70, 4),
+    "degree_spread": of_degree_linear(70, 4),
+    "wide_linear": of_degree_linear(70, 70, factors=1),
+    "factors": LAYER,
+    "split": LAYER,
+    "fused": LAYER,
+    "few_nodes": LAYER,
+    "divided": of_layer(towers=2, divide_input=True),
+    "edge_table": of_layer(edge_types=3),
+    "joined_towers": of_layer(call=lambda conv: conv.prepared(), towers=2),
+    "prepared": of_layer(call=lambda conv: conv.prepared()),
+    "attention": of_attention,
+    "gates": of_gates,
+    "neighbour_sum": of_neighbour_sum,
+    "small_tables": of_small_tables,
+    "linears": of_linear(4, 6),
+    "untransposed": of_untransposed,
+    "gru": of_gru,
+    "gru_cpu": of_gru,
+    "recurrence": RECURRENT,
+    "fronts": of_trainer(shuffle=True, epochs=1),
+    "set2set": of_set2set(8),
+    "set2set_cpu": of_set2set(8),
+    "set2set_padded": of_set2set(5),
+    "batch_norm": of_batch_norm,
+    "dropout": of_dropout,
+    "segments": of_segments,
+    "losses": of_losses,
+    "adam": of_adam,
+    "capture": of_trainer(shuffle=False, epochs=4),
+    "streams": of_trainer(shuffle=False, epochs=4),
+    "assemble": of_padded,
+    "ranking": of_padded,
+}
+
+#: What Triton's interpreter cannot stand for.
+NEEDS_A_GPU = ("capture", "streams")
+
+BOTH_SIDES = [(name, device) for name, path in FAST_PATHS.items() for device in path.devices]
+
+
+@pytest.mark.parametrize(("name", "device"), BOTH_SIDES)
+def test_a_path_that_is_off_changes_nothing_but_time(name: str, device: str) -> None:
+    """Fails too if the path is not asked for: a switch that is not wired switches nothing."""
+    if device == "cuda" and name in NEEDS_A_GPU and DEVICE.type != "cuda":
+        pytest.skip("needs a GPU")
+    where, chosen = (torch.device("cpu"), "cpu") if device == "cpu" else (DEVICE, "triton")
+    with pna.backend(chosen) if name not in NEEDS_A_GPU else nullcontext():
+        with fast_paths.asked() as asked:
+            expected = CASES[name](where)
+        with fast_paths.without(name), fast_paths.asked() as asked_without:
+            got = CASES[name](where)
+    assert name in asked
+    assert asked_without.isdisjoint(FAST_PATHS[name].needed_by)
+    assert len(got) == len(expected)
+    for ours, theirs in zip(got, expected, strict=True):
+        scale = max(float(theirs.abs().max()), 1e-6)
+        torch.testing.assert_close(ours / scale, theirs / scale, rtol=0, atol=2e-5)
+
+
+def test_every_path_has_a_case() -> None:
+    assert set(CASES) == set(FAST_PATHS)
+
+
+def test_every_path_is_asked_for_in_its_file_and_nothing_else_is() -> None:
+    asked: dict[str, set[str]] = {}
+    for source in SOURCES.rglob("*.py"):
+        for name in re.findall(r'fast_paths\.is_on\("(\w+)"\)', source.read_text()):
+            asked.setdefault(name, set()).add(str(source.relative_to(SOURCES)))
+    assert set(asked) == set(FAST_PATHS)
+    for name, path in FAST_PATHS.items():
+        assert path.file in asked[name], name
+
+
+def test_needed_by_names_paths_and_runs_on_their_devices() -> None:
+    for path in FAST_PATHS.values():
+        for name in path.needed_by:
+            assert set(path.devices) & set(FAST_PATHS[name].devices), name
+
+
+def test_an_entry_that_is_not_whole_is_refused() -> None:
+    with pytest.raises(TypeError):
+        FastPath(("cpu",), "ops/cpu.py", "Something.")  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="devices"):
+        FastPath(("tpu",), "ops/cpu.py", "Something.", ())
+    with pytest.raises(ValueError, match="full stop"):
+        FastPath(("cpu",), "ops/cpu.py", "Something", ())
+
+
+def test_a_path_is_off_inside_the_block_alone() -> None:
+    with fast_paths.without("cpu", "gru"):
+        assert not fast_paths.is_on("cpu") and not fast_paths.is_on("gru")
+        with fast_paths.without("adam"):
+            assert not fast_paths.is_on("cpu") and not fast_paths.is_on("adam")
+        assert fast_paths.is_on("adam")
+    assert fast_paths.is_on("cpu")
+
+
+def test_an_unknown_path_is_refused() -> None:
+    with (
+        pytest.raises(ValueError, match="unknown fast path 'few_node'"),
+        fast_paths.without("few_node"),
+    ):
+        pass
+
+
+def test_what_is_asked_inside_is_heard_outside_too() -> None:
+    with fast_paths.asked() as outer:
+        with fast_paths.asked() as inner:
+            fast_paths.is_on("gru")
+        fast_paths.is_on("cpu")
+    assert inner == {"gru"} and outer == {"gru", "cpu"}
