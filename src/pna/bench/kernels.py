@@ -37,6 +37,7 @@ from pna.data.multitask import multitask
 from pna.fast_paths import FAST_PATHS
 from pna.files import make_folder, replacing
 from pna.machine import machine
+from pna.names import lookup
 from pna.ops.precision import multiplied
 from pna.paper.experiment import Trial
 from pna.paper.real_world import BASELINES, RealWorld
@@ -57,9 +58,10 @@ _WARM_UP = {"cpu": 1, "cuda": 3}
 #: Experiments whose baselines are measured, and which of their other rows.
 _OF_BASELINES, _MORE_ROWS = ("zinc", "cifar10"), ("mpnn-sum edges", "mpnn-max edges")
 
-#: Sizes of the multi-task graphs, one batch of 512 graphs of each, and steps of the other rows.
+#: Sizes of the multi-task graphs, graphs of each, which are a batch, and steps of the other rows.
 _SIZES = {"cpu": (20,), "cuda": (15, 19, 24)}
-_STEPS = {"cpu": 1, "cuda": 8}
+_GRAPHS = {"cpu": 256, "cuda": 512}
+_STEPS = {"cpu": 1, "cuda": 6}
 
 #: On a CPU a batch of superpixels has so many graphs: of 128 one step takes seconds.
 _SUPERPIXELS_ON_A_CPU = 32
@@ -289,7 +291,7 @@ def _of_training(kind: str) -> list[Row]:
     padded on a GPU."""
     sizes = _SIZES[kind]
     found = [
-        Row("train/multitask", partial(_recurrent, sizes, 512, 1, False)),
+        Row("train/multitask", partial(_recurrent, sizes, _GRAPHS[kind], 1, False)),
         Row("train/zinc-sized", _stacked),
     ]
     if kind == "cuda":
@@ -393,6 +395,8 @@ def _experiment(
 def _trial(name: str, variant: str, members: int) -> Trial:
     experiment = EXPERIMENTS[name]
     assert isinstance(experiment, RealWorld)
-    (trial,) = experiment.trials(members=members, chosen=[variant])
+    # a name alone would stand for all groups of a row
+    chosen = lookup("model", variant, {known.name: known for known in experiment.variants})
+    (trial,) = experiment.trials(members=members, chosen=[chosen])
     # nothing is validated, so nothing need be judged
     return replace(trial, settings=replace(trial.settings, select="loss"))
