@@ -281,6 +281,10 @@ def kernels(
         Path | None,
         typer.Option(help="CSV of results. What it has of this commit is not measured again."),
     ] = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(help="Page whose table is written anew from --out. Measures nothing."),
+    ] = None,
 ) -> None:
     """Switch off each fast path in turn, and time what that costs: tables and, if asked, a CSV."""
     from fnmatch import fnmatch
@@ -289,6 +293,9 @@ def kernels(
     from pna.bench.kernels import rows as every_row
     from pna.fast_paths import FAST_PATHS
 
+    if table is not None:
+        _write_table(table, out)
+        return
     device = device or _usual_device()
     with _refused("--device"):
         every = every_row(device, runs, small)
@@ -329,6 +336,15 @@ def kernels(
             write(out, results)
     if out is not None:
         say(f"wrote {out}")
+
+
+def _write_table(page: Path, results: Path | None) -> None:
+    from pna.report.kernels import read, with_table
+
+    if results is None or not results.is_file():
+        raise typer.BadParameter("--table needs the CSV of results", param_hint="--out")
+    with _refused("--table"):
+        page.write_text(with_table(page.read_text(), read(results)))
 
 
 def table(rows: list[Result]) -> Table:
