@@ -52,7 +52,7 @@ def _cells(name: str, path: FastPath, device: str, results: Lines) -> list[str]:
     if measured:
         return [*what, _gain(measured[-1]), _gain(measured[0]), str(len(measured))]
     if any(r["device"] == device for r in results):
-        return [*what, "fails" if own else "no row takes it", "", ""]
+        return [*what, "fails" if own else "no measured row takes it", "", ""]
     return [*what, "not measured yet", "", ""]
 
 
