@@ -51,7 +51,7 @@ FAST_PATHS: dict[str, FastPath] = {
     "statistics": FastPath(
         (CUDA,), "ops/aggregate.py",
         "Statistics by the reference, which makes every message, in place of the Triton kernels.",
-        ("fused", "few_nodes", "divided", "recurrence"),
+        ("fused", "few_nodes", "divided", "recurrence", "fronts"),
     ),
     "short_rows": FastPath(
         (CUDA,), "ops/triton/sender_gradients.py",
@@ -129,7 +129,7 @@ FAST_PATHS: dict[str, FastPath] = {
     "split": FastPath(
         BOTH, "nn/conv/pna.py",
         "The layer as the paper writes it: M is applied to every message.",
-        ("fused", "few_nodes", "divided", "prepared", "joined_towers", "recurrence"),
+        ("fused", "few_nodes", "divided", "prepared", "recurrence", "fronts"),
     ),
     "fused": FastPath(
         BOTH, "nn/conv/pna.py",
@@ -165,7 +165,7 @@ FAST_PATHS: dict[str, FastPath] = {
     "attention": FastPath(
         (CUDA,), "baselines/attention.py",
         "GAT with every message made.",
-        (),
+        ("fronts",),
     ),
     "gates": FastPath(
         (CUDA,), "baselines/gates.py",
@@ -286,6 +286,11 @@ def is_on(name: str) -> bool:
     if _asked is not None:
         _asked.add(name)
     return name not in _off
+
+
+def is_off(name: str) -> bool:
+    """Whether a path that another one needs is switched off. This does not count as asking."""
+    return name in _off
 
 
 @contextmanager

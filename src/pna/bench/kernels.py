@@ -52,8 +52,11 @@ Work = Callable[[], Any]
 #: Seconds that a sample of each kind of device takes at least.
 _SAMPLE = {"cpu": 0.15, "cuda": 0.03}
 
-#: Units of work before timing. On a GPU a step is captured when it is run for the third time.
-_WARM_UP = {"cpu": 1, "cuda": 3}
+#: Units of work before timing where a GPU captures a step: when it is run for the third time.
+_WARM_UP = 3
+
+#: Seconds after which no more samples of a variant are taken: its gain is large enough to see.
+_LONGEST = 2.0
 
 #: Experiments whose baselines are measured, and which of their other rows.
 _OF_BASELINES, _MORE_ROWS = ("zinc", "cifar10"), ("mpnn-sum edges", "mpnn-max edges")
@@ -77,11 +80,13 @@ class Row:
 
     name: str
     prepare: Callable[[torch.device], Callable[[], Work]]
+    captured: bool = True  # on a GPU
 
 
 @dataclass(frozen=True)
 class Result:
-    """One line of the CSV: milliseconds of a unit of work with and without a path.
+    """One line of the CSV: milliseconds of a unit of work with and without a path, medians of
+    `repeats` samples.
 
     `gain` is ms_off / ms_on. Where a variant failed there are no numbers, and `note` says why.
     """
@@ -108,7 +113,7 @@ def rows(device: torch.device | str, runs: Path, small: bool = False) -> list[Ro
     kind = check_device(device)
     if small:
         return [
-            Row("small layer", partial(_layer, layer.SMALL[0])),
+            Row("small layer", partial(_layer, layer.SMALL[0]), captured=False),
             Row("small multitask", partial(_recurrent, (6,), 8, 2, False)),
             Row("small zinc", partial(_experiment, "zinc", "gat", 2, 8, 1, runs)),
         ]
@@ -142,9 +147,9 @@ def measure(
         say(f"{row.name}: {problem}")
         return []
     base, off = found
-    results = [_result(row, path, base, ms, repeats, facts) for path, ms in off.items()]
+    results = [_result(row, path, base, samples, facts) for path, samples in off.items()]
     if list(paths) == ["*"]:
-        results.append(_result(row, NONE, base, None, repeats, facts))
+        results.append(_result(row, NONE, base, [], facts))
     return results
 
 
@@ -155,13 +160,13 @@ def _measure(
     paths: Sequence[str],
     known: Collection[str],
     say: Say,
-) -> tuple[float, dict[str, float | str]]:
-    """Milliseconds of the row as it is, and without each path; in place of those, what failed."""
+) -> tuple[list[float], dict[str, list[float] | str]]:
+    """Samples of the row as it is, and without each path; in place of those, what failed."""
     began = time.perf_counter()
     make = row.prepare(device)
-    works, failed = dict[str, Work](), dict[str, float | str]()
+    works, failed = dict[str, Work](), dict[str, str]()
     with fast_paths.asked() as asked:
-        works[NONE] = _warmed(make, device)
+        works[NONE] = _warmed(make, device, row.captured)
     chosen = [
         path
         for path, entry in FAST_PATHS.items()
@@ -170,7 +175,7 @@ def _measure(
     ]
     for path in chosen:
         with fast_paths.without(path):
-            work, problem = attempt(_warmed, make, device)
+            work, problem = attempt(_warmed, make, device, row.captured)
         if work is None:
             failed[path] = problem or "failed"
         else:
@@ -179,32 +184,36 @@ def _measure(
     timed = _in_turns(works, device, repeats)
     ended = time.perf_counter()
     say(
-        f"{row.name}: {timed[NONE]:.2f} ms, {len(chosen)} paths, "
+        f"{row.name}: {statistics.median(timed[NONE]):.2f} ms, {len(chosen)} paths, "
         f"{ready - began:.0f} s to prepare, {ended - ready:.0f} s to time"
     )
-    return timed.pop(NONE), {path: timed.get(path, failed.get(path, "")) for path in chosen}
+    return timed[NONE], {path: failed.get(path) or timed[path] for path in chosen}
 
 
-def _warmed(make: Callable[[], Work], device: torch.device) -> Work:
+def _warmed(make: Callable[[], Work], device: torch.device, captured: bool) -> Work:
     work = make()
-    for _ in range(_WARM_UP[device.type]):
+    for _ in range(_WARM_UP if captured and device.type == "cuda" else 1):
         work()
     synchronize(device)
     return work
 
 
-def _in_turns(works: Mapping[str, Work], device: torch.device, repeats: int) -> dict[str, float]:
-    """The median of so many samples of each, in milliseconds."""
+def _in_turns(
+    works: Mapping[str, Work], device: torch.device, repeats: int
+) -> dict[str, list[float]]:
+    """So many samples of each, in milliseconds; fewer of what takes long."""
     counts, samples = dict[str, int](), {path: list[float]() for path in works}
     for turn in range(repeats + 1):
         for path, work in works.items():
+            if samples[path] and sum(samples[path]) * counts[path] > 1e3 * _LONGEST:
+                continue
             with fast_paths.without(*([path] if path else [])):
                 taken = _sample(work, device, counts.get(path, 1))
             if turn == 0:  # how often a sample has to call it
                 counts[path] = max(1, math.ceil(_SAMPLE[device.type] / taken))
             else:
                 samples[path].append(1e3 * taken)
-    return {path: statistics.median(own) for path, own in samples.items()}
+    return samples
 
 
 def _sample(work: Work, device: torch.device, count: int) -> float:
@@ -229,12 +238,19 @@ def _facts(device: torch.device) -> dict[str, str]:
 
 
 def _result(
-    row: Row, path: str, on: float, off: float | str | None, repeats: int, facts: dict[str, str]
+    row: Row, path: str, on: list[float], off: list[float] | str, facts: dict[str, str]
 ) -> Result:
-    note, ms = (off, None) if isinstance(off, str) else ("", off)
-    gain = None if ms is None else ms / on
+    note, samples = (off, []) if isinstance(off, str) else ("", off)
+    ms_on, ms_off = statistics.median(on), statistics.median(samples) if samples else None
     return Result(
-        row=row.name, path=path, ms_on=on, ms_off=ms, gain=gain, repeats=repeats, note=note, **facts
+        row=row.name,
+        path=path,
+        ms_on=ms_on,
+        ms_off=ms_off,
+        gain=None if ms_off is None else ms_off / ms_on,
+        repeats=len(samples or on),
+        note=note,
+        **facts,
     )
 
 
@@ -278,7 +294,7 @@ def _read(path: Path) -> list[dict[str, str]]:
 def _of_layers(kind: str) -> Iterator[Row]:
     for case in layer.CASES[kind]:
         if not case.errors and not case.alone:
-            yield Row(f"layer/{case.name}", partial(_layer, case))
+            yield Row(f"layer/{case.name}", partial(_layer, case), captured=False)
 
 
 def _layer(case: layer.Case, device: torch.device) -> Callable[[], Work]:

@@ -59,7 +59,9 @@ class PaddedBatches:
         if levels:
             made = usual_shapes(self.graphs, batch_size, levels=levels)
             ranked = all(self._has_kernels(shape) and self._ranks(shape) for shape in made)
-            if ranked and fast_paths.is_on("fronts"):
+            # what makes messages has no place for edges of no node
+            made_messages = any(map(fast_paths.is_off, ("statistics", "split", "attention")))
+            if ranked and not made_messages and fast_paths.is_on("fronts"):
                 return made
         return usual_shapes(self.graphs, batch_size)
 
