@@ -24,14 +24,12 @@ def trainer_of(
     settings: Settings,
     loss: str,
     device: torch.device,
-    **options: Any,
 ) -> Trainer:
-    """A fresh population on a device, as these settings have it; `options` are of `Trainer`."""
+    """A fresh population on a device, as these settings have it."""
     tasks = tasks_of(training, loss)
     model = fitted(model, training, tasks)
     population = Population([build(model, seed) for seed in settings.seeds]).to(device)
-    graphs = training.to(device), validation.to(device)
-    return Trainer(population, tasks, settings, *graphs, **options)
+    return Trainer(population, tasks, settings, training.to(device), validation.to(device))
 
 
 def without_validation(trainer: Trainer) -> Callable[[], None]:
