@@ -30,6 +30,7 @@ bench: $(READY)  ## measure this machine: benchmarks/results/
 	$(BIN)/pna bench layer --out benchmarks/results/layer.csv
 	$(BIN)/pna bench train --out benchmarks/results/train.csv
 	$(BIN)/pna bench generate --out benchmarks/results/generate.csv
+	$(BIN)/pna bench kernels --out benchmarks/results/kernels.csv
 
 docs: $(READY)  ## the API reference: docs/site/index.html
 	$(BIN)/python docs/reference/build.py docs/site
