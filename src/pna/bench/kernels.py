@@ -132,9 +132,9 @@ def measure(
     paths: Sequence[str] = ("*",),
     known: Collection[str] = (),
     say: Say = print,
-) -> list[Result]:
+) -> list[Result] | None:
     """A result for each path that the row takes, but for those that are `known`; after them, where
-    `paths` are all of them, one without a path: the row is then complete.
+    `paths` are all of them, one without a path: the row is then complete. None if the row fails.
 
     `paths` are patterns such as ``degree_*``.
     """
@@ -145,7 +145,7 @@ def measure(
     release()
     if problem is not None or found is None:
         say(f"{row.name}: {problem}")
-        return []
+        return None
     base, off = found
     results = [_result(row, path, base, samples, facts) for path, samples in off.items()]
     if list(paths) == ["*"]:

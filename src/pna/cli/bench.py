@@ -318,12 +318,16 @@ def kernels(
             listed.add_row(name, ", ".join(path.devices), path.file, path.replaces)
         console.print(listed)
         return
+    failed = []
     for number, row in enumerate(chosen, 1):
         known = set() if out is None else known_paths(out, row, device)
         say(f"{number}/{len(chosen)} {row.name}{': measured before' if NONE in known else ''}")
         if NONE in known:
             continue
         results = measure(row, device, repeats=repeats, paths=patterns, known=known, say=say)
+        if results is None:
+            failed.append(row.name)
+            continue
         shown = Table("without", "ms", "ms without it", "gain", "", box=SIMPLE_HEAD)
         for result in sorted(results, key=lambda result: -(result.gain or 0)):
             if result.path != NONE:
@@ -336,6 +340,9 @@ def kernels(
             write(out, results)
     if out is not None:
         say(f"wrote {out}")
+    if failed:
+        say_error(f"error: not measured, see above: {'; '.join(failed)}")
+        raise typer.Exit(1)
 
 
 def _write_table(page: Path, results: Path | None) -> None:
