@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from pna.data.padded import PaddedBatches
 from pna.data.shapes import Shape
 from pna.nn import Stacked
-from pna.nn.current import working_on
+from pna.nn.batch_context import batch_context
 from pna.nn.dropout import Dropout
 from tests.nn.graph_cases import SIZES, graphs, rows_of
 
@@ -27,7 +27,7 @@ def made(seed: int = 0, p: float = 0.4, level: str = "node") -> Dropout:
 
 def masks(dropout, batch, level="node", time=None):
     """What is left of ones, for each graph by its number."""
-    with working_on(batch):
+    with batch_context(batch):
         kept = dropout(torch.ones(batch.num_nodes if level == "node" else batch.num_graphs, WIDTH),
                        time)  # fmt: skip
     parts = rows_of(batch, kept) if level == "node" else list(kept[:, None])
@@ -42,7 +42,7 @@ def test_masks_do_not_depend_on_what_else_is_in_the_batch(level):
     for batch in (GRAPHS.batch([4, 0, 3]), GRAPHS.batch([3]), GRAPHS.batch([3, 1, 2, 0, 4])):
         for graph, mask in masks(made(level=level), batch, level).items():
             assert torch.equal(mask, expected[graph]), graph
-    with working_on(padded):
+    with batch_context(padded):
         count = padded.num_nodes if level == "node" else padded.num_graphs
         kept = made(level=level)(torch.ones(count, WIDTH))
     parts = rows_of(padded, kept) if level == "node" else list(kept[:, None])
@@ -81,7 +81,7 @@ def test_rates_are_as_asked_everywhere(p):
     of a binomial."""
     dropout = made(p=p)
     batch = replace(GRAPHS.batch([4] * 500), graph_ids=torch.arange(500))
-    with working_on(batch):
+    with batch_context(batch):
         dropped = dropout(torch.ones(batch.num_nodes, 32)) == 0
     near = 4 * (p * (1 - p) / dropped.numel()) ** 0.5
     assert float(dropped.double().mean()) == pytest.approx(p, abs=near)

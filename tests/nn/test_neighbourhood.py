@@ -12,7 +12,7 @@ from torch import nn
 from pna.adjacency import Adjacency
 from pna.degree import SCALERS, DegreeStats, Linear, Power, scaler_factors
 from pna.nn import PNAConv
-from pna.nn.current import working_on
+from pna.nn.batch_context import batch_context
 from pna.nn.neighbourhood import Neighbourhood
 from pna.ops.aggregators import Max, Softmax, Std
 from tests.nn.graph_cases import graphs
@@ -263,13 +263,13 @@ def test_layers_with_the_same_δ_share_factors(triton):
     layers = [layer(), layer(), layer(STATS), layer(DEG + 1), layer(scalers=["identity"]), layer()]
     layers[-1].mean_log_degree.fill_(2)
     with mock.patch.object(kernels, "factors", wraps=kernels.factors) as compute:
-        with working_on(batch):
+        with batch_context(batch):
             got = [each.factors(batch.adjacency, torch.float32) for each in layers]
             assert compute.call_count == 4
             assert got[0] is got[1] is got[2]
             layers[1].factors(other, torch.float32)
             assert compute.call_count == 5
-        with working_on(batch):  # what was made is gone, but for what each layer remembers
+        with batch_context(batch):  # what was made is gone, but for what each layer remembers
             again = layers[1].factors(batch.adjacency, torch.float32)
             assert compute.call_count == 6
     assert torch.equal(again, got[1])
@@ -290,7 +290,7 @@ def test_δ_that_cannot_be_read_is_not_compared(triton):
     for known in (False, True):
         no = mock.Mock(return_value=False)
         hidden = mock.patch.multiple("pna.nn.neighbourhood", values_visible=no, values_readable=no)
-        with hidden, working_on(batch):
+        with hidden, batch_context(batch):
             got = [each.factors(batch.adjacency, torch.float32) for each in (one, two)]
         assert (got[0] is got[1]) is known
         assert torch.equal(*got)

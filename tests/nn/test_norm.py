@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from pna.nn.current import working_on
+from pna.nn.batch_context import batch_context
 from pna.nn.norm import BatchNorm
 from pna.population.batch_norm import definition
 from tests.nn.cases import numbers, outcome
@@ -67,7 +67,7 @@ def test_padding_is_left_out(backend, level, dtype, relu):
     upstream = numbers(count, WIDTH, dtype=dtype, device=backend.device, seed=5)
     upstream[~real] = 0  # padding has no loss
     given, alone = x.clone().requires_grad_(), x[real].clone().requires_grad_()
-    with working_on(batch):
+    with batch_context(batch):
         got = padded(given)
         gradients = torch.autograd.grad(got, [given, *padded.parameters()], upstream)
     expected = plain(alone)
@@ -95,7 +95,7 @@ def test_a_row_alone_is_normalised_by_the_running_statistics(rows):
 def test_only_padding_changes_nothing():
     norm = BatchNorm(WIDTH)
     batch = replace(graphs().batch([0]), real=torch.tensor([False]))
-    with working_on(batch):
+    with batch_context(batch):
         assert norm(torch.full((5, WIDTH), 7.0)).isfinite().all()
     assert not norm.running_mean.any() and norm.running_var.tolist() == [1.0] * WIDTH
 

@@ -9,7 +9,7 @@ import torch
 
 from pna.data.padded import PaddedBatches
 from pna.data.shapes import Shape
-from pna.nn.current import working_on
+from pna.nn.batch_context import batch_context
 from pna.nn.virtual_node import VirtualNode
 from tests.nn.graph_cases import SIZES, batch_of, graphs, rows_of
 
@@ -41,7 +41,7 @@ def test_padding_changes_nothing():
     ids = torch.tensor([3, 0, 4, -1])
     batches.append(PaddedBatches(made_graphs).batch(ids, Shape(4, 24, 40)))
     for layer, batch in zip(layers, batches, strict=True):
-        with working_on(batch):
+        with batch_context(batch):
             x, state = layer(batch.x, None, batch)
             x, state = layer(x, state, batch)
         (x[:19].square().sum() + state[:3].square().sum()).backward()

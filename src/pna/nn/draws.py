@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from pna.data.batch import Batch
+from pna.nn.batch_context import batch_context
 from pna.nn.buffers import Buffers
-from pna.nn.current import working_on
 from pna.nn.dropout import Dropout
 
 #: How many coins are tossed for a number.
@@ -33,7 +33,7 @@ class Draws(Buffers):
 
     def forward(self, batch: Batch, like: Tensor) -> Tensor:
         """(graphs, count), in the type of `like`."""
-        with working_on(batch):
+        with batch_context(batch):
             heads = self.coins(like.new_ones(batch.num_graphs, self.count * _COINS)) > 0
         signs = torch.where(heads, 1.0, -1.0).to(self.shares).unflatten(1, (self.count, _COINS))
         return (signs * self.shares).sum(2).to(like.dtype)

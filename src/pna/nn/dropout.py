@@ -9,8 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from pna.nn.batch_context import Level, row_info
 from pna.nn.buffers import Buffers
-from pna.nn.current import Level, rows
 from pna.population.dropout import dropout
 
 
@@ -57,8 +57,8 @@ class Dropout(Buffers):
             return x
         if time is None:
             self.advance()
-        known = rows(self.level)
-        told = (self.seed, self.passes, time or 0, known.graph, known.place)
+        known = row_info(self.level)
+        told = (self.seed, self.passes, time or 0, known.graph, known.position)
         return dropout(x, self.p, *told)
 
     def extra_repr(self) -> str:

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 
 from pna.data.batch import Batch
+from pna.nn.batch_context import batch_context
 from pna.nn.buffers import Buffers
 from pna.nn.columns import columns_of
-from pna.nn.current import working_on
 from pna.nn.dropout import Dropout
 
 
@@ -46,7 +46,7 @@ class Mirror(Buffers):
         """(nodes, width), as it is when not training."""
         if not self.training:
             return x
-        with working_on(batch):
+        with batch_context(batch):
             heads = self.coin(x.new_ones(batch.num_graphs, 1)) > 0
         return torch.where(self.chosen & heads[batch.graph_of_node], self.ends - x, x)
 

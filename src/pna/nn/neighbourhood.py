@@ -23,7 +23,7 @@ from pna.degree import (
     typical_degree,
 )
 from pna.names import lookup
-from pna.nn.current import once
+from pna.nn.batch_context import cached
 from pna.ops.aggregators import Aggregator, Std, resolve
 from pna.ops.backend import choose
 
@@ -206,7 +206,7 @@ class Neighbourhood(nn.Module):
             if averages is None:
                 return factors(*given)
             # layers of one model usually have the same
-            return once(("factors", averages, codes), adjacency.indptr, lambda: factors(*given))
+            return cached(("factors", averages, codes), adjacency.indptr, lambda: factors(*given))
         degree = adjacency.degree
         counted = counted_degree(degree, dtype)
         columns = []

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pna.nn.current import Level, rows
+from pna.nn.batch_context import Level, row_info
 from pna.ops.backend import choose
 from pna.population.all_reduce import processes
 from pna.population.batch_norm import batch_norm
@@ -47,7 +47,7 @@ class BatchNorm(nn.Module):
 
     def forward(self, x: Tensor, factors: Tensor | None = None) -> Tensor:
         """(rows, width) to (rows, width); each row first times its factor (rows,), if given."""
-        real = rows(self.level).real
+        real = row_info(self.level).real
         state = self.weight, self.bias, self.running_mean, self.running_var
         own = real is not None or processes() > 1 or x.shape[0] < 2
         if self.training and (own or _is_of_many(self.running_mean)):

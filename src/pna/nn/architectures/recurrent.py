@@ -23,8 +23,8 @@ from pna.nn.architectures.parts import (
     node_head,
     with_clusters,
 )
+from pna.nn.batch_context import active_nodes, batch_context
 from pna.nn.conv.inputs import EdgeFeatures
-from pna.nn.current import still, working_on
 from pna.nn.depth import check_rule, depth_of, levels
 from pna.nn.dropout import Dropout
 from pna.nn.family import Convolution, Prepared
@@ -113,7 +113,7 @@ class Recurrent(nn.Module):
         return levels(self.depth, smallest, largest) if self._by_nodes else ()
 
     def forward(self, batch: Batch) -> Prediction:
-        with working_on(batch):
+        with batch_context(batch):
             return self._predict(self._states(batch), batch)
 
     def _states(self, batch: Batch) -> Tensor:
@@ -144,7 +144,7 @@ class Recurrent(nn.Module):
                 rest.insert(0, done)
                 adjacency = first_nodes(batch.adjacency, nodes, room)
             at = None if until is None else until[: len(state)]
-            with still(None if going is None else going[step - 1, : len(state)]):
+            with active_nodes(None if going is None else going[step - 1, : len(state)]):
                 result = again(state, adjacency, edges)
             state = self._update(state, result, at, step)
         return torch.cat([state, *rest]) if rest else state
@@ -164,7 +164,7 @@ class Recurrent(nn.Module):
             going = None if until is None else until > step
             if going is not None and moving is not None:
                 going = going & moving[batch.graph_of_node, 0]
-            with still(going):
+            with active_nodes(going):
                 dropped = self.dropout(state, step)
                 new = self._update(dropped, again(dropped, batch.adjacency, edges))
             if self.depth == "adaptive":

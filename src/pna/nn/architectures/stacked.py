@@ -24,8 +24,8 @@ from pna.nn.architectures.parts import (
     narrow_head,
     with_clusters,
 )
+from pna.nn.batch_context import batch_context
 from pna.nn.conv.inputs import NARROW, EdgeFeatures
-from pna.nn.current import working_on
 from pna.nn.dropout import Dropout
 from pna.nn.encoder import Embedding, encoder
 from pna.nn.family import KINDS, Convolution
@@ -203,7 +203,7 @@ class Stacked(nn.Module):
         self.graph_shift = Shift(graph_means) if graph_means else nn.Identity()
 
     def forward(self, batch: Batch) -> Prediction:
-        with working_on(batch):
+        with batch_context(batch):
             x = columns_of(batch) if self.kinds else features_of(batch, self.embed)
             for seen in (self.mirror, self.turn, self.vary):
                 x = x if seen is None else seen(x, batch)

@@ -21,7 +21,7 @@ from pna.nn.architectures.parts import (
     node_head,
     with_clusters,
 )
-from pna.nn.current import working_on
+from pna.nn.batch_context import batch_context
 from pna.nn.dropout import Dropout
 from pna.nn.family import Convolution
 
@@ -69,7 +69,7 @@ class Standard(nn.Module):
         self.graph_head = graph_head(read, width, graph_targets, final)
 
     def forward(self, batch: Batch) -> Prediction:
-        with working_on(batch):
+        with batch_context(batch):
             self.dropout.advance()
             states = [features_of(batch, self.convolutions[0])]
             edges = edge_features_of(batch, self.convolutions[0])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pna.nn.current import once, rows, still, working_on
+from pna.nn.batch_context import active_nodes, batch_context, cached, row_info
 from tests.nn.graph_cases import SIZES, graphs
 
 
@@ -26,29 +26,33 @@ class Operations(TorchDispatchMode):
 
 def test_without_a_batch_nothing_is_known():
     for level in ("node", "graph"):
-        assert (rows(level).real, rows(level).graph, rows(level).place) == (None, None, None)
+        assert (row_info(level).real, row_info(level).graph, row_info(level).position) == (
+            None,
+            None,
+            None,
+        )
 
 
 def test_rows_of_nodes_and_graphs():
     """In any order of the graphs, each keeps its own number and its nodes theirs."""
     order = [4, 1, 3]
-    with working_on(graphs().batch(order)):
-        of_nodes, of_graphs = rows("node"), rows("graph")
-    assert of_graphs.graph.tolist() == order and of_graphs.place is None
+    with batch_context(graphs().batch(order)):
+        of_nodes, of_graphs = row_info("node"), row_info("graph")
+    assert of_graphs.graph.tolist() == order and of_graphs.position is None
     assert of_nodes.graph.tolist() == [g for g in order for _ in range(SIZES[g])]
-    assert of_nodes.place.tolist() == [i for g in order for i in range(SIZES[g])]
+    assert of_nodes.position.tolist() == [i for g in order for i in range(SIZES[g])]
     assert of_nodes.real is None and of_graphs.real is None
 
 
 def test_numbers_are_found_once_and_only_if_asked_for():
     """A kernel each, of which a small step would feel every one."""
     batch = graphs().batch([4, 1])
-    with Operations() as operations, working_on(batch):
-        assert rows("node").real is None
+    with Operations() as operations, batch_context(batch):
+        assert row_info("node").real is None
         assert operations.names == []
-        place, graph = rows("node").place, rows("node").graph
-        with still(torch.ones(batch.num_nodes, dtype=torch.bool)):
-            assert rows("node").place is place and rows("node").graph is graph
+        place, graph = row_info("node").position, row_info("node").graph
+        with active_nodes(torch.ones(batch.num_nodes, dtype=torch.bool)):
+            assert row_info("node").position is place and row_info("node").graph is graph
 
 
 def test_what_is_made_once():
@@ -60,16 +64,16 @@ def test_what_is_made_once():
             made.append((key, of))
             return of + 1
 
-        return once(key, of, make)
+        return cached(key, of, make)
 
     x, y = torch.zeros(2), torch.zeros(2)
-    with working_on(batch):
+    with batch_context(batch):
         first = ask("a", x)
-        with still(torch.ones(batch.num_nodes, dtype=torch.bool)):
+        with active_nodes(torch.ones(batch.num_nodes, dtype=torch.bool)):
             assert ask("a", x) is first
         assert ask("a", y) is not first and ask("b", x) is not first
         assert len(made) == 3
-    with working_on(batch):
+    with batch_context(batch):
         assert ask("a", x) is not first
     assert ask("a", x) is not ask("a", x)
     assert len(made) == 6
@@ -77,38 +81,38 @@ def test_what_is_made_once():
 
 def test_padding_is_known_for_nodes_and_graphs():
     real = torch.tensor([True, False, True])
-    with working_on(replace(graphs().batch([0, 2, 1]), real=real)):
-        assert rows("graph").real.tolist() == [True, False, True]
-        assert rows("node").real.tolist() == [True] * 5 + [False] * 2 + [True]
+    with batch_context(replace(graphs().batch([0, 2, 1]), real=real)):
+        assert row_info("graph").real.tolist() == [True, False, True]
+        assert row_info("node").real.tolist() == [True] * 5 + [False] * 2 + [True]
 
 
 def test_batches_within_batches_and_errors():
     made = graphs()
-    with working_on(made.batch([0])):
-        with pytest.raises(RuntimeError), working_on(made.batch([3])):
-            assert len(rows("node").graph) == 6
+    with batch_context(made.batch([0])):
+        with pytest.raises(RuntimeError), batch_context(made.batch([3])):
+            assert len(row_info("node").graph) == 6
             raise RuntimeError
-        assert len(rows("node").graph) == 5
-    assert rows("node").graph is None
+        assert len(row_info("node").graph) == 5
+    assert row_info("node").graph is None
 
 
 def test_graphs_that_have_no_numbers():
-    with working_on(replace(graphs().batch([1, 2]), graph_ids=None)):
-        assert rows("graph").graph is None and rows("node").graph is None
-        assert rows("node").place.tolist() == [0, 0, 1]
+    with batch_context(replace(graphs().batch([1, 2]), graph_ids=None)):
+        assert row_info("graph").graph is None and row_info("node").graph is None
+        assert row_info("node").position.tolist() == [0, 0, 1]
 
 
 def test_nodes_that_have_come_to_rest_are_as_padding():
     """Graphs are not; and where nothing is known, nothing is told."""
     going = torch.tensor([True, True, False, False, True, False, False, True])
     batch = replace(graphs().batch([0, 2, 1]), real=torch.tensor([True, False, True]))
-    with working_on(batch):
-        with still(going):
-            assert rows("node").real.tolist() == going.tolist()
-            assert rows("graph").real.tolist() == [True, False, True]
-            assert rows("node").place.tolist() == [0, 1, 2, 3, 4, 0, 1, 0]
-        assert rows("node").real.tolist() == [True] * 5 + [False] * 2 + [True]
-        with still(None):
-            assert rows("node").real.tolist() == [True] * 5 + [False] * 2 + [True]
-    with still(going):
-        assert rows("node").real is None
+    with batch_context(batch):
+        with active_nodes(going):
+            assert row_info("node").real.tolist() == going.tolist()
+            assert row_info("graph").real.tolist() == [True, False, True]
+            assert row_info("node").position.tolist() == [0, 1, 2, 3, 4, 0, 1, 0]
+        assert row_info("node").real.tolist() == [True] * 5 + [False] * 2 + [True]
+        with active_nodes(None):
+            assert row_info("node").real.tolist() == [True] * 5 + [False] * 2 + [True]
+    with active_nodes(going):
+        assert row_info("node").real is None
