@@ -18,7 +18,7 @@ PUBLIC: dict[str, tuple[str, ...]] = {
         *("PNAConv", "PNASimpleConv", "PNA", "Convolution", "Recurrent", "Standard", "Stacked"),
         *("Prediction", "GCNConv", "GATConv", "GINConv", "SAGEConv", "MoNetConv", "GatedGCNConv"),
         *("MLPConv", "Gate", "DiffPool", "ClusterReadout", "Set2Set", "BatchNorm"),
-        *("VirtualNode", "Mirror", "Turn", "Vary"),
+        *("VirtualNode", "RandomFlip", "RandomRotate", "RandomScaleShift"),
     ),
     "pna.aggregators": (
         *("Aggregator", "Mean", "Sum", "Max", "Min", "Var", "Std", "Moment"),

@@ -3,6 +3,7 @@
 import difflib
 import functools
 import inspect
+import warnings
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, TypeVar, cast
@@ -52,6 +53,33 @@ def check_keywords(*others: type) -> Callable[[Init], Init]:
         return cast(Init, checked)
 
     return decorate
+
+
+def renamed_keywords(**names: str) -> Callable[[Init], Init]:
+    """Decorates an `__init__`: keywords under their former names work, with a warning.
+
+    `names` maps each former name to the present one.
+    """
+
+    def decorate(init: Init) -> Init:
+        owner = init.__qualname__.removesuffix(".__init__")
+
+        @functools.wraps(init)
+        def renamed(self: Any, *args: Any, **kwargs: Any) -> None:
+            for old in kwargs.keys() & names.keys():
+                warn_renamed(f"the argument {old} of {owner}", names[old], stacklevel=2)
+                kwargs[names[old]] = kwargs.pop(old)
+            init(self, *args, **kwargs)
+
+        return cast(Init, renamed)
+
+    return decorate
+
+
+def warn_renamed(old: str, new: str, stacklevel: int) -> None:
+    """Say that something has another name now; `stacklevel` as in `warnings.warn`."""
+    message = f"{old} is now called {new}; the former name will be removed"
+    warnings.warn(message, DeprecationWarning, stacklevel=stacklevel + 1)
 
 
 def _keywords_of(function: Callable[..., Any]) -> list[str]:

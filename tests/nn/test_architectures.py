@@ -449,9 +449,9 @@ def test_the_virtual_node_is_heard_between_layers():
     assert_same(model(batch).node, model.node_head(x))
 
 
-def test_a_mirror_is_before_all_else():
+def test_flips_come_first():
     """And out of use when not training."""
-    model, batch = made(Stacked, mirror=((1, 1.0),)), batch_of(graphs())
+    model, batch = made(Stacked, flip=((1, 1.0),)), batch_of(graphs())
     given = []
     model.embed.register_forward_pre_hook(lambda module, inputs: given.append(inputs[0]))
     for _ in range(8):
@@ -460,13 +460,13 @@ def test_a_mirror_is_before_all_else():
     assert any(not torch.equal(x, batch.x) for x in given)
     model.eval()(batch)
     assert torch.equal(given[-1], batch.x)
-    with pytest.raises(ValueError, match="got mirror for nodes that have kinds"):
-        made(Stacked, node_values=[3, 0], mirror=((1, 1.0),))
+    with pytest.raises(ValueError, match="got flip for nodes with categorical"):
+        made(Stacked, node_values=[3, 0], flip=((1, 1.0),))
 
 
-def test_graphs_are_turned_before_all_else():
+def test_rotations_come_first():
     """And not when not training."""
-    model, batch = made(Stacked, turn=20.0, centre=((0, 0.0), (1, 0.0))), batch_of(graphs())
+    model, batch = made(Stacked, rotate=20.0, centre=((0, 0.0), (1, 0.0))), batch_of(graphs())
     given = []
     model.embed.register_forward_pre_hook(lambda module, inputs: given.append(inputs[0]))
     model(batch)
@@ -474,15 +474,15 @@ def test_graphs_are_turned_before_all_else():
     torch.testing.assert_close(given[0].norm(dim=1), batch.x.norm(dim=1))
     model.eval()(batch)
     assert torch.equal(given[-1], batch.x)
-    with pytest.raises(ValueError, match="got turn for nodes that have kinds"):
-        made(Stacked, node_values=[3, 0], turn=20.0, centre=((0, 0.0), (1, 0.0)))
-    with pytest.raises(ValueError, match=r"got centre=.* and no turn, expected both or neither"):
+    with pytest.raises(ValueError, match="got rotate for nodes with categorical"):
+        made(Stacked, node_values=[3, 0], rotate=20.0, centre=((0, 0.0), (1, 0.0)))
+    with pytest.raises(ValueError, match=r"got centre=.* without rotate, expected both or neither"):
         made(Stacked, centre=((0, 0.0), (1, 0.0)))
 
 
-def test_numbers_are_varied_before_all_else():
+def test_scales_and_shifts_come_first():
     """And not when not training."""
-    model, batch = made(Stacked, vary=[[[1], 0.0, 0.1, 0.1]]), batch_of(graphs())
+    model, batch = made(Stacked, scale_shift=[[[1], 0.0, 0.1, 0.1]]), batch_of(graphs())
     given = []
     model.embed.register_forward_pre_hook(lambda module, inputs: given.append(inputs[0]))
     model(batch)
@@ -490,8 +490,27 @@ def test_numbers_are_varied_before_all_else():
     assert not torch.isclose(given[0][:, 1], batch.x[:, 1]).all()
     model.eval()(batch)
     assert torch.equal(given[-1], batch.x)
-    with pytest.raises(ValueError, match="got vary for nodes that have kinds"):
-        made(Stacked, node_values=[3, 0], vary=[[[1], 0.0, 0.1, 0.1]])
+    with pytest.raises(ValueError, match="got scale_shift for nodes with categorical"):
+        made(Stacked, node_values=[3, 0], scale_shift=[[[1], 0.0, 0.1, 0.1]])
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ({"mirror": ((1, 1.0),)}, {"flip": ((1, 1.0),)}),
+        (
+            {"turn": 20.0, "centre": ((0, 0.0), (1, 0.0))},
+            {"rotate": 20.0, "centre": ((0, 0.0), (1, 0.0))},
+        ),
+        ({"vary": [[[1], 0.0, 0.1, 0.1]]}, {"scale_shift": [[[1], 0.0, 0.1, 0.1]]}),
+    ],
+)
+def test_former_names_of_augmentations(old, new):
+    """They work, with a warning, and give the same model."""
+    [name] = old.keys() - {"centre"}
+    with pytest.warns(DeprecationWarning, match=f"argument {name} of Stacked is now called"):
+        model = made(Stacked, **old)
+    assert repr(model) == repr(made(Stacked, **new))
 
 
 @pytest.mark.parametrize("graph_norm", [False, True])

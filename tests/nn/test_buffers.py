@@ -10,17 +10,15 @@ from torch import nn
 
 from pna.degree import DegreeStats
 from pna.nn.architectures.stacked import Stacked
+from pna.nn.augmentation import RandomFlip, RandomRotate, RandomScaleShift
 from pna.nn.dropout import Dropout
 from pna.nn.encoder import Embedding
-from pna.nn.mirror import Mirror
-from pna.nn.turn import Turn
-from pna.nn.vary import Vary
 
 WITH_CONSTANTS = {
     "embedding": lambda: Embedding([3, 0], 4, [(0.0, 1.0), (2.0, 3.0)]),
-    "mirror": lambda: Mirror([(1, 0.75)], 3),
-    "turn": lambda: Turn(20.0, [(0, 0.5), (1, 0.5)], 3),
-    "vary": lambda: Vary([([1, 2], 0.5, 0.1, 0.05)], 3),
+    "flip": lambda: RandomFlip([(1, 0.75)], 3),
+    "rotate": lambda: RandomRotate(20.0, [(0, 0.5), (1, 0.5)], 3),
+    "scale_shift": lambda: RandomScaleShift([([1, 2], 0.5, 0.1, 0.05)], 3),
 }
 
 
@@ -52,7 +50,7 @@ def test_constants_take_another_type_along(make):
 
 def test_memory_given_late_in_a_context_of_another_device():
     with torch.device("meta"):
-        module = Mirror([(1, 0.75)], 3).to_empty(device="cpu")
+        module = RandomFlip([(1, 0.75)], 3).to_empty(device="cpu")
     assert module.ends.tolist() == [0.0, 0.75, 0.0]
 
 

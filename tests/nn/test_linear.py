@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pna.nn.linear import MLP, Linear
+from pna.nn.architectures import Stacked
+from pna.nn.linear import MLP, Linear, Offset
 from pna.nn.norm import BatchNorm
 from tests.nn.cases import assert_equal_in_norm, numbers, outcome
 
@@ -56,3 +57,22 @@ def test_a_stack_of_one_layer_is_that_layer():
     x = torch.randn(4, 2)
     torch.testing.assert_close(layer(x), layer.layers[0](x))
     assert len(layer.norms) == 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_an_offset_is_added(dtype):
+    offset = Offset([1.0, -2.5]).to(dtype)
+    found = offset(torch.tensor([[0.0, 0.0], [1.0, 1.0]], dtype=dtype))
+    assert found.dtype == dtype and found.tolist() == [[1.0, -2.5], [2.0, -1.5]]
+    assert not offset.state_dict() and not list(offset.parameters())
+
+
+def test_an_offset_is_there_where_memory_comes_late():
+    with torch.device("meta"):
+        offset = Offset([3.0])
+    assert offset.to_empty(device="cpu")(torch.zeros(1, 1)).item() == 3.0
+
+
+def test_an_offset_for_each_target():
+    with pytest.raises(ValueError, match=r"got 1 graph_means, expected one for each of 2 graph_ta"):
+        Stacked("gcn", 3, 8, 0, 2, graph_means=[1.0])

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
+import torch
 from torch import Tensor, nn
 
 from pna.nn.activation import activation
+from pna.nn.buffers import Buffers
 from pna.population.linears import linear
 
 
@@ -49,3 +51,31 @@ class MLP(nn.Module):
             if self.norms is not None:
                 x = self.norms[i](x)
         return self.last(last(x))
+
+
+class Offset(Buffers):
+    """Adds a constant to every column, so that predictions start from the mean of the targets.
+
+    Args:
+        means: the constants, one for each column.
+
+    Shapes:
+        - **input**: (rows, columns)
+        - **output**: (rows, columns)
+    """
+
+    constants: Tensor
+
+    def __init__(self, means: Sequence[float]) -> None:
+        super().__init__()
+        self.means = tuple(means)
+        self.hold()
+
+    def beginnings(self) -> dict[str, Tensor]:
+        return {"constants": torch.tensor(self.means)}
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.constants
+
+    def extra_repr(self) -> str:
+        return f"{list(self.means)}"

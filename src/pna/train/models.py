@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from inspect import signature
@@ -173,15 +174,18 @@ def build(model: ModelSettings, seed: int = 0) -> nn.Module:
 
 def _made(model: ModelSettings, degrees: DegreeStats) -> nn.Module:
     make: Any = lookup("architecture", model.architecture, ARCHITECTURES)
-    built: nn.Module = make(
-        model.convolution,
-        model.in_channels,
-        model.hidden,
-        model.node_targets,
-        model.graph_targets,
-        deg=degrees,
-        **decode(model.arguments, model.own_aggregators),
-    )
+    with warnings.catch_warnings():
+        # settings of stored runs keep the names that arguments had
+        warnings.simplefilter("ignore", DeprecationWarning)
+        built: nn.Module = make(
+            model.convolution,
+            model.in_channels,
+            model.hidden,
+            model.node_targets,
+            model.graph_targets,
+            deg=degrees,
+            **decode(model.arguments, model.own_aggregators),
+        )
     return built
 
 

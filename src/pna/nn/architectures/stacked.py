@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from pna.baselines.edge_features import to_slots
 from pna.data.batch import Batch
-from pna.names import lookup
+from pna.names import lookup, renamed_keywords
 from pna.nn.activation import activation
 from pna.nn.architectures.parts import (
     READOUTS,
@@ -24,18 +24,15 @@ from pna.nn.architectures.parts import (
     narrow_head,
     with_clusters,
 )
+from pna.nn.augmentation import RandomFlip, RandomRotate, RandomScaleShift
 from pna.nn.batch_context import batch_context
 from pna.nn.conv.inputs import NARROW, EdgeFeatures
 from pna.nn.dropout import Dropout
 from pna.nn.encoder import Embedding, encoder
 from pna.nn.family import KINDS, Convolution
 from pna.nn.hooks import may_be_read
-from pna.nn.linear import Linear
-from pna.nn.mirror import Mirror
+from pna.nn.linear import Linear, Offset
 from pna.nn.norm import BatchNorm
-from pna.nn.shift import Shift
-from pna.nn.turn import Turn
-from pna.nn.vary import Vary
 from pna.nn.virtual_node import VirtualNode
 from pna.population.segments import spread
 
@@ -75,12 +72,13 @@ class Stacked(nn.Module):
         virtual_node: whether every graph has a `VirtualNode`, heard between layers.
         norm_before_mixing: of convolutions with towers, whether they are mixed after the
             normalisation.
-        mirror: coordinates among the numbers of a node that training mirrors in every other graph,
-            and the sum of both ends of each: of columns 3 and 4 from 0 to 1, ((3, 1.0), (4, 1.0)).
-        turn: degrees by which training turns every graph at most, either way; 0 for none.
-        centre: the two coordinates that are turned, and their middles, ((3, 0.5), (4, 0.5)).
-        vary: groups of columns that training stretches and shifts, as in `Vary`: (((3, 4), 0.5,
-            0.1, 0.05),).
+        flip: coordinates that training mirrors, as in `RandomFlip`: for columns 3 and 4, which
+            range from 0 to 1, ((3, 1.0), (4, 1.0)). Default: none.
+        rotate: largest angle in degrees by which training rotates a graph, as in `RandomRotate`;
+            0 for none.
+        centre: the two coordinates that are rotated, and their centre: ((3, 0.5), (4, 0.5)).
+        scale_shift: groups of columns that training scales and shifts, as in
+            `RandomScaleShift`: (((3, 4), 0.5, 0.1, 0.05),). Default: none.
         dropout: probability that a number is dropped after a layer.
         final: activation of the predictions; "none" for none.
         graph_means: what is added to the predictions of a graph, one number for each.
@@ -88,6 +86,7 @@ class Stacked(nn.Module):
         **arguments: of `Convolution`.
     """
 
+    @renamed_keywords(mirror="flip", turn="rotate", vary="scale_shift")
     def __init__(
         self,
         convolution: str,
@@ -112,10 +111,10 @@ class Stacked(nn.Module):
         act_before_norm: bool = False,
         virtual_node: bool = False,
         norm_before_mixing: bool = False,
-        mirror: Sequence[tuple[int, float]] = (),
-        turn: float = 0.0,
+        flip: Sequence[tuple[int, float]] = (),
+        rotate: float = 0.0,
         centre: Sequence[tuple[int, float]] = (),
-        vary: Sequence[tuple[Sequence[int], float, float, float]] = (),
+        scale_shift: Sequence[tuple[Sequence[int], float, float, float]] = (),
         dropout: float = 0.0,
         final: str = "none",
         graph_means: Sequence[float] = (),
@@ -143,20 +142,21 @@ class Stacked(nn.Module):
         if norm_before_mixing:
             arguments["mixing"] = False
         self.kinds, self.edge_kinds = any(node_values), any(edge_values)
-        for name, given in (("mirror", mirror), ("turn", turn), ("vary", vary)):
+        for name, given in (("flip", flip), ("rotate", rotate), ("scale_shift", scale_shift)):
             if given and self.kinds:
                 raise ValueError(
-                    f"got {name} for nodes that have kinds among their features, expected "
-                    "numbers alone; leave it out"
+                    f"got {name} for nodes with categorical features, expected numeric features "
+                    f"only; leave {name} out"
                 )
-        if centre and not turn:
+        if centre and not rotate:
             raise ValueError(
-                f"got centre={list(centre)} and no turn, expected both or neither; say by how many "
-                "degrees, turn=10.0"
+                f"got centre={list(centre)} without rotate, expected both or neither; set the "
+                "largest angle in degrees, such as rotate=10.0"
             )
-        self.mirror = Mirror(mirror, in_channels) if mirror else None
-        self.turn = Turn(turn, centre, in_channels) if turn else None
-        self.vary = Vary(vary, in_channels) if vary else None
+        # checkpoints hold their states under these names
+        self.mirror = RandomFlip(flip, in_channels) if flip else None
+        self.turn = RandomRotate(rotate, centre, in_channels) if rotate else None
+        self.vary = RandomScaleShift(scale_shift, in_channels) if scale_shift else None
         self.embed = encoder(node_values, in_channels, hidden, node_scales)
         self.embed_edges: nn.Module | None = None
         if edge_columns:
@@ -200,7 +200,7 @@ class Stacked(nn.Module):
                 f"got {len(graph_means)} graph_means, expected one for each of {graph_targets} "
                 "graph_targets"
             )
-        self.graph_shift = Shift(graph_means) if graph_means else nn.Identity()
+        self.graph_shift = Offset(graph_means) if graph_means else nn.Identity()
 
     def forward(self, batch: Batch) -> Prediction:
         with batch_context(batch):

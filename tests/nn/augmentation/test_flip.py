@@ -7,18 +7,19 @@ import math
 import pytest
 import torch
 
+import pna.nn
 from pna.data.padded import PaddedBatches
 from pna.data.shapes import Shape
-from pna.nn.mirror import Mirror
+from pna.nn.augmentation import RandomFlip
 from tests.nn.graph_cases import SIZES, batch_of, graphs, rows_of
 
 
-def made() -> Mirror:
+def made() -> RandomFlip:
     torch.manual_seed(0)
-    return Mirror([(1, 0.75)], 2).double()
+    return RandomFlip([(1, 0.75)], 2).double()
 
 
-def mirrored(layer: Mirror, batch) -> list[bool]:
+def mirrored(layer: RandomFlip, batch) -> list[bool]:
     """Of every graph, whether it was, wholly."""
     found = layer(batch.x, batch)
     assert torch.equal(found[:, 0], batch.x[:, 0])
@@ -52,11 +53,11 @@ def test_which_is_a_matter_of_the_graph_alone():
 @pytest.mark.parametrize(
     "columns, told",
     [
-        ([(2, 1.0)], r"got columns \[2\] for mirror, expected some of 0 to 1"),
-        ([(-1, 1.0)], "expected some of 0 to 1"),
-        ([(1, 1.0), (1, 0.5)], "expected some of 0 to 1, .* each once"),
+        ([(2, 1.0)], r"got columns \[2\] for flip, expected columns of node features, 0 to 1"),
+        ([(-1, 1.0)], "expected columns of node features, 0 to 1"),
+        ([(1, 1.0), (1, 0.5)], "expected columns of node features, 0 to 1, each once"),
         ([(1, math.nan)], "expected finite numbers"),
-        ((1, 1.0), r"got mirror=\(1, 1.0\), expected pairs of a column and a number, such as"),
+        ((1, 1.0), r"got flip=\(1, 1.0\), expected pairs of a column and a number, such as"),
         (True, "expected pairs of a column and a number"),
         ([("column", 1.0)], "expected pairs of a column and a number"),
         ([(1.0, 1.0)], "expected pairs of a column and a number"),
@@ -64,4 +65,13 @@ def test_which_is_a_matter_of_the_graph_alone():
 )
 def test_refused(columns, told):
     with pytest.raises(ValueError, match=told):
-        Mirror(columns, 2)
+        RandomFlip(columns, 2)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("Mirror", "RandomFlip"), ("Turn", "RandomRotate"), ("Vary", "RandomScaleShift")],
+)
+def test_former_names(old, new):
+    with pytest.warns(DeprecationWarning, match=f"pna.nn.{old} is now called pna.nn.{new}"):
+        assert getattr(pna.nn, old) is getattr(pna.nn, new)

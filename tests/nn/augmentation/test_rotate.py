@@ -9,18 +9,18 @@ import torch
 
 from pna.data.padded import PaddedBatches
 from pna.data.shapes import Shape
-from pna.nn.turn import Turn
+from pna.nn.augmentation import RandomRotate
 from tests.nn.graph_cases import SIZES, batch_of, graphs, rows_of
 
 CENTRE = ((0, 0.5), (1, 0.25))
 
 
-def made(degrees: float = 30.0) -> Turn:
+def made(degrees: float = 30.0) -> RandomRotate:
     torch.manual_seed(0)
-    return Turn(degrees, CENTRE, 2).double()
+    return RandomRotate(degrees, CENTRE, 2).double()
 
 
-def angles(layer: Turn, batch) -> list[float]:
+def angles(layer: RandomRotate, batch) -> list[float]:
     """By how many degrees each graph was turned, of which it is made sure that it was."""
     found = layer(batch.x, batch)
     middle = torch.tensor([m for _, m in CENTRE], dtype=found.dtype)
@@ -60,7 +60,7 @@ def test_the_angle_is_a_matter_of_the_graph_alone():
 
 def test_other_columns_stay():
     torch.manual_seed(0)
-    layer, batch = Turn(90.0, ((1, 0.0), (0, 0.0)), 3), batch_of(graphs())
+    layer, batch = RandomRotate(90.0, ((1, 0.0), (0, 0.0)), 3), batch_of(graphs())
     x = torch.randn(batch.num_nodes, 3)
     found = layer(x, batch)
     assert torch.equal(found[:, 2], x[:, 2])
@@ -70,18 +70,22 @@ def test_other_columns_stay():
 @pytest.mark.parametrize(
     "degrees, centre, told",
     [
-        (30.0, ((0, 0.5),), "got a turn about .* expected two columns"),
-        (30.0, ((0, 0.5), (0, 0.5)), "got columns .* for centre, expected some of 0 to 1, .* once"),
-        (30.0, ((0, 0.5), (2, 0.5)), "expected some of 0 to 1"),
+        (30.0, ((0, 0.5),), "got a rotation about .* expected two columns"),
+        (
+            30.0,
+            ((0, 0.5), (0, 0.5)),
+            "got columns .* for centre, expected .* 0 to 1, each once",
+        ),
+        (30.0, ((0, 0.5), (2, 0.5)), "expected columns of node features, 0 to 1"),
         (30.0, ((0, 0.5), (1, math.inf)), "got centre=.* expected finite numbers"),
         (30.0, (0, 1), "expected pairs of a column and a number"),
         (30.0, ((0.0, 0.5), (1.0, 0.5)), "expected pairs of a column and a number"),
-        (math.nan, CENTRE, "got turn=nan, expected more than 0 degrees"),
-        ("ten", CENTRE, "got turn='ten', expected more than 0 degrees"),
-        (0.0, CENTRE, "got turn=0.0, expected more than 0 degrees"),
-        (200.0, CENTRE, "got turn=200.0, expected .* at most 180"),
+        (math.nan, CENTRE, "got rotate=nan, expected more than 0 degrees"),
+        ("ten", CENTRE, "got rotate='ten', expected more than 0 degrees"),
+        (0.0, CENTRE, "got rotate=0.0, expected more than 0 degrees"),
+        (200.0, CENTRE, "got rotate=200.0, expected .* at most 180"),
     ],
 )
 def test_refused(degrees, centre, told):
     with pytest.raises(ValueError, match=told):
-        Turn(degrees, centre, 2)
+        RandomRotate(degrees, centre, 2)

@@ -9,7 +9,7 @@ import torch
 
 from pna.data.padded import PaddedBatches
 from pna.data.shapes import Shape
-from pna.nn.vary import Vary
+from pna.nn.augmentation import RandomScaleShift
 from tests.nn.graph_cases import SIZES, batch_of, graphs, rows_of
 
 #: Of four columns, the first and the third together, the last alone and never stretched.
@@ -17,12 +17,12 @@ GROUPS = (((2, 0), 0.5, 0.25, 0.1), ((3,), 2.0, 0.0, 0.5))
 SEVERAL = [i for i, size in enumerate(SIZES) if size > 1]
 
 
-def made() -> Vary:
+def made() -> RandomScaleShift:
     torch.manual_seed(0)
-    return Vary(GROUPS, 4).double()
+    return RandomScaleShift(GROUPS, 4).double()
 
 
-def varied(layer: Vary, batch) -> list[list[float]]:
+def varied(layer: RandomScaleShift, batch) -> list[list[float]]:
     """How the columns of each graph with several nodes were stretched, then how shifted."""
     found = layer(batch.x, batch)
     assert torch.equal(found[:, 1], batch.x[:, 1])
@@ -72,20 +72,20 @@ def test_they_are_a_matter_of_the_graph_alone():
 @pytest.mark.parametrize(
     "groups, told",
     [
-        ((((0, 4), 0.5, 0.1, 0.1),), "got columns .* expected some of 0 to 3"),
-        ((((0,), 0.5, 0.1, 0.1), ((0,), 0.5, 0.1, 0.1)), "for vary, .* each once"),
-        ((((0,), 0.5, 1.0, 0.1),), "to stretch by 1 about 0.5 .* expected 0 to less than 1"),
-        ((((0,), 0.5, 0.1, -0.1),), "and shift by -0.1 at most, expected .* 0 or more"),
-        ((((0,), 0.5, 0.1, math.inf),), "and shift by inf at most, expected .* 0 or more"),
-        ((((0,), math.nan, 0.1, 0.1),), "about nan .* expected .* any number"),
+        ((((0, 4), 0.5, 0.1, 0.1),), "got columns .* expected columns of node features, 0 to 3"),
+        ((((0,), 0.5, 0.1, 0.1), ((0,), 0.5, 0.1, 0.1)), "for scale_shift, .* each once"),
+        ((((0,), 0.5, 1.0, 0.1),), "to scale by up to 1 about 0.5 .* expected 0 to less than 1"),
+        ((((0,), 0.5, 0.1, -0.1),), "and shift by up to -0.1, expected .* 0 or more"),
+        ((((0,), 0.5, 0.1, math.inf),), "and shift by up to inf, expected .* 0 or more"),
+        ((((0,), math.nan, 0.1, 0.1),), "about nan .* expected .* a finite number"),
         ((((0.5,), 0.5, 0.1, 0.1),), "expected groups, each of columns, their middle"),
         ((("01", 0.5, 0.1, 0.1),), "expected groups, each of columns, their middle"),
         (((0, 0.5, 0.1, 0.1),), "expected groups, each of columns, their middle"),
         ((((0,), 0.5, 0.1),), "expected groups, each of columns, their middle"),
         (((0, 1), 0.5, 0.1, 0.1), r"such as \(\(\(3, 4\), 0.5, 0.1, 0.05\),\)"),
-        (5, "got vary=5, expected groups"),
+        (5, "got scale_shift=5, expected groups"),
     ],
 )
 def test_refused(groups, told):
     with pytest.raises(ValueError, match=told):
-        Vary(groups, 4)
+        RandomScaleShift(groups, 4)
