@@ -162,9 +162,9 @@ def test_diffpool_reads_clusters_beside_nodes(kind):
 
 
 def test_clusters_are_of_diffpool_and_of_graphs_alone():
-    with pytest.raises(ValueError, match="got clusters=3 for 'sage', which makes none"):
+    with pytest.raises(ValueError, match="got clusters=3 for 'sage', which does not cluster"):
         made(Stacked, "sage", clusters=3)
-    with pytest.raises(ValueError, match=r"got no targets of graphs for 'diffpool'.*take 'sage'"):
+    with pytest.raises(ValueError, match=r"got no graph targets for 'diffpool'.*use 'sage'"):
         Stacked("diffpool", 2, 4, 3, 0)
 
 
@@ -557,7 +557,7 @@ def test_what_is_refused():
         made(Standard, readout="men")
     with pytest.raises(ValueError, match="unknown readout 'men'"):
         made(Recurrent, readout="men")
-    with pytest.raises(ValueError, match="got swap_gru without a GRU"):
+    with pytest.raises(ValueError, match="got swap_gru=True with gru=False"):
         made(Recurrent, gru=False, swap_gru=True)
     with pytest.raises(ValueError, match="nodes have no features"):
         made(Stacked)(replace(batch_of(graphs()), x=None))

@@ -8,7 +8,7 @@ import pytest
 
 from pna.data.multitask import multitask
 from pna.data.multitask.tasks import SIX
-from pna.nn.family import KINDS
+from pna.nn.registry import CONVOLUTIONS
 from pna.paper.experiment import Graphs, Trial
 from pna.paper.graph_types import DIAMETERS
 from pna.paper.models import LABELS
@@ -40,7 +40,7 @@ COUNTS = {
 def test_every_model_can_be_built(name: str) -> None:
     experiment = EXPERIMENTS[name]
     for trial in experiment.trials(members=2):
-        assert trial.model.convolution in KINDS
+        assert trial.model.convolution in CONVOLUTIONS
         ready = replace(
             trial.model, in_channels=2, node_targets=3, graph_targets=3, degrees=(0, 5, 9)
         )

@@ -11,9 +11,7 @@ import torch
 from pna.data.graphset import GraphSet
 from pna.data.walks import with_walks
 from pna.nn.architectures import ARCHITECTURES
-from pna.nn.conv.gin import GINConv
-from pna.nn.conv.pna import PNAConv
-from pna.nn.family import KINDS, Kind
+from pna.nn.registry import CONVOLUTIONS
 from pna.train.defaults import model_for
 from pna.train.loop import train
 from pna.train.models import build, count_parameters, fitted
@@ -53,8 +51,8 @@ def test_clusters_follow_from_the_largest_graph():
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("name", KINDS)
-def test_every_model_of_the_family_is_trained_and_loaded(name, architecture, tmp_path):
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_every_registered_model_is_trained_and_loaded(name, architecture, tmp_path):
     """By its name, as `pna train` does; on nodes without edges too."""
     graphs = random_graphs(train=4, validation=2, edges=2)
     alone = GraphSet.from_arrays(
@@ -62,10 +60,10 @@ def test_every_model_of_the_family_is_trained_and_loaded(name, architecture, tmp
         split=["train", "train", "validation"],
     )  # fmt: skip
     for place, given in enumerate((graphs, alone)):
-        asked = {"architecture": architecture, "hidden": 4, "edges": KINDS[name].edges}
+        asked = {"architecture": architecture, "hidden": 4, "edges": CONVOLUTIONS[name].edges}
         if architecture == "recurrent":
             asked |= {"depth": "2"}
-        if KINDS[name].degrees and given is alone:
+        if CONVOLUTIONS[name].degrees and given is alone:
             continue  # whose δ is 0
         model = model_for(given, name, asked)
         run = train(given, tmp_path / str(place), model, Settings(members=2, epochs=1))
@@ -201,7 +199,7 @@ def test_nodes_without_features_are_refused():
         fitted(ModelSettings(), graphs, tasks_of(graphs))
 
 
-@pytest.mark.parametrize("name", [name for name, kind in KINDS.items() if not kind.edges])
+@pytest.mark.parametrize("name", [name for name, kind in CONVOLUTIONS.items() if not kind.edges])
 @pytest.mark.parametrize("architecture", ["stacked", "recurrent"])
 def test_edge_features_without_a_place_for_them_are_refused(name, architecture):
     model, graphs = ModelSettings(name, architecture, 4), random_graphs(edges=2)
@@ -215,23 +213,3 @@ def test_weights_without_a_seed_are_those_of_the_first():
     torch.manual_seed(5)  # which is another's
     usual, first = build(model).state_dict(), build(model, 0).state_dict()
     assert all(torch.equal(usual[name], first[name]) for name in first)
-
-
-@pytest.mark.parametrize(
-    ("said", "wrong"),
-    [
-        ({"degrees": False}, "degrees=False, whose layer takes the argument 'deg'"),
-        ({"towers": False}, "towers=False, whose layer takes the argument 'towers'"),
-        ({"make": GINConv}, "degrees=True, whose layer takes no argument 'deg'"),
-        (
-            {"make": torch.nn.Linear, "degrees": False, "towers": False},
-            "edges=True, whose layer takes no argument 'edge_dim'",
-        ),
-    ],
-)
-def test_a_convolution_that_is_declared_wrongly_is_refused(said, wrong):
-    """Of towers or δ that it was not given nobody would have known."""
-    with pytest.raises(ValueError, match=wrong):
-        replace(KINDS["pna"], **said)
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'edges'"):
-        Kind(PNAConv, "relu")

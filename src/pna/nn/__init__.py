@@ -20,7 +20,7 @@ from pna.nn.conv.monet import MoNetConv as MoNetConv
 from pna.nn.conv.pna import PNAConv as PNAConv
 from pna.nn.conv.sage import SAGEConv as SAGEConv
 from pna.nn.conv.simple import PNASimpleConv as PNASimpleConv
-from pna.nn.family import Convolution as Convolution
+from pna.nn.convolution import Convolution as Convolution
 from pna.nn.models import PNA as PNA
 from pna.nn.norm import BatchNorm as BatchNorm
 from pna.nn.pooling import ClusterReadout as ClusterReadout

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from pna.adjacency import Adjacency, as_adjacency, values_visible
 from pna.data.batch import Batch
-from pna.nn.conv.baseline import Edges
+from pna.nn.conv.base import Edges
 from pna.nn.conv.inputs import EdgeFeatures, check_graph, check_sizes
 from pna.nn.conv.sage import SAGEConv
 from pna.nn.linear import Linear

@@ -1,26 +1,33 @@
-"""A gated recurrent unit for the states of nodes, and its steps with a convolution as one."""
+"""A GRU for node states, and all steps of a convolution and a GRU as one operation."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
-from pna.front import Front
 from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.conv.prepared import PreparedPNA
-from pna.nn.family import Prepared
+from pna.nn.convolution import Prepared
+from pna.nn.depth import Depth
 from pna.nn.hooks import is_hooked, may_be_read
 from pna.population.gru import gru_cell
 from pna.population.recurrence import has_recurrence, recurrence
 
 
 class GRU(nn.Module):
-    """`torch.nn.GRUCell` of one width, as one operation; narrower input is padded with zeros."""
+    """`torch.nn.GRUCell` with inputs and states of one width, as one operation.
+
+    Narrower inputs and states are padded with zeros.
+
+    Shapes:
+        - **x**: (rows, at most width), **state**: (rows, at most width)
+        - **output**: (rows, width)
+    """
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -32,7 +39,7 @@ class GRU(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """As `torch.nn.GRUCell` is initialised."""
+        """Initialises the weights as `torch.nn.GRUCell` does."""
         bound = 1 / math.sqrt(self.width)
         for parameter in self.parameters():
             nn.init.uniform_(parameter, -bound, bound)
@@ -45,17 +52,16 @@ class GRU(nn.Module):
         step: int = 0,
         swapped: bool = False,
     ) -> Tensor:
-        """Input and state, (rows, at most width) each, to the next state (rows, width).
+        """The next state. Rows whose `until` (rows,) is at most `step` keep their state.
 
-        Rows stay as they are from the step `until` (rows,) on: as the state, or, where `swapped`,
-        as x, in whose place the state then is.
+        With `swapped`, x is the state that they keep.
         """
         inputs = self._padded(x), self._padded(state)
         return gru_cell(*inputs, *self.weights, until, step, swapped)
 
     @property
     def weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """As `gru_cell` takes them."""
+        """The weights, in the order of `gru_cell`."""
         return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
 
     def _padded(self, x: Tensor) -> Tensor:
@@ -72,13 +78,15 @@ def recur(
     state: Tensor,
     adjacency: Adjacency,
     edges: EdgeFeatures,
-    steps: int,
+    depth: Depth,
     until: Tensor | None,
     swapped: bool,
-    fronts: Sequence[Front] = (),
 ) -> Tensor | None:
-    """All of so many steps as one operation, as `recurrence`; None where there is none."""
-    slope = _slope_of(layer.act)
+    """All steps after the first as one operation, `recurrence`; None if it is not available.
+
+    `until` (nodes,) is the number of steps of each node; None if all take `depth.most`.
+    """
+    steps, slope = depth.most - 1, _slope_of(layer.act)
     if steps < 1 or slope is None or not may_be_read(unit, GRU):
         return None
     if not isinstance(layer.conv, PreparedPNA):
@@ -88,11 +96,11 @@ def recur(
     parts = layer.conv.as_layer(state, adjacency, edges, slope)
     if parts is None or state.shape[1] != unit.width or not has_recurrence(state, parts):
         return None
-    return recurrence(state, parts, unit.weights, adjacency, steps, until, swapped, fronts)
+    return recurrence(state, parts, unit.weights, adjacency, steps, until, swapped, depth.fronts)
 
 
 def _slope_of(act: Callable[[Tensor], Tensor]) -> float | None:
-    """What an activation multiplies numbers below 0 by, if that is all it does."""
+    """The factor for numbers below 0, if the activation does nothing else; otherwise None."""
     if isinstance(act, nn.Module) and is_hooked(act):
         return None
     if type(act) is nn.LeakyReLU:

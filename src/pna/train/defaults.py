@@ -9,7 +9,7 @@ from typing import Any
 
 from pna.data.graphset import GraphSet
 from pna.names import lookup
-from pna.nn.architectures import ARCHITECTURES
+from pna.nn.architectures import ARCHITECTURES, DEFAULTS
 from pna.train.settings import ModelSettings, Settings
 from pna.train.tasks import LOSSES
 
@@ -23,18 +23,6 @@ BENCHMARKS: dict[str, dict[str, Any]] = {
     "mnist": _OTHERS | {"loss": "cross_entropy"},
     "cifar10": _OTHERS | {"loss": "cross_entropy"},
 }
-
-#: Models by their architecture.
-MODELS: dict[str, dict[str, Any]] = {
-    "recurrent": {"hidden": 16, "towers": 4},
-    "standard": {"hidden": 16, "towers": 4},
-    "stacked": {"hidden": 64},
-}
-if MODELS.keys() != ARCHITECTURES.keys():
-    raise ValueError(
-        f"got the usual models of {', '.join(MODELS)}, expected one of every architecture: "
-        + ", ".join(ARCHITECTURES)
-    )
 
 
 def settings_for(graphs: GraphSet, given: Mapping[str, Any]) -> Settings:
@@ -69,7 +57,7 @@ def model_for(
     loss = loss_for(graphs, loss)
     architecture = given.get("architecture", _usual(graphs)["architecture"])
     make = lookup("architecture", architecture, ARCHITECTURES)
-    arguments = {**MODELS[architecture], **given}
+    arguments = {**DEFAULTS[architecture], **given}
     arguments.pop("architecture", None)
     hidden, init = arguments.pop("hidden"), arguments.pop("init", "default")
     if arguments.get("edges") is not False or graphs.edge_attr is None:

@@ -17,8 +17,8 @@ from pna.data.graphset import GraphSet
 from pna.degree import DegreeStats
 from pna.names import lookup
 from pna.nn.architectures import ARCHITECTURES
-from pna.nn.family import KINDS
 from pna.nn.initial import initialise
+from pna.nn.registry import CONVOLUTIONS
 from pna.train.arguments import decode
 from pna.train.settings import ModelSettings
 from pna.train.tasks import LOSSES, Task, outputs_of
@@ -42,12 +42,12 @@ def fitted(
         raise ValueError(
             "got graphs whose nodes have no features, expected some; give every node a 1, say"
         )
-    kind = lookup("convolution", model.convolution, KINDS)
+    kind = lookup("convolution", model.convolution, CONVOLUTIONS)
     lookup("architecture", model.architecture, ARCHITECTURES)
     arguments = dict(model.arguments)
     edge_attr = training.edge_attr if arguments.pop("edges", True) else None
     if edge_attr is not None and not kind.edges:
-        able = ", ".join(name for name, other in KINDS.items() if other.edges)
+        able = ", ".join(name for name, other in CONVOLUTIONS.items() if other.edges)
         raise ValueError(
             f"got graphs with edge features for {model.convolution!r}, which has no place for "
             f"them; leave them out with edges=False (--no-edges), or take one of {able}"

@@ -8,8 +8,8 @@ from typing import Any
 
 from pna.names import lookup
 from pna.nn.architectures import ARCHITECTURES
-from pna.nn.family import KINDS
 from pna.nn.initial import INITIAL
+from pna.nn.registry import CONVOLUTIONS
 from pna.ops.aggregators import Aggregator
 from pna.stored import made
 from pna.train.arguments import by_name, classes_in, encode
@@ -154,7 +154,7 @@ class ModelSettings:
     def from_dict(cls, held: dict[str, Any]) -> ModelSettings:
         """What `as_dict` gave, read back from a file; a ValueError says what is wrong with it."""
         model = made(cls, held, "model")
-        lookup("convolution", model.convolution, KINDS)
+        lookup("convolution", model.convolution, CONVOLUTIONS)
         lookup("architecture", model.architecture, ARCHITECTURES)
         lookup("initialisation", model.init, INITIAL)
         if min(model.hidden, model.in_channels, model.node_targets, model.graph_targets) < 0:

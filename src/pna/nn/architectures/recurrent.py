@@ -1,4 +1,4 @@
-"""The paper's model: one convolution over and over, as often as a graph asks for."""
+"""The paper's model: one convolution applied repeatedly, as often as each graph needs."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from pna.data.batch import Batch
 from pna.front import first_nodes
 from pna.names import lookup
-from pna.nn.architectures.parts import (
+from pna.nn.architectures.base import (
     READOUTS,
+    Architecture,
     Prediction,
     Reduction,
     cluster_readout,
@@ -21,47 +22,48 @@ from pna.nn.architectures.parts import (
     gate,
     graph_head,
     node_head,
-    with_clusters,
+    register,
 )
 from pna.nn.batch_context import active_nodes, batch_context
 from pna.nn.conv.inputs import EdgeFeatures
+from pna.nn.convolution import Convolution, Prepared
 from pna.nn.depth import check_rule, depth_of, levels
 from pna.nn.dropout import Dropout
-from pna.nn.family import Convolution, Prepared
 from pna.nn.hooks import is_hooked
 from pna.nn.readout import Set2Set, max_nodes
 from pna.nn.recurrent import GRU, recur
 from pna.population.all_reduce import processes
 
-#: Convolutions that walk the edges of nodes, and look at no others; of these, such as take the
-#: first nodes of a batch for all.
-_BY_NODES = ("pna", "pna-no-scalers", "mpnn-sum", "mpnn-max", "gat", "gcn", "gin")
-_OF_THE_FIRST = ("gat", "gcn", "gin")
 
+class Recurrent(Architecture):
+    """The paper's model: one convolution, then a second one applied repeatedly, a GRU after each.
 
-class Recurrent(nn.Module):
-    """The paper's model: one convolution, then another over and over, a GRU after each.
-
-    How often is decided by `depth` from each graph: a rule of `pna.nn.depth`, or a number. Graphs
-    of a batch each get their own depth, with the results they have alone. ``"adaptive"`` stops at
-    a graph once none of its states has moved by more than `tolerance`.
+    The number of steps depends on the graph (`depth`). Every graph of a batch takes its own number
+    of steps, and gets the result it would get alone.
 
     Args:
-        convolution: name of the convolution, one of `pna.nn.family.KINDS`.
+        convolution: name of the convolution, one of `pna.nn.registry.CONVOLUTIONS`.
         in_channels: features of a node.
         hidden: features of a node's state.
         node_targets: numbers to predict for each node; 0 for none.
         graph_targets: numbers to predict for each graph; 0 for none.
-        depth: rule of depth.
-        dropout: probability that a number is dropped after a convolution but the last.
+        depth: number of steps, or a rule of `pna.nn.depth`: "N", "N/2", "4log2N", "2log2N" or
+            "3sqrtN" (N nodes), "diameter", or "adaptive", which stops when no state of the graph
+            changes by more than `tolerance`, after N steps at most.
+        dropout: probability of dropping a feature after every convolution but the last.
         final: activation of the predictions; "none" for none.
-        gru: whether a GRU stands after each convolution, whose result is the next state otherwise.
-        readout: "set2set", "sum", "mean" or "max" of a graph's nodes.
-        swap_gru: the state is the GRU's input and the convolution's result its state, as in the
-            authors' code.
-        tolerance: of adaptive depth.
-        clusters: how many a graph is given, if the model is "diffpool"; 8 if left out.
-        **arguments: of `Convolution`: deg, towers, edge_dim, …
+        gru: whether a GRU follows each convolution; without it, the convolution's output is the
+            next state.
+        readout: "set2set", or "sum", "mean" or "max" over the nodes of a graph.
+        swap_gru: swap the GRU's input and state, as in the authors' code: the node state is the
+            input, the convolution's output the state.
+        tolerance: largest change of a state that "adaptive" ignores.
+        clusters: clusters per graph, for "diffpool" only. Default: 8.
+        **arguments: arguments of `Convolution`: deg, towers, edge_dim, …
+
+    Shapes:
+        - **batch**: a `pna.data.batch.Batch` with x (nodes, in_channels)
+        - **output**: a `Prediction`: node (nodes, node_targets), graph (graphs, graph_targets)
     """
 
     def __init__(
@@ -85,20 +87,21 @@ class Recurrent(nn.Module):
         super().__init__()
         if in_channels > hidden:
             raise ValueError(
-                f"got nodes of {in_channels} features for states of hidden={hidden}, expected at "
-                f"most as many; take hidden={in_channels} or more"
+                f"got in_channels={in_channels} and hidden={hidden}, expected hidden to be at "
+                f"least in_channels; use hidden={in_channels} or more"
             )
         if swap_gru and not gru:
-            raise ValueError("got swap_gru without a GRU; leave it out, or take gru=True")
+            raise ValueError("got swap_gru=True with gru=False, expected a GRU; leave out one")
         self.depth, self.tolerance, self.swap_gru = check_rule(depth), tolerance, swap_gru
         usual = arguments.get("edge_dim") is None and "aggregators" not in arguments
-        usual = usual and arguments.get("pre_layers", 1) == 1  # which makes messages of edges
-        self._by_nodes = convolution in _BY_NODES and usual and dropout == 0 and hidden <= 1024
+        usual = usual and arguments.get("pre_layers", 1) == 1  # more layers store messages
         self.first = Convolution(convolution, in_channels, hidden, **arguments)
+        usual = usual and self.first.entry.restriction != "all"
+        self._takes_first_nodes = usual and dropout == 0 and hidden <= 1024
         self.again = Convolution(convolution, hidden, hidden, divide_input=True, **arguments)
         self.gru, self.dropout = GRU(hidden) if gru else None, Dropout(dropout)
         self.gate = gate(convolution, hidden)
-        self.node_head = node_head(hidden, node_targets, final) if node_targets else None
+        self.node_head = node_head(hidden, node_targets, final)
         by_name = readout != "set2set"
         self.readout = lookup("readout", readout, READOUTS) if by_name else None
         self.set2set = None if by_name or not graph_targets else Set2Set(hidden)
@@ -108,16 +111,18 @@ class Recurrent(nn.Module):
         self.graph_head = graph_head(width, hidden, graph_targets, final)
 
     def levels(self, smallest: int, largest: int) -> Sequence[int]:
-        """Sizes of graphs, between these, above which others take more steps; none where a batch
-        must not be cut in fronts."""
-        return levels(self.depth, smallest, largest) if self._by_nodes else ()
+        """Graph sizes between these above which graphs take more steps, largest first.
+
+        Empty if steps cannot be restricted to the first nodes of a batch.
+        """
+        return levels(self.depth, smallest, largest) if self._takes_first_nodes else ()
 
     def forward(self, batch: Batch) -> Prediction:
         with batch_context(batch):
             return self._predict(self._states(batch), batch)
 
     def _states(self, batch: Batch) -> Tensor:
-        """The last state of every node."""
+        """The last state of every node, (nodes, hidden)."""
         depth = depth_of(batch, self.depth)
         adjacency, edges = batch.adjacency, edge_features_of(batch, self.first)
         x = features_of(batch, self.first)
@@ -128,15 +133,12 @@ class Recurrent(nn.Module):
         if self.depth == "adaptive" or (self.training and self.dropout.p > 0):
             return self._watched(state, again, edges, until, depth.most, batch)
         if self.gru is not None and isinstance(again, Prepared):
-            last = recur(
-                again, self.gru, state, adjacency, edges, depth.most - 1, until, self.swap_gru,
-                depth.fronts,
-            )  # fmt: skip
+            last = recur(again, self.gru, state, adjacency, edges, depth, until, self.swap_gru)
             if last is not None:
                 return last
-        fronts = depth.fronts if self.first.name in _OF_THE_FIRST else ()
+        fronts = depth.fronts if self.first.entry.restriction == "first" else ()
         going = self._going(until, depth.most)
-        rest: list[Tensor] = []  # states of nodes that take no more steps, those behind last
+        rest: list[Tensor] = []  # final states of nodes that take no more steps
         for step in range(1, depth.most):
             if fronts and fronts[step - 1].nodes < len(state):
                 _, nodes, room = fronts[step - 1]
@@ -158,7 +160,7 @@ class Recurrent(nn.Module):
         most: int,
         batch: Batch,
     ) -> Tensor:
-        """The last state, where something is done to every one of them: dropped, or compared."""
+        """The last states, with dropout or with adaptive depth, which see every step."""
         moving: Tensor | None = None
         for step in range(1, most):
             going = None if until is None else until > step
@@ -170,13 +172,13 @@ class Recurrent(nn.Module):
             if self.depth == "adaptive":
                 moving = self._moving(new, state, moving, batch)
             state = new if going is None else torch.where(going[:, None], new, state)
-            # processes that share sums go on together
+            # processes that share sums must take the same number of steps
             if moving is not None and processes() == 1 and _seen(moving) and not moving.any():
                 break
         return state
 
     def _going(self, until: Tensor | None, most: int) -> Tensor | None:
-        """Of each step but the first, which nodes take it: (steps − 1, nodes), at once."""
+        """Which nodes take each step after the first: (steps − 1, nodes) bool, or None for all."""
         if until is None:
             return None
         return until > torch.arange(1, most, device=until.device)[:, None]
@@ -190,33 +192,25 @@ class Recurrent(nn.Module):
         return self.gru(*pair, until, step, self.swap_gru)
 
     def _moving(self, new: Tensor, state: Tensor, before: Tensor | None, batch: Batch) -> Tensor:
-        """Graphs, (graphs, 1), of which some state still moves."""
+        """Which graphs still have a state that changes, (graphs, 1) bool."""
         change = (new - state).detach().abs().amax(1, keepdim=True)
         moving = max_nodes(change, batch.sizes, batch.starts) > self.tolerance
         if batch.real is not None:
             moving = moving & batch.real[:, None]
         return moving if before is None else moving & before
 
-    def _predict(self, state: Tensor, batch: Batch) -> Prediction:
-        state = self.gate(state)
-        node = None if self.node_head is None else self.node_head(state)
-        if self.graph_head is None:
-            return Prediction(node, None)
-        read = self._read(state, batch)
-        read, own_loss = with_clusters(read, self.clusters, state, batch)
-        return Prediction(node, self.graph_head(read), own_loss)
-
     def _read(self, state: Tensor, batch: Batch) -> Tensor:
-        """What the states of its nodes say of every graph."""
         if self.set2set is None:
-            assert self.readout is not None
-            return self.readout(state, batch.sizes, batch.starts)
+            return super()._read(state, batch)
         most = batch.sizes_between()[1]
         return self.set2set(state, batch.sizes, most, batch.real, batch.starts)
 
 
 def _seen(tensor: Tensor) -> bool:
-    """Whether values may be looked at: on the CPU, and nothing transformed or compiled."""
+    """Whether values can be read without waiting: on the CPU, not transformed or compiled."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return False
     return tensor.device.type == "cpu"
+
+
+register("recurrent", Recurrent, hidden=16, towers=4)

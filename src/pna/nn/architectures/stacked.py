@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -13,65 +14,69 @@ from pna.baselines.edge_features import to_slots
 from pna.data.batch import Batch
 from pna.names import lookup, renamed_keywords
 from pna.nn.activation import activation
-from pna.nn.architectures.parts import (
+from pna.nn.architectures.base import (
     READOUTS,
+    Architecture,
     Prediction,
     Reduction,
+    check_layers,
     cluster_readout,
     columns_of,
     features_of,
     gate,
-    narrow_head,
-    with_clusters,
+    mlp_head,
+    register,
 )
 from pna.nn.augmentation import RandomFlip, RandomRotate, RandomScaleShift
 from pna.nn.batch_context import batch_context
 from pna.nn.conv.inputs import NARROW, EdgeFeatures
+from pna.nn.convolution import Convolution
 from pna.nn.dropout import Dropout
 from pna.nn.encoder import Embedding, encoder
-from pna.nn.family import KINDS, Convolution
 from pna.nn.hooks import may_be_read
-from pna.nn.linear import Linear, Offset
+from pna.nn.linear import MLP, Linear, Offset
 from pna.nn.norm import BatchNorm
+from pna.nn.registry import CONVOLUTIONS
 from pna.nn.virtual_node import VirtualNode
 from pna.population.segments import spread
 
 
-class Stacked(nn.Module):
-    """The model of the real-world benchmarks: an embedding, convolutions with normalisation,
-    activation (ReLU; of "gat" ELU), residual and dropout, a readout, and a head that narrows.
+class Stacked(Architecture):
+    """The model of the real-world benchmarks: an embedding, a stack of convolutions, a readout and
+    a head.
 
-    With `norm_before_mixing` a layer is that of the authors' benchmark code: normalisation and
-    dropout come between the towers and the linear layer that mixes them, LeakyReLU and residual
-    after it.
+    Each convolution is followed by normalisation, activation (ELU for "gat", otherwise ReLU), a
+    residual connection and dropout. With `norm_before_mixing` a layer is that of the authors'
+    benchmark code: normalisation and dropout come between the towers and the linear layer that
+    mixes them, then LeakyReLU and the residual connection.
 
     Args:
-        convolution: name of the convolution, one of `pna.nn.family.KINDS`.
-        in_channels: columns of a node's features.
+        convolution: name of the convolution, one of `pna.nn.registry.CONVOLUTIONS`.
+        in_channels: columns of node features.
         hidden: features of a node between layers.
         node_targets: numbers to predict for each node; 0 for none.
         graph_targets: numbers to predict for each graph; 0 for none.
-        node_values: how many values each column of the nodes has, where they hold kinds as whole
-            numbers; 0 for a column of numbers beside them.
-        node_scales: mean and standard deviation of each column of the nodes, by which numbers
-            beside kinds are standardised.
-        edge_columns: columns of an edge's features; 0 for none.
-        edge_values: as `node_values`, for the columns of the edges.
-        edge_scales: as `node_scales`.
-        edge_width: features that edges are given; `hidden` where they have states of their own,
-            as in "gated-gcn", with or without features to begin with.
-        layers: how many convolutions.
-        out_channels: features after the last; as `hidden` if left out.
+        node_values: number of categories of each column of node features; 0 for a numeric column.
+            Default: all are numeric.
+        node_scales: mean and standard deviation of each column of node features, by which numeric
+            columns are standardised if there are categorical ones.
+        edge_columns: columns of edge features; 0 for none.
+        edge_values: as `node_values`, for the columns of edge features.
+        edge_scales: as `node_scales`, for the columns of edge features.
+        edge_width: width of the embedded edge features. "gated-gcn", whose edges have states,
+            uses `hidden` instead, with or without edge features.
+        layers: number of convolutions.
+        out_channels: features after the last convolution. Default: `hidden`.
         readout: "sum", "mean" or "max" over the nodes of a graph.
-        head: widths inside the head; a half and a quarter of its input if left out.
-        residual: add a layer's input to its result where they are equally wide.
-        graph_norm: divide by the square root of the number of nodes in the graph; states of edges
-            by that of the number of edges.
-        batch_norm: normalise the result of a layer over the batch.
-        act_before_norm: whether a layer's activation comes before its normalisations, not after.
-        virtual_node: whether every graph has a `VirtualNode`, heard between layers.
-        norm_before_mixing: of convolutions with towers, whether they are mixed after the
-            normalisation.
+        head: widths inside the head. Default: a half and a quarter of its input.
+        residual: add a layer's input to its output if they have the same width.
+        graph_norm: divide node states by the square root of the graph's number of nodes, and edge
+            states by that of its number of edges.
+        batch_norm: normalise the output of a layer over the batch.
+        act_before_norm: apply a layer's activation before its normalisation, not after.
+        virtual_node: whether every graph has a `VirtualNode`, updated between layers.
+        norm_before_mixing: whether the towers are mixed after the normalisation; for convolutions
+            with towers only.
         flip: coordinates that training mirrors, as in `RandomFlip`: for columns 3 and 4, which
             range from 0 to 1, ((3, 1.0), (4, 1.0)). Default: none.
         rotate: largest angle in degrees by which training rotates a graph, as in `RandomRotate`;
@@ -79,11 +84,16 @@ class Stacked(nn.Module):
         centre: the two coordinates that are rotated, and their centre: ((3, 0.5), (4, 0.5)).
         scale_shift: groups of columns that training scales and shifts, as in
             `RandomScaleShift`: (((3, 4), 0.5, 0.1, 0.05),). Default: none.
-        dropout: probability that a number is dropped after a layer.
+        dropout: probability of dropping a feature after a layer.
         final: activation of the predictions; "none" for none.
-        graph_means: what is added to the predictions of a graph, one number for each.
-        clusters: how many a graph is given, if the model is "diffpool"; 8 if left out.
-        **arguments: of `Convolution`.
+        graph_means: constants added to the predictions of a graph, one for each graph target.
+        clusters: clusters per graph, for "diffpool" only. Default: 8.
+        **arguments: arguments of `Convolution`.
+
+    Shapes:
+        - **batch**: a `pna.data.batch.Batch` with x (nodes, in_channels) and, for `edge_columns`
+          above 0, edge_attr (edges, edge_columns)
+        - **output**: a `Prediction`: node (nodes, node_targets), graph (graphs, graph_targets)
     """
 
     @renamed_keywords(mirror="flip", turn="rotate", vary="scale_shift")
@@ -122,22 +132,21 @@ class Stacked(nn.Module):
         **arguments: Any,
     ) -> None:
         super().__init__()
-        if layers < 1:
-            raise ValueError(f"got layers={layers}, expected at least 1")
-        kind = lookup("convolution", convolution, KINDS)
+        check_layers(layers)
+        kind = lookup("convolution", convolution, CONVOLUTIONS)
         self.carries, self.edge_columns = kind.carries, edge_columns
         edge_width = hidden if kind.carries else edge_width
         arguments["edge_dim"] = edge_width if edge_columns or kind.carries else None
         if norm_before_mixing and not kind.towers:
-            able = ", ".join(name for name, other in KINDS.items() if other.towers)
+            able = ", ".join(name for name, other in CONVOLUTIONS.items() if other.towers)
             raise ValueError(
                 f"got norm_before_mixing for {convolution!r}, which has no towers to mix; leave it "
-                f"out, or take one of {able}"
+                f"out, or use one of {able}"
             )
         if norm_before_mixing and act_before_norm:
             raise ValueError(
-                "got act_before_norm with norm_before_mixing, whose activation comes after the "
-                "mixing; leave one out"
+                "got act_before_norm with norm_before_mixing, which applies the activation after "
+                "the mixing; leave out one of them"
             )
         if norm_before_mixing:
             arguments["mixing"] = False
@@ -164,7 +173,7 @@ class Stacked(nn.Module):
             vectors = sum(max(v, 1) for v in edge_values) if self.edge_kinds else edge_columns + 1
             self._takes_basis = kind.towers and vectors <= NARROW
         elif kind.carries:
-            self.embed_edges = Linear(1, edge_width)  # of a 1 for each
+            self.embed_edges = Linear(1, edge_width)  # every edge starts from a 1
         widths = [hidden] * layers + [hidden if out_channels is None else out_channels]
         self.convolutions = nn.ModuleList(
             Convolution(convolution, widths[i], widths[i + 1], act="none", **arguments)
@@ -178,7 +187,7 @@ class Stacked(nn.Module):
             BatchNorm(w, relu=fused) if batch_norm else nn.Identity() for w in widths[1:]
         )
         self.act = activation(None if fused else act)
-        # nobody asks for the edges of the last layer
+        # edge states of the last layer are not used
         of_edges = widths[1:-1] if kind.carries else []
         self.edge_norms = nn.ModuleList(
             BatchNorm(w, level="edge", relu=True) if batch_norm else nn.ReLU() for w in of_edges
@@ -191,10 +200,10 @@ class Stacked(nn.Module):
         self.readout = lookup("readout", readout, READOUTS)
         width = widths[-1]
         self.gate = gate(convolution, width)
-        self.node_head = narrow_head(width, head, node_targets, final)
+        self.node_head = _head(width, head, node_targets, final)
         self.clusters = cluster_readout(convolution, width, clusters, graph_targets)
         read = width if self.clusters is None else 2 * width
-        self.graph_head = narrow_head(read, head, graph_targets, final)
+        self.graph_head = _head(read, head, graph_targets, final)
         if graph_means and len(graph_means) != graph_targets:
             raise ValueError(
                 f"got {len(graph_means)} graph_means, expected one for each of {graph_targets} "
@@ -227,23 +236,19 @@ class Stacked(nn.Module):
                 result = self.act(result)
                 if self.mixing:
                     mixed = self.mixing[layer](self.dropout(result, layer))
-                    x = self._beside(x, F.leaky_relu(mixed))
+                    x = self._residual(x, F.leaky_relu(mixed))
                 else:
-                    x = self.dropout(self._beside(x, result), layer)
-            x = self.gate(x)
-            node = None if self.node_head is None else self.node_head(x)
-            if self.graph_head is None:
-                return Prediction(node, None)
-            read = self.readout(x, batch.sizes, batch.starts)
-            read, own_loss = with_clusters(read, self.clusters, x, batch)
-            return Prediction(node, self.graph_shift(self.graph_head(read)), own_loss)
+                    x = self.dropout(self._residual(x, result), layer)
+            found = self._predict(x, batch)
+            graph = None if found.graph is None else self.graph_shift(found.graph)
+            return replace(found, graph=graph)
 
-    def _beside(self, x: Tensor, result: Tensor) -> Tensor:
-        """A layer's result, with its input added where that is to be and can be."""
+    def _residual(self, x: Tensor, result: Tensor) -> Tensor:
+        """A layer's output, plus its input if there is a residual connection."""
         return result + x if self.residual and result.shape == x.shape else result
 
     def _edge_states(self, batch: Batch) -> Tensor:
-        """What the states of edges begin as, by slot."""
+        """Initial edge states, (edges, width), in slot order."""
         if self.edge_columns:
             given = self._edges(batch)
             assert given is not None
@@ -258,28 +263,33 @@ class Stacked(nn.Module):
     def _carry(
         self, layer: int, x: Tensor, batch: Batch, edges: Any
     ) -> tuple[Tensor, Tensor | None]:
-        """A layer's result, and the edges' next states, normalised and beside those before."""
+        """A layer's output, and the next edge states; None after the last layer."""
         convolution: Any = self.convolutions[layer]
         result, states = convolution.conv.update(x, batch.adjacency, edges)
         if layer == len(self.edge_norms):
             return result, None
         shrink = None
         if self.graph_norm:
-            starts = batch.adjacency.indptr[batch.indptr]  # of the edges of every graph
+            starts = batch.adjacency.indptr[batch.indptr]  # first edge of every graph
             shrink = starts.diff().clamp(min=1).to(states.dtype).rsqrt()[:, None]
             shrink = spread(shrink, starts, batch.adjacency.num_edges)[:, 0]
-        return result, self._beside(edges, _normalised(self.edge_norms[layer], states, shrink))
+        return result, self._residual(edges, _normalised(self.edge_norms[layer], states, shrink))
 
     def _edges(self, batch: Batch) -> EdgeFeatures:
-        """Edge features, as a table and a place in it where they are one column of kinds; as a
-        basis and coefficients where these are few and the convolution takes that, so that none of
-        their embedding is made for every edge. `embed_edges` is called where it has hooks or was
-        replaced."""
+        """Embedded edge features, in the form that needs the fewest numbers per edge.
+
+        One categorical column becomes (table, index). A few columns become (basis, coefficients),
+        if the convolution supports that. Otherwise, and if `embed_edges` has hooks or was replaced,
+        `embed_edges` is called on every edge.
+        """
         embed, given = self.embed_edges, batch.edge_attr
         if embed is None:
             return None
         if given is None:
-            raise ValueError("got a batch without edge features, expected those it was made for")
+            raise ValueError(
+                f"got a batch without edge features, expected {self.edge_columns} columns of them: "
+                "the model was made for graphs with edge features"
+            )
         if not self.edge_kinds:
             given = given.to(next(embed.parameters()).dtype)
         if isinstance(embed, Embedding) and may_be_read(embed, Embedding):
@@ -292,8 +302,16 @@ class Stacked(nn.Module):
         return embed(given)
 
 
+def _head(width: int, inside: Sequence[int] | None, targets: int, final: str) -> MLP | None:
+    inside = (width // 2, width // 4) if inside is None else inside
+    return mlp_head([width, *inside, targets], final)
+
+
 def _normalised(norm: nn.Module, result: Tensor, shrink: Tensor | None) -> Tensor:
-    """A result (rows, width), each row times what it is shrunk by, if anything, through a norm."""
+    """The norm of a result (rows, width), each row multiplied by its `shrink` (rows,) first."""
     if isinstance(norm, BatchNorm):
         return norm(result, shrink)
     return norm(result if shrink is None else result * shrink[:, None])
+
+
+register("stacked", Stacked, hidden=64)

@@ -9,30 +9,46 @@ from torch import nn
 
 from pna.data.batch import Batch
 from pna.names import lookup
-from pna.nn.architectures.parts import (
+from pna.nn.architectures.base import (
     READOUTS,
+    Architecture,
     Prediction,
     Reduction,
+    check_layers,
     cluster_readout,
     edge_features_of,
     features_of,
     gate,
     graph_head,
     node_head,
-    with_clusters,
+    register,
 )
 from pna.nn.batch_context import batch_context
+from pna.nn.convolution import Convolution
 from pna.nn.dropout import Dropout
-from pna.nn.family import Convolution
 
 
-class Standard(nn.Module):
-    """The paper's model without recurrence: convolutions of their own weights, and skip
-    connections from the input and from each of them to the heads, of mean readout.
+class Standard(Architecture):
+    """The paper's model without recurrence: a stack of convolutions, each with its own weights.
+
+    The heads see the input and the output of every convolution (skip connections).
 
     Args:
-        layers: how many convolutions.
-        Others as for `Recurrent`.
+        convolution: name of the convolution, one of `pna.nn.registry.CONVOLUTIONS`.
+        in_channels: features of a node.
+        hidden: features of a node after each convolution.
+        node_targets: numbers to predict for each node; 0 for none.
+        graph_targets: numbers to predict for each graph; 0 for none.
+        layers: number of convolutions.
+        readout: "sum", "mean" or "max" over the nodes of a graph.
+        dropout: probability of dropping a feature before each convolution but the first.
+        final: activation of the predictions; "none" for none.
+        clusters: clusters per graph, for "diffpool" only. Default: 8.
+        **arguments: arguments of `Convolution`: deg, towers, edge_dim, …
+
+    Shapes:
+        - **batch**: a `pna.data.batch.Batch` with x (nodes, in_channels)
+        - **output**: a `Prediction`: node (nodes, node_targets), graph (graphs, graph_targets)
     """
 
     def __init__(
@@ -51,8 +67,7 @@ class Standard(nn.Module):
         **arguments: Any,
     ) -> None:
         super().__init__()
-        if layers < 1:
-            raise ValueError(f"got layers={layers}, expected at least 1")
+        check_layers(layers)
         first = Convolution(convolution, in_channels, hidden, **arguments)
         others = (
             Convolution(convolution, hidden, hidden, divide_input=True, **arguments)
@@ -63,7 +78,7 @@ class Standard(nn.Module):
         self.readout = lookup("readout", readout, READOUTS)
         width = in_channels + layers * hidden
         self.gate = gate(convolution, width)
-        self.node_head = node_head(width, node_targets, final) if node_targets else None
+        self.node_head = node_head(width, node_targets, final)
         self.clusters = cluster_readout(convolution, width, clusters, graph_targets)
         read = width if self.clusters is None else 2 * width
         self.graph_head = graph_head(read, width, graph_targets, final)
@@ -76,10 +91,7 @@ class Standard(nn.Module):
             for i, convolution in enumerate(self.convolutions):
                 x = states[-1] if i == 0 else self.dropout(states[-1], i)
                 states.append(convolution(x, batch.adjacency, edges))
-            seen = self.gate(torch.cat(states, 1))
-            node = None if self.node_head is None else self.node_head(seen)
-            if self.graph_head is None:
-                return Prediction(node, None)
-            read = self.readout(seen, batch.sizes, batch.starts)
-            read, own_loss = with_clusters(read, self.clusters, seen, batch)
-            return Prediction(node, self.graph_head(read), own_loss)
+            return self._predict(torch.cat(states, 1), batch)
+
+
+register("standard", Standard, hidden=16, towers=4)

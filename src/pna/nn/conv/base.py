@@ -1,23 +1,37 @@
-"""What every graph convolution of this package is."""
+"""The base class of every graph convolution of this package."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from pna.adjacency import Adjacency, as_adjacency
+from pna.nn.conv.inputs import EdgeFeatures, check_edges, check_features, check_graph, check_sizes
 from pna.nn.hooks import all_are_hooked, is_hooked
+
+Edges = Tensor | Adjacency | Sequence[Adjacency]
 
 #: Methods that PyG's `MessagePassing` calls, and no layer here does.
 _OF_MESSAGE_PASSING = ("message", "aggregate", "update", "message_and_aggregate", "edge_update")
 
 
 class Conv(nn.Module):
-    """A layer whose forward does all of its work; parts of it cannot be overridden one by one."""
+    """A layer whose forward does all of its work; parts of it cannot be overridden one by one.
 
+    Args:
+        in_channels: features of a node.
+        out_channels: features of a node in the output.
+        edge_dim: features of an edge; None if edges have no features.
+        **sizes: other arguments that must be whole numbers of at least 1.
+    """
+
+    takes_edge_features: ClassVar[bool] = True
+    #: Arguments that the representation shows after the channels.
+    _shown: ClassVar[tuple[str, ...]] = ()
     _own_methods: ClassVar[frozenset[str]] = frozenset()
     _warned = False
 
@@ -34,13 +48,42 @@ class Conv(nn.Module):
                     "aggregator of your own"
                 )
 
+    def __init__(
+        self, in_channels: int, out_channels: int, edge_dim: int | None = None, **sizes: int
+    ) -> None:
+        super().__init__()
+        if edge_dim is not None and not self.takes_edge_features:
+            raise ValueError(
+                f"got edge_dim={edge_dim}, expected None: {type(self).__name__} does not support "
+                "edge features; leave it out, or use GATConv, GINConv, MoNetConv or GatedGCNConv"
+            )
+        check_sizes(in_channels=in_channels, out_channels=out_channels, edge_dim=edge_dim, **sizes)
+        self.in_channels, self.out_channels, self.edge_dim = in_channels, out_channels, edge_dim
+
+    def reset_parameters(self) -> None:
+        """Draws the weights of all parts anew."""
+        modules: Iterable[Any] = self.modules()
+        for module in modules:
+            if module is not self and hasattr(module, "reset_parameters"):
+                module.reset_parameters()
+
+    def _checked(
+        self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures, weight: Tensor
+    ) -> Adjacency:
+        """The adjacency, after all inputs are checked; x must have the dtype of `weight`."""
+        check_features(x, self.in_channels, weight)
+        adjacency = as_adjacency(edge_index, x.shape[0])
+        check_graph(x, adjacency)
+        check_edges(edge_attr, adjacency, self.edge_dim, weight)
+        return adjacency
+
     def _warn_once(self, part: str) -> None:
-        """Say, the first time, that a part is called as a module and that this is slower."""
+        """Warn, the first time, that parts are called as modules, which is slower."""
         if self._warned or torch.compiler.is_compiling():
             return
         self._warned = True
         if all_are_hooked():
-            cause = f"every module has hooks, parts of {self} too"
+            cause = f"every module has hooks, including the parts of {self}"
             remedy = "remove the hooks that were registered for every module"
         else:
             cause = f"{part} of {self} has hooks or was replaced"
@@ -53,3 +96,7 @@ class Conv(nn.Module):
             f"made. This is slower and takes more memory. For full speed {remedy}",
             stacklevel=5 + is_hooked(self),  # where the layer is called; torch calls hooks deeper
         )
+
+    def __repr__(self) -> str:
+        shown = "".join(f", {name}={getattr(self, name)}" for name in self._shown)
+        return f"{type(self).__name__}({self.in_channels}, {self.out_channels}{shown})"

@@ -12,11 +12,11 @@ from pna.adjacency import Adjacency
 from pna.baselines.attention import attention
 from pna.baselines.edge_features import to_slots
 from pna.names import check_keywords
-from pna.nn.conv.base import Conv
-from pna.nn.conv.baseline import Edges, checked
-from pna.nn.conv.inputs import EdgeFeatures, check_sizes
+from pna.nn.conv.base import Conv, Edges
+from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.hooks import may_be_read
 from pna.nn.linear import Linear
+from pna.nn.registry import Entry, register
 from pna.ops.edges import Slots, count_self_loops, sum_to_receivers
 from pna.population.linears import linears
 
@@ -40,6 +40,8 @@ class GATConv(Conv):
         bias: add one to the result.
     """
 
+    _shown = ("heads", "edge_dim")
+
     @check_keywords()
     def __init__(
         self,
@@ -52,18 +54,14 @@ class GATConv(Conv):
         edge_dim: int | None = None,
         bias: bool = False,
     ) -> None:
-        super().__init__()
-        check_sizes(
-            in_channels=in_channels, out_channels=out_channels, heads=heads, edge_dim=edge_dim
-        )
+        super().__init__(in_channels, out_channels, edge_dim, heads=heads)
         if concat and out_channels % heads != 0:
             raise ValueError(
                 f"got out_channels={out_channels} from {heads} heads side by side, expected a "
                 f"multiple of {heads}; or pass concat=False, for the mean of heads of "
                 f"{out_channels} features each"
             )
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.heads, self.concat, self.edge_dim = heads, concat, edge_dim
+        self.heads, self.concat = heads, concat
         self.negative_slope, self.add_self_loops = negative_slope, add_self_loops
         each = out_channels // heads if concat else out_channels
         self.lin = Linear(in_channels, heads * each, bias=False)
@@ -83,9 +81,7 @@ class GATConv(Conv):
 
     def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
         """x (nodes, in_channels) to (nodes, out_channels); `edge_attr` as in `PNAConv`."""
-        adjacency = checked(
-            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.lin.weight
-        )
+        adjacency = self._checked(x, edge_index, edge_attr, self.lin.weight)
         return self._through(x, adjacency, edge_attr, self._score_weight())
 
     def prepared(self) -> Callable[..., Tensor]:
@@ -139,12 +135,6 @@ class GATConv(Conv):
         weight = self.lin_edge.weight.unflatten(0, self.att_edge.shape)
         return F.linear(features, (weight * self.att_edge[..., None]).sum(1))
 
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.in_channels}, {self.out_channels}, heads={self.heads}, "
-            f"edge_dim={self.edge_dim})"
-        )
-
 
 def _mean_without_self_loops(edge: Tensor, adjacency: Adjacency) -> Tensor:
     """Mean of scores (edges, heads) by slot over the edges from other nodes, (nodes, heads)."""
@@ -152,3 +142,6 @@ def _mean_without_self_loops(edge: Tensor, adjacency: Adjacency) -> Tensor:
     is_loop = (adjacency.senders == slots.receivers)[:, None]
     others = (adjacency.degree - count_self_loops(slots)).clamp(min=1)[:, None]
     return sum_to_receivers(edge.masked_fill(is_loop, 0), slots) / others.to(edge.dtype)
+
+
+register("gat", Entry(GATConv, act="elu", restriction="first"))

@@ -10,11 +10,11 @@ from pna.adjacency import Adjacency
 from pna.baselines.edge_features import to_slots
 from pna.baselines.gates import gated_sum
 from pna.names import check_keywords
-from pna.nn.conv.base import Conv
-from pna.nn.conv.baseline import Edges, checked
-from pna.nn.conv.inputs import EdgeFeatures, check_sizes
+from pna.nn.conv.base import Conv, Edges
+from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.hooks import may_be_read
 from pna.nn.linear import Linear
+from pna.nn.registry import Entry, register
 from pna.population.linears import linears, takes_widths
 
 
@@ -33,6 +33,8 @@ class GatedGCNConv(Conv, own_methods=("update",)):
         edge_dim: features of an edge, if there are any.
     """
 
+    _shown = ("edge_dim",)
+
     @check_keywords()
     def __init__(
         self,
@@ -41,23 +43,14 @@ class GatedGCNConv(Conv, own_methods=("update",)):
         normalise: bool = True,
         edge_dim: int | None = None,
     ) -> None:
-        super().__init__()
-        check_sizes(in_channels=in_channels, out_channels=out_channels, edge_dim=edge_dim)
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.normalise, self.edge_dim = normalise, edge_dim
+        super().__init__(in_channels, out_channels, edge_dim)
+        self.normalise = normalise
         self.nodes = Linear(in_channels, 4 * out_channels)  # A, B, U, V
         self.edges = None if edge_dim is None else Linear(edge_dim, out_channels)  # C
 
-    def reset_parameters(self) -> None:
-        self.nodes.reset_parameters()
-        if self.edges is not None:
-            self.edges.reset_parameters()
-
     def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
         """x (nodes, in_channels) to (nodes, out_channels); `edge_attr` as in `PNAConv`."""
-        adjacency = checked(
-            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.nodes.weight
-        )
+        adjacency = self._checked(x, edge_index, edge_attr, self.nodes.weight)
         edge = None if edge_attr is None else to_slots(edge_attr, adjacency, self.edges)
         return self._update(x, adjacency, edge)[0]
 
@@ -67,7 +60,7 @@ class GatedGCNConv(Conv, own_methods=("update",)):
         Unlike in `forward`, e (edges, edge_dim) is by slot, as is e', so that layers one after
         the other need not sort them: `pna.baselines.edge_features.to_slots` does that once.
         """
-        checked(x, adjacency, e, self.in_channels, self.edge_dim, self.nodes.weight)
+        self._checked(x, adjacency, e, self.nodes.weight)
         edge = None if self.edges is None else self.edges(e)
         return self._update(x, adjacency, edge)
 
@@ -88,8 +81,5 @@ class GatedGCNConv(Conv, own_methods=("update",)):
         biases = [None] * 4 if bias is None else list(bias.chunk(4))
         return linears(x, self.nodes.weight.chunk(4), biases)
 
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.in_channels}, {self.out_channels}, "
-            f"edge_dim={self.edge_dim})"
-        )
+
+register("gated-gcn", Entry(GatedGCNConv, act="relu", restriction="all"))

@@ -11,11 +11,11 @@ from torch import Tensor, nn
 from pna.adjacency import Adjacency
 from pna.baselines.neighbour_sum import neighbour_sum
 from pna.names import check_keywords
-from pna.nn.conv.base import Conv
-from pna.nn.conv.baseline import Edges, checked, refuse_edge_features
-from pna.nn.conv.inputs import EdgeFeatures, check_sizes
+from pna.nn.conv.base import Conv, Edges
+from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.hooks import may_be_read
 from pna.nn.linear import Linear
+from pna.nn.registry import Entry, register
 from pna.ops.edges import count_self_loops
 from pna.ops.request import wide_type
 from pna.population.linears import linear
@@ -29,12 +29,11 @@ class GCNConv(Conv):
     features for each edge, and the sum is taken where features are narrower: before W or after.
     """
 
+    takes_edge_features = False
+
     @check_keywords()
     def __init__(self, in_channels: int, out_channels: int, edge_dim: int | None = None) -> None:
-        super().__init__()
-        check_sizes(in_channels=in_channels, out_channels=out_channels)
-        refuse_edge_features("GCNConv", edge_dim)
-        self.in_channels, self.out_channels = in_channels, out_channels
+        super().__init__(in_channels, out_channels, edge_dim)
         self.lin = Linear(in_channels, out_channels)
         self.reset_parameters()
 
@@ -44,8 +43,7 @@ class GCNConv(Conv):
 
     def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
         """x (nodes, in_channels) to (nodes, out_channels); edge features are refused."""
-        weight = self.lin.weight
-        adjacency = checked(x, edge_index, edge_attr, self.in_channels, None, weight)
+        adjacency = self._checked(x, edge_index, edge_attr, self.lin.weight)
         return self._through(x, adjacency, _Norm.of(adjacency, x.dtype))
 
     def prepared(self) -> Callable[..., Tensor]:
@@ -68,9 +66,6 @@ class GCNConv(Conv):
         out = neighbour_sum(linear(x, self.lin.weight), adjacency, *norm)
         return out + self.lin.bias.to(out.dtype)
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.in_channels}, {self.out_channels})"
-
 
 class _Norm(NamedTuple):
     """1 / sqrt(d) of every node, and what it keeps of itself, (nodes,) each.
@@ -87,3 +82,6 @@ class _Norm(NamedTuple):
         missing = 1 - count_self_loops(adjacency)
         degree = (adjacency.degree + missing).to(wide_type(dtype))
         return _Norm(degree.rsqrt(), missing / degree)
+
+
+register("gcn", Entry(GCNConv, act="leaky_relu", restriction="first"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -12,10 +12,11 @@ from torch import Tensor, nn
 from pna.baselines.edge_features import to_slots
 from pna.baselines.neighbour_sum import neighbour_sum
 from pna.names import check_keywords
-from pna.nn.conv.base import Conv
-from pna.nn.conv.baseline import Edges, checked
-from pna.nn.conv.inputs import EdgeFeatures, check_sizes
+from pna.nn.conv.base import Conv, Edges
+from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.linear import Linear
+from pna.nn.norm import BatchNorm
+from pna.nn.registry import Entry, register
 from pna.ops.edges import Slots, from_senders, sum_to_receivers
 
 
@@ -37,6 +38,7 @@ class GINConv(Conv):
     """
 
     eps: Tensor
+    _shown = ("edge_dim",)
 
     @check_keywords()
     def __init__(
@@ -48,10 +50,8 @@ class GINConv(Conv):
         norm: Callable[[int], nn.Module] = nn.BatchNorm1d,
         edge_dim: int | None = None,
     ) -> None:
-        super().__init__()
-        check_sizes(in_channels=in_channels, out_channels=out_channels, edge_dim=edge_dim)
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.edge_dim, self.initial_eps = edge_dim, eps
+        super().__init__(in_channels, out_channels, edge_dim)
+        self.initial_eps = eps
         start = torch.tensor([float(eps)])
         if train_eps:
             self.eps = nn.Parameter(start)
@@ -65,16 +65,11 @@ class GINConv(Conv):
 
     def reset_parameters(self) -> None:
         nn.init.constant_(self.eps, self.initial_eps)
-        modules: tuple[Any, ...] = (self.first, self.norm, self.last, self.edge_encoder)
-        for module in modules:
-            if hasattr(module, "reset_parameters"):
-                module.reset_parameters()
+        super().reset_parameters()
 
     def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
         """x (nodes, in_channels) to (nodes, out_channels); `edge_attr` as in `PNAConv`."""
-        adjacency = checked(
-            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.first.weight
-        )
+        adjacency = self._checked(x, edge_index, edge_attr, self.first.weight)
         if self.edge_encoder is None or edge_attr is None:
             total = neighbour_sum(x, adjacency)
         else:
@@ -84,8 +79,5 @@ class GINConv(Conv):
         h = torch.addcmul(total, self.eps.to(x.dtype), x)
         return F.relu(self.last(self.norm(F.relu(self.first(h)))))
 
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.in_channels}, {self.out_channels}, "
-            f"edge_dim={self.edge_dim})"
-        )
+
+register("gin", Entry(partial(GINConv, norm=BatchNorm), act=None, restriction="first"))

@@ -6,25 +6,21 @@ import torch
 from torch import Tensor, nn
 
 from pna.names import check_keywords
-from pna.nn.conv.base import Conv
-from pna.nn.conv.baseline import Edges, refuse_edge_features
+from pna.nn.conv.base import Conv, Edges
 from pna.nn.conv.inputs import EdgeFeatures, check_features, check_sizes
 from pna.nn.linear import Linear
+from pna.nn.registry import Entry, register
 
 
 class MLPConv(Conv):
     """x_i' = W x_i + b: a linear layer with the signature of a convolution."""
 
+    takes_edge_features = False
+
     @check_keywords()
     def __init__(self, in_channels: int, out_channels: int, edge_dim: int | None = None) -> None:
-        super().__init__()
-        check_sizes(in_channels=in_channels, out_channels=out_channels)
-        refuse_edge_features("MLPConv", edge_dim)
-        self.in_channels, self.out_channels = in_channels, out_channels
+        super().__init__(in_channels, out_channels, edge_dim)
         self.lin = Linear(in_channels, out_channels)
-
-    def reset_parameters(self) -> None:
-        self.lin.reset_parameters()
 
     def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
         """x (nodes, in_channels) to (nodes, out_channels); edges are not looked at, edge features
@@ -33,9 +29,6 @@ class MLPConv(Conv):
         if edge_attr is not None:
             raise ValueError("got edge_attr, expected none: MLPConv sees no edges; leave it out")
         return self.lin(x)
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.in_channels}, {self.out_channels})"
 
 
 class Gate(nn.Module):
@@ -51,3 +44,7 @@ class Gate(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return x * torch.sigmoid(self.lin(x))
+
+
+register("mlp", Entry(MLPConv, act="relu", restriction="all"))
+register("mlp-gated", Entry(MLPConv, act="relu", restriction="all", gated=True))

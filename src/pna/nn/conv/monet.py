@@ -7,10 +7,10 @@ from torch import Tensor, nn
 
 from pna.baselines.edge_features import to_slots
 from pna.names import check_keywords
-from pna.nn.conv.base import Conv
-from pna.nn.conv.baseline import Edges, checked
-from pna.nn.conv.inputs import EdgeFeatures, check_sizes
+from pna.nn.conv.base import Conv, Edges
+from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.linear import Linear
+from pna.nn.registry import Entry, register
 from pna.ops.edges import Slots, from_receivers, from_senders, sum_to_receivers
 
 
@@ -30,6 +30,8 @@ class MoNetConv(Conv):
         edge_dim: how many pseudo-coordinates are given.
     """
 
+    _shown = ("kernels", "edge_dim")
+
     @check_keywords()
     def __init__(
         self,
@@ -39,16 +41,8 @@ class MoNetConv(Conv):
         dim: int = 2,
         edge_dim: int | None = None,
     ) -> None:
-        super().__init__()
-        check_sizes(
-            in_channels=in_channels,
-            out_channels=out_channels,
-            kernels=kernels,
-            dim=dim,
-            edge_dim=edge_dim,
-        )
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.kernels, self.edge_dim = kernels, edge_dim
+        super().__init__(in_channels, out_channels, edge_dim, kernels=kernels, dim=dim)
+        self.kernels = kernels
         coordinates = dim if edge_dim is None else edge_dim
         self.lin = Linear(in_channels, kernels * out_channels, bias=False)
         self.mean = nn.Parameter(torch.empty(kernels, coordinates))
@@ -67,9 +61,7 @@ class MoNetConv(Conv):
 
     def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
         """x (nodes, in_channels) to (nodes, out_channels); `edge_attr` as in `PNAConv`."""
-        adjacency = checked(
-            x, edge_index, edge_attr, self.in_channels, self.edge_dim, self.lin.weight
-        )
+        adjacency = self._checked(x, edge_index, edge_attr, self.lin.weight)
         slots = Slots.of(adjacency)
         weights = self._weights(x, slots, edge_attr)
         h = self.lin(x).unflatten(1, (self.kernels, self.out_channels))
@@ -92,8 +84,5 @@ class MoNetConv(Conv):
         distance = (u[:, None] - self.mean) * self.inverse_sigma
         return (-0.5 * distance.square().sum(2)).exp()
 
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.in_channels}, {self.out_channels}, "
-            f"kernels={self.kernels}, edge_dim={self.edge_dim})"
-        )
+
+register("monet", Entry(MoNetConv, act="relu", restriction="all"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from pna.degree import DegreeStats, Linear, Power
 from pna.names import check_keywords
 from pna.nn.activation import activation
 from pna.nn.conv import memory, pyg
-from pna.nn.conv.base import Conv
+from pna.nn.conv.base import Conv, Edges
 from pna.nn.conv.fused import edge_term, mixing_layer, pna_layer, project_each
 from pna.nn.conv.inputs import (
     NARROW,
@@ -22,7 +23,6 @@ from pna.nn.conv.inputs import (
     check_edges,
     check_features,
     check_graph,
-    check_sizes,
     edge_inputs,
     working_type,
 )
@@ -38,13 +38,10 @@ from pna.nn.conv.shifts import (
 from pna.nn.conv.split import Form, Parts, Plan, Weights, join_towers, split
 from pna.nn.hooks import may_be_read
 from pna.nn.neighbourhood import Neighbourhood, StdConvention
+from pna.nn.registry import Entry, Restriction, register
 from pna.nn.towers import TowerLinear, first_of, named_layers, tower_layers
 from pna.ops.aggregate import aggregate, has_kernels, one_pass
-from pna.ops.aggregators import (
-    Aggregator,
-    Max,
-    Min,
-)
+from pna.ops.aggregators import Aggregator, Max, Min
 from pna.ops.backend import choose
 from pna.ops.degree_linear import degree_linear
 from pna.ops.request import Request
@@ -93,6 +90,8 @@ class PNAConv(Conv):
         mixing: the last linear layer; without it towers stand side by side in the result.
     """
 
+    _shown = ("towers", "edge_dim")
+
     @check_keywords()
     def __init__(
         self,
@@ -115,18 +114,10 @@ class PNAConv(Conv):
         encode_edges: bool = True,
         mixing: bool = True,
     ) -> None:
-        super().__init__()
-        check_sizes(
-            in_channels=in_channels,
-            out_channels=out_channels,
-            edge_dim=edge_dim,
-            towers=towers,
-            pre_layers=pre_layers,
-            post_layers=post_layers,
-        )
+        layers = {"pre_layers": pre_layers, "post_layers": post_layers}
+        super().__init__(in_channels, out_channels, edge_dim, towers=towers, **layers)
         _check_towers(in_channels, out_channels, towers, divide_input)
-        self.in_channels, self.out_channels = in_channels, out_channels
-        self.edge_dim, self.towers, self.divide_input = edge_dim, towers, divide_input
+        self.towers, self.divide_input = towers, divide_input
         self.swap_extrema = swap_extrema
         self.F_in = in_channels // towers if divide_input else in_channels
         self.F_out = out_channels // towers
@@ -191,7 +182,7 @@ class PNAConv(Conv):
     def forward(
         self,
         x: Tensor,
-        edge_index: Tensor | Adjacency | Sequence[Adjacency],
+        edge_index: Edges,
         edge_attr: EdgeFeatures = None,
     ) -> Tensor:
         """x (nodes, in_channels) to (nodes, out_channels).
@@ -297,7 +288,7 @@ class PNAConv(Conv):
         every = self.neighbourhood.aggregators
         for which, mix in zip(self._form.views, parts.mixes, strict=True):
             aggregators = [every[i] for i in which]
-            see = self._aggregate if self._is_linear else self._aggregate_messages
+            see: Any = aggregate_shifted if self._is_linear else self._aggregate_messages
             results, shift, times = see(products, adjacency, aggregators, term)
             results = results.unflatten(2, (self.towers, self.F_in))
             out = degree_linear(results, mix, factors, adjacency, out, shift, times)
@@ -377,17 +368,6 @@ class PNAConv(Conv):
             biases += [None, parts.bias]
         return project_each(x, weights, biases, self._shares)
 
-    def _aggregate(
-        self,
-        products: Iterator[Tensor],
-        adjacency: Adjacency,
-        aggregators: list[Aggregator],
-        edge: EdgeFeatures,
-    ) -> tuple[Tensor, Tensor | None, Sequence[int]]:
-        """Aggregates where M is linear, what the receiver contributes to M, and how often that is
-        still to be added to each of them."""
-        return aggregate_shifted(products, adjacency, aggregators, edge)
-
     def _aggregate_messages(
         self,
         products: Iterator[Tensor],
@@ -424,12 +404,6 @@ class PNAConv(Conv):
         called = self._called_part() is not None
         return memory.estimate(self, num_nodes, num_edges, training, dense, called)
 
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.in_channels}, {self.out_channels}, "
-            f"towers={self.towers}, edge_dim={self.edge_dim})"
-        )
-
 
 def _is_plain(x: Tensor) -> bool:
     """Whether this is an ordinary call: nothing transformed, compiled or cast on the way."""
@@ -464,3 +438,16 @@ def _check_towers(in_channels: int, out_channels: int, towers: int, divide_input
         raise ValueError(
             f"got out_channels={out_channels} from {towers} towers, expected a multiple of {towers}"
         )
+
+
+def _register(name: str, aggregators: str, scalers: str, restriction: Restriction) -> None:
+    make = partial(PNAConv, aggregators=aggregators.split(), scalers=scalers.split())
+    register(name, Entry(make, act="leaky_relu", restriction=restriction))
+
+
+_register("pna", "mean std max min", "identity amplification attenuation", "recurrence")
+_register("pna-no-scalers", "mean std max min", "identity", "recurrence")
+_register("pna-moments", "mean std moment_3", "identity amplification attenuation", "all")
+_register("mpnn-sum", "sum", "identity", "recurrence")
+_register("mpnn-max", "max", "identity", "recurrence")
+_register("mpnn-mean-max-min", "mean max min", "identity", "all")

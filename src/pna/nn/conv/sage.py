@@ -6,12 +6,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pna.names import check_keywords
-from pna.nn.conv.base import Conv
-from pna.nn.conv.baseline import Edges, checked, refuse_edge_features
-from pna.nn.conv.inputs import EdgeFeatures, check_sizes
+from pna.nn.conv.base import Conv, Edges
+from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.hooks import may_be_read
 from pna.nn.linear import Linear
 from pna.nn.neighbourhood import keep_tensors, with_tensors
+from pna.nn.registry import Entry, register
 from pna.ops.aggregate import aggregate
 from pna.ops.aggregators import Aggregator, Mean, NormalisedMean, Sum, resolve
 from pna.population.linears import linear
@@ -35,6 +35,8 @@ class SAGEConv(Conv):
         edge_dim: None; edge features are refused.
     """
 
+    takes_edge_features = False
+
     @check_keywords()
     def __init__(
         self,
@@ -44,10 +46,7 @@ class SAGEConv(Conv):
         normalise: bool = False,
         edge_dim: int | None = None,
     ) -> None:
-        super().__init__()
-        check_sizes(in_channels=in_channels, out_channels=out_channels)
-        refuse_edge_features("SAGEConv", edge_dim)
-        self.in_channels, self.out_channels = in_channels, out_channels
+        super().__init__(in_channels, out_channels, edge_dim)
         [self._aggregator], self.normalise = resolve([aggregator]), normalise
         keep_tensors(self, "aggregator", self._aggregator)
         self.lin_l = Linear(in_channels, out_channels)
@@ -58,14 +57,10 @@ class SAGEConv(Conv):
         """⊕, with the tensors that this module holds now."""
         return with_tensors(self, "aggregator", self._aggregator)
 
-    def reset_parameters(self) -> None:
-        self.lin_l.reset_parameters()
-        self.lin_r.reset_parameters()
-
     def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
         """x (nodes, in_channels) to (nodes, out_channels); edge features are refused."""
         weight, bias = self.lin_l.weight, self.lin_l.bias
-        adjacency = checked(x, edge_index, edge_attr, self.in_channels, None, weight)
+        adjacency = self._checked(x, edge_index, edge_attr, weight)
         own, aggregator = self.lin_r(x), self.aggregator
         first = self.out_channels < self.in_channels and type(aggregator) in _LINEAR
         if first and may_be_read(self.lin_l, Linear):
@@ -81,3 +76,7 @@ class SAGEConv(Conv):
             f"{type(self).__name__}({self.in_channels}, {self.out_channels}, "
             f"aggregator={type(self._aggregator).__name__})"
         )
+
+
+register("sage", Entry(SAGEConv, act="relu", restriction="all"))
+register("diffpool", Entry(SAGEConv, act="relu", restriction="all", pooled=True))

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
-from pna.adjacency import Adjacency, as_adjacency
+from pna.adjacency import as_adjacency
 from pna.degree import DegreeStats, Linear, Power
 from pna.names import check_keywords
 from pna.nn.activation import activation
-from pna.nn.conv.base import Conv
-from pna.nn.conv.inputs import check_features, check_sizes, working_type
+from pna.nn.conv.base import Conv, Edges
+from pna.nn.conv.inputs import check_features, working_type
 from pna.nn.conv.plain import call
 from pna.nn.hooks import may_be_read
 from pna.nn.neighbourhood import Neighbourhood, StdConvention
+from pna.nn.registry import Entry, register
 from pna.nn.towers import TowerLinear, first_of, named_layers, tower_layers
 from pna.ops.aggregate import aggregate
 from pna.ops.aggregators import Aggregator
@@ -29,6 +31,8 @@ class PNASimpleConv(Conv):
     The layer of the paper's MolHIV model. Add self-loops, or x itself, where a node should see
     its own features. Arguments are those of `PNAConv` of the same names.
     """
+
+    takes_edge_features = False
 
     @check_keywords()
     def __init__(
@@ -45,25 +49,16 @@ class PNASimpleConv(Conv):
         *,
         std: StdConvention = "paper",
     ) -> None:
-        super().__init__()
-        check_sizes(in_channels=in_channels, out_channels=out_channels, post_layers=post_layers)
-        self.in_channels, self.out_channels = in_channels, out_channels
+        super().__init__(in_channels, out_channels, post_layers=post_layers)
         self.neighbourhood = Neighbourhood(aggregators, scalers, deg, train_norm, std)
         self.act = activation(act, act_kwargs)
         results = self.neighbourhood.num_aggregators * self.neighbourhood.num_scalers
         self.post = tower_layers(1, results * in_channels, out_channels, post_layers)
 
-    def reset_parameters(self) -> None:
-        self.neighbourhood.reset_parameters()
-        modules: tuple[Any, ...] = tuple(self.post)
-        for layer in modules:
-            if hasattr(layer, "reset_parameters"):
-                layer.reset_parameters()
-
     def forward(
         self,
         x: Tensor,
-        edge_index: Tensor | Adjacency | Sequence[Adjacency],
+        edge_index: Edges,
         edge_attr: None = None,
     ) -> Tensor:
         """x (nodes, in_channels) to (nodes, out_channels); `edge_index` as in `PNAConv`. There is
@@ -96,5 +91,10 @@ class PNASimpleConv(Conv):
             out = call(name, layer, self.act(out), self.out_channels)
         return out[:, 0]
 
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.in_channels}, {self.out_channels})"
+
+_PAPER = partial(
+    PNASimpleConv,
+    aggregators=("mean", "std", "max", "min"),
+    scalers=("identity", "amplification", "attenuation"),
+)
+register("pna-simple", Entry(_PAPER, act="relu", restriction="all"))

@@ -1,4 +1,4 @@
-"""Every convolution by its name: shapes, activations, edge features, refusals."""
+"""Every registered convolution: shapes, activations, edge features, refusals."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import torch
 import torch.nn.functional as F
 
 from pna.degree import DegreeStats
-from pna.nn.family import KINDS, Convolution
+from pna.nn.activation import activation
+from pna.nn.convolution import Convolution
 from pna.nn.norm import BatchNorm
+from pna.nn.registry import CONVOLUTIONS
 from tests.nn.graph_cases import graphs
 
 DEG = DegreeStats.from_histogram(torch.tensor([2, 6, 5, 1, 1]))
@@ -28,33 +30,34 @@ def made(name: str, inputs: int = 8, outputs: int = 8, **arguments) -> Convoluti
     return Convolution(name, inputs, outputs, deg=DEG, **(towers | arguments)).double()
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_each_is_its_layer_with_its_activation(name):
     batch = graphs(columns=8).batch()
     layer = made(name)
     got = layer(batch.x, batch.adjacency)
     assert got.shape == (batch.num_nodes, 8) and got.isfinite().all()
     layer = made(name)  # with statistics as they were
-    expected = ACTIVATIONS[name](layer.conv(batch.x, batch.adjacency))
+    act = activation(CONVOLUTIONS[name].act)
+    expected = ACTIVATIONS.get(name, act)(layer.conv(batch.x, batch.adjacency))
     torch.testing.assert_close(got, expected)
     raw = made(name, act="none")(batch.x, batch.adjacency)
     torch.testing.assert_close(raw, made(name).conv(batch.x, batch.adjacency))
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_prepared_ones_give_the_same(name):
     batch = graphs(columns=8).batch()
     expected = made(name)(batch.x, batch.adjacency)
     torch.testing.assert_close(made(name).prepared()(batch.x, batch.adjacency), expected)
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_edge_features_where_there_is_a_place_for_them(name):
     batch = graphs(edge_columns=2, columns=8).batch()
-    if not KINDS[name].edges:
+    if not CONVOLUTIONS[name].edges:
         with pytest.raises(ValueError, match=f"got edge features for '{name}'") as error:
             made(name, edge_dim=2)
-        assert "pna, " in str(error.value) and "gcn," not in str(error.value).split("one of")[1]
+        assert "pna, " in str(error.value) and " gcn," not in str(error.value).split("one of")[1]
         return
     layer = made(name, edge_dim=2)
     got = layer(batch.x, batch.adjacency, batch.edge_attr)

@@ -1,0 +1,156 @@
+"""What architectures share: predictions, readouts, heads, and how features enter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from pna.data.batch import Batch
+from pna.nn.conv.mlp import Gate
+from pna.nn.linear import MLP
+from pna.nn.norm import BatchNorm
+from pna.nn.pooling import ClusterReadout
+from pna.nn.readout import max_nodes, mean_nodes, sum_nodes
+from pna.nn.registry import CONVOLUTIONS
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The output of a model for a batch of graphs."""
+
+    node: Tensor | None  # (nodes, node_targets); None if the model has no node targets
+    graph: Tensor | None  # (graphs, graph_targets); None if the model has no graph targets
+    own_loss: Tensor | None = None  # (graphs,) added to the loss of the targets by pooling models
+
+
+Reduction = Literal["sum", "mean", "max"]
+
+READOUTS: dict[Reduction, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
+    "sum": sum_nodes,
+    "mean": mean_nodes,
+    "max": max_nodes,
+}
+
+
+class Architecture(nn.Module):
+    """A model from a batch of graphs to a `Prediction`.
+
+    The constructor of every architecture takes (convolution, in_channels, hidden, node_targets,
+    graph_targets), then its own arguments by name, of which the rest go to `Convolution`.
+
+    Subclasses set the attributes below, and call `_predict` with the last node states.
+    """
+
+    gate: nn.Module
+    node_head: MLP | None
+    graph_head: MLP | None
+    clusters: ClusterReadout | None
+    readout: Callable[[Tensor, Tensor, Tensor | None], Tensor] | None
+
+    def _predict(self, state: Tensor, batch: Batch) -> Prediction:
+        """Predictions from the last node states, (nodes, width)."""
+        state = self.gate(state)
+        node = None if self.node_head is None else self.node_head(state)
+        if self.graph_head is None:
+            return Prediction(node, None)
+        read, own_loss = self._read(state, batch), None
+        if self.clusters is not None:
+            of_clusters, own_loss = self.clusters(state, batch)
+            read = torch.cat([read, of_clusters], 1)
+        return Prediction(node, self.graph_head(read), own_loss)
+
+    def _read(self, state: Tensor, batch: Batch) -> Tensor:
+        """Node states (nodes, width) to graphs (graphs, width)."""
+        assert self.readout is not None
+        return self.readout(state, batch.sizes, batch.starts)
+
+
+ARCHITECTURES: dict[str, type[Architecture]] = {}
+
+#: Arguments of `pna.train.ModelSettings` if none are given, by architecture.
+DEFAULTS: dict[str, dict[str, Any]] = {}
+
+
+def register(name: str, architecture: type[Architecture], *, hidden: int, **defaults: Any) -> None:
+    """Add an architecture, with its default width and other default arguments in training."""
+    if name in ARCHITECTURES:
+        raise ValueError(f"got two architectures called {name!r}, expected one; rename one of them")
+    ARCHITECTURES[name], DEFAULTS[name] = architecture, {"hidden": hidden, **defaults}
+
+
+def mlp_head(
+    widths: Sequence[int],
+    final: str,
+    act: str = "relu",
+    norm: Callable[[int], nn.Module] | None = None,
+) -> MLP | None:
+    """An MLP to the last of these widths, with the activation `final`; None for no targets."""
+    return MLP(widths, act, None if final == "none" else final, norm) if widths[-1] else None
+
+
+def node_head(width: int, targets: int, final: str) -> MLP | None:
+    return mlp_head([width, width, width, targets], final, "leaky_relu")
+
+
+def graph_head(width: int, inside: int, targets: int, final: str) -> MLP | None:
+    return mlp_head([width, inside, inside, targets], final, norm=partial(BatchNorm, level="graph"))
+
+
+def gate(convolution: str, width: int) -> nn.Module:
+    """What the last node states pass through before they are read."""
+    return Gate(width) if CONVOLUTIONS[convolution].gated else nn.Identity()
+
+
+def cluster_readout(
+    convolution: str, width: int, clusters: int | None, graph_targets: int
+) -> ClusterReadout | None:
+    """The second readout of a pooling model; None for other models."""
+    if not CONVOLUTIONS[convolution].pooled:
+        if clusters is not None:
+            raise ValueError(
+                f"got clusters={clusters} for {convolution!r}, which does not cluster nodes; "
+                "leave it out, or use 'diffpool'"
+            )
+        return None
+    if graph_targets == 0:
+        raise ValueError(
+            f"got no graph targets for {convolution!r}, which pools graphs to predict theirs; "
+            "use 'sage', which has the same layers"
+        )
+    return ClusterReadout(width, 8 if clusters is None else clusters)
+
+
+def check_layers(layers: int) -> None:
+    if layers < 1:
+        raise ValueError(f"got layers={layers}, expected at least 1")
+
+
+def columns_of(batch: Batch) -> Tensor:
+    """Node features, (nodes, columns)."""
+    if batch.x is None:
+        raise ValueError(
+            "got graphs without node features, expected at least one; give every node a 1, say"
+        )
+    return batch.x
+
+
+def features_of(batch: Batch, first: nn.Module) -> Tensor:
+    """Node features, in the dtype of the weights of `first`."""
+    return columns_of(batch).to(next(first.parameters()).dtype)
+
+
+def edge_features_of(batch: Batch, first: Any) -> Tensor | None:
+    """Edge features, in the dtype of the weights; None if the model was made without them."""
+    if first.edge_dim is None:
+        return None
+    if batch.edge_attr is None:
+        raise ValueError(
+            "got a batch without edge features, expected them: the model was made for graphs with "
+            "edge features"
+        )
+    return batch.edge_attr.to(next(first.parameters()).dtype)
