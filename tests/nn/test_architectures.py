@@ -559,7 +559,7 @@ def test_what_is_refused():
         made(Recurrent, readout="men")
     with pytest.raises(ValueError, match="got swap_gru=True with gru=False"):
         made(Recurrent, gru=False, swap_gru=True)
-    with pytest.raises(ValueError, match="nodes have no features"):
+    with pytest.raises(ValueError, match="got graphs without node features"):
         made(Stacked)(replace(batch_of(graphs()), x=None))
 
 
