@@ -83,7 +83,7 @@ def test_diameters():
     assert depth.most == 4
     assert depth_of(batch_of(graphs(), [0, 3]), "diameter").most == 3
     assert depth_of(batch_of(graphs(), [1]), "diameter").most == 1
-    with pytest.raises(ValueError, match=r"pass diameter=pna\.data\.diameter\.diameters"):
+    with pytest.raises(ValueError, match=r"set its field diameter=pna\.data\.diameter\.diameters"):
         depth_of(graphs().batch(), "diameter")
 
 

@@ -82,12 +82,12 @@ def test_numbers_have_a_linear_layer():
 @pytest.mark.parametrize(("kind", "column"), [(3, 0), (-1, 2), (2, 2)])
 def test_kinds_without_a_vector_are_refused(kind, column):
     """In place of another column's vector."""
-    with pytest.raises(ValueError, match="got kind 2 in column 0, expected 0 to 1"):
+    with pytest.raises(ValueError, match="got category 2 in column 0, expected 0 to 1"):
         Embedding([2], 4)(torch.tensor([[2]]))
     layer, columns = Embedding([3, 0, 2], 4), torch.zeros(5, 3)
     columns[:, 1] = -7  # a number, of which there may be any
     layer(columns)
     columns[2, column] = kind
-    with pytest.raises(ValueError, match=f"got kind {kind} in column {column}, expected 0 to"):
+    with pytest.raises(ValueError, match=f"got category {kind} in column {column}, expected 0 to"):
         layer(columns)
     layer(columns[:0])

@@ -183,7 +183,7 @@ def test_hooks_for_every_module_see_every_part(name):
 
 def test_hooks_for_every_module_are_what_the_warning_names():
     layer = usual()
-    said = r"every module has hooks, parts of PNAConv\(6, 4.*slower.*remove the hooks"
+    said = r"every module has hooks, including the parts of PNAConv\(6, 4.*slower.*remove the hooks"
     hooked = for_all.register_module_forward_hook(lambda *_: None)
     with hooked, pytest.warns(UserWarning, match=said) as caught:
         layer(*inputs(layer))

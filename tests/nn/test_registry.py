@@ -9,6 +9,7 @@ import importlib
 import inspect
 import pkgutil
 from functools import partial
+from typing import get_args
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ from pna.degree import DegreeStats
 from pna.front import first_nodes
 from pna.nn import GCNConv, GINConv, PNAConv
 from pna.nn.architectures import ARCHITECTURES, DEFAULTS
-from pna.nn.architectures.base import Architecture
+from pna.nn.architectures.base import Architecture, Readout
 from pna.nn.architectures.base import register as register_architecture
 from pna.nn.conv.base import Conv
 from pna.nn.convolution import Convolution
@@ -101,6 +102,18 @@ def test_every_architecture_takes_every_convolution(name, architecture):
     assert found.node.shape == (batch.num_nodes, 3) and found.node.isfinite().all()
     assert found.graph.shape == (batch.num_graphs, 2) and found.graph.isfinite().all()
     assert (found.own_loss is not None) == CONVOLUTIONS[name].pooled
+
+
+@pytest.mark.parametrize("readout", get_args(Readout))
+@pytest.mark.parametrize("architecture", ARCHITECTURES)
+def test_every_architecture_takes_every_readout(architecture, readout):
+    """A graph alone and in a batch, also one without edges, gets the same prediction."""
+    made = graphs()
+    torch.manual_seed(0)
+    model = ARCHITECTURES[architecture]("pna", 2, 8, 0, 2, deg=DEG, readout=readout).double().eval()
+    together = model(batch_of(made)).graph
+    alone = torch.cat([model(batch_of(made, [i])).graph for i in range(len(SIZES))])
+    torch.testing.assert_close(together, alone)
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -17,9 +17,10 @@ _ACTIVATIONS = {
 def activation(
     act: str | Callable[[Tensor], Tensor] | None, arguments: dict[str, Any] | None = None
 ) -> Callable[[Tensor], Tensor]:
-    """The module meant by "relu", "leaky_relu", "LeakyReLU", …; a callable is itself, None nothing.
+    """An activation from its name, such as "relu", "leaky_relu" or "LeakyReLU".
 
-    `arguments` are those of the module, where it is given by name.
+    `arguments` are passed to the module that is named. A callable is returned as it is; None gives
+    the identity.
     """
     if act is None:
         return nn.Identity()

@@ -1,4 +1,4 @@
-"""Buffers that are there also where a module is given its memory late."""
+"""Constant buffers that survive initialisation on the meta device."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from torch import Tensor, nn
 
 
 class Buffers(nn.Module):
-    """A module whose buffers begin as `beginnings` has them.
+    """A module whose buffers are initialised from `beginnings`.
 
-    Made on the meta device, as torch's ways of initialising large models have it, they hold nothing
-    to take along when they are given memory, by `to_empty` or by a checkpoint whose tensors are
-    assigned: they begin then.
+    A module made on the meta device, as torch does for large models, has buffers without values.
+    They are initialised when they get memory: by `to_empty`, or by loading a checkpoint with
+    ``assign=True``.
     """
 
     def beginnings(self) -> dict[str, Tensor]:
-        """The buffers by name, from what the module was made with."""
+        """The initial values of the buffers, by name."""
         raise NotImplementedError
 
     def hold(self, persistent: bool = False) -> None:
-        """Register the buffers; `persistent` ones go to the checkpoint with the weights."""
+        """Register the buffers; `persistent` ones are stored in checkpoints with the weights."""
         for name, tensor in self.beginnings().items():
             self.register_buffer(name, tensor, persistent=persistent)
 
     def reset_parameters(self) -> None:
-        """Nothing is learned: buffers are as they began. Asked for where a model is sharded."""
+        """Does nothing, as nothing is learned; torch calls it when it shards a model."""
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Buffers:
         late = self._without_memory()
@@ -50,8 +50,8 @@ class Buffers(nn.Module):
         return {name for name, held in self._buffers.items() if held is not None and held.is_meta}
 
     def _begun(self, names: set[str]) -> dict[str, Tensor]:
-        """Those of `beginnings` with these names; others may have registered buffers of theirs."""
+        """The initial values of these buffers, as far as `beginnings` has them."""
         if not names:
             return {}
-        with torch.device("cpu"):  # whichever is the default
+        with torch.device("cpu"):  # whatever the default device is
             return {name: tensor for name, tensor in self.beginnings().items() if name in names}

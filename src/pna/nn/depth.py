@@ -1,4 +1,4 @@
-"""How many times a recurrent model passes messages over a graph."""
+"""How many steps of message passing a recurrent model takes on a graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pna.data.batch import Batch
 from pna.front import Front
 from pna.names import lookup
 
-#: Rules that look at the number of nodes alone, as the authors named them.
+#: Rules that depend on the number of nodes only, as the authors named them.
 BY_SIZE: dict[str, Callable[[int], int]] = {
     "N": lambda n: n,
     "N/2": lambda n: n // 2,
@@ -23,22 +23,22 @@ BY_SIZE: dict[str, Callable[[int], int]] = {
 }
 RULES = (*BY_SIZE, "diameter", "adaptive")
 
-#: In how many fronts a batch may be cut: each has some padding.
+#: How many fronts a batch has at most; each needs some padding.
 _MOST_LEVELS = 8
 
 
 @dataclass(frozen=True)
 class Depth:
-    """How many steps each graph takes, at least one, and a bound for all of them."""
+    """How many steps each graph takes, at least one."""
 
-    steps: Tensor | None  # (graphs,) int64, 1 for padding; None where all take `most`
-    most: int
-    #: Of each step but the first: among which nodes those are that take it; none where unknown.
+    steps: Tensor | None  # (graphs,) int64, 1 for padding; None if all take `most`
+    most: int  # upper bound for all graphs
+    #: For each step but the first, the front that holds all nodes which take it; empty if unknown.
     fronts: tuple[Front, ...] = ()
 
 
 def check_rule(rule: str | int) -> str | int:
-    """The rule itself: a name, or a number of steps for every graph."""
+    """The rule: one of `RULES`, or the number of steps of every graph."""
     if isinstance(rule, int):
         if rule < 1:
             raise ValueError(f"got depth={rule}, expected at least 1")
@@ -49,7 +49,7 @@ def check_rule(rule: str | int) -> str | int:
 
 
 def levels(rule: str | int, smallest: int, largest: int) -> list[int]:
-    """Some of the sizes, largest first, whose graphs take fewer steps than those one larger."""
+    """Up to 8 graph sizes, largest first, above which graphs take more steps."""
     if rule not in BY_SIZE:
         return []
     steps = BY_SIZE[str(rule)]
@@ -58,7 +58,7 @@ def levels(rule: str | int, smallest: int, largest: int) -> list[int]:
 
 
 def depth_of(batch: Batch, rule: str | int) -> Depth:
-    """What the rule says of the graphs of a batch; "adaptive" is bounded by the nodes of each."""
+    """The steps of each graph of a batch by a rule; for "adaptive", the number of its nodes."""
     if isinstance(rule, int):
         return Depth(None, rule)
     smallest, largest = batch.sizes_between()
@@ -66,7 +66,7 @@ def depth_of(batch: Batch, rule: str | int) -> Depth:
         if batch.diameter is None:
             raise ValueError(
                 "got a batch without the diameters of its graphs, expected them for depth="
-                "'diameter'; pass diameter=pna.data.diameter.diameters(graphs) with it"
+                "'diameter'; set its field diameter=pna.data.diameter.diameters(graphs)"
             )
         far = batch.diameter if batch.real is None else batch.diameter * batch.real
         return Depth(far.clamp(min=1), max(batch.largest_diameter(), 1))
@@ -79,8 +79,11 @@ def depth_of(batch: Batch, rule: str | int) -> Depth:
 
 
 def _fronts(batch: Batch, rule: str, most: int) -> tuple[Front, ...]:
-    """The shortest that holds all graphs of more steps than each, the whole batch where none does;
-    none at all of a batch that has none, or a rule that is not of sizes."""
+    """For each step but the first, the shortest front with all graphs that take it.
+
+    The whole batch if there is no such front. Empty if the batch has no fronts, or if the rule
+    does not depend on the number of nodes only.
+    """
     if not batch.fronts or rule not in BY_SIZE:
         return ()
     whole = Front(0, batch.num_nodes, batch.num_edges)
@@ -94,12 +97,12 @@ _tables: dict[tuple[str, int, torch.device], Tensor] = {}
 
 
 def _table(rule: str, largest: int, device: torch.device) -> Tensor:
-    """Steps of a graph of every size; kept, since a captured step cannot copy it to the device."""
+    """Steps by graph size, (largest + 1,); cached, as a captured step cannot copy to the device."""
     key = (rule, largest, device)
     if key in _tables:
         return _tables[key]
     steps = [max(BY_SIZE[rule](n), 1) for n in range(largest + 1)]
     table = torch.tensor(steps, device=device)
-    if type(table) is Tensor:  # not one that only stands for another, as in an export
+    if type(table) is Tensor:  # not a fake tensor, as in an export
         _tables[key] = table
     return table

@@ -1,7 +1,7 @@
-"""Dropout whose mask is a function of seed, pass, time, graph, node and feature.
+"""Dropout whose mask is a function of seed, forward pass, call, graph, node and feature.
 
-So a model drops the same numbers alone and as a member of a population, in batches put together in
-any way, padded or not, on one process or many, and again after a run was resumed.
+A model therefore drops the same numbers alone and as a member of a population, for any batching
+and padding, on one process or many, and after a run is resumed.
 """
 
 from __future__ import annotations
@@ -15,14 +15,24 @@ from pna.population.dropout import dropout
 
 
 class Dropout(Buffers):
-    """Zeroes each number with probability `p` in training, and divides the rest by 1 − p.
+    """In training, sets each number to 0 with probability `p`, and divides the others by 1 − p.
 
-    Two buffers go to the checkpoint with the weights: a seed, drawn when the module is made, and
-    how many passes there have been. A model that drops several times in a pass calls `advance`
-    once and then tells which `time` it is; otherwise every call is a pass. `level` says whether a
-    row is of a "node" or of a "graph". Under `torch.utils.checkpoint` a backward pass repeats the
-    last pass: give each its own backward before the next, and compile the checkpoint with the
+    Two buffers are stored in the checkpoint with the weights: a seed, drawn when the module is
+    made, and the number of forward passes so far. A model that calls the module several times in a
+    pass calls `advance` once, then passes a different `time` to each call. Otherwise every call
+    counts as a pass.
+
+    `torch.utils.checkpoint` repeats the last forward pass in the backward pass. Run the backward
+    pass of each forward pass before the next one, and compile the checkpoint together with the
     model, not the model alone.
+
+    Args:
+        p: probability, at least 0 and below 1.
+        level: whether a row belongs to a "node" or a "graph".
+
+    Shapes:
+        - **x**: (rows, features)
+        - **output**: (rows, features)
     """
 
     seed: Tensor
@@ -39,20 +49,20 @@ class Dropout(Buffers):
             self.hold(persistent=True)
 
     def beginnings(self) -> dict[str, Tensor]:
-        """A seed, and no passes."""
+        """A random seed, and no passes."""
         return {
             "seed": torch.randint(2**62, ()),
             "passes": torch.zeros((), dtype=torch.int64),
         }
 
     def advance(self) -> None:
-        """Begin another pass over the model, unless a backward pass repeats the last one, as
-        `torch.utils.checkpoint` has it: that must drop the same numbers."""
+        """Begin another forward pass, unless a backward pass repeats the last one
+        (`torch.utils.checkpoint`), which must drop the same numbers."""
         if self.training and self.p > 0 and not _is_repeated():
             self.passes += 1
 
     def forward(self, x: Tensor, time: int | None = None) -> Tensor:
-        """(rows, features), as it is when not training."""
+        """`time` is the number of this call in a pass that `advance` began."""
         if not self.training or self.p == 0:
             return x
         if time is None:
@@ -66,5 +76,5 @@ class Dropout(Buffers):
 
 
 def _is_repeated() -> bool:
-    """Whether a backward pass is under way, as far as can be told: what is compiled cannot ask."""
+    """Whether a backward pass is running; False in compiled code, which cannot find out."""
     return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() >= 0

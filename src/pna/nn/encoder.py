@@ -1,4 +1,4 @@
-"""From the columns of a graph set to features that a layer takes."""
+"""From the columns of a graph set, categorical or numeric, to features."""
 
 from __future__ import annotations
 
@@ -15,14 +15,18 @@ from pna.population.linears import linear, takes_widths
 
 
 class Embedding(Buffers):
-    """Columns to features: a learned vector for every value of a column of kinds, and one for a
-    column of numbers, which it is multiplied by; summed over the columns.
+    """The sum of learned vectors: one for each category of a categorical column, and one for each
+    numeric column, multiplied by its number.
 
     Args:
-        values: how many values each column has, whole numbers from 0 on; 0 if it holds numbers.
-        width: features of the result.
-        scales: mean and standard deviation of each column, by which numbers are standardised, for
-            theirs to be seen beside vectors of kinds; as they are if left out.
+        values: number of categories of each column, counted from 0; 0 for a numeric column.
+        width: features of the output.
+        scales: mean and standard deviation of each column, by which numeric columns are
+            standardised. Default: they are not.
+
+    Shapes:
+        - **columns**: (rows, columns)
+        - **output**: (rows, width)
     """
 
     offsets: Tensor
@@ -36,13 +40,13 @@ class Embedding(Buffers):
         super().__init__()
         self.values = tuple(values)
         self.scales = tuple(scales) or ((0.0, 1.0),) * len(self.values)
-        self.vectors = [max(count, 1) for count in self.values]  # of each column
+        self.vectors = [max(count, 1) for count in self.values]  # how many each column has
         self.weight = nn.Parameter(torch.empty(sum(self.vectors), width))
         self.hold()
         self.reset_parameters()
 
     def beginnings(self) -> dict[str, Tensor]:
-        """Where the vectors of each column begin, which columns hold numbers, and their scales."""
+        """The first vector of each column, which columns are numeric, and their scales."""
         vectors, scales = torch.tensor(self.vectors), torch.tensor(self.scales)
         return {
             "offsets": vectors.cumsum(0) - vectors,
@@ -52,8 +56,9 @@ class Embedding(Buffers):
         }
 
     def reset_parameters(self) -> None:
-        """Vectors of kinds begin as those of torch's embeddings; of several columns, whose sum
-        would be large, as in OGB's encoders; those of numbers as in linear layers."""
+        """Vectors of one categorical column are drawn as in torch's embeddings; of several
+        columns, whose sum would be large, as in OGB's encoders; of numeric columns as in linear
+        layers."""
         numbers = self.values.count(0)
         begin = nn.init.normal_ if len(self.values) - numbers == 1 else nn.init.xavier_uniform_
         bound = 1 / math.sqrt(max(numbers, 1))
@@ -62,18 +67,17 @@ class Embedding(Buffers):
                 begin(table) if count else table.uniform_(-bound, bound)
 
     def tables(self) -> tuple[Tensor, ...]:
-        """The vectors of each column."""
+        """The vectors of each column, (vectors, width) each."""
         return self.weight.split(self.vectors)
 
     def forward(self, columns: Tensor) -> Tensor:
-        """(rows, columns) to (rows, width)."""
         coefficients = self.coefficients(columns)
         if takes_widths(self.weight, *self.weight.shape):
             return linear(coefficients, self.weight.t())
         return coefficients @ self.weight
 
     def coefficients(self, columns: Tensor) -> Tensor:
-        """What each vector is multiplied by, (rows, vectors): 1 or 0 for a kind, else a number."""
+        """The factor of each vector, (rows, vectors): 1 or 0 for a category, else a number."""
         self._check(columns)
         shape = columns.shape[0], self.weight.shape[0]
         none = torch.zeros(shape, dtype=self.weight.dtype, device=columns.device)
@@ -85,7 +89,7 @@ class Embedding(Buffers):
         return none.scatter_(1, at, torch.where(self.is_number, numbers, 1).to(none.dtype))
 
     def _check(self, columns: Tensor) -> None:
-        """Refuse a kind that there is no vector of, where values can be read without waiting."""
+        """Refuse a category without a vector, if values can be read without waiting."""
         if not values_readable() or columns.device.type != "cpu" or len(columns) == 0:
             return
         for place, count in enumerate(self.values):
@@ -94,8 +98,8 @@ class Embedding(Buffers):
             low, high = (int(bound) for bound in torch.aminmax(columns[:, place]))
             if low < 0 or high >= count:
                 raise ValueError(
-                    f"got kind {low if low < 0 else high} in column {place}, expected 0 to "
-                    f"{count - 1}; correct it, or make the model for more kinds"
+                    f"got category {low if low < 0 else high} in column {place}, expected 0 to "
+                    f"{count - 1}; correct it, or make the model for more categories"
                 )
 
     def extra_repr(self) -> str:
@@ -108,5 +112,5 @@ def encoder(
     width: int,
     scales: Sequence[tuple[float, float]] = (),
 ) -> nn.Module:
-    """An `Embedding` where some columns hold kinds, else a linear layer."""
+    """An `Embedding` if some columns are categorical, otherwise a linear layer."""
     return Embedding(values, width, scales) if any(values) else Linear(columns, width)

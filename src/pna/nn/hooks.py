@@ -1,4 +1,4 @@
-"""Which modules must be called, and which may have their weights read instead."""
+"""Whether a module must be called, or its weights can be used directly instead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch.nn.modules.module import (
     _global_forward_pre_hooks,
 )
 
-#: Hooks that torch calls for every module; it changes these mappings in place.
+#: Hooks that torch calls for every module. Torch changes these mappings in place.
 _FOR_ALL = (
     _global_forward_pre_hooks,
     _global_forward_hooks,
@@ -22,8 +22,8 @@ _FOR_ALL = (
 def is_hooked(module: nn.Module) -> bool:
     """Whether a call does more than the forward of the module's class.
 
-    True with forward or backward hooks (pruning, summaries, sharding), of the module or of all
-    modules, and where one module was given a forward of its own.
+    True if it has forward or backward hooks (pruning, summaries, sharding), if all modules have,
+    or if this instance was given a forward of its own.
     """
     return bool(
         module._forward_pre_hooks
@@ -31,7 +31,7 @@ def is_hooked(module: nn.Module) -> bool:
         or module._backward_pre_hooks
         or module._backward_hooks
         or "forward" in module.__dict__
-        or any(_FOR_ALL)
+        or all_are_hooked()
     )
 
 
@@ -41,8 +41,8 @@ def all_are_hooked() -> bool:
 
 
 def may_be_read(module: nn.Module, kind: type[nn.Module]) -> bool:
-    """Whether a call is the forward of `kind` and nothing else, so that its weights say it all.
+    """Whether a call does nothing but the forward of `kind`, so that its weights can be used.
 
-    That of a parametrised module is: reading its weight computes it.
+    This holds for a parametrised module too: reading its weight computes it.
     """
     return type(module).forward is kind.forward and not is_hooked(module)

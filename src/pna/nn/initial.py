@@ -1,4 +1,4 @@
-"""How weights begin."""
+"""Initialisation of the weights of a model."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pna.names import lookup
 from pna.nn.recurrent import GRU
 from pna.nn.towers import TowerLinear
 
-#: Bias of a GRU's update gate that remembers: 95% of a state is kept in a step, half in 14.
+#: Bias of the update gate for "remembering": a step keeps 95% of a state, 14 steps keep half.
 _KEEPING = 3.0
 
 
 def published_(model: nn.Module) -> None:
-    """Xavier's uniform weights with a gain of 1 / inputs, tiny, and biases of 0: the authors'.
+    """The authors' initialisation: Xavier uniform with a gain of 1 / inputs, and biases of 0.
 
-    Of linear layers; recurrent ones stay as they are.
+    Applies to linear layers; recurrent weights are not changed.
     """
     for module in model.modules():
         if isinstance(module, nn.Linear | TowerLinear):
@@ -29,13 +29,13 @@ def published_(model: nn.Module) -> None:
 
 
 def default_(model: nn.Module) -> None:
-    """As every module initialises itself."""
+    """The initialisation of every module itself."""
 
 
 def remembering_(model: nn.Module) -> None:
-    """As every module initialises itself, with GRUs that keep most of their state.
+    """The default, but with GRUs that keep most of their state.
 
-    They would otherwise keep half of it, and nothing of what a node began with after some steps.
+    By default a GRU keeps about half of its state in a step, so a node's first state is soon lost.
     """
     for module in model.modules():
         if isinstance(module, GRU):
@@ -48,5 +48,5 @@ INITIAL = {"default": default_, "published": published_, "remembering": remember
 
 
 def initialise(model: nn.Module, how: str) -> None:
-    """Begin with weights of one of these names."""
+    """Initialise the weights as one of `INITIAL`."""
     lookup("initialisation", how, INITIAL)(model)

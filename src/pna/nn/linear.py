@@ -1,7 +1,8 @@
-"""Linear layers and stacks of them, fast too where many models run as one."""
+"""Linear layers, MLPs and recurrent weights, also fast when many models run as one."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 
@@ -14,21 +15,63 @@ from pna.population.linears import linear
 
 
 class Linear(nn.Linear):
-    """`torch.nn.Linear`, whose weight gradient is summed in parallel over the rows."""
+    """`torch.nn.Linear`, whose weight gradient is summed in parallel over the rows.
+
+    Shapes:
+        - **input**: (rows, in_features)
+        - **output**: (rows, out_features)
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return linear(input, self.weight, self.bias)
 
 
-class MLP(nn.Module):
-    """Linear layers with an activation after each, and a normalisation after that of all but
-    the last, as in the authors' heads.
+class RecurrentWeights(nn.Module):
+    """The weights of a recurrent cell, as in `torch.nn.RNNCellBase`.
 
     Args:
-        widths: features of the input, of every layer between, and of the result.
+        gates: number of gates: 3 for a GRU, 4 for an LSTM.
+        inputs: features of the input.
+        width: features of the state.
+    """
+
+    def __init__(self, gates: int, inputs: int, width: int) -> None:
+        super().__init__()
+        self.width = width
+        self.weight_ih = nn.Parameter(torch.empty(gates * width, inputs))
+        self.weight_hh = nn.Parameter(torch.empty(gates * width, width))
+        self.bias_ih = nn.Parameter(torch.empty(gates * width))
+        self.bias_hh = nn.Parameter(torch.empty(gates * width))
+        self.reset_parameters()
+
+    def reset_parameters(self) -> None:
+        """Initialises the weights as torch's recurrent cells do."""
+        bound = 1 / math.sqrt(self.width) if self.width > 0 else 0.0
+        for parameter in self.parameters():
+            nn.init.uniform_(parameter, -bound, bound)
+
+    @property
+    def weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
+
+    def extra_repr(self) -> str:
+        return f"{self.width}"
+
+
+class MLP(nn.Module):
+    """Linear layers, each followed by an activation and all but the last by a normalisation.
+
+    The normalisation comes after the activation, as in the authors' code.
+
+    Args:
+        widths: features of the input, of every layer between, and of the output.
         act: activation of all layers but the last.
-        last: activation of the last.
-        norm: makes the normalisation of a width; None for none.
+        last: activation of the last layer.
+        norm: makes the normalisation for a width; None for none.
+
+    Shapes:
+        - **input**: (rows, widths[0])
+        - **output**: (rows, widths[-1])
     """
 
     def __init__(
@@ -41,8 +84,7 @@ class MLP(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList(Linear(a, b) for a, b in pairwise(widths))
         self.act, self.last = activation(act), activation(last)
-        between = widths[1:-1] if norm is not None else []
-        self.norms = nn.ModuleList(norm(width) for width in between) if norm is not None else None
+        self.norms = None if norm is None else nn.ModuleList(map(norm, widths[1:-1]))
 
     def forward(self, x: Tensor) -> Tensor:
         *first, last = self.layers

@@ -1,4 +1,4 @@
-"""Ready models."""
+"""Complete models."""
 
 from __future__ import annotations
 
@@ -23,26 +23,31 @@ _JUMPS = {name: name for name in get_args(Jump)}
 
 
 class PNA(nn.Module):
-    """Several `PNAConv` with normalisation, activation and dropout between them.
+    """Several `PNAConv` layers with normalisation, activation and dropout between them.
 
-    Arguments and results are those of `torch_geometric.nn.models.PNA`, and its `load_state_dict`
-    takes the weights of one (made with ``std="pyg"`` it gives the same results).
+    The arguments and results are those of `torch_geometric.nn.models.PNA`. `load_state_dict` also
+    takes the weights of PyG's model; with ``std="pyg"`` the results are the same.
 
     Args:
         in_channels: features of a node.
         hidden_channels: features of a node between layers.
-        num_layers: how many layers.
-        out_channels: features of a node in the result; `hidden_channels` if left out.
-        dropout: probability that a feature is dropped after a layer.
-        act: activation after a layer, by name, as a module or a function, or None.
-        act_first: activation before normalisation, not after it.
+        num_layers: number of layers.
+        out_channels: features of a node in the output. Default: `hidden_channels`.
+        dropout: probability of dropping a feature after a layer.
+        act: activation after a layer: a name, a module, a function, or None.
+        act_first: apply the activation before the normalisation, not after.
         act_kwargs: arguments of the activation.
         norm: "batch_norm", a module that is copied for every layer, such as
             ``torch.nn.LayerNorm(hidden_channels)``, or None.
         norm_kwargs: arguments of the normalisation.
-        jk: how the results of all layers are joined before one more linear layer: "last" (the last
-            one alone), "cat", "max"; without it the last convolution gives the result.
-        **kwargs: of `PNAConv`: aggregators, scalers, deg, edge_dim, towers, std, …
+        jk: how the outputs of all layers are combined before a final linear layer: "last", "cat"
+            or "max". Default: the output of the last convolution is returned.
+        **kwargs: arguments of `PNAConv`: aggregators, scalers, deg, edge_dim, towers, std, …
+
+    Shapes:
+        - **x**: (nodes, in_channels), **edge_index**: (2, edges), or a `pna.Adjacency`
+        - **edge_attr**: (edges, edge_dim), or a pair as in `PNAConv`; optional
+        - **output**: (nodes, out_channels)
     """
 
     @check_keywords(PNAConv)
@@ -100,11 +105,7 @@ class PNA(nn.Module):
         edge_weight: None = None,
         edge_attr: EdgeFeatures = None,
     ) -> Tensor:
-        """x (nodes, in_channels) to (nodes, out_channels).
-
-        `edge_attr` as in `PNAConv`. `edge_weight` stands where PyG's models have it, and must be
-        None: the layer has no use for one.
-        """
+        """`edge_weight` is where PyG's models have it, and must be None: PNA does not use it."""
         if edge_weight is not None:
             raise ValueError(
                 "got edge_weight, expected none: PNA has edge features, not weights; pass "
@@ -115,7 +116,9 @@ class PNA(nn.Module):
         for i, conv in enumerate(self.convs):
             x = conv(x, adjacency, edge_attr)
             if i < len(self.norms):
-                x = self._between(x, self.norms[i])
+                norm = self.norms[i]
+                x = norm(self.act(x)) if self.act_first else self.act(norm(x))
+                x = self.dropout(x)
             results.append(x)
         if self.lin is None:
             return x
@@ -124,10 +127,6 @@ class PNA(nn.Module):
         elif self.jk == "max":
             x = torch.stack(results).amax(0)
         return self.lin(x)
-
-    def _between(self, x: Tensor, norm: nn.Module) -> Tensor:
-        x = norm(self.act(x)) if self.act_first else self.act(norm(x))
-        return self.dropout(x)
 
     def __repr__(self) -> str:
         return (
@@ -142,7 +141,7 @@ def _norm(norm: str | nn.Module | None, width: int, arguments: dict[str, Any] | 
     if norm == "layer_norm":
         raise ValueError(
             'got norm="layer_norm", which in PyG normalises over a whole graph, expected '
-            "'batch_norm' or a module; for every node by itself pass "
+            "'batch_norm' or a module; to normalise each node separately pass "
             f"torch.nn.LayerNorm({width})"
         )
     if isinstance(norm, str):
@@ -156,7 +155,7 @@ def _norm(norm: str | nn.Module | None, width: int, arguments: dict[str, Any] | 
 
 
 def _rename_norms(model: PNA, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """PyG wraps its normalisations once more."""
+    """Remove the name of PyG's wrapper from the normalisations of a state dict."""
     for i in range(len(model.norms)):
         begin = f"{prefix}norms.{i}.module."
         for name in [name for name in state if name.startswith(begin)]:

@@ -1,4 +1,4 @@
-"""The aggregators and scalers of a layer, with whatever of them is learned."""
+"""The aggregators and scalers of a layer, with their learned parameters."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from pna.ops.backend import choose
 
 
 class _Remembered(NamedTuple):
-    """Factors of a graph, with what they were computed from, kept so that no `id` is reused."""
+    """The factors of a graph, and what they were computed from, kept so that no `id` is reused."""
 
     indptr: Callable[[], Tensor | None]
     key: tuple[Any, ...]
@@ -41,20 +41,20 @@ class _Remembered(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """Numbers that tensors hold, with what changes when they do, kept as above."""
+    """The values of tensors, and a key that changes when they do."""
 
     key: tuple[Any, ...]
     held: tuple[Tensor, ...]
     values: tuple[float, ...]
 
 
-#: What `pna.ops.triton.factors` calls the usual scalers, by their kind and α.
+#: Codes of the built-in scalers in `pna.ops.triton.factors`, by class and α.
 _CODES: dict[tuple[type, float], int] = {
     (Power, 0.0): 0, (Power, 1.0): 1, (Power, -1.0): 2,
     (Linear, 0.0): 0, (Linear, 1.0): 3, (Linear, -1.0): 4,
 }  # fmt: skip
 
-#: Entries of the shortest histogram that is suspected to be the degrees of nodes.
+#: Histograms with fewer entries are not suspected to hold the degree of every node.
 _FEWEST = 32
 
 #: Conventions of std, as `PNAConv` describes them.
@@ -64,8 +64,10 @@ _STD: dict[StdConvention, Std] = {"paper": Std(), "pyg": Std(clamp=True)}
 
 
 def keep_tensors(module: nn.Module, prefix: str, given: Aggregator | Power | Linear) -> None:
-    """Make the tensors of an aggregator or scaler buffers of a module, or parameters if they are,
-    as ``prefix_field``."""
+    """Register the tensors of an aggregator or scaler with a module, as ``prefix_field``.
+
+    Parameters become parameters of the module, other tensors buffers.
+    """
     for field in fields(given):
         value = getattr(given, field.name)
         if isinstance(value, Tensor):
@@ -73,7 +75,7 @@ def keep_tensors(module: nn.Module, prefix: str, given: Aggregator | Power | Lin
 
 
 def with_tensors(module: nn.Module, prefix: str, given: Aggregator) -> Aggregator:
-    """The same aggregator with the tensors that the module holds now."""
+    """The aggregator with the tensors that `keep_tensors` registered, as they are now."""
     tensors = {
         field.name: getattr(module, f"{prefix}_{field.name}")
         for field in fields(given)
@@ -92,11 +94,17 @@ def _keep(module: nn.Module, name: str, value: Tensor, learned: bool) -> None:
 
 
 class Neighbourhood(nn.Module):
-    """Aggregators and scalers; δ is a buffer, or learned with `train_norm`.
+    """The aggregators and scalers of a layer.
 
-    Tensors inside aggregators and scalers (a temperature, an α) become buffers of this module,
-    or parameters if they are. `deg` is a histogram of in-degrees or a `DegreeStats`; None will do
-    where no scaler needs it.
+    Tensors inside aggregators and scalers (a temperature, an α) become buffers of this module, and
+    parameters become parameters.
+
+    Args:
+        aggregators: names, classes or objects of `pna.aggregators`.
+        scalers: names or objects, as in `pna.scale`.
+        deg: histogram of in-degrees, or a `DegreeStats`; may be None if no scaler needs δ.
+        train_norm: learn δ, which is a buffer otherwise.
+        std: convention of std, as in `PNAConv`.
     """
 
     mean_degree: Tensor
@@ -134,7 +142,7 @@ class Neighbourhood(nn.Module):
                 keep_tensors(self, f"{kind}_{i}", chosen_one)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Neighbourhood:
-        """In float64 δ has all the digits it was given with, unless it has been changed."""
+        """Restores all digits of δ on conversion to float64, unless δ has been changed."""
         names = ("mean_degree", "mean_log_degree")
         given = [
             (name, average, self._buffers[name])
@@ -146,7 +154,7 @@ class Neighbourhood(nn.Module):
             now = self._buffers[name]
             assert before is not None and now is not None
             if before.is_meta:
-                if not now.is_meta:  # there were no numbers to take along
+                if not now.is_meta:  # there were no values to copy
                     now.fill_(average)
                 continue
             wider = now.dtype == torch.float64 != before.dtype
@@ -155,14 +163,14 @@ class Neighbourhood(nn.Module):
         return self
 
     def reset_parameters(self) -> None:
-        """A learned δ as it was given; other learned parts are left as they are."""
+        """Resets a learned δ; learned parts of aggregators and scalers are left unchanged."""
         if isinstance(self.mean_degree, nn.Parameter):
             with torch.no_grad():
                 self.mean_degree.fill_(self._averages[0])
                 self.mean_log_degree.fill_(self._averages[1])
 
     def keep_averages(self) -> None:
-        """Take δ as it is now, from a checkpoint say, for that which was given."""
+        """Make the present δ, such as that of a checkpoint, the one that a reset restores."""
         self._averages = (self.mean_degree.item(), self.mean_log_degree.item())
 
     @property
@@ -175,14 +183,14 @@ class Neighbourhood(nn.Module):
 
     @property
     def aggregators(self) -> list[Aggregator]:
-        """With the tensors that this module holds now."""
+        """The aggregators, with the tensors that this module holds now."""
         return [with_tensors(self, f"aggregator_{i}", a) for i, a in enumerate(self._aggregators)]
 
     def factors(self, adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
-        """S(d) of every scaler at every receiver, (receivers, scalers); 0 where d is.
+        """S(d) of every scaler at every receiver, (receivers, scalers); 0 where d is 0.
 
-        Those of the last graph are remembered until there is another, unless they are learned. On
-        a GPU, δ must not be written to through `.data`, which does not tell.
+        The factors of the last graph are cached, unless they are learned. On a GPU, do not write
+        to δ through `.data`: the cache does not notice that.
         """
         held = (*self.parameters(), *self.buffers())
         if not values_readable() or any(t.requires_grad or t.is_inference() for t in held):
@@ -191,7 +199,7 @@ class Neighbourhood(nn.Module):
         last = self._last
         if last is not None and last.matches(adjacency, key):
             return last.factors
-        with torch.inference_mode(False):  # what is remembered may be wanted for training
+        with torch.inference_mode(False):  # the cache may be used in training
             factors = self._factors(adjacency, dtype)
         self._last = _Remembered(weakref.ref(adjacency.indptr), key, held, factors)
         return factors
@@ -205,7 +213,7 @@ class Neighbourhood(nn.Module):
             averages = self._averages_now()
             if averages is None:
                 return factors(*given)
-            # layers of one model usually have the same
+            # the layers of a model usually share their factors
             return cached(("factors", averages, codes), adjacency.indptr, lambda: factors(*given))
         degree = adjacency.degree
         counted = counted_degree(degree, dtype)
@@ -219,7 +227,7 @@ class Neighbourhood(nn.Module):
         return torch.stack(columns, dim=1) * (degree > 0)[:, None]
 
     def _averages_now(self) -> tuple[float, ...] | None:
-        """δ as numbers, read from the device once; None where that cannot be, as in a capture."""
+        """δ as numbers, read from the device once; None if it cannot be read, as in a capture."""
         held = (self.mean_degree, self.mean_log_degree)
         if any(tensor.is_inference() for tensor in held):
             return None
@@ -231,7 +239,7 @@ class Neighbourhood(nn.Module):
         return self._read.values
 
     def _has_kernel(self, adjacency: Adjacency, dtype: torch.dtype) -> bool:
-        """Whether these are scalers of the usual kinds, of plain tensors, on a GPU."""
+        """Whether the scalers are built-in ones, without learned parameters, on a GPU."""
         usual = all(
             not isinstance(s.alpha, Tensor) and s.delta is None and (type(s), s.alpha) in _CODES
             for s in self._scalers
@@ -254,7 +262,7 @@ class Neighbourhood(nn.Module):
 
 
 def _identity(tensor: Tensor) -> tuple[Any, ...]:
-    """What changes when a tensor does; its values too, where that takes no waiting."""
+    """A key that changes when the tensor does; includes its values on a CPU."""
     values = tuple(tensor.flatten().tolist()) if tensor.device.type == "cpu" else ()
     return (id(tensor), tensor.data_ptr(), tensor._version, values)
 
@@ -278,7 +286,7 @@ def _from_histogram(deg: Tensor) -> DegreeStats:
 
 
 def _doubt(stats: DegreeStats) -> str | None:
-    """Why a histogram may be the degree of every node instead."""
+    """Why this may be the degree of every node instead of a histogram; None if it is not."""
     if stats.num_nodes < stats.max_degree:
         return (
             f"in which {stats.num_nodes} nodes have degrees of up to {stats.max_degree}, as only "
@@ -294,10 +302,10 @@ def _doubt(stats: DegreeStats) -> str | None:
 
 
 def _is_even(counts: Tensor) -> bool:
-    """Whether counts are small and spread over all entries, as degrees by node are.
+    """Whether counts are small and spread over all entries, as degrees of nodes are.
 
-    A histogram has a peak, or is almost 0 at one of its ends. Those of a few dense graphs with
-    degrees of all sizes are the exception: nothing tells them from degrees.
+    A histogram has a peak, or is almost 0 at one end. Histograms of a few dense graphs, with
+    degrees of all sizes, are the exception: they cannot be told from degrees.
     """
     if len(counts) < _FEWEST or int(counts.max()) >= len(counts) / 2:
         return False

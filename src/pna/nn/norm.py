@@ -1,4 +1,4 @@
-"""Batch normalisation that leaves padding out, and spans the processes of a run."""
+"""Batch normalisation that ignores padding and spans all processes of a run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,21 @@ from pna.population.batch_norm import batch_norm
 
 
 class BatchNorm(nn.Module):
-    """As `torch.nn.BatchNorm1d`, over the real rows of the batch at hand, in all processes.
+    """`torch.nn.BatchNorm1d` over the rows that are not padding, in all processes.
 
-    `level` says whether a row is of a "node", a "graph" or an "edge". A batch of one row is
-    normalised with the running statistics, in training too, since its own variance is no variance.
-    With `relu` the result is passed through one, at no cost where there are kernels.
+    A batch of one row is normalised with the running statistics, also in training, because one row
+    has no variance.
+
+    Args:
+        width: features of a row.
+        level: whether a row belongs to a "node", a "graph" or an "edge".
+        eps: added to the variance.
+        momentum: weight of the batch in the running statistics.
+        relu: apply a ReLU to the output, which costs nothing on a GPU.
+
+    Shapes:
+        - **x**: (rows, width), **factors**: (rows,), which multiply the rows of x first; optional
+        - **output**: (rows, width)
     """
 
     running_mean: Tensor
@@ -46,7 +56,6 @@ class BatchNorm(nn.Module):
         self.running_var.fill_(1)
 
     def forward(self, x: Tensor, factors: Tensor | None = None) -> Tensor:
-        """(rows, width) to (rows, width); each row first times its factor (rows,), if given."""
         real = row_info(self.level).real
         state = self.weight, self.bias, self.running_mean, self.running_var
         own = real is not None or processes() > 1 or x.shape[0] < 2
@@ -64,6 +73,6 @@ class BatchNorm(nn.Module):
 
 
 def _is_of_many(state: Tensor) -> bool:
-    """Whether each member of a vmap has its own, on a GPU: torch sums gradients slowly there."""
+    """Whether this is vmap on a GPU with a state per member, where torch's gradients are slow."""
     batched = torch._C._functorch.is_batchedtensor(state)
     return batched and choose(state.device) == "triton"

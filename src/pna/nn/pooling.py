@@ -1,4 +1,4 @@
-"""Differentiable pooling of Ying and others, for graphs of any sizes side by side."""
+"""Differentiable pooling (DiffPool, Ying et al., 2018), for batches of graphs of any size."""
 
 from __future__ import annotations
 
@@ -20,21 +20,27 @@ from pna.ops.request import wide_type
 
 
 class Pooled(NamedTuple):
-    """Graphs of clusters, dense, and two losses of each to be added to that of the task."""
+    """Dense graphs of clusters, and two losses per graph to add to the loss of the task."""
 
     x: Tensor  # (graphs, clusters, features)
     adjacency: Tensor  # (graphs, clusters, clusters): the row receives from the column
-    link_loss: Tensor  # (graphs,) how far nodes of one cluster are from being neighbours
-    entropy_loss: Tensor  # (graphs,) how far nodes are from being in one cluster each
+    link_loss: Tensor  # (graphs,) 0 if nodes share a cluster exactly if they are neighbours
+    entropy_loss: Tensor  # (graphs,) 0 if every node is in one cluster only
 
 
 class DiffPool(nn.Module):
-    """Clusters in place of nodes: Sᵀ Z and Sᵀ A S in every graph, with Z = embed(x, A) and
+    """Pools nodes to clusters: Sᵀ Z and Sᵀ A S in every graph, with Z = embed(x, A) and
     S = softmax(assign(x, A)).
 
     Args:
-        embed: a convolution, or a model of the same signature, that gives Z (nodes, features).
-        assign: one that gives (nodes, clusters).
+        embed: a convolution, or a model with the same signature, that returns Z (nodes, features).
+        assign: likewise, that returns (nodes, clusters).
+
+    Shapes:
+        - **x**: (nodes, …), **graph_of_node**: (nodes,) int64
+        - **mask**: (nodes,) bool, False for padding; optional
+        - **output**: a `Pooled`: x (graphs, clusters, features), adjacency (graphs, clusters,
+          clusters), link_loss and entropy_loss (graphs,)
     """
 
     def __init__(self, embed: nn.Module, assign: nn.Module) -> None:
@@ -50,8 +56,6 @@ class DiffPool(nn.Module):
         edge_attr: EdgeFeatures = None,
         mask: Tensor | None = None,
     ) -> Pooled:
-        """x (nodes, …) of graphs side by side, graph_of_node (nodes,), to dense graphs; `mask`
-        (nodes,) says which nodes are no padding."""
         adjacency = as_adjacency(edge_index, x.shape[0])
         z = self.embed(x, adjacency, edge_attr)
         logits = self.assign(x, adjacency, edge_attr)
@@ -59,16 +63,20 @@ class DiffPool(nn.Module):
 
 
 class ClusterReadout(nn.Module):
-    """What the clusters of a graph say of it: (nodes, width) to (graphs, width).
+    """A readout through clusters.
 
-    Nodes are pooled once by `DiffPool`, with GraphSage layers. Clusters then pass messages,
+    `DiffPool` with GraphSAGE layers pools the nodes once. Then the clusters exchange messages,
     X ← X + relu(W_l D⁻¹ A X + W_r X + b), with A their adjacency and D the sums of its rows, and
     are summed.
 
     Args:
         width: features of a node, and of a cluster.
-        clusters: how many each graph is given.
-        layers: how often clusters pass messages; 3 as in the benchmark of Dwivedi and others.
+        clusters: number of clusters per graph.
+        layers: layers of message passing between clusters; 3 as in Dwivedi et al.'s benchmark.
+
+    Shapes:
+        - **x**: (nodes, width), **batch**: the graphs of these nodes
+        - **output**: (graphs, width), and the sum of both losses, (graphs,)
     """
 
     def __init__(self, width: int, clusters: int, layers: int = 3) -> None:
@@ -78,8 +86,6 @@ class ClusterReadout(nn.Module):
         self.layers = nn.ModuleList(Linear(2 * width, width) for _ in range(layers))
 
     def forward(self, x: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-        """x (nodes, width) to (graphs, width), and the sum of both losses of each graph,
-        (graphs,)."""
         pooled = self.pool(
             x, batch.adjacency, batch.graph_of_node, batch.num_graphs, mask=batch.real_nodes
         )
@@ -99,13 +105,19 @@ def diff_pool(
     num_graphs: int,
     mask: Tensor | None = None,
 ) -> Pooled:
-    """Sᵀ Z and Sᵀ A S in every graph for z (nodes, features), S = softmax(logits) (nodes,
-    clusters), and graph_of_node (nodes,) in any order. A graph without nodes is all zeros, and
-    nodes that are false in `mask` (nodes,) are as if they were not there.
+    """Sᵀ Z and Sᵀ A S in every graph, with S = softmax(logits).
 
-    The losses of a graph are ‖A − S Sᵀ‖, divided by its number of pairs of nodes, and the mean
-    entropy of a row of S: those of PyG's `dense_diff_pool` of the graph alone. No graph is made
+    The losses of a graph are those of PyG's `dense_diff_pool` for the graph alone: ‖A − S Sᵀ‖
+    divided by its number of pairs of nodes, and the mean entropy of a row of S. No graph is made
     dense: A S is an aggregation, and ‖A − S Sᵀ‖² = ‖A‖² − 2 tr Sᵀ A S + ‖Sᵀ S‖².
+
+    Args:
+        z: (nodes, features).
+        logits: (nodes, clusters).
+        adjacency: the edges of all graphs.
+        graph_of_node: (nodes,) graph of each node, in any order.
+        num_graphs: number of graphs; a graph without nodes gets zeros.
+        mask: (nodes,) bool; nodes that are False are ignored. Default: all are True.
     """
     _check(z, logits, adjacency, graph_of_node, num_graphs, mask)
     mask = torch.ones_like(graph_of_node, dtype=torch.bool) if mask is None else mask
@@ -123,7 +135,7 @@ def diff_pool(
     nodes, entropy, norm = sum_to_receivers(from_senders(of_nodes, members), members).unbind(1)
     links = coarse.diagonal(dim1=1, dim2=2).sum(1)
     squared = norm - 2 * links + overlap.square().sum((1, 2))
-    positive = squared > 4 * torch.finfo(wide).eps * norm  # else rounding, whose root is steep
+    positive = squared > 4 * torch.finfo(wide).eps * norm  # else it is rounding error
     distance = torch.where(positive, torch.where(positive, squared, 1).sqrt(), 0)
     return Pooled(
         x.to(z.dtype),
@@ -134,7 +146,7 @@ def diff_pool(
 
 
 def _members(graph_of_node: Tensor, num_graphs: int) -> Adjacency:
-    """An edge from every node to its graph."""
+    """An adjacency with an edge from every node to its graph."""
     graphs, nodes = torch.sort(graph_of_node, stable=True)
     numbers = torch.arange(num_graphs + 1, dtype=graphs.dtype, device=graphs.device)
     indptr = torch.searchsorted(graphs, numbers)
@@ -142,13 +154,12 @@ def _members(graph_of_node: Tensor, num_graphs: int) -> Adjacency:
 
 
 def _squared_norms(adjacency: Adjacency, mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """‖A_i‖² of the row of every node, (nodes, 1), where the entry of A for an edge is how often
-    it is repeated."""
+    """‖A_i‖² of every row of A, (nodes, 1); A counts repeated edges."""
     receivers, senders = adjacency.receivers.long(), adjacency.senders.long()
     real = mask[receivers] & mask[senders]
     edge, order = (receivers * adjacency.num_senders + senders).sort()
     repeated = torch.searchsorted(edge, edge, right=True) - torch.searchsorted(edge, edge)
-    # by receiver, as slots are
+    # sorted by receiver, as slots are
     return sum_to_receivers((repeated * real[order]).to(dtype)[:, None], adjacency)
 
 

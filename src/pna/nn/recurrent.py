@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -15,11 +13,12 @@ from pna.nn.conv.prepared import PreparedPNA
 from pna.nn.convolution import Prepared
 from pna.nn.depth import Depth
 from pna.nn.hooks import is_hooked, may_be_read
+from pna.nn.linear import RecurrentWeights
 from pna.population.gru import gru_cell
 from pna.population.recurrence import has_recurrence, recurrence
 
 
-class GRU(nn.Module):
+class GRU(RecurrentWeights):
     """`torch.nn.GRUCell` with inputs and states of one width, as one operation.
 
     Narrower inputs and states are padded with zeros.
@@ -30,19 +29,7 @@ class GRU(nn.Module):
     """
 
     def __init__(self, width: int) -> None:
-        super().__init__()
-        self.width = width
-        self.weight_ih = nn.Parameter(torch.empty(3 * width, width))
-        self.weight_hh = nn.Parameter(torch.empty(3 * width, width))
-        self.bias_ih = nn.Parameter(torch.empty(3 * width))
-        self.bias_hh = nn.Parameter(torch.empty(3 * width))
-        self.reset_parameters()
-
-    def reset_parameters(self) -> None:
-        """Initialises the weights as `torch.nn.GRUCell` does."""
-        bound = 1 / math.sqrt(self.width)
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
+        super().__init__(3, width, width)
 
     def forward(
         self,
@@ -59,17 +46,9 @@ class GRU(nn.Module):
         inputs = self._padded(x), self._padded(state)
         return gru_cell(*inputs, *self.weights, until, step, swapped)
 
-    @property
-    def weights(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """The weights, in the order of `gru_cell`."""
-        return self.weight_ih, self.weight_hh, self.bias_ih, self.bias_hh
-
     def _padded(self, x: Tensor) -> Tensor:
         missing = self.width - x.shape[1]
         return F.pad(x, (0, missing)) if missing else x
-
-    def extra_repr(self) -> str:
-        return f"{self.width}"
 
 
 def recur(

@@ -1,4 +1,4 @@
-"""Several linear layers side by side, as one batched product."""
+"""Towers: several independent linear layers as one batched product."""
 
 from __future__ import annotations
 
@@ -12,7 +12,12 @@ from pna.population.untransposed import linear, tower_linear
 
 
 class TowerLinear(nn.Module):
-    """An independent linear layer in each tower: (nodes, towers, inputs) to (…, outputs)."""
+    """An independent linear layer in each tower.
+
+    Shapes:
+        - **x**: (nodes, towers, inputs)
+        - **output**: (nodes, towers, outputs)
+    """
 
     def __init__(self, towers: int, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -21,7 +26,7 @@ class TowerLinear(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """As `torch.nn.Linear` is initialised."""
+        """Initialises the weights as `torch.nn.Linear` does."""
         bound = 1 / math.sqrt(self.weight.shape[2]) if self.weight.shape[2] > 0 else 0.0
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.uniform_(self.bias, -bound, bound)
@@ -41,7 +46,7 @@ def first_of(layers: nn.ModuleList) -> TowerLinear:
 
 
 def named_layers(name: str, layers: nn.ModuleList) -> list[tuple[str, nn.Module]]:
-    """The layers of a list, each with what errors call it; there must be one, and none is None."""
+    """The layers of a list with their names in errors; refuses an empty list, and None in it."""
     if len(layers) == 0:
         raise ValueError(
             f"got {name} without a layer, expected at least one; replace a layer instead of "
@@ -61,6 +66,6 @@ def named_layers(name: str, layers: nn.ModuleList) -> list[tuple[str, nn.Module]
 
 
 def tower_layers(towers: int, inputs: int, outputs: int, count: int) -> nn.ModuleList:
-    """So many layers one after the other, all but the first of equal width."""
+    """A list of `count` layers: the first takes `inputs` features, the others `outputs`."""
     widths = [inputs, *[outputs] * count]
     return nn.ModuleList(TowerLinear(towers, widths[i], widths[i + 1]) for i in range(count))

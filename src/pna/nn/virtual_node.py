@@ -1,4 +1,4 @@
-"""A node beside those of every graph, through which they hear of each other at once."""
+"""A virtual node for every graph, connected to all of its nodes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,17 @@ from pna.population.segments import spread
 
 
 class VirtualNode(nn.Module):
-    """What a node that is joined to all others of its graph does before a layer: it hears them,
-    v ← relu(W (v + mean of x_i) + b), and the layer hears it, x_i + v in the place of x_i.
+    """A virtual node, updated before a layer: v ← relu(W (v + mean of x_i) + b).
 
-    Nothing is normalised over graphs: they are few in a batch, and what is fitted to the noise of
-    their statistics does not hold for other graphs.
+    The layer then sees x_i + v in place of x_i. There is no batch normalisation over graphs: a
+    batch has few of them, and fitting the noise of their statistics does not generalise.
 
     Args:
-        width: features of a node, and of the virtual one.
+        width: features of a node, and of the virtual node.
+
+    Shapes:
+        - **x**: (nodes, width), **state**: v, (graphs, width); None for 0
+        - **output**: x + v (nodes, width), and the next v (graphs, width)
     """
 
     def __init__(self, width: int) -> None:
@@ -27,8 +30,6 @@ class VirtualNode(nn.Module):
         self.lin = Linear(width, width)
 
     def forward(self, x: Tensor, state: Tensor | None, batch: Batch) -> tuple[Tensor, Tensor]:
-        """x (nodes, width) and v (graphs, width), 0 if it is None, to what the layer hears and the
-        next v."""
         heard = mean_nodes(x, batch.sizes, batch.starts)
         state = torch.relu(self.lin(heard if state is None else state + heard))
         return x + spread(state, batch.indptr, batch.num_nodes), state

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -11,11 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from pna.data.batch import Batch
+from pna.names import lookup
 from pna.nn.conv.mlp import Gate
 from pna.nn.linear import MLP
 from pna.nn.norm import BatchNorm
 from pna.nn.pooling import ClusterReadout
-from pna.nn.readout import max_nodes, mean_nodes, sum_nodes
+from pna.nn.readout import Set2Set, max_nodes, mean_nodes, sum_nodes
 from pna.nn.registry import CONVOLUTIONS
 
 
@@ -28,13 +29,16 @@ class Prediction:
     own_loss: Tensor | None = None  # (graphs,) added to the loss of the targets by pooling models
 
 
-Reduction = Literal["sum", "mean", "max"]
+Readout = Literal["set2set", "sum", "mean", "max"]
 
-READOUTS: dict[Reduction, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
+READOUTS: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
     "sum": sum_nodes,
     "mean": mean_nodes,
     "max": max_nodes,
 }
+
+#: Makes a head for a "node" or a "graph" from its inputs, the width of node states, and targets.
+Head = Callable[[str, int, int, int], MLP]
 
 
 class Architecture(nn.Module):
@@ -43,14 +47,38 @@ class Architecture(nn.Module):
     The constructor of every architecture takes (convolution, in_channels, hidden, node_targets,
     graph_targets), then its own arguments by name, of which the rest go to `Convolution`.
 
-    Subclasses set the attributes below, and call `_predict` with the last node states.
+    A subclass calls `_add_heads` at the end of its constructor, and `_predict` with the last node
+    states.
     """
 
-    gate: nn.Module
-    node_head: MLP | None
-    graph_head: MLP | None
-    clusters: ClusterReadout | None
-    readout: Callable[[Tensor, Tensor, Tensor | None], Tensor] | None
+    def _add_heads(
+        self,
+        convolution: str,
+        width: int,
+        targets: tuple[int, int],
+        readout: Readout,
+        clusters: int | None,
+        head: Head,
+    ) -> None:
+        """Make all modules that come after the node states (nodes, width).
+
+        Args:
+            convolution: name of the convolution, which may ask for a gate or clusters.
+            width: features of a node state.
+            targets: numbers to predict for each node and for each graph; 0 for none.
+            readout: how the node states of a graph are combined.
+            clusters: clusters per graph, for a pooling convolution; None for the default.
+            head: makes the heads.
+        """
+        node, graph = targets
+        self.gate = Gate(width) if CONVOLUTIONS[convolution].gated else nn.Identity()
+        self.node_head = head("node", width, width, node) if node else None
+        by_attention = readout == "set2set"
+        self.readout = None if by_attention else lookup("readout", readout, READOUTS)
+        self.set2set = Set2Set(width) if by_attention and graph else None
+        self.clusters = _cluster_readout(convolution, width, clusters, graph)
+        read = width * (1 + by_attention + (self.clusters is not None))
+        self.graph_head = head("graph", read, width, graph) if graph else None
 
     def _predict(self, state: Tensor, batch: Batch) -> Prediction:
         """Predictions from the last node states, (nodes, width)."""
@@ -65,9 +93,12 @@ class Architecture(nn.Module):
         return Prediction(node, self.graph_head(read), own_loss)
 
     def _read(self, state: Tensor, batch: Batch) -> Tensor:
-        """Node states (nodes, width) to graphs (graphs, width)."""
-        assert self.readout is not None
-        return self.readout(state, batch.sizes, batch.starts)
+        """Node states (nodes, width) to graphs (graphs, width), or twice as wide by Set2Set."""
+        if self.set2set is None:
+            assert self.readout is not None
+            return self.readout(state, batch.sizes, batch.starts)
+        most = batch.sizes_between()[1]
+        return self.set2set(state, batch.sizes, most, batch.real, batch.starts)
 
 
 ARCHITECTURES: dict[str, type[Architecture]] = {}
@@ -83,30 +114,20 @@ def register(name: str, architecture: type[Architecture], *, hidden: int, **defa
     ARCHITECTURES[name], DEFAULTS[name] = architecture, {"hidden": hidden, **defaults}
 
 
-def mlp_head(
-    widths: Sequence[int],
-    final: str,
-    act: str = "relu",
-    norm: Callable[[int], nn.Module] | None = None,
-) -> MLP | None:
-    """An MLP to the last of these widths, with the activation `final`; None for no targets."""
-    return MLP(widths, act, None if final == "none" else final, norm) if widths[-1] else None
+def paper_head(final: str) -> Head:
+    """The heads of the paper's multi-task models, with the activation `final`; "none" for none."""
+    last = None if final == "none" else final
+
+    def make(level: str, inputs: int, width: int, targets: int) -> MLP:
+        if level == "node":
+            return MLP([inputs, width, width, targets], "leaky_relu", last)
+        norm = partial(BatchNorm, level="graph")
+        return MLP([inputs, width, width, targets], "relu", last, norm)
+
+    return make
 
 
-def node_head(width: int, targets: int, final: str) -> MLP | None:
-    return mlp_head([width, width, width, targets], final, "leaky_relu")
-
-
-def graph_head(width: int, inside: int, targets: int, final: str) -> MLP | None:
-    return mlp_head([width, inside, inside, targets], final, norm=partial(BatchNorm, level="graph"))
-
-
-def gate(convolution: str, width: int) -> nn.Module:
-    """What the last node states pass through before they are read."""
-    return Gate(width) if CONVOLUTIONS[convolution].gated else nn.Identity()
-
-
-def cluster_readout(
+def _cluster_readout(
     convolution: str, width: int, clusters: int | None, graph_targets: int
 ) -> ClusterReadout | None:
     """The second readout of a pooling model; None for other models."""

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from pna.data.batch import Batch
 from pna.front import first_nodes
-from pna.names import lookup
 from pna.nn.architectures.base import (
-    READOUTS,
     Architecture,
     Prediction,
-    Reduction,
-    cluster_readout,
+    Readout,
     edge_features_of,
     features_of,
-    gate,
-    graph_head,
-    node_head,
+    paper_head,
     register,
 )
 from pna.nn.batch_context import active_nodes, batch_context
@@ -30,7 +25,7 @@ from pna.nn.convolution import Convolution, Prepared
 from pna.nn.depth import check_rule, depth_of, levels
 from pna.nn.dropout import Dropout
 from pna.nn.hooks import is_hooked
-from pna.nn.readout import Set2Set, max_nodes
+from pna.nn.readout import max_nodes
 from pna.nn.recurrent import GRU, recur
 from pna.population.all_reduce import processes
 
@@ -78,7 +73,7 @@ class Recurrent(Architecture):
         dropout: float = 0.0,
         final: str = "leaky_relu",
         gru: bool = True,
-        readout: Literal["set2set"] | Reduction = "set2set",
+        readout: Readout = "set2set",
         swap_gru: bool = False,
         tolerance: float = 1e-3,
         clusters: int | None = None,
@@ -100,15 +95,8 @@ class Recurrent(Architecture):
         self._takes_first_nodes = usual and dropout == 0 and hidden <= 1024
         self.again = Convolution(convolution, hidden, hidden, divide_input=True, **arguments)
         self.gru, self.dropout = GRU(hidden) if gru else None, Dropout(dropout)
-        self.gate = gate(convolution, hidden)
-        self.node_head = node_head(hidden, node_targets, final)
-        by_name = readout != "set2set"
-        self.readout = lookup("readout", readout, READOUTS) if by_name else None
-        self.set2set = None if by_name or not graph_targets else Set2Set(hidden)
-        self.clusters = cluster_readout(convolution, hidden, clusters, graph_targets)
-        width = hidden if by_name else 2 * hidden
-        width += 0 if self.clusters is None else hidden
-        self.graph_head = graph_head(width, hidden, graph_targets, final)
+        targets = (node_targets, graph_targets)
+        self._add_heads(convolution, hidden, targets, readout, clusters, paper_head(final))
 
     def levels(self, smallest: int, largest: int) -> Sequence[int]:
         """Graph sizes between these above which graphs take more steps, largest first.
@@ -137,7 +125,9 @@ class Recurrent(Architecture):
             if last is not None:
                 return last
         fronts = depth.fronts if self.first.entry.restriction == "first" else ()
-        going = self._going(until, depth.most)
+        going = None  # which nodes take each step but the first, (steps − 1, nodes)
+        if until is not None:
+            going = until > torch.arange(1, depth.most, device=until.device)[:, None]
         rest: list[Tensor] = []  # final states of nodes that take no more steps
         for step in range(1, depth.most):
             if fronts and fronts[step - 1].nodes < len(state):
@@ -177,12 +167,6 @@ class Recurrent(Architecture):
                 break
         return state
 
-    def _going(self, until: Tensor | None, most: int) -> Tensor | None:
-        """Which nodes take each step after the first: (steps − 1, nodes) bool, or None for all."""
-        if until is None:
-            return None
-        return until > torch.arange(1, most, device=until.device)[:, None]
-
     def _update(
         self, state: Tensor, result: Tensor, until: Tensor | None = None, step: int = 0
     ) -> Tensor:
@@ -198,12 +182,6 @@ class Recurrent(Architecture):
         if batch.real is not None:
             moving = moving & batch.real[:, None]
         return moving if before is None else moving & before
-
-    def _read(self, state: Tensor, batch: Batch) -> Tensor:
-        if self.set2set is None:
-            return super()._read(state, batch)
-        most = batch.sizes_between()[1]
-        return self.set2set(state, batch.sizes, most, batch.real, batch.starts)
 
 
 def _seen(tensor: Tensor) -> bool:

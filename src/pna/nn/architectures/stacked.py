@@ -15,16 +15,12 @@ from pna.data.batch import Batch
 from pna.names import lookup, renamed_keywords
 from pna.nn.activation import activation
 from pna.nn.architectures.base import (
-    READOUTS,
     Architecture,
     Prediction,
-    Reduction,
+    Readout,
     check_layers,
-    cluster_readout,
     columns_of,
     features_of,
-    gate,
-    mlp_head,
     register,
 )
 from pna.nn.augmentation import RandomFlip, RandomRotate, RandomScaleShift
@@ -67,7 +63,7 @@ class Stacked(Architecture):
             uses `hidden` instead, with or without edge features.
         layers: number of convolutions.
         out_channels: features after the last convolution. Default: `hidden`.
-        readout: "sum", "mean" or "max" over the nodes of a graph.
+        readout: "sum", "mean" or "max" over the nodes of a graph, or "set2set".
         head: widths inside the head. Default: a half and a quarter of its input.
         residual: add a layer's input to its output if they have the same width.
         graph_norm: divide node states by the square root of the graph's number of nodes, and edge
@@ -113,7 +109,7 @@ class Stacked(Architecture):
         edge_width: int = 50,
         layers: int = 4,
         out_channels: int | None = None,
-        readout: Reduction = "sum",
+        readout: Readout = "sum",
         head: Sequence[int] | None = None,
         residual: bool = True,
         graph_norm: bool = False,
@@ -133,11 +129,11 @@ class Stacked(Architecture):
     ) -> None:
         super().__init__()
         check_layers(layers)
-        kind = lookup("convolution", convolution, CONVOLUTIONS)
-        self.carries, self.edge_columns = kind.carries, edge_columns
-        edge_width = hidden if kind.carries else edge_width
-        arguments["edge_dim"] = edge_width if edge_columns or kind.carries else None
-        if norm_before_mixing and not kind.towers:
+        entry = lookup("convolution", convolution, CONVOLUTIONS)
+        self.carries, self.edge_columns = entry.carries, edge_columns
+        edge_width = hidden if entry.carries else edge_width
+        arguments["edge_dim"] = edge_width if edge_columns or entry.carries else None
+        if norm_before_mixing and not entry.towers:
             able = ", ".join(name for name, other in CONVOLUTIONS.items() if other.towers)
             raise ValueError(
                 f"got norm_before_mixing for {convolution!r}, which has no towers to mix; leave it "
@@ -150,9 +146,9 @@ class Stacked(Architecture):
             )
         if norm_before_mixing:
             arguments["mixing"] = False
-        self.kinds, self.edge_kinds = any(node_values), any(edge_values)
+        self.categorical, self.edge_categorical = any(node_values), any(edge_values)
         for name, given in (("flip", flip), ("rotate", rotate), ("scale_shift", scale_shift)):
-            if given and self.kinds:
+            if given and self.categorical:
                 raise ValueError(
                     f"got {name} for nodes with categorical features, expected numeric features "
                     f"only; leave {name} out"
@@ -170,16 +166,18 @@ class Stacked(Architecture):
         self.embed_edges: nn.Module | None = None
         if edge_columns:
             self.embed_edges = encoder(edge_values, edge_columns, edge_width, edge_scales)
-            vectors = sum(max(v, 1) for v in edge_values) if self.edge_kinds else edge_columns + 1
-            self._takes_basis = kind.towers and vectors <= NARROW
-        elif kind.carries:
+            vectors = (
+                sum(max(v, 1) for v in edge_values) if self.edge_categorical else edge_columns + 1
+            )
+            self._takes_basis = entry.towers and vectors <= NARROW
+        elif entry.carries:
             self.embed_edges = Linear(1, edge_width)  # every edge starts from a 1
         widths = [hidden] * layers + [hidden if out_channels is None else out_channels]
         self.convolutions = nn.ModuleList(
             Convolution(convolution, widths[i], widths[i + 1], act="none", **arguments)
             for i in range(layers)
         )
-        act = None if norm_before_mixing else "elu" if kind.act == "elu" else "relu"
+        act = None if norm_before_mixing else "elu" if entry.act == "elu" else "relu"
         self.first_act = activation(act if act_before_norm else None)
         act = None if act_before_norm else act
         fused = batch_norm and act == "relu"
@@ -188,7 +186,7 @@ class Stacked(Architecture):
         )
         self.act = activation(None if fused else act)
         # edge states of the last layer are not used
-        of_edges = widths[1:-1] if kind.carries else []
+        of_edges = widths[1:-1] if entry.carries else []
         self.edge_norms = nn.ModuleList(
             BatchNorm(w, level="edge", relu=True) if batch_norm else nn.ReLU() for w in of_edges
         )
@@ -197,13 +195,13 @@ class Stacked(Architecture):
         between = widths[1:-1] if virtual_node else []
         self.virtual_nodes = nn.ModuleList(VirtualNode(width) for width in between)
         self.dropout, self.residual, self.graph_norm = Dropout(dropout), residual, graph_norm
-        self.readout = lookup("readout", readout, READOUTS)
-        width = widths[-1]
-        self.gate = gate(convolution, width)
-        self.node_head = _head(width, head, node_targets, final)
-        self.clusters = cluster_readout(convolution, width, clusters, graph_targets)
-        read = width if self.clusters is None else 2 * width
-        self.graph_head = _head(read, head, graph_targets, final)
+
+        def make_head(level: str, inputs: int, width: int, targets: int) -> MLP:
+            inside = (inputs // 2, inputs // 4) if head is None else head
+            return MLP([inputs, *inside, targets], last=None if final == "none" else final)
+
+        targets = (node_targets, graph_targets)
+        self._add_heads(convolution, widths[-1], targets, readout, clusters, make_head)
         if graph_means and len(graph_means) != graph_targets:
             raise ValueError(
                 f"got {len(graph_means)} graph_means, expected one for each of {graph_targets} "
@@ -213,7 +211,7 @@ class Stacked(Architecture):
 
     def forward(self, batch: Batch) -> Prediction:
         with batch_context(batch):
-            x = columns_of(batch) if self.kinds else features_of(batch, self.embed)
+            x = columns_of(batch) if self.categorical else features_of(batch, self.embed)
             for seen in (self.mirror, self.turn, self.vary):
                 x = x if seen is None else seen(x, batch)
             x = self.embed(x)
@@ -290,7 +288,7 @@ class Stacked(Architecture):
                 f"got a batch without edge features, expected {self.edge_columns} columns of them: "
                 "the model was made for graphs with edge features"
             )
-        if not self.edge_kinds:
+        if not self.edge_categorical:
             given = given.to(next(embed.parameters()).dtype)
         if isinstance(embed, Embedding) and may_be_read(embed, Embedding):
             if given.shape[1] == 1:
@@ -300,11 +298,6 @@ class Stacked(Architecture):
         elif self._takes_basis and isinstance(embed, Linear) and may_be_read(embed, Linear):
             return torch.cat([embed.weight.t(), embed.bias[None]]), F.pad(given, (0, 1), value=1.0)
         return embed(given)
-
-
-def _head(width: int, inside: Sequence[int] | None, targets: int, final: str) -> MLP | None:
-    inside = (width // 2, width // 4) if inside is None else inside
-    return mlp_head([width, *inside, targets], final)
 
 
 def _normalised(norm: nn.Module, result: Tensor, shrink: Tensor | None) -> Tensor:

@@ -8,19 +8,14 @@ import torch
 from torch import nn
 
 from pna.data.batch import Batch
-from pna.names import lookup
 from pna.nn.architectures.base import (
-    READOUTS,
     Architecture,
     Prediction,
-    Reduction,
+    Readout,
     check_layers,
-    cluster_readout,
     edge_features_of,
     features_of,
-    gate,
-    graph_head,
-    node_head,
+    paper_head,
     register,
 )
 from pna.nn.batch_context import batch_context
@@ -40,7 +35,7 @@ class Standard(Architecture):
         node_targets: numbers to predict for each node; 0 for none.
         graph_targets: numbers to predict for each graph; 0 for none.
         layers: number of convolutions.
-        readout: "sum", "mean" or "max" over the nodes of a graph.
+        readout: "sum", "mean" or "max" over the nodes of a graph, or "set2set".
         dropout: probability of dropping a feature before each convolution but the first.
         final: activation of the predictions; "none" for none.
         clusters: clusters per graph, for "diffpool" only. Default: 8.
@@ -60,7 +55,7 @@ class Standard(Architecture):
         graph_targets: int,
         *,
         layers: int = 8,
-        readout: Reduction = "mean",
+        readout: Readout = "mean",
         dropout: float = 0.0,
         final: str = "leaky_relu",
         clusters: int | None = None,
@@ -75,13 +70,8 @@ class Standard(Architecture):
         )
         self.convolutions = nn.ModuleList([first, *others])
         self.dropout = Dropout(dropout)
-        self.readout = lookup("readout", readout, READOUTS)
-        width = in_channels + layers * hidden
-        self.gate = gate(convolution, width)
-        self.node_head = node_head(width, node_targets, final)
-        self.clusters = cluster_readout(convolution, width, clusters, graph_targets)
-        read = width if self.clusters is None else 2 * width
-        self.graph_head = graph_head(read, width, graph_targets, final)
+        targets, width = (node_targets, graph_targets), in_channels + layers * hidden
+        self._add_heads(convolution, width, targets, readout, clusters, paper_head(final))
 
     def forward(self, batch: Batch) -> Prediction:
         with batch_context(batch):

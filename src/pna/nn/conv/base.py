@@ -68,13 +68,18 @@ class Conv(nn.Module):
                 module.reset_parameters()
 
     def _checked(
-        self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures, weight: Tensor
+        self,
+        x: Tensor,
+        edge_index: Edges,
+        edge_attr: EdgeFeatures,
+        weight: Tensor,
+        basis: bool = False,
     ) -> Adjacency:
         """The adjacency, after all inputs are checked; x must have the dtype of `weight`."""
         check_features(x, self.in_channels, weight)
         adjacency = as_adjacency(edge_index, x.shape[0])
         check_graph(x, adjacency)
-        check_edges(edge_attr, adjacency, self.edge_dim, weight)
+        check_edges(edge_attr, adjacency, self.edge_dim, weight, basis)
         return adjacency
 
     def _warn_once(self, part: str) -> None:

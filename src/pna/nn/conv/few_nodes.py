@@ -1,9 +1,9 @@
-"""The PNA layer of few nodes on a GPU, whose works run beside one another.
+"""The PNA layer of few nodes on a GPU, computed on several streams.
 
-No kernel of a small batch fills a GPU, and what takes time is how many of them follow one another.
-So in line there is only what others wait for: what is sent, its statistics and what U makes of
-them; backward what leads from there to the gradient of x. Beside it are what receivers contribute
-and keep, the edge term, the places of extrema, once the layer is through, and the gradients of all
+No kernel of a small batch fills a GPU, so the time depends on how many kernels run one after the
+other. The main stream has only the critical path: the senders' part, its statistics and U, and in
+the backward pass what leads to the gradient of x. Other streams compute the receivers' part, U's
+part of x, the edge term, the argmax of max and min (after the layer), and the gradients of all
 weights.
 """
 
@@ -28,10 +28,10 @@ Pair = tuple[Tensor | None, Tensor | None]
 
 
 class Kept(NamedTuple):
-    """What the forward pass keeps for the backward pass, besides its inputs."""
+    """What the forward pass saves for the backward pass, besides its inputs."""
 
     sent: Tensor  # (nodes, towers × width)
-    own: Tensor  # what receivers contribute, (nodes, towers, width)
+    own: Tensor  # the receivers' part, (nodes, towers, width)
     out: Tensor  # statistics, as in `Saved`
     mean: Tensor
     places: Tensor | None  # as in `Found`; None where no gradient will be asked for
@@ -104,10 +104,11 @@ def backward(
     needs: Sequence[bool],
     claim: Claim,
 ) -> tuple[Tensor, Tensor | None, Tensor, tuple[Tensor | None, ...]]:
-    """Gradients of x, of the edge features or their table, of the place in it, and of the layer's
-    weights. `term` is the edge term, made of `features`; these are a `table` that was encoded, if
-    there is one. Of x, of features, of places and of any weight it is said whether it `needs` a
-    gradient.
+    """The gradients of x, of the edge features or their table, of the index into it, and of the
+    layer's weights.
+
+    `term` is the edge term, computed from `features`; these are an encoded `table`, if there is
+    one. `needs` says whether x, the features, the index and any weight need a gradient.
     """
     from pna.ops import triton
     from pna.ops.triton import degree_linear
@@ -189,15 +190,15 @@ def backward(
 
 
 def _with_ones(x: Tensor) -> Tensor:
-    """x and a column of ones, with which gradients of biases are part of those of weights."""
+    """x and a column of ones, so that the gradients of weights include those of biases."""
     return torch.cat([x, x.new_ones((x.shape[0], 1))], 1)
 
 
 def _of_parts(
     grad_sender: Tensor, total: Tensor, widths: list[int], towers: int
 ) -> tuple[Tensor, ...]:
-    """Gradients of receiver, sender, bias, keep and its bias, from that of the sender's weight and
-    those of both others with their biases."""
+    """The gradients of receiver, sender, bias, keep and its bias, given that of the sender and
+    `total`, those of the receiver and keep with their biases."""
     of_receiver, of_keep = total[:, :-1].split(widths)
     of_bias, of_keep_bias = total[:, -1].contiguous().split(widths)
     every = (of_receiver, grad_sender, of_bias, of_keep, of_keep_bias)
@@ -207,7 +208,7 @@ def _of_parts(
 def _through_encoder(
     grad: Tensor, parts: Parts, table: Tensor, weights: Weights, towers: int
 ) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Gradients of the encoder and its bias, and of the table, from that of the edge term."""
+    """The gradients of the encoder, its bias and the table, given that of the edge term."""
     from pna.ops.triton import edge_table
 
     assert parts.edge is not None and weights.encoder is not None
@@ -216,7 +217,7 @@ def _through_encoder(
             grad, parts.edge, table, weights.encoder
         )
         return (of_weight, of_bias), of_table
-    # a sum over towers is found by more of a GPU than one long product
+    # a sum over towers uses more of the GPU than one long product
     each = grad.unflatten(1, (towers, -1)).transpose(0, 1)
     encoded = torch.bmm(each, parts.edge.unflatten(0, (towers, -1))).sum(0)
     return (encoded.t() @ table, encoded.sum(0)), encoded @ weights.encoder

@@ -1,7 +1,7 @@
-"""The usual PNA layer as one step of autograd: what `PNAConv` does, with its gradients by hand.
+"""The PNA layer as one step of autograd, with hand-written gradients.
 
-Torch keeping track of each product costs more, on a graph of 100,000 edges or less, than the
-products; and a backward pass that is written out adds gradients up where they are made.
+On graphs of up to about 100,000 edges, the overhead of autograd for each product costs more than
+the product. A hand-written backward pass also accumulates gradients in place.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ def project(x: Tensor, weight: Tensor, bias: Tensor | None, shares: int) -> Tens
 def project_each(
     x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor | None], shares: int
 ) -> Iterator[Tensor]:
-    """`project` with one after another, each when it is asked for; where kernels take them all at
-    once, with all."""
+    """`project` with one weight after the other, each when it is asked for; all at once if kernels
+    support that."""
     if shares > 1:
         divided = x.unflatten(1, (shares, -1))
         if takes_towers(divided, weights):
@@ -50,7 +50,7 @@ def project_each(
 def _project_backward(
     grad: Tensor, x: Tensor, weight: Tensor, shares: int, grad_x: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The gradient of x, added to `grad_x` in place if there is one, and that of weight."""
+    """The gradients of x, added to `grad_x` in place if it is given, and of the weight."""
     if shares == 1:
         flat, matrix = grad.flatten(1), weight.flatten(0, 1)
         grad_x = flat @ matrix if grad_x is None else grad_x.addmm_(flat, matrix)
@@ -63,7 +63,7 @@ def _project_backward(
 def edge_term(
     edge: Tensor | None, at: Tensor | None, weight: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None]:
-    """C e of every edge as `statistics` takes it, from (features, None), (table, index), (basis,
+    """C e of every edge for `statistics`, from (features, None), (table, index), (basis,
     coefficients), or (None, coefficients), whose basis is the weight itself."""
     if weight is None:
         return None, None
@@ -71,25 +71,25 @@ def edge_term(
 
 
 def _takes_encoded(edge: Tensor | None, at: Tensor | None, weights: Weights) -> bool:
-    """Whether the rows of a table are encoded first: where they are fewer than those of C."""
+    """Whether the rows of a table are encoded first: if they are fewer than those of C."""
     if weights.encoder is None or edge is None or at is None or at.is_floating_point():
         return False
     return edge.shape[0] <= weights.encoder.shape[0]
 
 
-#: Up to so many nodes works run beside one another: that needs more memory, and is sooner done.
+#: Up to this number of nodes work runs on several streams, which is faster but needs more memory.
 _FEW_NODES = 2**15
 
 
 def _has_few_nodes(plan: Plan, x: Tensor) -> bool:
-    """Whether a layer whose towers all see all of x is that of `few_nodes`."""
+    """Whether `few_nodes` computes a layer, all of whose towers see all of x."""
     few = plan.shares == 1 and plan.backend == "triton" and x.shape[0] <= _FEW_NODES
     return few and fast_paths.is_on("few_nodes")
 
 
 def _is_divided(plan: Plan, x: Tensor, parts: Parts) -> bool:
-    """Whether one kernel takes the products of x, of every tower with its share, and another all
-    their gradients."""
+    """Whether one kernel computes the products of every tower with its share of x, and another
+    one all their gradients."""
     if plan.shares == 1 or plan.backend != "triton" or x.shape[0] > _FEW_NODES:
         return False
     taken = takes_towers(x, [parts.sender, parts.receiver, parts.keep])
@@ -97,7 +97,7 @@ def _is_divided(plan: Plan, x: Tensor, parts: Parts) -> bool:
 
 
 def _products(parts: Parts) -> tuple[list[Tensor], list[Tensor | None]]:
-    """Weights and biases of all products of x: what is sent, shifts, and is kept."""
+    """Weights and biases of all products of x: the senders', the receivers' and U's part."""
     weights = [parts.sender, parts.receiver, parts.keep]
     return weights, [None, parts.bias, parts.keep_bias]
 
@@ -105,7 +105,7 @@ def _products(parts: Parts) -> tuple[list[Tensor], list[Tensor | None]]:
 def _divided_gradients(
     grads: list[Tensor], x: Tensor, parts: Parts, shares: int
 ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-    """The gradient of x, and those of the weight and bias of every product of it."""
+    """The gradient of x, and the gradients of the weight and bias of every product of x."""
     weights, _ = _products(parts)
     grad_x, flat = torch.ops.pna.linears_backward(
         grads, [True, True], x.unflatten(1, (shares, -1)), weights
@@ -114,7 +114,7 @@ def _divided_gradients(
 
 
 class _MixingLayer(torch.autograd.Function):
-    """A linear layer of few nodes, whose gradients are found beside one another."""
+    """A linear layer of few nodes, whose gradients are computed on several streams."""
 
     jvp = staticmethod(no_forward_mode)
 
@@ -139,7 +139,7 @@ class _MixingLayer(torch.autograd.Function):
 
 
 def mixing_layer(plan: Plan | None, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The linear layer behind `pna_layer`, (nodes, outputs), where there is a plan for that."""
+    """The linear layer after `pna_layer`, (nodes, outputs); `plan` is None without autograd."""
     if plan is None or not _has_few_nodes(plan, x):
         if plan is not None:  # else a compiler is looking, or vmap
             Later.claim((weight, bias))
@@ -162,7 +162,7 @@ def pna_layer(
 
 
 def _saves_elsewhere() -> bool:
-    """Whether what is kept for the backward pass goes to a CPU, say, or is not kept at all."""
+    """Whether hooks move or drop the tensors that are saved for the backward pass."""
     return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
 
 
@@ -258,8 +258,8 @@ class _Layer(torch.autograd.Function):
                     edge if encoded else None, weights, needs, ctx.claim,
                 )  # fmt: skip
             else:
-                own, ctx.own = ctx.own, None  # the memory is wanted below
-                if own is None:  # a second time, or not kept
+                own, ctx.own = ctx.own, None  # to free its memory below
+                if own is None:  # in a second backward pass, or if it was not kept
                     own = project(x, parts.receiver, parts.bias, plan.shares)
                 sent, *outputs = saved
                 results = outputs[0].unflatten(2, sent.shape[1:])

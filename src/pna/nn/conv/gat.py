@@ -1,4 +1,4 @@
-"""Graph attention of Veličković and others."""
+"""GAT, graph attention of Veličković et al. (2018)."""
 
 from __future__ import annotations
 
@@ -25,19 +25,25 @@ class GATConv(Conv):
     """x_i' = ‖_h Σ_{j→i} α_ij W_h x_j, with α the softmax over the edges that reach i of
     LeakyReLU(a_h · W_h x_i + b_h · W_h x_j [+ c_h · V_h e_ji]).
 
-    A node that nothing reaches gets 0. Results are those of PyG's layer of this name.
+    A node without incoming edges gets 0. The results are those of PyG's `GATConv`, whose
+    `out_channels` counts the features of one head.
 
     Args:
         in_channels: features of a node.
-        out_channels: features of a node in the result, over all heads.
-        heads: how many there are.
-        concat: put the heads side by side; otherwise each has all of `out_channels` and the
-            result is their mean.
-        negative_slope: of the LeakyReLU.
-        add_self_loops: every node sees itself, by one self-loop, whatever self-loops were given;
-            its edge features are the mean of those that reach the node.
-        edge_dim: features of an edge, if there are any.
-        bias: add one to the result.
+        out_channels: features of a node in the output, over all heads.
+        heads: number of attention heads.
+        concat: concatenate the heads; otherwise each has `out_channels` features and the output is
+            their mean.
+        negative_slope: slope of the LeakyReLU.
+        add_self_loops: give every node exactly one self-loop, also if the graph has others. Its
+            edge features are the mean over the other incoming edges.
+        edge_dim: features of an edge. Default: none.
+        bias: add a bias to the output.
+
+    Shapes:
+        - **x**: (nodes, in_channels), **edge_index**: (2, edges), or a `pna.Adjacency`
+        - **edge_attr**: (edges, edge_dim), or a pair (table, index); optional
+        - **output**: (nodes, out_channels)
     """
 
     _shown = ("heads", "edge_dim")
@@ -80,12 +86,11 @@ class GATConv(Conv):
                 nn.init.xavier_uniform_(parameter)
 
     def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
-        """x (nodes, in_channels) to (nodes, out_channels); `edge_attr` as in `PNAConv`."""
         adjacency = self._checked(x, edge_index, edge_attr, self.lin.weight)
         return self._through(x, adjacency, edge_attr, self._score_weight())
 
     def prepared(self) -> Callable[..., Tensor]:
-        """The layer for many calls, whose parameters are put together once."""
+        """The layer for many calls, which combines its parameters once."""
         weight = self._score_weight()
 
         def call(x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures = None) -> Tensor:
@@ -118,8 +123,8 @@ class GATConv(Conv):
         return out if self.bias is None else out + self.bias.to(out.dtype)
 
     def _score_weight(self) -> Tensor | None:
-        """a_h W_h and b_h W_h of each head in turn, (2 heads, in_channels): scores as one narrow
-        product. None where W must be called."""
+        """a_h W_h and b_h W_h of each head in turn, (2 · heads, in_channels), which give the scores
+        in one narrow product. None if W must be called as a module."""
         if not may_be_read(self.lin, Linear):
             return None
         weight = self.lin.weight.unflatten(0, self.att_sender.shape)
@@ -137,7 +142,7 @@ class GATConv(Conv):
 
 
 def _mean_without_self_loops(edge: Tensor, adjacency: Adjacency) -> Tensor:
-    """Mean of scores (edges, heads) by slot over the edges from other nodes, (nodes, heads)."""
+    """Mean over the edges from other nodes, (nodes, heads), of scores (edges, heads) by slot."""
     slots = Slots.of(adjacency)
     is_loop = (adjacency.senders == slots.receivers)[:, None]
     others = (adjacency.degree - count_self_loops(slots)).clamp(min=1)[:, None]

@@ -1,4 +1,4 @@
-"""Graph convolution of Kipf and Welling."""
+"""GCN of Kipf and Welling (2017)."""
 
 from __future__ import annotations
 
@@ -24,9 +24,18 @@ from pna.population.linears import linear
 class GCNConv(Conv):
     """x_i' = W Σ_{j→i} x_j / sqrt(d_i d_j) + b, over the in-neighbours and the node itself.
 
-    Every node has one self-loop, whatever self-loops were given; d counts it, and otherwise the
-    edges that reach a node. Results are those of PyG's layer of this name. No tensor has a row of
-    features for each edge, and the sum is taken where features are narrower: before W or after.
+    Every node gets exactly one self-loop, also if the graph has others or none. d is the in-degree
+    including the self-loop. The results are those of PyG's `GCNConv`. No tensor has a row for
+    each edge. The sum is computed before or after W, where the features are narrower.
+
+    Args:
+        in_channels: features of a node.
+        out_channels: features of a node in the output.
+        edge_dim: must be None; edge features are not supported.
+
+    Shapes:
+        - **x**: (nodes, in_channels), **edge_index**: (2, edges), or a `pna.Adjacency`
+        - **output**: (nodes, out_channels)
     """
 
     takes_edge_features = False
@@ -42,13 +51,14 @@ class GCNConv(Conv):
         nn.init.zeros_(self.lin.bias)
 
     def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
-        """x (nodes, in_channels) to (nodes, out_channels); edge features are refused."""
         adjacency = self._checked(x, edge_index, edge_attr, self.lin.weight)
         return self._through(x, adjacency, _Norm.of(adjacency, x.dtype))
 
     def prepared(self) -> Callable[..., Tensor]:
-        """The layer for many calls on one graph, or on its first nodes (`pna.front`) after that,
-        whose degrees are looked at once."""
+        """The layer for many calls on one graph, then on its first nodes (`pna.front`).
+
+        The degrees are computed in the first call only.
+        """
         known: list[_Norm] = []
 
         def call(x: Tensor, adjacency: Adjacency, edge_attr: None = None) -> Tensor:
@@ -61,17 +71,17 @@ class GCNConv(Conv):
 
     def _through(self, x: Tensor, adjacency: Adjacency, norm: _Norm) -> Tensor:
         if self.in_channels <= self.out_channels or not may_be_read(self.lin, Linear):
-            # the bias, too, is then part of the product
+            # the product then includes the bias
             return self.lin(neighbour_sum(x, adjacency, *norm))
         out = neighbour_sum(linear(x, self.lin.weight), adjacency, *norm)
         return out + self.lin.bias.to(out.dtype)
 
 
 class _Norm(NamedTuple):
-    """1 / sqrt(d) of every node, and what it keeps of itself, (nodes,) each.
+    """1 / sqrt(d) of every node, and the weight of the node itself, (nodes,) each.
 
-    Sums run over the edges as they are, so a node keeps as many 1 / d as it lacks self-loops to
-    have one: less than none, where it has several.
+    Sums run over the given edges, so the weight corrects the number of self-loops to one: it is
+    1 / d without a self-loop, 0 with one, and negative with several.
     """
 
     factor: Tensor

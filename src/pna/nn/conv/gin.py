@@ -1,4 +1,4 @@
-"""Graph isomorphism network of Xu, Hu, Leskovec and Jegelka."""
+"""GIN, the graph isomorphism network of Xu et al. (2019)."""
 
 from __future__ import annotations
 
@@ -23,18 +23,23 @@ from pna.ops.edges import Slots, from_senders, sum_to_receivers
 class GINConv(Conv):
     """x_i' = MLP((1 + ε) x_i + Σ_{j→i} x_j); with edge features, Σ relu(x_j + W_e e_ji + b_e).
 
-    The MLP is linear, ReLU, normalisation, linear, ReLU, the order of the authors of PNA, and as
-    wide inside as the wider of its ends. Sums are those of PyG's `GINConv` and `GINEConv`. A
-    batch normalisation refuses, in training, to be given less than two nodes.
+    The MLP is linear, ReLU, normalisation, linear, ReLU, in the order of PNA's authors. Its hidden
+    width is the larger of `in_channels` and `out_channels`. The sums are those of PyG's `GINConv`
+    and `GINEConv`. In training, `torch.nn.BatchNorm1d` refuses fewer than two nodes.
 
     Args:
         in_channels: features of a node.
-        out_channels: features of a node in the result.
-        eps: ε, or where it starts.
+        out_channels: features of a node in the output.
+        eps: ε, or its initial value.
         train_eps: learn ε.
-        norm: makes the normalisation of so many features.
-        edge_dim: features of an edge, if there are any. Then all messages are made, (edges,
-            in_channels).
+        norm: makes the normalisation for a width.
+        edge_dim: features of an edge. Default: none. With edge features, all messages are stored,
+            (edges, in_channels).
+
+    Shapes:
+        - **x**: (nodes, in_channels), **edge_index**: (2, edges), or a `pna.Adjacency`
+        - **edge_attr**: (edges, edge_dim), or a pair (table, index); optional
+        - **output**: (nodes, out_channels)
     """
 
     eps: Tensor
@@ -68,7 +73,6 @@ class GINConv(Conv):
         super().reset_parameters()
 
     def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
-        """x (nodes, in_channels) to (nodes, out_channels); `edge_attr` as in `PNAConv`."""
         adjacency = self._checked(x, edge_index, edge_attr, self.first.weight)
         if self.edge_encoder is None or edge_attr is None:
             total = neighbour_sum(x, adjacency)

@@ -1,4 +1,4 @@
-"""What a layer is given: checked once, with errors that say what to do."""
+"""Checks of the inputs of a layer, with errors that say what to do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _INDICES = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 
 
 def check_sizes(**sizes: Any) -> None:
-    """Refuse what is not a whole number of at least 1; None stands for something left out."""
+    """Refuse sizes other than whole numbers of at least 1; None is a size that was left out."""
     for name, size in sizes.items():
         if size is None:
             continue
@@ -39,22 +39,30 @@ def check_sizes(**sizes: Any) -> None:
 
 
 def check_features(x: Any, channels: int, weight: Tensor) -> None:
+    """Refuse x other than (nodes, channels) in the dtype of `weight`."""
     if not isinstance(x, Tensor):
         raise TypeError(f"got x of type {type(x).__name__}, expected a tensor (nodes, {channels})")
-    if not x.is_floating_point():
-        raise TypeError(
-            f"got x of dtype {x.dtype}, expected a floating type; convert it with x.float(), "
-            "or embed it where it counts kinds"
-        )
-    if x.dim() != 2 or x.shape[1] != channels:
+    remedy = "convert it with x.float(), or embed it if it holds categories"
+    _check_matrix("x", x, ("nodes", "in_channels", channels), remedy, weight)
+
+
+def _check_matrix(
+    name: str, tensor: Tensor, expected: tuple[str, str, int], remedy: str, weight: Tensor
+) -> None:
+    """`expected`: what its rows are, and the argument that says how many columns it has."""
+    rows, argument, width = expected
+    if not tensor.is_floating_point():
+        raise TypeError(f"got {name} of dtype {tensor.dtype}, expected a floating type; {remedy}")
+    if tensor.dim() != 2 or tensor.shape[1] != width:
         raise ValueError(
-            f"got x of shape {tuple(x.shape)}, expected (nodes, {channels}): the layer "
-            f"was made with in_channels={channels}"
+            f"got {name} of shape {tuple(tensor.shape)}, expected ({rows}, {width}): the layer "
+            f"was made with {argument}={width}"
         )
-    _check_type("x", x, weight)
+    _check_type(name, tensor, weight)
 
 
 def check_graph(x: Tensor, adjacency: Adjacency) -> None:
+    """Refuse an adjacency on another device, or of another number of nodes, than x."""
     if x.device != adjacency.device:
         raise ValueError(
             f"got x on {x.device} and an adjacency on {adjacency.device}, expected one device; "
@@ -75,8 +83,10 @@ def check_edges(
     weight: Tensor,
     basis: bool = False,
 ) -> None:
-    """`width` is what the layer was made for; None: edges without features. With `basis` a pair
-    may also be (basis, coefficients)."""
+    """Refuse edge features that a layer made with ``edge_dim=width`` does not take.
+
+    With `basis`, a pair may also be (basis, coefficients).
+    """
     if edge_attr is None:
         if width is None:
             return
@@ -99,17 +109,8 @@ def check_edges(
         )
     features, rows = given[0], given[-1]
     mixed = basis and pair and rows.dim() == 2 and rows.is_floating_point()
-    if not features.is_floating_point():
-        raise TypeError(
-            f"got edge features of dtype {features.dtype}, expected a floating type; convert them "
-            "with edge_attr.float(), or give kinds of edges as (table, index)"
-        )
-    if features.dim() != 2 or features.shape[1] != width:
-        raise ValueError(
-            f"got edge features of shape {tuple(features.shape)}, expected "
-            f"(…, {width}): the layer was made with edge_dim={width}"
-        )
-    _check_type("edge features", features, weight)
+    remedy = "convert them with edge_attr.float(), or give categories as (table, index)"
+    _check_matrix("edge features", features, ("…", "edge_dim", width), remedy, weight)
     if any(part.device != adjacency.device for part in given):
         raise ValueError(
             f"got edge features on {features.device} and a graph on {adjacency.device}, expected "
@@ -142,7 +143,7 @@ def _check_index(index: Tensor, length: int) -> None:
 
 
 def _check_type(name: str, tensor: Tensor, weight: Tensor) -> None:
-    """Products are taken between equal types; autocast sees to that itself, but for float64."""
+    """Refuse a dtype other than the layer's; autocast converts all dtypes but float64."""
     if tensor.dtype == weight.dtype:
         return
     double = torch.float64 in (tensor.dtype, weight.dtype)
@@ -156,7 +157,7 @@ def _check_type(name: str, tensor: Tensor, weight: Tensor) -> None:
 
 def edge_inputs(edge_attr: EdgeFeatures) -> tuple[Tensor | None, Tensor | None]:
     """Edge features as `edge_term` takes them: (features, None), (table, index), (basis,
-    coefficients), or, where they are narrow, (None, features)."""
+    coefficients), or, if they are narrow, (None, features)."""
     if isinstance(edge_attr, tuple | list):
         table, index = edge_attr
         return table, index
@@ -165,7 +166,7 @@ def edge_inputs(edge_attr: EdgeFeatures) -> tuple[Tensor | None, Tensor | None]:
 
 
 def working_type(x: Tensor) -> torch.dtype:
-    """The type in which products of x are taken: that of autocast where it is on."""
+    """The dtype in which products of x are computed: that of autocast if it is on."""
     device = x.device.type
     if x.dtype != torch.float64 and torch.is_autocast_enabled(device):
         return torch.get_autocast_dtype(device)

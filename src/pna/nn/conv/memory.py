@@ -1,4 +1,4 @@
-"""How much memory a layer will need, before it needs it."""
+"""Estimates how much memory a PNA layer will need."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 #: Bytes of an Adjacency for each edge and for each node.
 _PER_EDGE, _PER_NODE = 4 * 4, 7 * 4
 
-#: Bytes for each edge with which torch sorts the rows of a gradient that it adds up, as measured.
+#: Bytes per edge that torch needs to sort the rows of a gradient it sums, as measured.
 _SORTING = 10 * 8
 
 
@@ -25,8 +25,13 @@ def estimate(
 ) -> int:
     """Bytes at the peak of a call; see `PNAConv.memory`.
 
-    `dense`: edge features are wide and given for every edge, not as a table. `called`: parts of the
-    layer are called as modules.
+    Args:
+        layer: the layer.
+        num_nodes: nodes of the graph.
+        num_edges: edges of the graph.
+        training: whether a backward pass follows.
+        dense: whether edge features are wide and given for every edge, not as a table.
+        called: whether parts of the layer are called as modules.
     """
     graph = _PER_EDGE * num_edges + _PER_NODE * num_nodes
     if called:
@@ -56,8 +61,8 @@ def _size(layer: PNAConv) -> int:
 
 
 def _count_made(layer: PNAConv, shifted: bool) -> int:
-    """How many aggregators see messages that are made for some receivers at a time: those without a
-    kernel and, where messages would have to be `shifted`, those whose shift is unknown."""
+    """How many aggregators need messages, computed for a block of receivers at a time: those
+    without a kernel and, with `shifted`, those whose shift is unknown."""
     aggregators = layer.neighbourhood.aggregators
     _, fused = one_pass(aggregators)
     return sum(
@@ -67,31 +72,31 @@ def _count_made(layer: PNAConv, shifted: bool) -> int:
 
 
 def _block(layer: PNAConv, num_edges: int, training: bool, count: int) -> int:
-    """The messages of one block, in float32 or better, and what so many aggregators make of them.
-    The factors are fitted to measurements."""
+    """Bytes for the messages of one block, in float32 or float64, and for `count` aggregators of
+    them. The factors are fitted to measurements."""
     numbers = min(num_edges * layer.towers * layer.F_in, BLOCK)
     times = (4.5 + 1.3 * (count - 1)) if training else 4
     return round(numbers * max(_size(layer), 4) * times) if count else 0
 
 
 def _called(layer: PNAConv, num_nodes: int, num_edges: int, training: bool, dense: bool) -> int:
-    """Where parts are called: M sees all inputs of every edge, U those of every scaler.
+    """Bytes if parts are called as modules: M sees every edge, U every scaler's results.
 
-    The peak is where U is called, where messages are made (in training, where their gradient is),
-    or where aggregators without a kernel see them. What nodes need in training, but for the inputs
-    of U, is fitted to measurements.
+    The peak is at the call of U, at the computation of the messages (in training, of their
+    gradient), or at aggregators without a kernel. The bytes per node in training, except for the
+    inputs of U, are fitted to measurements.
     """
     size, width, depth = _size(layer), layer.towers * layer.F_in, len(layer.pre)
     aggregators, views = layer.neighbourhood.num_aggregators, len(layer._swapped)
     scaled = layer.neighbourhood.num_scalers * aggregators
     made = _count_made(layer, shifted=False)
     block = _block(layer, num_edges, training, made)
-    # bytes of an edge: a message, what M is given, and of edge features what is held beside that
+    # bytes per edge: a message, the input of M, and edge features stored besides
     message, inputs = width * size, layer.towers * layer._shapes[0][2] * size
     is_table = layer.edge_dim is not None and layer.edge_dim > NARROW and not dense
     looked_up = (layer.edge_dim or 0) * size if is_table else 0
     edge = looked_up if layer.edge_encoder is None else layer.F_in * size
-    # features of a node: aggregates, those times every scaler, once more by tower or in float32
+    # features per node: aggregates, scaled aggregates, and these again by tower or in float32
     columns = 2 * aggregators + 2 + scaled * (3 if layer.towers > 1 or size < 4 else 2)
     results = 2 * aggregators + 4
     if training:
@@ -117,15 +122,14 @@ def _called(layer: PNAConv, num_nodes: int, num_edges: int, training: bool, dens
 
 
 def _inference_bytes(layer: PNAConv, size: int) -> int:
-    """For each node: what senders and receivers contribute, the aggregates, and U before and
-    after them."""
+    """Bytes per node: the senders' and receivers' parts, the aggregates, and U's sums."""
     width = layer.towers * layer.F_in
     return size * ((layer.neighbourhood.num_aggregators + 2) * width + 2 * layer.out_channels)
 
 
 def _training_bytes(layer: PNAConv, size: int) -> int:
-    """For each node, when the gradient of the messages is made: messages, aggregates and their
-    gradients, what the kernels keep of them, results, and the gradient of x."""
+    """Bytes per node while the gradient of the messages is computed: messages, aggregates and
+    their gradients, what the kernels store, the output, and the gradient of x."""
     width, aggregators = layer.towers * layer.F_in, layer.neighbourhood.aggregators
     kinds = {FUSED.get(type(aggregator)) for aggregator in aggregators}
     spread, extrema = bool(kinds & {"std", "var"}), bool(kinds & {"max", "min"})

@@ -1,4 +1,4 @@
-"""Layers that see no graph: what the other convolutions are to be better than."""
+"""Layers that ignore the graph: the baseline that every convolution should beat."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ from pna.nn.registry import Entry, register
 
 
 class MLPConv(Conv):
-    """x_i' = W x_i + b: a linear layer with the signature of a convolution."""
+    """x_i' = W x_i + b: a linear layer with the signature of a convolution.
+
+    Args:
+        in_channels: features of a node.
+        out_channels: features of a node in the output.
+        edge_dim: must be None; edge features are not supported.
+
+    Shapes:
+        - **x**: (nodes, in_channels), **edge_index**: (2, edges), or a `pna.Adjacency`
+        - **output**: (nodes, out_channels)
+    """
 
     takes_edge_features = False
 
@@ -23,16 +33,22 @@ class MLPConv(Conv):
         self.lin = Linear(in_channels, out_channels)
 
     def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
-        """x (nodes, in_channels) to (nodes, out_channels); edges are not looked at, edge features
-        refused."""
         check_features(x, self.in_channels, self.lin.weight)
         if edge_attr is not None:
-            raise ValueError("got edge_attr, expected none: MLPConv sees no edges; leave it out")
+            raise ValueError("got edge_attr, expected none: MLPConv ignores edges; leave it out")
         return self.lin(x)
 
 
 class Gate(nn.Module):
-    """x ⊙ σ(W x + b): (…, channels), of which each feature says how much of it passes."""
+    """x ⊙ σ(W x + b): each feature is multiplied by a gate between 0 and 1.
+
+    Args:
+        channels: features of x.
+
+    Shapes:
+        - **x**: (…, channels)
+        - **output**: (…, channels)
+    """
 
     def __init__(self, channels: int) -> None:
         super().__init__()

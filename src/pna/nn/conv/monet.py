@@ -1,4 +1,4 @@
-"""Mixture model network of Monti and others."""
+"""MoNet, the mixture model network of Monti et al. (2017)."""
 
 from __future__ import annotations
 
@@ -17,17 +17,22 @@ from pna.ops.edges import Slots, from_receivers, from_senders, sum_to_receivers
 class MoNetConv(Conv):
     """x_i' = Σ_{j→i} Σ_k w_k(u_ij) W_k x_j + b, w_k(u) = exp(−½ Σ_c ((u_c − μ_kc) / σ_kc)²).
 
-    The pseudo-coordinates u of an edge are its features where the layer has an `edge_dim`. Else
-    they are tanh(V (1/sqrt(d_i + 1), 1/sqrt(d_j + 1)) + v), with d the in-degree, as in the
-    benchmark of Dwivedi and others. Sums are those of PyG's `GMMConv` with ``aggr="add"`` and
+    The pseudo-coordinates u of an edge are its features if the layer has an `edge_dim`. Otherwise
+    they are tanh(V (1/sqrt(d_i + 1), 1/sqrt(d_j + 1)) + v), with d the in-degree, as in Dwivedi et
+    al.'s benchmark. The sums are those of PyG's `GMMConv` with ``aggr="add"`` and
     ``root_weight=False``.
 
     Args:
         in_channels: features of a node.
-        out_channels: features of a node in the result.
-        kernels: how many Gaussians there are.
-        dim: how many pseudo-coordinates are made of the degrees.
-        edge_dim: how many pseudo-coordinates are given.
+        out_channels: features of a node in the output.
+        kernels: number of Gaussian kernels.
+        dim: number of pseudo-coordinates computed from the degrees.
+        edge_dim: features of an edge, which are then the pseudo-coordinates. Default: none.
+
+    Shapes:
+        - **x**: (nodes, in_channels), **edge_index**: (2, edges), or a `pna.Adjacency`
+        - **edge_attr**: (edges, edge_dim), or a pair (table, index); optional
+        - **output**: (nodes, out_channels)
     """
 
     _shown = ("kernels", "edge_dim")
@@ -60,7 +65,6 @@ class MoNetConv(Conv):
             self.project.reset_parameters()
 
     def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
-        """x (nodes, in_channels) to (nodes, out_channels); `edge_attr` as in `PNAConv`."""
         adjacency = self._checked(x, edge_index, edge_attr, self.lin.weight)
         slots = Slots.of(adjacency)
         weights = self._weights(x, slots, edge_attr)
@@ -70,7 +74,7 @@ class MoNetConv(Conv):
         return out + self.bias.to(out.dtype)
 
     def _weights(self, x: Tensor, slots: Slots, edge_attr: EdgeFeatures) -> Tensor:
-        """w_k of every slot, (edges, kernels)."""
+        """w_k of every edge, (edges, kernels), in slot order."""
         if edge_attr is not None:
             return to_slots(edge_attr, slots.adjacency, self._gaussians)
         assert self.project is not None

@@ -1,7 +1,7 @@
-"""The PNA layer as the paper writes it: every message is made, every part is called as a module.
+"""The PNA layer as the paper writes it: all messages are stored, all parts called as modules.
 
-It runs where parts of a layer have hooks or were replaced. It takes more time than the kernels, and
-memory for (edges, towers × features) several times over.
+It runs if parts of a layer have hooks or were replaced. It is slower than the kernels, and needs
+memory for several tensors (edges, towers × features).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def plain_layer(
 
 
 def _edge_inputs(conv: PNAConv, edge_attr: Tensor | tuple[Tensor, Tensor]) -> Tensor:
-    """What M is given of every edge, (edges, towers, features)."""
+    """The part of M's input that comes from the edge, (edges, towers, features)."""
     if isinstance(edge_attr, tuple | list):
         first, second = edge_attr
         edge_attr = second @ first if second.is_floating_point() else first[second.long()]
@@ -57,19 +57,21 @@ def _edge_inputs(conv: PNAConv, edge_attr: Tensor | tuple[Tensor, Tensor]) -> Te
 
 
 def _through(name: str, conv: PNAConv, h: Tensor, width: int) -> Tensor:
-    """All layers of M ("pre") or U ("post"), with activations between them."""
+    """h through all layers of M ("pre") or U ("post"), with activations between them."""
     for k, layer in enumerate(getattr(conv, name)):
         h = call(f"{name}[{k}]", layer, h if k == 0 else conv.act(h), width)
     return h
 
 
 def call(name: str, module: nn.Module, h: Tensor, width: int | None = None) -> Tensor:
-    """module(h), (…, inputs) to (…, width), or to any width without one; an error names the part
-    that does not fit."""
+    """``module(h)``, (…, inputs) to (…, width), or to any width if None.
+
+    A module that does not fit is an error that names it.
+    """
     try:
         out = module(h)
     except RuntimeError as error:
-        if type(error) is not RuntimeError:  # of memory, say, or of a hook
+        if type(error) is not RuntimeError:  # such as out of memory, or an error of a hook
             raise
         raise _misfit(name, module, f"fails: {error}", h, width) from error
     if not isinstance(out, Tensor):

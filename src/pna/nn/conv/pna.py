@@ -1,4 +1,4 @@
-"""The PNA layer, with PyG's signature and without its memory."""
+"""The PNA layer, with PyG's signature and less memory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from pna import fast_paths
-from pna.adjacency import Adjacency, as_adjacency
+from pna.adjacency import Adjacency
 from pna.degree import DegreeStats, Linear, Power
 from pna.names import check_keywords
 from pna.nn.activation import activation
@@ -20,9 +20,6 @@ from pna.nn.conv.fused import edge_term, mixing_layer, pna_layer, project_each
 from pna.nn.conv.inputs import (
     NARROW,
     EdgeFeatures,
-    check_edges,
-    check_features,
-    check_graph,
     edge_inputs,
     working_type,
 )
@@ -46,48 +43,53 @@ from pna.ops.backend import choose
 from pna.ops.degree_linear import degree_linear
 from pna.ops.request import Request
 
-#: The widest layer that is done without towers where it is called many times.
+#: The widest layer whose towers are joined if it is called many times.
 NARROW_LAYER = 32
 
 
 class PNAConv(Conv):
     """Principal Neighbourhood Aggregation: x_i' = U(x_i, ⊕_{j→i} M(x_i, x_j, e_ji)).
 
-    ⊕ is every scaler times every aggregator. M and U are a linear layer each, or several with
-    `pre_layers`, `post_layers` > 1; `towers` of them run side by side, then one linear layer mixes
-    their outputs. Arguments, shapes and, with ``std="pyg"``, results are those of PyG's layer of
-    this name.
+    ⊕ is every scaler times every aggregator. M and U are one linear layer each, or several with
+    `pre_layers`, `post_layers` > 1. `towers` of them run in parallel, then one linear layer mixes
+    their outputs. The arguments and shapes are those of PyG's `PNAConv`, and with ``std="pyg"``
+    the results too.
 
-    With one layer before the aggregation, M is split in what receiver, sender and edge contribute,
-    and no tensor has a row of features for each edge, unless edge features wider than 16 are given
-    for each. Aggregators without a kernel (moments, softmax, k-th smallest, those of users) make
-    the messages of some receivers at a time. With more layers in M all messages are made, (edges,
-    towers × features) several times over. No tensor has a column for each scaler.
+    With one layer in M, M is split into the parts of the receiver, the sender and the edge. No
+    tensor then has a row of features for each edge, unless edge features wider than 16 are given
+    for each. Aggregators without a kernel (moments, softmax, k-th smallest, your own) compute the
+    messages of a block of receivers at a time. With more layers in M, all messages are stored:
+    several tensors of shape (edges, towers × features). No tensor has a column for each scaler.
 
-    The weights of the parts (`pre`, `post`, `edge_encoder`) are read and the parts are not called.
-    Where one of them, or every module, has hooks, or one was replaced, every part is called as a
-    module, on messages that are made. This is slower, and a warning says so once.
+    The weights of the parts (`pre`, `post`, `edge_encoder`) are used directly; the parts are not
+    called. If one of them was replaced, or it or every module has hooks, all parts are called as
+    modules, on messages that are stored. This is slower, and a warning says so once.
 
     Args:
         in_channels: features of a node.
-        out_channels: features of a node in the result.
-        aggregators: names or objects of `pna.aggregators`, any of them, and your own.
+        out_channels: features of a node in the output.
+        aggregators: names or objects of `pna.aggregators`, or your own.
         scalers: names or objects, as in `pna.scale`.
-        deg: histogram of in-degrees over the training set, or a `DegreeStats`; None will do where
-            the only scaler is the identity.
-        edge_dim: features of an edge, if there are any.
-        towers: how many narrow layers run side by side.
+        deg: histogram of in-degrees over the training set, or a `DegreeStats`; may be None if the
+            only scaler is the identity.
+        edge_dim: features of an edge. Default: none.
+        towers: number of towers, narrow layers that run in parallel.
         pre_layers: layers of M.
         post_layers: layers of U.
-        divide_input: each tower sees its share of the input, not all of it.
+        divide_input: each tower sees its share of the input only.
         act: activation between the layers of M and of U: a name, a module, a function, or None.
-        act_kwargs: its arguments.
+        act_kwargs: arguments of the activation.
         train_norm: learn δ.
-        std: "paper", sqrt(var + ε), or "pyg", sqrt(var) where var > ε, else 0.
-        swap_extrema: max and min see M(x_j, x_i), as in the authors' own multi-task code.
-        encode_edges: a linear layer takes edge features to as many as a tower has inputs, before
-            M; else M is given them as they are, as in the authors' benchmark code.
-        mixing: the last linear layer; without it towers stand side by side in the result.
+        std: "paper" for sqrt(var + ε), or "pyg" for sqrt(var) if var > ε, otherwise 0.
+        swap_extrema: max and min see M(x_j, x_i), as in the authors' multi-task code.
+        encode_edges: map edge features to the width of a tower's input by a linear layer before M.
+            Otherwise M gets them unchanged, as in the authors' benchmark code.
+        mixing: apply the last linear layer; otherwise the outputs of the towers are concatenated.
+
+    Shapes:
+        - **x**: (nodes, in_channels), **edge_index**: (2, edges), or a `pna.Adjacency`
+        - **edge_attr**: (edges, edge_dim), or a pair of tensors, see `forward`; optional
+        - **output**: (nodes, out_channels)
     """
 
     _shown = ("towers", "edge_dim")
@@ -149,7 +151,7 @@ class PNAConv(Conv):
         self.register_load_state_dict_pre_hook(pyg.rename_keys)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Refuses what would have no effect: layers under PyG's names, or other than in lists."""
+        """Refuses assignments without effect: layers under PyG's names, or not in a list."""
         ours = name.removesuffix("_nns")
         if ours in ("pre", "post") and not (name == ours and isinstance(value, nn.ModuleList)):
             raise TypeError(
@@ -162,8 +164,8 @@ class PNAConv(Conv):
     def from_pyg(cls, conv: nn.Module) -> PNAConv:
         """A layer with the weights and the results of a `torch_geometric.nn.PNAConv`.
 
-        It has ``std="pyg"``. Aggregations that this package has not, an activation with weights of
-        its own, and ``flow="target_to_source"`` are refused.
+        It has ``std="pyg"``. Not supported: aggregations that this package does not have, an
+        activation with weights, and ``flow="target_to_source"``.
         """
         arguments = pyg.arguments_of(conv)
         parameter = next(conv.parameters())
@@ -187,19 +189,20 @@ class PNAConv(Conv):
     ) -> Tensor:
         """x (nodes, in_channels) to (nodes, out_channels).
 
-        edge_attr is (edges, edge_dim), in the order of the edges, or a pair (table, index):
-        (types, edge_dim) and a row of it for each edge, or a pair (basis, coefficients): (k,
-        edge_dim) and (edges, k), whose product they are, with k at most 16. An `Adjacency` in
-        place of the ``edge_index`` saves making one; a bare ``edge_index`` is remembered while it
-        lives.
+        Args:
+            x: node features.
+            edge_index: (2, edges), or an `Adjacency`, which saves making one. The adjacency of an
+                ``edge_index`` tensor is cached as long as the tensor exists.
+            edge_attr: one of
+                (edges, edge_dim), in the order of the edges;
+                a pair (table, index): (types, edge_dim), and (edges,) the row of each edge;
+                a pair (basis, coefficients): (k, edge_dim) and (edges, k) with k at most 16, whose
+                product coefficients @ basis is the edge features.
         """
         called = self._called_part()
-        bias = getattr(self.pre[0], "bias", None)  # not the weight: if parametrised, it is computed
+        bias = getattr(self.pre[0], "bias", None)  # not the weight, which may be parametrised
         of_layer = bias if isinstance(bias, Tensor) else x
-        check_features(x, self.in_channels, of_layer)
-        adjacency = as_adjacency(edge_index, x.shape[0])
-        check_graph(x, adjacency)
-        check_edges(edge_attr, adjacency, self.edge_dim, of_layer, basis=True)
+        adjacency = self._checked(x, edge_index, edge_attr, of_layer, basis=True)
         if called is not None:
             self._warn_once(called)
         if called is not None or not fast_paths.is_on("split"):
@@ -224,7 +227,7 @@ class PNAConv(Conv):
         return call("lin", self.lin, out.flatten(1))
 
     def prepared(self) -> Callable[..., Tensor]:
-        """The layer as it is now, for many calls: a narrow one has its weights rearranged once."""
+        """The layer for many calls with the present weights, which a narrow layer rearranges."""
         if not self._is_narrow or self._called_part() is not None:
             return self
         if not (fast_paths.is_on("split") and fast_paths.is_on("prepared")):
@@ -247,7 +250,7 @@ class PNAConv(Conv):
 
     @property
     def _is_narrow(self) -> bool:
-        """Whether towers are better joined: little to multiply, and no layer in between."""
+        """Whether joining the towers is faster: a narrow layer with one layer in M and in U."""
         width = max(self.towers * self.F_in, self.in_channels, self.out_channels)
         alone = self._is_linear and len(self.post) == 1
         if width > NARROW_LAYER or not alone or not self._reads_lin:
@@ -255,7 +258,7 @@ class PNAConv(Conv):
         return self.towers == 1 or fast_paths.is_on("joined_towers")
 
     def _plan(self, x: Tensor, factors: Tensor) -> Plan | None:
-        """How to do it all in one step of autograd, where that can be done."""
+        """The plan of the fused layer, one step of autograd; None if it cannot be used."""
         if self._request is None or not self._is_linear:
             return None
         if not _is_plain(x) or factors.requires_grad:
@@ -277,7 +280,7 @@ class PNAConv(Conv):
         at: Tensor | None,
         factors: Tensor,
     ) -> Tensor:
-        """Every layer, under every transform of torch: (nodes, towers, outputs)."""
+        """The layer as separate operations, for all transforms of torch: (nodes, towers, F_out)."""
         with torch.autocast(x.device.type, enabled=False):
             parts = split(self._form, self._weights())
         if at is not None and at.is_floating_point():
@@ -296,30 +299,30 @@ class PNAConv(Conv):
 
     @property
     def _shares(self) -> int:
-        """How many shares the input is divided in."""
+        """Into how many shares the input is divided."""
         return self.towers if self.divide_input else 1
 
     @property
     def _is_linear(self) -> bool:
-        """Whether M is one linear layer, of which the aggregation need not see the whole."""
+        """Whether M is one linear layer, which can be split."""
         return len(self.pre) == 1
 
     @property
     def _is_folded(self) -> bool:
-        """Whether the mixing layer follows U at once, so that they are one linear map."""
+        """Whether U and the mixing layer can be multiplied into one linear map."""
         alone = self.towers == 1 and len(self.post) == 1
         return alone and self._reads_lin
 
     @property
     def _reads_lin(self) -> bool:
-        """Whether the weight and bias of the mixing layer say all that it does."""
+        """Whether the weight and bias of the mixing layer can be used without calling it."""
         lin = self.lin
         if lin is None or not may_be_read(lin, nn.Linear):
             return False
         return lin.bias is not None and lin.in_features == self.out_channels
 
     def _called_part(self) -> str | None:
-        """The first part that must be called, since its weights do not say all that it does."""
+        """The name of the first part that must be called as a module; None if there is none."""
         for name, layer in named_layers("pre", self.pre) + named_layers("post", self.post):
             if not may_be_read(layer, TowerLinear):
                 return name
@@ -336,10 +339,8 @@ class PNAConv(Conv):
             pre.bias,
             post.weight,
             post.bias,
-            None if lin is None else lin.weight,
-            None if lin is None else lin.bias,
-            None if encoder is None else encoder.weight,
-            None if encoder is None else encoder.bias,
+            *((None, None) if lin is None else (lin.weight, lin.bias)),
+            *((None, None) if encoder is None else (encoder.weight, encoder.bias)),
         )
         parts = (weights.pre, weights.post, weights.encoder)
         names = ("pre[0]", "post[0]", "edge_encoder")
@@ -359,7 +360,7 @@ class PNAConv(Conv):
         return weights
 
     def _products(self, x: Tensor, parts: Parts) -> Iterator[Tensor]:
-        """What of x is kept, then for each view what is sent and what the receiver contributes."""
+        """U's part of x, then for each view the senders' and the receivers' parts of M."""
         weights: list[Tensor] = [parts.keep]
         biases: list[Tensor | None] = [parts.keep_bias]
         for swapped in self._swapped:
@@ -375,7 +376,7 @@ class PNAConv(Conv):
         aggregators: list[Aggregator],
         edge: EdgeFeatures,
     ) -> tuple[Tensor, Tensor | None, Sequence[int]]:
-        """Aggregates of messages that are made, since M has several layers; nothing to shift."""
+        """Aggregates of stored messages, for an M of several layers; nothing is left to add."""
         senders, receivers = adjacency.edge_index
         messages = next(products)[senders] + next(products)[receivers]
         if isinstance(edge, Tensor):
@@ -393,12 +394,17 @@ class PNAConv(Conv):
     def memory(
         self, num_nodes: int, num_edges: int, training: bool = True, *, table: bool = True
     ) -> int:
-        """About how many bytes a call adds to x and the edge_index, at its peak, on a GPU.
+        """About how many bytes a call needs at its peak on a GPU, besides x and the edge_index.
 
-        The Adjacency, what the layer keeps and makes, and, if `training`, a backward pass with the
-        gradient of x. For features of the type of the parameters. Edge features wider than 16 are
-        taken to be given as (table, index); without `table`, as numbers for every edge. Messages
-        that are made count, also where a part is called because it has hooks or was replaced.
+        This includes the Adjacency, all intermediate tensors, stored messages (also if parts are
+        called as modules) and, with `training`, a backward pass with the gradient of x. Features
+        are assumed to have the dtype of the parameters.
+
+        Args:
+            num_nodes: nodes of the graph.
+            num_edges: edges of the graph.
+            training: whether a backward pass follows.
+            table: whether edge features wider than 16 are given as (table, index), not per edge.
         """
         dense = self.edge_dim is not None and self.edge_dim > NARROW and not table
         called = self._called_part() is not None
@@ -406,7 +412,7 @@ class PNAConv(Conv):
 
 
 def _is_plain(x: Tensor) -> bool:
-    """Whether this is an ordinary call: nothing transformed, compiled or cast on the way."""
+    """Whether this call is not transformed, compiled or under autocast."""
     if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
         return False
     return not torch.is_autocast_enabled(x.device.type)
@@ -415,14 +421,17 @@ def _is_plain(x: Tensor) -> bool:
 def _views(
     aggregators: list[Aggregator], swap_extrema: bool
 ) -> tuple[list[bool], tuple[tuple[int, ...], ...]]:
-    """Aggregators that see M(x_i, x_j), and those that, swapped, see M(x_j, x_i)."""
+    """Groups of aggregators, those that see M(x_i, x_j) and those that see M(x_j, x_i).
+
+    Returns whether each group is swapped, and the indices of its aggregators.
+    """
     swapped = [swap_extrema and isinstance(aggregator, Max | Min) for aggregator in aggregators]
     sides = [side for side in (False, True) if side in swapped]
     return sides, tuple(tuple(i for i, s in enumerate(swapped) if s == side) for side in sides)
 
 
 def _request(aggregators: list[Aggregator]) -> Request | None:
-    """What the kernels are asked for, if that is all there is to compute."""
+    """The request to the kernels, if they can compute all aggregators; otherwise None."""
     request, places = one_pass(aggregators)
     exact = list(places.values()) == list(range(len(aggregators)))
     return request if exact and all(map(is_shifted_by_kernel, aggregators)) else None

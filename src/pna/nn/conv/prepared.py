@@ -1,4 +1,4 @@
-"""The narrow PNA layer, its weights rearranged once for many calls."""
+"""The narrow PNA layer for many calls, with its weights rearranged once."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ class PreparedPNA:
         swapped: Sequence[bool],
         request: Request | None,
     ) -> None:
-        """Of the layer's `parts`, where `views` are the aggregators that see M(x_i, x_j) or, if
-        `swapped`, M(x_j, x_i), and `request` is what kernels compute all at once, if they do."""
+        """`views` are groups of aggregators, which see M(x_i, x_j) or, if `swapped`, M(x_j, x_i).
+        `request` is for kernels that compute all aggregators at once; None if they cannot."""
         self._parts, self._neighbourhood = parts, neighbourhood
         self._views, self._request = views, request
-        # squeezed and not selected, of which the gradient would be a copy
+        # squeezed, as the gradient of a selection would be a copy
         self._weights: list[Tensor] = [parts.keep.squeeze(0)]
         self._biases: list[Tensor | None] = [parts.keep_bias.squeeze(0)]
         for is_swapped in swapped:
@@ -44,7 +44,7 @@ class PreparedPNA:
         self._known: tuple[Adjacency, Tensor] | None = None
 
     def __call__(self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures = None) -> Tensor:
-        """As `PNAConv.forward`, with the Adjacency of a graph."""
+        """As `PNAConv.forward`; the graph must be an `Adjacency`."""
         parts = self._parts
         factors = self._factors(adjacency, x.dtype)
         edge, at = edge_inputs(edge_attr)
@@ -62,7 +62,7 @@ class PreparedPNA:
     def as_layer(
         self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures, slope: float
     ) -> Layer | None:
-        """The layer and an activation of that slope as `recurrence` takes them, if it can."""
+        """The layer and an activation of that slope for `recurrence`; None if not supported."""
         learned = any(True for _ in self._neighbourhood.parameters())
         if edge_attr is not None or self._request is None or learned:
             return None

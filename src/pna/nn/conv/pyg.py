@@ -1,4 +1,4 @@
-"""From PyG's PNAConv to ours: its arguments, and the names of its weights."""
+"""Converts PyG's PNAConv: its arguments, and the names of its weights."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _DEGREES = {"avg_deg_lin": "mean_degree", "avg_deg_log": "mean_log_degree"}
 
 
 def arguments_of(conv: nn.Module) -> dict[str, Any]:
-    """What to pass to our constructor for a layer like this one of PyG's."""
+    """The arguments of `pna.nn.PNAConv` for the same layer as this one of PyG."""
     aggr: Any = getattr(conv, "aggr_module", None)
     if type(conv).__name__ != "PNAConv" or type(aggr).__name__ != "DegreeScalerAggregation":
         raise TypeError(
@@ -54,7 +54,7 @@ def arguments_of(conv: nn.Module) -> dict[str, Any]:
         out_channels=source.out_channels,
         aggregators=[_aggregator_of(module) for module in modules],
         scalers=aggr.scaler,
-        deg=_any_degrees(),
+        deg=DegreeStats.from_degrees([1]),  # a placeholder: δ is loaded with the weights
         edge_dim=source.edge_dim,
         towers=source.towers,
         pre_layers=layers["pre_nns"][0] // 2 + 1,
@@ -65,15 +65,10 @@ def arguments_of(conv: nn.Module) -> dict[str, Any]:
     )
 
 
-def _any_degrees() -> DegreeStats:
-    """δ comes with the weights; until then, any will do."""
-    return DegreeStats.from_degrees([1])
-
-
 def _aggregator_of(module: Any) -> Aggregator:
     name = type(module).__name__
     kind = _AGGREGATORS.get(name)
-    inner = getattr(module, "var_aggr", module)  # where a std keeps it
+    inner = getattr(module, "var_aggr", module)  # of a std
     if kind is None or getattr(inner, "semi_grad", False):
         raise ValueError(
             f"got a layer that aggregates by {module}, expected one of {', '.join(_AGGREGATORS)}; "
@@ -88,7 +83,7 @@ def _aggregator_of(module: Any) -> Aggregator:
 
 
 def rename_keys(layer: Any, state: dict[str, Any], prefix: str, *_: Any, **__: Any) -> None:
-    """Put our names and shapes in place of PyG's, in a state that is about to be loaded."""
+    """Convert the names and shapes of PyG's weights in a state dict that is about to be loaded."""
     found = False
     for ours, theirs in (("pre", "pre_nns"), ("post", "post_nns")):
         for k in range(len(getattr(layer, ours))):
@@ -115,14 +110,14 @@ def rename_keys(layer: Any, state: dict[str, Any], prefix: str, *_: Any, **__: A
 
 
 def _temperatures(state: dict[str, Any], prefix: str) -> Mapping[int, Tensor]:
-    """Learned temperatures of PyG's softmax aggregators, taken out of the state."""
+    """Removes the learned temperatures of PyG's softmax aggregators from the state dict."""
     begin, end = f"{prefix}aggr_module.aggr.aggrs.", ".t"
     names = [name for name in state if name.startswith(begin) and name.endswith(end)]
     return {int(name[len(begin) : -len(end)]): state.pop(name) for name in names}
 
 
 def freeze_alike(layer: nn.Module, conv: nn.Module) -> None:
-    """Freeze what is frozen in PyG's layer; towers, which are one tensor here, where all are."""
+    """Freeze what is frozen in PyG's layer. Towers, one tensor here, freeze if all of them are."""
     trained = {name: p.requires_grad for name, p in conv.named_parameters()}
     state = {name: torch.tensor(float(t)) for name, t in trained.items()}
     rename_keys(layer, state, "")

@@ -1,4 +1,4 @@
-"""GraphSAGE of Hamilton, Ying and Leskovec."""
+"""GraphSAGE of Hamilton et al. (2017)."""
 
 from __future__ import annotations
 
@@ -16,23 +16,27 @@ from pna.ops.aggregate import aggregate
 from pna.ops.aggregators import Aggregator, Mean, NormalisedMean, Sum, resolve
 from pna.population.linears import linear
 
-#: Aggregators that may be taken after a linear map as well as before it; no subclasses of them.
+#: Aggregators that commute with a linear map; their subclasses may not.
 _LINEAR = (Mean, Sum, NormalisedMean)
 
 
 class SAGEConv(Conv):
     """x_i' = W_l ⊕_{j→i} x_j + b + W_r x_i.
 
-    Results are those of PyG's layer of this name. Where ⊕ is linear and the result narrower than x,
-    W_l comes first.
+    The results are those of PyG's `SAGEConv`. If ⊕ is linear and the output is narrower than x,
+    W_l is applied first.
 
     Args:
         in_channels: features of a node.
-        out_channels: features of a node in the result.
-        aggregator: ⊕, any one, by name or as an object of `pna.aggregators`, whose tensors (a
-            temperature, say) become buffers, or parameters if they are.
-        normalise: divide each x_i' by its length.
-        edge_dim: None; edge features are refused.
+        out_channels: features of a node in the output.
+        aggregator: ⊕, the name or an object of `pna.aggregators`. Its tensors (such as a
+            temperature) become buffers, its parameters parameters.
+        normalise: divide each x_i' by its Euclidean norm.
+        edge_dim: must be None; edge features are not supported.
+
+    Shapes:
+        - **x**: (nodes, in_channels), **edge_index**: (2, edges), or a `pna.Adjacency`
+        - **output**: (nodes, out_channels)
     """
 
     takes_edge_features = False
@@ -58,7 +62,6 @@ class SAGEConv(Conv):
         return with_tensors(self, "aggregator", self._aggregator)
 
     def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
-        """x (nodes, in_channels) to (nodes, out_channels); edge features are refused."""
         weight, bias = self.lin_l.weight, self.lin_l.bias
         adjacency = self._checked(x, edge_index, edge_attr, weight)
         own, aggregator = self.lin_r(x), self.aggregator
@@ -68,7 +71,7 @@ class SAGEConv(Conv):
             out = aggregate(sent, adjacency, [aggregator])[:, 0] + own + bias.to(own.dtype)
         else:
             out = self.lin_l(aggregate(x, adjacency, [aggregator])[:, 0]) + own
-        # autocast has the norm in float32 on a GPU, and would widen the result with it
+        # autocast computes the norm in float32 on a GPU, which would widen the output
         return F.normalize(out, dim=1).to(out.dtype) if self.normalise else out
 
     def __repr__(self) -> str:

@@ -1,7 +1,7 @@
-"""What receivers contribute to messages, added to the aggregates of what senders contribute.
+"""Adds the receivers' part of the messages after the aggregation of the senders' part.
 
-Where M is linear, a receiver adds one vector to all messages it gets. Most aggregators declare how
-that shifts them. For the others, and for the reference, messages are made.
+If M is linear, a receiver adds one vector to all of its messages. Most aggregators declare how
+this shifts their result. For the others, and in the reference, whole messages are computed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pna.ops.aggregate import aggregate, aggregate_messages
 from pna.ops.aggregators import BUILT_IN, Aggregator, shift_of, tensors_of
 from pna.ops.backend import choose
 
-#: How often `degree_linear` adds the shift, in its own numbers: never, once, degree times.
+#: Codes in `degree_linear` for how often it adds the shift: never, once, degree times.
 _TIMES = {"none": 0, "once": 1, "degree": 2}
 
 
@@ -28,18 +28,24 @@ def aggregate_shifted(
     aggregators: Sequence[Aggregator],
     edge: EdgeFeatures,
 ) -> tuple[Tensor, Tensor, list[int]]:
-    """Aggregates of messages sent_j + e_ij + own_i, which are made only where they must be.
+    """Aggregates of messages sent_j + e_ij + own_i, which are stored only if necessary.
 
-    `products` gives sent and own, (nodes, …) of as many features each. The result is (nodes,
-    aggregators, features), own, and how often own is still to be added to each aggregate, as
-    `degree_linear` takes it.
+    Args:
+        products: yields sent, then own, (nodes, …) with the same number of features.
+        adjacency: the graph.
+        aggregators: what to compute.
+        edge: e, as `aggregate` takes it.
+
+    Returns:
+        The aggregates (nodes, aggregators, features), own, and for each aggregate the code of how
+        often `degree_linear` must still add own to it.
     """
     sent = next(products).flatten(1)
     made = [i for i, a in enumerate(aggregators) if must_be_made(a, sent.device)]
     kept = [i for i in range(len(aggregators)) if i not in made]
     known = [aggregators[i] for i in kept]
     results = aggregate(sent, adjacency, known, edge) if known else None
-    # asked for after the aggregation, so that in the backward pass it is gone before
+    # computed after the aggregation, so that the backward pass frees it before
     own = next(products)
     if results is not None:
         results = _add_as_ones(results, own, adjacency, known)
@@ -55,29 +61,29 @@ def aggregate_shifted(
 
 
 def must_be_made(aggregator: Aggregator, device: torch.device) -> bool:
-    """Whether an aggregator has to see whole messages, as all do in the reference."""
+    """Whether an aggregator needs whole messages, as all do in the reference."""
     return shift_of(aggregator) == "unknown" or choose(device) == "reference"
 
 
 def times_shifted(aggregators: Sequence[Aggregator]) -> list[int]:
-    """How often `degree_linear` adds what the receiver contributes to each aggregate."""
+    """For each aggregator, the code of how often `degree_linear` adds the receivers' part."""
     return [_TIMES.get(shift_of(a), 0) for a in aggregators]
 
 
 def is_shifted_by_kernel(aggregator: Aggregator) -> bool:
-    """Whether `degree_linear` adds all that the receiver contributes."""
+    """Whether `degree_linear` can add the whole of the receivers' part."""
     return shift_of(aggregator) in _TIMES
 
 
 def _add_as_ones(
     results: Tensor, own: Tensor, adjacency: Adjacency, aggregators: Sequence[Aggregator]
 ) -> Tensor:
-    """Results shifted by what the receiver contributes, as often as they make of messages of 1."""
+    """Adds own × (the aggregate of messages of 1) to aggregates whose shift is "as ones"."""
     special = [i for i, a in enumerate(aggregators) if shift_of(a) == "as ones"]
     if not special:
         return results
     chosen = [aggregators[i] for i in special]
-    # every feature has the same, unless it has a parameter of its own
+    # one column serves all features, unless aggregators have parameters per feature
     alike = all(type(a) in BUILT_IN and not tensors_of(a) for a in chosen)
     ones = results.new_ones((results.shape[0], 1 if alike else results.shape[2]))
     times = aggregate(ones, adjacency, chosen)
@@ -88,7 +94,7 @@ def _add_as_ones(
 
 
 def roles(parts: Parts, swapped: bool) -> tuple[Tensor, Tensor]:
-    """Weights of receiver and sender."""
+    """The weights of the receiver and of the sender, in M(x_i, x_j) or, swapped, M(x_j, x_i)."""
     return (parts.sender, parts.receiver) if swapped else (parts.receiver, parts.sender)
 
 

@@ -1,4 +1,4 @@
-"""The simple PNA layer: neighbours' features as they are, aggregated, scaled and mixed."""
+"""The simple PNA layer: aggregates and scales the features of neighbours, then mixes them."""
 
 from __future__ import annotations
 
@@ -26,10 +26,15 @@ from pna.ops.degree_linear import degree_linear
 
 
 class PNASimpleConv(Conv):
-    """x_i' = U(⊕_{j→i} x_j): no M, no towers, and no x_i, which a residual brings back.
+    """x_i' = U(⊕_{j→i} x_j): a PNA layer without M, without towers, and without x_i.
 
-    The layer of the paper's MolHIV model. Add self-loops, or x itself, where a node should see
-    its own features. Arguments are those of `PNAConv` of the same names.
+    This is the layer of the paper's MolHIV model. A node does not see its own features: add
+    self-loops, or a residual connection. The arguments are those of `PNAConv`. Edge features are
+    not supported.
+
+    Shapes:
+        - **x**: (nodes, in_channels), **edge_index**: (2, edges), or a `pna.Adjacency`
+        - **output**: (nodes, out_channels)
     """
 
     takes_edge_features = False
@@ -61,14 +66,13 @@ class PNASimpleConv(Conv):
         edge_index: Edges,
         edge_attr: None = None,
     ) -> Tensor:
-        """x (nodes, in_channels) to (nodes, out_channels); `edge_index` as in `PNAConv`. There is
-        no place for edge features, which must be None."""
         layers = named_layers("post", self.post)
         bias = getattr(self.post[0], "bias", None)
         check_features(x, self.in_channels, bias if isinstance(bias, Tensor) else x)
         if edge_attr is not None:
             raise ValueError(
-                "got edge_attr, expected none: PNASimpleConv has no place for it; leave it out"
+                "got edge_attr, expected none: PNASimpleConv does not support edge features; leave "
+                "it out"
             )
         adjacency = as_adjacency(edge_index, x.shape[0])
         factors = self.neighbourhood.factors(adjacency, x.dtype)

@@ -1,8 +1,8 @@
-"""The weights of a PNA layer, rearranged so that nothing is computed once for every edge.
+"""The weights of a PNA layer, rearranged so that no product is computed for every edge.
 
 M = A x_i + B x_j + C e + b. Adding A x_i + b to all messages of a node adds it to their mean, max,
-min and softmax, d times it to their sum, and nothing to their spread. So only B x_j + C e is
-aggregated, and A x_i + b added after it.
+min and softmax, d times it to their sum, and nothing to their variance. So only B x_j + C e is
+aggregated, and A x_i + b is added afterwards.
 """
 
 from __future__ import annotations
@@ -19,55 +19,55 @@ from pna.ops.request import Request
 
 @dataclass(frozen=True)
 class Form:
-    """What a layer looks like, apart from the values of its weights."""
+    """The structure of a layer, without the values of its weights."""
 
     width: int  # features of a tower
     scalers: int
     aggregators: int
-    views: tuple[tuple[int, ...], ...]  # which aggregators see the same messages
+    views: tuple[tuple[int, ...], ...]  # groups of aggregators that see the same messages
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What there is to do, apart from tensors."""
+    """How to compute a layer, without its tensors."""
 
     form: Form
     request: Request  # the statistics, in the order of the layer's aggregators
-    times: tuple[int, ...]  # how often each is shifted by what the receiver contributes
+    times: tuple[int, ...]  # how often the receivers' part is added to each
     shares: int  # into how many shares x is divided
     backend: str
 
 
 class Weights(NamedTuple):
-    """The parameters of a layer, (towers, outputs, inputs) and (towers, outputs) where not said."""
+    """The parameters of a layer: weights (towers, outputs, inputs) and biases (towers, outputs)
+    unless a comment says otherwise."""
 
     pre: Tensor
     pre_bias: Tensor
     post: Tensor
     post_bias: Tensor
-    mixing: Tensor | None  # (outputs, outputs), where it is to be folded into U, and its bias
-    mixing_bias: Tensor | None
-    encoder: Tensor | None  # (width, edge features) and (width,), where they do not go to M as
-    # they are
-    encoder_bias: Tensor | None
+    mixing: Tensor | None  # (outputs, outputs), to be multiplied into U
+    mixing_bias: Tensor | None  # (outputs,)
+    encoder: Tensor | None  # (width, edge features); None if M takes edge features unchanged
+    encoder_bias: Tensor | None  # (width,)
 
 
 class Parts(NamedTuple):
-    """What node-level products are taken with."""
+    """The weights of the products with node features."""
 
     receiver: Tensor  # A, (towers, width, width)
     sender: Tensor  # B, as A
     bias: Tensor  # b, (towers, width)
-    keep: Tensor  # what U does to x_i, (towers, outputs, width), and its bias
-    keep_bias: Tensor
-    edge: Tensor | None  # C, (towers × width, …), of edge features or of encoded ones
-    mixes: tuple[Tensor, ...]  # of each view, (scalers, towers, aggregators × width, outputs)
+    keep: Tensor  # U's part for x_i, (towers, outputs, width)
+    keep_bias: Tensor  # (towers, outputs)
+    edge: Tensor | None  # C, (towers × width, …), for edge features, encoded or not
+    mixes: tuple[Tensor, ...]  # for each view, (scalers, towers, aggregators × width, outputs)
 
 
 def split(form: Form, weights: Weights, encoded: bool = False) -> Parts:
-    """The parts, as views of the weights where they can be.
+    """The parts, as views of the weights if possible.
 
-    The encoder of edge features is multiplied into C, unless they come `encoded`.
+    The encoder of edge features is multiplied into C, unless they are already `encoded`.
     """
     _, _, post, post_bias, mixing, mixing_bias, _, _ = weights
     if mixing is not None:
@@ -75,7 +75,7 @@ def split(form: Form, weights: Weights, encoded: bool = False) -> Parts:
         post = (mixing @ post[0])[None]
         post_bias = torch.addmv(mixing_bias, mixing, post_bias[0])[None]
     receiver, sender, bias, edge = _split_message(form, weights, encoded)
-    # split and not sliced, of which the gradients would be added up
+    # split, as the gradients of slices would have to be added
     keep, mix = post.split([form.width, post.shape[2] - form.width], 2)
     # one row of blocks for each scaler, one block for each aggregator: (towers, outputs, S, A, F)
     mix = mix.unflatten(2, (form.scalers, form.aggregators, form.width))
@@ -89,7 +89,7 @@ def split(form: Form, weights: Weights, encoded: bool = False) -> Parts:
 def _split_message(
     form: Form, weights: Weights, encoded: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """What M does to the receiver and to the sender, its bias, and what it does to the edge."""
+    """The parts of M for the receiver and the sender, its bias, and its part for the edge."""
     inputs = weights.pre.shape[2] - 2 * form.width  # of M, from an edge
     receiver, sender, edge = weights.pre.split([form.width, form.width, inputs], 2)
     if inputs == 0:
@@ -101,10 +101,10 @@ def _split_message(
 
 
 def join_towers(form: Form, weights: Weights, shares: int, mixing: Tensor, bias: Tensor) -> Parts:
-    """The parts of the same layer without towers, with its last linear layer folded into U.
+    """The parts of the same layer without towers, with its mixing layer multiplied into U.
 
-    A narrow layer has more to read than to multiply, so blocks of zeros between the towers, and
-    every tower's own way to every output, cost less than products of their own.
+    A narrow layer is limited by memory, so multiplying with the blocks of zeros between towers
+    costs less than a product for each tower.
     """
     towers, outputs = weights.post.shape[:2]
     to_output = mixing.unflatten(1, (towers, outputs)).transpose(0, 1)  # (towers, all, outputs)
@@ -136,8 +136,8 @@ def _select(mix: Tensor, form: Form, view: int) -> Tensor:
 def split_gradients(
     form: Form, weights: Weights, grads: Sequence[Tensor], encoded: bool = False
 ) -> tuple[Tensor | None, ...]:
-    """Gradients of all weights from those of all parts, in order, `edge` if there is one; of the
-    encoder none where edge features came `encoded`."""
+    """The gradients of all weights, given those of all parts in order (`edge` only if there is
+    one). The encoder has no gradient here if edge features were already `encoded`."""
     pre, _, post, post_bias, mixing, _, encoder, encoder_bias = weights
     receiver, sender, bias, keep, keep_bias, *rest = grads
     towers, outputs = keep.shape[:2]
