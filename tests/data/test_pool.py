@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from pna.data.pool import in_order
+from pna.data.pool import ordered_map
 
 
 def _square(number: int) -> int:
@@ -18,18 +18,18 @@ def _square(number: int) -> int:
 
 @pytest.mark.parametrize("workers", [1, 3])
 def test_results_are_in_order(workers):
-    assert list(in_order(_square, range(10), workers)) == [n**2 for n in range(10)]
+    assert list(ordered_map(_square, range(10), workers)) == [n**2 for n in range(10)]
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_errors_come_through(workers):
     with pytest.raises(ValueError, match="unlucky"):
-        list(in_order(_square, [1, 13], workers))
+        list(ordered_map(_square, [1, 13], workers))
 
 
 def test_a_killed_worker_is_told():
     with pytest.raises(MemoryError, match="use fewer workers"):
-        list(in_order(_square, [1, 99, 2], 2))
+        list(ordered_map(_square, [1, 99, 2], 2))
 
 
 def _at_ctrl_c(_: int) -> bool:
@@ -37,9 +37,9 @@ def _at_ctrl_c(_: int) -> bool:
 
 
 def test_ctrl_c_is_for_whoever_waits():
-    assert list(in_order(_at_ctrl_c, [1, 2], 2)) == [True, True]
+    assert list(ordered_map(_at_ctrl_c, [1, 2], 2)) == [True, True]
 
 
 def test_no_workers():
     with pytest.raises(ValueError, match="workers=0"):
-        list(in_order(_square, [1], 0))
+        list(ordered_map(_square, [1], 0))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pna.data.multitask import multitask
-from pna.data.multitask.tasks import SIX
+from pna.data.multitask.labels import SIX
 from pna.nn.registry import CONVOLUTIONS
 from pna.paper.experiment import Graphs, Trial
 from pna.paper.graph_types import DIAMETERS

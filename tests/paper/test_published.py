@@ -1,6 +1,6 @@
 import pytest
 
-from pna.data.multitask.tasks import SIX
+from pna.data.multitask.labels import SIX
 from pna.paper.published import Published, parse, published
 from pna.paper.registry import EXPERIMENTS
 from pna.paper.scores import BASELINE

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from pna.data.multitask.tasks import SIX
+from pna.data.multitask.labels import SIX
 from pna.paper.experiment import Variant
 from pna.paper.registry import EXPERIMENTS
 from pna.paper.results import CURVES, FACTS, SCORES

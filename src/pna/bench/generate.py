@@ -13,9 +13,9 @@ import numpy as np
 
 from pna.data.multitask.draw import draw
 from pna.data.multitask.families import FAMILIES
-from pna.data.multitask.generate import COUNTS, SIZES, Part, cut, make_block
+from pna.data.multitask.generate import COUNTS, SIZES, Benchmark, Part, make_block
+from pna.data.multitask.labels import LABELS, SIX, LabelInputs
 from pna.data.multitask.stream import Stream
-from pna.data.multitask.tasks import SIX, TASKS, Labelled
 
 #: Types of which few draws have an isolated node, also where graphs are large.
 OFTEN_WHOLE = ("erdos_renyi", "barabasi_albert", "grid", "caveman", "ladder")
@@ -72,7 +72,7 @@ def _made(case: str, parts: list[Part]) -> Result:
 
 def _make(case: str, parts: list[Part]) -> Result:
     before, start, graphs = _resident(), time.perf_counter(), 0
-    for block in cut(parts):
+    for block in Benchmark().blocks(parts):
         make_block(block)
         graphs += block.count
     seconds = time.perf_counter() - start
@@ -107,9 +107,9 @@ def labels_alone(per_type: int = 100) -> Result:
     )
     start = time.perf_counter()
     source = np.zeros(len(graphs), np.int64)
-    given = Labelled(graphs, source, np.tile(np.linspace(0, 1, 20), (len(graphs), 1)), "paper")
+    given = LabelInputs(graphs, source, np.tile(np.linspace(0, 1, 20), (len(graphs), 1)), "paper")
     for name in SIX:
-        TASKS[name].label(given)
+        LABELS[name].compute(given)
     return Result("labels, 20 nodes", "pna", len(graphs), time.perf_counter() - start)
 
 

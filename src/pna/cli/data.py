@@ -76,7 +76,7 @@ def multitask(
 ) -> None:
     """Make the multi-task benchmark: random graphs of ten types, and what to predict of them."""
     from pna.data.multitask import multitask as make
-    from pna.data.multitask.tasks import SIX
+    from pna.data.multitask.labels import SIX
 
     console = make_console()
     with errors():

@@ -9,7 +9,7 @@ from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 
 from pna.data.graphset import GraphSet
-from pna.data.multitask.tasks import shortest_paths
+from pna.data.multitask.labels import shortest_paths
 
 _DENSE = 128  # nodes up to which graphs of one size are done together, as dense matrices
 _TOGETHER = 2**22  # entries of such matrices at a time

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pna.data.graphset import GraphSet
-from pna.data.pool import in_order
+from pna.data.pool import ordered_map
 
 #: OGB's features of atoms and bonds, in its order.
 ATOM_FEATURES = (
@@ -57,7 +57,7 @@ def from_smiles(
         for i in range(0, len(smiles), _BLOCK)
     ]
     parts = []
-    for part in in_order(_read_block, blocks, workers):
+    for part in ordered_map(_read_block, blocks, workers):
         parts.append(part)
         if progress is not None:
             progress(min(len(parts) * _BLOCK, len(smiles)), len(smiles))

@@ -1,4 +1,4 @@
-"""Work shared among processes, its results in order."""
+"""A map over several processes, with its results in order."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
 Job = TypeVar("Job")
-Result = TypeVar("Result")
+Output = TypeVar("Output")
 
 
-def in_order(
-    work: Callable[[Job], Result], jobs: Sequence[Job], workers: int = 1
-) -> Iterator[Result]:
-    """`work(job)` for every job; by one worker here, by more in processes of their own.
+def ordered_map(
+    work: Callable[[Job], Output], jobs: Sequence[Job], workers: int = 1
+) -> Iterator[Output]:
+    """Yield `work(job)` for every job. One worker runs in this process; more have their own.
 
-    `work` must be found by its name, as a module's function is.
+    `work` must be a function at the top level of a module.
     """
     if workers < 1:
         raise ValueError(f"got workers={workers}, expected at least 1")
     if workers == 1:
         yield from map(work, jobs)
         return
-    # where a process can be copied, its memory is shared
+    # a forked process shares the memory of this one
     ways = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("fork" if "fork" in ways else "spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin) as pool:
@@ -35,13 +35,12 @@ def in_order(
             yield from pool.map(work, jobs)
         except BrokenProcessPool:
             raise MemoryError(
-                "a worker was killed, probably for want of memory; use fewer workers"
+                "a worker was killed, probably because memory ran out; use fewer workers"
             ) from None
 
 
 def _begin() -> None:
-    """Leave Ctrl-C to whoever waits, and have the system end this worker with them; only Linux
-    can."""
+    """Ignore Ctrl-C, which the parent handles. On Linux, end this worker when the parent ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG

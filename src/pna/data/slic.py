@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pna.data.images import Images
-from pna.data.pool import in_order
+from pna.data.pool import ordered_map
 from pna.data.sources import Arrays
 
 _BLOCK = 256  # images that a worker cuts at a time
@@ -43,7 +43,7 @@ def cut_all(images: Images, cut: Cut, workers: int = 1) -> Iterator[Arrays]:
     check_images()
     starts = range(0, len(images.label), _BLOCK)
     blocks = [(images.pixels[start : start + _BLOCK], cut) for start in starts]
-    for start, arrays in zip(starts, in_order(_cut_block, blocks, workers), strict=True):
+    for start, arrays in zip(starts, ordered_map(_cut_block, blocks, workers), strict=True):
         chosen = slice(start, start + _BLOCK)
         yield arrays | {"label": images.label[chosen], "split": images.split[chosen]}
 

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from pna.data.multitask import multitask
 from pna.data.multitask.generate import COUNTS
-from pna.data.multitask.tasks import SIX
+from pna.data.multitask.labels import SIX
 from pna.names import lookup
 from pna.paper.claims import Claim
 from pna.paper.recipes import RECIPES, Recipe

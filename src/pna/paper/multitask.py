@@ -1,6 +1,6 @@
 """The paper's main comparison: six tasks at once, on graphs of the sizes that were trained on."""
 
-from pna.data.multitask.tasks import SIX
+from pna.data.multitask.labels import SIX
 from pna.paper.bars import learns_every_task, median_within, within
 from pna.paper.claims import Claim, best, best_everywhere, less, on_average, on_task, overall
 from pna.paper.experiment import Experiment

@@ -6,8 +6,8 @@ import pytest
 
 from pna.data.multitask.draw import draw
 from pna.data.multitask.families import FAMILIES, from_pairs
+from pna.data.multitask.labels import LABELS, SIX, LabelInputs, label, shortest_paths
 from pna.data.multitask.stream import Stream
-from pna.data.multitask.tasks import SIX, TASKS, Labelled, Task, degree, shortest_paths
 
 
 def random_graphs(count, n):
@@ -21,7 +21,7 @@ def random_graphs(count, n):
 def labelled(graphs, protocol="paper"):
     count, n, _ = graphs.shape
     stream = Stream("labels", n)
-    return Labelled(graphs, stream.below(n, count), stream.unit(count, n), protocol)
+    return LabelInputs(graphs, stream.below(n, count), stream.unit(count, n), protocol)
 
 
 SAMPLES = {
@@ -64,11 +64,11 @@ def of_networkx(graph, source, feature):
 @pytest.mark.parametrize("sample", SAMPLES)
 def test_as_networkx(sample):
     given = labelled(SAMPLES[sample]())
-    ours = {name: task.label(given) for name, task in TASKS.items()}
+    ours = {name: known.compute(given) for name, known in LABELS.items()}
     for i, graph in enumerate(given.graphs):
         network = nx.from_numpy_array(graph)
         theirs = of_networkx(network, int(given.source[i]), given.feature[i])
-        assert theirs.keys() == ours.keys(), "every task has an oracle"
+        assert theirs.keys() == ours.keys(), "every label has its value by NetworkX above"
         for name, value in theirs.items():
             if name == "pagerank" and (value is None or not graph.any(1).all()):
                 continue  # NetworkX moves walks out of nodes without edges, which there are none of
@@ -83,15 +83,32 @@ def test_the_samples_hold_what_they_should():
 
 def test_levels():
     given = labelled(random_graphs(5, 9))
-    for task in TASKS.values():
-        assert task.label(given).shape == {"node": (5, 9), "graph": (5,)}[task.level]
+    for known in LABELS.values():
+        assert known.compute(given).shape == {"node": (5, 9), "graph": (5,)}[known.level]
+
+
+@pytest.mark.parametrize("name", LABELS)
+def test_labels_do_not_depend_on_the_order_of_nodes(name):
+    given = labelled(random_graphs(40, 9))
+    order = Stream("order").order(40, 9)
+    moved = LabelInputs(
+        given.graphs[np.arange(40)[:, None, None], order[:, :, None], order[:, None, :]],
+        (order == given.source[:, None]).argmax(1),
+        np.take_along_axis(given.feature, order, 1),
+        given.protocol,
+    )
+    expected = LABELS[name].compute(given)
+    if LABELS[name].level == "node":
+        expected = np.take_along_axis(expected, order, 1)
+    np.testing.assert_allclose(LABELS[name].compute(moved), expected, rtol=1e-9, atol=1e-9)
 
 
 def test_bipartite_graphs_are_called_disconnected_as_published():
     """Even those of one piece; the others are called what they are."""
     graphs = np.concatenate([SAMPLES["lobster"](), random_graphs(50, 16)])
     paper, published = (
-        TASKS["connected"].label(labelled(graphs, protocol)) for protocol in ("paper", "published")
+        LABELS["connected"].compute(labelled(graphs, protocol))
+        for protocol in ("paper", "published")
     )
     bipartite = labelled(graphs).is_bipartite
     assert (published == np.where(bipartite, 0, paper)).all()
@@ -99,7 +116,7 @@ def test_bipartite_graphs_are_called_disconnected_as_published():
 
 
 def test_the_paper_has_six():
-    assert [TASKS[name].level for name in SIX] == ["node"] * 3 + ["graph"] * 3
+    assert [LABELS[name].level for name in SIX] == ["node"] * 3 + ["graph"] * 3
 
 
 def test_shortest_paths_of_nothing():
@@ -114,9 +131,12 @@ def test_shortest_paths_along_a_line():
     assert (lengths == np.abs(np.subtract.outer(np.arange(n), np.arange(n)))).all()
 
 
-@pytest.mark.parametrize(
-    "said", [("", "node", degree), ("degree", "edge", degree), ("degree", "node", None)]
-)
-def test_a_task_that_does_not_say_everything_is_refused(said):
-    with pytest.raises(ValueError, match="expected a name, the level 'node' or 'graph', and a"):
-        Task(*said)
+@pytest.mark.parametrize("name, level", [("new", "edge"), ("degree", "node")])
+def test_a_label_without_a_level_or_a_name_of_its_own_is_refused(name, level):
+    def compute(inputs):
+        return inputs.feature
+
+    compute.__name__ = name
+    with pytest.raises(ValueError, match="expected a new name and the level 'node' or 'graph'"):
+        label(level)(compute)
+    assert "new" not in LABELS
