@@ -8,13 +8,12 @@ import torch
 
 import pna
 from pna.aggregators import Std
-from pna.testing import draw_aggregate, draw_conv
+from pna.testing import aggregate_case, conv_case
 from pna.testing.__main__ import main
 from pna.testing.definition import FORMULAS
-from pna.testing.draw import Draw
-from pna.testing.draw_aggregators import every_aggregator
+from pna.testing.draw import Draw, every_aggregator
+from pna.testing.execution import MODES, Settings
 from pna.testing.fuzz import _CASES, _STRETCH, check, draw_case, fuzz
-from pna.testing.settings import MODES, Settings
 
 REFERENCE = Settings(mode=("reference",))
 
@@ -54,7 +53,7 @@ def compiled_for(case):
     return str([case.mode, case.dtype, case.edge.form, case.edge.dtype, aggregators, shapes, more])
 
 
-@pytest.mark.parametrize("module", [draw_aggregate, draw_conv])
+@pytest.mark.parametrize("module", [aggregate_case, conv_case])
 def test_cases_on_a_gpu_share_compiled_kernels(monkeypatch, on_gpu, module):
     """Except for large graphs, which have few features."""
     monkeypatch.setattr("pna.testing.fuzz._CASES", ((module.draw_case, 1.0),))
@@ -77,11 +76,11 @@ def plant(monkeypatch, defect):
         return defect(whole(x, adjacency, aggregators, edge), x, adjacency)
 
     monkeypatch.setattr(pna, "aggregate", broken)
-    monkeypatch.setattr("pna.testing.fuzz._CASES", ((draw_aggregate.draw_case, 1.0),))
+    monkeypatch.setattr("pna.testing.fuzz._CASES", ((aggregate_case.draw_case, 1.0),))
 
 
 def found(seconds=20.0):
-    failures = fuzz(0, seconds, REFERENCE, tell=lambda line: None)
+    failures = fuzz(0, seconds, REFERENCE)
     assert failures, "the defect was not found"
     return failures[0]
 

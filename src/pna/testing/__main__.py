@@ -14,24 +14,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """0 if no case failed, 1 if one did, 2 if the arguments are wrong."""
     parser = argparse.ArgumentParser(prog="python -m pna.testing")
     commands = parser.add_subparsers(dest="command", required=True)
-    told = commands.add_parser(
-        "fuzz", help="compare random cases with a float64 definition, outputs and gradients"
+    options = commands.add_parser(
+        "fuzz", help="compare outputs and gradients of random cases with a definition in float64"
     )
-    told.add_argument("--minutes", type=float, default=1.0, help="how long. Default: 1")
-    told.add_argument("--seed", type=int, default=0, help="seed of all cases. Default: 0")
-    told.add_argument("--case", type=int, help="run the case of this number alone")
-    told.add_argument(
-        "--device", choices=["cpu", "cuda"], default="cpu", help="where tensors are. Default: cpu"
+    options.add_argument(
+        "--minutes", type=float, default=1.0, help="time to run, in minutes. Default: 1"
     )
-    told.add_argument(
+    options.add_argument("--seed", type=int, default=0, help="random seed of all cases. Default: 0")
+    options.add_argument("--case", type=int, help="run only the case of this number")
+    options.add_argument(
+        "--device", choices=["cpu", "cuda"], default="cpu", help="device of tensors. Default: cpu"
+    )
+    options.add_argument(
         "--mode",
         action="append",
         choices=_MODES,
         default=[],
-        help="way of execution; may be repeated. Default: all that can run on the device",
+        help="mode of execution; may be repeated. Default: all that can run on the device",
     )
-    told.add_argument("--failures", type=int, default=1, help="stop after so many. Default: 1")
-    told.add_argument("--without", action="append", default=[], help=argparse.SUPPRESS)
+    options.add_argument(
+        "--failures", type=int, default=1, help="stop after this many failures. Default: 1"
+    )
     given = parser.parse_args(arguments)
     if "interpreter" in given.mode:
         os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported
@@ -41,12 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _fuzz(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     import torch
 
+    from pna.testing.execution import Settings
     from pna.testing.fuzz import draw_case, failure_of, fuzz
-    from pna.testing.settings import Settings
 
     if given.device == "cuda" and not torch.cuda.is_available():
-        parser.error("got --device cuda, but torch sees no GPU here; leave it out")
-    settings = Settings(given.device, tuple(given.mode), frozenset(given.without))
+        parser.error("got --device cuda, but torch finds no GPU; leave it out")
+    settings = Settings(given.device, tuple(given.mode))
     for mode in given.mode:
         reason = settings.unavailable(mode)
         if reason is not None:
@@ -58,13 +61,7 @@ def _fuzz(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
             return 0
         print(f"case {given.case} of seed {given.seed} fails: {failure.what}\n{failure.script}")
         return 1
-    failures = fuzz(
-        given.seed,
-        60 * given.minutes,
-        settings,
-        tell=lambda line: print(line, flush=True),
-        most_failures=given.failures,
-    )
+    failures = fuzz(given.seed, 60 * given.minutes, settings, max_failures=given.failures)
     return 1 if failures else 0
 
 

@@ -11,15 +11,25 @@ import torch
 from torch import Tensor
 
 import pna
+from pna import aggregators as table
 from pna.adjacency import SEGMENT
 from pna.ops.aggregators import FUSED
 from pna.testing import shrink
 from pna.testing.definition import Graph
-from pna.testing.draw import lay_out
+from pna.testing.draw import (
+    DTYPES,
+    LAYOUTS,
+    VALUES,
+    Draw,
+    draw_aggregator,
+    draw_batch,
+    draw_values,
+    every_aggregator,
+    lay_out,
+)
 from pna.testing.edge_term import EdgeTerm
-from pna.testing.execution import compiled, output_and_gradients
+from pna.testing.execution import BACKENDS, Settings, compiled, output_and_gradients
 from pna.testing.script import leaf, literal, on_device, write
-from pna.testing.settings import BACKENDS
 from pna.testing.terms import Terms
 from pna.testing.tolerance import Arithmetic, Bound, Problem, Statistic, analyse, sum_type
 
@@ -234,3 +244,64 @@ def _written(aggregator: Any, i: int) -> str:
         value = getattr(aggregator, field.name)
         parts.append(f"{field.name}_{i}" if isinstance(value, Tensor) else repr(value))
     return f"{type(aggregator).__name__}({', '.join(parts)})"
+
+
+#: What is compiled: each list takes minutes the first time, so there are few.
+_COMPILED = (
+    ("none", (table.Mean(), table.Std(), table.Max(), table.Min())),
+    ("table", (table.Var(), table.Softmax(), table.NormalisedMean(), table.Min())),
+    ("dense", (table.Moment(3), table.KthSmallest(2), table.Sum(), table.Max())),
+)
+
+
+def draw_case(draw: Draw, settings: Settings) -> AggregateCase:
+    signature = draw.signature
+    mode = signature.one_of(*settings.modes())
+    largest = "window" if mode == "compile" else "small" if mode == "interpreter" else "hub"
+    batch = draw_batch(draw, largest=largest)
+    edges = len(batch.graph.senders)
+    width = signature.one_of([1, 2, 3, 5, 8, 17, 33, 70, 130], [3, 3, 3, 3, 2, 2, 1, 0.5, 0.3])
+    if edges * width > 200_000 or mode == "interpreter":
+        width = draw.whole(1, 3)
+    dtype = signature.one_of(DTYPES, [3, 5, 1.5, 1.5])
+    form = signature.one_of(("none", "dense", "table", "coefficients"), [4, 2, 2, 2])
+    chosen: tuple[table.Aggregator, ...] = ()
+    if mode == "compile":
+        form, chosen = signature.one_of(_COMPILED)
+        dtype = torch.float32
+    members = signature.one_of([1, 2, 3]) if mode == "vmap" else 1
+    width = width * members
+    kind = draw.one_of(list(VALUES), list(VALUES.values()))
+    x = draw_values(draw, kind, batch.graph.num_senders, width, dtype, batch.of_sender)
+    edge_dtype = dtype if mode == "compile" or signature.chance(0.8) else signature.one_of(DTYPES)
+    edge_kind = draw.one_of(["normal", "ties", "constant", kind])
+    if edge_kind in ("huge", "scales"):
+        edge_kind = "normal"
+    edge = _draw_edge(draw, form, edges, width, edge_dtype, edge_kind)
+    result = dtype if form == "none" else torch.promote_types(dtype, edge_dtype)
+    if not chosen:
+        most = 3 if mode == "interpreter" else 6
+        classes = signature.some_of(every_aggregator(), most)
+        chosen = tuple(draw_aggregator(draw, c, edges, width, sum_type(result)) for c in classes)
+    shape = (batch.graph.num_receivers, len(chosen), width)
+    upstream = draw.normal(*shape).to(result).double()
+    layout = "plain" if mode in ("vmap", "compile") else signature.one_of(LAYOUTS)
+    return AggregateCase(
+        batch.graph, x, dtype, edge, chosen, upstream, layout, mode, members, settings.device
+    )
+
+
+def _draw_edge(
+    draw: Draw, form: str, edges: int, width: int, dtype: torch.dtype, kind: str
+) -> EdgeTerm:
+    values: tuple[Tensor, ...] = ()
+    if form == "dense":
+        values = (draw_values(draw, kind, edges, width, dtype),)
+    elif form == "table":
+        types = draw.signature.whole(1, 5)
+        values = (draw_values(draw, "normal", types, width, dtype), draw.below(types, edges))
+    elif form == "coefficients":
+        depth = draw.signature.whole(1, 4)
+        sizes = ((edges, depth), (depth, width))
+        values = tuple(draw_values(draw, "normal", *size, dtype) for size in sizes)
+    return EdgeTerm(form, values, dtype)

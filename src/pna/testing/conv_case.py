@@ -16,12 +16,13 @@ from torch import Tensor
 import pna
 import pna.nn
 from pna import aggregators as table
+from pna.degree import Linear, Power
 from pna.testing import definition, shrink
 from pna.testing.definition import Graph
+from pna.testing.draw import Draw, draw_aggregator, draw_batch, draw_values, every_aggregator
 from pna.testing.edge_term import EdgeTerm
-from pna.testing.execution import compiled, output_and_gradients
+from pna.testing.execution import BACKENDS, Settings, compiled, output_and_gradients
 from pna.testing.script import leaf, literal, on_device, write
-from pna.testing.settings import BACKENDS
 from pna.testing.tolerance import PICKS, Bound, sum_type
 
 _SAMPLES, _TIMES = 3, 32
@@ -33,11 +34,11 @@ _NEAR = 8
 _EXPONENT = 1e-3
 
 SCALERS = {
-    "identity": ("power", 0.0),
-    "amplification": ("power", 1.0),
-    "attenuation": ("power", -1.0),
-    "linear": ("linear", 1.0),
-    "inverse_linear": ("linear", -1.0),
+    "identity": (Power, 0.0),
+    "amplification": (Power, 1.0),
+    "attenuation": (Power, -1.0),
+    "linear": (Linear, 1.0),
+    "inverse_linear": (Linear, -1.0),
 }
 
 
@@ -186,10 +187,9 @@ class ConvCase:
         scaled = []
         for name in self.scalers:
             kind, alpha = SCALERS[name]
-            delta = mean if kind == "linear" else mean_log
-            key = "mean_degree" if kind == "linear" else "mean_log_degree"
+            key, delta = ("mean_degree", mean) if kind is Linear else ("mean_log_degree", mean_log)
             delta = leaves.get(f"neighbourhood.{key}", delta)
-            factor = definition.scaler(kind, degree, torch.tensor(alpha).double(), delta)
+            factor = definition.scaler(kind, degree, alpha, delta)
             scaled += [factor[:, None] * column for column in columns]
         return scaled
 
@@ -303,3 +303,58 @@ class ConvCase:
 
         call = f"conv(x, edge_index, {self.edge.written()})"
         return write(setup, self.mode, call, literal(self.upstream, self.dtype), bounds, gradient)
+
+
+def draw_case(draw: Draw, settings: Settings) -> ConvCase:
+    signature = draw.signature
+    mode = signature.one_of(*settings.modes())
+    batch = draw_batch(draw, square=True, largest="window" if mode == "compile" else "small")
+    edges, nodes = len(batch.graph.senders), batch.graph.num_senders
+    towers = signature.one_of([1, 2, 4], [3, 2, 1])
+    width = towers * signature.one_of([1, 3, 5, 9])
+    out = towers * signature.one_of([1, 4, 7])
+    dtype = signature.one_of([torch.float64, torch.float32, torch.bfloat16], [2, 5, 1])
+    if mode == "compile":
+        dtype, width, out, towers = torch.float32, 6, 4, 2
+    kind = draw.one_of(["normal", "scales", "offset"])
+    x = draw_values(draw, kind, nodes, width, dtype, batch.of_sender)
+    aggregators: list[Any] = []
+    for cls in signature.some_of(every_aggregator(), 4):
+        aggregator = draw_aggregator(draw, cls, edges, width, torch.float32)
+        if isinstance(aggregator, table.Softmax):  # learned ones are cases of pna.aggregate
+            aggregator = cls(draw.one_of([1.0, -1.5]), None)
+        elif isinstance(aggregator, table.Moment):  # odd ones are decided by rounding at degree 2
+            aggregator = table.Moment(draw.one_of([4, 6]))
+        elif isinstance(aggregator, table.Std) and signature.chance(0.5):
+            aggregator = "std"
+        aggregators.append(aggregator)
+    scalers = tuple(dict.fromkeys(signature.some_of(list(SCALERS), 3)))
+    histogram = torch.bincount(batch.graph.in_degree(), minlength=2)
+    histogram[1] += 1
+    options: dict[str, Any] = {"towers": towers}
+    form = signature.one_of(["none", "dense", "table"])
+    if mode == "compile":
+        form, aggregators = "none", ["std", table.Mean(), table.Max(), table.Softmax()]
+        scalers, histogram = ("identity", "amplification"), torch.tensor([1, 2, 3])
+    edge = EdgeTerm()
+    if form != "none":
+        edge_dim = signature.one_of([1, 4, 20])
+        options["edge_dim"] = edge_dim
+        if signature.chance(0.3):
+            options["encode_edges"] = False
+        types = signature.whole(1, 5)
+        rows = edges if form == "dense" else types
+        features = draw_values(draw, "normal", rows, edge_dim, dtype)
+        index = () if form == "dense" else (draw.below(types, edges),)
+        edge = EdgeTerm(form, (features, *index), dtype)
+    if mode != "compile":
+        choices = {
+            "pre_layers": 2, "post_layers": 2, "divide_input": True, "train_norm": True,
+            "std": "pyg", "swap_extrema": True, "mixing": False,
+        }  # fmt: skip
+        options |= {k: v for k, v in choices.items() if signature.chance(0.2)}
+    upstream = draw.normal(nodes, out).to(dtype).double()
+    return ConvCase(
+        batch.graph, batch.of_sender, x, edge, dtype, tuple(aggregators), scalers, options,
+        histogram, upstream, mode, settings.device,
+    )  # fmt: skip

@@ -1,7 +1,7 @@
-"""The aggregators from the formulas of the paper, for `fuzz`: float64, and no code of `pna.ops`.
+"""The aggregators by the formulas of the paper, for `fuzz`: in float64, without code of `pna.ops`.
 
-Receivers of equal degree d are taken together. Their messages are (receivers, d, features) and an
-aggregator reduces axis 1. Gradients are those of torch's autograd.
+Receivers of equal degree d are computed together. Their messages are (receivers, d, features), and
+an aggregator reduces axis 1. Torch's autograd gives the gradients.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ import torch
 from torch import Tensor
 
 from pna import aggregators as table
+from pna.degree import Linear
 
 
 @dataclass(frozen=True)
 class Graph:
-    """Edges as they are given, (edges,) of int64 each, and how many nodes send and receive."""
+    """Senders and receivers in the given order, (edges,) int64 each, and the numbers of nodes."""
 
     senders: Tensor
     receivers: Tensor
@@ -43,24 +44,24 @@ class Graph:
 
 
 @dataclass(frozen=True)
-class Around:
-    """What an aggregator needs besides the messages (n, d, features)."""
+class Context:
+    """What an aggregator needs in addition to the messages (n, d, features)."""
 
     norm: Tensor  # (n, d, 1): 1 / sqrt(d_i d_j)
     weight: Tensor | None  # (n, d, features): of softmax
     temperature: Tensor | None  # (n, features): of softmax
 
 
-def around(graph: Graph, edges: Tensor, aggregator: Any, features: int) -> Around:
+def context(graph: Graph, edges: Tensor, aggregator: Any, features: int) -> Context:
     """For the receivers whose edges are (n, d)."""
     d_j = graph.out_degree()[graph.senders[edges]].double()
     norm = 1 / (edges.shape[1] * d_j).sqrt()[..., None]
     if not isinstance(aggregator, table.Softmax):
-        return Around(norm, None, None)
+        return Context(norm, None, None)
     t = torch.as_tensor(aggregator.temperature, dtype=torch.float64)
     w = aggregator.weight
     weight = None if w is None else w[edges][..., None].expand(*edges.shape, features)
-    return Around(norm, weight, t.expand(len(edges), features))
+    return Context(norm, weight, t.expand(len(edges), features))
 
 
 def aggregate(graph: Graph, messages: Tensor, aggregators: Sequence[Any]) -> Tensor:
@@ -70,25 +71,25 @@ def aggregate(graph: Graph, messages: Tensor, aggregators: Sequence[Any]) -> Ten
     for aggregator in aggregators:
         result = messages.new_zeros((graph.num_receivers, features))
         for rows, edges in graph.groups():
-            known = around(graph, edges, aggregator, features)
+            known = context(graph, edges, aggregator, features)
             value = formula(aggregator)(aggregator, messages[edges], known)
             result = result.index_put((rows,), value)
         results.append(result)
     return torch.stack(results, 1)
 
 
-def formula(aggregator: Any) -> Callable[[Any, Tensor, Around], Tensor]:
+def formula(aggregator: Any) -> Callable[[Any, Tensor, Context], Tensor]:
     if type(aggregator) not in FORMULAS:
         raise LookupError(
             f"got aggregator {type(aggregator).__name__}, which the fuzz has no formula for; add "
-            "one to pna.testing.definition.FORMULAS, and to pna.testing.draw_aggregators"
+            "one to pna.testing.definition.FORMULAS, and to pna.testing.draw.draw_aggregator"
         )
     return FORMULAS[type(aggregator)]
 
 
 def deviations(m: Tensor) -> Tensor:
-    """m_j − mean, (n, d, features). Both are taken from the first message: the mean of
-    differences is not rounded where messages are large and close to each other."""
+    """m_j − mean, (n, d, features). The first message is subtracted from both: the mean of small
+    differences is exact where messages are large and close to each other."""
     from_first = m - m[:, :1].detach()
     return from_first - from_first.mean(1, keepdim=True)
 
@@ -97,7 +98,7 @@ def central(m: Tensor, order: int) -> Tensor:
     return (deviations(m) ** order).mean(1)
 
 
-def _std(a: Any, m: Tensor, _: Around) -> Tensor:
+def _std(a: Any, m: Tensor, _: Context) -> Tensor:
     var = central(m, 2)
     if a.clamp:
         above = var > a.epsilon
@@ -106,7 +107,7 @@ def _std(a: Any, m: Tensor, _: Around) -> Tensor:
     return (var + a.epsilon).sqrt()
 
 
-def _moment(a: Any, m: Tensor, _: Around) -> Tensor:
+def _moment(a: Any, m: Tensor, _: Context) -> Tensor:
     c = central(m, a.order)
     if a.published:
         return c.sign() * (c.abs() + a.epsilon) ** (1 / a.order)
@@ -118,7 +119,7 @@ def _moment(a: Any, m: Tensor, _: Around) -> Tensor:
     return sign * torch.where(size > a.epsilon, large, small)
 
 
-def softmax_shares(a: Any, m: Tensor, known: Around) -> Tensor:
+def softmax_shares(a: Any, m: Tensor, known: Context) -> Tensor:
     """exp(t m_j) / Σ w_k exp(t m_k), (n, d, features); 0 where all weights are."""
     assert known.temperature is not None
     sign = -1 if isinstance(a, table.Softmin) else 1
@@ -131,26 +132,26 @@ def softmax_shares(a: Any, m: Tensor, known: Around) -> Tensor:
     return torch.where(none, 0, exponential / torch.where(none, 1, total))
 
 
-def _softmax(a: Any, m: Tensor, known: Around) -> Tensor:
+def _softmax(a: Any, m: Tensor, known: Context) -> Tensor:
     share = softmax_shares(a, m, known)
     share = share if known.weight is None else known.weight * share
     middle = (share * m).sum(1, keepdim=True).detach()
-    # around its own value, as the gradient would else be a small difference of large numbers
+    # relative to its own value: otherwise the gradient is a small difference of large numbers
     return middle[:, 0] + (share * (m - middle)).sum(1)
 
 
 def _picked(m: Tensor, chosen: Tensor) -> Tensor:
-    """The one message of each receiver and feature that is chosen; NaN where one is NaN."""
+    """The chosen message of each receiver and feature; NaN where any message is NaN."""
     value = torch.where(chosen, m, 0).sum(1)
     return torch.where(m.isnan().any(1), math.nan, value)
 
 
-def _max(_: Any, m: Tensor, __: Around) -> Tensor:
+def _max(_: Any, m: Tensor, __: Context) -> Tensor:
     at_top = m == m.amax(1, keepdim=True)
     return _picked(m, at_top & (at_top.cumsum(1) == 1))
 
 
-def _kth(a: Any, m: Tensor, _: Around) -> Tensor:
+def _kth(a: Any, m: Tensor, _: Context) -> Tensor:
     chosen = torch.zeros_like(m, dtype=torch.bool)
     if a.k <= m.shape[1]:
         order = m.detach().sort(dim=1, stable=True).indices
@@ -158,7 +159,7 @@ def _kth(a: Any, m: Tensor, _: Around) -> Tensor:
     return _picked(m, chosen)
 
 
-FORMULAS: dict[type, Callable[[Any, Tensor, Around], Tensor]] = {
+FORMULAS: dict[type, Callable[[Any, Tensor, Context], Tensor]] = {
     table.Mean: lambda a, m, known: m.mean(1),
     table.Sum: lambda a, m, known: m.sum(1),
     table.Max: _max,
@@ -173,7 +174,7 @@ FORMULAS: dict[type, Callable[[Any, Tensor, Around], Tensor]] = {
 }
 
 
-def scaler(kind: str, degree: Tensor, alpha: Tensor, delta: Tensor) -> Tensor:
-    """S(d): (log(d + 1) / δ)^α, or (d / δ)^α where `kind` is "linear"; d = 0 counts as 1."""
+def scaler(kind: type, degree: Tensor, alpha: Tensor | float, delta: Tensor) -> Tensor:
+    """S(d): (log(d + 1) / δ)^α of `Power`, (d / δ)^α of `Linear`; d = 0 counts as 1."""
     d = degree.clamp(min=1).double()
-    return ((d if kind == "linear" else torch.log(d + 1)) / delta) ** alpha
+    return ((d if kind is Linear else torch.log(d + 1)) / delta) ** alpha

@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from pna import aggregators as table
 from pna.testing.definition import Graph
 
 T = TypeVar("T")
@@ -225,3 +226,30 @@ def lay_out(values: Tensor, layout: str) -> Tensor:
     if layout == "expanded" and bool((values == values[:1]).all()):
         return values[:1].clone().expand(values.shape)
     return values
+
+
+def every_aggregator() -> list[type]:
+    """The classes of `pna.aggregators`."""
+    found = [c for c in vars(table).values() if isinstance(c, type)]
+    return [c for c in found if issubclass(c, table.Aggregator) and c is not table.Aggregator]
+
+
+def draw_aggregator(draw: Draw, kind: type, edges: int, features: int, dtype: torch.dtype) -> Any:
+    """One of a class, with options; its tensors are float64 numbers that `dtype` can hold."""
+    if kind is table.Std:
+        return table.Std(draw.signature.one_of([1e-5, 1e-5, 1e-3]), draw.signature.chance(0.4))
+    if kind is table.Moment:
+        return table.Moment(draw.whole(3, 6), draw.one_of([1e-5, 1e-3]), draw.chance(0.3))
+    if kind is table.KthSmallest:
+        return table.KthSmallest(draw.whole(1, 5))
+    if issubclass(kind, table.Softmax):
+        t: Any = draw.one_of([1.0, 0.0, -1.5, 5.0])
+        if draw.chance(0.5):
+            t = draw.normal(*([features] if draw.chance(0.5) else [])).to(dtype).double()
+        weight = None
+        if draw.chance(0.4):
+            weight = draw.normal(edges).abs().to(dtype).double()
+            if draw.chance(0.3):
+                weight = torch.where(draw.normal(edges) > 0, weight, 0)
+        return kind(t, weight)
+    return kind()

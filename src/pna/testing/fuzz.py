@@ -1,8 +1,8 @@
-"""Random cases against the definition, until time is up or one fails: `python -m pna.testing fuzz`.
+"""Compare random cases with the definition, until the time is over or one fails.
 
-A case follows from the seed and its number alone. On a GPU, cases in a row share compiled kernels
-and differ in graphs and numbers. One that fails is made as small as it goes and is printed as a
-script.
+`python -m pna.testing fuzz` runs it. A case depends only on the seed and its number. On a GPU,
+consecutive cases share compiled kernels and differ in graphs and numbers. A case that fails is
+shrunk and printed as a script.
 """
 
 from __future__ import annotations
@@ -11,32 +11,34 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from pna.testing import draw_aggregate, draw_conv, scale_case
+from pna.testing import aggregate_case, conv_case, scale_case
 from pna.testing.draw import Draw
-from pna.testing.settings import Settings
+from pna.testing.execution import Settings
 from pna.testing.tolerance import Bound
 
-#: What can be drawn, and how often.
+#: The kinds of cases, and the weights with which they are drawn.
 _CASES: tuple[tuple[Callable[[Draw, Settings], Any], float], ...] = (
-    (draw_aggregate.draw_case, 4.0),
-    (draw_conv.draw_case, 1.0),
+    (aggregate_case.draw_case, 4.0),
+    (conv_case.draw_case, 1.0),
     (scale_case.draw_case, 0.2),
 )
 
-#: How many cases in a row share compiled kernels on a GPU, where compiling takes most of the time.
+#: Consecutive cases that share compiled kernels on a GPU, where compiling takes most of the time.
 _STRETCH = 20
 
+_print = partial(print, flush=True)
 _SHRINKING_SECONDS, _LONGEST_SCRIPT = 60.0, 20_000
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A case that fails, what is wrong with it, and a script that shows it."""
+    """A case that fails, what is wrong with it, and a script that reproduces it."""
 
     number: int
     case: Any
@@ -54,7 +56,7 @@ def draw_case(seed: int, number: int, settings: Settings) -> Any:
 
 
 def check(case: Any) -> tuple[str | None, Any, dict[str, Bound]]:
-    """What is wrong with a case, or None; the case as it was run; which results are wrong."""
+    """What is wrong with a case, or None; the case as it was run; the bounds of wrong results."""
     case, bounds = case.expected()
     try:
         results = case.run()
@@ -67,7 +69,7 @@ def check(case: Any) -> tuple[str | None, Any, dict[str, Bound]]:
 
 
 def compare(got: Tensor, bound: Bound) -> str | None:
-    """Where a result is further from the expected than it may be; None where it is nowhere."""
+    """Describe where a result is outside its bound; None if it is nowhere."""
     want, finfo = bound.value, torch.finfo(bound.dtype)
     if got.shape != want.shape:
         return f" has shape {tuple(got.shape)}, expected {tuple(want.shape)}"
@@ -87,68 +89,52 @@ def compare(got: Tensor, bound: Bound) -> str | None:
     )
 
 
-def shrink(case: Any, seconds: float = _SHRINKING_SECONDS) -> Any:
+def shrink(case: Any) -> Any:
     """The simplest case found that still fails."""
-    end = time.monotonic() + seconds
-    again = True
-    while again and time.monotonic() < end:
-        again = False
-        for other in case.simpler():
-            if time.monotonic() > end:
-                break
-            try:
-                what, other, _ = check(other)
-            except Exception:  # not a case that makes sense
-                continue
-            if what is not None:
-                case, again = other, True
-                break
+    end = time.monotonic() + _SHRINKING_SECONDS
+    candidates = case.simpler()
+    while time.monotonic() < end and (other := next(candidates, None)) is not None:
+        try:
+            what, other, _ = check(other)
+        except Exception:  # the smaller case is not valid
+            continue
+        if what is not None:
+            case, candidates = other, other.simpler()
     return case
 
 
-def failure_of(number: int, case: Any, shrinking: bool = True) -> Failure | None:
+def failure_of(number: int, case: Any) -> Failure | None:
     what, case, bounds = check(case)
     if what is None:
         return None
-    if shrinking:
-        case = shrink(case)
-        what, case, bounds = check(case)
+    what, case, bounds = check(shrink(case))
     script = case.script(bounds)
     if len(script) > _LONGEST_SCRIPT:
         script = f"# the script has {len(script)} characters; run the case again by its number"
     return Failure(number, case, what or "it fails only sometimes", script)
 
 
-def fuzz(
-    seed: int,
-    seconds: float,
-    settings: Settings,
-    *,
-    first: int = 0,
-    tell: Callable[[str], None] = print,
-    most_failures: int = 1,
-) -> list[Failure]:
-    """Run cases `first`, `first` + 1, … for so long, or until as many have failed."""
-    begin = told = time.monotonic()
+def fuzz(seed: int, seconds: float, settings: Settings, max_failures: int = 1) -> list[Failure]:
+    """Run cases 0, 1, … until the time is over or `max_failures` cases have failed."""
+    begin = reported = time.monotonic()
     failures: list[Failure] = []
-    number = first
+    number = 0
+
+    def progress() -> str:
+        took = time.monotonic() - begin
+        rate = number / max(took, 1e-9)
+        return f"{number} cases in {took:.0f} s, {rate:.1f} a second, {len(failures)} failed"
+
     warnings.filterwarnings("ignore", category=RuntimeWarning, module="triton")
-    while time.monotonic() - begin < seconds and len(failures) < most_failures:
+    while time.monotonic() - begin < seconds and len(failures) < max_failures:
         failure = failure_of(number, draw_case(seed, number, settings))
         if failure is not None:
             failures.append(failure)
-            tell(f"case {number} of seed {seed} fails: {failure.what}\n{failure.script}\n")
-            tell(f"again: python -m pna.testing fuzz {settings.arguments(seed)} --case {number}")
+            _print(f"case {number} of seed {seed} fails: {failure.what}\n{failure.script}\n")
+            _print(f"again: python -m pna.testing fuzz {settings.arguments(seed)} --case {number}")
         number += 1
-        now = time.monotonic()
-        if now - told > 10:
-            told = now
-            rate = (number - first) / (now - begin)
-            tell(f"{number - first} cases, {rate:.1f} a second, {len(failures)} failed")
-    took = time.monotonic() - begin
-    count = number - first
-    tell(
-        f"seed {seed}: {count} cases in {took:.0f} s, {count / max(took, 1e-9):.1f} a second, "
-        f"{len(failures)} failed"
-    )
+        if time.monotonic() - reported > 10:
+            reported = time.monotonic()
+            _print(progress())
+    _print(f"seed {seed}: {progress()}")
     return failures

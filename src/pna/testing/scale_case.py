@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,8 +14,8 @@ from pna.degree import Linear, Power
 from pna.testing import shrink
 from pna.testing.definition import scaler
 from pna.testing.draw import DTYPES, Draw, draw_values
+from pna.testing.execution import Settings, output_and_gradients
 from pna.testing.script import leaf, literal, on_device, write
-from pna.testing.settings import Settings
 from pna.testing.tolerance import Bound, sum_type
 
 
@@ -24,83 +23,73 @@ from pna.testing.tolerance import Bound, sum_type
 class ScaleCase:
     aggregates: Tensor  # (receivers, aggregators, features), float64, as are all numbers here
     degree: Tensor
-    kinds: tuple[str, ...]  # "power" or "linear"
+    scalers: tuple[type[Power | Linear], ...]
     alpha: Tensor  # (scalers,)
     delta: Tensor  # (scalers,)
     upstream: Tensor
     dtype: torch.dtype
     device: str
 
-    @property
-    def work(self) -> torch.dtype:
-        return sum_type(self.dtype)
+    def leaves(self) -> dict[str, tuple[Tensor, torch.dtype]]:
+        """The tensors that have a gradient, and their types."""
+        work = sum_type(self.dtype)
+        return {
+            "aggregates": (self.aggregates, self.dtype),
+            "alpha": (self.alpha, work),
+            "delta": (self.delta, work),
+        }
 
     def run(self) -> dict[str, Tensor]:
-        given = self.aggregates.to(self.device, self.dtype).requires_grad_()
-        alpha, delta = (
-            [v.to(self.device, self.work).requires_grad_() for v in values.unbind()]
-            for values in (self.alpha, self.delta)
-        )
-        makers = {"power": Power, "linear": Linear}
-        each = zip(self.kinds, alpha, delta, strict=True)
-        scalers = [makers[kind](a, d) for kind, a, d in each]
-        out = pna.scale(given, self.degree.to(self.device), scalers)
-        upstream = self.upstream.to(self.device, self.dtype)
-        grad, *rest = torch.autograd.grad(out, [given, *alpha, *delta], upstream)
-        count = len(alpha)
-        results = {
-            "out": out,
-            "aggregates": grad,
-            "alpha": torch.stack(rest[:count]),
-            "delta": torch.stack(rest[count:]),
+        """What pna gives: "out", and the gradient of every leaf, in float64."""
+        leaves = {
+            name: values.to(self.device, dtype).requires_grad_()
+            for name, (values, dtype) in self.leaves().items()
         }
-        return {name: value.detach().double().cpu() for name, value in results.items()}
+        each = zip(self.scalers, leaves["alpha"], leaves["delta"], strict=True)
+        scalers = [kind(alpha, delta) for kind, alpha, delta in each]
+        out = pna.scale(leaves["aggregates"], self.degree.to(self.device), scalers)
+        return output_and_gradients(out, leaves, self.upstream.to(self.device, self.dtype))
 
     def expected(self) -> tuple[ScaleCase, dict[str, Bound]]:
         """Every factor is off by some units in the last place, times its exponent."""
-        each_scaler = zip(self.kinds, self.alpha, self.delta, strict=True)
-        columns = [scaler(kind, self.degree, a, d) for kind, a, d in each_scaler]
-        factor = torch.stack(columns, 1)  # (receivers, scalers)
+        one = torch.ones_like(self.alpha)
+        base, factor = self._factors(one), self._factors(self.alpha)  # (receivers, scalers)
         exponent = float(factor.log().abs().amax()) if factor.numel() else 0.0
-        unit = torch.finfo(self.work).eps * (16 + 2 * exponent + 8 * float(self.alpha.abs().max()))
-        last = 3 * torch.finfo(self.dtype).eps
-        factors = factor[:, :, None, None]
-        out = factors * self.aggregates[:, None]
-        terms = self.upstream * factors
-        bounds = {
-            "out": self._bound(out, out.abs(), unit + last),
-            "aggregates": self._bound(terms.sum(1), terms.abs().sum(1), 4 * unit + last),
-        }
-        per_factor = (self.upstream * self.aggregates[:, None]).sum((2, 3))
-        size = (self.upstream * self.aggregates[:, None]).abs().sum((2, 3))
+        unit = torch.finfo(sum_type(self.dtype)).eps
+        unit = unit * (16 + 2 * exponent + 8 * float(self.alpha.abs().max()))
         growth = 1 + math.sqrt(max(self.aggregates.numel(), 1))
-        for name in ("alpha", "delta"):
-            value, most = torch.zeros_like(self.alpha), torch.zeros_like(self.alpha)
-            for i, kind in enumerate(self.kinds):  # of this factor alone, receiver by receiver
-                a, d = self.alpha[i], self.delta[i]
-                f = factor[:, i]
-                base = scaler(kind, self.degree, torch.ones(()).double(), d)
-                each = f * base.log() if name == "alpha" else -a * f / d
-                near = f * (1 + base.log().abs()) if name == "alpha" else each.abs()
-                value[i] = (each * per_factor[:, i]).sum()
-                most[i] = (near * size[:, i]).sum()
-            bounds[name] = self._bound(value, most, growth * unit + last)
-        return self, bounds
+        factors = factor[:, :, None, None]
+        out, terms = factors * self.aggregates[:, None], self.upstream * factors
+        by_factor = self.upstream * self.aggregates[:, None]
+        slopes, sizes = by_factor.sum((2, 3)), by_factor.abs().sum((2, 3))
+        by_alpha, by_delta = factor * base.log(), -self.alpha * factor / self.delta
+        near = factor * (1 + base.log().abs())
+        return self, {
+            "out": self._bound("aggregates", out, out.abs(), unit),
+            "aggregates": self._bound("aggregates", terms.sum(1), terms.abs().sum(1), 4 * unit),
+            "alpha": self._bound(
+                "alpha", (by_alpha * slopes).sum(0), (near * sizes).sum(0), growth * unit
+            ),
+            "delta": self._bound(
+                "delta", (by_delta * slopes).sum(0), (by_delta.abs() * sizes).sum(0), growth * unit
+            ),
+        }
 
-    def _bound(self, value: Tensor, size: Tensor, relative: float) -> Bound:
-        tiny = torch.finfo(self.dtype).tiny * (1 + size)
-        return Bound(
-            value.detach(),
-            (relative * size + tiny).detach(),
-            torch.ones_like(value, dtype=torch.bool),
-            self.dtype if value.dim() > 1 else self.work,
-        )
+    def _factors(self, alpha: Tensor) -> Tensor:
+        each = zip(self.scalers, alpha, self.delta, strict=True)
+        return torch.stack([scaler(kind, self.degree, a, d) for kind, a, d in each], 1)
+
+    def _bound(self, leaf: str, value: Tensor, size: Tensor, relative: float) -> Bound:
+        finfo = torch.finfo(self.dtype)
+        error = (relative + 3 * finfo.eps) * size + finfo.tiny * (1 + size)
+        return Bound(value, error, torch.ones_like(value, dtype=torch.bool), self.leaves()[leaf][1])
 
     def simpler(self) -> Iterator[ScaleCase]:
-        for left in shrink.all_but_one(len(self.kinds)):
+        """Cases with fewer scalers, receivers and features."""
+        for left in shrink.all_but_one(len(self.scalers)):
             yield replace(
                 self,
-                kinds=tuple(self.kinds[k] for k in left),
+                scalers=tuple(self.scalers[k] for k in left),
                 alpha=self.alpha[left],
                 delta=self.delta[left],
                 upstream=self.upstream[:, left],
@@ -120,20 +109,17 @@ class ScaleCase:
             )
 
     def script(self, bounds: dict[str, Bound]) -> str:
-        names = {"power": "Power", "linear": "Linear"}
-        scalers = ", ".join(f"{names[k]}(alpha[{i}], delta[{i}])" for i, k in enumerate(self.kinds))
+        scalers = [f"{s.__name__}(alpha[{i}], delta[{i}])" for i, s in enumerate(self.scalers)]
         setup = [
             "from pna.degree import Linear, Power",
             *on_device(self.device),
-            leaf("alpha", self.alpha, self.work),
-            leaf("delta", self.delta, self.work),
-            leaf("aggregates", self.aggregates, self.dtype),
+            *(leaf(name, *given) for name, given in self.leaves().items()),
         ]
-        call = f"pna.scale(aggregates, {literal(self.degree)}, [{scalers}])"
+        call = f"pna.scale(aggregates, {literal(self.degree)}, [{', '.join(scalers)}])"
         return write(setup, None, call, literal(self.upstream, self.dtype), bounds)
 
 
-def draw_case(draw: Draw, settings: Settings) -> Any:
+def draw_case(draw: Draw, settings: Settings) -> ScaleCase:
     rows, count, width = draw.whole(0, 20), draw.whole(1, 4), draw.whole(1, 9)
     dtype = draw.one_of(DTYPES)
     scalers = draw.whole(1, 4)
@@ -142,7 +128,7 @@ def draw_case(draw: Draw, settings: Settings) -> Any:
     return ScaleCase(
         aggregates,
         draw.below(draw.one_of([3, 30, 100_000]), rows),
-        tuple(draw.one_of(["power", "linear"]) for _ in range(scalers)),
+        tuple(draw.one_of([Power, Linear]) for _ in range(scalers)),
         draw.normal(scalers).clamp(-1, 1).float().double(),
         (draw.normal(scalers).abs() + 0.3).float().double(),
         draw.normal(rows, scalers, count, width).to(dtype).double(),

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from pna.testing.settings import BACKENDS
+from pna.testing.execution import BACKENDS
 from pna.testing.tolerance import Bound
 
 

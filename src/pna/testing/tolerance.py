@@ -27,9 +27,9 @@ from torch import Tensor
 
 from pna import aggregators as table
 from pna.testing.definition import (
-    Around,
+    Context,
     Graph,
-    around,
+    context,
     deviations,
     formula,
     softmax_shares,
@@ -128,7 +128,7 @@ def analyse(problem: Problem, aggregator: Any) -> Statistic:
     return found
 
 
-def _differentiate(aggregator: Any, m: Tensor, known: Around, times: int) -> list[Tensor]:
+def _differentiate(aggregator: Any, m: Tensor, known: Context, times: int) -> list[Tensor]:
     """The statistic of `times` times as many receivers as are known, and its slopes by messages,
     weights and temperature: (times, …) each."""
     inputs = [m] + [
@@ -140,7 +140,7 @@ def _differentiate(aggregator: Any, m: Tensor, known: Around, times: int) -> lis
     messages = next(given)
     weight, temperature = (None if i is None else next(given) for i in inputs[1:])
     norm = known.norm.repeat(times, 1, 1)
-    out = formula(aggregator)(aggregator, messages, Around(norm, weight, temperature))
+    out = formula(aggregator)(aggregator, messages, Context(norm, weight, temperature))
     found = iter(torch.autograd.grad(out.sum(), leaves))
     slopes = [torch.zeros(times, 0) if i is None else next(found) for i in inputs]
     return [r.detach().unflatten(0, (times, -1)) if r.numel() else r for r in (out, *slopes)]
@@ -158,7 +158,7 @@ def _analyse_group(
 ) -> None:
     arithmetic, features = problem.arithmetic, problem.messages.shape[1]
     m, size = problem.messages[slots], problem.size[slots].nan_to_num(0, 0, 0)
-    known = around(problem.graph, slots, aggregator, features)
+    known = context(problem.graph, slots, aggregator, features)
     d = slots.shape[1]
     picks, linear = isinstance(aggregator, PICKS), isinstance(aggregator, _LINEAR)
     finite = m.isfinite().all(1)
@@ -234,7 +234,7 @@ def _by_itself(
     size: Tensor,
     by: float,
     equal: Tensor,
-    known: Around,
+    known: Context,
     arithmetic: Arithmetic,
 ) -> tuple[Tensor | float, Tensor | float, Tensor, Tensor]:
     """What moving messages at random does not show, of the result and of slopes; where slopes are
@@ -306,7 +306,7 @@ def _std_slope(dev: Tensor, error: Tensor, mean: Tensor, var: Tensor) -> Tensor:
 
 
 def _softmax_by_itself(
-    aggregator: Any, m: Tensor, size: Tensor, by: float, known: Around
+    aggregator: Any, m: Tensor, size: Tensor, by: float, known: Context
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Slopes are p_j (1 + t (m_j − result)); p_j is off by as much as its exponent is. The shares
     themselves are rounded too, which shows even where the slope of a message is 0."""
@@ -342,7 +342,7 @@ def _near_ties(aggregator: Any, m: Tensor, size: Tensor, arithmetic: Arithmetic)
 
 
 def _overflows(
-    aggregator: Any, m: Tensor, known: Around, arithmetic: Arithmetic
+    aggregator: Any, m: Tensor, known: Context, arithmetic: Arithmetic
 ) -> tuple[Tensor, Tensor]:
     """Where a power may leave the range of the type in which sums are kept, and where it must."""
     most = torch.finfo(arithmetic.work).max
