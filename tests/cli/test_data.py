@@ -17,9 +17,8 @@ from pna import GraphSet, files
 from pna.cli import app
 from pna.cli.data import parse_sizes
 from pna.data import molecules, molhiv, slic, tensor_file, zinc
-from pna.data.images import PUBLIC, Public
 from pna.data.multitask import generate
-from pna.data.sources import SOURCES, File
+from pna.data.sources import PUBLIC, SOURCES, File, Public
 from pna.data.walks import with_walks
 from tests.data.benchmarks import serving
 from tests.data.graph_sets import assert_same

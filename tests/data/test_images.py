@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from pna.data import images as module
-from pna.data.images import PUBLIC, images
+from pna.data.images import images
+from pna.data.sources import PUBLIC
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from pna.cli import app
-from pna.data.images import PUBLIC, _cifar10, _mnist
+from pna.data.images import _cifar10, _mnist
+from pna.data.sources import PUBLIC
 from pna.data.table import Table
 from pna.data.unpacking import VARIABLE, arrays_of, gunzip, most_unpacked
 

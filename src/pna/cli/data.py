@@ -151,9 +151,8 @@ def cifar10(out: Out, where: From = "", workers: Workers = 1, force: Force = Fal
 
 def of_images(name: str) -> Public:
     """Their files fetched into the cache."""
-    from pna.data.images import PUBLIC
     from pna.data.slic import check_images
-    from pna.data.sources import fetch_all
+    from pna.data.sources import PUBLIC, fetch_all
 
     def fetch(told: Progress) -> None:
         check_images()

@@ -9,57 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from pna.data.sources import File, read
+from pna.data.sources import PUBLIC, read
 from pna.data.unpacking import gunzip
 
-VALIDATION = 5_000  # of the training images the first so many, as in the benchmark
-
-
-@dataclass(frozen=True)
-class Public:
-    """An address, and files below it."""
-
-    address: str
-    files: tuple[File, ...]
-
-
-PUBLIC = {
-    "mnist": Public(
-        "https://storage.googleapis.com/cvdf-datasets",
-        (
-            File(
-                "mnist/train-images-idx3-ubyte.gz",
-                9_912_422,
-                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-            ),
-            File(
-                "mnist/train-labels-idx1-ubyte.gz",
-                28_881,
-                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-            ),
-            File(
-                "mnist/t10k-images-idx3-ubyte.gz",
-                1_648_877,
-                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-            ),
-            File(
-                "mnist/t10k-labels-idx1-ubyte.gz",
-                4_542,
-                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-            ),
-        ),
-    ),
-    "cifar10": Public(
-        "https://www.cs.toronto.edu/~kriz",
-        (
-            File(
-                "cifar-10-binary.tar.gz",
-                170_052_171,
-                "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
-            ),
-        ),
-    ),
-}
+VALIDATION = 5_000  # first training images that validate, as in the benchmark
 
 
 @dataclass(frozen=True)
@@ -72,9 +25,9 @@ class Images:
 
 
 def images(benchmark: str) -> Images:
-    """All images of MNIST or CIFAR10, those to train on first, in their published order.
+    """All images of MNIST or CIFAR10, training images first, in their published order.
 
-    They are fetched into the cache, and not opened unless their hash is right.
+    They are downloaded into the cache, and opened only if their hash is right.
     """
     public = PUBLIC[benchmark]
     held = [read(file, public.address) for file in public.files]

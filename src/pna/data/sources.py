@@ -1,11 +1,13 @@
-"""Where benchmarks come from: their files, by hash, and to whom they are owed."""
+"""The files that benchmarks are made from, with their hashes, licences and citations."""
 
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +19,25 @@ from pna.data.unpacking import arrays_of
 Arrays = dict[str, NDArray[Any]]
 
 VARIABLE = "PNA_DATA"
-FROM_PUBLIC = "public"  # instead of a data folder: from what is published
+FROM_PUBLIC = "public"  # in place of a data folder: download what is published
 GUIDE = "docs/data.md says how to come by it"
 
 
 @dataclass(frozen=True)
 class File:
-    """A file that a benchmark is made of: its place in the data folder, and what it must be."""
+    """A file of a benchmark: its path in the data folder, its size in bytes and its hash."""
 
     name: str
     size: int
     sha256: str
+
+
+@dataclass(frozen=True)
+class Public:
+    """The address of a public data folder, and the files that it holds."""
+
+    address: str
+    files: tuple[File, ...]
 
 
 @dataclass(frozen=True)
@@ -39,74 +49,29 @@ class Source:
     citation: str
 
 
-_SUPERPIXELS = (
-    "Dwivedi, Joshi, Luu, Laurent, Bengio, Bresson: Benchmarking graph neural networks, JMLR 24 "
-    "(2023); Knyazev, Taylor, Amer: Understanding attention and generalization in graph neural "
-    "networks, NeurIPS 2019"
-)
+def _files(rows: list[dict[str, Any]]) -> tuple[File, ...]:
+    return tuple(File(**row) for row in rows)
 
+
+_TABLE = json.loads(resources.files("pna.data").joinpath("sources.json").read_text("utf-8"))
+
+#: The benchmarks, and the images that two of them are made from.
 SOURCES = {
-    "zinc": Source(
-        files=(
-            File(
-                "zinc/zinc12k_graphs.npz",
-                333_125,
-                "25ad4b34a9ef751eb7983d8a4773cca8e66bb71c259fc0d955804f904193249c",
-            ),
-        ),
-        licence="benchmark: MIT; molecules: of ZINC, free to use, its own terms for redistribution",
-        citation="Irwin, Sterling, Mysinger, Bolstad, Coleman: ZINC, J. Chem. Inf. Model. 52 "
-        "(2012); Dwivedi, Joshi, Luu, Laurent, Bengio, Bresson: Benchmarking graph neural "
-        "networks, JMLR 24 (2023)",
-    ),
-    "molhiv": Source(
-        files=(
-            File(
-                "molhiv/molhiv.csv.gz",
-                418_457,
-                "e68ef659de898a5f918a0e8ab65cb4ee7e9f38d8af9664280524d52362d11717",
-            ),
-        ),
-        licence="MIT (ogbg-molhiv, as released by OGB)",
-        citation="Hu, Fey, Zitnik, Dong, Ren, Liu, Catasta, Leskovec: Open graph benchmark, "
-        "NeurIPS 2020; Wu and others: MoleculeNet, Chem. Sci. 9 (2018); DTP AIDS Antiviral Screen",
-    ),
-    "mnist": Source(
-        files=(
-            File(
-                "superpixels/mnist_sp75.npz",
-                12_244_792,
-                "98b25f669b2fbafb2f965f5e4a2ac1af2e208c547ce3625c91a50b72ef1d5bfb",
-            ),
-        ),
-        licence="images usually given as CC BY-SA 3.0",
-        citation=f"LeCun, Cortes, Burges: MNIST; {_SUPERPIXELS}",
-    ),
-    "cifar10": Source(
-        files=(
-            File(
-                "superpixels/cifar10_sp150_trainval.npz",
-                39_253_070,
-                "30a7e910204fbfaaeef40c4263dbefba0ee0f7ba9a1bbb14d487228673d3a0c3",
-            ),
-            File(
-                "superpixels/cifar10_sp150_test.npz",
-                7_849_783,
-                "42ccfd1fb012eda312e22a9cd9b79867382d6628727d5b3b951ca196645a9dae",
-            ),
-        ),
-        licence="images without a formal licence",
-        citation="Krizhevsky: Learning multiple layers of features from tiny images, 2009; "
-        f"{_SUPERPIXELS}",
-    ),
+    name: Source(_files(row["files"]), row["licence"], row["citation"])
+    for name, row in _TABLE.items()
+}
+PUBLIC = {
+    name: Public(row["public"]["address"], _files(row["public"]["files"]))
+    for name, row in _TABLE.items()
+    if "public" in row
 }
 
 
 def read(file: File, where: str | Path | None = None) -> bytes:
-    """The content of a file, whose hash is right.
+    """Read a file and check its hash.
 
-    `where` is the data folder, or an address of one (https://…), from which it is fetched into
-    the cache; PNA_DATA if not given.
+    `where` is the data folder, or the address (https://…) of one, from which the file is
+    downloaded into the cache. Default: PNA_DATA.
     """
     place = chosen(where)
     if not place:
@@ -131,17 +96,17 @@ def read(file: File, where: str | Path | None = None) -> bytes:
 
 
 def chosen(where: str | Path | None) -> str:
-    """The data folder or its address, that of PNA_DATA if none is given; empty if neither is."""
+    """The given data folder or address, else that of PNA_DATA, else an empty text."""
     return str(where or os.environ.get(VARIABLE, ""))
 
 
 def is_address(place: str) -> bool:
-    """Whether this is a data folder in the network."""
+    """Whether this is a web address, not a folder."""
     return place.startswith(("https://", "http://"))
 
 
 def fetch_all(files: Sequence[File], address: str, progress: Progress) -> None:
-    """Have all these files in the cache; `progress` is told of their bytes."""
+    """Download files into the cache. `progress` is called with the bytes done, and of all files."""
     total, before = sum(file.size for file in files), 0
 
     def tell(done: int, _: int) -> None:
@@ -159,13 +124,13 @@ def _fetched(file: File, address: str, progress: Progress | None = None) -> Path
 
 
 def cache() -> Path:
-    """Where fetched files are kept."""
+    """The folder of downloaded files."""
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(home) / "pna"
 
 
 def unpack(name: str, content: bytes, expected: Sequence[str]) -> Arrays:
-    """The arrays of an npz file, which must have these names; nothing in it is ever executed."""
+    """The arrays of an npz file, which must have these names. No code in it is executed."""
     found = arrays_of(name, content)
     if set(found) != set(expected):
         raise ValueError(
@@ -176,6 +141,6 @@ def unpack(name: str, content: bytes, expected: Sequence[str]) -> Arrays:
 
 
 def facts(benchmark: str) -> dict[str, str]:
-    """What the metadata of a graph set says of its origin."""
+    """The metadata of a graph set about its origin."""
     source = SOURCES[benchmark]
     return {"benchmark": benchmark, "licence": source.licence, "citation": source.citation}
