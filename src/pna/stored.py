@@ -1,4 +1,4 @@
-"""What files of JSON hold, checked before it is used: whoever wrote them may have been anyone."""
+"""JSON from files that may come from anyone, checked before it is used."""
 
 from __future__ import annotations
 
@@ -11,34 +11,44 @@ from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 T = TypeVar("T")
 
-_MOST_BYTES = 1 << 28  # of a file of JSON: those that pna writes have thousands
-_LARGEST = 1 << 63  # whole numbers are below it, as torch needs them
-_MOST_LEVELS = 20  # of lists and objects in one another, where any value will do
+_MOST_BYTES = 1 << 28  # largest JSON file; pna writes files of some kilobytes
+_LARGEST = 1 << 63  # whole numbers are smaller, as torch needs them
+_MOST_DEPTH = 100  # deepest nesting of lists and objects in a file
+_MOST_LEVELS = 20  # deepest nesting of a value whose type may be any
 _SHOWN = 60  # characters of a value in an error
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; a ValueError says why there is none, without naming the file."""
+    """Read the JSON object in a file. A ValueError says what is wrong, without the file's name."""
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
-        held = json.loads(path.read_bytes().decode("utf-8"))
-        json.dumps(held, ensure_ascii=False).encode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"byte {error.start} is no UTF-8 text") from error
-    except UnicodeEncodeError as error:
-        raise ValueError("it has half a character, no text that can be written") from error
-    except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        content = path.read_bytes()
     except OSError as error:
         raise ValueError(error.strerror or str(error)) from error
+    return parse_json(content)
+
+
+def parse_json(content: str | bytes) -> dict[str, Any]:
+    """The JSON object in a text or UTF-8 bytes; a ValueError says what is wrong."""
+    try:
+        held = json.loads(content if isinstance(content, str) else content.decode("utf-8"))
+        json.dumps(held, ensure_ascii=False).encode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"byte {error.start} is not UTF-8 text") from error
+    except UnicodeEncodeError as error:
+        raise ValueError("it has half of a surrogate pair, which is not valid text") from error
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
     if not isinstance(held, dict):
         raise ValueError(f"it holds {shown(held)}, not an object")
+    if not _is_shallow(held, _MOST_DEPTH):
+        raise ValueError(f"it has lists or objects nested more than {_MOST_DEPTH} deep")
     return held
 
 
 def check(held: Any, expected: Mapping[str, Any], what: str = "it") -> None:
-    """Raise unless an object has values of the expected types by these names; it may have more."""
+    """Raise a ValueError unless an object has values of these names and types; more are allowed."""
     if not isinstance(held, dict):
         raise ValueError(f"{what} is {shown(held)}, expected an object")
     if missing := [name for name in expected if name not in held]:
@@ -49,7 +59,7 @@ def check(held: Any, expected: Mapping[str, Any], what: str = "it") -> None:
 
 
 def made(kind: type[T], held: Any, what: str) -> T:
-    """An instance of a dataclass from an object, all of whose values have the declared types."""
+    """Build a dataclass from an object whose values must have the declared types."""
     hints = get_type_hints(kind)
     own = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
     if isinstance(held, dict) and (odd := sorted(map(str, held.keys() - own.keys()))):
@@ -60,13 +70,15 @@ def made(kind: type[T], held: Any, what: str) -> T:
     check(held, {name: hints[name] for name in needed}, what)
     check(held, {name: hints[name] for name in held}, what)
     try:
-        return kind(**{n: _frozen(v) if _is_tuple(hints[n]) else v for n, v in held.items()})
+        return kind(
+            **{n: _frozen(v) if get_origin(hints[n]) is tuple else v for n, v in held.items()}
+        )
     except (TypeError, OverflowError, ArithmeticError) as error:
         raise ValueError(f"{what} cannot be used: {error}") from error
 
 
 def fits(value: Any, kind: Any) -> bool:
-    """Whether a value of JSON has a type, written as in an annotation; lists stand for tuples."""
+    """Whether a JSON value has a type, written as an annotation. A list is accepted as a tuple."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any:
         return _is_shallow(value)
@@ -85,7 +97,7 @@ def fits(value: Any, kind: Any) -> bool:
 
 
 def in_words(kind: Any) -> str:
-    """A type as errors name it."""
+    """The name of a type in errors."""
     origin, inner = get_origin(kind), get_args(kind)
     if origin in (Union, UnionType):
         return " or ".join(in_words(one) for one in inner)
@@ -103,7 +115,7 @@ _WORDS = {
 
 
 def shown(value: Any) -> str:
-    """The beginning of a value, for an error."""
+    """The start of a value, for an error."""
     if isinstance(value, list | dict) and value:
         return f"{'an object' if isinstance(value, dict) else 'a list'} of {len(value)}"
     text = repr(value) if not isinstance(value, int) or abs(value) < _LARGEST else "a huge number"
@@ -115,10 +127,6 @@ def _is_shallow(value: Any, levels: int = _MOST_LEVELS) -> bool:
         return True
     inner = value.values() if isinstance(value, dict) else value
     return levels > 0 and all(_is_shallow(one, levels - 1) for one in inner)
-
-
-def _is_tuple(kind: Any) -> bool:
-    return get_origin(kind) is tuple
 
 
 def _frozen(value: Any) -> Any:

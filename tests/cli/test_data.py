@@ -306,7 +306,7 @@ def test_other_molecules_are_not_zinc(
 
 
 def test_where_zinc_could_not_be_kept_it_is_not_fetched(published_zinc, tmp_path, monkeypatch):
-    monkeypatch.setattr(zinc, "received", None)
+    monkeypatch.setattr(zinc, "download", None)
     (tmp_path / "cache").write_text("a file")
     done = run("zinc", "--out", tmp_path / "z", "--from", "public")
     assert done.exit_code == 1 and str(tmp_path / "cache") in done.output.replace("\n", "")

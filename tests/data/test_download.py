@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pna.data import download
-from pna.data.download import ATTEMPTS, fetch, received
+from pna.data.download import ATTEMPTS, download_file
 
 CONTENT = bytes(range(256)) * 4096  # a megabyte: several reads
 SHA256 = hashlib.sha256(CONTENT).hexdigest()
@@ -67,7 +67,7 @@ def path(tmp_path: Path) -> Path:
 
 def get(server: Server, path: Path, **other: object) -> Path:
     expected = {"sha256": SHA256, "size": len(CONTENT)} | other
-    return fetch(server.url, path, **expected)
+    return download_file(server.url, path, **expected)
 
 
 def nothing_left(path: Path) -> bool:
@@ -114,13 +114,13 @@ def test_a_transfer_that_always_breaks_off(server, path):
 
 def test_what_is_received_is_whole(server):
     server.answers = [CONTENT[:1000], CONTENT]
-    assert received(server.url, len(CONTENT)) == CONTENT and server.asked == 2
+    assert download.download(server.url, len(CONTENT)) == CONTENT and server.asked == 2
     server.answers = [CONTENT[:1000]]
     with pytest.raises(ConnectionError, match=r"1,000 bytes and then nothing .* 3 times"):
-        received(server.url, len(CONTENT))
+        download.download(server.url, len(CONTENT))
     server.answers = [CONTENT]
     with pytest.raises(ValueError, match="more than 999 bytes"):
-        received(server.url, 999)
+        download.download(server.url, 999)
 
 
 def test_the_wrong_hash_is_thrown_away(server, path):
@@ -168,18 +168,20 @@ def test_no_network(path):
         unused.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{unused.getsockname()[1]}/file"
         with pytest.raises(ConnectionError, match=r"refused.*check the network"):
-            fetch(url, path, sha256=SHA256, size=len(CONTENT))
+            download_file(url, path, sha256=SHA256, size=len(CONTENT))
     assert nothing_left(path)
 
 
 def test_other_addresses_are_refused(path):
     with pytest.raises(ValueError, match="expected one that begins with https"):
-        fetch("file:///etc/passwd", path, sha256=SHA256, size=1)
+        download_file("file:///etc/passwd", path, sha256=SHA256, size=1)
 
 
 def test_what_is_no_address_is_named(path):
-    with pytest.raises(ValueError, match=r"got the address http://\[::1, which is none .*check it"):
-        fetch("http://[::1", path, sha256=SHA256, size=1)
+    with pytest.raises(
+        ValueError, match=r"got the address http://\[::1, which is not valid .*check it"
+    ):
+        download_file("http://[::1", path, sha256=SHA256, size=1)
 
 
 def test_leftovers_of_killed_downloads_go_once_they_are_old(server, path, monkeypatch):
@@ -198,7 +200,7 @@ def test_a_silent_server_is_given_up(path, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = f"http://127.0.0.1:{silent.getsockname()[1]}/file"
         with pytest.raises(ConnectionError, match="timed out"):
-            fetch(url, path, sha256=SHA256, size=len(CONTENT))
+            download_file(url, path, sha256=SHA256, size=len(CONTENT))
 
 
 def test_a_full_disk_is_not_taken_for_the_network(server, path, monkeypatch):

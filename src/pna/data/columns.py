@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pna.data.facts import read_facts
 from pna.data.structure import small_type
 from pna.names import lookup, unique
+from pna.stored import parse_json
 
 
 def as_columns(name: str, values: Any, rows: int, level: str) -> Tensor | None:
@@ -133,7 +133,7 @@ def as_json(metadata: dict[str, Any] | None) -> dict[str, Any]:
     if not isinstance(metadata, dict | None):
         raise TypeError(f"got metadata of type {type(metadata).__name__}, expected a dict")
     try:
-        return read_facts(json.dumps(metadata or {}))
+        return parse_json(json.dumps(metadata or {}))
     except (TypeError, ValueError, RecursionError) as error:
         raise TypeError(
             f"got metadata that JSON cannot hold ({error}), expected text, numbers, lists and dicts"

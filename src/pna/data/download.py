@@ -1,4 +1,4 @@
-"""Files from the network: whole, and what they are expected to be, or not there at all."""
+"""Downloads that are complete and have the expected hash, or leave no file at all."""
 
 from __future__ import annotations
 
@@ -9,78 +9,78 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from http.client import HTTPException
 from pathlib import Path
-from typing import TypeVar
 
 from pna.files import leftovers, make_folder, replacing
 
-Result = TypeVar("Result")
-Progress = Callable[[int, int], None]  # told how many bytes are there, and of how many
+Progress = Callable[[int, int], None]  # called with the bytes done, and the bytes in all
 
 ATTEMPTS = 3
-_TIMEOUT = 30.0  # seconds without a byte after which a connection is given up
+_TIMEOUT = 30.0  # seconds without a byte until a connection is closed
 _PAUSE = 1.0  # seconds before the second attempt, twice that before the third
 _CHUNK = 1 << 18
-_OLD = 3600.0  # seconds after which what another process was writing is taken for abandoned
+_OLD = 3600.0  # seconds until a partial file of another process counts as abandoned
 
 
-class _BrokenOffError(Exception):
-    """A transfer that ended early, and may do better when begun again."""
+class _InterruptedError(Exception):
+    """A transfer that ended early, and may succeed when it is started again."""
 
 
-def fetch(
+def download_file(
     url: str, path: Path, *, sha256: str, size: int, progress: Progress | None = None
 ) -> Path:
-    """Have the file of this address, size and hash at `path`; nothing to do if it is there.
+    """Download the file of this address, size and hash to `path`, unless it is there already.
 
-    It is written aside and renamed once its hash is right, so that nobody ever finds a part of
-    it. A transfer that breaks off is begun again from its first byte, `ATTEMPTS` times in all.
+    It is written to another name and renamed once its hash is right, so nobody finds a part of it.
     """
     if path.is_file() and path.stat().st_size == size and sha256_of(path) == sha256:
         return path
-    if not url.startswith(("https://", "http://")):
-        raise ValueError(f"got the address {url}, expected one that begins with https://")
     make_folder(path.parent)
     _remove_abandoned(path.parent)
-    told = progress or (lambda done, total: None)
-    return _insisting(
-        lambda: _transfer(url, path, sha256, size, told),
-        f"{url}, {ATTEMPTS} times, expected {size:,} bytes; check the network and run it again, or "
-        f"bring the file by other means to {path}",
-    )
-
-
-def received(url: str, most: int, progress: Progress | None = None) -> bytes:
-    """What is at an address, of at most so many bytes, for whoever can tell if it is right."""
-    told = progress or (lambda done, total: None)
-
-    def transfer() -> bytes:
-        content = bytearray()
-        for chunk, expected in _chunks(url):
-            content += chunk
-            if len(content) > most:
-                raise ValueError(f"got more than {most:,} bytes from {url}, expected fewer")
-            told(len(content), expected or most)
-        return bytes(content)
-
-    where = f"{url}, {ATTEMPTS} times, expected a file; check the network and run it again"
-    return _insisting(transfer, where)
-
-
-def _insisting(transfer: Callable[[], Result], where: str) -> Result:
-    """Begin again what broke off; `where` goes on about what never came."""
-    for attempt in range(1, ATTEMPTS):
-        try:
-            return transfer()
-        except _BrokenOffError:
-            time.sleep(attempt * _PAUSE)
     try:
-        return transfer()
-    except _BrokenOffError as error:
-        raise ConnectionError(f"got {error} from {where}") from error
+        content = download(url, size, progress)
+    except ConnectionError as error:
+        raise ConnectionError(f"{error}, or copy the file to {path} by other means") from error
+    found = hashlib.sha256(content).hexdigest()
+    if found != sha256:
+        raise ValueError(
+            f"got another file from {url} ({len(content):,} bytes of sha256 {found}), expected "
+            f"{size:,} bytes of sha256 {sha256}; it was thrown away unopened"
+        )
+    with replacing(path, binary=True) as file:
+        file.write(content)
+    return path
+
+
+def download(url: str, max_bytes: int, progress: Progress | None = None) -> bytes:
+    """Download what is at an address. A transfer that breaks off is started again from its first
+    byte, with `ATTEMPTS` attempts in all."""
+    if not url.startswith(("https://", "http://")):
+        raise ValueError(f"got the address {url}, expected one that begins with https://")
+    for attempt in range(1, ATTEMPTS + 1):
+        content = bytearray()
+        try:
+            for chunk, expected in _chunks(url):
+                content += chunk
+                if len(content) > max_bytes:
+                    raise ValueError(
+                        f"got more than {max_bytes:,} bytes from {url}, expected at most that; "
+                        "check the address"
+                    )
+                if progress is not None:
+                    progress(len(content), expected or max_bytes)
+            return bytes(content)
+        except _InterruptedError as error:
+            if attempt == ATTEMPTS:
+                raise ConnectionError(
+                    f"got {error} from {url}, {ATTEMPTS} times, expected a file; check the network "
+                    "and run it again"
+                ) from error
+            time.sleep(attempt * _PAUSE)
+    raise AssertionError("unreachable")
 
 
 def sha256_of(path: Path) -> str:
-    """The hash of a file, as `sha256sum` prints it."""
+    """The SHA-256 hash of a file, in hexadecimal."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
@@ -88,54 +88,35 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-def _transfer(url: str, path: Path, sha256: str, size: int, progress: Progress) -> Path:
-    digest, done = hashlib.sha256(), 0
-    with replacing(path, binary=True) as file:
-        for chunk, _ in _chunks(url):
-            done += len(chunk)
-            if done > size:
-                break
-            digest.update(chunk)
-            file.write(chunk)
-            progress(done, size)
-        if done < size:
-            raise _BrokenOffError(f"{done:,} bytes and then nothing")
-        if done > size or digest.hexdigest() != sha256:
-            got = f"more than {size:,} bytes" if done > size else digest.hexdigest()
-            raise ValueError(
-                f"got another file from {url} ({got}), expected {size:,} bytes of sha256 {sha256}; "
-                "it was thrown away unopened"
-            )
-    return path
-
-
 def _chunks(url: str) -> Iterator[tuple[bytes, int | None]]:
-    """What is sent, piece by piece, and how much there will be if that is said; faults of the
-    network are told apart from those of a disk."""
+    """The content in pieces, each with the announced length, if any. Errors of the network are told
+    apart from those of a disk."""
     try:
         with urllib.request.urlopen(url, timeout=_TIMEOUT) as answer:
             done, expected = 0, answer.length
             while chunk := answer.read(_CHUNK):
                 done += len(chunk)
                 yield chunk, expected
-            if answer.length:  # what was promised and did not come
-                raise _BrokenOffError(f"{done:,} bytes and then nothing")
+            if answer.length:  # announced, but not sent
+                raise _InterruptedError(f"{done:,} bytes and then nothing")
     except urllib.error.HTTPError as error:
-        if error.code >= 500 or error.code == 429:  # it may pass
-            raise _BrokenOffError(f"the answer {error.code} ({error.reason})") from error
+        if error.code >= 500 or error.code == 429:  # temporary
+            raise _InterruptedError(f"the answer {error.code} ({error.reason})") from error
         raise FileNotFoundError(
             f"got the answer {error.code} ({error.reason}) from {url}, expected a file; check the "
             "address"
         ) from error
     except ValueError as error:
-        raise ValueError(f"got the address {url}, which is none ({error}); check it") from error
+        raise ValueError(
+            f"got the address {url}, which is not valid ({error}); check it"
+        ) from error
     except (OSError, HTTPException) as error:
         said = " ".join(str(getattr(error, "reason", error)).split())  # on one line
-        raise _BrokenOffError(f"no more ({said})") from error
+        raise _InterruptedError(f"no more ({said})") from error
 
 
 def _remove_abandoned(folder: Path) -> None:
-    """What downloads that were killed have left; others may be under way."""
+    """Delete partial files of killed processes. Newer ones may still be in use."""
     for path in leftovers(folder):
         if time.time() - path.stat().st_mtime > _OLD:
             path.unlink(missing_ok=True)

@@ -26,7 +26,7 @@ from pna.data.columns import (
     maxima,
     tagged,
 )
-from pna.data.facts import check_facts
+from pna.data.header import check_header
 from pna.data.structure import (
     SMALL,
     Structure,
@@ -516,7 +516,7 @@ def _check_contents(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
     if not required <= set(tensors) <= set(_TENSORS) or set(facts) != set(_FACTS):
         odd = (required - set(tensors)) | (set(tensors) - set(_TENSORS)) | (set(facts) ^ {*_FACTS})
         raise ValueError(f"it lacks, or has but should not: {_listed(sorted(odd))}")
-    check_facts(facts, (*_COLUMNS.values(), *_TAGS.values()), _SCALES)
+    check_header(facts, (*_COLUMNS.values(), *_TAGS.values()), _SCALES)
     check_structure(Structure(**{name: tensors[name] for name in required}))
     rows = dict.fromkeys(_NODE, len(tensors["degree"]))
     rows |= dict.fromkeys(_EDGE, len(tensors["senders"]))

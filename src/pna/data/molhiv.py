@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pna.data.download import received, sha256_of
+from pna.data.download import download, sha256_of
 from pna.data.graphset import GraphSet
 from pna.data.molecules import as_graphs, check_chemistry, from_smiles
 from pna.data.scaffolds import SPLITS, scaffold_split
@@ -57,7 +57,7 @@ def published(progress: Callable[[int, int], None] | None = None) -> Path:
     path = cache() / "molhiv" / "molhiv.csv"
     if path.is_file() and sha256_of(path) == TABLE:
         return path
-    smiles, active = _columns(received(PUBLISHED, MOST))
+    smiles, active = _columns(download(PUBLISHED, MOST))
     split = scaffold_split(smiles, progress)
     rows = [_COLUMNS, *zip(smiles, active, split, strict=True)]
     text = "".join(",".join(row) + "\n" for row in rows)

@@ -13,7 +13,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from pna.data.download import Progress, fetch
+from pna.data.download import Progress, download_file
 from pna.data.unpacking import arrays_of
 
 Arrays = dict[str, NDArray[Any]]
@@ -120,7 +120,7 @@ def fetch_all(files: Sequence[File], address: str, progress: Progress) -> None:
 
 def _fetched(file: File, address: str, progress: Progress | None = None) -> Path:
     url, path = f"{address.rstrip('/')}/{file.name}", cache() / file.name
-    return fetch(url, path, sha256=file.sha256, size=file.size, progress=progress)
+    return download_file(url, path, sha256=file.sha256, size=file.size, progress=progress)
 
 
 def cache() -> Path:

@@ -22,9 +22,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from pna.data.facts import read_facts
 from pna.data.table import is_table
 from pna.files import check_readable, make_folder, naming, replacing
+from pna.stored import parse_json
 
 #: Bytes of the largest file that is read into memory whole; larger ones are mapped.
 IN_MEMORY = 256 * 2**20
@@ -140,7 +140,7 @@ def read(
     if checked and header["sha256"] != _digest(tensors, header.get("facts", "")):
         raise _wrong_checksum(path)
     try:
-        return tensors, read_facts(header.get("facts", ""))
+        return tensors, parse_json(header.get("facts", ""))
     except ValueError as error:
         raise ValueError(
             f"got {path}, whose facts are damaged ({error}), expected what was written; copy or "

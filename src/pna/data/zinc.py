@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from pna.data.download import Progress, received
+from pna.data.download import Progress, download
 from pna.data.graphset import GraphSet
 from pna.data.sources import FROM_PUBLIC, GUIDE, SOURCES, Arrays, cache, chosen, facts, read, unpack
 from pna.files import check_plain, make_folder, replacing
@@ -99,14 +99,14 @@ def digest(arrays: Arrays) -> str:
 def _molecules(split: str, progress: Progress | None) -> list[Arrays]:
     """The benchmark's own molecules of a split, in its order."""
     index, url = INDEX.format(split), PUBLISHED.format(split)
-    content = received(index, MOST_INDEX)
+    content = download(index, MOST_INDEX)
     try:
         places = [int(word) for word in content.split(b",")]
     except ValueError as error:
         raise ValueError(
             f"got {index}, which is no list of numbers between commas, expected one; {GUIDE}"
         ) from error
-    lines = received(url, MOST, progress).splitlines()
+    lines = download(url, MOST, progress).splitlines()
     if not set(places) <= set(range(len(lines))) or len(set(places)) < len(places):
         raise ValueError(
             f"got {len(lines):,} molecules from {url}, expected those that {index} numbers, each "

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
-from pna.data.facts import MOST_KINDS
 from pna.data.graphset import GraphSet
+from pna.data.header import MOST_KINDS
 from pna.degree import DegreeStats
 from pna.names import lookup
 from pna.nn.architectures import ARCHITECTURES

@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pna.data.batch import Batch
-from pna.data.facts import MOST_KINDS
 from pna.data.graphset import GraphSet
+from pna.data.header import MOST_KINDS
 from pna.names import lookup
 from pna.nn.architectures import Prediction
 from pna.population import losses as in_kernels
