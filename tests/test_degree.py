@@ -232,14 +232,14 @@ def test_no_graphs_are_no_nodes():
                 Data(edge_index=torch.tensor([[0, 1], [1, 2]]), num_nodes=2)
             ),
             ValueError,
-            "from 1 to 2, expected 0 to 1",
+            "receiver 2 in edge 1, expected a node.*num_nodes is 2",
         ),
         (
             lambda: DegreeStats.from_graphs(
                 Data(edge_index=torch.tensor([[0, 1], [1, -1]]), num_nodes=2)
             ),
             ValueError,
-            "from -1 to 1, expected 0 to 1",
+            "receiver -1 in edge 1, expected a node.*num_nodes is 2",
         ),
         (
             lambda: DegreeStats.from_graphs(

@@ -1,20 +1,19 @@
-"""Who sends to whom: the one description of a graph that every operation here reads."""
+"""`Adjacency`: the edges of a graph, as every operation of the package reads them."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from pna.sharing import send_by_value
+from pna.sharing import map_tensors, send_by_value
 
-#: Rows with more slots than this are cut into segments of this length, so that a hub is
-#: shared by many workers. Kernels keep a place in a shorter row in one byte, 255 meaning none.
+#: A row with more slots than this is cut into segments of this length, so that many workers share
+#: a hub. Kernels store an index into a shorter row in one byte; 255 means none.
 SEGMENT = 255
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
@@ -22,22 +21,21 @@ _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Compressed rows: one direction of an `Adjacency`, with its long rows cut in segments.
+    """Compressed sparse rows: one direction of an `Adjacency`, with long rows cut into segments.
 
     Row i owns the slots ``indptr[i]`` to ``indptr[i+1]``; slot s leads to ``neighbours[s]``.
-    Four fields describe the rows of more than `SEGMENT` slots. They may be longer than needed
-    where their length could not be known without waiting for the device: spare entries of
-    `long_rows` hold the number of rows, those of `segment_owner` the number of long rows, as
-    many as fit in `long_rows`.
+    Four fields describe the rows of more than `SEGMENT` slots. They may be longer than needed, if
+    their length cannot be known without waiting for the device. Spare entries of `long_rows` then
+    hold the number of rows, and spare entries of `segment_owner` the length of `long_rows`.
     """
 
     indptr: Tensor  # (rows + 1,)
     neighbours: Tensor  # (edges,)
-    long_rows: Tensor  # (long,) which rows are long
-    long_rank: Tensor  # (rows,) place of a row in long_rows, or -1
+    long_rows: Tensor  # (long,) indices of the long rows
+    long_rank: Tensor  # (rows,) index of a row in long_rows, or -1
     long_indptr: Tensor  # (long + 1,) first segment of each long row
-    segment_owner: Tensor  # (segments,) place in long_rows of the row a segment belongs to
-    order: Tensor  # (rows,) rows of about equal length side by side, within windows
+    segment_owner: Tensor  # (segments,) index in long_rows of the row of a segment
+    order: Tensor  # (rows,) rows sorted by length within windows
 
     @property
     def num_rows(self) -> int:
@@ -46,18 +44,18 @@ class Rows:
 
 @dataclass(frozen=True, eq=False)
 class Adjacency:
-    """In-neighbours of every receiver, and the transpose that the backward pass walks.
+    """The in-neighbours of every receiver, and the transpose for the backward pass. Immutable.
 
-    Edges are sorted by receiver and, within a receiver, kept in the order they were given;
-    a place in that order is a *slot*. Repeated edges and self-loops are edges like any other,
-    nodes may have none, and there may be no nodes at all. Immutable, tensors only.
+    Edges are sorted by receiver, in their given order within a receiver; an index in this order is
+    a *slot*. Repeated edges and self-loops are allowed. Nodes may have no edges, and a graph may
+    have no nodes.
     """
 
     incoming: Rows  # by receiver: neighbours are senders
     outgoing: Rows  # by sender: neighbours are receivers
-    edge_ids: Tensor  # (edges,) slot -> place of the edge as it was given
-    out_ranks: Tensor  # (edges,) place in outgoing -> place in the receiver's row
-    by_degree: Tensor  # (receivers,) receivers sorted by their degree, those of one in order
+    edge_ids: Tensor  # (edges,) slot -> index of the edge in the given order
+    out_ranks: Tensor  # (edges,) index in outgoing -> index in the receiver's row
+    by_degree: Tensor  # (receivers,) receivers sorted by degree, stable
 
     @staticmethod
     def from_edge_index(
@@ -66,15 +64,15 @@ class Adjacency:
         """Build from ``edge_index`` (2, edges), where ``edge_index[0]`` sends to ``edge_index[1]``.
 
         `num_nodes` is the number of nodes, or (senders, receivers) of a bipartite graph; PyG's
-        `EdgeIndex` may know it. Any integer type, any order. Indices are checked, except while
-        compiling or capturing, when their values cannot be seen.
+        `EdgeIndex` may hold it. Edges may have any integer type and order. Indices are checked,
+        except in compiled or captured code, which cannot read their values.
         """
         if num_nodes is None and hasattr(edge_index, "sparse_size"):
             known = edge_index.sparse_size()
             num_nodes = None if None in known else known
         edge_index = _plain(edge_index)
         num_senders, num_receivers = _sizes(num_nodes)
-        _check_edge_index(edge_index, num_senders, num_receivers)
+        check_edge_index(edge_index, num_senders, num_receivers)
         index = _index_type(edge_index.shape[1], num_senders, num_receivers)
         senders, receivers = edge_index[0].to(index), edge_index[1].to(index)
         receivers, edge_ids = torch.sort(receivers, stable=True)
@@ -94,12 +92,12 @@ class Adjacency:
         max_degree: int = -1,
         transpose: tuple[Tensor, Tensor, Tensor] | None = None,
     ) -> Adjacency:
-        """Build from rows already sorted by receiver; trusts its caller and never synchronises.
+        """Build from rows sorted by receiver, without checks and without waiting for the device.
 
-        A true upper bound `max_degree` on in- and out-degrees of at most `SEGMENT` spares the
-        room kept for long rows. Who knows the `transpose` spares the sort of the edges: the first
-        place of every sender, (senders + 1,), and of every place its receiver and its rank in
-        the receiver's row, (edges,) each, ordered by sender and then by slot.
+        If `max_degree`, an upper bound on in- and out-degrees, is at most `SEGMENT`, no memory is
+        reserved for long rows. A known `transpose` saves a sort: the indptr by sender (senders +
+        1,), then the receiver of every edge and its rank in the receiver's row, (edges,) each,
+        ordered by sender and then by slot.
         """
         num_receivers = indptr.shape[0] - 1
         num_senders = num_receivers if num_senders is None else num_senders
@@ -135,7 +133,7 @@ class Adjacency:
 
     @staticmethod
     def disjoint_union(parts: Sequence[Adjacency]) -> Adjacency:
-        """One graph from many side by side, nodes and edges numbered on; no edge is sorted."""
+        """One graph from many, with consecutive numbers of nodes and edges. No edge is sorted."""
         if len(parts) == 0:
             raise ValueError("got an empty list, expected at least one Adjacency to join")
         if len(parts) == 1:
@@ -156,22 +154,22 @@ class Adjacency:
 
     @property
     def num_receivers(self) -> int:
-        """How many nodes may receive, isolated ones too."""
+        """Number of receivers, including isolated ones."""
         return self.incoming.num_rows
 
     @property
     def num_senders(self) -> int:
-        """How many nodes may send, isolated ones too."""
+        """Number of senders, including isolated ones."""
         return self.outgoing.num_rows
 
     @property
     def num_edges(self) -> int:
-        """How many edges there are, repeated ones and self-loops too."""
+        """Number of edges, including repeated ones and self-loops."""
         return self.edge_ids.shape[0]
 
     @property
     def device(self) -> torch.device:
-        """Where all its tensors are."""
+        """The device of all tensors."""
         return self.edge_ids.device
 
     @property
@@ -191,13 +189,13 @@ class Adjacency:
 
     @property
     def edge_index(self) -> Tensor:
-        """Sender and receiver of every edge in the order they were given, (2, edges)."""
+        """Sender and receiver of every edge in the given order, (2, edges)."""
         slots = torch.stack([self.senders, self.receivers])
         return torch.empty_like(slots).index_copy(1, self.edge_ids.long(), slots)
 
     @property
     def out_slots(self) -> Tensor:
-        """Slot of every place in `outgoing`, (edges,)."""
+        """Slot of every edge of `outgoing`, (edges,)."""
         return self.indptr[self.outgoing.neighbours] + self.out_ranks
 
     @property
@@ -211,12 +209,12 @@ class Adjacency:
         return self.outgoing.indptr.diff()
 
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Adjacency:
-        """A copy on another device; itself if it is there already."""
+        """A copy on another device; itself if it is already there."""
         if torch.device(device) == self.device:
             return self
-        return _map(self, lambda tensor: tensor.to(device, non_blocking=non_blocking))
+        return map_tensors(lambda tensor: tensor.to(device, non_blocking=non_blocking), self)
 
-    # PyG moves a graph by these too, and says nothing of an attribute that has them not.
+    # PyG moves a graph by these methods too, and silently skips an attribute without them.
     def cpu(self) -> Adjacency:
         return self.to("cpu")
 
@@ -224,7 +222,7 @@ class Adjacency:
         return self.to(device, non_blocking)
 
     def pin_memory(self) -> Adjacency:
-        return _map(self, Tensor.pin_memory)
+        return map_tensors(Tensor.pin_memory, self)
 
     def __repr__(self) -> str:
         return (
@@ -233,7 +231,7 @@ class Adjacency:
         )
 
 
-# As inputs of compiled and exported code, in files, and between processes.
+# For inputs of compiled and exported code, in files, and to send between processes.
 torch.export.register_dataclass(Rows, serialized_type_name="pna.Rows")
 torch.export.register_dataclass(Adjacency, serialized_type_name="pna.Adjacency")
 torch.serialization.add_safe_globals([Rows, Adjacency])
@@ -243,11 +241,11 @@ send_by_value(Rows, Adjacency)
 def as_adjacency(
     edges: Adjacency | Sequence[Adjacency] | Tensor, num_nodes: int | tuple[int, int]
 ) -> Adjacency:
-    """The Adjacency meant by whatever a layer was given.
+    """The Adjacency of the edges that were given to a layer.
 
-    A bare ``edge_index`` is built once and remembered for as long as that tensor lives and torch
-    knows of no write to it, as it does not of one by way of numpy or ``.data``; a list (what a PyG
-    loader makes of one Adjacency per graph) is joined.
+    A list, which a PyG loader makes of one Adjacency per graph, is joined. The Adjacency of an
+    ``edge_index`` is cached while the tensor lives and torch knows of no write to it. Torch does
+    not know of writes through numpy or ``.data``.
     """
     if isinstance(edges, Adjacency):
         return edges
@@ -260,19 +258,19 @@ def as_adjacency(
         )
     if not values_visible():
         return _from_tensor(edges, num_nodes)
-    cacheable = not edges.is_inference()  # such a tensor does not tell when it is written to
+    cacheable = not edges.is_inference()  # such a tensor has no version counter
     key = (_sizes(num_nodes), edges._version, _plain(edges)._version) if cacheable else None
-    known = _remembered.get(edges)
+    known = _cache.get(edges)
     if known is not None and known[0] == key:
         return known[1]
-    with torch.inference_mode(False):  # what is remembered may be wanted for training
+    with torch.inference_mode(False):  # training may use the cached value
         adjacency = _from_tensor(edges, num_nodes)
     if cacheable and not torch._C._functorch.is_functorch_wrapped_tensor(adjacency.edge_ids):
-        _remembered[edges] = (key, adjacency)
+        _cache[edges] = (key, adjacency)
     return adjacency
 
 
-_remembered: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+_cache: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def _from_tensor(edges: Tensor, num_nodes: int | tuple[int, int]) -> Adjacency:
@@ -284,7 +282,7 @@ def _from_tensor(edges: Tensor, num_nodes: int | tuple[int, int]) -> Adjacency:
 def _transpose(
     indptr: Tensor, senders: Tensor, receivers: Tensor, num_senders: int
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Starts, receivers and ranks of sorted edges in the order of their senders."""
+    """The indptr, receivers and ranks of sorted edges in the order of their senders."""
     by_sender, out_slots = torch.sort(senders, stable=True)
     out_slots = out_slots.to(indptr.dtype)
     out_receivers = receivers[out_slots]
@@ -298,7 +296,7 @@ def _build(
     edge_ids: Tensor,
     cut: Callable[[Tensor, Tensor], Rows],
 ) -> Adjacency:
-    """Finish an Adjacency from its sorted edges and their transpose: long rows are cut."""
+    """Build an Adjacency from sorted edges and their transpose."""
     out_indptr, out_receivers, out_ranks = transpose
     return Adjacency(
         incoming=cut(indptr, senders),
@@ -322,10 +320,10 @@ def _cut_exactly(indptr: Tensor, neighbours: Tensor) -> Rows:
 
 
 def _cut_within_bounds(indptr: Tensor, neighbours: Tensor) -> Rows:
-    """Each long row has more than SEGMENT slots, and one segment at most is not full."""
+    """A long row has more than SEGMENT slots, and at most one of its segments is not full."""
     edges = neighbours.shape[0]
     num_long, num_segments = edges // (SEGMENT + 1), 2 * (edges // SEGMENT)
-    if torch.compiler.is_compiling():  # a length of 0 or 1 would have a program of its own
+    if torch.compiler.is_compiling():  # lengths of 0 and 1 would be compiled separately
         num_long, num_segments = num_long + 2, num_segments + 2
     return _cut(indptr, neighbours, num_long, num_segments)
 
@@ -345,7 +343,7 @@ def _cut(indptr: Tensor, neighbours: Tensor, num_long: int, num_segments: int) -
         return Rows(indptr, neighbours, none, long_rank, indptr.new_zeros(1), none, _order(degree))
     rank = (is_long.cumsum(0) - 1).to(index)
     long_rank = torch.where(is_long, rank, -1)
-    spare = torch.where(is_long, rank, num_long)  # short rows all write to one place past the end
+    spare = torch.where(is_long, rank, num_long)  # short rows all write past the end
     numbers = torch.arange(rows, dtype=index, device=indptr.device)
     long_rows = indptr.new_full((num_long + 1,), rows)
     long_rows = long_rows.scatter(0, spare.long(), numbers)[:num_long]
@@ -360,15 +358,15 @@ def _cut(indptr: Tensor, neighbours: Tensor, num_long: int, num_segments: int) -
     )
 
 
-#: Rows are put side by side by length within windows of 2^12 = 4096, which stay near each other.
+#: Rows are sorted by length within windows of 2^12 = 4096, so that they stay near each other.
 _WINDOW_BITS = 12
 
 
 def _order(degree: Tensor) -> Tensor:
-    """Rows sorted by length within windows, so that those a worker walks together end together."""
+    """Rows sorted by length within windows, so that the rows of one worker have similar lengths."""
     rows = torch.arange(degree.shape[0], dtype=degree.dtype, device=degree.device)
     length = degree.clamp(max=SEGMENT + 1)
-    # A shift: of arange(n) // 4096, Inductor computes on a CPU only the first n // 4096 windows.
+    # A shift: of arange(n) // 4096, Inductor computes only the first n // 4096 windows on a CPU.
     window = rows >> _WINDOW_BITS
     key = window * (SEGMENT + 2) + length
     return torch.sort(key, stable=True).indices.to(degree.dtype)
@@ -376,13 +374,13 @@ def _order(degree: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class _Numbering:
-    """How the senders, receivers or edges of many graphs are numbered on in their union."""
+    """The consecutive numbers of the senders, receivers or edges of many graphs in their union."""
 
-    part: Tensor  # (all,) which graph each belongs to
-    before: Tensor  # (graphs,) how many there are in the graphs before
+    part: Tensor  # (all,) the graph of each
+    before: Tensor  # (graphs,) their number in earlier graphs
 
     def shift(self, other: _Numbering) -> Tensor:
-        """What to add to numbers of these that each of the `other` holds."""
+        """The offset of these numbers at each of the `other`, (all of other,)."""
         return self.before.index_select(0, other.part)
 
 
@@ -395,7 +393,7 @@ def _number_on(counts: list[int], index: torch.dtype, device: torch.device) -> _
 def _join_rows(
     parts: list[Rows], rows: _Numbering, neighbours: _Numbering, edges: _Numbering
 ) -> Rows:
-    # Of each indptr all but the first entry, which is where the part before it ended.
+    # All but the first entry of each indptr, which is the end of the part before it.
     ends = torch.arange(1, rows.part.shape[0] + 1, device=rows.part.device) + rows.part
     ends = torch.cat([p.indptr for p in parts]).index_select(0, ends) + edges.shift(rows)
     return _cut(
@@ -407,9 +405,9 @@ def _join_rows(
 
 
 def _starts(sorted_rows: Tensor, num_rows: int) -> Tensor:
-    """First place of every row in a sorted list of rows, and its end: (rows + 1,)."""
+    """The indptr of a sorted list of rows: (rows + 1,)."""
     rows = torch.arange(num_rows + 1, dtype=sorted_rows.dtype, device=sorted_rows.device)
-    if sorted_rows.shape[0] <= 1:  # over so few, Inductor's search does not compile for a GPU
+    if sorted_rows.shape[0] <= 1:  # Inductor's searchsorted does not compile for a GPU then
         return (rows[:, None] > sorted_rows).sum(1).to(sorted_rows.dtype)
     return torch.searchsorted(sorted_rows, rows).to(sorted_rows.dtype)
 
@@ -424,14 +422,14 @@ def _index_type(*sizes: int) -> torch.dtype:
 
 
 def values_visible() -> bool:
-    """Whether tensor values may be read now: not while compiling, nor while capturing."""
+    """Whether values of tensors can be read: not in code that is being compiled or captured."""
     if torch.compiler.is_compiling():
         return False
     return not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
 
 
 def values_readable() -> bool:
-    """The same of tensors that torch.func's transforms may wrap."""
+    """The same for tensors that transforms of torch.func may wrap."""
     return values_visible() and not torch._C._are_functorch_transforms_active()
 
 
@@ -448,7 +446,7 @@ def _sizes(num_nodes: int | tuple[int, int] | None) -> tuple[int, int]:
     if num_nodes is None:
         raise ValueError(
             "got no num_nodes, expected the number of nodes or (senders, receivers): the largest "
-            "index cannot tell of isolated nodes; pass num_nodes=x.shape[0]"
+            "index says nothing about isolated nodes; pass num_nodes=x.shape[0]"
         )
     pair = num_nodes if isinstance(num_nodes, tuple | list) else (num_nodes, num_nodes)
     try:
@@ -465,7 +463,8 @@ def _sizes(num_nodes: int | tuple[int, int] | None) -> tuple[int, int]:
     return senders, receivers
 
 
-def _check_edge_index(edge_index: Tensor, num_senders: int, num_receivers: int) -> None:
+def check_edge_index(edge_index: Tensor, num_senders: int, num_receivers: int) -> None:
+    """Raise unless these are integers (2, edges), which number existing nodes if they are visible."""
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise ValueError(
             f"got edge_index of shape {tuple(edge_index.shape)}, expected (2, edges): row 0 the "
@@ -483,17 +482,9 @@ def _check_edge_index(edge_index: Tensor, num_senders: int, num_receivers: int) 
     for row, (role, size) in enumerate([("sender", num_senders), ("receiver", num_receivers)]):
         if bounds[0][row] >= 0 and bounds[1][row] < size:
             continue
-        indices = edge_index[row].long()  # in which size can be said, unlike in int8
+        indices = edge_index[row].long()  # int8 may be too small for `size`
         edge = int(((indices < 0) | (indices >= size)).nonzero()[0])
         raise ValueError(
             f"got {role} {int(indices[edge])} in edge {edge}, expected a node, counted "
             f"from 0 (num_nodes is {size}); renumber the nodes or correct num_nodes"
         )
-
-
-def _map(value: Any, function: Any) -> Any:
-    """A copy of a dataclass of tensors with `function` applied to each of them."""
-    if isinstance(value, Tensor):
-        return function(value)
-    parts = {f.name: _map(getattr(value, f.name), function) for f in fields(value)}
-    return type(value)(**parts)

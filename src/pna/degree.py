@@ -1,4 +1,4 @@
-"""δ, the typical degree of a training set, and the scalers S(d) that are measured against it."""
+"""The degree statistics of a training set, with its typical degree δ, and the scalers S(d)."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from pna.adjacency import Adjacency
+from pna.adjacency import Adjacency, check_edge_index
 from pna.names import lookup
 
 
 class DegreeStats:
-    """Degrees of a training set, kept as an exact count of nodes of every degree.
+    """Degree statistics of a training set: the number of nodes of every degree.
 
-    Counts are integers, so batches may be added one by one, in any order, on any number of
-    machines, and give the same δ as all nodes at once.
+    The counts are integers. Batches can be added in any order and on any number of machines, and
+    give the same δ as all nodes at once.
     """
 
     def __init__(self) -> None:
         self._set(torch.zeros(0, dtype=torch.int64, device="cpu"))
 
     def _set(self, histogram: Tensor) -> None:
-        """Keep `histogram` without trailing zeros, and its sums as plain numbers.
+        """Store `histogram` without trailing zeros, and its sums as Python numbers.
 
-        They are taken now, not when asked for, so that compiled code never waits for a tensor.
+        They are computed here, so that compiled code never waits for a tensor.
         """
         occurring = histogram.nonzero()
         size = int(occurring[-1]) + 1 if len(occurring) else 0
@@ -49,7 +49,7 @@ class DegreeStats:
     def from_histogram(cls, histogram: Tensor | np.ndarray | Sequence[int]) -> DegreeStats:
         """From counts of nodes, (max degree + 1,), indexed by degree: the `deg` of PyG's PNAConv.
 
-        Whole numbers kept as floats are taken too.
+        Whole numbers stored as floats are accepted.
         """
         counts = _check_histogram(histogram)
         if not counts.any():
@@ -63,11 +63,11 @@ class DegreeStats:
 
     @classmethod
     def from_graphs(cls, graphs: Any) -> DegreeStats:
-        """From a loader, data set or list of graphs, or one graph; in-degrees, isolated nodes too.
+        """Count in-degrees of a loader, data set or list of graphs, or of one graph.
 
-        A graph is a PyG `Data` or `Batch`, a `pna.Adjacency`, or holds one as ``.adjacency``.
-        Every node of a neighbour-sampled batch counts, with the edges that were sampled; for
-        the degrees of the whole graph give that graph instead.
+        A graph is a PyG `Data` or `Batch`, a `pna.Adjacency`, or has one as ``.adjacency``.
+        Isolated nodes count. A neighbour-sampled batch gives the degrees of its sampled edges;
+        pass the whole graph to get its degrees.
         """
         total = torch.zeros(0, dtype=torch.int64, device="cpu")
         for graph in [graphs] if _is_graph(graphs) else graphs:
@@ -100,12 +100,12 @@ class DegreeStats:
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes were counted."""
+        """Number of counted nodes."""
         return self._num_nodes
 
     @property
     def max_degree(self) -> int:
-        """The largest degree that occurred."""
+        """The largest degree that occurs."""
         self._require_nodes()
         return len(self._histogram) - 1
 
@@ -129,11 +129,11 @@ class DegreeStats:
             )
 
     def state_dict(self) -> dict[str, Tensor]:
-        """The histogram, from which all else follows, to be saved."""
+        """The histogram, to be saved. Everything else follows from it."""
         return {"histogram": self.histogram}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
-        """Take over the histogram of a saved state, in place of this one."""
+        """Replace the histogram by that of a saved state."""
         if "histogram" not in state:
             raise ValueError(
                 f"got a state with keys {list(state)}, expected 'histogram'; "
@@ -182,7 +182,7 @@ def _check_number(name: str, value: Any) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Scaler:
-    """A power of a measure of the degree, against its typical value."""
+    """A power of a function of the degree, divided by its typical value."""
 
     alpha: float | Tensor
     delta: float | Tensor | None = None
@@ -243,8 +243,8 @@ def scale(
 ) -> Tensor:
     """Multiply aggregates (receivers, A, F) by every scaler: (receivers, S, A, F), same dtype.
 
-    `degree` (receivers,) is the integer in-degree of the receivers. `stats` may be left out
-    where every scaler is the identity or brings its own delta.
+    `degree` (receivers,) is the integer in-degree of the receivers. `stats` may be left out if
+    every scaler is the identity or has its own delta.
     """
     if out.dim() != 3:
         raise ValueError(
@@ -277,24 +277,15 @@ def scaler_factors(
 ) -> Tensor:
     """S(d) of every scaler at every receiver, (receivers, S), for aggregates of type `dtype`.
 
-    In float64 for float64, in float32 for everything else. A degree of 0 counts as 1, so that
-    no factor and no gradient of α or δ is NaN or infinite; the aggregates there are 0 anyway.
+    The result is float64 for float64, else float32. A degree of 0 counts as 1, so that no factor
+    and no gradient of α or δ is NaN or infinite. The aggregates of such receivers are 0.
     """
     if not isinstance(degree, Tensor):
         raise TypeError(
             f"got degree of type {type(degree).__name__}, expected an integer tensor (receivers,); "
             "pass the degree of an Adjacency"
         )
-    if degree.dim() != 1:
-        raise ValueError(
-            f"got degree of shape {tuple(degree.shape)}, expected (receivers,); "
-            "pass the degree of an Adjacency"
-        )
-    if not _is_integer(degree.dtype):
-        raise TypeError(
-            f"got degree of dtype {degree.dtype}, expected an integer type; "
-            "convert it with degree.long()"
-        )
+    _check_integers("degree", degree, "receivers")
     if stats is not None and not isinstance(stats, DegreeStats):
         raise TypeError(
             f"got stats of type {type(stats).__name__}, expected DegreeStats; "
@@ -306,7 +297,7 @@ def scaler_factors(
 
 
 def counted_degree(degree: Tensor, dtype: torch.dtype) -> Tensor:
-    """Degrees as scalers count them: 0 as 1, in the type of factors for aggregates of `dtype`."""
+    """Degrees for scalers: 0 counts as 1, in the type of the factors of aggregates of `dtype`."""
     return degree.clamp(min=1).to(torch.float64 if dtype == torch.float64 else torch.float32)
 
 
@@ -320,7 +311,7 @@ def _factor_from(scaler: Power | Linear, degree: Tensor, stats: DegreeStats | No
 def factor(
     scaler: Power | Linear, degree: Tensor, alpha: float | Tensor, delta: float | Tensor | None
 ) -> Tensor:
-    """S(d) at every counted degree, with this α and δ in place of the scaler's own."""
+    """S(d) at every counted degree, with this α and δ instead of those of the scaler."""
     if scaler.is_identity:
         return torch.ones_like(degree)
     assert delta is not None
@@ -333,12 +324,12 @@ def factor(
 
 
 def _number(value: float | Tensor) -> float | Tensor:
-    """Without axes, a tensor leaves the type of what it is combined with alone."""
+    """A tensor without axes does not change the type of what it is combined with."""
     return value.reshape(()) if isinstance(value, Tensor) else value
 
 
 def typical_degree(scaler: Power | Linear, stats: DegreeStats | None) -> float:
-    """δ of a scaler that brings none of its own."""
+    """δ of a scaler without its own."""
     if stats is None:
         raise ValueError(
             f"got no stats, expected them for {scaler}; pass "
@@ -355,7 +346,7 @@ def typical_degree(scaler: Power | Linear, stats: DegreeStats | None) -> float:
 
 
 def resolve_scalers(scalers: Sequence[str | Power | Linear]) -> list[Power | Linear]:
-    """The objects meant by a list of names or objects."""
+    """The scalers of a list of names or objects."""
     if isinstance(scalers, str | Power | Linear):
         raise TypeError(f"got scalers={scalers!r}, expected a list; write [{scalers!r}]")
     if len(scalers) == 0:
@@ -374,8 +365,8 @@ def resolve_scalers(scalers: Sequence[str | Power | Linear]) -> list[Power | Lin
 
 
 def _is_graph(value: Any) -> bool:
-    # PyG's data sets answer for the attributes of their graphs, but are not one graph.
-    is_hetero = hasattr(value, "edge_types")  # refused, as one of a list is
+    # PyG's data sets have the attributes of their graphs, but are not one graph.
+    is_hetero = hasattr(value, "edge_types")  # refused later, as in a list
     return not isinstance(value, Dataset) and (_holds_degrees(value) or is_hetero)
 
 
@@ -386,8 +377,8 @@ def _holds_degrees(graph: Any) -> bool:
 
 
 def _in_degree(graph: Any) -> Tensor:
-    """In-degree of every node; from its edges where it has them, since PyG's users may keep
-    anything they like as ``data.degree``.
+    """In-degree of every node, from the edges if there are any: users of PyG may store anything as
+    ``data.degree``.
     """
     if not _holds_degrees(graph):
         raise TypeError(
@@ -398,40 +389,19 @@ def _in_degree(graph: Any) -> Tensor:
     if isinstance(graph, Adjacency):
         return graph.degree
     if getattr(graph, "edge_index", None) is not None:
-        return _count_receivers(graph.edge_index, graph.num_nodes)
+        check_edge_index(graph.edge_index, graph.num_nodes, graph.num_nodes)
+        return torch.bincount(graph.edge_index[1].long(), minlength=graph.num_nodes)
     return getattr(graph, "adjacency", graph).degree
-
-
-def _count_receivers(edge_index: Tensor, num_nodes: int) -> Tensor:
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2 or not _is_integer(edge_index.dtype):
-        raise ValueError(
-            f"got edge_index of shape {tuple(edge_index.shape)} and dtype {edge_index.dtype}, "
-            "expected integers (2, edges)"
-        )
-    receivers = edge_index[1].long()
-    if len(receivers) and (int(receivers.min()) < 0 or int(receivers.max()) >= num_nodes):
-        raise ValueError(
-            f"got receivers from {int(receivers.min())} to {int(receivers.max())}, expected 0 to "
-            f"{num_nodes - 1}; correct num_nodes or edge_index"
-        )
-    return torch.bincount(receivers, minlength=num_nodes)
 
 
 def _count(degrees: Tensor | np.ndarray | Sequence[int]) -> Tensor:
     """Histogram of degrees, int64 on the CPU."""
     values = degrees if isinstance(degrees, Tensor) else torch.as_tensor(degrees, device="cpu")
-    if values.dim() != 1:
-        raise ValueError(
-            f"got degrees of shape {tuple(values.shape)}, expected (nodes,); flatten them"
-        )
-    if values.numel() == 0:
-        return torch.zeros(0, dtype=torch.int64, device="cpu")
-    if not _is_integer(values.dtype):
-        raise TypeError(
-            f"got degrees of dtype {values.dtype}, expected an integer type; "
-            "convert them with degrees.long()"
-        )
+    values = values.long() if values.numel() == 0 else values  # an empty list is one of floats
+    _check_integers("degrees", values, "nodes")
     values = values.long()
+    if values.numel() == 0:
+        return values.cpu()
     if int(values.min()) < 0:
         raise ValueError(
             f"got a degree of {int(values.min())}, expected 0 or more; count edges, "
@@ -480,5 +450,14 @@ def _add(a: Tensor, b: Tensor) -> Tensor:
     return total
 
 
-def _is_integer(dtype: torch.dtype) -> bool:
-    return not (dtype.is_floating_point or dtype.is_complex or dtype == torch.bool)
+def _check_integers(name: str, values: Tensor, axis: str) -> None:
+    if values.dim() != 1:
+        raise ValueError(
+            f"got {name} of shape {tuple(values.shape)}, expected ({axis},), such as the degree "
+            "of an Adjacency; flatten it"
+        )
+    if values.is_floating_point() or values.is_complex() or values.dtype == torch.bool:
+        raise TypeError(
+            f"got {name} of dtype {values.dtype}, expected an integer type; convert it with "
+            f"{name}.long()"
+        )

@@ -1,22 +1,34 @@
-"""How processes send each other the dataclasses of tensors that a batch may hold by the hundred."""
+"""Dataclasses of tensors: mapped over, and sent between processes by the hundred."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from multiprocessing.reduction import ForkingPickler
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
+T = TypeVar("T")
+
+
+def map_tensors(function: Callable[[Tensor], Tensor], value: T) -> T:
+    """A copy of a dataclass with `function` applied to each of its tensors, nested ones too."""
+    if isinstance(value, Tensor):
+        return function(value)
+    if not is_dataclass(value):
+        return value
+    parts = [map_tensors(function, getattr(value, field.name)) for field in fields(value)]
+    return type(value)(*parts)
+
 
 def send_by_value(*kinds: type) -> None:
-    """Have a loader's workers send these dataclasses whole.
+    """Let the workers of a loader send these dataclasses by value.
 
-    Shared memory, torch's way, costs a file descriptor a tensor, and a batch of a hundred
-    graphs has more than a thousand: "too many open files".
+    Torch sends tensors by shared memory, which takes a file descriptor for each. A batch of a
+    hundred graphs has more than a thousand: "too many open files".
     """
     for kind in kinds:
         ForkingPickler.register(kind, _to_arrays)
@@ -32,7 +44,7 @@ def _to_array(value: Any) -> Any:
         return value
     try:
         return value.numpy()
-    except (TypeError, RuntimeError):  # bfloat16, what has a gradient: torch sends it its own way
+    except (TypeError, RuntimeError):  # bfloat16, or with a gradient: torch sends it its own way
         return value
 
 

@@ -1,4 +1,4 @@
-"""Some graphs as one: what a model is given."""
+"""A batch of graphs: the input of a model."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from torch import Tensor
 
 from pna.adjacency import Adjacency, values_visible
 from pna.front import Front
-from pna.sharing import send_by_value
+from pna.sharing import map_tensors, send_by_value
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """Some graphs of a `GraphSet` side by side as one graph, nodes numbered on. Immutable.
+    """Several graphs of a `GraphSet` as one graph with consecutive node numbers. Immutable.
 
-    What the set does not have is None. Edges are in the order of their receivers.
+    A tensor that the set does not have is None. Edges are in the order of their receivers.
     """
 
     adjacency: Adjacency
     graph_of_node: Tensor  # (nodes,) int64, ascending; PyG calls it `batch`
-    sizes: Tensor  # (graphs,) int64, how many nodes each graph has
+    sizes: Tensor  # (graphs,) int64, number of nodes of each graph
     x: Tensor | None  # (nodes, features)
     edge_attr: Tensor | None  # (edges, features)
     y_node: Tensor | None  # (nodes, targets)
     y_graph: Tensor | None  # (graphs, targets)
-    graph_ids: Tensor | None = None  # (graphs,) int64, place of each graph in the set
-    diameter: Tensor | None = None  # (graphs,) int64, where a model asks for it
-    real: Tensor | None = None  # (graphs,) bool, False for padding; None where there is none
-    size_range: tuple[int, int] | None = None  # bounds on the sizes of real graphs, where known
-    max_diameter: int | None = None  # bound on the diameters of real graphs, where known
-    starts: Tensor | None = None  # (graphs + 1,) what `indptr` says, where it is known
-    fronts: tuple[Front, ...] = ()  # shortest first, where graphs stand by their sizes
+    graph_ids: Tensor | None = None  # (graphs,) int64, index of each graph in the set
+    diameter: Tensor | None = None  # (graphs,) int64, if a model needs it
+    real: Tensor | None = None  # (graphs,) bool, False for padding; None without padding
+    size_range: tuple[int, int] | None = None  # bounds on the sizes of real graphs, if known
+    max_diameter: int | None = None  # bound on the diameters of real graphs, if known
+    starts: Tensor | None = None  # (graphs + 1,) value of `indptr`, if known
+    fronts: tuple[Front, ...] = ()  # shortest first, if graphs are sorted by size
 
     @property
     def indptr(self) -> Tensor:
@@ -43,20 +43,20 @@ class Batch:
 
     @property
     def real_nodes(self) -> Tensor | None:
-        """(nodes,) bool, False for padding; None where there is none."""
+        """(nodes,) bool, False for padding; None without padding."""
         return None if self.real is None else self.real[self.graph_of_node]
 
     def sizes_between(self) -> tuple[int, int]:
-        """Bounds on the sizes of real graphs; waits for the device where they are not known."""
+        """Bounds on the sizes of real graphs. Waits for the device if they are not known."""
         if self.size_range is not None:
             return self.size_range
         sizes = self.sizes if self.real is None else self.sizes[self.real]
         return (int(sizes.min()), int(sizes.max())) if sizes.numel() else (0, 0)
 
     def largest_diameter(self) -> int:
-        """A bound on the diameters of real graphs; waits for the device where it is not known.
+        """A bound on the diameters of real graphs. Waits for the device if it is not known.
 
-        Without diameters, or in code being compiled, which cannot see them, it is that of a path
+        Without diameters, or in compiled code, which cannot read them, it is the length of a path
         through the largest graph.
         """
         if self.max_diameter is not None:
@@ -68,48 +68,29 @@ class Batch:
 
     @property
     def num_graphs(self) -> int:
-        """How many graphs there are, those without nodes too."""
+        """Number of graphs, including those without nodes."""
         return self.sizes.shape[0]
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes all graphs have together."""
+        """Number of nodes of all graphs."""
         return self.graph_of_node.shape[0]
 
     @property
     def num_edges(self) -> int:
-        """How many edges all graphs have together."""
+        """Number of edges of all graphs."""
         return self.adjacency.num_edges
 
     @property
     def device(self) -> torch.device:
-        """Where all its tensors are."""
+        """The device of all tensors."""
         return self.sizes.device
 
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Batch:
-        """A copy on another device; itself if it is there already."""
+        """A copy on another device; itself if it is already there."""
         if torch.device(device) == self.device:
             return self
-
-        def moved(tensor: Tensor | None) -> Tensor | None:
-            return None if tensor is None else tensor.to(device, non_blocking=non_blocking)
-
-        return Batch(
-            adjacency=self.adjacency.to(device, non_blocking),
-            graph_of_node=self.graph_of_node.to(device, non_blocking=non_blocking),
-            sizes=self.sizes.to(device, non_blocking=non_blocking),
-            x=moved(self.x),
-            edge_attr=moved(self.edge_attr),
-            y_node=moved(self.y_node),
-            y_graph=moved(self.y_graph),
-            graph_ids=moved(self.graph_ids),
-            diameter=moved(self.diameter),
-            real=moved(self.real),
-            size_range=self.size_range,
-            max_diameter=self.max_diameter,
-            starts=moved(self.starts),
-            fronts=self.fronts,
-        )
+        return map_tensors(lambda t: t.to(device, non_blocking=non_blocking), self)
 
     def __repr__(self) -> str:
         return (
@@ -118,6 +99,6 @@ class Batch:
         )
 
 
-# As inputs of compiled and exported code, and between processes.
+# For inputs of compiled and exported code, and to send between processes.
 torch.export.register_dataclass(Batch, serialized_type_name="pna.Batch")
 send_by_value(Batch)
