@@ -464,7 +464,7 @@ def _sizes(num_nodes: int | tuple[int, int] | None) -> tuple[int, int]:
 
 
 def check_edge_index(edge_index: Tensor, num_senders: int, num_receivers: int) -> None:
-    """Raise unless these are integers (2, edges), which number existing nodes if they are visible."""
+    """Raise unless these are integers (2, edges) and, if values are visible, existing nodes."""
     if edge_index.dim() != 2 or edge_index.shape[0] != 2:
         raise ValueError(
             f"got edge_index of shape {tuple(edge_index.shape)}, expected (2, edges): row 0 the "

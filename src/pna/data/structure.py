@@ -1,4 +1,4 @@
-"""The edges of many graphs as flat tensors: sorted once when made, checked when read."""
+"""The edges of many graphs as flat tensors: sorted when built, checked when read."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SMALL = (torch.uint8, torch.int16, torch.int32)
 
 @dataclass(frozen=True, eq=False)
 class Structure:
-    """Who sends to whom in every graph, by receiver and by sender, numbered within the graph."""
+    """The edges of every graph, by receiver and by sender, with nodes numbered within the graph."""
 
     node_offsets: Tensor  # (graphs + 1,) int64
     edge_offsets: Tensor  # (graphs + 1,) int64
@@ -23,11 +23,11 @@ class Structure:
     senders: Tensor  # (edges,) by receiver
     out_degree: Tensor  # (nodes,)
     receivers: Tensor  # (edges,) by sender
-    out_ranks: Tensor  # (edges,) by sender: place among the edges of the receiver
+    out_ranks: Tensor  # (edges,) by sender: index among the edges of the receiver
 
 
 def sort_edges(sizes: Any, edge_index: Any, edge_counts: Any) -> tuple[Structure, Tensor]:
-    """The structure of graphs laid end to end, and the given place of every edge by receiver."""
+    """The structure of concatenated graphs, and the given index of every edge by receiver."""
     sizes = _counts("sizes", sizes)
     edge_counts = _counts("edge_counts", edge_counts)
     if len(sizes) != len(edge_counts):
@@ -46,7 +46,7 @@ def sort_edges(sizes: Any, edge_index: Any, edge_counts: Any) -> tuple[Structure
     before = np.repeat(np.cumsum(sizes) - sizes, edge_counts)
     edge_ids = np.argsort(edges[1] + before, kind="stable")
     senders, receivers = edges[0][edge_ids], edges[1][edge_ids]
-    owner = receivers + before  # edges of a graph have stayed together
+    owner = receivers + before  # the edges of a graph are still consecutive
     degree = np.bincount(owner, minlength=num_nodes)
     ranks = np.arange(num_edges) - (np.cumsum(degree) - degree)[owner]
     by_sender = np.argsort(senders + before, kind="stable")
@@ -63,13 +63,13 @@ def sort_edges(sizes: Any, edge_index: Any, edge_counts: Any) -> tuple[Structure
 
 
 def offsets(counts: Tensor) -> Tensor:
-    """Where each of some stretches begins, and where the last ends, int64."""
+    """The start of every segment of these lengths, and the end of the last, int64."""
     ends = counts.cumsum(0, dtype=torch.int64)
     return torch.cat([ends.new_zeros(1), ends])
 
 
 def small_type(largest: int) -> torch.dtype:
-    """The smallest integer type for numbers from 0 to this."""
+    """The smallest integer type that holds 0 to `largest`."""
     return next(dtype for dtype in (*SMALL, torch.int64) if largest <= torch.iinfo(dtype).max)
 
 
@@ -118,7 +118,7 @@ def _check_ends(
 
 
 def check_structure(structure: Structure) -> None:
-    """Raise unless types, shapes, offsets and degrees agree and no edge leaves its graph."""
+    """Raise a ValueError unless all tensors agree with each other and no edge leaves its graph."""
     _check_types(structure)
     for name, rows in (("node_offsets", structure.degree), ("edge_offsets", structure.senders)):
         starts = getattr(structure, name)
@@ -144,25 +144,31 @@ def check_structure(structure: Structure) -> None:
         wrong = (ends != structure.edge_offsets).nonzero()
         if len(wrong):
             raise ValueError(f"{name} does not sum to the edges of graph {int(wrong[0]) - 1}")
-    _check_ranges(structure)
-    _check_transpose(structure)
+    _check_edges(structure)
 
 
 def _first(wrong: Tensor) -> int:
     return int(wrong.nonzero()[0])
 
 
-def _check_transpose(structure: Structure) -> None:
-    """Every edge by sender must be one edge by receiver, and each of these met once."""
+def _check_edges(structure: Structure) -> None:
+    """No edge may leave its graph, and each edge by sender must be one edge by receiver."""
     graph = torch.repeat_interleave(structure.edge_offsets.diff())
-    receiver = structure.receivers.long() + structure.node_offsets[graph]
-    rank = structure.out_ranks.long()
-    beyond = rank >= structure.degree.long()[receiver]
-    if beyond.any():
-        raise ValueError(f"out_ranks lead out of their receiver at place {_first(beyond)}")
-    slot = offsets(structure.degree)[receiver] + rank
+    senders, receivers = structure.senders.long(), structure.receivers.long()
+    sizes, rank = structure.node_offsets.diff()[graph], structure.out_ranks.long()
+    for name, ends in (("senders", senders), ("receivers", receivers)):
+        outside = (ends < 0) | (ends >= sizes)
+        if outside.any():
+            raise ValueError(f"{name} lead out of graph {int(graph[_first(outside)])}")
+    before = structure.node_offsets[graph]
+    receivers = receivers + before
+    outside = (rank < 0) | (rank >= structure.degree.long()[receivers])
+    if outside.any():
+        place = _first(outside)
+        raise ValueError(f"out_ranks lead out of their receiver in graph {int(graph[place])}")
+    slot = offsets(structure.degree)[receivers] + rank
     sender = torch.repeat_interleave(structure.out_degree.long())
-    same = structure.senders.long()[slot] + structure.node_offsets[graph] == sender
+    same = senders[slot] + before == sender
     if not same.all() or (torch.bincount(slot, minlength=len(slot)) != 1).any():
         raise ValueError("edges by sender are not the edges by receiver")
 
@@ -176,23 +182,3 @@ def _check_types(structure: Structure) -> None:
                 f"{field.name} has shape {tuple(tensor.shape)} and type {tensor.dtype}, expected "
                 f"one axis and {' or '.join(map(str, allowed))}"
             )
-
-
-def _check_ranges(structure: Structure) -> None:
-    """In one pass over the edges, without anything as long as they are."""
-    edge_counts = structure.edge_offsets.diff()
-    with_edges = edge_counts > 0  # whose stretches, one after the other, cover all edges
-    edge_starts = structure.edge_offsets[:-1][with_edges].numpy()
-    node_starts = structure.node_offsets[:-1][with_edges].numpy()
-    if len(edge_starts) == 0:
-        return
-    sizes = structure.node_offsets.diff()[with_edges].numpy()
-    # Nodes of graphs without edges, that lie between, have degree 0.
-    most = np.maximum.reduceat(structure.degree.numpy(), node_starts)
-    for name, limits in (("senders", sizes), ("receivers", sizes), ("out_ranks", most)):
-        numbers = getattr(structure, name).numpy()
-        low = np.minimum.reduceat(numbers, edge_starts)
-        wrong = (low < 0) | (np.maximum.reduceat(numbers, edge_starts) >= limits)
-        if wrong.any():
-            graph = int(with_edges.nonzero()[int(wrong.argmax())])
-            raise ValueError(f"{name} lead out of graph {graph}")

@@ -1,4 +1,4 @@
-"""Whether an aggregator keeps what it declares, and what every aggregator must keep."""
+"""`check_aggregator`: whether an aggregator does what it declares, and what all of them must do."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from pna.ops import reference
 from pna.ops.aggregate import aggregate
 from pna.ops.aggregators import SHIFTS, Aggregator, KthSmallest, Moment, resolve, shift_of
 
-#: Messages of each receiver of the graphs that are tried: none at the first, middle and last one.
+#: Messages of each receiver of the sample graphs: the first, a middle and the last get none.
 _DEGREES = (0, 1, 2, 3, 0, 5, 4, 7, 0)
 _FEATURES = 3
-_STEP = 1 / 64  # messages are multiples of it, so that those of one receiver differ by as much
+_STEP = 1 / 64  # messages are multiples of it, so those of one receiver differ by at least as much
 _DRAWS = 3
-_TOLERANCE = 1e-7  # in float64, of the largest number
-_SCALES = (1.0, 30.0)  # of vectors that are added
+_TOLERANCE = 1e-7  # in float64, relative to the largest number
+_SCALES = (1.0, 30.0)  # of the vectors that are added to messages
 
 
 def check_aggregator(
@@ -30,33 +30,36 @@ def check_aggregator(
 ) -> None:
     """Raise an AssertionError that says what is wrong with an aggregator, if anything is.
 
-    Tried in float64 on random messages of small graphs, none of which are equal: the shape and
-    type of results, whether they depend on the order of edges or on other receivers, NaN and
-    infinity at receivers that get no message, graphs without edges, writes to the messages,
-    gradients (by finite differences, of messages and of learned tensors), and the declared `shift`.
-    An aggregator with a parameter for each edge of one graph cannot be tried.
+    The checks use random, distinct messages of small graphs, in float64: the shape and type of
+    results, their independence of the order of edges and of other receivers, NaN and infinity at
+    receivers without messages, graphs without edges, writes to the messages, gradients (by finite
+    differences, for messages and learned tensors), and the declared `shift`. An aggregator with a
+    parameter for each edge of one graph cannot be checked.
 
     Args:
         aggregator: an object, or a class if it needs no parameters.
-        features: of a message; as many as tensors among its parameters are made for.
-        seed: of the messages.
+        features: number of features of a message; tensors among the parameters must fit it.
+        seed: random seed of the messages.
     """
-    [chosen] = resolve([aggregator])
+    [given] = resolve([aggregator])
     random = torch.Generator().manual_seed(seed)
-    tried = _in_float64(chosen)
+    double = _in_float64(given)
     samples = [_Sample(features, random) for _ in range(_DRAWS)]
-    _check_results(chosen, tried, samples[0])
-    _check_writes(tried, samples[0])
-    _check_isolated(chosen, tried, samples[0])
-    for sample in samples:
-        _check_order(tried, sample, random)
-        _check_others(tried, sample, random)
-        _check_shift(tried, sample, random)
-    _check_gradient(tried, samples)
+    try:
+        _check_results(given, double, samples[0])
+        _check_writes(double, samples[0])
+        _check_isolated(given, double, samples[0])
+        for sample in samples:
+            _check_order(double, sample, random)
+            _check_others(double, sample, random)
+            _check_shift(double, sample, random)
+        _check_gradient(double, samples)
+    except AssertionError as error:
+        raise AssertionError(f"{type(given).__name__}: {error}") from error.__cause__
 
 
 class _Sample:
-    """A graph, each of whose edges has a sender of its own, and messages (edges, features)."""
+    """Messages (edges, features) and a graph in which each edge has its own sender."""
 
     def __init__(self, features: int, random: torch.Generator) -> None:
         degrees = torch.tensor(_DEGREES)
@@ -80,7 +83,7 @@ def _distinct(rows: int, features: int, random: torch.Generator) -> Tensor:
 
 
 def _in_float64(aggregator: Aggregator) -> Aggregator:
-    """With copies of its tensors, which learn if they do there."""
+    """A copy with float64 tensors, which require gradients if the given ones do."""
     tensors = {}
     for field in fields(aggregator):
         value = getattr(aggregator, field.name)
@@ -91,25 +94,20 @@ def _in_float64(aggregator: Aggregator) -> Aggregator:
 
 
 @contextmanager
-def _doing(aggregator: Aggregator, what: str) -> Iterator[None]:
+def _doing(what: str) -> Iterator[None]:
     """Errors of the definition itself say what was tried."""
     try:
         yield
     except AssertionError:
         raise
     except Exception as error:
-        _fail(aggregator, f"an error {what}", "a result", f"{type(error).__name__}: {error}", error)
-
-
-def _fail(
-    aggregator: Aggregator, got: str, expected: str, remedy: str, cause: Exception | None = None
-) -> None:
-    name = type(aggregator).__name__
-    raise AssertionError(f"{name}: got {got}, expected {expected}; {remedy}") from cause
+        raise AssertionError(
+            f"got an error {what}, expected a result; {type(error).__name__}: {error}"
+        ) from error
 
 
 def _run(aggregator: Aggregator, messages: Tensor, adjacency: Adjacency) -> Tensor:
-    """(receivers, features), with 0 where nothing arrives, as `pna.aggregate` has it."""
+    """(receivers, features), 0 without messages, as in `pna.aggregate`."""
     return reference.aggregate(messages, adjacency, [aggregator])[:, 0]
 
 
@@ -120,64 +118,59 @@ def _result(aggregator: Aggregator, messages: Tensor, adjacency: Adjacency) -> T
 
 
 def _differ(a: Tensor, b: Tensor) -> float:
-    """The largest difference, in units of the largest number; infinite where one is NaN."""
+    """The largest difference, relative to the largest number; infinite where one is NaN."""
     if a.numel() == 0:
         return 0.0
     scale = 1 + torch.maximum(a.abs(), b.abs()).max()
     return float(((a - b).abs() / scale).nan_to_num(torch.inf).max())
 
 
-def _check_results(given: Aggregator, aggregator: Aggregator, sample: _Sample) -> None:
-    """In both types of messages; the package itself checks what a definition returns."""
+def _check_results(given: Aggregator, double: Aggregator, sample: _Sample) -> None:
+    """In both types of messages. The package itself checks the shape of what is returned."""
     adjacency = sample.adjacency()
-    for chosen, messages in ((given, sample.messages.float()), (aggregator, sample.messages)):
-        with _doing(given, f"from messages of {messages.dtype}"):
-            found = _result(chosen, messages, adjacency)
-            again = _result(chosen, messages, adjacency)
+    for aggregator, messages in ((given, sample.messages.float()), (double, sample.messages)):
+        with _doing(f"from messages of {messages.dtype}"):
+            found = _result(aggregator, messages, adjacency)
+            again = _result(aggregator, messages, adjacency)
         reached = (adjacency.degree > 0)[:, None].expand_as(found)
         if not found[reached].isfinite().all():
-            _fail(
-                given,
-                f"{found[reached & ~found.isfinite()][0].item()} for finite messages",
-                "finite numbers",
-                "avoid 0 / 0, and roots and logarithms at 0 or below",
+            raise AssertionError(
+                f"got {found[reached & ~found.isfinite()][0].item()} for finite messages, expected "
+                "finite numbers; avoid 0 / 0, and roots and logarithms at 0 or below"
             )
         if not torch.equal(found, again):
-            _fail(given, "two results of the same messages", "one", "draw no random numbers")
-    with _doing(given, "in pna.aggregate"), torch.no_grad():
-        fast = aggregate(sample.messages, adjacency, [aggregator])[:, 0]
+            raise AssertionError(
+                "got two results of the same messages, expected one; draw no random numbers"
+            )
+    with _doing("in pna.aggregate"), torch.no_grad():
+        fast = aggregate(sample.messages, adjacency, [double])[:, 0]
     if (distance := _differ(found, fast)) > _TOLERANCE:
-        _fail(
-            given,
-            f"a result of pna.aggregate that differs by {distance:.2g} from the definition's",
-            "the same",
-            "use the methods of `hood` alone",
+        raise AssertionError(
+            f"got a result of pna.aggregate that differs by {distance:.2g} from the definition's, "
+            "expected the same; use the methods of `hood` alone"
         )
 
 
 def _check_writes(aggregator: Aggregator, sample: _Sample) -> None:
-    """All aggregators of a list get the same messages, and the powers that others have asked for:
-    none may write to them."""
+    """All aggregators of a list share their messages and powers, so none may write to them."""
     adjacency = sample.adjacency()
     messages = sample.messages[adjacency.senders]
     others: list[Aggregator] = [Moment(3), Moment(4), KthSmallest(1)]
-    with torch.no_grad(), _doing(aggregator, "with others in pna.aggregate"):
+    with torch.no_grad(), _doing("with others in pna.aggregate"):
         hood = reference.Neighbourhoods(messages.clone(), adjacency)
         reference.defined(hood, aggregator)
         alone = aggregate(sample.messages, adjacency, others)
         together = aggregate(sample.messages, adjacency, [aggregator, *others])[:, 1:]
     if not torch.equal(hood.messages, messages) or _differ(alone, together) > _TOLERANCE:
-        _fail(
-            aggregator,
-            "other messages after aggregate(hood) than before",
-            "the same: the other aggregators of a list get them too",
-            "write to no tensor of `hood` in place (mul_, clamp_, +=, m[i] = …); make a new one, "
-            "or write to a copy: hood.messages.clone()",
+        raise AssertionError(
+            "got other messages after aggregate(hood) than before, expected the same: the other "
+            "aggregators of a list get them too; write to no tensor of `hood` in place (mul_, "
+            "clamp_, +=, m[i] = …); make a new one, or write to a copy: hood.messages.clone()"
         )
 
 
 class _Watched(reference.Neighbourhoods):
-    """Messages whose sums and maxima remember the gradients of receivers that get none."""
+    """Messages whose sums and maxima record the gradients of receivers without messages."""
 
     def sum(self, values: Tensor) -> Tensor:
         return self._watched(super().sum(values))
@@ -196,94 +189,81 @@ class _Watched(reference.Neighbourhoods):
         return found
 
 
-def _check_isolated(given: Aggregator, aggregator: Aggregator, sample: _Sample) -> None:
-    """Receivers that get nothing are set to 0, but the definition sees them: what it makes of them
-    must be finite, and so must the gradients there. A graph may have no edges at all."""
+def _check_isolated(given: Aggregator, double: Aggregator, sample: _Sample) -> None:
+    """Receivers without messages are set to 0 afterwards, but the definition computes them too.
+    Its results and gradients there must be finite. A graph may have no edges at all."""
     none = torch.zeros(0, dtype=torch.int64)
     for what, messages, receivers in (
         ("where a receiver gets no message", sample.messages, sample.receivers),
         ("from a graph without edges", sample.messages[:0], none),
     ):
         adjacency = _adjacency(receivers, len(_DEGREES))
-        for chosen, own in ((given, messages.float()), (aggregator, messages)):
+        for aggregator, own in ((given, messages.float()), (double, messages)):
             leaf = own.clone().requires_grad_()
             hood = _Watched(leaf.index_select(0, adjacency.senders), adjacency)
-            with _doing(given, what):
-                found = reference.defined(hood, chosen)
-            _check_empty_rows(given, found[adjacency.degree == 0], what)
+            with _doing(what):
+                found = reference.defined(hood, aggregator)
+            rows = found[adjacency.degree == 0]
+            if not rows.isfinite().all():
+                raise AssertionError(
+                    f"got {rows[~rows.isfinite()][0].item()} {what}, expected a finite number, "
+                    "although it is set to 0 afterwards: its gradient may spoil others; such a "
+                    "receiver has a sum of 0 and a degree of 0: use hood.mean, or divide by "
+                    "hood.adjacency.degree.clamp(min=1)[:, None]; add a small number before "
+                    "logarithms and powers below 0"
+                )
         gradients: list[Tensor] = []
-        with _doing(given, what):
-            found = reference.results(hood, [aggregator])
+        with _doing(what):
+            found = reference.results(hood, [double])
             if found.requires_grad:
-                leaves = [leaf, *_learned(aggregator)]
+                leaves = [leaf, *_learned(double).values()]
                 gradients += torch.autograd.grad(
                     found.sum(), leaves, allow_unused=True, materialize_grads=True
                 )
         if not all(g.isfinite().all() for g in [*gradients, *hood.gradients]):
-            _fail(
-                given,
-                f"a gradient with NaN or infinity {what}",
-                "finite numbers",
-                "such a receiver has a sum of 0 and a degree of 0, where roots, logarithms and "
-                "quotients have no finite slope: add a small number, or use torch.where "
-                "before them",
+            raise AssertionError(
+                f"got a gradient with NaN or infinity {what}, expected finite numbers; such a "
+                "receiver has a sum of 0 and a degree of 0, where roots, logarithms and quotients "
+                "have no finite slope: add a small number, or use torch.where before them"
             )
-
-
-def _check_empty_rows(aggregator: Aggregator, rows: Tensor, what: str) -> None:
-    """What a definition makes of no messages."""
-    if rows.isfinite().all():
-        return
-    _fail(
-        aggregator,
-        f"{rows[~rows.isfinite()][0].item()} {what}",
-        "a finite number, although it is set to 0 afterwards: its gradient may spoil others",
-        "such a receiver has a sum of 0 and a degree of 0: use hood.mean, or divide by "
-        "hood.adjacency.degree.clamp(min=1)[:, None]; add a small number before logarithms and "
-        "powers below 0",
-    )
 
 
 def _check_order(aggregator: Aggregator, sample: _Sample, random: torch.Generator) -> None:
     order = torch.randperm(len(sample.receivers), generator=random)
-    with _doing(aggregator, "from edges in another order"):
+    with _doing("from edges in another order"):
         found = _result(aggregator, sample.messages, sample.adjacency())
-        other = _result(
-            aggregator, sample.messages[order], _adjacency(sample.receivers[order], len(_DEGREES))
-        )
+        permuted = _adjacency(sample.receivers[order], len(_DEGREES))
+        other = _result(aggregator, sample.messages[order], permuted)
     if (distance := _differ(found, other)) > _TOLERANCE:
-        _fail(
-            aggregator,
-            f"results that change by {distance:.2g} with the order of the edges",
-            "the same for every order",
-            "combine the messages of a receiver with hood.sum, mean, max or min, whatever their "
-            "places",
+        raise AssertionError(
+            f"got results that change by {distance:.2g} with the order of the edges, expected the "
+            "same for every order; combine the messages of a receiver with hood.sum, mean, max or "
+            "min, whatever their places"
         )
 
 
 def _check_others(aggregator: Aggregator, sample: _Sample, random: torch.Generator) -> None:
-    """What other receivers get, and how many there are, changes nothing at a receiver."""
+    """The messages and the number of other receivers must not change the result of a receiver."""
     adjacency, messages = sample.adjacency(), sample.messages
     watched = 3
     own = sample.receivers == watched
     changed = torch.where(own[:, None], messages, 100 * messages + 7)
-    more = torch.randint(20, (60,), generator=random)  # a second graph, with receivers of its own
+    more = torch.randint(20, (60,), generator=random)  # a second graph with its own receivers
     second = _distinct(60, messages.shape[1], random) * 100
     union = _adjacency(torch.cat([sample.receivers, more + len(_DEGREES)]), len(_DEGREES) + 20)
-    with _doing(aggregator, "with another graph in the batch"):
+    with _doing("with another graph in the batch"):
         found = _result(aggregator, messages, adjacency)
-        beside = _result(aggregator, changed, adjacency)[watched]
+        other = _result(aggregator, changed, adjacency)[watched]
         joined = _result(aggregator, torch.cat([messages, second]), union)[: len(_DEGREES)]
     for what, distance in (
-        ("with the messages of other receivers", _differ(found[watched], beside)),
+        ("with the messages of other receivers", _differ(found[watched], other)),
         ("with other graphs in the batch", _differ(found, joined)),
     ):
         if distance > _TOLERANCE:
-            _fail(
-                aggregator,
-                f"results of a receiver that change by {distance:.2g} {what}",
-                "a function of its own messages alone",
-                "use hood.sum, mean, max, min and to_slots, and no sum or maximum over all rows",
+            raise AssertionError(
+                f"got results of a receiver that change by {distance:.2g} {what}, expected a "
+                "function of its own messages alone; use hood.sum, mean, max, min and to_slots, "
+                "and no sum or maximum over all rows"
             )
 
 
@@ -294,7 +274,7 @@ def _check_shift(aggregator: Aggregator, sample: _Sample, random: torch.Generato
     worst = dict.fromkeys(SHIFTS, 0.0)
     for scale in _SCALES:
         vectors = scale * _distinct(len(_DEGREES), sample.messages.shape[1], random)
-        with _doing(aggregator, "from shifted messages"):
+        with _doing("from shifted messages"):
             found = _result(aggregator, sample.messages, adjacency)
             ones = _result(aggregator, torch.ones_like(sample.messages), adjacency)
             moved = _result(aggregator, sample.messages + vectors[sample.receivers], adjacency)
@@ -308,22 +288,17 @@ def _check_shift(aggregator: Aggregator, sample: _Sample, random: torch.Generato
             worst[rule] = max(worst[rule], _differ(moved, found + factor * vectors))
     if worst[declared] <= _TOLERANCE:
         return
-    fitting = [rule for rule, distance in worst.items() if distance <= _TOLERANCE]
-    right = fitting[0]  # "unknown" at the last
-    _fail(
-        aggregator,
-        f"shift = {declared!r} ({SHIFTS[declared]}), from which results differ by "
-        f"{worst[declared]:.2g} when one vector is added to all messages of a receiver",
-        f"shift = {right!r} ({SHIFTS[right]})",
-        "declare that, or correct the definition",
+    right = next(rule for rule, distance in worst.items() if distance <= _TOLERANCE)
+    raise AssertionError(
+        f"got shift = {declared!r} ({SHIFTS[declared]}), from which results differ by "
+        f"{worst[declared]:.2g} when one vector is added to all messages of a receiver, expected "
+        f"shift = {right!r} ({SHIFTS[right]}); declare that, or correct the definition"
     )
 
 
 def _check_gradient(aggregator: Aggregator, samples: list[_Sample]) -> None:
-    """By finite differences. One draw may meet a kink; a wrong gradient fails in all of them."""
-    names = [field.name for field in fields(aggregator)]
-    learned = [n for n in names if any(getattr(aggregator, n) is t for t in _learned(aggregator))]
-    said = ""
+    """By finite differences. One sample may meet a kink; a wrong gradient fails in all of them."""
+    learned, problem = _learned(aggregator), ""
     for sample in samples:
         adjacency = sample.adjacency()
 
@@ -331,21 +306,20 @@ def _check_gradient(aggregator: Aggregator, samples: list[_Sample]) -> None:
             given = replace(aggregator, **dict(zip(learned, tensors, strict=True)))
             return _run(given, messages, adjacency)
 
-        leaf = sample.messages.clone().requires_grad_()
+        leaves = (sample.messages.clone().requires_grad_(), *learned.values())
         try:
-            if gradcheck(run, (leaf, *_learned(aggregator)), atol=1e-5, rtol=1e-4, fast_mode=True):
+            if gradcheck(run, leaves, atol=1e-5, rtol=1e-4, fast_mode=True):
                 return
         except Exception as error:  # gradcheck's own, or one of the backward pass
-            said = " ".join(str(error).split())[:300]
-    _fail(
-        aggregator,
-        f"a gradient that finite differences do not confirm ({said})",
-        "that of the result",
-        "look for .detach(), .item(), rounding, steps in place, and a backward pass of its own",
+            problem = " ".join(str(error).split())[:300]
+    raise AssertionError(
+        f"got a gradient that finite differences do not confirm ({problem}), expected that of the "
+        "result; look for .detach(), .item(), rounding, steps in place, and a backward pass of "
+        "its own"
     )
 
 
-def _learned(aggregator: Aggregator) -> list[Tensor]:
-    """Tensors among its parameters that have gradients."""
-    values = [getattr(aggregator, field.name) for field in fields(aggregator)]
-    return [value for value in values if isinstance(value, Tensor) and value.requires_grad]
+def _learned(aggregator: Aggregator) -> dict[str, Tensor]:
+    """The parameters that have gradients, by name."""
+    values = {field.name: getattr(aggregator, field.name) for field in fields(aggregator)}
+    return {n: v for n, v in values.items() if isinstance(v, Tensor) and v.requires_grad}
