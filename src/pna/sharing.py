@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from multiprocessing.reduction import ForkingPickler
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-T = TypeVar("T")
 
-
-def map_tensors(function: Callable[[Tensor], Tensor], value: T) -> T:
+def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
     """A copy of a dataclass with `function` applied to each of its tensors, nested ones too."""
     if isinstance(value, Tensor):
         return function(value)

@@ -154,18 +154,18 @@ class AggregateCase:
         total = Terms.zeros(graph.senders.shape[0], width)
         for i, statistic in enumerate(found):
             total.add(at_edges[:, i], statistic.message)
-        results = {"x": total.summed(graph.senders, graph.num_senders)}
+        results = {"x": total.scatter(graph.senders, graph.num_senders)}
         results |= self.edge.gradients(total)
         for i, name, value in self._parameters():
             if name == "weight":
                 terms = Terms.zeros(len(graph.senders), width)
                 terms.add(at_edges[:, i], found[i].weight)
-                results[f"weight_{i}"] = terms.all_in(1)
+                results[f"weight_{i}"] = terms.sum(1)
             else:
                 terms = Terms.zeros(graph.num_receivers, width)
                 terms.add(self.upstream[:, i], found[i].temperature)
-                terms = terms.all_in(0)
-                results[f"temperature_{i}"] = terms if value.dim() else terms.all_in(0)
+                terms = terms.sum(0)
+                results[f"temperature_{i}"] = terms if value.dim() else terms.sum(0)
         arithmetic, leaves = self.arithmetic(), self.leaves()
         return {name: terms.bound(arithmetic, leaves[name][1]) for name, terms in results.items()}
 

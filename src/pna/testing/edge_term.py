@@ -71,7 +71,7 @@ class EdgeTerm:
             return {"edge": total}
         first, second = self.values
         if self.form == "table":
-            return {"table": total.summed(second, len(first))}
+            return {"table": total.scatter(second, len(first))}
         return {
             "coefficients": total.times(second, "ef,df->ed", second.shape[1]),
             "basis": total.times(first, "ef,ed->df", len(first)),

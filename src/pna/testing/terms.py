@@ -1,4 +1,4 @@
-"""Gradients in `fuzz`: sums of upstream gradient × slope, and how exact they have to be."""
+"""Gradients in `fuzz`: sums of upstream gradient × slope, and their allowed errors."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pna.testing.tolerance import Arithmetic, Bound, Slopes
+from pna.testing.tolerance import Arithmetic, Bound
 
 
 @dataclass
 class Terms:
-    """Numbers that are sums: their value, allowed error, sum without signs, and length."""
+    """Sums: their value, allowed error, sum of |terms|, and number of terms."""
 
     value: Tensor
     error: Tensor
@@ -26,24 +26,23 @@ class Terms:
         nothing = torch.zeros(shape, dtype=torch.float64)
         return Terms(nothing, nothing, nothing, torch.ones(shape, dtype=torch.bool), nothing)
 
-    def add(self, upstream: Tensor, slopes: Slopes) -> None:
+    def add(self, upstream: Tensor, slopes: Bound) -> None:
         self.value = self.value + upstream * slopes.value
         self.error = self.error + (upstream * slopes.error).abs().nan_to_num(0, torch.inf)
         self.size = self.size + (upstream * slopes.value).abs()
-        self.defined = self.defined & slopes.defined
+        self.defined = self.defined & slopes.settled
         self.length = self.length + 1
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Terms:
-        undefined = change((~self.defined).double()) > 0
-        return Terms(
-            change(self.value), change(self.error), change(self.size), ~undefined,
-            change(self.length),
-        )  # fmt: skip
+        defined = change((~self.defined).double()) == 0
+        value, error, size, length = map(change, (self.value, self.error, self.size, self.length))
+        return Terms(value, error, size, defined, length)
 
-    def summed(self, rows: Tensor, count: int) -> Terms:
+    def scatter(self, rows: Tensor, count: int) -> Terms:
+        """Sums of the terms of each row, (count, features)."""
         return self._each(lambda v: v.new_zeros((count, v.shape[1])).index_add(0, rows, v))
 
-    def all_in(self, dim: int) -> Terms:
+    def sum(self, dim: int) -> Terms:
         return self._each(lambda v: v.sum(dim))
 
     def times(self, factors: Tensor, equation: str, length: int) -> Terms:
@@ -59,10 +58,7 @@ class Terms:
 
     def bound(self, arithmetic: Arithmetic, dtype: torch.dtype) -> Bound:
         finfo = torch.finfo(dtype)
-        growth = torch.as_tensor(
-            [arithmetic.growth(int(n)) for n in self.length.flatten().unique()]
-        )
-        growth = growth.max() if len(growth) else torch.ones(())
+        growth = max([arithmetic.growth(int(n)) for n in self.length.unique()], default=1.0)
         rounded = 0.0 if arithmetic.dtype == arithmetic.work else 2 * arithmetic.last_place
         error = self.error + (growth * arithmetic.unit + rounded) * self.size
         error = error + 1.5 * finfo.eps * self.value.abs() + finfo.tiny * finfo.eps

@@ -1,24 +1,24 @@
-"""How far a right result may be from the definition, number by number.
+"""The allowed error of a result, number by number.
 
-The error model: a result is right if the definition gives it for messages that differ from the
-true ones by a unit in the last place, with sums that are rounded on the way. u is that unit, of
-the type in which sums are kept. The allowed error of a number is the sum of
+A result is right if the definition gives it for messages that differ from the true ones by a unit
+in the last place, with rounded sums. u is that unit, of the type in which sums are kept. The
+allowed error of a number is the sum of
 
-- growth(d)·u·Σ |slope_j|·|m_j| for a statistic of d messages, and growth(n)·u·Σ |terms| for a
-  gradient that is a sum of n terms: the rounding of sums;
-- a multiple of the change that the definition shows when messages move by u at random, which
-  gives the slopes of roots, powers and exponentials their own condition;
+- the rounding of sums: growth(d)·u·Σ |slope_j|·|m_j| for a statistic of d messages, and
+  growth(n)·u·Σ |terms| for a gradient that is a sum of n terms;
+- a multiple of the change of the definition when messages move by u at random, which reflects the
+  condition of roots, powers and exponentials;
 - a few units of the type of the result.
 
-No number is measured against another: a large value in one graph excuses nothing elsewhere.
+The allowed error of a number does not depend on other graphs, however large their values are.
 
-Where a statistic jumps (std of PyG at var = ε, published moments at c = 0) or a maximum is decided
-by rounding alone, the result is in doubt: it is not compared, and is given no gradient.
+A statistic may jump (std of PyG at var = ε, published moments at c = 0), and rounding alone may
+decide a maximum. Such a result is in doubt: it is not compared, and its upstream gradient is 0.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,7 +47,7 @@ def sum_type(dtype: torch.dtype) -> torch.dtype:
 
 @dataclass(frozen=True)
 class Arithmetic:
-    """What a mode of execution promises."""
+    """The accuracy of a mode of execution."""
 
     dtype: torch.dtype  # of the result
     growth: Callable[[int], float]  # of rounding errors, with the length of a sum
@@ -59,7 +59,7 @@ class Arithmetic:
 
     @property
     def unit(self) -> float:
-        """In float64 the definition is rounded too, as much as the result."""
+        """Unit of rounding. In float64 the definition is rounded as much as the result."""
         return torch.finfo(self.work).eps * (2 if self.work == torch.float64 else 0.5)
 
     @property
@@ -69,7 +69,7 @@ class Arithmetic:
 
 @dataclass
 class Bound:
-    """Numbers, how far a result may be from them, and which of them are settled."""
+    """Expected numbers, the allowed error of each, and whether it is compared (settled)."""
 
     value: Tensor
     error: Tensor
@@ -78,59 +78,44 @@ class Bound:
 
 
 @dataclass
-class Slopes:
-    """∂ statistic / ∂ each of its inputs, with an error; `defined` where it is to be compared."""
-
-    value: Tensor
-    error: Tensor
-    defined: Tensor
-
-
-@dataclass
 class Statistic:
-    """One aggregator at every receiver."""
+    """One aggregator at every receiver, and its derivatives by each of its inputs."""
 
     out: Bound  # (receivers, features)
-    doubt: Tensor  # (receivers, features)
-    message: Slopes  # (edges, features)
-    weight: Slopes  # (edges, features), of softmax
-    temperature: Slopes  # (receivers, features), of softmax
+    doubt: Tensor  # (receivers, features): the upstream gradient is set to 0 there
+    message: Bound  # (edges, features)
+    weight: Bound  # (edges, features), of softmax
+    temperature: Bound  # (receivers, features), of softmax
 
 
 @dataclass
 class Problem:
     graph: Graph
     messages: Tensor  # (edges, features) float64
-    size: Tensor  # (edges, features): what was added to make a message, without signs
+    size: Tensor  # (edges, features): the sum of |terms| of a message
     arithmetic: Arithmetic
     generator: torch.Generator = field(default_factory=lambda: torch.Generator().manual_seed(0))
 
 
-def _empty(*shape: int) -> Slopes:
-    return Slopes(
-        torch.zeros(shape, dtype=torch.float64),
-        torch.zeros(shape, dtype=torch.float64),
-        torch.ones(shape, dtype=torch.bool),
-    )
+def _empty(*shape: int) -> Bound:
+    value, error = torch.zeros(2, *shape, dtype=torch.float64)
+    return Bound(value, error, torch.ones(shape, dtype=torch.bool))
 
 
 def analyse(problem: Problem, aggregator: Any) -> Statistic:
-    """An aggregator by the definition: results, slopes, and how exact each has to be."""
-    graph, (edges, features) = problem.graph, problem.messages.shape
-    rows = graph.num_receivers
-    out = Bound(*vars(_empty(rows, features)).values())
-    doubt = torch.zeros(rows, features, dtype=torch.bool)
-    found = Statistic(
-        out, doubt, _empty(edges, features), _empty(edges, features), _empty(rows, features)
-    )
-    for which, slots in graph.groups():
+    """The results and slopes of an aggregator by the definition, with their allowed errors."""
+    by_edge = problem.messages.shape
+    by_row = (problem.graph.num_receivers, by_edge[1])
+    doubt = torch.zeros(by_row, dtype=torch.bool)
+    found = Statistic(_empty(*by_row), doubt, _empty(*by_edge), _empty(*by_edge), _empty(*by_row))
+    for which, slots in problem.graph.groups():
         _analyse_group(problem, aggregator, which, slots, found)
     return found
 
 
 def _differentiate(aggregator: Any, m: Tensor, known: Context, times: int) -> list[Tensor]:
-    """The statistic of `times` times as many receivers as are known, and its slopes by messages,
-    weights and temperature: (times, …) each."""
+    """The statistic for `times` sets of messages, and its slopes by messages, weights and
+    temperature: (times, …) each."""
     inputs = [m] + [
         None if i is None else i.repeat(times, *[1] * (i.dim() - 1))
         for i in (known.weight, known.temperature)
@@ -146,11 +131,8 @@ def _differentiate(aggregator: Any, m: Tensor, known: Context, times: int) -> li
     return [r.detach().unflatten(0, (times, -1)) if r.numel() else r for r in (out, *slopes)]
 
 
-def _largest_change(value: Tensor, others: list[Tensor]) -> Tensor:
-    change = torch.zeros_like(value)
-    for other in others:
-        change = torch.maximum(change, (other - value).abs())
-    return change
+def _largest_change(value: Tensor, others: Sequence[Tensor]) -> Tensor:
+    return torch.stack([torch.zeros_like(value), *((o - value).abs() for o in others)]).amax(0)
 
 
 def _analyse_group(
@@ -164,9 +146,9 @@ def _analyse_group(
     finite = m.isfinite().all(1)
     exact = arithmetic.steps == 0
     equal = (m == m[:, :1]).all(1) & (arithmetic.steps <= 1)
-    equal = equal & (known.temperature is None)  # a share of equal messages is not promised exactly
+    equal = equal & (known.temperature is None)  # shares of equal messages need not be exact
     unit = arithmetic.unit
-    by = arithmetic.growth(d) * unit * max(arithmetic.steps, 1)  # what rounding does to a message
+    by = arithmetic.growth(d) * unit * max(arithmetic.steps, 1)  # relative error of a message
     samples = 0 if picks or linear else _SAMPLES
     draw = torch.rand((samples, *m.shape), generator=problem.generator, dtype=torch.float64) * 2 - 1
     step = draw.sign() * (draw.abs() + 1) / 2 * size * unit * max(arithmetic.steps, 1)
@@ -176,11 +158,11 @@ def _analyse_group(
     slopes = [s[0].nan_to_num(0, 0, 0) for s in all_slopes]
     moved = _largest_change(value, values)
     moved_slopes = [
-        _largest_change(s, list(o[1:])) for s, o in zip(slopes, all_slopes, strict=True)
+        _largest_change(s, o[1:].unbind()) for s, o in zip(slopes, all_slopes, strict=True)
     ]
     largest = size.amax(1)
     tiny = torch.finfo(arithmetic.work).tiny
-    more, more_slopes, doubt, jump = _by_itself(aggregator, m, size, by, equal, known, arithmetic)
+    more, more_slopes, doubt, jump = _own_error(aggregator, m, size, by, equal, known, arithmetic)
     error = by * (slopes[0].abs() * size).sum(1) + _TIMES * moved + more
     error = error + 3 * arithmetic.last_place * value.abs() + 4 * d * tiny * (1 + largest)
     error = error + torch.finfo(arithmetic.dtype).tiny * torch.finfo(arithmetic.dtype).eps
@@ -193,15 +175,15 @@ def _analyse_group(
     elif not picks and not linear:
         overflow = overflow | surely
     settled = ~overflow & ~jump
-    if not picks and not linear:  # an infinite message leaves no spread and no share
+    if not picks and not linear:  # the result of an infinite message is NaN
         value = torch.where(finite, value, torch.nan)
         settled = settled | ~finite
         defined = finite & ~overflow & ~surely
     else:
         defined = torch.ones_like(finite)
-    found.out.value[rows], found.out.error[rows] = value, error.nan_to_num(0, torch.inf)
-    found.out.settled[rows], found.doubt[rows] = settled, doubt
-    messages = Slopes(
+    found.doubt[rows] = doubt
+    _write(found.out, rows, Bound(value, error, settled))
+    messages = Bound(
         slopes[0] * defined[:, None],
         (_TIMES * moved_slopes[0] + more_slopes + 8 * unit * slopes[0].abs() + 1e4 * tiny),
         defined[:, None].expand_as(m),
@@ -211,24 +193,24 @@ def _analyse_group(
     _write(found.message, slots, messages)
     if known.temperature is not None:
         reach = _TIMES * moved_slopes[2] + by * largest**2 + tiny
-        _write(found.temperature, rows, Slopes(slopes[2] * defined, reach, defined))
+        _write(found.temperature, rows, Bound(slopes[2] * defined, reach, defined))
     if known.weight is not None:
         shares = softmax_shares(aggregator, m, known)
         assert known.temperature is not None
         off = by * (1 + known.temperature.abs() * largest)  # of a share, by its exponent too
         reach = _TIMES * moved_slopes[1] + off[:, None] * shares * largest[:, None] + tiny
-        counts = (known.weight > 0).any(1)  # the first weight above 0 decides alone: a jump
-        # that of a message of weight 0 grows as its exponential
+        counts = (known.weight > 0).any(1)  # jumps at the first weight above 0
+        # the slope of a message of weight 0 grows like its exponential
         usual = (defined & counts)[:, None] & (shares * known.weight.sum(1, keepdim=True) < 1e12)
-        _write(found.weight, slots, Slopes(slopes[1] * usual, reach, usual))
+        _write(found.weight, slots, Bound(slopes[1] * usual, reach, usual))
 
 
-def _write(to: Slopes, at: Tensor, values: Slopes) -> None:
+def _write(to: Bound, at: Tensor, values: Bound) -> None:
     to.value[at], to.error[at] = values.value, values.error.nan_to_num(0, torch.inf)
-    to.defined[at] = values.defined
+    to.settled[at] = values.settled
 
 
-def _by_itself(
+def _own_error(
     aggregator: Any,
     m: Tensor,
     size: Tensor,
@@ -237,15 +219,15 @@ def _by_itself(
     known: Context,
     arithmetic: Arithmetic,
 ) -> tuple[Tensor | float, Tensor | float, Tensor, Tensor]:
-    """What moving messages at random does not show, of the result and of slopes; where slopes are
-    in doubt, and where the result is."""
+    """Errors that random moves of messages do not show, of the result and of its slopes; where
+    slopes are in doubt, and where the result is."""
     none = torch.zeros_like(equal)
     if isinstance(aggregator, PICKS):
         return 0.0, 0.0, _near_ties(aggregator, m, size, arithmetic), none
     if isinstance(aggregator, table.Var | table.Std):
-        return _spread_by_itself(aggregator, m, size, by, equal, arithmetic)
+        return _spread_own_error(aggregator, m, size, by, equal, arithmetic)
     if isinstance(aggregator, table.Softmax):
-        reach, error, doubt = _softmax_by_itself(aggregator, m, size, by, known)
+        reach, error, doubt = _softmax_own_error(aggregator, m, size, by, known)
         return reach, error, doubt, doubt
     if not isinstance(aggregator, table.Moment):
         return 0.0, 0.0, none, none
@@ -262,7 +244,7 @@ def _by_itself(
         root - ((c - error).clamp(min=0) + epsilon) ** (1 / n),
     )
     reach = torch.where(c < error, 2 * (error + epsilon) ** (1 / n) - 2 * epsilon ** (1 / n), reach)
-    # the exponent 1/n is rounded too, which counts as often as c has digits
+    # the exponent 1/n is rounded too, which matters in proportion to log c
     reach = reach + (16 + 2 * (c + epsilon).log().abs()) * arithmetic.unit * root
     doubt = error > (c + epsilon) / 4
     jump = (c <= 4 * error) & ~equal if aggregator.published else none
@@ -274,17 +256,17 @@ def _by_itself(
     return reach, slope + 4 * relative[:, None] * whole, doubt, jump
 
 
-def _spread_by_itself(
+def _spread_own_error(
     aggregator: Any, m: Tensor, size: Tensor, by: float, equal: Tensor, arithmetic: Arithmetic
 ) -> tuple[Tensor | float, Tensor | float, Tensor, Tensor]:
-    """Of var and std."""
+    """The errors of var and std."""
     dev, off, d = deviations(m).abs(), by * size, m.shape[1]
     error = torch.where(equal, 0, (2 * dev * off).mean(1) + off.amax(1) ** 2)
     var, none = (dev**2).mean(1), torch.zeros_like(equal)
     # the mean is rounded once, and found from deviations
     mean = arithmetic.unit * (4 * m.mean(1).abs() + arithmetic.growth(d) * dev.mean(1))
     if isinstance(aggregator, table.Std) and arithmetic.dtype == arithmetic.work:
-        mean = torch.where(equal, 0, mean)  # promised: equal messages have no slope
+        mean = torch.where(equal, 0, mean)  # equal messages have no slope: this is promised
     if isinstance(aggregator, table.Var):
         return torch.where(equal, 0, off.amax(1) ** 2), (2 / d * mean)[:, None], none, none
     if aggregator.clamp:
@@ -294,22 +276,22 @@ def _spread_by_itself(
         return 0.0, _std_slope(dev, error, mean, above), jump | lost, jump
     root = (var + aggregator.epsilon).sqrt()
     lost = (error > (var + aggregator.epsilon) / 4) & ~equal
-    # kernels may use the next numbers above that of equal messages to tell these from others
+    # kernels may mark equal messages by the numbers just above their result
     reach = (root**2 + error).sqrt() - root + 6 * arithmetic.unit * root
     return reach, _std_slope(dev, error, mean, root**2), lost, none
 
 
 def _std_slope(dev: Tensor, error: Tensor, mean: Tensor, var: Tensor) -> Tensor:
-    """Of dev / (d·std): the errors of the mean and of the var."""
+    """The error of dev / (d·std), from those of the mean and the var."""
     slope = (mean[:, None] + dev * (error / (2 * var))[:, None]) / var.sqrt()[:, None]
     return slope / dev.shape[1]
 
 
-def _softmax_by_itself(
+def _softmax_own_error(
     aggregator: Any, m: Tensor, size: Tensor, by: float, known: Context
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Slopes are p_j (1 + t (m_j − result)); p_j is off by as much as its exponent is. The shares
-    themselves are rounded too, which shows even where the slope of a message is 0."""
+    """Slopes are p_j (1 + t (m_j − result)). The error of p_j is that of its exponent. Shares are
+    rounded too, which shows even if the slope of a message is 0."""
     assert known.temperature is not None
     t, largest = known.temperature.abs()[:, None], size.amax(1, keepdim=True)
     share = softmax_shares(aggregator, m, known)
@@ -325,8 +307,8 @@ def _softmax_by_itself(
 
 
 def _near_ties(aggregator: Any, m: Tensor, size: Tensor, arithmetic: Arithmetic) -> Tensor:
-    """Whether rounding decides which message is picked. Messages of one rounding each tie in
-    float32 wherever they do in truth."""
+    """Whether rounding decides which message is picked. Equal messages that are rounded once stay
+    equal in float32."""
     if arithmetic.steps == 0 or m.shape[1] == 1:
         return torch.zeros_like(m[:, 0], dtype=torch.bool)
     if isinstance(aggregator, table.KthSmallest):
@@ -344,7 +326,7 @@ def _near_ties(aggregator: Any, m: Tensor, size: Tensor, arithmetic: Arithmetic)
 def _overflows(
     aggregator: Any, m: Tensor, known: Context, arithmetic: Arithmetic
 ) -> tuple[Tensor, Tensor]:
-    """Where a power may leave the range of the type in which sums are kept, and where it must."""
+    """Where a power may overflow the type in which sums are kept, and where it must."""
     most = torch.finfo(arithmetic.work).max
     if isinstance(aggregator, table.Var | table.Std | table.Moment):
         n = aggregator.order if isinstance(aggregator, table.Moment) else 2
