@@ -16,7 +16,7 @@ def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
     """A copy of a dataclass with `function` applied to each of its tensors, nested ones too."""
     if isinstance(value, Tensor):
         return function(value)
-    if not is_dataclass(value):
+    if not is_dataclass(value) or isinstance(value, type):
         return value
     parts = [map_tensors(function, getattr(value, field.name)) for field in fields(value)]
     return type(value)(*parts)

@@ -313,7 +313,7 @@ def test_wrong_index(key, error, message):
 def test_wrong_selection():
     with pytest.raises(ValueError, match="unknown split 'tests'; did you mean 'test'"):
         example().split("tests")
-    with pytest.raises(ValueError, match="graphs have no type"):
+    with pytest.raises(ValueError, match="for graphs without a type"):
         example(frozenset()).select(type="star")
 
 
@@ -522,7 +522,7 @@ def test_empty_set():
             ValueError,
             "did you mean 'test'",
         ),
-        ({"type": [0, 1]}, ValueError, "type 0 of graph 0, expected a place among 0 types"),
+        ({"type": [0, 1]}, ValueError, "type 0 of graph 0, expected an index of 0 types"),
         ({"type": [0, 2], "types": ["a", "b"]}, ValueError, "type 2 of graph 1"),
         ({"type": [0.5, 1], "types": ["a", "b"]}, TypeError, "type of dtype float64"),
         ({"metadata": {"a": object()}}, TypeError, "JSON cannot hold"),

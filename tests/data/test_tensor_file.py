@@ -435,7 +435,7 @@ def less(name):
         (changed(x=torch.ones(6, 2)), r"x has shape \(6, 2\), expected \(7, 2\)"),
         (changed(x=torch.ones(7, 3)), r"x has shape \(7, 3\), expected \(7, 2\)"),
         (less("y_graph"), r"y_graph has shape \(4, 0\)"),
-        (written("split_of_graph", 1, 3), "split_of_graph are not 4 places in splits"),
+        (written("split_of_graph", 1, 3), "split_of_graph are not 4 indices in splits"),
         (lambda held, facts: facts.update(node_scale=[1.0]), "node_scale has 1 numbers"),
     ],
 )

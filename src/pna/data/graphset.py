@@ -1,4 +1,4 @@
-"""Many graphs as flat tensors: kept in one file, chosen from, and batched without sorting."""
+"""`GraphSet`: many graphs as flat tensors, stored in one file, and batched without sorting."""
 
 from __future__ import annotations
 
@@ -16,23 +16,22 @@ from torch import Tensor
 
 from pna.adjacency import SEGMENT, Adjacency
 from pna.data import tensor_file
-from pna.data.batch import Batch
-from pna.data.columns import (
+from pna.data.attributes import (
     as_columns,
     as_json,
     as_tags,
     column_names,
     computable,
+    has_tag,
     maxima,
-    tagged,
 )
+from pna.data.batch import Batch
 from pna.data.header import check_header
 from pna.data.structure import (
     SMALL,
     Structure,
     check_structure,
     offsets,
-    small_type,
     sort_edges,
 )
 from pna.degree import DegreeStats
@@ -42,14 +41,14 @@ Array = Tensor | np.ndarray | Sequence[Any]
 
 _KIND, _VERSION = "pna.GraphSet", 1
 
-#: What the rows of each tensor stand for; each group has its offsets, but for graphs.
+#: The tensors with a row for each node, edge and graph. Nodes and edges have offsets.
 _NODE = ("degree", "out_degree", "x", "y_node")
 _EDGE = ("senders", "receivers", "out_ranks", "edge_attr")
 _GRAPH = ("y_graph", "split_of_graph", "type_of_graph")
 _RAGGED = {"node_offsets": _NODE, "edge_offsets": _EDGE}
 _TENSORS = (*_RAGGED, *_NODE, *_EDGE, *_GRAPH)
 
-#: Which tensors have columns or hold tags, and where the names of those are.
+#: The tensors with columns, and those of tags; each with the field that has their names.
 _COLUMNS = {
     "x": "node_features",
     "edge_attr": "edge_features",
@@ -58,10 +57,10 @@ _COLUMNS = {
 }
 _TAGS = {"split_of_graph": "splits", "type_of_graph": "types"}
 
-#: Which numbers targets are divided by, and where the names of those are.
+#: The scales of targets, and the fields with the names of the targets.
 _SCALES = {"node_scale": "node_targets", "graph_scale": "graph_targets"}
 
-#: Kept on the host wherever the rest is, so that choosing graphs never waits for a device.
+#: Always on the CPU, so that choosing graphs never waits for a device.
 _ON_HOST = (*_RAGGED, *_TAGS)
 
 
@@ -69,37 +68,37 @@ _ON_HOST = (*_RAGGED, *_TAGS)
 class GraphSet:
     """Graphs with their features and targets, as flat tensors and offsets. Immutable.
 
-    Nodes are numbered within their graph, and edges sorted by receiver, in the order they were
-    given within one, as in an `Adjacency`, so that a batch is copied together and no edge is
-    sorted. Numbers of nodes, degrees and ranks are uint8, int16 or int32, what they need.
-    Repeated edges and self-loops are edges like any other, and graphs may have no edges or
-    no nodes. ``len(gs)`` counts graphs; ``gs[i]``, ``gs[2:5]``, ``gs[[4, 1]]`` and ``gs[mask]``
-    are graph sets too, and share memory with this one where the graphs lie side by side.
+    Nodes are numbered within their graph. Edges are sorted by receiver, in their given order within
+    a receiver, as in an `Adjacency`, so that no edge is sorted to make a batch. Node numbers,
+    degrees and ranks are uint8, int16 or int32, the smallest type that holds them. Repeated edges
+    and self-loops are allowed, and graphs may have no edges or no nodes. ``len(gs)`` is the number
+    of graphs. ``gs[i]``, ``gs[2:5]``, ``gs[[4, 1]]`` and ``gs[mask]`` are graph sets, which share
+    memory with this one if the graphs are consecutive.
     """
 
     node_offsets: Tensor  # (graphs + 1,) int64, always on the CPU: first node of every graph
     edge_offsets: Tensor  # (graphs + 1,) int64, always on the CPU: first edge of every graph
-    degree: Tensor  # (nodes,) how many edges a node receives
+    degree: Tensor  # (nodes,) in-degree
     senders: Tensor  # (edges,) by receiver
-    out_degree: Tensor  # (nodes,) how many edges a node sends
+    out_degree: Tensor  # (nodes,) out-degree
     receivers: Tensor  # (edges,) by sender
-    out_ranks: Tensor  # (edges,) by sender: place among the edges of the receiver
+    out_ranks: Tensor  # (edges,) by sender: index among the edges of the receiver
     x: Tensor | None = None  # (nodes, features)
     edge_attr: Tensor | None = None  # (edges, features) by receiver
-    y_node: Tensor | None = None  # (nodes, targets), NaN where there is none
-    y_graph: Tensor | None = None  # (graphs, targets), NaN where there is none
-    split_of_graph: Tensor | None = None  # (graphs,) place in `splits`, always on the CPU
-    type_of_graph: Tensor | None = None  # (graphs,) place in `types`, always on the CPU
+    y_node: Tensor | None = None  # (nodes, targets), NaN if unknown
+    y_graph: Tensor | None = None  # (graphs, targets), NaN if unknown
+    split_of_graph: Tensor | None = None  # (graphs,) index in `splits`, always on the CPU
+    type_of_graph: Tensor | None = None  # (graphs,) index in `types`, always on the CPU
     node_features: tuple[str, ...] = ()
     edge_features: tuple[str, ...] = ()
     node_targets: tuple[str, ...] = ()
     graph_targets: tuple[str, ...] = ()
     splits: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
-    node_scale: tuple[float, ...] = ()  # what training divides each target by: its maximum over
-    graph_scale: tuple[float, ...] = ()  # the split "train", which its parts and other splits keep
-    metadata: dict[str, Any] = field(default_factory=dict)  # what JSON holds: protocol, seed
-    watch: tensor_file.Watch | None = None  # of the file that its tensors are mapped from, if any
+    node_scale: tuple[float, ...] = ()  # training divides each target by its scale: the maximum
+    graph_scale: tuple[float, ...] = ()  # over the split "train", also in other splits and subsets
+    metadata: dict[str, Any] = field(default_factory=dict)  # values of JSON: protocol, seed
+    watch: tensor_file.Watch | None = None  # of the file from which tensors are mapped, if any
 
     @classmethod
     def from_arrays(
@@ -122,16 +121,16 @@ class GraphSet:
         types: Sequence[str] | None = None,
         metadata: dict[str, Any] | None = None,
     ) -> GraphSet:
-        """Build from graphs laid end to end: NumPy arrays, tensors or lists, which are copied.
+        """Build from concatenated graphs: NumPy arrays, tensors or lists, which are copied.
 
-        `sizes` and `edge_counts` (graphs,) count nodes and edges; ``edge_index`` (2, edges) has
-        the sender and receiver of every edge, numbered from 0 within its graph, in any order;
-        `edge_attr` is in the order of the edges. Features and targets have a row for each node,
-        edge or graph, and a name for each column, by default its number; without columns they
-        are None. `split` and `type` (graphs,) are names, or places in `splits` and `types`.
+        `sizes` and `edge_counts` (graphs,) are the numbers of nodes and edges. ``edge_index`` (2,
+        edges) has the sender and receiver of every edge, numbered from 0 within its graph, in any
+        order; `edge_attr` has the same order. Features and targets have a row for each node, edge
+        or graph, and a name for each column, by default its number; without columns they are None.
+        `split` and `type` (graphs,) are names, or indices in `splits` and `types`.
 
-        Targets are scaled by their maximum over the graphs of the split "train", over all
-        graphs where there are none, and by 1 where that is not positive.
+        The scale of a target is its maximum over the graphs of the split "train", over all graphs
+        if there are none, and 1 if the maximum is not positive.
         """
         structure, edge_ids = sort_edges(sizes, edge_index, edge_counts)
         num_graphs = len(structure.node_offsets) - 1
@@ -163,9 +162,9 @@ class GraphSet:
     def from_pyg(cls, graphs: Iterable[Any], *, level: str | None = None, **facts: Any) -> GraphSet:
         """Build from PyG's `Data`: x, edge_index, edge_attr, y or y_node and y_graph, num_nodes.
 
-        Targets ``y`` with a row for each node are of nodes, with one row of the graph; `level`
-        ("node" or "graph") says which where every graph has one node. ``split`` and ``type``,
-        where all graphs have them, are names. All else is as for `from_arrays`.
+        Targets ``y`` with a row for each node are node targets; with one row they are targets of
+        the graph. If every graph has one node, `level` ("node" or "graph") decides. ``split`` and
+        ``type`` are names, used if all graphs have them. `facts` are arguments of `from_arrays`.
         """
         from pna.data.pyg import from_data_list
 
@@ -173,10 +172,10 @@ class GraphSet:
 
     @classmethod
     def concat(cls, parts: Sequence[GraphSet]) -> GraphSet:
-        """One set from many, which must have the same features and targets by name.
+        """One set from many, which must have features and targets of the same names.
 
-        Their splits and types are gathered. Scales on which the parts do not agree are taken
-        anew, metadata left out.
+        The result has the splits and types of all parts. Scales that differ between parts are
+        computed again; metadata that differ are left out.
         """
         if len(parts) == 0:
             raise ValueError("got an empty list, expected at least one GraphSet to join")
@@ -191,13 +190,18 @@ class GraphSet:
         for name in first._held((*_NODE, *_EDGE, "y_graph")):
             joined[name] = torch.cat([getattr(part, name) for part in parts])
         for name, where in _TAGS.items():
-            joined[name], joined[where] = _joined_tags(parts, name, where)
+            names = list(dict.fromkeys(tag for part in parts for tag in getattr(part, where)))
+            words = None
+            if getattr(first, name) is not None:
+                words = [getattr(p, where)[tag] for p in parts for tag in getattr(p, name).tolist()]
+            total = sum(map(len, parts))
+            joined[name], joined[where] = as_tags(where[:-1], words, names, total)
         known = [part.metadata for part in parts]
         agreed = {k: v for k, v in known[0].items() if all(k in m and m[k] == v for m in known)}
         if any({"means", "losses"} & {*m} - {*agreed} for m in known):
             warnings.warn(
-                "joined graphs of tables whose targets have other means or losses: their whole has "
-                "none; pna.data.molecule_table.standardised gives it some",
+                "joined graphs whose targets have different means or losses: the result has none; "
+                "pna.data.molecule_table.standardised computes them",
                 stacklevel=2,
             )
         whole = replace(first, **joined, metadata=agreed, watch=None)
@@ -206,12 +210,12 @@ class GraphSet:
 
     @classmethod
     def load(cls, path: str | Path) -> GraphSet:
-        """Read a file that `save` wrote. Its structure is checked; features and targets are not.
+        """Read a file of `save`. Its structure is checked; features and targets are not.
 
-        Files of up to 256 MiB are copied into memory: they are read whole for their checksum anyway
-        (sets of older versions may have none), and nothing that happens to the file later matters.
-        Larger ones are mapped, without a look at the checksum: `verify` takes that. They must not
-        be cut or written to while the set is in use: see `check_unchanged`.
+        Files of up to 256 MiB are copied into memory and compared with their checksum, which files
+        of older versions may not have. Later changes of the file have no effect. Larger files are
+        memory-mapped without a check of the checksum, which `verify` does. They must not be
+        truncated or written to while the set is in use: see `check_unchanged`.
         """
         path = Path(path)
         check_readable(path)
@@ -233,14 +237,14 @@ class GraphSet:
 
     @staticmethod
     def verify(path: str | Path, progress: tensor_file.Progress | None = None) -> bool:
-        """Whether a file that `save` wrote, of any size, has a checksum; raises if it is damaged.
+        """Check the checksum of a file of `save`, of any size; False if it has none.
 
-        `progress` is told how many bytes have been read, and of how many.
+        A damaged file raises an error. `progress` is called with the bytes read, and in all.
         """
         return tensor_file.verify(Path(path), kind=_KIND, version=_VERSION, progress=progress)
 
     def save(self, path: str | Path, force: bool = False) -> None:
-        """Write one safetensors file, wholly or not at all; only `force` overwrites another.
+        """Write one safetensors file, completely or not at all. Only `force` overwrites a file.
 
         It has a checksum (SHA-256) of its tensors, names and metadata.
         """
@@ -251,26 +255,24 @@ class GraphSet:
         tensor_file.write(where, tensors, facts, kind=_KIND, version=_VERSION, force=force)
 
     def check_unchanged(self) -> None:
-        """Raise if the file that the set is mapped from has been cut or written to.
+        """Raise if the file from which the set is mapped was truncated or written to.
 
-        Then its graphs are no longer those that were loaded, and reading them may end the process.
-        Whatever reads graphs of a set calls it before, `batch`, ``gs[…]``, `select`, `split`, `to`,
-        `to_pyg`, `concat` and `save`, and training before each epoch. It costs one call of the
-        system for a mapped set, and nothing for others.
+        Its graphs are then no longer those that were loaded, and reading them may end the process.
+        All methods that read graphs call it first: `batch`, ``gs[…]``, `select`, `split`, `to`,
+        `to_pyg`, `concat` and `save`; training calls it before each epoch. It costs one system
+        call for a mapped set, and nothing for others.
         """
         if self.watch is not None:
             self.watch.check()
 
     def to_pyg(self) -> list[Any]:
-        """PyG's `Data`, one for each graph, in the shapes of PyG's own datasets.
-
-        Whole numbers are int64.
+        """One `Data` of PyG for each graph, in the shapes of PyG's datasets. Integers are int64.
 
         - ``x`` is (nodes, features), ``edge_index`` (2, edges), sorted by receiver.
-        - ``edge_attr`` is (edges, features), or (edges,) if it is one column of whole numbers.
-        - ``y`` of graphs is (1,), or (1, targets) if there are several; of nodes (nodes,), or
-          (nodes, targets). Where a set has both they are ``y_graph`` and ``y_node``.
-        - ``split`` and ``type`` are names. Without x, ``num_nodes`` tells of isolated nodes.
+        - ``edge_attr`` is (edges, features), or (edges,) if it is one column of integers.
+        - ``y`` of graphs is (1,), or (1, targets) if there are several; ``y`` of nodes is (nodes,),
+          or (nodes, targets). If a set has both, they are ``y_graph`` and ``y_node``.
+        - ``split`` and ``type`` are names. Without x there is ``num_nodes``, for isolated nodes.
         """
         from pna.data.pyg import to_data_list
 
@@ -278,11 +280,11 @@ class GraphSet:
         return to_data_list(self)
 
     def batch(self, indices: Any = None) -> Batch:
-        """All graphs, or those of these indices, as one graph, put together where the set is.
+        """A batch of all graphs, or of those of these indices, on the device of the set.
 
-        Indices are whatever ``gs[indices]`` takes, in any order, repeated or not. It never waits
-        for the device, unless the indices are there: give them as a list or on the CPU. Where the
-        graphs lie side by side their features and targets are not copied: do not write to them.
+        Indices are those of ``gs[indices]``, in any order; they may repeat. The call waits for the
+        device only if the indices are there: pass a list or a tensor on the CPU. Features and
+        targets of consecutive graphs are not copied: do not write to them.
         """
         places = _chosen(slice(None) if indices is None else indices, len(self))
         chosen = self if indices is None else self[places]
@@ -299,13 +301,13 @@ class GraphSet:
         type: str | Collection[str] | None = None,
         size: int | Collection[int] | None = None,
     ) -> GraphSet:
-        """The graphs of these splits, types and numbers of nodes, such as ``range(15, 25)``."""
+        """The graphs of these splits, types and sizes, such as ``range(15, 25)`` nodes."""
         self.check_unchanged()  # splits and types are mapped too
         chosen = torch.ones(len(self), dtype=torch.bool)
         if split is not None:
-            chosen &= tagged("split", split, self.split_of_graph, self.splits)
+            chosen &= has_tag("split", split, self.split_of_graph, self.splits)
         if type is not None:
-            chosen &= tagged("type", type, self.type_of_graph, self.types)
+            chosen &= has_tag("type", type, self.type_of_graph, self.types)
         if size is not None:
             wanted = list(size) if isinstance(size, Collection) else [operator.index(size)]
             chosen &= torch.isin(self.sizes, torch.tensor(wanted, dtype=torch.int64))
@@ -321,40 +323,40 @@ class GraphSet:
         chosen = _chosen(key, len(self))
         first = int(chosen[0]) if len(chosen) else 0
         if torch.equal(chosen, torch.arange(first, first + len(chosen))):
-            return self._stretch(first, first + len(chosen))
+            return self._slice(first, first + len(chosen))
         return self._gather(chosen)
 
     @property
     def sizes(self) -> Tensor:
-        """How many nodes each graph has, (graphs,), on the CPU."""
+        """Number of nodes of each graph, (graphs,), on the CPU."""
         return self.node_offsets.diff()
 
     @property
     def edge_counts(self) -> Tensor:
-        """How many edges each graph has, (graphs,), on the CPU."""
+        """Number of edges of each graph, (graphs,), on the CPU."""
         return self.edge_offsets.diff()
 
     @property
     def num_nodes(self) -> int:
-        """How many nodes all graphs have together."""
+        """Number of nodes of all graphs."""
         return self.degree.shape[0]
 
     @property
     def num_edges(self) -> int:
-        """How many edges all graphs have together, repeated ones and self-loops too."""
+        """Number of edges of all graphs, including repeated ones and self-loops."""
         return self.senders.shape[0]
 
     @property
     def device(self) -> torch.device:
-        """Where its tensors are, but for offsets, splits and types."""
+        """The device of all tensors except offsets, splits and types."""
         return self.senders.device
 
     def degree_stats(self) -> DegreeStats:
-        """In-degrees of all nodes, from which δ follows: ``gs.split("train").degree_stats()``."""
+        """Degree statistics of all nodes, for δ: ``gs.split("train").degree_stats()``."""
         return DegreeStats.from_degrees(self.degree)
 
     def to(self, device: torch.device | str | int) -> GraphSet:
-        """A copy on another device; itself if it is there already."""
+        """A copy on another device; itself if it is already there."""
         if torch.device(device) == self.device:
             return self
         self.check_unchanged()
@@ -378,11 +380,11 @@ class GraphSet:
         return torch.stack([self.senders.long(), receivers])
 
     def _on_device(self, *numbers: Tensor) -> Tensor:
-        """Numbers of graphs, sent to the device at once and without waiting for it."""
+        """Numbers of graphs, sent to the device in one transfer and without waiting."""
         return torch.stack(numbers).to(self.device, non_blocking=True)
 
-    def _stretch(self, first: int, end: int) -> GraphSet:
-        """Graphs side by side, in the same memory."""
+    def _slice(self, first: int, end: int) -> GraphSet:
+        """Consecutive graphs, in the same memory."""
         parts: dict[str, Any] = {}
         parts |= {name: getattr(self, name)[first:end] for name in self._held(_GRAPH)}
         for where, names in _RAGGED.items():
@@ -393,7 +395,7 @@ class GraphSet:
         return replace(self, **parts)
 
     def _gather(self, chosen: Tensor) -> GraphSet:
-        """Any graphs in any order, copied."""
+        """A copy of any graphs in any order."""
         parts: dict[str, Any] = {}
         for name in self._held(_GRAPH):
             tensor: Tensor = getattr(self, name)
@@ -414,7 +416,7 @@ class GraphSet:
         return [name for name in names if getattr(self, name) is not None]
 
     def _joined(self) -> Batch:
-        """All graphs as one: what was numbered within a graph is numbered on."""
+        """All graphs as one batch, with consecutive node numbers."""
         self.check_unchanged()
         numbers = self._on_device(self.sizes, self.edge_counts, self.node_offsets[:-1])
         sizes, edge_counts, before = numbers
@@ -439,7 +441,7 @@ class GraphSet:
         )
 
     def _with_scales(self) -> GraphSet:
-        """With the scale of every target taken from the graphs that are here."""
+        """A copy with the scales of the targets of these graphs."""
         training = torch.ones(len(self), dtype=torch.bool)
         if self.split_of_graph is not None and "train" in self.splits:
             is_train = self.split_of_graph == self.splits.index("train")
@@ -452,12 +454,12 @@ class GraphSet:
         )
 
 
-#: What a file says beside its tensors.
+#: The entries of a file in addition to its tensors.
 _FACTS = tuple(f.name for f in fields(GraphSet) if f.name not in (*_TENSORS, "watch"))
 
 
 def _chosen(key: Any, num_graphs: int) -> Tensor:
-    """The places meant by an index, a slice, a list, or a mask, int64 on the CPU."""
+    """The graph numbers of an index, a slice, a list or a mask, int64 on the CPU."""
     if isinstance(key, slice):
         span = range(num_graphs)[key]
         return torch.arange(len(span)) * span.step + span.start
@@ -495,23 +497,8 @@ def _check_joinable(first: GraphSet, part: GraphSet, place: int) -> None:
             )
 
 
-def _joined_tags(
-    parts: Sequence[GraphSet], name: str, where: str
-) -> tuple[Tensor | None, tuple[str, ...]]:
-    names = tuple(dict.fromkeys(tag for part in parts for tag in getattr(part, where)))
-    if getattr(parts[0], name) is None:
-        return None, names
-    tags = []
-    for part in parts:
-        renamed = torch.tensor(
-            [names.index(tag) for tag in getattr(part, where)], dtype=torch.int64
-        )
-        tags.append(renamed[getattr(part, name).long()])
-    return torch.cat(tags).to(small_type(len(names) - 1)), names
-
-
 def _check_contents(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-    """Raise unless these are the fields of a GraphSet, and agree with each other."""
+    """Raise a ValueError unless these are consistent fields of a GraphSet."""
     required = {f.name for f in fields(Structure)}
     if not required <= set(tensors) <= set(_TENSORS) or set(facts) != set(_FACTS):
         odd = (required - set(tensors)) | (set(tensors) - set(_TENSORS)) | (set(facts) ^ {*_FACTS})
@@ -536,7 +523,7 @@ def _check_contents(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
             or tags.dtype not in (*SMALL, torch.int64)
             or bool(((tags < 0) | (tags >= limit)).any())
         ):
-            raise ValueError(f"{name} are not {rows[name]} places in {where}")
+            raise ValueError(f"{name} are not {rows[name]} indices in {where}")
 
 
 def _is_float8(tensor: Tensor) -> bool:
@@ -544,6 +531,6 @@ def _is_float8(tensor: Tensor) -> bool:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Some of them, on one line, however many and long they are."""
+    """The first names on one line, shortened."""
     shown = ", ".join(reprlib.repr(name).strip("'") for name in names[:10])
     return shown + (f" and {len(names) - 10} more" if len(names) > 10 else "")

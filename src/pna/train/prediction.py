@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pna.data.attributes import has_tag, is_numbered
 from pna.data.batch import Batch
-from pna.data.columns import is_numbered, tagged
 from pna.data.diameter import diameters
 from pna.data.graphset import GraphSet
 from pna.data.molecule_table import read_molecules, smiles_column
@@ -93,7 +93,7 @@ def predict(
     graphs = data if isinstance(data, GraphSet) else GraphSet.load(data)
     ids = torch.arange(len(graphs))
     if split is not None:
-        ids = ids[tagged("split", split, graphs.split_of_graph, graphs.splits)]
+        ids = ids[has_tag("split", split, graphs.split_of_graph, graphs.splits)]
         graphs = graphs[ids]
     node, graph = models.outputs(graphs)
     columns: dict[str, dict[str, np.ndarray]] = {"node": {}, "graph": {}}

@@ -1,4 +1,4 @@
-"""Features, targets and tags of many graphs as columns with names, checked."""
+"""Features, targets and tags of graphs: converted to tensors with named columns, and checked."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pna.stored import parse_json
 
 
 def as_columns(name: str, values: Any, rows: int, level: str) -> Tensor | None:
-    """A copy of features or targets as (rows, columns) on the CPU; None where there are none."""
+    """A copy of features or targets as (rows, columns) on the CPU; None without columns."""
     if values is None:
         return None
     tensor = torch.as_tensor(values).detach().cpu()
@@ -33,7 +33,7 @@ def as_columns(name: str, values: Any, rows: int, level: str) -> Tensor | None:
 
 
 def computable(columns: Tensor) -> Tensor:
-    """Numbers of a type that torch computes with: it can hold large unsigned ones, and no more."""
+    """Columns of a type that torch computes with. It can only store large unsigned integers."""
     unsigned = (torch.uint16, torch.uint32, torch.uint64)
     return columns.long() if columns.dtype in unsigned else columns
 
@@ -42,7 +42,7 @@ def column_names(kind: str, names: Sequence[str] | None, columns: Tensor | None)
     """A name for each column, by default its number."""
     width = 0 if columns is None else columns.shape[1]
     if names is None:
-        return _numbers(width)
+        return tuple(map(str, range(width)))
     checked = unique(kind, names)
     if len(checked) != width:
         raise ValueError(
@@ -53,20 +53,16 @@ def column_names(kind: str, names: Sequence[str] | None, columns: Tensor | None)
 
 
 def is_numbered(names: Sequence[str]) -> bool:
-    """Whether columns were given no names."""
-    return tuple(names) == _numbers(len(names))
-
-
-def _numbers(width: int) -> tuple[str, ...]:
-    return tuple(map(str, range(width)))
+    """Whether columns have no names but their numbers."""
+    return list(names) == [str(i) for i in range(len(names))]
 
 
 def as_tags(
     kind: str, values: Any, names: Sequence[str] | None, num_graphs: int
 ) -> tuple[Tensor | None, tuple[str, ...]]:
-    """The tag of every graph as a place in a tuple of names, and that.
+    """The tag of every graph as an index in a tuple of names, and the tuple.
 
-    `values` are names, or places in `names`; by default these are in the order they occur in.
+    `values` are names, or indices in `names`. By default `names` are in order of occurrence.
     """
     if values is None:
         return None, () if names is None else unique(f"{kind}s", names)
@@ -78,16 +74,7 @@ def as_tags(
     if array.dtype.kind == "U":
         words = array.tolist()
         known = unique(f"{kind}s", dict.fromkeys(words) if names is None else names)
-        places = {name: place for place, name in enumerate(known)}
-        numbers = torch.tensor([lookup(kind, word, places) for word in words], dtype=torch.int64)
-    else:
-        numbers, known = _places(kind, array, names)
-    return numbers.to(small_type(len(known) - 1)), known
-
-
-def _places(
-    kind: str, array: np.ndarray, names: Sequence[str] | None
-) -> tuple[Tensor, tuple[str, ...]]:
+        return _indices(kind, words, known).to(small_type(len(known) - 1)), known
     if array.size and array.dtype.kind not in "iu":
         raise TypeError(
             f"got {kind} of dtype {array.dtype}, expected names, or integers with {kind}s to name "
@@ -98,28 +85,31 @@ def _places(
     if wrong.any():
         graph = int(wrong.argmax())
         raise ValueError(
-            f"got {kind} {array[graph]} of graph {graph}, expected a place among {len(known)} "
+            f"got {kind} {array[graph]} of graph {graph}, expected an index of {len(known)} "
             f"{kind}s; pass their names as {kind}s=[...]"
         )
-    return torch.from_numpy(array.astype(np.int64)), known
+    return torch.from_numpy(array.astype(np.int64)).to(small_type(len(known) - 1)), known
 
 
-def tagged(
+def _indices(kind: str, words: Sequence[str], names: Sequence[str]) -> Tensor:
+    places = {name: place for place, name in enumerate(names)}
+    return torch.tensor([lookup(kind, word, places) for word in words], dtype=torch.int64)
+
+
+def has_tag(
     kind: str, wanted: str | Collection[str], tags: Tensor | None, names: Sequence[str]
 ) -> Tensor:
     """Which graphs have one of the wanted tags, (graphs,) bool."""
     if tags is None:
         raise ValueError(
-            f"got {kind}={wanted!r} where graphs have no {kind}, expected a set made with one"
+            f"got {kind}={wanted!r} for graphs without a {kind}, expected a set that has one"
         )
-    places = {name: place for place, name in enumerate(names)}
     words = [wanted] if isinstance(wanted, str) else list(wanted)
-    chosen = torch.tensor([lookup(kind, word, places) for word in words], dtype=torch.int64)
-    return torch.isin(tags.long(), chosen)
+    return torch.isin(tags.long(), _indices(kind, words, names))
 
 
 def maxima(targets: Tensor | None, rows: Tensor) -> tuple[float, ...]:
-    """Maximum of every target over some rows; 1 where there is none that can be divided by."""
+    """Maximum of every target over some rows; 1 if it is not positive and finite."""
     if targets is None:
         return ()
     values = targets[rows.to(targets.device)].double()
@@ -129,7 +119,7 @@ def maxima(targets: Tensor | None, rows: Tensor) -> tuple[float, ...]:
 
 
 def as_json(metadata: dict[str, Any] | None) -> dict[str, Any]:
-    """A copy of metadata as a file will hold it."""
+    """A copy of metadata as it is read back from a file."""
     if not isinstance(metadata, dict | None):
         raise TypeError(f"got metadata of type {type(metadata).__name__}, expected a dict")
     try:
