@@ -49,8 +49,8 @@ def test_a_library_of_another_version_says_how_to_rebuild_it(
 
 
 def test_all_callers_of_the_library_are_asked() -> None:
-    folder = Path(doctor.__file__).parent / "ops"
-    with_interface = {p.name for p in folder.glob("*.c") if "_interface(void)" in p.read_text()}
+    sources = Path(doctor.__file__).parent.rglob("*.c")
+    with_interface = {p.name for p in sources if "_interface(void)" in p.read_text()}
     assert with_interface == set(doctor.CALLERS)
 
 

@@ -162,7 +162,7 @@ def test_one_is_alone_at_a_time(tmp_path):
         raise ValueError("wrong")
     with (
         alone(tmp_path),
-        pytest.raises(BlockingIOError, match="another process is writing in"),
+        pytest.raises(BlockingIOError, match="in which another process is writing"),
         alone(tmp_path, wait=False),
     ):
         raise AssertionError

@@ -1,4 +1,4 @@
-"""What this machine can run, and why not where it cannot."""
+"""What this machine can run, and the reasons for what it cannot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pna.population import gru_cpu, set2set_cpu
 
 @dataclass(frozen=True)
 class Package:
-    """An installed library, or one that is missed: then `version` is None."""
+    """A library that pna uses; `version` is None if it is not installed."""
 
     name: str
     version: str | None
@@ -25,7 +25,7 @@ class Package:
 
 @dataclass(frozen=True)
 class Gpu:
-    """A CUDA device: compute capability such as "9.0", and all its memory in bytes."""
+    """A CUDA device: compute capability such as "9.0", and its memory in bytes."""
 
     name: str
     capability: str
@@ -34,8 +34,8 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Backend:
-    """An implementation of `pna.aggregate`; `problem` is None where it runs here, and `lacks` says
-    what of it does not."""
+    """An implementation of `pna.aggregate`. `problem` is the reason why it cannot run, or None;
+    `lacks` names the parts that cannot."""
 
     name: str
     hardware: str
@@ -58,7 +58,7 @@ class Report:
     backends: tuple[Backend, ...]
 
 
-# Distribution, what it is for, what to type where it is missing.
+# Distribution, its purpose, and the command to install it.
 PACKAGES = (
     ("torch", "everything", "pip install torch"),
     ("numpy", "arrays in and out", "pip install numpy"),
@@ -73,12 +73,12 @@ PACKAGES = (
 )
 HARDWARE = {"reference": "any device", "cpu": "CPU", "triton": "CUDA GPU"}
 
-# Files of the C library that an older one may lack, and who calls them.
+# Files that an older C library may lack, and the modules that call them.
 CALLERS = {"gru.c": gru_cpu, "narrow.c": narrow_cpu, "set2set.c": set2set_cpu}
 
 
 def diagnose() -> Report:
-    """Look at this machine."""
+    """Inspect this machine."""
     return Report(
         pna=version("pna"),
         python=platform.python_version(),
@@ -96,12 +96,12 @@ def diagnose() -> Report:
 
 
 def _lacks(backend: str, problem: str | None) -> str | None:
-    """Kernels of the C library that torch stands in for, with the remedy."""
+    """The kernels of the C library that torch replaces, and the remedy."""
     missing = [file for file, caller in CALLERS.items() if not caller.built]
     if backend != "cpu" or problem is not None or not missing:
         return None
     return (
-        f"torch stands in, more slowly, for {', '.join(missing)}: the C library was built from "
+        f"torch replaces {', '.join(missing)}, which is slower: the C library was built from "
         "another version of pna; reinstall pna (in a checkout: pip install -e .)"
     )
 

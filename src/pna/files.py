@@ -1,4 +1,4 @@
-"""Files that are written wholly or not at all, and errors that say which file and what to do."""
+"""Files that are written completely or not at all, and errors that name the file and a remedy."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
-_ASIDE = re.compile(r"\..+\.\d+\.tmp")  # what `replacing` writes to
+_ASIDE = re.compile(r"\..+\.\d+\.tmp")  # temporary files of `replacing`
 
-#: What to do about an error of the file system, where a file is written.
+#: The remedy for an error of the file system when a file is written.
 _REMEDIES = {
     errno.ENOSPC: "free some space",
     errno.EDQUOT: "free some space, or have your quota raised",
@@ -29,9 +29,9 @@ _REMEDIES = {
 
 @contextmanager
 def replacing(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
-    """A file to write in place of another: aside, synced, renamed.
+    """Open a temporary file that is synced and renamed to `path` at the end.
 
-    Text is UTF-8, its line ends as they are given. A link stays, and what it leads to is replaced.
+    Text is UTF-8, with line ends unchanged. If `path` is a symbolic link, its target is replaced.
     """
     with naming(path):
         check_plain(path)
@@ -48,20 +48,20 @@ def replacing(path: Path, *, binary: bool = False) -> Iterator[IO[Any]]:
             if os.name == "posix":
                 _sync_folder(path.parent)
     finally:
-        with suppress(OSError):  # there is none, or its folder cannot be written to or is gone
+        with suppress(OSError):  # it does not exist, or its folder is read-only or gone
             aside.unlink()
 
 
 def check_plain(path: Path) -> None:
-    """Raise if a file of this name could not be replaced by another: a rename would not write to
-    a device or a pipe, but take its place."""
+    """Raise if `path` is anything but a file or nothing. A rename would not write to a device or
+    a pipe, but replace it."""
     kind = _kind(path)
     if kind is not None and kind != "a file":
         raise FileExistsError(f"got {path}, which is {kind}, expected a file; choose another name")
 
 
 def check_readable(path: Path) -> None:
-    """Raise unless there is a file of this name that may be read."""
+    """Raise unless `path` is a readable file."""
     kind = _kind(path)
     if kind is None:
         raise FileNotFoundError(f"got {path}, expected a file there; check the path")
@@ -69,20 +69,20 @@ def check_readable(path: Path) -> None:
         raise OSError(f"got {path}, which is {kind}, expected a file; check the path")
     if not os.access(path, os.R_OK):
         raise PermissionError(
-            f"got {path}, which may not be read, expected a file that you may read; have its "
-            "permissions changed, or copy it"
+            f"got {path}, which may not be read, expected a file that you may read; change its "
+            "permissions, or copy it"
         )
 
 
 def _kind(path: Path) -> str | None:
-    """What there is of this name, in words; None of nothing."""
+    """What `path` is, in words; None if it does not exist."""
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return None
     except PermissionError as error:
         raise PermissionError(
-            f"got {path}, in a folder that you may not look into; have its permissions changed"
+            f"got {path}, in a folder that you may not read; change its permissions"
         ) from error
     except OSError as error:
         if error.errno == errno.ELOOP:
@@ -94,15 +94,15 @@ def _kind(path: Path) -> str | None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder and those above it, where there is none."""
+    """Create a folder and its parents, if they do not exist."""
     with naming(folder):
         folder.mkdir(parents=True, exist_ok=True)
 
 
 @contextmanager
 def alone(folder: Path, *, wait: bool = True) -> Iterator[None]:
-    """Wait until no other process is in this block with the same folder, or else raise where one
-    is; where there are locks."""
+    """Lock a folder against other processes in such a block. If one has the lock, wait, or raise
+    unless `wait`. Systems without locks do nothing."""
     if os.name != "posix":
         yield
         return
@@ -114,18 +114,18 @@ def alone(folder: Path, *, wait: bool = True) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise BlockingIOError(
-                f"got {folder}, which another process is writing in, expected it to be free; wait "
-                "until that is done, or choose another"
+                f"got {folder}, in which another process is writing, expected it to be free; wait "
+                "until that process ends, or choose another folder"
             ) from None
         except OSError:
-            pass  # not every file system over a network has such locks
+            pass  # some network file systems have no locks
         yield
     finally:
-        os.close(descriptor)  # and so let go
+        os.close(descriptor)  # which releases the lock
 
 
 def _sync_folder(folder: Path) -> None:
-    """Have the new name itself survive a loss of power."""
+    """Make the new name survive a loss of power."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -135,9 +135,9 @@ def _sync_folder(folder: Path) -> None:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Errors of the file system, where `path` is written, name the file and say what to do.
+    """Make errors of the file system about `path` name the file and a remedy.
 
-    Those about files elsewhere stay as they are.
+    Errors about other files are unchanged.
     """
     try:
         yield
@@ -154,7 +154,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def leftovers(folder: Path) -> list[Path]:
-    """What processes that were killed have been writing in a folder."""
+    """Temporary files in a folder of processes that were killed."""
     return [path for path in folder.glob(".*.tmp") if _ASIDE.fullmatch(path.name)]
 
 
@@ -164,7 +164,7 @@ def remove_leftovers(folder: Path) -> None:
 
 
 def is_new(folder: Path) -> bool:
-    """Whether a folder is not there, or has nothing in it but `leftovers`; a file is refused."""
+    """Whether a folder does not exist, or has only `leftovers`. A file raises an error."""
     there = next(path for path in (folder, *folder.parents) if path.exists())
     if not there.is_dir():
         raise NotADirectoryError(

@@ -1,6 +1,6 @@
-"""The first nodes of a batch, where its graphs stand largest first.
+"""The first nodes of a batch whose graphs are sorted by size, largest first.
 
-Small graphs take fewer steps than large ones: what is left to do then is at the front.
+Small graphs need fewer steps than large ones. The nodes that need further steps then come first.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pna.adjacency import Adjacency, Rows
 
 
 class Front(NamedTuple):
-    """Graphs of more than `size` nodes stand among the first `nodes`, all of each; no edge leads
-    out of these, and they have no more than `edges`."""
+    """The first `nodes` nodes of a batch. They contain all graphs of more than `size` nodes, no
+    edge leads out of them, and they have at most `edges` edges."""
 
     size: int
     nodes: int
@@ -20,11 +20,11 @@ class Front(NamedTuple):
 
 
 def first_nodes(adjacency: Adjacency, nodes: int, edges: int) -> Adjacency:
-    """A view of those nodes and of room for so many edges: what lies beyond the last node's
-    belongs to none.
+    """A view of the first nodes, with `edges` slots. Slots after those of the last node belong to
+    no node.
 
-    Rows must be short, and their order must hold the first nodes first. `by_degree` then is that
-    order: sorted between one front and the next, not over all of them.
+    There must be no long rows, and `order` must have the first nodes first. `by_degree` is that
+    order: nodes are sorted by degree between one front and the next, not over all fronts.
     """
 
     def cut(rows: Rows) -> Rows:

@@ -1,4 +1,4 @@
-"""What a number was measured on: hardware, versions and commit."""
+"""The machine of a measurement: hardware, versions and commit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 
 
 def machine() -> dict[str, str | int | None]:
-    """One flat row for a table of results; None where there is no such thing here."""
+    """A flat row for a table of results; None for what this machine does not have."""
     return {
         "cpu": cpu_model(),
         "threads": torch.get_num_threads(),
@@ -37,26 +37,26 @@ def version(distribution: str) -> str | None:
 
 
 def cpu_model() -> str:
-    """Name of the processor, such as "Neoverse-N1"; at least its architecture."""
+    """Name of the processor, such as "Neoverse-N1", or else its architecture."""
     if platform.system() == "Darwin":
-        name = _ask("sysctl", "-n", "machdep.cpu.brand_string")
+        name = _output("sysctl", "-n", "machdep.cpu.brand_string")
     else:
-        name = _field(_ask("lscpu"), "Model name") or _field(_cpuinfo(), "model name")
+        name = _field(_output("lscpu"), "Model name") or _field(_cpuinfo(), "model name")
     return name or platform.processor() or platform.machine()
 
 
 def commit() -> str | None:
-    """Commit of the checkout this package runs from, "-dirty" if it has changes; else None.
+    """Commit of the checkout of this package, with "-dirty" if it has changes; else None.
 
-    `PNA_COMMIT` names it where the files were copied without their history.
+    `PNA_COMMIT` is the commit of files that were copied without their history.
     """
     if named := os.environ.get("PNA_COMMIT"):
         return named
     folder = Path(__file__).parent
-    # An installed copy may lie in somebody else's repository.
-    if _ask("git", "-C", str(folder), "ls-files", Path(__file__).name) is None:
+    # An installed copy may be inside the repository of another project.
+    if _output("git", "-C", str(folder), "ls-files", Path(__file__).name) is None:
         return None
-    return _ask("git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude=*")
+    return _output("git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude=*")
 
 
 def _cpuinfo() -> str | None:
@@ -72,8 +72,8 @@ def _field(text: str | None, key: str) -> str | None:
     return None
 
 
-def _ask(*command: str) -> str | None:
-    """What a program prints, or None if it is missing, fails or has nothing to say."""
+def _output(*command: str) -> str | None:
+    """The output of a program, or None if it is missing, fails or prints nothing."""
     if shutil.which(command[0]) is None:
         return None
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Finding things by name, with a helpful error when the name is unknown; lists of names."""
+"""Lookup by name, with an error that suggests the nearest name; lists of distinct names."""
 
 import difflib
 import functools
@@ -13,9 +13,9 @@ Init = TypeVar("Init", bound=Callable[..., None])
 
 
 def lookup(kind: str, name: str, table: Mapping[Any, T]) -> T:
-    """``table[name]``; an unknown name raises with the nearest match and all that are known.
+    """Return ``table[name]``. The error for an unknown name has the nearest match and all names.
 
-    `kind` says in the error what was looked for: "aggregator", "scaler".
+    `kind` is the kind of thing in the error, such as "aggregator" or "scaler".
     """
     if name in table:
         return table[name]
@@ -23,7 +23,7 @@ def lookup(kind: str, name: str, table: Mapping[Any, T]) -> T:
 
 
 def unique(kind: str, names: Collection[str]) -> tuple[str, ...]:
-    """These names, if they are and differ."""
+    """These names as a tuple. Raises unless they are texts and differ."""
     if isinstance(names, str) or not all(isinstance(name, str) for name in names):
         raise TypeError(f"got {kind}={names!r}, expected a list of names")
     twice = [name for name, count in Counter([*names]).items() if count > 1]
@@ -33,9 +33,9 @@ def unique(kind: str, names: Collection[str]) -> tuple[str, ...]:
 
 
 def check_keywords(*others: type) -> Callable[[Init], Init]:
-    """Decorates an `__init__`: an unknown keyword raises with the nearest known one.
+    """Decorate an `__init__`: the error for an unknown keyword has the nearest known one.
 
-    `others` are the classes that are given what the ``**kwargs`` of the `__init__` collect.
+    `others` are the classes that receive the ``**kwargs`` of the `__init__`.
     """
 
     def decorate(init: Init) -> Init:

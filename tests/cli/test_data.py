@@ -295,8 +295,8 @@ def test_zinc_from_all_that_is_published(published_zinc, tmp_path):
 def test_other_molecules_are_not_zinc(
     published_zinc, tmp_path, monkeypatch, name, content, message
 ):
-    monkeypatch.setattr(zinc, "MOST", 300_000)
-    monkeypatch.setattr(zinc, "MOST_INDEX", 200_000)
+    monkeypatch.setattr(zinc, "MAX_BYTES", 300_000)
+    monkeypatch.setattr(zinc, "MAX_INDEX_BYTES", 200_000)
     path = published_zinc / name
     path.unlink() if content is None else path.write_text(content)
     done = run("zinc", "--out", tmp_path / "z", "--from", "public")
@@ -354,7 +354,7 @@ def test_molhiv_from_moleculenet(published, tmp_path):
     ],
 )
 def test_other_molecules_are_not_molhiv(published, tmp_path, monkeypatch, content, message):
-    monkeypatch.setattr(molhiv, "MOST", 300_000)
+    monkeypatch.setattr(molhiv, "MAX_BYTES", 300_000)
     published.write_text(content)
     done = run("molhiv", "--out", tmp_path / "m", "--from", "public")
     assert done.exit_code == 1 and message in done.output

@@ -115,7 +115,7 @@ def test_numbers_that_cannot_be_kept():
     with pytest.raises(ValueError, match=r"got 1e\+39 as y in line 3 of my.csv, more than float32"):
         from_table(numbered(y=["1", "1e39", *["1"] * 38]), ["y"])
     near = [str(1e7 + k / 10) for k in range(40)]
-    with pytest.raises(ValueError, match=r"as y in my.csv that differ by 3.9 at most, too little"):
+    with pytest.raises(ValueError, match=r"as y in my.csv that differ by at most 3.9, too little"):
         from_table(numbered(y=near), ["y"])
     constant = from_table(numbered(y=["1e7"] * 40), ["y"])
     assert constant.graph_scale == (1.0,) and constant.metadata["means"] == {"y": 1e7}
@@ -127,7 +127,7 @@ def test_joined_tables_are_told_to_be_standardised_again():
         for t, part in ((numbered(), slice(0, 20)), (numbered(), slice(20, 40)))
     ]
     parts = [from_table(half, ["logS"], split="random") for half in halves]
-    with pytest.warns(UserWarning, match="molecule_table.standardised gives it some"):
+    with pytest.warns(UserWarning, match="molecule_table.standardised computes them"):
         whole = GraphSet.concat(parts)
     assert "means" not in whole.metadata
     whole = standardised(whole)
@@ -169,7 +169,9 @@ def test_the_column_of_smiles(columns, found):
 @pytest.mark.parametrize("columns", ["id,y", "smiles_a,smiles_b"])
 def test_no_column_of_smiles(columns):
     table = table_of({name: ["C"] for name in columns.split(",")})
-    with pytest.raises(ValueError, match=rf"{', '.join(columns.split(','))}, of which it is not"):
+    with pytest.raises(
+        ValueError, match=rf"{', '.join(columns.split(','))}, expected one called smiles"
+    ):
         smiles_column(table)
 
 
@@ -181,8 +183,10 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match=r"got no number as y in my.csv"):
         from_table(numbered(y=[""] * 40), ["y"])
     few = table_of({"smiles": SMILES[:9], "y": ["1"] * 9})
-    with pytest.raises(ValueError, match=r"9 molecules of my.csv, which by random leave none"):
+    with pytest.raises(ValueError, match=r"9 molecules of my.csv, whose random split leaves none"):
         from_table(few, ["y"], split="random")
     one_ring = table_of({"smiles": ["C"] * 20, "y": ["1"] * 20})
-    with pytest.raises(ValueError, match=r"by scaffold leave none for train .*take the split rand"):
+    with pytest.raises(
+        ValueError, match=r"scaffold split leaves none for train .*use the split rand"
+    ):
         from_table(one_ring, ["y"])

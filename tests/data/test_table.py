@@ -80,7 +80,7 @@ def test_what_is_no_number(write, wrong):
         ("smiles,y\nC,1\nC\n", "got 1 cells in line 3 of .*, expected one for each of the 2"),
         ("smiles,y\nC,1,2\n", "got 3 cells in line 2"),
         ('smiles,y\nC,"1\n', "got line 2 of .*, which is no line of a table"),
-        ("smiles,ä\nC,1\n".encode("latin-1"), "not of UTF-8 in line 1; save it as CSV of UTF-8"),
+        ("smiles,ä\nC,1\n".encode("latin-1"), "not UTF-8 in line 1; save it as CSV in UTF-8"),
         (gzip.compress(b"smiles,y\nC,1\n", mtime=0)[:-9], "gzip cannot unpack .*; copy it again"),
     ],
     ids=["empty", "no rows", "few cells", "many cells", "open quote", "latin", "truncated"],
@@ -106,7 +106,9 @@ def test_more_columns(write, tmp_path):
     assert again.columns == ("smiles", "y", "note", "p", "q")
     assert again.rows == [[*ROWS[0], "0.5", "1"], [*ROWS[1], "", "2"]]
     assert table.columns == ("smiles", "y", "note")
-    with pytest.raises(ValueError, match="with a column 'y', which is to be added; rename it"):
+    with pytest.raises(
+        ValueError, match="with a column 'y', which would be added again; rename it"
+    ):
         table.with_columns({"y": ["1", "2"]})
 
 

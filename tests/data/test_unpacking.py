@@ -14,7 +14,7 @@ from pna.cli import app
 from pna.data.images import _cifar10, _mnist
 from pna.data.sources import PUBLIC
 from pna.data.table import Table
-from pna.data.unpacking import VARIABLE, arrays_of, gunzip, most_unpacked
+from pna.data.unpacking import VARIABLE, gunzip, load_npz, most_unpacked
 
 #: Unpacks to 400 MiB.
 BOMB = gzip.compress(bytes(2**20)) * 400
@@ -41,7 +41,7 @@ def npz(**arrays: np.ndarray) -> bytes:
 
 def test_what_fits_is_unpacked(few):
     assert gunzip("x", gzip.compress(b"words") + gzip.compress(b" more")) == b"words more"
-    assert arrays_of("x", npz(a=np.arange(3)))["a"].tolist() == [0, 1, 2]
+    assert load_npz("x", npz(a=np.arange(3)))["a"].tolist() == [0, 1, 2]
 
 
 def test_the_limit_is_refused_before_the_memory_fills(few):
@@ -68,7 +68,7 @@ def test_every_reader_has_the_limit(few, tmp_path):
         "my.csv.gz": lambda: Table.read(path),
         "train-images": lambda: _mnist([BOMB] * 4),
         PUBLIC["cifar10"].files[0].name: lambda: _cifar10(BOMB),
-        "my.npz": lambda: arrays_of("my.npz", npz(a=np.zeros(10**7))),
+        "my.npz": lambda: load_npz("my.npz", npz(a=np.zeros(10**7))),
     }
     for name, read in bombs.items():
         with pytest.raises(ValueError, match=rf"{name}.*unpacks to more than 1,000,000 bytes"):
@@ -125,14 +125,14 @@ def test_damaged_arrays(content):
     with pytest.raises(
         ValueError, match=r"got my\.npz, which cannot be read as npz \(.+\), .*copy it again$"
     ) as caught:
-        arrays_of("my.npz", content)
+        load_npz("my.npz", content)
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 300
 
 
 def test_a_limit_that_is_no_number_is_not_blamed_on_the_file(monkeypatch):
     monkeypatch.setenv(VARIABLE, "much")
     with pytest.raises(ValueError, match=f"^got {VARIABLE}='much', expected a number of bytes"):
-        arrays_of("my.npz", npz(a=np.arange(3)))
+        load_npz("my.npz", npz(a=np.arange(3)))
 
 
 @pytest.mark.parametrize("content", [BOMB[:50], b"\x1f\x8b", gzip.compress(b"a") + b"rest"])

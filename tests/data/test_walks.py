@@ -97,5 +97,5 @@ def test_refused():
         return_probabilities(graphs, -1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(walks, "MOST_NODES", 2)
-        with pytest.raises(ValueError, match="got a graph of 3 nodes, expected 2 at most"):
+        with pytest.raises(ValueError, match="got a graph of 3 nodes, expected at most 2"):
             return_probabilities(graphs, 1)

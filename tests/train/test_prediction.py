@@ -213,7 +213,7 @@ def test_a_table_with_its_predictions(table_run):
 def test_what_a_table_cannot_give_is_said_before_the_work(table_run, folder, monkeypatch):
     monkeypatch.setattr(prediction, "read_molecules", None)
     table = Table("new.csv", ("smiles", "logS predicted"), [["C", "1"]], [2])
-    with pytest.raises(ValueError, match="a column 'logS predicted', which is to be added"):
+    with pytest.raises(ValueError, match="a column 'logS predicted', which would be added again"):
         predict_table(table_run, table)
     rows = [[text, str(k)] for k, text in enumerate(SMILES)]
     table = Table("my.csv", ("smiles", "y"), rows, [*range(20)])

@@ -225,7 +225,7 @@ def test_a_sweep_has_its_folder_to_itself(data, tmp_path, monkeypatch):
     given, refused = (data, tmp_path / "out", MODEL, SETTINGS, SPACE), []
 
     def run(*_):
-        with pytest.raises(BlockingIOError, match="another process is writing in"):
+        with pytest.raises(BlockingIOError, match="in which another process is writing"):
             sweep(*given, resume=True)
         refused.append(True)
 

@@ -1,4 +1,4 @@
-"""What is in a graph set: sizes, degrees, types and targets, and how far the mean alone gets."""
+"""A summary of a graph set: sizes, degrees, types, targets, and the error of the mean."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from torch import Tensor
 
 from pna.data.graphset import GraphSet
 
-#: Most values of a target that are counted one by one.
+#: Largest number of classes whose graphs or nodes are counted.
 _CLASSES = 10
 
 
 @dataclass(frozen=True)
 class Split:
-    """Some graphs in figures; of all graphs where a set has no splits."""
+    """A summary of the graphs of a split, or of all graphs of a set without splits."""
 
     name: str
     graphs: int
@@ -32,7 +32,7 @@ class Split:
 
 @dataclass(frozen=True)
 class Target:
-    """A target over all graphs, before it is scaled."""
+    """A summary of a target over all graphs, unscaled."""
 
     name: str
     level: str
@@ -41,15 +41,15 @@ class Target:
     greatest: float
     missing: int
     scale: float
-    #: log10 of the mean square error of predicting the mean of training, by split; of scaled values
+    #: log10 of the mean squared error of predicting the training mean, of scaled values, by split
     baseline: Mapping[str, float]
-    #: how often 0, 1, 2, … is known to come, by split, of what may be classes: few whole numbers
+    #: the counts of 0, 1, 2, … by split, if the values are few integers, as of classes
     counts: Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class Description:
-    """Figures of a graph set: of its splits and its targets, and what it says of itself."""
+    """A summary of the splits and targets of a graph set, and its metadata."""
 
     splits: tuple[Split, ...]
     targets: tuple[Target, ...]
@@ -57,7 +57,7 @@ class Description:
 
 
 def describe(graphs: GraphSet) -> Description:
-    """Figures of a graph set, as `pna data describe` prints them."""
+    """Summarise a graph set, as `pna data describe` prints it."""
     parts = {name: graphs.split(name) for name in graphs.splits} or {"all": graphs}
     parts = {name: part for name, part in parts.items() if len(part) > 0}
     if not parts:

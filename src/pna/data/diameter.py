@@ -1,4 +1,4 @@
-"""The diameter of every graph: how many steps a message needs to get everywhere."""
+"""The diameter of every graph: the number of steps that a message needs to reach all nodes."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from torch import Tensor
 from pna.data.graphset import GraphSet
 from pna.data.multitask.labels import shortest_paths
 
-_DENSE = 128  # nodes up to which graphs of one size are done together, as dense matrices
+_DENSE = 128  # largest size of graphs that are processed together, as dense matrices
 _TOGETHER = 2**22  # entries of such matrices at a time
 
 
 def diameters(graphs: GraphSet) -> Tensor:
-    """(graphs,) int64: the longest of the shortest paths along edges; unreachable pairs apart."""
+    """(graphs,) int64: the longest shortest path along edges, without unreachable pairs."""
     graphs = graphs.to("cpu")
     sizes, found = graphs.sizes.numpy(), np.zeros(len(graphs), np.int64)
     for size in np.unique(sizes):

@@ -1,4 +1,4 @@
-"""Molecules of a table as graphs: their SMILES, what was measured of them, who is trained on."""
+"""Molecules of a table as graphs: the columns of SMILES, targets and splits."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from pna.data.molecules import Molecules, as_graphs, check_chemistry, from_smile
 from pna.data.scaffolds import SPLITS, scaffold_split
 from pna.data.table import Table
 
-#: Ways to divide molecules that are divided by no column.
+#: Splits that need no column.
 SCAFFOLD, RANDOM = "scaffold", "random"
 
-#: What a column of splits may say.
+#: The texts of a column of splits.
 _WORDS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
     **dict.fromkeys(("test", "testing"), "test"),
 }
-_NAMED = 10  # lines at most that a warning names
-_RESOLUTION = 1e-6  # of numbers as they are kept, in float32, beside their mean
+_NAMED = 10  # largest number of lines that a warning names
+_RESOLUTION = 1e-6  # smallest deviation relative to the mean that float32 represents
 
 Progress = Callable[[int, int], None]
 
@@ -45,17 +45,17 @@ def from_table(
 
     Args:
         table: CSV, one molecule a row.
-        targets: columns of numbers to predict, a cell empty where one is not known. Those that
-            are 0 or 1 throughout are trained as such, if no other loss is asked for.
-        smiles: the column of SMILES; found by its name if left out.
-        split: a column that says train, validation or test; or "scaffold", so that molecules of
-            one ring system are not parted, which is usual where there are targets; or "random".
-            Both have 80, 10 and 10 of 100.
-        seed: of a random split.
-        skip: leave out molecules that cannot be read, with a warning, where otherwise the first
-            of them is an error.
-        workers: processes to read molecules.
-        progress: told how many molecules are read, and of how many.
+        targets: columns of numbers to predict; an empty cell is an unknown number. A target with
+            only 0 and 1 is trained with a binary loss by default.
+        smiles: the column of SMILES; by default found by its name.
+        split: a column with train, validation or test; or "scaffold", which keeps molecules of one
+            ring system together, the default if there are targets; or "random". The last two
+            have 80, 10 and 10 percent.
+        seed: random seed of a random split.
+        skip: leave out molecules that cannot be read, with a warning. By default the first of
+            them is an error.
+        workers: number of processes that read molecules.
+        progress: called with the number of molecules read, and the number in all.
     """
     check_chemistry()
     table = table if isinstance(table, Table) else Table.read(table)
@@ -80,7 +80,7 @@ def from_table(
 
 
 def smiles_column(table: Table, name: str = "") -> str:
-    """The column of SMILES: that of this name, or else the one that is called so."""
+    """The column of SMILES: of this name, or else the only one with "smiles" in its name."""
     if name:
         table.column(name)
         return name
@@ -89,8 +89,8 @@ def smiles_column(table: Table, name: str = "") -> str:
         if len(found) == 1:
             return found[0]
     raise ValueError(
-        f"got {table.name} with the columns {', '.join(table.columns)}, of which it is not plain "
-        "which has the SMILES; name it (--smiles)"
+        f"got {table.name} with the columns {', '.join(table.columns)}, expected one called "
+        "smiles; name the column of SMILES (--smiles)"
     )
 
 
@@ -101,8 +101,7 @@ def read_molecules(
     workers: int = 1,
     progress: Progress | None = None,
 ) -> tuple[Molecules, list[str]]:
-    """The molecules of a table and their SMILES; of those left out a warning says where they are
-    written."""
+    """The molecules of a table and their SMILES. A warning names the lines of skipped molecules."""
     texts = table.column(column)
     found = from_smiles(
         texts, name=table.name, lines=table.lines, skip=skip, workers=workers, progress=progress
@@ -120,10 +119,10 @@ def read_molecules(
 
 
 def standardised(graphs: GraphSet) -> GraphSet:
-    """With what training is to begin from and to divide by, the mean and deviation of each target
-    of graphs over the training set; those that are 0 or 1 are left to a loss for that.
+    """Set the mean and scale of each graph target to its mean and standard deviation over the
+    training set. Targets with only 0 and 1 get a binary loss instead.
 
-    So `from_table` has them; sets of it that are joined need it again.
+    `from_table` does this; sets that are joined afterwards need it again.
     """
     if graphs.y_graph is None:
         return graphs
@@ -145,28 +144,30 @@ def standardised(graphs: GraphSet) -> GraphSet:
 
 
 def _measured(table: Table, name: str) -> NDArray[np.float32]:
-    """The numbers of a target, as they are kept."""
+    """The numbers of a target as float32."""
     given = table.numbers(name)
     known = given[~np.isnan(given)]
     if len(known) == 0:
-        raise ValueError(f"got no number as {name} in {table.name}, expected some")
+        raise ValueError(
+            f"got no number as {name} in {table.name}, expected some; check the column"
+        )
     largest = np.abs(given) > np.finfo(np.float32).max
     if largest.any():
         place = int(largest.argmax())
         raise ValueError(
             f"got {given[place]:g} as {name} in line {table.lines[place]} of {table.name}, more "
-            "than float32 holds; take another unit"
+            "than float32 holds; use another unit"
         )
     if 0 < np.ptp(known) <= _RESOLUTION * np.abs(known).max():
         raise ValueError(
-            f"got numbers as {name} in {table.name} that differ by {np.ptp(known):g} at most, too "
-            f"little for float32 beside {known[0]:g}; take that away from all of them"
+            f"got numbers as {name} in {table.name} that differ by at most {np.ptp(known):g}, too "
+            f"little for float32 at {known[0]:g}; subtract that from all of them"
         )
     return given.astype(np.float32)
 
 
 def _words(table: Table, way: str) -> list[str]:
-    """Splits as a column says; none where `way` is not one."""
+    """The splits of a column; none if `way` is not a column."""
     if way in ("", SCAFFOLD, RANDOM):
         return []
     if way not in table.columns:
@@ -185,7 +186,7 @@ def _words(table: Table, way: str) -> list[str]:
 
 
 def _divided(smiles: Sequence[str], way: str, seed: int, name: str) -> list[str]:
-    """A split for every molecule, or none where no way to divide them is asked for."""
+    """A split for every molecule; none if no way to divide them was given."""
     if not way:
         return []
     if way == SCAFFOLD:
@@ -196,9 +197,9 @@ def _divided(smiles: Sequence[str], way: str, seed: int, name: str) -> list[str]
         words = np.random.default_rng(seed).permutation(parts).tolist()
     missing = [split for split in SPLITS.values() if split not in words]
     if missing:
-        remedy = f", or take the split {RANDOM}" if way == SCAFFOLD and len(smiles) >= 10 else ""
+        remedy = f", or use the split {RANDOM}" if way == SCAFFOLD and len(smiles) >= 10 else ""
         raise ValueError(
-            f"got {len(smiles)} molecules of {name}, which by {way} leave none for "
-            f"{' and '.join(missing)}; name a column that says who is in which split{remedy}"
+            f"got {len(smiles)} molecules of {name}, whose {way} split leaves none for "
+            f"{' and '.join(missing)}; name a column with the split of each{remedy}"
         )
     return words

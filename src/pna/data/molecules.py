@@ -1,4 +1,4 @@
-"""Molecules as graphs, from SMILES: RDKit reads them, OGB's featuriser says what is kept."""
+"""Molecules as graphs, from SMILES: parsed by RDKit, with the features of OGB."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ _BLOCK = 512  # molecules that a worker reads at a time
 
 @dataclass(frozen=True)
 class Molecules:
-    """Molecules laid end to end; every bond is two edges, one each way."""
+    """Concatenated molecules; every bond is two edges, one in each direction."""
 
-    places: NDArray[np.int64]  # (molecules,) of each in the list, of which some may be left out
+    places: NDArray[
+        np.int64
+    ]  # (molecules,) index in the given list, from which some may be skipped
     sizes: NDArray[np.int64]  # (molecules,)
     edge_counts: NDArray[np.int64]  # (molecules,)
     edge_index: NDArray[np.int64]  # (2, edges), numbered within the molecule
@@ -46,9 +48,9 @@ def from_smiles(
 ) -> Molecules:
     """Read molecules, in order.
 
-    `name` and `lines` tell in errors where each was written; if no lines are given, its place in
-    the list. What is no molecule is an error, or left out to `skip` it. `progress` is told how many
-    are read, and of how many.
+    `name` and `lines` are for errors: the file, and the line of each molecule; by default its index
+    in the list. A text that is no molecule is an error; with `skip` it is left out. `progress` is
+    called with the number of molecules read, and the number in all.
     """
     check_chemistry()
     lines = range(len(smiles)) if lines is None else lines
@@ -68,7 +70,7 @@ def from_smiles(
 
 
 def as_graphs(found: Molecules, *, metadata: dict[str, Any], **given: Any) -> GraphSet:
-    """Molecules as a graph set, with what else is `given` of `GraphSet.from_arrays`."""
+    """Molecules as a graph set; `given` are further arguments of `GraphSet.from_arrays`."""
     node_values, edge_values = values()
     return GraphSet.from_arrays(
         found.sizes,
@@ -84,27 +86,26 @@ def as_graphs(found: Molecules, *, metadata: dict[str, Any], **given: Any) -> Gr
 
 
 def check_chemistry() -> None:
-    """Raise unless RDKit and OGB are there."""
+    """Raise unless RDKit and OGB are installed."""
     missing = [package for package in ("rdkit", "ogb") if find_spec(package) is None]
     if missing:
         raise ModuleNotFoundError(
-            f"got no {' and no '.join(missing)}, which reading molecules needs; "
-            "pip install 'pna[chem]'"
+            f"got no {' and no '.join(missing)}, needed to read molecules; pip install 'pna[chem]'"
         )
 
 
 def values() -> tuple[list[int], list[int]]:
-    """How many values each feature of atoms, and of bonds, can have."""
+    """The number of categories of each feature of atoms, and of bonds."""
     from ogb.utils.features import get_atom_feature_dims, get_bond_feature_dims
 
     return get_atom_feature_dims(), get_bond_feature_dims()
 
 
 def parse(smiles: str) -> Any:
-    """RDKit's molecule, without regard to valences where it has too many; None if it is none.
+    """The molecule of RDKit; None if the text is not one.
 
-    RDKit refuses over-valent atoms, such as those of aluminium complexes, that older versions
-    accepted; all else of its sanitisation is done for them too.
+    RDKit refuses atoms of too high a valence, such as in aluminium complexes, which older versions
+    accepted. For those, all of its sanitisation except the check of valences is done.
     """
     from rdkit import Chem
 
@@ -127,7 +128,7 @@ def _read_block(block: tuple[int, list[str], str, list[int], bool]) -> Molecules
 
     first, smiles, name, lines, skip = block
     parts = [_NONE]
-    with BlockLogs():  # of what is refused at first, and of deprecated things
+    with BlockLogs():  # of refused molecules and deprecated features
         for place, (line, text) in enumerate(zip(lines, smiles, strict=True), first):
             molecule = parse(text)
             if molecule is not None and molecule.GetNumAtoms() > 0:
@@ -152,7 +153,7 @@ def _graph(place: int, molecule: Any) -> Molecules:
     edges, features = [], []
     for bond in molecule.GetBonds():
         if str(bond.GetStereo()) not in allowable_features["possible_bond_stereo_list"]:
-            bond.SetStereo(BondStereo.STEREONONE)  # of a bond that cannot turn: OGB has no place
+            bond.SetStereo(BondStereo.STEREONONE)  # atropisomer, which OGB does not encode
         one, other = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
         edges += [(one, other), (other, one)]
         features += [bond_to_feature_vector(bond)] * 2

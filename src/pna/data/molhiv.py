@@ -1,4 +1,4 @@
-"""ogbg-molhiv: does a molecule inhibit the replication of HIV; all of OGB's set, with its split."""
+"""ogbg-molhiv: whether a molecule inhibits the replication of HIV; OGB's set and split."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from pna.data.sources import FROM_PUBLIC, GUIDE, SOURCES, cache, chosen, facts, 
 from pna.data.table import text_of
 from pna.files import make_folder, replacing
 
-#: Where MoleculeNet publishes the molecules, in the order that OGB kept, and what is the most that
-#: can be; and the hash of the table they make with their split, that of `SOURCES` unpacked.
+#: The address of MoleculeNet's table, in OGB's order, and its largest size in bytes; and the hash
+#: of the table with the split, which is the unpacked file of `SOURCES`.
 PUBLISHED = "https://deepchemdata.s3-us-west-1.amazonaws.com/datasets/HIV.csv"
-MOST = 16_000_000
+MAX_BYTES = 16_000_000
 TABLE = "90f83445640ff32a8937e5ee1fcf4383521ad1b3026f28b6486644713ed84b5c"
 
 _COLUMNS = ["smiles", "HIV_active", "split"]
@@ -34,9 +34,9 @@ def molhiv(
 ) -> GraphSet:
     """The 41,127 molecules in OGB's order, with its nine features of atoms and three of bonds.
 
-    Graphs have 1 to predict where the molecule is active, else 0. `where` is the data folder or its
-    address, PNA_DATA if not given, or "public": MoleculeNet's table, split anew; `progress` is told
-    how many molecules are read, and of how many. Needs ``pna[chem]``.
+    The target is 1 for an active molecule, else 0. `where` is the data folder or its address, or
+    "public" for MoleculeNet's table, split again. Default: PNA_DATA. `progress` is called with the
+    number of molecules read, and the number in all. Needs ``pna[chem]``.
     """
     check_chemistry()
     if chosen(where) == FROM_PUBLIC:
@@ -48,16 +48,17 @@ def molhiv(
 
 
 def published(progress: Callable[[int, int], None] | None = None) -> Path:
-    """The table in the cache, from MoleculeNet's if it is not there.
+    """The table in the cache, made from MoleculeNet's if it is not there.
 
-    That has no split: molecules are divided by scaffold as OGB did, and the table is what OGB's is,
-    to the last letter, or an error. `progress` is told how many molecules are divided.
+    MoleculeNet's table has no split: molecules are divided by scaffold, as OGB did. A table that
+    differs from OGB's by a single character is an error. `progress` is called with the number of
+    molecules divided, and the number in all.
     """
     check_chemistry()
     path = cache() / "molhiv" / "molhiv.csv"
     if path.is_file() and sha256_of(path) == TABLE:
         return path
-    smiles, active = _columns(download(PUBLISHED, MOST))
+    smiles, active = _columns(download(PUBLISHED, MAX_BYTES))
     split = scaffold_split(smiles, progress)
     rows = [_COLUMNS, *zip(smiles, active, split, strict=True)]
     text = "".join(",".join(row) + "\n" for row in rows)
@@ -65,7 +66,7 @@ def published(progress: Callable[[int, int], None] | None = None) -> Path:
     if found != TABLE:
         raise ValueError(
             f"got molecules from {PUBLISHED} that make a table of sha256 {found}, expected "
-            f"{TABLE}: others, or RDKit sees other scaffolds; nothing of it was kept; {GUIDE}"
+            f"{TABLE}: other molecules, or other scaffolds of RDKit; nothing was kept; {GUIDE}"
         )
     make_folder(path.parent)
     with replacing(path) as file:
@@ -74,7 +75,7 @@ def published(progress: Callable[[int, int], None] | None = None) -> Path:
 
 
 def _columns(content: bytes) -> tuple[list[str], list[str]]:
-    """SMILES and activity, as they are written."""
+    """The texts of SMILES and activity."""
     try:
         rows = list(csv.DictReader(content.decode(errors="replace").splitlines()))
     except csv.Error:
@@ -94,9 +95,9 @@ def from_csv(
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> GraphSet:
-    """Molecules from a table with the columns smiles, HIV_active (0 or 1) and split.
+    """Molecules of a table with the columns smiles, HIV_active (0 or 1) and split.
 
-    `name` is what errors call the table.
+    `name` is for errors.
     """
     rows = list(csv.reader(text.splitlines()))
     if not rows or rows[0] != _COLUMNS:

@@ -1,4 +1,4 @@
-"""PyTorch Geometric: its loaders with each graph's edges sorted once, and its lists of graphs."""
+"""PyTorch Geometric: a transform for its loaders, and conversion of its lists of graphs."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class AttachAdjacency(BaseTransform):
     """Set ``data.adjacency`` to the `Adjacency` of ``data.edge_index``, of a graph or a batch.
 
-    A PyG `DataLoader` gathers those of its graphs in a list, which layers take as it is. PyG
-    does not know that it belongs to the edges: put this last among transforms, and in the
-    neighbour loader's own `transform`, or sampled and changed graphs keep the old one.
+    A PyG `DataLoader` collects them in a list, which layers accept. PyG does not know that the
+    adjacency belongs to the edges. Put this last among transforms, and into the `transform` of a
+    neighbour loader; otherwise sampled and changed graphs keep the old one.
     """
 
     def forward(self, data: Any) -> Any:
@@ -37,7 +37,7 @@ class AttachAdjacency(BaseTransform):
 
 
 def to_data_list(graphs: GraphSet) -> list[Data]:
-    """What `GraphSet.to_pyg` gives: a `Data` for each graph, sharing no memory with the set."""
+    """One `Data` for each graph, as `GraphSet.to_pyg` returns them; no memory is shared."""
     sizes, edge_counts = graphs.sizes.tolist(), graphs.edge_counts.tolist()
     columns: dict[str, Sequence[Any]] = {"edge_index": graphs.edges.split(edge_counts, 1)}
     both = graphs.y_node is not None and graphs.y_graph is not None
@@ -64,18 +64,18 @@ def to_data_list(graphs: GraphSet) -> list[Data]:
 
 
 def _as_pyg(tensor: Tensor) -> Tensor:
-    """A copy, in which whole numbers are int64, as embeddings and losses of classes take them."""
+    """A copy with integers as int64, which embeddings and classification losses need."""
     is_whole = not (tensor.is_floating_point() or tensor.dtype == torch.bool)
     return tensor.to(torch.int64 if is_whole else tensor.dtype, copy=True)
 
 
 def _flat(columns: Tensor | None) -> Tensor | None:
-    """Without the axis of columns where there is one of them."""
+    """Without the axis of columns, if there is only one."""
     return columns if columns is None or columns.shape[1] != 1 else columns[:, 0]
 
 
 def _flat_kinds(columns: Tensor | None) -> Tensor | None:
-    """The same of kinds only: layers take numbers as (edges, 1)."""
+    """The same for categories only: layers take numbers as (edges, 1)."""
     return columns if columns is None or columns.is_floating_point() else _flat(columns)
 
 
@@ -121,7 +121,7 @@ def _edges(graphs: Sequence[Any]) -> tuple[list[Tensor], list[int]]:
 
 
 def _values(graphs: Sequence[Any], name: str) -> list[Tensor] | None:
-    """An attribute that all graphs have, or none."""
+    """An attribute that all graphs or none have."""
     values = [getattr(graph, name, None) for graph in graphs]
     missing = [place for place, value in enumerate(values) if value is None]
     if len(missing) == len(graphs):
@@ -134,19 +134,18 @@ def _values(graphs: Sequence[Any], name: str) -> list[Tensor] | None:
 
 
 def _names(graphs: Sequence[Any], tag: str) -> list[str] | None:
-    """A tag of every graph; None where they have none, or keep something else by this name."""
-    names = [getattr(graph, tag, None) for graph in graphs]
-    words = [name for name in names if isinstance(name, str)]
-    return words if words and len(words) == len(names) else None
+    """A tag of every graph; None if it is missing, or not a text, in some graph."""
+    names: list[Any] = [getattr(graph, tag, None) for graph in graphs]
+    return names if names and all(isinstance(name, str) for name in names) else None
 
 
 def _level(y: list[Tensor], sizes: list[int]) -> str:
-    """Whether targets are of nodes or of graphs, by their rows."""
+    """The level of targets, "node" or "graph", by their rows."""
     of_graph = all(rows.dim() == 0 or rows.shape[0] == 1 for rows in y)
     of_node = all(rows.dim() > 0 and len(rows) == n for rows, n in zip(y, sizes, strict=True))
     if of_graph and of_node:
         raise ValueError(
-            "got y with one row in graphs of one node, expected to know what it is of; pass "
+            "got y with one row in graphs of one node, which may be of the node or the graph; pass "
             "level='node' or level='graph'"
         )
     if not of_graph and not of_node:

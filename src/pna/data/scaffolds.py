@@ -1,4 +1,4 @@
-"""The scaffold split of MoleculeNet and OGB: molecules of one ring system are never parted."""
+"""The scaffold split of MoleculeNet and OGB: it keeps molecules of one ring system together."""
 
 from __future__ import annotations
 
@@ -7,21 +7,22 @@ from typing import Any
 
 from pna.data.molecules import parse
 
-#: What OGB calls the splits, and what they are called here.
+#: OGB's names of the splits, and ours.
 SPLITS = {"train": "train", "valid": "validation", "test": "test"}
 
-#: Molecules after which progress is told.
+#: Number of molecules between calls of `progress`.
 _BLOCK = 512
 
 
 def scaffold_split(
     smiles: Sequence[str], progress: Callable[[int, int], None] | None = None
 ) -> list[str]:
-    """For every molecule train, valid or test, 80, 10 and 10 of 100.
+    """The split of every molecule: train, valid or test, with 80, 10 and 10 percent.
 
-    Scaffolds of many molecules come first, of as many the one whose first molecule is later; each
-    is trained on if there is room left for all of it, else validated, else tested. A molecule that
-    cannot be read is one without rings. `progress` is told how many are read, and of how many.
+    Scaffolds are sorted by their number of molecules, largest first; of equal ones, the one whose
+    first molecule is later comes first. Each goes to train if all of it fits, else to valid, else
+    to test. A molecule that cannot be read counts as one without rings. `progress` is called with
+    the number of molecules read, and the number in all.
     """
     from rdkit.rdBase import BlockLogs
 
@@ -48,14 +49,14 @@ def scaffold_split(
 
 
 def _scaffold(molecule: Any) -> str:
-    """Bemis and Murcko's rings and what links them, as SMILES; empty where there are no rings."""
+    """The Bemis–Murcko scaffold as SMILES: rings and their links; empty without rings."""
     from rdkit import Chem
 
     if molecule is None:
         return ""
     rings = Chem.MurckoDecompose(molecule)
     rings.ClearComputedProps()
-    rings.UpdatePropertyCache(strict=False)  # over-valent atoms may be among them
+    rings.UpdatePropertyCache(strict=False)  # there may be atoms of too high a valence
     Chem.GetSymmSSSR(rings)
     scaffold: str = Chem.MolToSmiles(rings, isomericSmiles=False)
     return scaffold

@@ -14,7 +14,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pna.data.download import Progress, download_file
-from pna.data.unpacking import arrays_of
+from pna.data.unpacking import load_npz
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -131,7 +131,7 @@ def cache() -> Path:
 
 def unpack(name: str, content: bytes, expected: Sequence[str]) -> Arrays:
     """The arrays of an npz file, which must have these names. No code in it is executed."""
-    found = arrays_of(name, content)
+    found = load_npz(name, content)
     if set(found) != set(expected):
         raise ValueError(
             f"got {name} with the arrays {', '.join(sorted(found))}, expected "

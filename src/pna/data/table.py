@@ -1,4 +1,4 @@
-"""A table as people keep one: a CSV file with a line of names, and what is written below them."""
+"""A CSV table: a line of column names, and rows of text."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from pna.names import lookup
 
 _SEPARATORS = ",;\t"
 _SAYS_SEPARATOR = "sep="
-_UNKNOWN = ("", "nan", "na", "n/a", "none", "null")  # how people write that a number is not known
+_UNKNOWN = ("", "nan", "na", "n/a", "none", "null")  # texts for an unknown number
 
 
 @dataclass(frozen=True)
 class Table:
-    """The cells of a file, unread; every row has one for each column."""
+    """The cells of a file as text; every row has one for each column."""
 
     name: str  # of the file, for errors
     columns: tuple[str, ...]
     rows: list[list[str]]
-    lines: list[int]  # of the file, on which each row ends
+    lines: list[int]  # line number in the file at which each row ends
 
     @classmethod
     def read(cls, path: str | Path) -> Table:
-        """From a CSV file, packed by gzip or not: commas, semicolons or tabs between, UTF-8."""
+        """Read a CSV file in UTF-8, with commas, semicolons or tabs; gzip is unpacked."""
         path = Path(path)
         check_readable(path)
         text = text_of(str(path), path.read_bytes())
@@ -71,7 +71,7 @@ class Table:
         return cls(str(path), columns, rows, lines)
 
     def column(self, name: str) -> list[str]:
-        """What is written in a column, without blanks about it."""
+        """The cells of a column, without surrounding blanks."""
         lookup(f"column of {self.name}", name, dict.fromkeys(self.columns))
         if self.columns.count(name) > 1:
             raise ValueError(
@@ -81,7 +81,7 @@ class Table:
         return [row[place].strip() for row in self.rows]
 
     def numbers(self, name: str) -> NDArray[np.float64]:
-        """The numbers of a column; NaN where none is known."""
+        """The numbers of a column; NaN if unknown."""
         found = []
         for line, text in zip(self.lines, self.column(name), strict=True):
             try:
@@ -90,22 +90,22 @@ class Table:
                 number = math.inf
             if math.isinf(number):
                 raise ValueError(
-                    f"got {text!r} as {name} in line {line} of {self.name}, expected a number, "
-                    "with a decimal point, or nothing where it is not known; correct it"
+                    f"got {text!r} as {name} in line {line} of {self.name}, expected a number "
+                    "with a decimal point, or nothing if it is not known; correct it"
                 )
             found.append(number)
         return np.array(found)
 
     def check_without(self, names: Iterable[str]) -> None:
-        """Raise unless columns of these names can be added."""
+        """Raise if the table has a column of one of these names."""
         for name in names:
             if name in self.columns:
                 raise ValueError(
-                    f"got {self.name} with a column {name!r}, which is to be added; rename it"
+                    f"got {self.name} with a column {name!r}, which would be added again; rename it"
                 )
 
     def with_columns(self, more: Mapping[str, Sequence[str]]) -> Table:
-        """The same with these to the right."""
+        """A copy with these columns appended."""
         self.check_without(more)
         rows = [
             [*row, *cells]
@@ -114,14 +114,14 @@ class Table:
         return replace(self, columns=(*self.columns, *more), rows=rows)
 
     def save(self, path: str | Path) -> None:
-        """Write CSV, commas between, wholly or not at all."""
+        """Write a CSV file with commas, completely or not at all."""
         with replacing(Path(path)) as file:
             csv.writer(file).writerows([self.columns, *self.rows])
 
 
 def _separator(text: str) -> str:
-    """That which the file says, as spreadsheets do, or is most often in its first line of names,
-    outside of quotes."""
+    """The separator that the first line declares ("sep=;", as spreadsheets write), or else the most
+    frequent one in that line, outside of quotes."""
     first = text.lstrip().partition("\n")[0]
     if first.lower().startswith(_SAYS_SEPARATOR) and first[len(_SAYS_SEPARATOR) :].strip("\r"):
         return first[len(_SAYS_SEPARATOR)]
@@ -129,18 +129,18 @@ def _separator(text: str) -> str:
 
 
 def is_table(path: Path) -> bool:
-    """Whether a file is a table, by its name."""
+    """Whether the name of a file is that of a table."""
     return path.name.lower().removesuffix(".gz").endswith((".csv", ".tsv", ".txt"))
 
 
 def text_of(name: str, content: bytes) -> str:
-    """A text file's content, unpacked if it is packed; `name` is what errors call it."""
+    """The text of a file's content, which may be gzip; `name` is for errors."""
     if content.startswith(b"\x1f\x8b"):
         content = gunzip(name, content)
     try:
-        return content.decode("utf-8-sig")  # spreadsheets put a mark before the text
+        return content.decode("utf-8-sig")  # spreadsheets write a byte order mark
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
         raise ValueError(
-            f"got {name}, which is not of UTF-8 in line {line}; save it as CSV of UTF-8"
+            f"got {name}, which is not UTF-8 in line {line}; save it as CSV in UTF-8"
         ) from error

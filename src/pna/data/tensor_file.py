@@ -1,8 +1,7 @@
-"""Tensors and facts in one safetensors file: written whole or not at all, and checked when read.
+"""Tensors and facts (JSON) in one safetensors file: written completely or not, checked when read.
 
-Files of up to `IN_MEMORY` bytes are read into memory. Larger ones are mapped, so that sets larger
-than the memory can be used; whoever cuts or changes such a file while it is in use breaks what is
-mapped (`Watch`).
+Files of up to `IN_MEMORY` bytes are read into memory. Larger ones are memory-mapped, so that sets
+may be larger than the memory. Such a file must not change while it is in use (`Watch`).
 """
 
 from __future__ import annotations
@@ -26,33 +25,32 @@ from pna.data.table import is_table
 from pna.files import check_readable, make_folder, naming, replacing
 from pna.stored import parse_json
 
-#: Bytes of the largest file that is read into memory whole; larger ones are mapped.
+#: Bytes of the largest file that is read into memory; larger ones are mapped.
 IN_MEMORY = 256 * 2**20
-#: Bytes of the largest header, which holds the facts: a Python object for every few of them.
+#: Bytes of the largest header, which holds the facts and becomes Python objects.
 MOST_HEADER = 32 * 2**20
 
-_CHUNK = 2**22  # bytes that are hashed at once
-_LENGTH = 8  # bytes at the start of a file that say how long its header is
+_CHUNK = 2**22  # bytes hashed at a time
+_LENGTH = 8  # bytes at the start of a file with the length of its header
 
-#: What to do about a file of another kind, by the kind that was expected.
+#: The remedy for a file of another kind, by the expected kind.
 _INSTEAD = {
     "pna.GraphSet": "pass a file that pna data or GraphSet.save wrote",
     "pna.train.best": "pass a run, or restore the best.safetensors that pna train wrote in it",
     "pna.train.last": "restore the last.safetensors that pna train wrote in the run",
 }
 
-Progress = Callable[[int, int], None]  # told how many bytes are done, and of how many
+Progress = Callable[[int, int], None]  # called with the bytes done, and the bytes in all
 
 
 @dataclass(frozen=True)
 class Watch:
-    """What a file was when it was mapped, to find out if it has been changed since.
+    """The state of a file when it was mapped, to detect later changes.
 
-    The system ends a process (SIGBUS) that reads a part of a mapped file which has been cut off,
-    and Python cannot catch that. So whatever is about to read looks before: it costs one call of
-    the system, and leaves only a cut in the midst of reading unseen. A file that is replaced by
-    another of its name, or removed, is still there for those who have mapped it, and is no reason
-    to stop.
+    The system ends a process (SIGBUS) that reads a truncated part of a mapped file, and Python
+    cannot catch that. Every reader therefore checks first, at the cost of one system call. Only a
+    truncation during reading remains undetected. A file that is removed, or replaced by another of
+    its name, stays available to processes that have mapped it, and is not an error.
     """
 
     path: Path
@@ -62,7 +60,7 @@ class Watch:
 
     @classmethod
     def of(cls, path: Path) -> Watch | None:
-        """For a file that `read` maps; None for one that it reads into memory."""
+        """The watch of a file that `read` maps; None for one that it reads into memory."""
         found = path.stat()
         if found.st_size <= IN_MEMORY:
             return None
@@ -70,11 +68,11 @@ class Watch:
         return cls(path.absolute(), inode, found.st_size, found.st_mtime_ns)
 
     def check(self) -> None:
-        """Raise if the file has been cut, or written to."""
+        """Raise if the file was truncated or written to."""
         try:
             found = os.stat(self.path)
         except OSError:
-            return  # removed, but not for us
+            return  # removed, but still mapped
         if (found.st_dev, found.st_ino) != self.inode:
             return
         if (found.st_size, found.st_mtime_ns) != (self.size, self.modified):
@@ -95,10 +93,10 @@ def write(
     force: bool = False,
     checksum: bool = True,
 ) -> None:
-    """Write tensors, and facts as JSON; aside, synced, renamed. Only `force` overwrites.
+    """Write tensors, and facts as JSON, to a new file; only `force` overwrites another.
 
-    `kind` and `version` say what is in the file, and are what `read` expects. The header has a
-    `checksum` of the tensors and the facts, which `read` and `verify` compare.
+    `read` expects the same `kind` and at most its `version`. The header has a `checksum` of the
+    tensors and the facts, which `read` and `verify` compare.
     """
     with naming(path):
         if path.exists() and not force:
@@ -123,9 +121,10 @@ def write(
 def read(
     path: Path, *, kind: str, version: int, check_up_to: int | None = None
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the facts of a file, if it holds this kind of thing.
+    """Read the tensors and facts of a file of this kind.
 
-    The checksum, if there is one, is verified; with `check_up_to`, in files of up to so many bytes.
+    The checksum is verified, if the file has one; with `check_up_to`, only in files of at most that
+    many bytes.
     """
     check_readable(path)
     with path.open("rb") as file:
@@ -149,13 +148,12 @@ def read(
 
 
 def verify(path: Path, *, kind: str, version: int, progress: Progress | None = None) -> bool:
-    """Read a file of any size and compare its contents with its checksum.
+    """Compare a file of any size with its checksum; False if it has none.
 
-    Raises `ValueError` where it is damaged; False if it has no checksum. It is read piece by piece:
-    nothing of it stays in memory, and whoever cuts it meanwhile does no harm.
+    Raises a `ValueError` if the file is damaged. It is read in chunks, without mapping: a
+    truncation meanwhile does no harm.
     """
     check_readable(path)
-    told = progress or (lambda done, total: None)
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         length = _check_start(path, file, size)
@@ -173,7 +171,8 @@ def verify(path: Path, *, kind: str, version: int, progress: Progress | None = N
             file.seek(begin)
             while begin < end and (chunk := file.read(min(_CHUNK, end - begin))):
                 begin += len(chunk)
-                told(begin, size)
+                if progress is not None:
+                    progress(begin, size)
                 yield chunk
 
         if header["sha256"] != _digest(tensors, header.get("facts", ""), chunks):
@@ -181,13 +180,12 @@ def verify(path: Path, *, kind: str, version: int, progress: Progress | None = N
     return True
 
 
-#: What is raised for contents that are not those of a safetensors file, or of one with tensors of
-#: a type that torch does not have.
+#: Errors for content that is not a safetensors file, or has tensors of a type unknown to torch.
 _UNREADABLE = (SafetensorError, ValueError, LookupError, TypeError, AttributeError, RuntimeError)
 
 
 def _load(content: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """The tensors and the header, copied out of a file's content."""
+    """The tensors, copied from a file's content, and the header."""
     tensors = safetensors.torch.load(content)
     length = int.from_bytes(content[:_LENGTH], "little")
     held = json.loads(content[_LENGTH : _LENGTH + length])
@@ -207,7 +205,7 @@ def _digest(
 ) -> str:
     """A hash of the facts and of the tensors' names, types, shapes and bytes.
 
-    The bytes are those that `chunks` gives for each, if not its own.
+    `chunks` gives the bytes of a tensor, if they are not those in memory.
     """
     digest = hashlib.sha256(facts.encode())
     for name, tensor in sorted(tensors.items()):
@@ -218,13 +216,13 @@ def _digest(
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
-    """The bytes of a tensor that is contiguous on the CPU, of any type, not copied."""
-    flat = tensor.as_strided((tensor.numel(),), (1,))  # one of size 1 may have any stride
+    """The bytes of a contiguous tensor on the CPU, without a copy."""
+    flat = tensor.as_strided((tensor.numel(),), (1,))  # an axis of size 1 may have any stride
     return flat.view(torch.uint8).numpy().data
 
 
 def _check_start(path: Path, file: BinaryIO, size: int) -> int:
-    """The length of the header, if it can be that of a safetensors file; `file` stays at 0."""
+    """The length of the header of a safetensors file; `file` stays at 0."""
     start = file.read(_LENGTH + 1)
     file.seek(0)
     length = int.from_bytes(start[:_LENGTH], "little")
@@ -233,7 +231,7 @@ def _check_start(path: Path, file: BinaryIO, size: int) -> int:
     if start[_LENGTH:] != b"{":  # with which the header begins
         if is_table(path):
             raise ValueError(
-                f"got {path}, a table, expected graphs; of molecules, pna data molecules makes them"
+                f"got {path}, a table, expected graphs; pna data molecules makes them of molecules"
             )
         raise ValueError(
             f"got {path}, which is no safetensors file, expected one; check the path, or make the "

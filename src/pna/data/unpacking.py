@@ -1,4 +1,4 @@
-"""Compressed files, unpacked up to a limit: a few kilobytes may hold more than any memory."""
+"""Unpack compressed files up to a limit: a few kilobytes may expand beyond the memory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-#: Environment variable with the most bytes that a file may unpack to, such as 4e9.
+#: Environment variable: the largest unpacked size of a file in bytes, such as 4e9.
 VARIABLE = "PNA_MAX_UNPACKED"
 DEFAULT = 256 * 2**20
 
@@ -21,7 +21,7 @@ _SHOWN = 200  # characters of another library's error
 
 
 def most_unpacked() -> int:
-    """How many bytes a file may unpack to."""
+    """The largest unpacked size of a file in bytes."""
     given = os.environ.get(VARIABLE, "")
     if not given:
         return DEFAULT
@@ -34,7 +34,7 @@ def most_unpacked() -> int:
 
 
 def gunzip(name: str, content: bytes) -> bytes:
-    """The content of a gzip file; `name` is what errors call it."""
+    """The content of a gzip file; `name` is for errors."""
     most = most_unpacked()
     unpacked = bytearray()
     try:
@@ -50,12 +50,12 @@ def gunzip(name: str, content: bytes) -> bytes:
     return bytes(unpacked)
 
 
-def arrays_of(name: str, content: bytes) -> dict[str, NDArray[Any]]:
-    """The arrays of an npz file; `name` is what errors call it. Nothing in it is ever executed."""
+def load_npz(name: str, content: bytes) -> dict[str, NDArray[Any]]:
+    """The arrays of an npz file; `name` is for errors. No code in it is executed."""
     most = most_unpacked()
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            # no more is ever read of a member than the archive says that it has
+            # of a member, no more is read than the size that the archive states
             size = sum(member.file_size for member in archive.infolist())
         if size > most:
             raise _too_large(name, most)
@@ -63,7 +63,9 @@ def arrays_of(name: str, content: bytes) -> dict[str, NDArray[Any]]:
             return {name: arrays[name] for name in arrays.files}
     except _TooLargeError:
         raise
-    except Exception as error:  # numpy parses headers as Python: any may come of a hostile one
+    except (
+        Exception
+    ) as error:  # numpy parses headers as Python, so a hostile one may raise any error
         raise ValueError(
             f"got {name}, which cannot be read as npz ({_in_short(error)}), expected one; copy it "
             "again"
@@ -71,13 +73,13 @@ def arrays_of(name: str, content: bytes) -> dict[str, NDArray[Any]]:
 
 
 def _in_short(error: Exception) -> str:
-    """The first line of an error, which may quote all of a header."""
+    """The first line of an error, shortened: it may quote a whole header."""
     first = f"{error}".partition("\n")[0] or type(error).__name__
     return first if len(first) <= _SHOWN else f"{first[:_SHOWN]}…"
 
 
 class _TooLargeError(ValueError):
-    """A compressed file holds more than it may."""
+    """A compressed file exceeds the limit."""
 
 
 def _too_large(name: str, most: int) -> _TooLargeError:

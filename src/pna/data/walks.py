@@ -1,7 +1,7 @@
-"""Random walks as features: how likely a walk is to be back at a node, or to take an edge's way.
+"""Random-walk features: the probability that a walk returns to a node, or leads along an edge.
 
-Of a molecule they tell in which rings an atom and a bond are, which no number of layers of message
-passing can see (Dwivedi and others, 2022).
+In a molecule they show the rings of an atom and a bond, which message passing cannot see with any
+number of layers (Dwivedi and others, 2022).
 """
 
 from __future__ import annotations
@@ -15,40 +15,44 @@ from torch import Tensor
 
 from pna.data.graphset import GraphSet
 
-#: Graphs of more nodes are refused: the walks of all pairs of nodes would not fit in memory.
+#: Larger graphs are refused: a matrix of all pairs of nodes would not fit in memory.
 MOST_NODES = 1 << 14
 
-_PAIRS = 1 << 20  # pairs of nodes whose walks are followed at a time
+_PAIRS = 1 << 20  # pairs of nodes that are processed at a time
 
 
 def with_walks(graphs: GraphSet, steps: int = 16, edge_steps: int = 0) -> GraphSet:
-    """The same graphs with columns of `return_probabilities` after the features of their nodes,
-    and, if `edge_steps`, with those of `arrival_probabilities` after those of their edges.
+    """Append `return_probabilities` to the node features, and, if `edge_steps`, append
+    `arrival_probabilities` to the edge features.
 
-    Columns of whole numbers stay kinds, which the metadata then tells apart from numbers:
-    ``node_values`` and ``edge_values`` have 0 for a column of numbers.
+    Columns of integers remain categories. The metadata ``node_values`` and ``edge_values`` have
+    their number of categories, and 0 for a column of numbers.
     """
     if steps == edge_steps == 0:
-        raise ValueError("got walks of no steps, for nodes and for edges, expected some")
+        raise ValueError(
+            "got walks of no steps, for nodes and for edges, expected some; pass steps"
+        )
     if steps:
-        graphs = _beside(graphs, "node", "return", return_probabilities(graphs, steps))
+        graphs = _append_columns(graphs, "node", "return", return_probabilities(graphs, steps))
     if edge_steps:
-        graphs = _beside(graphs, "edge", "arrival", arrival_probabilities(graphs, edge_steps))
+        graphs = _append_columns(
+            graphs, "edge", "arrival", arrival_probabilities(graphs, edge_steps)
+        )
     return graphs
 
 
 def steps_of(graphs: GraphSet) -> tuple[int, int]:
-    """How many `steps` and `edge_steps` of `with_walks` graphs have."""
+    """The `steps` and `edge_steps` of `with_walks` that graphs have."""
     nodes = sum(name.startswith("return after ") for name in graphs.node_features)
     return nodes, sum(name.startswith("arrival after ") for name in graphs.edge_features)
 
 
 def return_probabilities(graphs: GraphSet, steps: int) -> Tensor:
-    """The diagonals of P, P², …: with which probability a walk is back where it began after 1, 2, …
-    steps, (nodes, steps) float32.
+    """The probability that a walk is back at its start after 1, 2, … steps: the diagonals of P, P²,
+    …, (nodes, steps) float32.
 
-    P_ij is the share of the edges that i sends which j receives; a walk ends at a node that sends
-    none.
+    P_ij is the fraction of the edges of sender i that j receives. A walk ends at a node that sends
+    no edge.
     """
     _check_steps(steps)
     parts = []
@@ -56,7 +60,7 @@ def return_probabilities(graphs: GraphSet, steps: int) -> Tensor:
         powers = [walk]
         while 2 * len(powers) < steps:
             powers.append(powers[-1] @ walk)
-        # the diagonal of a product takes no product: that of PᵃPᵇ sums Pᵃ_ij Pᵇ_ji over j
+        # the diagonal of PᵃPᵇ is the sum of Pᵃ_ij Pᵇ_ji over j, without a matrix product
         pairs = [((step - 1) // 2, step // 2 - 1) for step in range(2, steps + 1)]
         back = [walk.diagonal(dim1=1, dim2=2)]
         back += [(powers[a] * powers[b].mT).sum(2) for a, b in pairs]
@@ -65,8 +69,8 @@ def return_probabilities(graphs: GraphSet, steps: int) -> Tensor:
 
 
 def arrival_probabilities(graphs: GraphSet, steps: int) -> Tensor:
-    """Of every edge P_ij, (P²)_ij, …, from its sender i to its receiver j: with which probability a
-    walk from the one is at the other after 1, 2, … steps, (edges, steps) float32."""
+    """The probability that a walk from the sender i of an edge is at its receiver j after 1, 2, …
+    steps: P_ij, (P²)_ij, …, (edges, steps) float32."""
     _check_steps(steps)
     parts = []
     for some, walk in _transitions(graphs):
@@ -79,8 +83,8 @@ def arrival_probabilities(graphs: GraphSet, steps: int) -> Tensor:
     return _in_order(parts, graphs, graphs.edge_offsets, steps)
 
 
-def _beside(graphs: GraphSet, what: str, word: str, numbers: Tensor) -> GraphSet:
-    """Columns of numbers after the features of nodes or edges."""
+def _append_columns(graphs: GraphSet, what: str, word: str, numbers: Tensor) -> GraphSet:
+    """Append columns of numbers to the features of nodes or edges."""
     features, names = ("x", "node_features") if what == "node" else ("edge_attr", "edge_features")
     held: Tensor | None = getattr(graphs, features)
     known: tuple[str, ...] = getattr(graphs, names)
@@ -88,7 +92,7 @@ def _beside(graphs: GraphSet, what: str, word: str, numbers: Tensor) -> GraphSet
     if set(added) & set(known):
         raise ValueError(
             f"got graphs whose {what}s have the feature {added[0]!r} already, expected graphs "
-            "without walks; take the set they were added to"
+            "without walks; use the set from before walks were added"
         )
     metadata = dict(graphs.metadata)
     kinds = _kinds(held, metadata.get(f"{what}_values"))
@@ -102,7 +106,7 @@ def _beside(graphs: GraphSet, what: str, word: str, numbers: Tensor) -> GraphSet
 
 
 def _kinds(columns: Tensor | None, said: list[int] | None) -> list[int]:
-    """How many values each column has; 0 where it holds numbers."""
+    """The number of categories of each column; 0 for a column of numbers."""
     if columns is None:
         return []
     if said is not None:
@@ -113,16 +117,16 @@ def _kinds(columns: Tensor | None, said: list[int] | None) -> list[int]:
 
 
 def _transitions(graphs: GraphSet) -> Iterator[tuple[GraphSet, Tensor]]:
-    """All graphs, those of about one size at a time, from the smallest on, and their P, (graphs,
-    nodes, nodes), with zeros beyond the nodes of a graph."""
+    """Batches of graphs of similar size, the smallest first, and their P, (graphs, nodes, nodes),
+    with zeros beyond the nodes of a graph."""
     order = _by_size(graphs)
     sizes = graphs.sizes[order]
     if len(sizes) and int(sizes[-1]) > MOST_NODES:
         raise ValueError(
-            f"got a graph of {int(sizes[-1]):,} nodes, expected {MOST_NODES:,} at most: walks are "
-            "followed between all pairs of nodes"
+            f"got a graph of {int(sizes[-1]):,} nodes, expected at most {MOST_NODES:,}: walks "
+            "need a matrix of all pairs of nodes"
         )
-    # as many at a time as have so many pairs, if all of them were as large as the largest of them
+    # padded to the largest, the graphs of a batch have at most _PAIRS pairs
     first = 0
     while first < len(order):
         room = torch.arange(1, len(order) - first + 1) * sizes[first:].square()
@@ -147,7 +151,7 @@ def _by_size(graphs: GraphSet) -> Tensor:
 
 
 def _there(graphs: GraphSet) -> Tensor:
-    """Which rows of padded graphs are nodes, (graphs, nodes) bool."""
+    """The rows of padded graphs that are nodes, (graphs, nodes) bool."""
     there = torch.arange(int(graphs.sizes.max())) < graphs.sizes[:, None]
     return there.to(graphs.device)
 
@@ -157,7 +161,7 @@ def _graph_of_edge(graphs: GraphSet) -> Tensor:
 
 
 def _in_order(parts: list[Tensor], graphs: GraphSet, offsets: Tensor, steps: int) -> Tensor:
-    """Rows of graphs that were taken by size, in the order of the set."""
+    """Put the rows of graphs sorted by size into the order of the set."""
     order = _by_size(graphs)
     counts = offsets.diff()[order]
     shift = offsets[:-1][order] - (counts.cumsum(0) - counts)

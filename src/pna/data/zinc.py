@@ -1,4 +1,4 @@
-"""ZINC-12k: the benchmark's own molecules, targets and split, as a graph set."""
+"""ZINC-12k: the molecules, targets and split of the benchmark, as a graph set."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from pna.data.graphset import GraphSet
 from pna.data.sources import FROM_PUBLIC, GUIDE, SOURCES, Arrays, cache, chosen, facts, read, unpack
 from pna.files import check_plain, make_folder, replacing
 
-#: Where all molecules of ZINC are published as text, a line of JSON each, those of a split in one
-#: file; where the benchmark says which lines are its own; and what is the most such files can be.
+#: The addresses of all molecules of ZINC, one file per split with a line of JSON per molecule; of
+#: the benchmark's lists of its own lines; and the largest sizes of both in bytes.
 PUBLISHED = "https://huggingface.co/datasets/graphs-datasets/ZINC/resolve/main/{}.jsonl"
 INDEX = (
     "https://raw.githubusercontent.com/graphdeeplearning/benchmarking-gnns/master/"
     "data/molecules/{}.index"
 )
-MOST, MOST_INDEX = 400_000_000, 1_000_000
-#: The hash of the benchmark's arrays, from wherever they come.
+MAX_BYTES, MAX_INDEX_BYTES = 400_000_000, 1_000_000
+#: The hash of the benchmark's arrays.
 CONTENT = "6cd732b0fb08ab27baae0b448f695d219cfc7b908b11a145f4de179a4e7f0986"
 
-#: Kinds of atoms and bonds in the benchmark's dictionaries, of which 21 and 3 occur.
+#: Types of atoms and bonds in the benchmark's dictionaries. 21 and 3 of them occur.
 ATOMS, BONDS = 28, 4
 
 SPLITS = ("train", "validation", "test")
@@ -41,12 +41,11 @@ _ARRAYS = (
 
 
 def zinc(where: str | Path | None = None) -> GraphSet:
-    """The 12,000 molecules of the benchmark, 10,000 of them to train on.
+    """The 12,000 molecules of the benchmark; 10,000 of them are for training.
 
-    Nodes have the type of their atom and edges, both directions of every bond, the type of the
-    bond (1 single, 2 double, 3 triple) as whole numbers; graphs have penalised logP to predict.
-    `where` is the data folder or its address, PNA_DATA if not given, or "public": all of ZINC,
-    from which the benchmark's molecules are taken.
+    Features are integers: the type of an atom, and the type of a bond (1 single, 2 double, 3
+    triple), with an edge in each direction. The target is penalised logP. `where` is the data
+    folder or its address, or "public" to select the molecules from all of ZINC. Default: PNA_DATA.
     """
     if chosen(where) == FROM_PUBLIC:
         return from_arrays(load(published().read_bytes()))
@@ -55,10 +54,10 @@ def zinc(where: str | Path | None = None) -> GraphSet:
 
 
 def published(progress: Progress | None = None) -> Path:
-    """The arrays of the benchmark in the cache, from what is published if they are not there.
+    """The arrays of the benchmark in the cache, made from public files if they are not there.
 
-    They are those of the data folder, to the last bit, or an error; nothing that is fetched is
-    ever executed. `progress` is told of the bytes of each split.
+    Arrays that differ from those of the data folder by a single bit are an error. No code in a
+    download is executed. `progress` is called with the bytes done of a split, and in all.
     """
     path = cache() / "zinc" / "zinc12k.safetensors"
     check_plain(path)
@@ -79,7 +78,7 @@ def published(progress: Progress | None = None) -> Path:
 
 
 def _kept(path: Path) -> bool:
-    """Whether the file is whole, and these molecules."""
+    """Whether the file is complete and has the right molecules."""
     try:
         arrays = load(path.read_bytes())
     except SafetensorError:
@@ -88,7 +87,7 @@ def _kept(path: Path) -> bool:
 
 
 def digest(arrays: Arrays) -> str:
-    """The hash of arrays: of their names, types and content."""
+    """The hash of the names, types and contents of arrays."""
     found = sha256()
     for name in _ARRAYS:
         found.update(f"{name} {arrays[name].dtype.str} {arrays[name].shape}\n".encode())
@@ -97,16 +96,16 @@ def digest(arrays: Arrays) -> str:
 
 
 def _molecules(split: str, progress: Progress | None) -> list[Arrays]:
-    """The benchmark's own molecules of a split, in its order."""
+    """The benchmark's molecules of a split, in its order."""
     index, url = INDEX.format(split), PUBLISHED.format(split)
-    content = download(index, MOST_INDEX)
+    content = download(index, MAX_INDEX_BYTES)
     try:
         places = [int(word) for word in content.split(b",")]
     except ValueError as error:
         raise ValueError(
             f"got {index}, which is no list of numbers between commas, expected one; {GUIDE}"
         ) from error
-    lines = download(url, MOST, progress).splitlines()
+    lines = download(url, MAX_BYTES, progress).splitlines()
     if not set(places) <= set(range(len(lines))) or len(set(places)) < len(places):
         raise ValueError(
             f"got {len(lines):,} molecules from {url}, expected those that {index} numbers, each "
@@ -116,7 +115,7 @@ def _molecules(split: str, progress: Progress | None) -> list[Arrays]:
 
 
 def _molecule(line: bytes, where: str) -> Arrays:
-    """One as the data folder has it: its atoms, and every bond once, in order of its ends."""
+    """A molecule as in the data folder: its atoms, and every bond once, sorted by its ends."""
     try:
         told = json.loads(line)
         ends = _whole(told["edge_index"]).reshape(2, -1)
@@ -141,7 +140,7 @@ def _molecule(line: bytes, where: str) -> Arrays:
 
 
 def _whole(numbers: Any) -> NDArray[np.uint8]:
-    """Whole numbers of a byte, one after another."""
+    """Integers of one byte, as a flat array."""
     found = np.array(numbers).ravel()
     if found.size and (found.dtype.kind not in "iu" or found.min() < 0 or found.max() > 255):
         raise ValueError
@@ -149,7 +148,7 @@ def _whole(numbers: Any) -> NDArray[np.uint8]:
 
 
 def _laid_out(splits: Sequence[Sequence[Arrays]]) -> Arrays:
-    """Molecules laid end to end, split after split."""
+    """Concatenated molecules, split after split."""
     every = [molecule for split in splits for molecule in split]
     arrays = {name: np.concatenate([one[name] for one in every]) for name in _ARRAYS[:-1]}
     counts = [len(split) for split in splits]
@@ -157,7 +156,7 @@ def _laid_out(splits: Sequence[Sequence[Arrays]]) -> Arrays:
 
 
 def from_arrays(arrays: Arrays) -> GraphSet:
-    """Molecules laid end to end, every bond once, its ends numbered within the molecule."""
+    """Concatenated molecules, with every bond once, its ends numbered within the molecule."""
     one, other = arrays["bond_src"], arrays["bond_dst"]
     return GraphSet.from_arrays(
         arrays["num_nodes"],

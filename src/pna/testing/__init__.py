@@ -1,3 +1,3 @@
-"""What finds mistakes: in aggregators of your own, and in this package."""
+"""Tests for users and developers: `check_aggregator`, and the fuzz of this package."""
 
 from pna.testing.aggregators import check_aggregator as check_aggregator

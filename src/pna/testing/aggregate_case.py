@@ -1,4 +1,4 @@
-"""A case of `pna.aggregate` for `fuzz`: run, compared, made simpler and written down."""
+"""A case of `pna.aggregate` for `fuzz`: drawn, run, compared, simplified and printed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class AggregateCase:
         return torch.promote_types(self.dtype, self.edge.dtype)
 
     def _parameters(self) -> Iterator[tuple[int, str, Tensor]]:
-        """Temperatures and weights that are tensors: of which aggregator, name, numbers."""
+        """Temperatures and weights that are tensors: index of the aggregator, name, value."""
         for i, aggregator in enumerate(self.aggregators):
             for name in ("temperature", "weight"):
                 value = getattr(aggregator, name, None)
@@ -62,7 +62,7 @@ class AggregateCase:
                     yield i, name, value
 
     def leaves(self) -> dict[str, tuple[Tensor, torch.dtype]]:
-        """Whatever has a gradient, by name: numbers and type."""
+        """The tensors that have a gradient, and their types."""
         found = {"x": (self.x, self.dtype)}
         found |= {name: (value, self.edge.dtype) for name, value in self.edge.leaves().items()}
         work = sum_type(self.result_dtype)
@@ -108,7 +108,7 @@ class AggregateCase:
     def _vmapped(
         self, adjacency: pna.Adjacency, leaves: dict[str, Tensor], index: Tensor | None
     ) -> Tensor:
-        """Features divided among members, each of which sees its own alone."""
+        """Features divided among members, each of which sees only its own."""
         width = self.x.shape[1]
         folded, dims = {}, {}
         for name, value in leaves.items():
@@ -136,7 +136,7 @@ class AggregateCase:
         return Arithmetic(self.result_dtype, growth, self.edge.roundings)
 
     def expected(self) -> tuple[AggregateCase, dict[str, Bound]]:
-        """What the definition gives, and the case without gradients that are in doubt."""
+        """The case with upstream gradients of 0 where they are in doubt, and its bounds."""
         messages, size = self.edge.added_to(self.x[self.graph.senders])
         problem = Problem(self.graph, messages, size, self.arithmetic())
         found = [analyse(problem, aggregator) for aggregator in self.aggregators]
@@ -170,7 +170,7 @@ class AggregateCase:
         return {name: terms.bound(arithmetic, leaves[name][1]) for name, terms in results.items()}
 
     def simpler(self) -> Iterator[AggregateCase]:
-        """Cases with less in them, those with much less first."""
+        """Simpler cases, the simplest first."""
         yield from shrink.without_transform(self)
         if self.layout != "plain":
             yield replace(self, layout="plain")
@@ -246,7 +246,7 @@ def _written(aggregator: Any, i: int) -> str:
     return f"{type(aggregator).__name__}({', '.join(parts)})"
 
 
-#: What is compiled: each list takes minutes the first time, so there are few.
+#: The compiled cases. Each takes minutes the first time, so there are few.
 _COMPILED = (
     ("none", (table.Mean(), table.Std(), table.Max(), table.Min())),
     ("table", (table.Var(), table.Softmax(), table.NormalisedMean(), table.Min())),
@@ -262,7 +262,7 @@ def draw_case(draw: Draw, settings: Settings) -> AggregateCase:
     edges = len(batch.graph.senders)
     width = signature.one_of([1, 2, 3, 5, 8, 17, 33, 70, 130], [3, 3, 3, 3, 2, 2, 1, 0.5, 0.3])
     if edges * width > 200_000 or mode == "interpreter":
-        width = draw.whole(1, 3)
+        width = draw.integer(1, 3)
     dtype = signature.one_of(DTYPES, [3, 5, 1.5, 1.5])
     form = signature.one_of(("none", "dense", "table", "coefficients"), [4, 2, 2, 2])
     chosen: tuple[table.Aggregator, ...] = ()
@@ -298,10 +298,10 @@ def _draw_edge(
     if form == "dense":
         values = (draw_values(draw, kind, edges, width, dtype),)
     elif form == "table":
-        types = draw.signature.whole(1, 5)
+        types = draw.signature.integer(1, 5)
         values = (draw_values(draw, "normal", types, width, dtype), draw.below(types, edges))
     elif form == "coefficients":
-        depth = draw.signature.whole(1, 4)
+        depth = draw.signature.integer(1, 4)
         sizes = ((edges, depth), (depth, width))
         values = tuple(draw_values(draw, "normal", *size, dtype) for size in sizes)
     return EdgeTerm(form, values, dtype)

@@ -1,7 +1,7 @@
-"""A case of `pna.nn.PNAConv` for `fuzz`. The definition makes every message.
+"""A case of `pna.nn.PNAConv` for `fuzz`. The definition computes every message.
 
-Results are compared graph by graph, in norm. The allowed error is a multiple of the change that the
-definition shows when inputs, weights and every product move by a unit in the last place.
+Results are compared graph by graph, in norm. The allowed error is a multiple of the change of the
+definition when inputs, weights and every product move by a unit in the last place.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from pna.testing.tolerance import PICKS, Bound, sum_type
 
 _SAMPLES, _TIMES = 3, 32
 
-#: Messages may tie that differ by at most so often what samples show.
+#: Messages may tie if they differ by at most this multiple of the change in samples.
 _NEAR = 8
 
-#: A gradient of softmax says nothing where samples move an exponent by more.
+#: Gradients of softmax are not compared if samples move an exponent by more.
 _EXPONENT = 1e-3
 
 SCALERS = {
@@ -44,7 +44,7 @@ SCALERS = {
 
 @dataclass(frozen=True)
 class _Decisive:
-    """Messages of which aggregators pick one, and exponents of softmax: (edges, features) each."""
+    """Messages from which aggregators pick one, and exponents of softmax: (edges, features)."""
 
     picks: list[Tensor] = field(default_factory=list)
     exponents: list[Tensor] = field(default_factory=list)
@@ -104,8 +104,8 @@ class ConvCase:
     def define(
         self, unit: float, generator: torch.Generator
     ) -> tuple[dict[str, Tensor], _Decisive]:
-        """Output and gradients by the formulas, with all numbers moved by `unit`; and what decides
-        where gradients go."""
+        """Output and gradients by the formulas, with all numbers moved by `unit`; and the
+        values that decide where gradients go."""
         layer = self.layer().double().cpu()
 
         def moved(values: Tensor, size: Tensor | None = None) -> Tensor:
@@ -178,7 +178,7 @@ class ConvCase:
         return inputs
 
     def _scaled(self, layer: Any, leaves: dict[str, Tensor], columns: list[Tensor]) -> list[Tensor]:
-        """Scaler by scaler, all aggregates."""
+        """All aggregates, times each scaler in turn."""
         degree = self.graph.in_degree()
         degrees = torch.arange(len(self.histogram)).double()
         nodes = self.histogram.sum()
@@ -230,7 +230,7 @@ class ConvCase:
         return False
 
     def _bound(self, want: Tensor, changes: list[Tensor], unit: float, local: bool) -> Bound:
-        """Within a graph every number may be off by as much as their norm is."""
+        """The error of each number may be as large as that of the norm over its graph."""
         error, settled = torch.zeros_like(want), torch.ones_like(want, dtype=torch.bool)
         parts = [self.owner == g for g in self.owner.unique()] if local else [slice(None)]
         # beyond this, a power or a product may overflow
@@ -342,7 +342,7 @@ def draw_case(draw: Draw, settings: Settings) -> ConvCase:
         options["edge_dim"] = edge_dim
         if signature.chance(0.3):
             options["encode_edges"] = False
-        types = signature.whole(1, 5)
+        types = signature.integer(1, 5)
         rows = edges if form == "dense" else types
         features = draw_values(draw, "normal", rows, edge_dim, dtype)
         index = () if form == "dense" else (draw.below(types, edges),)

@@ -1,4 +1,4 @@
-"""Random graphs and numbers for `fuzz`, ordinary and extreme."""
+"""Random graphs, numbers and aggregators for `fuzz`, ordinary and extreme."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ DTYPES = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
 class Draw:
-    """A stream of choices that depends on a seed and the number of a case alone.
+    """A stream of random choices that depends only on a seed and the number of a case.
 
-    `signature` is the stream for what kernels are compiled for: types, widths, aggregators. Cases
-    with equal signatures share kernels, so what is drawn from it must not depend on other choices.
-    By default it is the stream itself.
+    `signature` is the stream of choices for which kernels are compiled: types, widths, aggregators.
+    Cases with equal signatures share kernels, so its choices must not depend on others. By default
+    it is the stream itself.
     """
 
     def __init__(self, *seeds: int, signature: Draw | None = None) -> None:
@@ -39,8 +39,8 @@ class Draw:
         count = int(self.rng.integers(1, most + 1))
         return [self.one_of(choices) for _ in range(count)]
 
-    def whole(self, low: int, high: int) -> int:
-        """From low to high, high included."""
+    def integer(self, low: int, high: int) -> int:
+        """A number from low to high, both included."""
         return int(self.rng.integers(low, high + 1))
 
     def chance(self, p: float) -> bool:
@@ -53,12 +53,12 @@ class Draw:
         return torch.from_numpy(self.rng.integers(0, max(high, 1), count))
 
     def seed(self) -> int:
-        return self.whole(0, 2**31 - 1)
+        return self.integer(0, 2**31 - 1)
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Graphs side by side, and to which of them every sender belongs."""
+    """Several graphs as one, and the graph of every sender and receiver."""
 
     graph: Graph
     of_sender: Tensor
@@ -66,10 +66,10 @@ class Batch:
 
 
 def draw_batch(draw: Draw, *, square: bool = False, largest: str = "hub") -> Batch:
-    """One to three graphs. `largest` says how large: "small", "hub" or "window".
+    """One to three graphs. `largest` limits their size: "small", "hub" or "window".
 
-    Triton compiles a kernel again where a count is 1 or a multiple of 16. To share kernels, four
-    signatures of five avoid such counts.
+    Triton compiles a kernel again if a count is 1 or a multiple of 16. To share kernels, four of
+    five signatures avoid such counts.
     """
     common = draw.signature is not draw and draw.signature.chance(0.8)
     for _ in range(5 if common else 1):
@@ -112,12 +112,12 @@ def _draw_batch(draw: Draw, square: bool, largest: str) -> Batch:
 
 
 def _draw_graph(draw: Draw, kind: str) -> Graph:
-    """Self-loops and repeated edges occur wherever ends are drawn at random."""
-    n = draw.whole(1, 12)
+    """Random ends also give self-loops and repeated edges."""
+    n = draw.integer(1, 12)
     if kind == "none":
         return _graph([], [], 0)
     if kind == "one":
-        loops = [0] * draw.whole(0, 3)
+        loops = [0] * draw.integer(0, 3)
         return _graph(loops, loops, 1)
     if kind == "isolated":
         return _graph([], [], n)
@@ -128,21 +128,21 @@ def _draw_graph(draw: Draw, kind: str) -> Graph:
         receivers = torch.repeat_interleave(torch.arange(n), torch.arange(n))
         return Graph(draw.below(n, len(receivers)), receivers, n, n)
     if kind == "bipartite":
-        s, r = draw.whole(0, 9), draw.whole(0, 9)
-        edges = draw.whole(0, 30) if s * r > 0 else 0
+        s, r = draw.integer(0, 9), draw.integer(0, 9)
+        edges = draw.integer(0, 30) if s * r > 0 else 0
         return Graph(draw.below(s, edges), draw.below(r, edges), s, r)
     if kind in ("hub", "hub out", "long hub"):  # 255 is the longest row that is not cut
-        n = draw.whole(2, 60)
-        length = 255**2 + draw.whole(1, 300) if kind == "long hub" else draw.whole(200, 900)
+        n = draw.integer(2, 60)
+        length = 255**2 + draw.integer(1, 300) if kind == "long hub" else draw.integer(200, 900)
         ends, hub = draw.below(n, length), draw.below(n, 1).expand(length)
         more = [draw.below(n, 2 * n) for _ in range(2)]
         first, second = (hub, ends) if kind == "hub out" else (ends, hub)
         return Graph(torch.cat([first, more[0]]), torch.cat([second, more[1]]), n, n)
     if kind == "window":  # rows are sorted by degree in windows of 4096
-        n = draw.whole(4000, 9000)
-        edges = draw.whole(n, 2 * n)
+        n = draw.integer(4000, 9000)
+        edges = draw.integer(n, 2 * n)
         return Graph(draw.below(n, edges), draw.below(n, edges), n, n)
-    edges = draw.whole(0, 4) if kind == "few" else draw.whole(0, 6 * n)
+    edges = draw.integer(0, 4) if kind == "few" else draw.integer(0, 6 * n)
     return Graph(draw.below(n, edges), draw.below(n, edges), n, n)
 
 
@@ -151,7 +151,7 @@ def _graph(senders: list[int], receivers: list[int], nodes: int) -> Graph:
     return Graph(ends[0], ends[1], nodes, nodes)
 
 
-#: How numbers are drawn, and how often. The last three are left out where they cannot be settled.
+#: The kinds of numbers, and the weights with which they are drawn.
 VALUES = {
     "normal": 6.0,
     "constant": 1.0,
@@ -161,16 +161,16 @@ VALUES = {
     "tiny": 0.5,
     "denormal": 0.3,
     "zeros": 0.5,
-    "scales": 3.0,  # another scale in every graph, up to 1e30
+    "scales": 3.0,  # a different scale in every graph, up to 1e30
     "huge": 0.5,
-    "odd": 1.0,  # NaN and infinities among them
+    "odd": 1.0,  # with NaN and infinities
 }
 
 
 def draw_values(
     draw: Draw, kind: str, rows: int, width: int, dtype: torch.dtype, owner: Tensor | None = None
 ) -> Tensor:
-    """(rows, width) in float64, all of which `dtype` can hold."""
+    """(rows, width) in float64, with values that `dtype` represents exactly."""
     most = torch.finfo(dtype).max
     values = draw.normal(rows, width)
     if kind == "constant":
@@ -195,18 +195,18 @@ def draw_values(
     elif kind == "odd" and values.numel() > 0:
         values = values.clone()
         flat = values.view(-1)
-        for place in draw.below(len(flat), draw.whole(1, 3)):
+        for place in draw.below(len(flat), draw.integer(1, 3)):
             flat[place] = draw.one_of([math.nan, math.inf, -math.inf])
     values = torch.where(values.isfinite(), values.clamp(-most, most), values)
     return values.to(dtype).double()
 
 
-#: How a tensor lies in memory.
+#: Memory layouts of a tensor.
 LAYOUTS = ("plain", "transposed", "columns", "rows", "unaligned", "expanded")
 
 
 def lay_out(values: Tensor, layout: str) -> Tensor:
-    """The same numbers in another layout; "expanded" only where all rows are equal."""
+    """The same numbers in another memory layout; "expanded" only if all rows are equal."""
     if values.dim() < 2 or values.numel() == 0:
         return values
     if layout == "transposed":
@@ -235,13 +235,13 @@ def every_aggregator() -> list[type]:
 
 
 def draw_aggregator(draw: Draw, kind: type, edges: int, features: int, dtype: torch.dtype) -> Any:
-    """One of a class, with options; its tensors are float64 numbers that `dtype` can hold."""
+    """An aggregator of a class, with random options. Its tensors are float64, exact in `dtype`."""
     if kind is table.Std:
         return table.Std(draw.signature.one_of([1e-5, 1e-5, 1e-3]), draw.signature.chance(0.4))
     if kind is table.Moment:
-        return table.Moment(draw.whole(3, 6), draw.one_of([1e-5, 1e-3]), draw.chance(0.3))
+        return table.Moment(draw.integer(3, 6), draw.one_of([1e-5, 1e-3]), draw.chance(0.3))
     if kind is table.KthSmallest:
-        return table.KthSmallest(draw.whole(1, 5))
+        return table.KthSmallest(draw.integer(1, 5))
     if issubclass(kind, table.Softmax):
         t: Any = draw.one_of([1.0, 0.0, -1.5, 5.0])
         if draw.chance(0.5):

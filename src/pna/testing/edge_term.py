@@ -1,4 +1,4 @@
-"""What edges add to messages in a case of `fuzz`."""
+"""The term that edges add to messages in a case of `fuzz`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class EdgeTerm:
         return dict(zip(_NAMES[self.form], self.values, strict=True))
 
     def leaves(self) -> dict[str, Tensor]:
-        """Whatever has a gradient."""
+        """The tensors that have a gradient."""
         return {name: value for name, value in self.named().items() if name != "index"}
 
     def index(self, device: str) -> Tensor | None:
@@ -48,13 +48,13 @@ class EdgeTerm:
 
     @property
     def roundings(self) -> int:
-        """How often a message is rounded; 0 where it is exact."""
+        """How often a message is rounded; 0 if it is exact."""
         if self.form == "coefficients":
             return 2 + len(self.values[1])
         return 0 if self.form == "none" else 1
 
     def added_to(self, sent: Tensor) -> tuple[Tensor, Tensor]:
-        """Messages from what senders send, and the sizes of what they are made from."""
+        """Messages from the values of senders, and their sums of |terms|."""
         if self.form == "none":
             return sent, sent.abs()
         first, *more = self.values
@@ -64,7 +64,7 @@ class EdgeTerm:
         return sent + term, sent.abs() + term.abs()
 
     def gradients(self, total: Terms) -> dict[str, Terms]:
-        """That of every leaf from those of messages, (edges, features)."""
+        """The gradient of every leaf from that of messages, (edges, features)."""
         if self.form == "none":
             return {}
         if self.form == "dense":

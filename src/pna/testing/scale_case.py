@@ -120,9 +120,9 @@ class ScaleCase:
 
 
 def draw_case(draw: Draw, settings: Settings) -> ScaleCase:
-    rows, count, width = draw.whole(0, 20), draw.whole(1, 4), draw.whole(1, 9)
+    rows, count, width = draw.integer(0, 20), draw.integer(1, 4), draw.integer(1, 9)
     dtype = draw.one_of(DTYPES)
-    scalers = draw.whole(1, 4)
+    scalers = draw.integer(1, 4)
     kind = draw.one_of(["normal", "zeros", "offset", "tiny"])
     aggregates = draw_values(draw, kind, rows, count * width, dtype).view(rows, count, width)
     return ScaleCase(

@@ -27,7 +27,7 @@ def leaf(name: str, values: Tensor, dtype: torch.dtype) -> str:
 
 
 def on_device(device: str) -> list[str]:
-    """The line after which tensors are made on the device."""
+    """The line that makes the device the default."""
     return [] if device == "cpu" else [f"torch.set_default_device({device!r})"]
 
 
@@ -39,7 +39,7 @@ def write(
     bounds: dict[str, Bound],
     gradient: Callable[[str], str] = "{}.grad".format,
 ) -> str:
-    """Lines that make the inputs, run `call` and print each result beside the definition's."""
+    """Lines that make the inputs, run `call` and print each result with the definition's."""
     lines = ["import torch", "import pna", "from pna.aggregators import *", "", *setup]
     run = [f"out = {call}", f"out.backward({upstream})"]
     if mode in BACKENDS:

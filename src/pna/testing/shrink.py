@@ -1,4 +1,4 @@
-"""How a case of `fuzz` that fails is made simpler: less of a graph, rounder numbers."""
+"""Steps that simplify a failing case of `fuzz`: smaller graphs, rounder numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pna.testing.definition import Graph
 
 
 def halves(count: int) -> Iterator[list[int]]:
-    """Places 0 … count − 1 with a half, a quarter, an eighth … left out, at last one at a time."""
+    """Indices 0 … count − 1 without a half, a quarter, an eighth …, at last without one of them."""
     size = count // 2
     while size > 0:
         for first in range(0, count, size):
@@ -22,7 +22,7 @@ def halves(count: int) -> Iterator[list[int]]:
 
 
 def all_but_one(count: int) -> Iterator[list[int]]:
-    """Places 0 … count − 1 without each of them, if something is left."""
+    """Indices 0 … count − 1 without one of them, if something is left."""
     if count > 1:
         for i in range(count):
             yield [k for k in range(count) if k != i]
@@ -48,7 +48,7 @@ def with_edges(graph: Graph, keep: list[int]) -> Graph:
 
 
 def with_nodes(graph: Graph, senders: Tensor, receivers: Tensor) -> Graph:
-    """Only these nodes, in ascending order, at which all edges have their ends."""
+    """Only these nodes, in ascending order. They must include the ends of all edges."""
     return Graph(
         torch.searchsorted(senders, graph.senders),
         torch.searchsorted(receivers, graph.receivers),
