@@ -1,4 +1,4 @@
-"""The images of MNIST and CIFAR10 from where they are published, in plain formats."""
+"""The images of MNIST and CIFAR10 from their public addresses, in plain formats."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Batches of one shape, whatever graphs are in them: what a captured step is given."""
+"""Batches that are padded to one shape, as a captured step needs them."""
 
 from __future__ import annotations
 
@@ -19,25 +19,23 @@ from pna.ops.streams import Beside
 
 
 class _Layout(NamedTuple):
-    """Where everything in a batch is from, with one graph of padding behind the others.
-
-    Of as many graphs as there are places for in a shape."""
+    """The origin of the rows of a batch of ``shape.places`` graphs and a last graph of padding."""
 
     ids: Tensor  # (graphs + 1,) int64, 0 for padding
     real: Tensor  # (graphs + 1,) bool
     sizes: Tensor  # (graphs + 1,) int64
     starts: Tensor  # (graphs + 2,) int64, first node of every graph, and the end of the last
     graph_of_node: Tensor  # (nodes,) int64
-    from_node: Tensor  # (nodes,) int64, place in the set, 0 for padding
-    from_edge: Tensor  # (edges,) int64, likewise
+    from_node: Tensor  # (nodes,) int64, index in the set, 0 for padding
+    from_edge: Tensor  # (edges,) int64, index in the set, 0 for padding
 
 
 class PaddedBatches:
-    """Puts graphs of a set together in batches of a given shape, all of it on the device.
+    """Builds batches of a given shape from the graphs of a set, on its device.
 
-    Graphs of padding have no nodes, but for those that fill up a front, which have no edges, and
-    for one more, the last, that has all nodes and edges that are left over: self-loops spread
-    evenly, or, where there are fronts, edges of no node.
+    Graphs of padding have no nodes, with two exceptions. Those that fill up a front have nodes
+    without edges. The last graph has all remaining nodes and edges: self-loops that are spread
+    evenly, or, if there are fronts, edges that belong to no node.
     """
 
     def __init__(self, graphs: GraphSet, diameters: Tensor | None = None) -> None:
@@ -55,7 +53,7 @@ class PaddedBatches:
         self._constants: dict[Shape, tuple[Tensor, ...]] = {}  # kept for captured steps
 
     def shapes(self, batch_size: int, levels: Sequence[int] = ()) -> list[Shape]:
-        """`usual_shapes`, with fronts at the `levels` where kernels put nodes in their order."""
+        """`usual_shapes`, with fronts at the `levels` if kernels sort nodes by degree."""
         if levels:
             made = usual_shapes(self.graphs, batch_size, levels=levels)
             ranked = all(self._has_kernels(shape) and self._ranks(shape) for shape in made)
@@ -66,10 +64,10 @@ class PaddedBatches:
         return usual_shapes(self.graphs, batch_size)
 
     def batch(self, ids: Tensor, shape: Shape) -> Batch:
-        """The graphs of these ids (shape.places,), int64 on the device; −1 stands for none, and
-        −1 − n for n nodes of padding.
+        """A batch of the graphs of these ids (shape.places,), int64 on the device. −1 is no graph,
+        and −1 − n is n nodes of padding.
 
-        They must fit, as those of ``shape.arrange`` do. Nothing here waits for the device.
+        They must fit, as those of ``shape.arrange`` do. The call never waits for the device.
         """
         graphs = self.graphs
         ranking, of_edges = Beside(ids.device), Beside(ids.device, 1)
@@ -125,7 +123,7 @@ class PaddedBatches:
         first_of_edge = torch.cat([first_edge, none]) - offsets(edges)[:-1]
         from_edge = torch.where(is_edge, first_of_edge[of_edge] + edge, 0)
 
-        # k-th node of padding: edges k·e/n up to (k + 1)·e/n of the e that are spread over n
+        # the k-th of n nodes of padding has edges k·e/n up to (k + 1)·e/n of e
         spread = (place * edges[-1]).div(sizes[-1].clamp(min=1), rounding_mode="floor")
         until = ((place + 1) * edges[-1]).div(sizes[-1].clamp(min=1), rounding_mode="floor")
         padding = (until - spread) * (of_node == shape.places)
@@ -162,7 +160,7 @@ class PaddedBatches:
         return fits and fast_paths.is_on("assemble")
 
     def _ranks(self, shape: Shape) -> bool:
-        """Whether kernels put nodes in the order of their degrees."""
+        """Whether kernels sort nodes by degree."""
         from pna.ops.triton import assemble
 
         few = self._short and 0 < shape.nodes <= assemble.MOST_RANKED
@@ -171,7 +169,7 @@ class PaddedBatches:
     def _lay_out_in_kernels(
         self, ids: Tensor, shape: Shape, ranking: Beside
     ) -> tuple[_Layout, Adjacency]:
-        """The same, without a kernel for every operation; `ranking` finds the order of nodes."""
+        """The same with fused kernels; the stream `ranking` sorts nodes by degree."""
         from pna.ops.triton import assemble
 
         graphs = self.graphs
@@ -213,8 +211,8 @@ class PaddedBatches:
         return layout, adjacency
 
     def _constants_of(self, shape: Shape, device: torch.device) -> tuple[Tensor, ...]:
-        """Of every batch of a shape: the numbers of its edges, no node having a long row, and the
-        windows in which nodes stand by their degrees."""
+        """The constants of a shape: edge numbers, ranks without long rows, and the windows within
+        which nodes are sorted by degree."""
         from pna.ops.triton import assemble
 
         if shape not in self._constants:
@@ -227,12 +225,12 @@ class PaddedBatches:
 
 
 def _rows(tensor: Tensor, places: Tensor) -> Tensor:
-    """These rows; zeros of a tensor that has none, whose places are all of padding."""
+    """These rows of a tensor; zeros if it is empty, where all rows are padding."""
     if len(tensor) == 0:
         return tensor.new_zeros(len(places), *tensor.shape[1:])
     return tensor.index_select(0, places)
 
 
 def _with_rest(counts: Tensor, total: int) -> Tensor:
-    """Counts, and one more that makes them a total."""
+    """Counts, and one more, so that they sum to `total`."""
     return torch.cat([counts, (total - counts.sum())[None]])

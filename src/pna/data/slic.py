@@ -1,8 +1,8 @@
-"""Images cut into superpixels, as scikit-image 0.15 cut those of the benchmark.
+"""Superpixels of images, as scikit-image 0.15 computed them for the benchmark.
 
-Later versions stretch the contrast before they cluster, and derive the sizes of segments from the
-number of seeds where that one took the number asked for. Both are undone here by what is passed to
-them, so that the same superpixels come out.
+Later versions stretch the contrast before clustering, and derive the sizes of segments from the
+number of seeds, not from the requested number. The arguments here undo both, so that the same
+superpixels result.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from pna.data.images import Images
 from pna.data.pool import ordered_map
 from pna.data.sources import Arrays
 
-_BLOCK = 256  # images that a worker cuts at a time
+_BLOCK = 256  # images that a worker segments at a time
 
 
 @dataclass(frozen=True)
 class Cut:
-    """How many segments an image may have, how many are asked for at first, and how round."""
+    """The largest number of segments, the first number that is requested, and the compactness."""
 
     most: int
     asked: int
@@ -36,9 +36,9 @@ CUTS = {"mnist": Cut(75, 95, 0.25), "cifar10": Cut(150, 200, 10.0)}
 
 
 def cut_all(images: Images, cut: Cut, workers: int = 1) -> Iterator[Arrays]:
-    """The superpixels of some hundred images at a time, in their order.
+    """Yield the superpixels of some hundred images at a time, in their order.
 
-    Means over a superpixel are given as quotient (_q) and remainder (_r) of whole sums.
+    Means over a superpixel are the quotient (_q) and remainder (_r) of integer sums.
     """
     check_images()
     starts = range(0, len(images.label), _BLOCK)
@@ -49,17 +49,17 @@ def cut_all(images: Images, cut: Cut, workers: int = 1) -> Iterator[Arrays]:
 
 
 def check_images() -> None:
-    """Raise unless scikit-image is there."""
+    """Raise unless scikit-image is installed."""
     if find_spec("skimage") is None:
         raise ModuleNotFoundError(
-            "got no skimage, which cutting images needs; pip install 'pna[images]'"
+            "got no skimage, needed for superpixels; pip install 'pna[images]'"
         )
 
 
 def segments(image: NDArray[np.uint8], cut: Cut) -> NDArray[np.int64]:
     """The segment of every pixel, numbered from 0; (rows, columns, channels) to (rows, columns).
 
-    As many are asked for as lead to no more than allowed.
+    The requested number decreases until there are at most ``cut.most`` segments.
     """
     from skimage.color import rgb2lab
 
@@ -68,7 +68,7 @@ def segments(image: NDArray[np.uint8], cut: Cut) -> NDArray[np.int64]:
     asked, before, found = cut.asked, None, None
     while found is None or found.max() >= cut.most:
         how = _Way.of(image.shape, asked)
-        if how != before:  # most numbers asked for lead to the same
+        if how != before:  # most requested numbers give the same segments
             found, before = _slic(values, asked, cut.compactness, how), how
         asked -= 1
     return found
@@ -76,10 +76,10 @@ def segments(image: NDArray[np.uint8], cut: Cut) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class _Way:
-    """All that depends on how many segments are asked for."""
+    """The settings that depend on the requested number of segments."""
 
     seeds: tuple[range, ...]  # rows and columns
-    least: int  # pixels of a segment
+    least: int  # smallest number of pixels of a segment
     most: int
 
     @classmethod
@@ -96,7 +96,7 @@ class _Way:
 def _slic(values: NDArray[Any], asked: int, compactness: float, how: _Way) -> NDArray[np.int64]:
     from skimage.segmentation import slic
 
-    contrast = float(values.max() - values.min()) or 1.0  # what slic will divide by
+    contrast = float(values.max() - values.min()) or 1.0  # slic divides by it
     size = math.prod(values.shape[:2]) / math.prod(map(len, how.seeds))
     found: NDArray[np.int64] = slic(
         values,
@@ -123,7 +123,8 @@ def _cut_block(block: tuple[NDArray[np.uint8], Cut]) -> Arrays:
 
 
 def _sums(image: NDArray[np.uint8], found: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Pixels of every segment, and sums of their rows, columns and values: (3 + channels, n)."""
+    """The number of pixels of every segment, and the sums of their rows, columns and values, (3 +
+    channels, n)."""
     places = np.indices(found.shape).reshape(2, -1)
     columns = [np.ones(found.size), *places, *image.reshape(found.size, -1).T]
     return np.stack([np.bincount(found.ravel(), column) for column in columns]).astype(np.int64)

@@ -1,4 +1,4 @@
-"""Images as graphs of superpixels: MNIST and CIFAR10 as the benchmark has them."""
+"""Images as graphs of superpixels: MNIST and CIFAR10 as in the benchmark."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pna.data.sources import FROM_PUBLIC, SOURCES, Arrays, chosen, facts, read, 
 
 NEIGHBOURS = 8
 
-#: Pixels on a side of the images, by which positions are divided.
+#: Pixels on a side of the images. Positions are divided by it.
 SIDES = {"mnist": 28, "cifar10": 32}
 
 SPLITS = ("train", "validation", "test")
@@ -27,12 +27,12 @@ _ARRAYS = (
     *("val_q", "val_r"),
 )
 _PART = 4096  # graphs whose edges are sorted at a time
-_PAIRS = 1 << 19  # pairs of nodes that are compared at a time: small enough for a cache
+_PAIRS = 1 << 19  # pairs of nodes that are compared at a time; they fit in a cache
 
 
 @dataclass(frozen=True)
 class Neighbours:
-    """To which nodes each node of many graphs sends, and how similar they are."""
+    """The edges from every node of many graphs to similar nodes."""
 
     edge_index: NDArray[np.int64]  # (2, edges), by sender, the most similar receiver first
     edge_counts: NDArray[np.int64]  # (graphs,)
@@ -96,9 +96,9 @@ def _graphs(
 
 
 def from_arrays(arrays: Arrays, benchmark: str) -> Iterator[GraphSet]:
-    """Graphs in the order of the arrays, some thousands at a time.
+    """Yield graphs in the order of the arrays, some thousands at a time.
 
-    Means over a superpixel are kept as quotient and remainder of whole sums: nothing is rounded.
+    Means over a superpixel are the quotient and remainder of integer sums, so nothing is rounded.
     """
     sizes = arrays["num_nodes"].astype(np.int64)
     ends = np.cumsum(sizes)
@@ -132,11 +132,11 @@ def _mean(arrays: Arrays, name: str, nodes: slice) -> NDArray[np.float64]:
 
 
 def neighbours(position: NDArray[np.float64], sizes: NDArray[np.int64]) -> Neighbours:
-    """The 8 most similar nodes of every node, all others where there are fewer.
+    """The 8 most similar nodes of every node, or all others if there are fewer.
 
     With d the distance of two nodes and s_i the mean distance of node i from its 8 nearest, the
-    similarity is (exp(−(d/s_i)²) + exp(−(d/s_j)²)) / 2. Equal ones, to float32, are taken in the
-    order of the nodes. Positions (nodes, 2) of graphs of these `sizes` lie end to end.
+    similarity is (exp(−(d/s_i)²) + exp(−(d/s_j)²)) / 2. Nodes of equal
+    similarity in float32 are in their order. `position` (nodes, 2) has the concatenated graphs.
     """
     counts = np.minimum(sizes - 1, NEIGHBOURS).clip(0)  # of each node, by graph
     receivers = np.zeros((len(position), NEIGHBOURS), np.int64)
@@ -159,7 +159,7 @@ def neighbours(position: NDArray[np.float64], sizes: NDArray[np.int64]) -> Neigh
 
 
 def _alike(sizes: NDArray[np.int64]) -> Iterator[NDArray[np.int64]]:
-    """Graphs of about the same size, as many as have so many pairs of nodes in all."""
+    """Yield batches of graphs of similar size with about _PAIRS pairs of nodes each."""
     order = np.argsort(sizes, kind="stable")
     order = order[sizes[order] > 0]
     first = 0
@@ -175,10 +175,10 @@ def _most_similar(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Padded positions (graphs, nodes, 2), and which are nodes, to (graphs, nodes, 8) twice.
 
-    What is beyond the last neighbour of a small graph means nothing.
+    Entries after the last neighbour in a small graph have no meaning.
     """
     graphs, width = there.shape
-    if width <= NEIGHBOURS:  # so that there are as many columns as neighbours
+    if width <= NEIGHBOURS:  # so that there are enough columns
         more = NEIGHBOURS + 1 - width
         position = np.pad(position, ((0, 0), (0, more), (0, 0)))
         there = np.pad(there, ((0, 0), (0, more)))
@@ -198,7 +198,7 @@ def _most_similar(
     every = np.arange(len(rows))
     most = np.empty((len(rows), NEIGHBOURS), np.int64)
     how_much = np.empty((len(rows), NEIGHBOURS), np.float32)
-    for rank in range(NEIGHBOURS):  # cheaper than sorting, and the first of equal ones
+    for rank in range(NEIGHBOURS):  # faster than sorting; of equal ones, the first
         most[:, rank] = rows.argmax(1)
         how_much[:, rank] = rows[every, most[:, rank]]
         rows[every, most[:, rank]] = -1

@@ -1,3 +1,3 @@
-"""The multi-task benchmark: random graphs of ten types, and what is to be predicted of them."""
+"""The multi-task benchmark: random graphs of ten types, and their labels."""
 
 from pna.data.multitask.generate import multitask as multitask

@@ -1,4 +1,4 @@
-"""Graphs of a type as the benchmark has them: edges toggled, none isolated, nodes shuffled."""
+"""Graphs of a type for the benchmark: with toggled edges, shuffled nodes and no isolated node."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from pna.data.multitask.families import Family, Graphs, from_pairs, to_pairs
 from pna.data.multitask.stream import Stream
 
-#: How edges are toggled, by protocol: with the probability of the paper, or with that of the
-#: published code, whose random numbers are sums of two.
+#: The probability of toggling an edge by protocol: that of the paper, or that of the published
+#: code, whose random numbers are sums of two.
 PROTOCOLS = {"paper": lambda p: p, "published": lambda p: 2 * p * p}
 
-#: Pairs of nodes drawn at once, and draws without one success after which to give up.
+#: Pairs of nodes drawn at once, and the number of draws without success that is an error.
 _BULK, _PATIENCE = 2_000_000, 1_000_000
 
 
@@ -39,8 +39,8 @@ def draw(stream: Stream, family: Family, count: int, n: int, protocol: str) -> G
 
 
 def toggle(stream: Stream, joined: NDArray[np.bool_], protocol: str) -> NDArray[np.bool_]:
-    """Flip pairs: with e edges and m missing ones, edges with 0.1 and missing ones with 0.1·e/m
-    where e ≤ m, else edges with 0.1·m/e and missing ones with 0.1."""
+    """Toggle pairs of nodes at random. With e edges and m missing edges, the probabilities are 0.1
+    for an edge and 0.1·e/m for a missing one if e ≤ m, else 0.1·m/e and 0.1."""
     edges = np.count_nonzero(joined, axis=1)
     missing = joined.shape[1] - edges
     few = edges <= missing
@@ -61,6 +61,6 @@ def shuffle(stream: Stream, graphs: Graphs) -> Graphs:
 
 
 def types_of(stream: Stream, shares: Sequence[int], count: int) -> NDArray[np.int64]:
-    """Which type each of `count` graphs is of, by the shares of all types."""
+    """A random type for each of `count` graphs, by the shares of all types."""
     ends = np.cumsum(shares)
     return np.searchsorted(ends, stream.below(int(ends[-1]), count), side="right")

@@ -1,6 +1,6 @@
-"""The ten types of graphs, before their edges are toggled and their nodes shuffled.
+"""The ten types of graphs, before edges are toggled and nodes shuffled.
 
-Each makes `count` graphs of n nodes at once, as (count, n, n) symmetric booleans.
+Each function makes `count` graphs of n nodes at once, as (count, n, n) symmetric booleans.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Graphs = NDArray[np.bool_]
 
 
 def from_pairs(joined: NDArray[np.bool_], n: int) -> Graphs:
-    """Graphs from their pairs i < j in order, (count, n(n − 1)/2); the upper half alone."""
+    """The upper triangles of graphs from their pairs i < j in order, (count, n(n − 1)/2)."""
     graphs = np.zeros((len(joined), n, n), bool)
     first = 0
     for i in range(n - 1):
@@ -33,18 +33,18 @@ def to_pairs(graphs: Graphs) -> NDArray[np.bool_]:
 
 
 def erdos_renyi(stream: Stream, count: int, n: int) -> Graphs:
-    """Every pair is joined with a probability p of the graph's own, uniform on [0, 1)."""
+    """Every pair is joined with probability p, uniform on [0, 1) for each graph."""
     limit = np.rint(stream.unit(count, 1) * 2.0**32).astype(np.uint64)
     graphs = from_pairs(stream.bits(count, n * (n - 1) // 2) < limit, n)
     return graphs | graphs.transpose(0, 2, 1)
 
 
 def barabasi_albert(stream: Stream, count: int, n: int) -> Graphs:
-    """From a star of k + 1 nodes, every other node joins k different ones, drawn one by one in
+    """From a star of k + 1 nodes, every other node joins k different nodes, drawn one by one in
     proportion to their degrees; k is uniform on 1 … n − 1.
 
-    Every end of an edge is a ticket, and tickets are put in a random order: the first k nodes in it
-    are those that would be drawn one by one.
+    Every end of an edge is a ticket. The first k nodes in a random order of the tickets have the
+    same distribution as nodes drawn one by one.
     """
     k = 1 + stream.below(n - 1, count)
     graphs = np.zeros((count, n, n), bool)
@@ -63,7 +63,7 @@ def barabasi_albert(stream: Stream, count: int, n: int) -> Graphs:
 
 
 def grid(stream: Stream, count: int, n: int) -> Graphs:
-    """m × k, as square as n allows: a line where n is prime."""
+    """m × k, as square as n allows; a line if n is prime."""
     k = n // _smaller_factor(n)
     number = np.arange(n)
     down = number[:, None] + k == number
@@ -72,7 +72,7 @@ def grid(stream: Stream, count: int, n: int) -> Graphs:
 
 
 def caveman(stream: Stream, count: int, n: int) -> Graphs:
-    """m separate cliques of k nodes, as alike as n allows: one clique where n is prime."""
+    """m separate cliques of k nodes, m and k as close as n allows; one clique if n is prime."""
     cave = np.arange(n) // (n // _smaller_factor(n))
     return _repeat((cave[:, None] == cave) & ~np.eye(n, dtype=bool), count)
 
@@ -80,8 +80,8 @@ def caveman(stream: Stream, count: int, n: int) -> Graphs:
 def power_law_tree(stream: Stream, count: int, n: int) -> Graphs:
     """A tree whose degrees follow a power law of exponent 3.
 
-    Degrees are drawn, and one at a time drawn again, until they add up to those of a tree. Nodes
-    of degree above 1 make a path, its ends and sides are leaves.
+    Degrees are drawn, and then redrawn one at a time until they sum to those of a tree. Nodes of
+    degree above 1 form a path; its ends and sides are leaves.
     """
     degree = _pareto(stream, count, n)
     while True:
@@ -109,7 +109,7 @@ def _pareto(stream: Stream, count: int, n: int, at_most: int | None = None) -> N
 
 
 def ladder(stream: Stream, count: int, n: int) -> Graphs:
-    """Two lines joined rung by rung; where n is odd, one more node on the first."""
+    """Two lines joined rung by rung; if n is odd, the first has one more node."""
     half, number = n // 2, np.arange(n)
     pairs = number[:, None] < number
     rails = (number[:, None] + 1 == number) & (number != half) & (number < 2 * half)
@@ -129,21 +129,21 @@ def star(stream: Stream, count: int, n: int) -> Graphs:
 
 
 def caterpillar(stream: Stream, count: int, n: int) -> Graphs:
-    """A line of b nodes, uniform on 1 … n − 1, and all others hung on it."""
+    """A line of b nodes, uniform on 1 … n − 1; all other nodes are attached to it."""
     backbone = 1 + stream.below(n - 1, count)
-    return _hang(stream, backbone, np.full(count, n), n)
+    return _attach(stream, backbone, np.full(count, n), n)
 
 
 def lobster(stream: Stream, count: int, n: int) -> Graphs:
-    """A line of b nodes, uniform on 1 … n − 1; p, uniform on 1 … n − b, hung on it; and all others
-    hung on those."""
+    """A line of b nodes, uniform on 1 … n − 1; p nodes, uniform on 1 … n − b, are attached to it;
+    all other nodes are attached to those."""
     backbone = 1 + stream.below(n - 1, count)
     hung = 1 + stream.below(n - backbone, count)
-    return _hang(stream, backbone, backbone + hung, n)
+    return _attach(stream, backbone, backbone + hung, n)
 
 
-def _hang(stream: Stream, backbone: NDArray[np.int64], legs: NDArray[np.int64], n: int) -> Graphs:
-    """Nodes up to `backbone` in a line, those up to `legs` on any of them, the rest on any leg."""
+def _attach(stream: Stream, backbone: NDArray[np.int64], legs: NDArray[np.int64], n: int) -> Graphs:
+    """Nodes up to `backbone` form a line; those up to `legs` are attached to it, others to legs."""
     count, number = len(backbone), np.arange(n)
     on_line = number < backbone[:, None]
     on_backbone = ~on_line & (number < legs[:, None])
@@ -165,7 +165,7 @@ def _repeat(graph: NDArray[np.bool_], count: int) -> Graphs:
 
 @dataclass(frozen=True)
 class Family:
-    """A type of graph, and its share of the mixture in percent."""
+    """A type of graph, and its percentage of the mixture."""
 
     name: str
     share: int

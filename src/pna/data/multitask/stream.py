@@ -1,4 +1,4 @@
-"""Random numbers that are the same everywhere: built on raw bits, never on a distribution."""
+"""Random numbers that are reproducible on every machine and version of numpy."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 
 class Stream:
-    """Numbers that depend on the given names alone, whatever else is drawn before or beside.
+    """A stream of random numbers that depends only on the given names.
 
-    Bits come from Philox, whose stream numpy promises to keep; everything after them is integer
-    arithmetic or single operations that IEEE 754 fixes.
+    Bits come from Philox, whose stream numpy guarantees. Everything after them is integer
+    arithmetic, or single operations that IEEE 754 defines; numpy's distributions are not used.
     """
 
     def __init__(self, *names: object) -> None:
