@@ -100,9 +100,7 @@ def usual_shapes(graphs: GraphSet, batch_size: int, *, levels: Sequence[int] = (
     shapes = []
     for above, above_front in _ABOVE:
         nodes, edges = (int(mean + above * deviation) + 1 for mean, deviation in in_all)
-        left_over = (above + 4) * in_all[1][
-            1
-        ] + _STEP  # an upper bound on spare edges, nearly always
+        left_over = (above + 4) * in_all[1][1] + _STEP  # spare edges are nearly always fewer
         spare = 1 + int(left_over / degree)  # nodes for them, also if sizes do not vary
         fronts: list[Front] = []
         for k, (size, of_nodes, of_edges) in enumerate(in_fronts):
