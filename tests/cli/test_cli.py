@@ -120,7 +120,7 @@ def test_demo_refuses_a_file_where_its_folder_should_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("kept")
     result = run(app, ["demo", "--out", str(tmp_path / "file" / "demo")])
     assert result.exit_code == 1
-    assert "file is no folder, expected one" in result.output
+    assert "file is not a folder, expected one" in result.output
     assert (tmp_path / "file").read_text() == "kept"
 
 

@@ -55,7 +55,7 @@ def test_a_benchmark_with_edges_alone_then_without(tmp_path):
     options = ("--quick", "--workers", 1, "--device", "cpu", "--members", 1)
     done = run("zinc", "--model", "mpnn-sum,gated-gcn,gin", "--edges", *options)
     assert done.exit_code == 0, done.output
-    assert "left out, as they are not there with edge features: gin" in done.output
+    assert "left out, as they do not exist with edge features: gin" in done.output
     folder = tmp_path / "quick" / "zinc" / "benchmark-published"
     assert {"scores.csv", "facts.json", "curves.csv", "zinc-edges.svg", "zinc-deep.svg"} <= {
         p.name for p in folder.iterdir()
@@ -95,7 +95,7 @@ def test_refuses_a_file_where_a_folder_should_be_before_the_work(arguments, tmp_
     option = [] if arguments[-1] == "--runs" else ["--out"]
     done = run(*arguments, *option, "file")
     assert done.exit_code == 1
-    assert "file is no folder, expected one" in done.output
+    assert "file is not a folder, expected one" in done.output
     assert [path.read_text() for path in tmp_path.iterdir()] == ["kept"]
 
 
@@ -103,4 +103,4 @@ def test_refuses_a_link_to_nowhere_before_the_work(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "nowhere")
     done = run("moments", "--out", "link/results")
     assert done.exit_code == 1
-    assert "link is no folder, expected one" in done.output
+    assert "link is not a folder, expected one" in done.output

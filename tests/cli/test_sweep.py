@@ -117,7 +117,7 @@ def test_no_trial_left(data, tmp_path, monkeypatch):
     none = pna.train.sweep.Sweep(tmp_path, plan, 1)
     monkeypatch.setattr(pna.train.sweep, "sweep", lambda *_, **__: none)
     done = run(data, "--out", tmp_path / "out")
-    assert done.exit_code == 1 and "lower --lr or set --clip" in done.stderr
+    assert done.exit_code == 1 and "Lower --lr or set --clip" in done.stderr
 
 
 def test_without_ray(data, tmp_path, monkeypatch):

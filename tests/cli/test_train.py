@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import pna
 from pna.cli import app
-from pna.cli.progress import telling
+from pna.cli.progress import show_epochs
 from pna.train import Report, Run, Settings
 from tests.train.small_runs import small_multitask
 
@@ -139,7 +139,7 @@ def test_a_member_that_only_validation_finds_broken(data, tmp_path):
     done = run("train", data, "--out", tmp_path / "run", *options, "--epochs", 1, "--device", "cpu")
     assert done.exit_code == 0, done.output
     assert "1 epoch in" in said(done)
-    assert "never a finite loss in validation: member 1." in said(done)
+    assert "never a finite validation loss: member 1." in said(done)
 
 
 def test_all_members_broken(data, tmp_path):
@@ -163,8 +163,8 @@ def test_all_members_broken_late(data, tmp_path, monkeypatch):
     assert summary["broken"] == [True] and summary["epochs"] == 3
     best = f"{summary['best'][0]:.4g}"
     assert f"loss not finite by epoch 3; frozen, its best, {best}, is kept" in said(done)
-    kept = f"best weights before that, of member 0 of epoch {summary['best_epoch'][0]};"
-    assert f"every member is not finite after 3 epochs; kept are the {kept}" in said(done)
+    kept = f"best weights before that are kept, of member 0 of epoch {summary['best_epoch'][0]};"
+    assert f"every member is not finite after 3 epochs; the {kept}" in said(done)
     assert "spectral_radius" in said(done) and "1 of 1 members broke" in said(done)
     assert run("evaluate", folder, "--device", "cpu").exit_code == 0
 
@@ -316,7 +316,7 @@ def test_a_terminal_shows_a_bar(capsys):
     console = Console(force_terminal=True, width=100)
     report = Report(3, 10, 2.0, [0.5, 0.25, 0.75], [0.5, 0.3, 0.4], [0.5, 0.2, 0.4],
                     [True, True, False], [False, False, True], [0.1, 0.01, 0.1])  # fmt: skip
-    with telling(console, False, False) as tell:
+    with show_epochs(console, False, False) as tell:
         tell(report)
         tell(replace(report, epoch=4))
     printed = " ".join(capsys.readouterr().out.split())
@@ -328,7 +328,7 @@ def test_a_terminal_shows_a_bar(capsys):
 def test_plain_lines_come_now_and_then(capsys, monkeypatch):
     now = iter(range(0, 20, 2))
     monkeypatch.setattr(time, "monotonic", lambda: next(now))
-    with telling(Console(width=200), False, False) as tell:
+    with show_epochs(Console(width=200), False, False) as tell:
         for epoch in range(1, 9):
             tell(Report(epoch, 8, 1.0, [1.0], [1.0], [1.0], [True], [False], [0.1]))
     told = [line.split()[1] for line in capsys.readouterr().out.splitlines()]

@@ -1,4 +1,4 @@
-"""The `pna` command: parses, calls the package, prints. Imports happen inside each command."""
+"""The `pna` command. Commands parse options, call the package and print the results."""
 
 from importlib import metadata
 from typing import Annotated
@@ -21,13 +21,13 @@ from pna.cli import (
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 
-def _say_version(is_asked: bool) -> None:
+def _print_version(is_asked: bool) -> None:
     if not is_asked:
         return
     try:
         typer.echo(f"pna {metadata.version('pna')}")
     except metadata.PackageNotFoundError:
-        typer.echo("pna, of a folder: it is not installed")
+        typer.echo("pna, run from a folder: it is not installed")
     raise typer.Exit
 
 
@@ -35,7 +35,9 @@ def _say_version(is_asked: bool) -> None:
 def main(
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_say_version, is_eager=True, help="Say the version."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version and exit."
+        ),
     ] = False,
 ) -> None:
     """Principal Neighbourhood Aggregation for graph neural networks."""

@@ -8,30 +8,36 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
+from pna.cli.options import Json
 from pna.cli.progress import print_json
-from pna.cli.shared import errors, make_console
+from pna.cli.shared import errors, make_console, make_table, say
 
 if TYPE_CHECKING:
     from pna.theory.advice import Advice
 
 
 def advise(
-    data: Annotated[Path, typer.Argument(help="A graph set.")],
+    data: Annotated[Path, typer.Argument(help="File of a graph set.")],
     grid: Annotated[
-        float, typer.Option(help="What features and statistics are rounded to, in deviations.")
+        float,
+        typer.Option(help="Features and statistics are rounded to this many standard deviations."),
     ] = 0.1,
     split: Annotated[
-        str, typer.Option(help="Which graphs; empty: those to train on, or all if not marked.")
+        str, typer.Option(help="Split to look at. Default: train, or all graphs if there is none.")
     ] = "",
-    figure: Annotated[Path | None, typer.Option(help="SVG file to draw.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print the recommendation alone.")] = False,
+    figure: Annotated[
+        Path | None, typer.Option(help="SVG file for a figure. Default: no figure.")
+    ] = None,
+    as_json: Json = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the recommendation.")] = False,
 ) -> None:
-    """Say which aggregators and scalers a graph set needs, by what each set of them merges."""
+    """Recommend aggregators and scalers for a graph set.
+
+    The advice counts how many different neighbourhoods each combination of them merges.
+    """
     from pna.data.graphset import GraphSet
     from pna.theory.advice import advise as advice_for
 
@@ -59,30 +65,28 @@ def advise(
     if quiet:
         return
     for reason in found.reasons:
-        console.print(f"- {reason}", highlight=False, markup=False, soft_wrap=True)
+        say(console, f"- {reason}")
     for table in tables(found):
         console.print(table)
     if figure is not None:
-        console.print(f"wrote {figure}", highlight=False, markup=False)
+        say(console, f"wrote {figure}")
 
 
 def tables(found: Advice) -> Iterator[Table]:
-    """What was looked at, and what each set of aggregators merges of it."""
+    """Facts about the graphs, and how many neighbourhoods each set of aggregators merges."""
     facts = Table(box=None, show_header=False)
     low, high = found.degrees
-    same = ", the same wherever there are neighbours" if found.constant_degree else ""
+    same = ", the same for all nodes with neighbours" if found.constant_degree else ""
     split = f", split {escape(found.split)}" if found.split else ""
     features = escape(", ".join(found.features))
     facts.add_row("graphs", f"{found.graphs:,}{split}")
     facts.add_row("neighbourhoods", f"{found.neighbourhoods:,}, of {found.nodes:,} nodes")
-    facts.add_row("distinct", f"{found.distinct:,} on a grid of {found.grid:g} deviations")
-    facts.add_row("features", features or "none: neighbours are only counted")
+    facts.add_row("distinct", f"{found.distinct:,} on a grid of {found.grid:g} standard deviations")
+    facts.add_row("features", features or "none: only the number of neighbours counts")
     facts.add_row("in-degree", f"{low} to {high}, mean {found.mean_degree:.4g}{same}")
     facts.add_row("δ", f"{found.delta:.4g}")
     yield facts
-    sets = Table(box=SIMPLE_HEAD)
-    for head in ("aggregators", "scalers", "results a feature", "merged", "%"):
-        sets.add_column(head, justify="left" if head in ("aggregators", "scalers") else "right")
+    sets = make_table(("aggregators", "scalers"), ("outputs per feature", "merged", "%"))
     rows = [*found.sets, found.recommended]
     for merging in sorted(rows, key=lambda merging: -merging.merged):
         share = f"{100 * merging.merged / found.distinct:.1f}"
@@ -90,9 +94,7 @@ def tables(found: Advice) -> Iterator[Table]:
                      str(merging.outputs), f"{merging.merged:,}", share,
                      style="bold" if merging is found.recommended else None)  # fmt: skip
     yield sets
-    moments = Table(box=SIMPLE_HEAD)
-    for head in ("moments, scaled", "% with as many neighbours", "merged", "%"):
-        moments.add_column(head, justify="right")
+    moments = make_table((), ("moments, scaled", "% with as many neighbours", "merged", "%"))
     for use in found.moments:
         moments.add_row(str(use.order), f"{100 * use.share:.1f}", f"{use.merged:,}",
                         f"{100 * use.merged / found.distinct:.1f}")  # fmt: skip

@@ -5,18 +5,22 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from datetime import date
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pna.cli.shared import say_error
+from pna.cli.options import Device, Workers
+from pna.cli.shared import make_table, say, say_error
+
+Say = Callable[[str], None]
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -24,130 +28,114 @@ if TYPE_CHECKING:
     from pna.bench import race
     from pna.bench.layer import Result
 
-app = typer.Typer(help="Measure this machine, side by side with peers.", no_args_is_help=True)
+app = typer.Typer(help="Measure speed and memory, side by side with PyG.", no_args_is_help=True)
+
+Seconds = Annotated[float, typer.Option(min=0, help="Seconds for which each call is timed.")]
+Small = Annotated[bool, typer.Option("--small", help="Use few and small graphs, as a trial.")]
+NoCompile = Annotated[
+    bool, typer.Option("--no-compile", help="Do not measure PyG with torch.compile.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(
+        help="CSV file; rows of this machine and case are replaced, others are kept. "
+        "Default: no file."
+    ),
+]
 
 
 @app.command()
 def layer(
-    device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
-    seconds: Annotated[float, typer.Option(min=0, help="How long to time each call.")] = 1.0,
-    small: Annotated[bool, typer.Option("--small", help="Tiny graphs, to try it out.")] = False,
-    no_compile: Annotated[
-        bool, typer.Option("--no-compile", help="Without torch.compile of PyG's layer.")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="CSV of results so far; this run's are put in.")
-    ] = None,
+    device: Device = "",
+    seconds: Seconds = 1.0,
+    small: Small = False,
+    no_compile: NoCompile = False,
+    out: Out = None,
 ) -> None:
-    """Time, memory and errors of the layer beside PyG's: a table, a figure and, if asked, a CSV."""
-    import datetime
+    """Measure time, memory and error of the layer, and those of PyG's layer.
 
-    import torch
+    Prints tables, draws a figure and, with --out, writes a CSV file.
+    """
+    from pna.bench.layer import cases, measure_case
+    from pna.report.layer import draw_layer
 
-    from pna.bench.layer import INSTALL_PYG, cases, has_pyg, measure_case
-    from pna.bench.results import write
-    from pna.machine import machine
-
-    device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    try:
+    device = device or _usual_device()
+    with _refused("--device"):
         chosen = cases(device, small)
-    except (RuntimeError, ValueError) as error:
-        raise typer.BadParameter(str(error), param_hint="--device") from None
-    kind, here = torch.device(device).type, machine()
-    hardware = str(here["gpu"] if kind == "cuda" else f"{here['cpu']}, {here['threads']} threads")
-    console = Console(width=None if sys.stdout.isatty() else 120)
-
-    def say(words: str) -> None:
-        console.print(escape(words), highlight=False)
-
-    say(f"{hardware}, torch {here['torch']}, PyG {here['torch_geometric'] or 'missing'}")
-    if not has_pyg():
-        say(INSTALL_PYG)
-    results: list[Result] = []
-    when = {"measured": datetime.date.today().isoformat()}
-    with console.status("measuring") as status:
-        doing = (lambda words: status.update(escape(words))) if console.is_terminal else say
-        for case in chosen:
-            rows = measure_case(case, device, seconds, not no_compile, doing, say)
-            if not rows:
-                continue
-            results += rows
-            console.print(table(rows))
-            if out is not None:
-                write(out, [{**asdict(row), "device": kind, **when, **here} for row in rows])
-    say(
-        "Times are medians. Memory is the most that tensors took at once beyond the inputs; pna's "
-        "Adjacency counts. Errors are in norm, against PyG in float64. Faster, less, smaller: "
-        "PyG's figure over that of the row."
+    words = (
+        "Times are medians. Memory is the peak of tensors beyond the inputs, with pna's Adjacency. "
+        "Errors are relative, in norm, against PyG in float64. Faster, less and smaller: PyG's "
+        "value divided by that of the row."
     )
-    if out is not None:
-        say(f"wrote {out}")
-
-    def draw() -> Figure | None:
-        from pna.report.layer import draw_layer
-
-        return draw_layer(results, hardware)
-
-    _draw(draw, Path("layer.svg") if out is None else out.with_suffix(".svg"), say)
+    _measure(
+        lambda doing, tell: (
+            measure_case(case, device, seconds, not no_compile, doing, tell) for case in chosen
+        ),
+        _Output(device, out, "layer.svg", words, table, draw_layer, with_failed=True),
+    )
 
 
 @app.command()
 def train(
-    device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
-    seconds: Annotated[float, typer.Option(min=0, help="How long to time each contender.")] = 5.0,
-    small: Annotated[bool, typer.Option("--small", help="Few graphs, to try it out.")] = False,
+    device: Device = "",
+    seconds: Seconds = 5.0,
+    small: Small = False,
     only: Annotated[
-        str | None, typer.Option(help="One case: population, multitask or zinc-sized.")
+        str | None,
+        typer.Option(
+            help="Measure one case. Values: population, multitask, zinc-sized. "
+            "Default: all; on a CPU all but population."
+        ),
     ] = None,
-    no_compile: Annotated[
-        bool, typer.Option("--no-compile", help="Without torch.compile of PyG's model.")
-    ] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="CSV of results so far; this run's are put in.")
-    ] = None,
+    no_compile: NoCompile = False,
+    out: Out = None,
 ) -> None:
-    """Time of an epoch beside PyG's: tables, a figure and, if asked, a CSV."""
+    """Measure the time of a training epoch, and that of PyG.
+
+    Prints tables, draws a figure and, with --out, writes a CSV file.
+    """
     from pna.bench.train import cases
 
     device = device or _usual_device()
     with _refused("--device or --only"):
         chosen = cases(device, small, only)
     words = (
-        "Times are medians of epochs: of multi-task graphs with validation, of molecules without. "
-        "Faster: epochs a second of one member over those of PyG or of the authors' code."
+        "Times are medians of epochs, with validation for multi-task graphs but not for molecules. "
+        "Faster: epochs per second of one member, divided by those of PyG or the authors' code."
     )
-    _measure_epochs(chosen, device, seconds, not no_compile, out, "train.svg", words)
+    _measure_epochs(chosen, seconds, not no_compile, device, out, "train.svg", words)
 
 
 @app.command()
 def real_world(
-    device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
-    seconds: Annotated[float, typer.Option(min=0, help="How long to time each contender.")] = 5.0,
+    device: Device = "",
+    seconds: Seconds = 5.0,
     runs: Annotated[
-        Path, typer.Option(help="Folder of the graphs, made there as by pna reproduce.")
+        Path,
+        typer.Option(help="Folder of the graph sets; made there if missing, as by pna reproduce."),
     ] = Path("runs"),
-    small: Annotated[bool, typer.Option("--small", help="Few graphs, to try it out.")] = False,
+    small: Small = False,
     only: Annotated[
-        str | None, typer.Option(help="One case: zinc, molhiv, mnist or cifar10.")
+        str | None,
+        typer.Option(help="Measure one case. Values: zinc, molhiv, mnist, cifar10. Default: all."),
     ] = None,
-    workers: Annotated[
-        int, typer.Option(min=1, help="Processes to share the making of graphs.")
-    ] = 1,
-    out: Annotated[
-        Path | None, typer.Option(help="CSV of results so far; this run's are put in.")
-    ] = None,
+    workers: Workers = 1,
+    out: Out = None,
 ) -> None:
-    """Time of an epoch of the paper's real-world models beside PyG's. Needs PNA_DATA, or graphs."""
+    """Measure the time of an epoch of the paper's real-world models, and that of PyG.
+
+    Needs the data folder PNA_DATA, or graph sets in --runs.
+    """
     from pna.bench.real_world import cases
 
     device = device or _usual_device()
     with _refused("--device or --only"):
         chosen = cases(device, runs, small, only, workers)
     words = (
-        "Times are medians of epochs of training, without validation. Times PyG's, or its "
-        "example's: epochs a second of one member over those of that row."
+        "Times are medians of training epochs, without validation. The last column: epochs per "
+        "second of one member, divided by those of PyG or of its example."
     )
-    _measure_epochs(chosen, device, seconds, False, out, "real-world.svg", words)
+    _measure_epochs(chosen, seconds, False, device, out, "real-world.svg", words)
 
 
 def _usual_device() -> str:
@@ -158,135 +146,165 @@ def _usual_device() -> str:
 
 @contextmanager
 def _refused(option: str) -> Iterator[None]:
-    """Have what is refused told of the option it was given by."""
+    """Report a refused value together with the name of its option."""
     try:
         yield
     except (RuntimeError, ValueError) as error:
         raise typer.BadParameter(str(error), param_hint=option) from None
 
 
+@dataclass(frozen=True)
+class _Output:
+    """Where results go, and how they are shown."""
+
+    device: str
+    out: Path | None  # CSV
+    figure: str  # file name of the figure if there is no CSV
+    words: str  # printed below the tables
+    table: Callable[[list[Any]], Table]
+    draw: Callable[[list[Any], str], Figure | None]
+    with_failed: bool  # whether rows of a case in which nothing was measured are written too
+
+
 def _measure_epochs(
     cases: Iterable[race.Case],
-    device: str,
     seconds: float,
     compiled: bool,
+    device: str,
     out: Path | None,
     figure: str,
     words: str,
 ) -> None:
-    """A table of each case, `words` on what is in them, a figure, and rows in a CSV."""
-    import datetime
+    from pna.bench.race import measure_case
+    from pna.report.train import draw_train
 
+    _measure(
+        lambda doing, _: (measure_case(case, device, seconds, compiled, doing) for case in cases),
+        _Output(device, out, figure, words, epochs, draw_train, with_failed=False),
+    )
+
+
+def _measure(rows_of_cases: Callable[[Say, Say], Iterable[list[Any]]], output: _Output) -> None:
+    """Print a table of each case, write its rows, and draw a figure of all.
+
+    `rows_of_cases` is called with two functions: one shows what is being measured, one prints.
+    """
     import torch
 
     from pna.bench.layer import INSTALL_PYG, has_pyg
-    from pna.bench.race import measure_case
-    from pna.bench.results import write
     from pna.machine import machine
 
-    kind, here = torch.device(device).type, machine()
+    kind, here = torch.device(output.device).type, machine()
     hardware = str(here["gpu"] if kind == "cuda" else f"{here['cpu']}, {here['threads']} threads")
-    console = Console(width=None if sys.stdout.isatty() else 120)
-
-    def say(words: str) -> None:
-        console.print(escape(words), highlight=False)
-
-    say(f"{hardware}, torch {here['torch']}, PyG {here['torch_geometric'] or 'missing'}")
+    console = _console()
+    tell = partial(console.print, highlight=False, markup=False)
+    tell(f"{hardware}, torch {here['torch']}, PyG {here['torch_geometric'] or 'missing'}")
     if not has_pyg():
-        say(INSTALL_PYG)
-    results: list[race.Result] = []
-    when = {"measured": datetime.date.today().isoformat()}
+        tell(INSTALL_PYG)
+    results: list[Any] = []
     with console.status("measuring") as status:
-        doing = (lambda words: status.update(escape(words))) if console.is_terminal else say
-        for case in cases:
-            rows = measure_case(case, device, seconds, compiled, doing)
+        doing = (lambda words: status.update(escape(words))) if console.is_terminal else tell
+        for rows in rows_of_cases(doing, tell):
+            if not rows:
+                continue
             results += rows
-            console.print(epochs(rows))
-            if out is not None and any(row.ms is not None for row in rows):
-                write(out, [{**asdict(row), "device": kind, **when, **here} for row in rows])
+            console.print(output.table(rows))
+            if output.with_failed or any(row.ms is not None for row in rows):
+                _write(output.out, kind, [asdict(row) for row in rows])
     if all(row.ms is None for row in results):
         notes = "; ".join(f"{row.case}: {row.note}" for row in results)
         say_error(f"error: nothing was measured: {notes}")
         raise typer.Exit(1)
-    say(words)
-    if out is not None:
-        say(f"wrote {out}")
+    tell(output.words)
+    if output.out is not None:
+        tell(f"wrote {output.out}")
+    if find_spec("matplotlib") is None:
+        tell("matplotlib not found, so no figure: pip install 'pna[plot]'")
+        return
+    from pna.report.figures import save_svg
 
-    def draw() -> Figure | None:
-        from pna.report.train import draw_train
+    path = Path(output.figure) if output.out is None else output.out.with_suffix(".svg")
+    figure = output.draw(results, hardware)
+    if figure is not None:
+        save_svg(figure, path)
+        tell(f"wrote {path}")
 
-        return draw_train(results, hardware)
 
-    _draw(draw, Path(figure) if out is None else out.with_suffix(".svg"), say)
+def _console() -> Console:
+    return Console(width=None if sys.stdout.isatty() else 120)
 
 
-@app.command()
-def generate(
-    small: Annotated[bool, typer.Option("--small", help="Few graphs, to try it out.")] = False,
-    out: Annotated[
-        Path | None, typer.Option(help="CSV of results so far; this run's are put in.")
-    ] = None,
-) -> None:
-    """Graphs of the multi-task benchmark a second, on one core, beside NetworkX's labels."""
-    import datetime
-
-    from pna.bench.generate import measure
+def _write(out: Path | None, device: str, rows: list[dict[str, Any]]) -> None:
+    """Put rows into a CSV file, with the date and the machine; nothing without a file."""
     from pna.bench.results import write
     from pna.machine import machine
 
-    here = machine()
-    console = Console(width=None if sys.stdout.isatty() else 120)
-    console.print(f"{here['cpu']}, one core", highlight=False)
-    shown = Table(box=SIMPLE_HEAD)
-    for name in ("case", "", "graphs", "seconds", "graphs a second", "MiB of a worker"):
-        shown.add_column(name, justify="left" if name in ("case", "") else "right")
+    if out is not None:
+        where = {"device": device, "measured": date.today().isoformat(), **machine()}
+        write(out, [row | where for row in rows])
+
+
+@app.command()
+def generate(small: Small = False, out: Out = None) -> None:
+    """Measure how fast the multi-task benchmark is generated on one core, and NetworkX's labels."""
+    from pna.bench.generate import measure
+    from pna.machine import machine
+
+    console = _console()
+    console.print(f"{machine()['cpu']}, one core", highlight=False)
+    heads = ("graphs", "seconds", "graphs per second", "MiB per worker")
+    shown = make_table(("case", ""), heads)
     rows = []
     with console.status("measuring") as status:
         for row in measure(small, lambda words: status.update(escape(words))):
             memory = "" if row.mib is None else f"{row.mib:.0f}"
             counts = (f"{row.graphs:,}", f"{row.seconds:.2f}", f"{row.per_second:,.0f}", memory)
             shown.add_row(row.case, row.contender, *counts)
-            rows.append(row)
+            rows.append(asdict(row) | {"per_second": row.per_second})
     console.print(shown)
+    _write(out, "cpu", rows)
     if out is not None:
-        when = {"measured": datetime.date.today().isoformat(), "device": "cpu"}
-        write(
-            out,
-            [{**asdict(row), "per_second": row.per_second, **when, **here} for row in rows],
-        )
-        console.print(f"wrote {out}", highlight=False, markup=False)
+        say(console, f"wrote {out}")
 
 
 @app.command()
 def kernels(
-    device: Annotated[
-        str, typer.Option(help="cpu or cuda. Default: cuda if there is a GPU, else cpu.")
-    ] = "",
+    device: Device = "",
     rows: Annotated[
         str, typer.Option(help="Rows to measure: patterns such as 'zinc/*', separated by commas.")
     ] = "*",
     paths: Annotated[
         str, typer.Option(help="Fast paths to switch off: patterns, separated by commas.")
     ] = "*",
-    repeats: Annotated[int, typer.Option(min=1, help="Samples; their median is told.")] = 5,
+    repeats: Annotated[
+        int, typer.Option(min=1, help="Number of samples; the median is reported.")
+    ] = 5,
     runs: Annotated[
         Path,
         typer.Option(help="Folder with graphs of pna reproduce. Without them: synthetic graphs."),
     ] = Path("runs"),
-    small: Annotated[bool, typer.Option("--small", help="Tiny rows, to try it out.")] = False,
+    small: Small = False,
     list_only: Annotated[
         bool, typer.Option("--list", help="List rows and fast paths, and measure nothing.")
     ] = False,
     out: Annotated[
         Path | None,
-        typer.Option(help="CSV of results. What it has of this commit is not measured again."),
+        typer.Option(
+            help="CSV of results. Rows that it has of this commit are not measured again. "
+            "Default: no file."
+        ),
     ] = None,
     table: Annotated[
         Path | None,
-        typer.Option(help="Page whose table is written anew from --out. Measures nothing."),
+        typer.Option(
+            help="Page whose table is rewritten from --out; nothing is measured. Default: none."
+        ),
     ] = None,
 ) -> None:
-    """Switch off each fast path in turn, and time what that costs: tables and, if asked, a CSV."""
+    """Switch off each fast path in turn and measure how much slower that is.
+
+    Prints tables and, with --out, writes a CSV file.
+    """
     from fnmatch import fnmatch
 
     from pna.bench.kernels import NONE, known_paths, measure, write
@@ -305,15 +323,12 @@ def kernels(
     if not chosen or not named:
         option, of = ("--rows", "row") if not chosen else ("--paths", "fast path")
         raise typer.BadParameter(f"no {of} of this name; --list has them all", param_hint=option)
-    console = Console(width=None if sys.stdout.isatty() else 120)
-
-    def say(words: str) -> None:
-        console.print(escape(words), highlight=False)
-
+    console = _console()
+    say = partial(console.print, highlight=False, markup=False)
     if list_only:
         for row in chosen:
             say(row.name)
-        listed = Table("fast path", "runs on", "asked for in", "without it", box=SIMPLE_HEAD)
+        listed = make_table(("fast path", "runs on", "used in", "without it"))
         for name, path in named.items():
             listed.add_row(name, ", ".join(path.devices), path.file, path.replaces)
         console.print(listed)
@@ -328,7 +343,7 @@ def kernels(
         if results is None:
             failed.append(row.name)
             continue
-        shown = Table("without", "ms", "ms without it", "gain", "", box=SIMPLE_HEAD)
+        shown = make_table(("without", "ms", "ms without it", "gain", ""))
         for result in sorted(results, key=lambda result: -(result.gain or 0)):
             if result.path != NONE:
                 ms = (result.ms_on, result.ms_off, result.gain)
@@ -355,15 +370,13 @@ def _write_table(page: Path, results: Path | None) -> None:
 
 
 def table(rows: list[Result]) -> Table:
-    """The rows of a case, each figure followed by how many times it is in PyG's."""
+    """The rows of a case; after each value, PyG's value divided by it."""
     from pna.bench.layer import PYG
 
     first = rows[0]
     towers = f", {first.towers} towers" if first.towers > 1 else ""
     size = f"{first.nodes:,} nodes, {first.edges:,} edges, F = {first.features}{towers}"
-    shown = Table(
-        title=f"{first.case}: {size}", title_justify="left", title_style="bold", box=SIMPLE_HEAD
-    )
+    shown = make_table((), title=f"{first.case}: {size}")
     shown.add_column("work", no_wrap=True)
     shown.add_column("", no_wrap=True)
     figures = [f for f in FIGURES if any(getattr(row, f[0]) is not None for row in rows)]
@@ -376,14 +389,14 @@ def table(rows: list[Result]) -> Table:
     for row in rows:
         cells = []
         for name, _, _, form in figures:
-            value, beside = getattr(row, name), getattr(pyg.get(row.work), name, None)
+            value, of_pyg = getattr(row, name), getattr(pyg.get(row.work), name, None)
             cells.append("" if value is None else form.format(value))
-            cells.append("" if not value or beside is None else f"{beside / value:.3g}×")
+            cells.append("" if not value or of_pyg is None else f"{of_pyg / value:.3g}×")
         shown.add_row(row.work, row.contender, *cells, *([escape(row.note)] if row.note else []))
     return shown
 
 
-#: What a row may have measured: its field, its unit, what PyG's over it says, and its format.
+#: What a row may have measured: field, unit, heading of the ratio to PyG, and format.
 FIGURES = (
     ("ms", "ms", "faster", "{:.3f}"),
     ("mib", "MiB", "less", "{:,.1f}"),
@@ -392,16 +405,14 @@ FIGURES = (
 
 
 def epochs(rows: list[race.Result]) -> Table:
-    """The rows of a case: time of an epoch, and how many members are trained in it."""
+    """The rows of a case: the time of an epoch, and the number of members trained in it."""
     from pna.bench.race import OURS
 
     first = rows[0]
     size = f"{first.graphs:,} graphs, batches of {first.batch_size}"
-    shown = Table(
-        title=f"{first.case}: {size}", title_justify="left", title_style="bold", box=SIMPLE_HEAD
-    )
+    shown = make_table((), title=f"{first.case}: {size}")
     shown.add_column("", no_wrap=True)
-    for name in ("parameters", "ms an epoch", "members", "epochs of a member a second"):
+    for name in ("parameters", "ms per epoch", "members", "member epochs per second"):
         shown.add_column(name, justify="right")
     beside = next((row.beside for row in rows if row.beside), None)
     shown.add_column(f"times {beside}" if beside else "", justify="right")
@@ -423,16 +434,3 @@ def epochs(rows: list[race.Result]) -> Table:
         shown.caption = f"{most} members take {many[most] / many[1]:.3g}× the time of one"
         shown.caption_justify = "left"
     return shown
-
-
-def _draw(draw: Callable[[], Figure | None], path: Path, say: Callable[[str], None]) -> None:
-    """Write a figure where there is one to draw, and something to draw it with."""
-    if find_spec("matplotlib") is None:
-        say("matplotlib not found, so no figure: pip install 'pna[plot]'")
-        return
-    from pna.report.figures import save_svg
-
-    figure = draw()
-    if figure is not None:
-        save_svg(figure, path)
-        say(f"wrote {path}")

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from pna.cli.options import Force, parse_names
 from pna.cli.shared import (
     check_target,
     errors,
     make_console,
+    make_table,
     needing_packages,
     progress,
+    say,
     say_error,
 )
 from pna.files import check_readable
@@ -30,10 +31,9 @@ if TYPE_CHECKING:
     from pna.data.download import Progress
     from pna.data.graphset import GraphSet
 
-    Public = tuple[str, Callable[[Progress], object]]  # what to count, and fetching it
-
 app = typer.Typer(help="Make graph sets, and look at them.", no_args_is_help=True)
 
+File = Annotated[Path, typer.Argument(help="File of a graph set.")]
 Out = Annotated[Path, typer.Option(help="File to write, such as graphs.safetensors.")]
 From = Annotated[
     str,
@@ -41,47 +41,54 @@ From = Annotated[
         "--from",
         envvar="PNA_DATA",
         metavar="FOLDER",
-        help="The data folder, its address (https://…), or public: from what is published.",
+        help="Data folder, its address (https://…), or `public`: download the published data. "
+        "Default: the environment variable PNA_DATA.",
     ),
 ]
-Workers = Annotated[int, typer.Option(help="Processes to share the work.")]
-Force = Annotated[bool, typer.Option("--force", help="Overwrite the file.")]
+Workers = Annotated[int, typer.Option(help="Number of worker processes, at least 1.")]
 
 
 @app.command()
 def multitask(
     out: Out,
-    seed: Annotated[int, typer.Option(help="Another seed, another set.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed of the graphs.")] = 0,
     protocol: Annotated[
-        str, typer.Option(help="paper, or published: as the authors' code had it.")
+        str,
+        typer.Option(
+            help="How graphs are made. Values: paper (as the paper describes them), published (as "
+            "the authors' code makes them)."
+        ),
     ] = "paper",
     extrapolation: Annotated[
-        bool, typer.Option("--extrapolation", help="Test on sizes of up to 99.")
+        bool, typer.Option("--extrapolation", help="Add test graphs of up to 99 nodes.")
     ] = False,
     types: Annotated[
-        bool, typer.Option("--types", help="A test of each type of graph as well.")
+        bool, typer.Option("--types", help="Add a test split for each type of graph.")
     ] = False,
-    sizes: Annotated[str, typer.Option(help="Nodes of a graph, both ends included.")] = "15-24",
+    sizes: Annotated[
+        str, typer.Option(help="Numbers of nodes, such as 15-24 or 15,17,20-22; ends included.")
+    ] = "15-24",
     tasks: Annotated[
-        str, typer.Option(help="Targets, with commas between; empty: the six of the paper.")
+        str, typer.Option(help="Targets, separated by commas. Default: the six of the paper.")
     ] = "",
     mixture: Annotated[
-        str, typer.Option(help="Other shares of types, such as star=1,line=3; empty: the paper's.")
+        str, typer.Option(help="Shares of the types, such as star=1,line=3. Default: the paper's.")
     ] = "",
     draws: Annotated[
-        int, typer.Option(min=1, help="How often a training graph comes, its inputs drawn anew.")
+        int,
+        typer.Option(min=1, help="Number of copies of each training graph, with other inputs."),
     ] = 1,
     workers: Workers = 1,
     force: Force = False,
 ) -> None:
-    """Make the multi-task benchmark: random graphs of ten types, and what to predict of them."""
+    """Make the multi-task benchmark: random graphs of ten types, with six targets."""
     from pna.data.multitask import multitask as make
     from pna.data.multitask.labels import SIX
 
     console = make_console()
     with errors():
         check_target(out, force)
-        chosen = [name.strip() for name in tasks.split(",") if name.strip()] or list(SIX)
+        chosen = parse_names(tasks) or list(SIX)
         span, shares = parse_sizes(sizes), parse_mixture(mixture)
         with progress(console, "graphs") as told:
             graphs = make(
@@ -102,55 +109,53 @@ def multitask(
 
 @app.command()
 def zinc(out: Out, where: From = "", force: Force = False) -> None:
-    """Make ZINC-12k: molecules, and their penalised logP to predict.
+    """Make ZINC-12k: molecules and their penalised logP.
 
-    With --from public out of all of ZINC, some 180 MB.
+    `--from public` downloads all of ZINC, about 180 MB.
     """
     from pna.data.zinc import published
     from pna.data.zinc import zinc as make
 
-    public = ("bytes", published)
-    make_benchmark("zinc", out, where, force, lambda told: make(where), public)
+    make_benchmark("zinc", out, where, force, lambda told: make(where), ("bytes", published))
 
 
 @app.command()
 def molhiv(out: Out, where: From = "", workers: Workers = 1, force: Force = False) -> None:
-    r"""Make ogbg-molhiv: molecules, and whether they inhibit HIV to predict. Needs pna\[chem].
+    r"""Make ogbg-molhiv: molecules and whether they inhibit HIV. Needs pna\[chem].
 
-    With --from public from MoleculeNet's table.
+    `--from public` downloads MoleculeNet's table.
     """
     from pna.data.molecules import check_chemistry
     from pna.data.molhiv import molhiv as make
     from pna.data.molhiv import published
 
-    made = partial(make, where, workers=workers)
+    def made(told: Progress) -> GraphSet:
+        return make(where, workers=workers, progress=told)
+
     public = ("molecules to split", published)
-    make_benchmark(
-        "molhiv", out, where, force, lambda told: made(progress=told), public, check_chemistry
-    )
+    make_benchmark("molhiv", out, where, force, made, public, check_chemistry)
 
 
 @app.command()
 def mnist(out: Out, where: From = "", workers: Workers = 1, force: Force = False) -> None:
-    """Make MNIST as superpixels: digits to tell apart. With --from public from the images."""
-    from pna.data.superpixels import mnist as make
+    """Make MNIST as superpixels, with ten classes of digits.
 
-    made = partial(make, where, workers=workers)
-    make_benchmark("mnist", out, where, force, lambda told: made(progress=told), of_images("mnist"))
+    `--from public` downloads the images.
+    """
+    make_superpixels("mnist", out, where, workers, force)
 
 
 @app.command()
 def cifar10(out: Out, where: From = "", workers: Workers = 1, force: Force = False) -> None:
-    """Make CIFAR10 as superpixels: ten classes of photographs. With --from public from them."""
-    from pna.data.superpixels import cifar10 as make
+    """Make CIFAR10 as superpixels, with ten classes of photographs.
 
-    made = partial(make, where, workers=workers)
-    public = of_images("cifar10")
-    make_benchmark("cifar10", out, where, force, lambda told: made(progress=told), public)
+    `--from public` downloads the images.
+    """
+    make_superpixels("cifar10", out, where, workers, force)
 
 
-def of_images(name: str) -> Public:
-    """Their files fetched into the cache."""
+def make_superpixels(name: str, out: Path, where: str, workers: int, force: bool) -> None:
+    from pna.data import superpixels
     from pna.data.slic import check_images
     from pna.data.sources import PUBLIC, fetch_all
 
@@ -158,7 +163,11 @@ def of_images(name: str) -> Public:
         check_images()
         fetch_all(PUBLIC[name].files, PUBLIC[name].address, told)
 
-    return "bytes", fetch
+    def made(told: Progress) -> GraphSet:
+        graphs: GraphSet = getattr(superpixels, name)(where, workers=workers, progress=told)
+        return graphs
+
+    make_benchmark(name, out, where, force, made, ("bytes", fetch))
 
 
 def make_benchmark(
@@ -167,71 +176,67 @@ def make_benchmark(
     where: str,
     force: bool,
     make: Callable[[Progress], GraphSet],
-    public: Public,
-    check: Callable[[], None] | None = None,
+    public: tuple[str, Callable[[Progress], object]],
+    check: Callable[[], None] = lambda: None,
 ) -> None:
-    """Fetch what it is made of, make it, write it, and say whom it is owed to.
+    """Fetch the data, make the graph set, write it, and print its licence and citation.
 
-    `public` is how, where it is asked for what is published; what `check` says of packages that
-    are missing is said before anything is fetched.
+    `public` is the unit of progress and the download of the published data. `check` raises if
+    packages are missing, before anything is fetched.
     """
     from pna.data.sources import FROM_PUBLIC, SOURCES, fetch_all, is_address
 
-    console = make_console()
+    console, source = make_console(), SOURCES[name]
     with errors():
         check_target(out, force)
         with needing_packages():
-            if check is not None:
-                check()
+            check()
             if is_address(where):
                 with progress(console, "bytes") as told:
-                    fetch_all(SOURCES[name].files, where, told)
+                    fetch_all(source.files, where, told)
             elif where == FROM_PUBLIC:
-                what, fetch = public
-                with progress(console, what) as told:
-                    fetch(told)
+                with progress(console, public[0]) as told:
+                    public[1](told)
             with progress(console, "graphs") as told:
                 graphs = make(told)
         graphs.save(out, force=force)
     say_written(console, out, graphs)
-    source = SOURCES[name]
-    for words in (f"licence: {source.licence}", f"cite: {source.citation}"):
-        console.print(words, highlight=False, markup=False, soft_wrap=True)
+    say(console, f"licence: {source.licence}")
+    say(console, f"cite: {source.citation}")
 
 
 def say_written(console: Console, out: Path, graphs: GraphSet) -> None:
     megabytes = out.stat().st_size / 1e6
-    words = f"wrote {out}: {len(graphs):,} graphs, {megabytes:.1f} MB"
-    console.print(words, highlight=False, markup=False, soft_wrap=True)
+    say(console, f"wrote {out}: {len(graphs):,} graphs, {megabytes:.1f} MB")
 
 
 @app.command()
 def molecules(
-    table: Annotated[Path, typer.Argument(help="CSV, one molecule a row.")],
+    table: Annotated[Path, typer.Argument(help="CSV table with one molecule per row.")],
     out: Out,
     targets: Annotated[
-        str, typer.Option(help="Columns to predict, commas between; empty: none.")
+        str, typer.Option(help="Columns to predict, separated by commas. Default: none.")
     ] = "",
     smiles: Annotated[
-        str, typer.Option(help="The column of SMILES; empty: found by its name.")
+        str, typer.Option(help="Column of the SMILES. Default: found by its name.")
     ] = "",
     split: Annotated[
         str,
         typer.Option(
-            help="scaffold, random, or a column that says train, validation or test; empty: "
-            "scaffold, if there are targets."
+            help="How molecules are split. Values: scaffold, random, or a column that holds train, "
+            "validation or test. Default: scaffold if there are targets, else no split."
         ),
     ] = "",
-    seed: Annotated[int, typer.Option(min=0, help="Of a random split.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed of the random split.")] = 0,
     skip: Annotated[
-        bool, typer.Option("--skip", help="Leave out molecules that cannot be read.")
+        bool, typer.Option("--skip", help="Leave out molecules that cannot be parsed.")
     ] = False,
     workers: Workers = 1,
     force: Force = False,
 ) -> None:
-    r"""Make graphs of your own molecules, and of what was measured of them. Needs pna\[chem].
+    r"""Make a graph set of your own molecules and their measured properties. Needs pna\[chem].
 
-    Cells may be empty where nothing was measured. What is 0 or 1 is trained as a probability.
+    Cells may be empty. Columns that hold only 0 and 1 are trained as probabilities.
     """
     from pna.data.molecule_table import from_table
     from pna.data.molecules import check_chemistry
@@ -243,8 +248,7 @@ def molecules(
         with needing_packages():
             check_chemistry()
         held = Written.read(table)
-        whole = [targets] if targets in held.columns else targets.split(",")  # names have commas
-        named = [name.strip() for name in whole if name.strip()]
+        named = [targets] if targets in held.columns else parse_names(targets)  # may have commas
         with progress(console, "molecules") as told:
             graphs = from_table(
                 held, named, smiles=smiles, split=split, seed=seed, skip=skip, workers=workers,
@@ -253,11 +257,11 @@ def molecules(
         graphs.save(out, force=force)
     say_written(console, out, graphs)
     for words in facts_of(graphs):
-        console.print(words, highlight=False, markup=False, soft_wrap=True)
+        say(console, words)
 
 
 def facts_of(graphs: GraphSet) -> Iterator[str]:
-    """How molecules are divided, and what is to be predicted of them."""
+    """Lines about the splits and the targets of molecules."""
     if graphs.splits:
         yield ", ".join(f"{len(graphs.split(name)):,} {name}" for name in graphs.splits)
     losses = graphs.metadata.get("losses", {})
@@ -272,17 +276,24 @@ def facts_of(graphs: GraphSet) -> Iterator[str]:
 
 @app.command()
 def walks(
-    file: Annotated[Path, typer.Argument(help="A graph set.")],
+    file: File,
     out: Out,
     steps: Annotated[
-        int, typer.Option(min=0, help="How likely a walk is to be back by then.")
+        int,
+        typer.Option(
+            min=0, help="Node features: the probability to return after 1 to this many steps."
+        ),
     ] = 16,
     edge_steps: Annotated[
-        int, typer.Option(min=0, help="Of edges: to be at the other end by then.")
+        int,
+        typer.Option(
+            min=0,
+            help="Edge features: the probability to reach the other end in 1 to this many steps.",
+        ),
     ] = 0,
     force: Force = False,
 ) -> None:
-    """Add features of random walks to a graph set: in which rings a node is, and an edge."""
+    """Add random-walk features to a graph set. They tell in which rings a node or edge is."""
     from pna.data.graphset import GraphSet
     from pna.data.walks import with_walks
 
@@ -295,7 +306,7 @@ def walks(
 
 
 @app.command()
-def verify(file: Annotated[Path, typer.Argument(help="A graph set.")]) -> None:
+def verify(file: File) -> None:
     """Compare the contents of a graph set with its checksum.
 
     Exit status: 0 if they agree, 1 if the file is damaged, 2 if it has no checksum.
@@ -310,24 +321,24 @@ def verify(file: Annotated[Path, typer.Argument(help="A graph set.")]) -> None:
         with progress(console, "bytes") if large else nullcontext() as told:
             has_checksum = GraphSet.verify(file, told)
         if not has_checksum:
-            GraphSet.load(file)  # what can be seen without one
+            GraphSet.load(file)  # finds damage that shows without a checksum
     if not has_checksum:
         say_error(
             f"{file} has no checksum, as an older version of pna wrote it; to add one, save it "
             "again: pna.GraphSet.load(file).save(file, force=True)"
         )
         raise typer.Exit(2)
-    console.print(f"{file}: its contents agree with its checksum", highlight=False, markup=False)
+    say(console, f"{file}: its contents agree with its checksum")
 
 
 @app.command()
 def describe(
-    file: Annotated[Path, typer.Argument(help="A graph set.")],
+    file: File,
     figure: Annotated[
-        Path | None, typer.Option(help="Where the figure goes; beside the file if not said.")
+        Path | None, typer.Option(help="SVG file for the figure. Default: next to the graph set.")
     ] = None,
 ) -> None:
-    """Print and plot sizes, degrees, types and targets, and what predicting the mean would give."""
+    """Print and plot sizes, degrees, types and targets, and the error of predicting the mean."""
     from pna.data.describe import describe as figures_of
     from pna.data.graphset import GraphSet
 
@@ -349,20 +360,19 @@ def describe(
         try:
             save_svg(draw_description(graphs, file.name), path)
         except OSError as error:
-            raise OSError(f"{error}; --figure says where the figure goes") from error
-        console.print(f"wrote {path}", highlight=False, markup=False, soft_wrap=True)
+            raise OSError(f"{error}; choose another file with --figure") from error
+        say(console, f"wrote {path}")
 
 
 def tables(found: Description) -> Iterator[Table]:
-    """Facts, splits, types and targets."""
+    """Tables of metadata, splits, types and targets."""
     if found.metadata:
         facts = Table(box=None, show_header=False)
         for name, value in found.metadata.items():
             facts.add_row(escape(name), escape(str(value)))
         yield facts
-    splits = Table(box=SIMPLE_HEAD)
-    for name in ("split", "graphs", "nodes of a graph", "nodes", "edges", "mean degree", "δ"):
-        splits.add_column(name, justify="left" if name == "split" else "right")
+    heads = ("graphs", "nodes per graph", "nodes", "edges", "mean degree", "δ")
+    splits = make_table(["split"], heads)
     for split in found.splits:
         low, high = split.sizes
         counts = (f"{split.graphs:,}", f"{low}-{high}", f"{split.nodes:,}", f"{split.edges:,}")
@@ -370,31 +380,22 @@ def tables(found: Description) -> Iterator[Table]:
         splits.add_row(escape(split.name), *counts, *means)
     yield splits
     if any(split.types for split in found.splits):
-        types = Table(box=SIMPLE_HEAD)
-        types.add_column("type, % of graphs")
-        for split in found.splits:
-            types.add_column(escape(split.name), justify="right")
+        types = make_table(["type, % of graphs"], (escape(split.name) for split in found.splits))
         for kind in dict.fromkeys(kind for split in found.splits for kind in split.types):
             shares = [100 * split.types.get(kind, 0) / split.graphs for split in found.splits]
             types.add_row(escape(kind), *[f"{share:.1f}" if share else "" for share in shares])
         yield types
-    targets = Table(box=SIMPLE_HEAD)
     names = [split.name for split in found.splits]
-    for name in ("target", "of", "least", "mean", "greatest", "missing", "scale"):
-        targets.add_column(name, justify="left" if name in ("target", "of") else "right")
-    for name in names:
-        targets.add_column(f"log10 MSE of the mean, {escape(name)}", justify="right")
+    baselines = (f"log10 MSE of the mean, {escape(name)}" for name in names)
+    heads = ("minimum", "mean", "maximum", "missing", "scale", *baselines)
+    targets = make_table(("target", "level"), heads)
     for target in found.targets:
-        values = [f"{v:.4g}" for v in (target.least, target.mean, target.greatest)]
-        errors = [f"{target.baseline[name]:.2f}" for name in names]
-        row = (
-            escape(target.name),
-            target.level,
-            *values,
-            f"{target.missing:,}",
-            f"{target.scale:.4g}",
+        low, mean, high, scale = (
+            f"{v:.4g}" for v in (target.least, target.mean, target.greatest, target.scale)
         )
-        targets.add_row(*row, *errors)
+        errors = [f"{target.baseline[name]:.2f}" for name in names]
+        row = (target.level, low, mean, high, f"{target.missing:,}", scale)
+        targets.add_row(escape(target.name), *row, *errors)
     if found.targets:
         averages = [
             f"{sum(target.baseline[name] for target in found.targets) / len(found.targets):.2f}"
@@ -407,11 +408,9 @@ def tables(found: Description) -> Iterator[Table]:
 
 
 def _shares(found: Description) -> Table:
-    """How often each value comes, of targets that may be classes."""
-    shares = Table(box=SIMPLE_HEAD)
-    shares.add_column("target, % of values")
-    for name in ("", *(escape(split.name) for split in found.splits)):
-        shares.add_column(name, justify="right")
+    """The share of each value of targets that may be classes."""
+    names = (escape(split.name) for split in found.splits)
+    shares = make_table(["target, % of values"], ("", *names))
     for target in found.targets:
         for value, counts in enumerate(zip(*target.counts.values(), strict=True)):
             totals = [max(sum(of), 1) for of in target.counts.values()]
@@ -421,7 +420,7 @@ def _shares(found: Description) -> Table:
 
 
 def parse_sizes(text: str) -> list[int]:
-    """ "15-24" or "15,17,20-22": whole numbers, both ends of a span included."""
+    """The whole numbers in "15-24" or "15,17,20-22"; both ends are included."""
     sizes: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
@@ -435,9 +434,9 @@ def parse_sizes(text: str) -> list[int]:
 
 
 def parse_mixture(text: str) -> dict[str, int] | None:
-    """ "star=1,line=3"; None of nothing."""
+    """The shares in "star=1,line=3"; None for an empty text."""
     shares: dict[str, int] = {}
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in parse_names(text):
         name, _, share = part.partition("=")
         if name.strip() in shares:
             raise ValueError(f"got {name.strip()} more than once in the mixture, expected it once")

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+
+from pna.cli.options import Json
+from pna.cli.shared import make_table
 
 if TYPE_CHECKING:
     from pna.doctor import Report
 
 
 def doctor(
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """Say what this machine can run, and why not where it cannot."""
+    """Show which backends and optional packages work on this machine, and why others do not."""
     from pna.doctor import diagnose
 
     report = diagnose()
@@ -30,7 +31,7 @@ def doctor(
 
 
 def show(report: Report, console: Console) -> None:
-    """Print a report for people."""
+    """Print a report as text and tables."""
     console.print(
         f"[bold]pna {report.pna or '(not installed)'}[/] on Python {report.python}, "
         f"{report.platform}, {report.cpu}, {report.threads} threads"
@@ -40,9 +41,11 @@ def show(report: Report, console: Console) -> None:
             f"{gpu.name}, compute capability {gpu.capability}, {gpu.memory / 2**30:.0f} GiB"
         )
     if not report.gpus:
-        console.print("no CUDA device" + (", but MPS: the reference runs there" * report.mps))
+        console.print(
+            "no CUDA device" + (", but MPS: the reference backend runs there" * report.mps)
+        )
 
-    backends = _table("backend", "runs on", "here")
+    backends = make_table(("backend", "runs on", "here"))
     for backend in report.backends:
         here = "[green]yes[/]" if backend.problem is None else f"no: {escape(backend.problem)}"
         if backend.lacks is not None:
@@ -50,7 +53,7 @@ def show(report: Report, console: Console) -> None:
         backends.add_row(backend.name, backend.hardware, here)
     console.print(backends)
 
-    packages = _table("package", "version", "for")
+    packages = make_table(("package", "version", "for"))
     for package in report.packages:
         if package.version is None:
             purpose = f"{package.purpose}: {escape(package.install)}"
@@ -58,10 +61,3 @@ def show(report: Report, console: Console) -> None:
         else:
             packages.add_row(package.name, package.version, package.purpose)
     console.print(packages)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column)
-    return table

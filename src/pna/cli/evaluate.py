@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from pna.cli import options
 from pna.cli.progress import print_json
 from pna.cli.shared import (
     check_device,
@@ -15,23 +16,29 @@ from pna.cli.shared import (
     make_console,
     needing_packages,
     progress,
+    say,
 )
 from pna.cli.show import caption, table
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
+    run: Annotated[Path, typer.Argument(help="Folder of a run, as pna train wrote it.")],
     data: Annotated[
-        Path | None, typer.Argument(help="A graph set; that of the run if left out.")
+        Path | None, typer.Argument(help="File of a graph set. Default: that of the run.")
     ] = None,
-    split: Annotated[str, typer.Option(help="Which graphs of it; empty: all.")] = "test",
-    member: Annotated[int | None, typer.Option(help="One member alone, counted from 0.")] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    split: Annotated[
+        str, typer.Option(help="Split to evaluate on; an empty text: all graphs.")
+    ] = "test",
+    member: Annotated[
+        int | None, typer.Option(help="Only this member, counted from 0. Default: all members.")
+    ] = None,
+    device: options.Device = "",
+    as_json: options.Json = False,
 ) -> None:
-    """Losses and metrics of a run's members, at their best, on graphs with known targets.
+    """Print losses and metrics of the members of a run, each with its best weights.
 
-    Losses are of targets divided by their scales, as in training; MAE is in the targets' units.
+    Losses are those of training, where targets are divided by their scales. The MAE is in the
+    units of the targets.
     """
     from pna.train.evaluation import evaluate as evaluate_run
 
@@ -42,7 +49,7 @@ def evaluate(
         if as_json:
             print_json(found.as_dict())
             return
-        console.print(caption(found), highlight=False, markup=False, soft_wrap=True)
+        say(console, caption(found))
         console.print(table(found))
         if len(found.tasks) > 1 and "log10_of_mean_mse" in found.metrics:
             value = found.metrics["log10_of_mean_mse"][found.best]
@@ -50,23 +57,24 @@ def evaluate(
 
 
 def predict(
-    run: Annotated[Path, typer.Argument(help="Folder of a run.")],
-    data: Annotated[Path, typer.Argument(help="A graph set, or a table of molecules (CSV).")],
+    run: Annotated[Path, typer.Argument(help="Folder of a run, as pna train wrote it.")],
+    data: Annotated[Path, typer.Argument(help="File of a graph set, or a CSV table of molecules.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.")],
-    split: Annotated[str, typer.Option(help="Which graphs of it; empty: all.")] = "",
+    split: Annotated[str, typer.Option(help="Split to predict. Default: all graphs.")] = "",
     member: Annotated[
-        int | None, typer.Option(help="One member alone, counted from 0; else their mean.")
+        int | None,
+        typer.Option(help="Only this member, counted from 0. Default: the mean of all members."),
     ] = None,
     smiles: Annotated[
-        str, typer.Option(help="Of a table: its column of SMILES; empty: found by its name.")
+        str, typer.Option(help="Column of a table that has the SMILES. Default: found by its name.")
     ] = "",
-    workers: Annotated[int, typer.Option(min=1, help="Processes to read a table.")] = 1,
-    device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    workers: options.Workers = 1,
+    device: options.Device = "",
+    force: options.Force = False,
 ) -> None:
-    r"""Write what a run's members predict, on the average, in the units of the targets.
+    r"""Write the mean prediction of the members of a run, in the units of the targets.
 
-    Of a table, which needs pna\[chem], a copy is written with columns of predictions.
+    For a table, which needs pna\[chem], a copy with columns of predictions is written.
     """
     from pna.data.table import is_table
     from pna.train.prediction import files, predict_table
@@ -80,7 +88,7 @@ def predict(
             check_target(out, force)
             if split:
                 raise ValueError(
-                    f"got --split {split} with a table, all of which is predicted; leave it out"
+                    f"got --split {split} with a table, which has no splits; leave it out"
                 )
             with needing_packages(), progress(console, "molecules") as told:
                 table = predict_table(
@@ -88,7 +96,7 @@ def predict(
                     device=device or None,
                 )  # fmt: skip
             table.save(out)
-            console.print(f"wrote {out}", highlight=False, markup=False)
+            say(console, f"wrote {out}")
             return
         if smiles:
             raise ValueError(
@@ -99,4 +107,4 @@ def predict(
             check_target(path, force)
         found = predict_with(run, data, member, split=split or None, device=device or None)
         for path in found.save(out):
-            console.print(f"wrote {path}", highlight=False, markup=False)
+            say(console, f"wrote {path}")

@@ -1,98 +1,196 @@
-"""Options that commands which train share, and what is made of them."""
+"""The options that commands share, and those of every command that trains."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import fields
+from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 
+from pna.nn.architectures import ARCHITECTURES
+from pna.nn.depth import RULES
+from pna.nn.family import KINDS
+from pna.nn.initial import INITIAL
 from pna.train.schedules import help_of_lowest, help_of_schedules
+from pna.train.settings import OPTIMISERS, PRECISIONS, Settings
+from pna.train.tasks import LOSSES
 
 T = TypeVar("T")
 
-
-def _model(words: str) -> Any:
-    return typer.Option(help=words, rich_help_panel="Model")
-
-
-def _training(words: str) -> Any:
-    return typer.Option(help=words, rich_help_panel="Training")
-
-
-def _targets(words: str) -> Any:
-    return typer.Option(help=words, rich_help_panel="Targets")
-
-
-Model = Annotated[str | None, _model("Convolution: pna, gin, gat, …")]
-Architecture = Annotated[
-    str | None, _model("recurrent (of the multi-task benchmark), standard, stacked (of others).")
+Device = Annotated[
+    str, typer.Option(help="Device: cpu, cuda or cuda:N. Default: a GPU if there is one, else cpu.")
 ]
-Hidden = Annotated[int | None, _model("Features of a node: 16; stacked 64.")]
-Towers = Annotated[int | None, _model("Layers side by side: 4; stacked 1.")]
-Depth = Annotated[str | None, _model("Steps if recurrent: N/2, N, diameter, adaptive, a number, …")]
-Layers = Annotated[int | None, _model("Convolutions if not recurrent.")]
-Dropout = Annotated[float | None, _model("Share of features that is dropped: 0.")]
-Readout = Annotated[str | None, _model("sum, mean or max; recurrent: set2set too.")]
-VirtualNode = Annotated[
-    bool | None, _model("Join all nodes of a graph through one more, if stacked.")
-]
-Init = Annotated[str | None, _model("How weights begin: default, published, remembering.")]
-Edges = Annotated[bool | None, _model("Use edge features, if there are any.")]
-
-Members = Annotated[int | None, _training("Models trained at once, each of its seed.")]
-Seed = Annotated[int | None, _training("Of the first member; others count on.")]
-DataSeed = Annotated[int | None, _training("Of the order of the graphs.")]
-Epochs = Annotated[int | None, _training("At most so many: 1000.")]
-Patience = Annotated[
-    int | None, _training("Epochs a member goes on without getting better: 100; 0: all.")
-]
-BatchSize = Annotated[int | None, _training("Graphs of a step: 128; multi-task 512.")]
-Shuffle = Annotated[bool | None, _training("Draw another order each epoch; multi-task does not.")]
-Optimiser = Annotated[str | None, _training("adam or adamw.")]
-LearningRate = Annotated[
-    str | None, _training("Learning rate: 0.001; or one for each member, with commas between.")
-]
-WeightDecay = Annotated[str | None, _training("Likewise: 0.")]
-Schedule = Annotated[str | None, _training(help_of_schedules())]
-Warmup = Annotated[int | None, _training("Epochs in which it grows from 0.")]
-Decay = Annotated[float | None, _training("What a plateau multiplies it by: 0.5.")]
-Plateau = Annotated[int | None, _training("Epochs of a plateau: 10.")]
-MinLearningRate = Annotated[float | None, _training(help_of_lowest())]
-Clip = Annotated[float | None, _training("Greatest norm of a member's gradient.")]
-Average = Annotated[
-    float | None, _training("Validate and keep a moving average of the weights: 0.999, say.")
-]
-Precision = Annotated[str | None, _training("float32, tf32, float64, bfloat16 (slow on a CPU).")]
-
-Loss = Annotated[
-    str | None,
-    _targets(
-        "mse, mae, huber, bce, cross_entropy; or target=bce,… and mse else. If not said, that of "
-        "the field for a benchmark's graphs, bce for a table's yes or no, mse for others."
-    ),
-]
-Weights = Annotated[str | None, _targets("Of the losses: target=2,… and 1 else.")]
-Balance = Annotated[bool | None, _targets("Divide losses by the variance of targets.")]
-Even = Annotated[bool | None, _targets("Weigh losses by their inverse, so that all fall.")]
-Tasks = Annotated[str | None, _targets("Which, with commas between; if not said, all.")]
-Splits = Annotated[str | None, _targets("To train and to stop by: train,validation.")]
-
-_OF_MODEL = ("architecture", "hidden", "towers", "depth", "layers", "dropout", "readout",
-             "virtual_node", "init", "edges")  # fmt: skip
+Workers = Annotated[int, typer.Option(min=1, help="Number of worker processes.")]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 
 
-def asked(path: Path, given: dict[str, Any]) -> dict[str, Any]:
+def values(names: Iterable[str]) -> str:
+    """The allowed values of an option, for its help."""
+    return f"Values: {', '.join(names)}."
+
+
+#: Options of commands that train, by panel and name: type and help. A default that the help does
+#: not name is that of `Settings`.
+OPTIONS: dict[str, dict[str, tuple[type, str]]] = {
+    "Model": {
+        "model": (str, f"Graph convolution. {values(KINDS)} Default: pna."),
+        "architecture": (
+            str,
+            f"Model around the convolutions. {values(ARCHITECTURES)} Default: recurrent for the "
+            "multi-task benchmark, else stacked.",
+        ),
+        "hidden": (int, "Number of features per node. Default: 64 if stacked, else 16."),
+        "towers": (
+            int,
+            "Number of parallel towers of a layer. Default: 1 if stacked, else 4.",
+        ),
+        "depth": (
+            str,
+            f"Number of message-passing steps of a recurrent model. {values(RULES)} A whole number "
+            "is allowed too. Default: N/2, where N is the number of nodes.",
+        ),
+        "layers": (
+            int,
+            "Number of convolutions of a stacked or standard model. Default: 4 if stacked, 8 if "
+            "standard.",
+        ),
+        "dropout": (float, "Dropout probability, at least 0 and below 1. Default: 0."),
+        "readout": (
+            str,
+            "Pooling from nodes to graphs. Values: sum, mean, max, and set2set for recurrent "
+            "models. Default: set2set if recurrent, sum if stacked, mean if standard.",
+        ),
+        "virtual_node": (
+            bool,
+            "Add a node that is connected to all nodes of a graph. Only for stacked models. "
+            "Default: no.",
+        ),
+        "init": (str, f"Initialisation of the weights. {values(INITIAL)} Default: default."),
+        "edges": (bool, "Use edge features. Default: yes, if the graphs have them."),
+    },
+    "Training": {
+        "members": (int, "Number of models trained at once, each with its own seed."),
+        "seed": (int, "Random seed of member 0; member k uses seed + k."),
+        "data_seed": (int, "Random seed of the order of the graphs."),
+        "epochs": (int, "Maximum number of epochs."),
+        "patience": (
+            int,
+            "Early stopping: a member stops after so many epochs without a better validation "
+            "loss; 0: never.",
+        ),
+        "batch_size": (
+            int, "Number of graphs per batch. Default: 512 for the multi-task benchmark, else 128."
+        ),
+        "shuffle": (
+            bool,
+            "Draw a new order of the graphs every epoch. Default: yes, except for the multi-task "
+            "benchmark.",
+        ),
+        "optimiser": (str, f"Optimiser. {values(OPTIMISERS)}"),
+        "lr": (str, "Learning rate: one value, or one per member separated by commas."),
+        "weight_decay": (str, "Weight decay: one value, or one per member separated by commas."),
+        "schedule": (str, help_of_schedules()),
+        "warmup": (int, "Number of epochs in which the learning rate rises linearly from 0."),
+        "decay": (float, "Factor by which `plateau` multiplies the learning rate."),
+        "plateau": (
+            int,
+            "Number of epochs without a better validation loss after which `plateau` lowers the "
+            "learning rate.",
+        ),
+        "min_lr": (float, help_of_lowest()),
+        "clip": (float, "Clip the norm of each member's gradient to this. Default: no clipping."),
+        "average": (
+            float,
+            "Decay of an exponential moving average of the weights, such as 0.999. The average is "
+            "validated and saved. Default: no average.",
+        ),
+        "precision": (
+            str, f"Floating-point precision. {values(PRECISIONS)} bfloat16 is slow on a CPU."
+        ),
+    },
+    "Targets": {
+        "loss": (
+            str,
+            f"Loss for all targets, or target=loss,… for some. {values(LOSSES)} Default: mse; the "
+            "usual loss for the graphs of a benchmark; bce for the 0 or 1 columns of a table.",
+        ),
+        "weights": (str, "Weights of the losses: target=2,… Default: 1 each."),
+        "balance": (bool, "Divide each loss by the variance of its targets. Default: no."),
+        "even": (
+            bool,
+            "Weigh each loss by the inverse of its last value, so that all of them fall. "
+            "Default: no.",
+        ),
+        "tasks": (str, "Targets to train on, separated by commas. Default: all."),
+        "splits": (
+            str,
+            "Names of the splits to train and to validate on, separated by a comma. "
+            "Default: train,validation.",
+        ),
+    },
+}  # fmt: skip
+
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def training_options(without: Collection[str] = ()) -> Callable[[Command], Command]:
+    """Decorator: the command takes all `OPTIONS` but some; ``**given`` has those that were set."""
+
+    def decorate(command: Command) -> Command:
+        own = [
+            parameter
+            for parameter in signature(command, eval_str=True).parameters.values()
+            if parameter.kind is not Parameter.VAR_KEYWORD
+        ]
+        more = [
+            Parameter(
+                name,
+                Parameter.KEYWORD_ONLY,
+                default=None,
+                annotation=Annotated[
+                    kind | None,  # type: ignore[valid-type]
+                    typer.Option(help=_with_default(name, words), rich_help_panel=panel),
+                ],
+            )
+            for panel, options in OPTIONS.items()
+            for name, (kind, words) in options.items()
+            if name not in without
+        ]
+        optional = {parameter.name for parameter in more}
+
+        @functools.wraps(command)
+        def called(**arguments: Any) -> None:
+            command(**{n: v for n, v in arguments.items() if n not in optional or v is not None})
+
+        parameters = [*own, *more]
+        called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        called.__annotations__ = {p.name: p.annotation for p in parameters}
+        return called  # type: ignore[return-value]
+
+    return decorate
+
+
+def _with_default(name: str, words: str) -> str:
+    if "Default:" in words:
+        return words
+    default = getattr(Settings, name)
+    return f"{words} Default: {default[0] if isinstance(default, tuple) else default}."
+
+
+def training_arguments(path: Path, given: dict[str, Any]) -> dict[str, Any]:
     """Model, settings and targets, as `pna.train.train` takes them, from the options given."""
     from pna.data.graphset import GraphSet
     from pna.train.defaults import loss_for, model_for, settings_for
-    from pna.train.settings import Settings
 
     graphs = GraphSet.load(path)
     loss = loss_for(graphs, parse_loss(given["loss"]) if "loss" in given else None)
-    of_model = {name: given[name] for name in _OF_MODEL if name in given}
+    of_model = {name: given[name] for name in OPTIONS["Model"] if name in given}
+    convolution = of_model.pop("model", "pna")
     chosen = {f.name: given[f.name] for f in fields(Settings) if f.name in given}
     for name in ("lr", "weight_decay"):
         if name in chosen:
@@ -103,7 +201,7 @@ def asked(path: Path, given: dict[str, Any]) -> dict[str, Any]:
     if len(splits) != 2:
         raise ValueError(f"got splits {given['splits']!r}, expected two such as train,validation")
     return {
-        "model": model_for(graphs, given.get("model", "pna"), of_model, loss),
+        "model": model_for(graphs, convolution, of_model, loss),
         "settings": settings_for(graphs, chosen),
         "loss": loss,
         "weights": parse_named("weights", given.get("weights", ""), float),
@@ -113,22 +211,22 @@ def asked(path: Path, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_names(text: str) -> list[str]:
-    """ "a, b" to both."""
+    """The names in "a, b"."""
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def parse_numbers(name: str, text: str) -> tuple[float, ...]:
-    """ "1e-3,3e-4" to both."""
+    """The numbers in "1e-3,3e-4"."""
     try:
         return tuple(float(part) for part in text.split(","))
     except ValueError:
         raise ValueError(
-            f"got {name} {text!r}, expected a number, or some with commas between: 1e-3,3e-4"
+            f"got {name} {text!r}, expected a number, or numbers separated by commas: 1e-3,3e-4"
         ) from None
 
 
 def parse_named(what: str, text: str, kind: Callable[[str], T]) -> dict[str, T]:
-    """ "a=1,b=2" to a dictionary."""
+    """The dictionary written as "a=1,b=2"."""
     found: dict[str, T] = {}
     for part in parse_names(text):
         name, _, value = (word.strip() for word in part.partition("="))
@@ -138,7 +236,7 @@ def parse_named(what: str, text: str, kind: Callable[[str], T]) -> dict[str, T]:
             found[name] = kind(value)
         except ValueError:
             raise ValueError(
-                f"got {part!r} in {what}, expected target=value, with commas between"
+                f"got {part!r} in {what}, expected target=value, separated by commas"
             ) from None
     return found
 

@@ -1,4 +1,4 @@
-"""How training stands, while it goes on: on a terminal, in plain lines, or in JSON."""
+"""The progress of training: a bar on a terminal, plain lines, or JSON."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -20,61 +21,61 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pna.cli.shared import say_error
+from pna.cli.shared import say, say_error
 
 if TYPE_CHECKING:
     from pna.train.loop import Report, Reporter
 
 _EVERY = 5.0  # seconds between plain lines
-_RECENT = 20  # epochs by which the time left is judged
+_RECENT = 20  # epochs from which the remaining time is estimated
 
 
 @contextmanager
-def telling(console: Console, quiet: bool, as_json: bool) -> Iterator[Reporter]:
-    """A reporter that shows epochs: not at all, as JSON, as a bar, or a line now and then; and that
-    a member broke, always."""
+def show_epochs(console: Console, quiet: bool, as_json: bool) -> Iterator[Reporter]:
+    """A callback that shows every epoch: not at all, as JSON, as a bar, or as a line now and then.
+
+    It always reports a member that breaks.
+    """
     if quiet:
         yield broken_once(say_error)
     elif as_json:
         yield together(broken_once(say_error), lambda report: print_json(asdict(report)))
     elif console.is_terminal:
         with Live(console=console) as live:
-            yield together(broken_once(_sayer(console)), _bar(live))
+            yield together(broken_once(partial(say, console)), _bar(live))
     else:
-        yield together(broken_once(_sayer(console)), _plain(_sayer(console)))
+        yield together(broken_once(partial(say, console)), _plain(partial(say, console)))
 
 
-def together(*reporters: Reporter) -> Reporter:
-    """One after the other."""
+def together(*callbacks: Reporter) -> Reporter:
+    """One callback that calls these in order."""
 
-    def all_of_them(report: Report) -> None:
-        for one in reporters:
-            one(report)
+    def call(report: Report) -> None:
+        for callback in callbacks:
+            callback(report)
 
-    return all_of_them
-
-
-def _sayer(console: Console) -> Callable[[str], None]:
-    return lambda words: console.print(words, highlight=False, markup=False, soft_wrap=True)
+    return call
 
 
 def broken_once(say: Callable[[str], None]) -> Reporter:
-    """Tells of every member whose loss is not finite, when that happens, or is first heard of."""
-    told: set[int] = set()
+    """A callback that reports every member whose loss is not finite, once."""
+    reported: set[int] = set()
 
-    def tell(report: Report) -> None:
-        for member in (k for k, broken in enumerate(report.broken) if broken and k not in told):
-            told.add(member)
+    def show(report: Report) -> None:
+        for member, broken in enumerate(report.broken):
+            if not broken or member in reported:
+                continue
+            reported.add(member)
             rest = "; frozen, the others go on" if any(report.alive) else "; frozen"
             best = report.best[member]
             kept = f", its best, {best:.4g}, is kept" if math.isfinite(best) else ""
             say(f"member {member}: loss not finite by epoch {report.epoch}{rest}{kept}")
 
-    return tell
+    return show
 
 
 def print_json(content: dict[str, Any]) -> None:
-    """One line, in which numbers that are not finite are null."""
+    """Print one line of JSON. Numbers that are not finite become null."""
     typer.echo(json.dumps(_finite(content), allow_nan=False, ensure_ascii=False))
 
 
@@ -87,18 +88,18 @@ def _finite(content: Any) -> Any:
 
 
 def _plain(say: Callable[[str], None]) -> Reporter:
-    """The first epoch, the last, and one every few seconds."""
-    words, said = _Words(), -math.inf
+    """A callback that prints the first epoch, the last, and one every few seconds."""
+    words, printed = _Words(), -math.inf
 
-    def tell(report: Report) -> None:
-        nonlocal said
+    def show(report: Report) -> None:
+        nonlocal printed
         line, now = words(report), time.monotonic()
         last = report.epoch == report.epochs or not any(report.alive)
-        if last or now - said >= _EVERY:
-            said = now
+        if last or now - printed >= _EVERY:
+            printed = now
             say(line)
 
-    return tell
+    return show
 
 
 def _bar(live: Live) -> Reporter:
@@ -114,7 +115,7 @@ def _bar(live: Live) -> Reporter:
 
 
 class _Words:
-    """An epoch in words, with the time left judged by those before it."""
+    """Describes an epoch in one line, with an estimate of the remaining time."""
 
     def __init__(self) -> None:
         self._seconds: deque[float] = deque(maxlen=_RECENT)
@@ -138,7 +139,7 @@ class _Words:
 
 
 def _losses(report: Report, name: str) -> str:
-    """The median over the members still trained, or over all once none is, and the best."""
+    """Median and best loss of the members in training, or of all members when none is left."""
     held = list(zip(getattr(report, name), report.alive, strict=True))
     finite = [loss for loss, _ in held if math.isfinite(loss)]
     known = [loss for loss, alive in held if alive and math.isfinite(loss)] or finite

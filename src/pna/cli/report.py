@@ -8,21 +8,22 @@ from typing import Annotated
 
 import typer
 
-from pna.cli.shared import check_target, errors, make_console
+from pna.cli.shared import check_target, errors, make_console, say
 
 
 def report(
     results: Annotated[
-        Path, typer.Argument(help="Results of pna reproduce: a folder of one, or of several.")
+        Path, typer.Argument(help="Folder with the results of one or more `pna reproduce`.")
     ],
     out: Annotated[
-        Path | None, typer.Option(help="The page; if not said, report.html among the results.")
+        Path | None, typer.Option(help="HTML file to write. Default: report.html in that folder.")
     ] = None,
     markdown: Annotated[
-        Path | None, typer.Option(help="The tables, claims and figures as Markdown, too.")
+        Path | None,
+        typer.Option(help="Also write the page as Markdown to this file. Default: no Markdown."),
     ] = None,
 ) -> None:
-    """Show results beside the paper's numbers: one page, and figures beside the scores."""
+    """Write one page that compares results with the paper's numbers, and draw the figures."""
     if find_spec("matplotlib") is None:
         typer.echo("matplotlib not found: pip install 'pna[plot]'", err=True)
         raise typer.Exit(1)
@@ -44,5 +45,5 @@ def report(
         if markdown is not None:
             write_markdown(markdown, dict(zip(folders, found, strict=True)))
     also = "" if markdown is None else f", as Markdown {markdown}"
-    words = f"drew {len(figures)} figures beside the scores of {len(folders)} results; the page is "
-    console.print(words + f"{page}{also}", highlight=False, markup=False, soft_wrap=True)
+    drawn = f"drew {len(figures)} figures beside the scores of {len(folders)} results"
+    say(console, f"{drawn}; the page is {page}{also}")

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from pna.cli.options import Device, parse_names
 from pna.cli.shared import (
     check_device,
     check_folder,
     cores,
     errors,
     make_console,
+    make_table,
     progress,
+    say,
     say_error,
 )
 
@@ -28,50 +31,69 @@ if TYPE_CHECKING:
 
 
 def reproduce(
-    name: Annotated[str, typer.Argument(help="An experiment; --list names them.")] = "",
+    name: Annotated[
+        str, typer.Argument(help="Name of an experiment. Default: list all experiments.")
+    ] = "",
     list_all: Annotated[
-        bool, typer.Option("--list", help="Name the experiments, and what each asks.")
+        bool, typer.Option("--list", help="List the experiments and what each one shows.")
     ] = False,
     quick: Annotated[
-        bool, typer.Option("--quick", help="Few graphs, few epochs, two members: minutes.")
+        bool,
+        typer.Option("--quick", help="Few graphs, few epochs and two members: takes minutes."),
     ] = False,
     protocol: Annotated[
         str,
-        typer.Option(help="Synthetic graphs as in the paper, or published: as in its code."),
+        typer.Option(
+            help="Graphs. Values: paper (as the paper describes them), published (as the authors' "
+            "code makes them), benchmark (real-world data). Default: the experiment's first, see "
+            "--list."
+        ),
     ] = "",
     recipe: Annotated[
         str,
         typer.Option(
-            help="Synthetic training: redrawn, tuned or steady, ours; plain: the paper's."
+            help="Training settings. Values: plain (the paper's), redrawn, tuned, steady (ours), "
+            "published (of real-world data). Default: the experiment's first, see --list."
         ),
     ] = "",
     members: Annotated[
-        int, typer.Option(min=0, help="Runs of each model; 0: as in the paper, or two if quick.")
+        int,
+        typer.Option(
+            min=0, help="Number of runs of each model; 0: as in the paper, or 2 with --quick."
+        ),
     ] = 0,
     models: Annotated[
         str,
-        typer.Option("--models", "--model", help="Some rows alone, commas between; empty: all."),
+        typer.Option(
+            "--models", "--model", help="Rows of the table, separated by commas. Default: all."
+        ),
     ] = "",
     edges: Annotated[
         bool | None,
-        typer.Option("--edges/--no-edges", help="Rows with or without edge features alone."),
+        typer.Option(
+            "--edges/--no-edges", help="Only rows with, or without, edge features. Default: all."
+        ),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with what was interrupted.")
+        bool, typer.Option("--resume", help="Continue an interrupted experiment.")
     ] = False,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of results; results/, or quick/ if quick.")
+        Path | None,
+        typer.Option(help="Folder for the results. Default: results, or quick with --quick."),
     ] = None,
-    runs: Annotated[Path, typer.Option(help="Folder of graphs and trained models.")] = Path("runs"),
-    device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
+    runs: Annotated[Path, typer.Option(help="Folder for graph sets and trained models.")] = Path(
+        "runs"
+    ),
+    device: Device = "",
     workers: Annotated[
-        int, typer.Option(min=0, help="Models trained at a time; 0: as many as there are cores.")
+        int,
+        typer.Option(min=0, help="Models trained at a time; 0: one per CPU core, or 1 on a GPU."),
     ] = 0,
 ) -> None:
-    """Run an experiment of the paper: train, test, and show it beside the published numbers.
+    """Run an experiment of the paper and compare the results with the published numbers.
 
-    Models that are trained already are used again, and rows that the results have already are
-    not run again. Ctrl-C saves where each is, to be resumed.
+    Models that are already trained are used again, and rows that are already in the results are
+    not run again. Ctrl-C saves a checkpoint; --resume continues.
     """
     from pna.cli.theory import COMPUTED, compute
     from pna.names import lookup
@@ -98,21 +120,23 @@ def reproduce(
         folder = (out or Path("quick" if quick else "results")) / name / f"{protocol}-{recipe}"
         for place in (folder, runs):
             check_folder(place)
-        named = [model.strip() for model in models.split(",") if model.strip()]
+        named = parse_names(models)
         chosen = experiment.chosen(named)
         if edges is not None:
             asked, chosen = chosen, of_edges(experiment, chosen, edges)
             left_out = {v.row for v in asked} - {v.row for v in chosen} if named else set()
             if left_out:
-                console.print(f"left out, as they are not there {_with(edges)} edge features: "
-                              f"{', '.join(sorted(left_out))}", highlight=False)  # fmt: skip
+                names = ", ".join(sorted(left_out))
+                say(
+                    console, f"left out, as they do not exist {_with(edges)} edge features: {names}"
+                )
         count = members or (2 if quick else experiment.members)
         trials = experiment.trials(protocol, recipe, count, quick, chosen)
         together = min(workers or _at_a_time(device), len(trials))
         total = sum(trial.settings.epochs for trial in trials)
         done = {trial.variant.name: 0 for trial in trials}
         if quick:
-            console.print("quick: few graphs and epochs, to see that it works; not evidence")
+            say(console, "quick: few graphs and epochs, to check that it works; not evidence")
         try:
             with progress(console, "epochs") as tell:
 
@@ -134,22 +158,21 @@ def reproduce(
                     threads=None if together == 1 else 1,
                     resume=resume,
                     told=told,
-                    said=lambda words: console.print(words, highlight=False, markup=False),
+                    said=partial(say, console),
                 )
         except KeyboardInterrupt:
             kept = f"; what was finished is in {folder}" if (folder / SCORES).is_file() else ""
             say_error(
-                f"stopped{kept}; to go on: pna reproduce {name} --resume, and the same options"
+                f"stopped{kept}; to continue: pna reproduce {name} --resume, with the same options"
             )
             raise typer.Exit(130) from None
         show(folder, console)
     taken = timedelta(seconds=round(time.monotonic() - begin))
-    console.print(f"{taken}. Numbers and figures are in {folder}; as one page: pna report {folder}",
-                  highlight=False, markup=False)  # fmt: skip
+    say(console, f"{taken}. Results and figures are in {folder}; one page: pna report {folder}")
 
 
 def of_edges(experiment: Experiment, chosen: list[Variant], edges: bool) -> list[Variant]:
-    """Of the populations chosen those that see edge features, or those that do not."""
+    """The chosen populations that use edge features, or those that do not."""
     if not any("edges" in variant.arguments for variant in experiment.variants):
         raise ValueError(
             f"got --{'' if edges else 'no-'}edges for {experiment.name!r}, whose graphs have no "
@@ -159,7 +182,7 @@ def of_edges(experiment: Experiment, chosen: list[Variant], edges: bool) -> list
     if not found:
         raise ValueError(
             f"got {', '.join(variant.name for variant in chosen)} "
-            f"{_with(edges)} edge features, of which there are none; leave out "
+            f"{_with(edges)} edge features, which do not exist; leave out "
             f"--{'' if edges else 'no-'}edges"
         )
     return found
@@ -170,7 +193,7 @@ def _with(edges: bool) -> str:
 
 
 def show(folder: Path, console: Console) -> None:
-    """Print the tables and verdicts of results, and draw their figures beside them."""
+    """Print the tables and verdicts of results, and draw their figures."""
     from pna.report.read import Result
     from pna.report.results import claims, tables
     from pna.report.tables import print_table
@@ -187,23 +210,21 @@ def show(folder: Path, console: Console) -> None:
 
 
 def listed() -> Table:
-    """Every experiment in a row."""
+    """One row per experiment."""
     from pna.cli.theory import COMPUTED
     from pna.paper.registry import EXPERIMENTS
 
-    table = Table(box=SIMPLE_HEAD)
-    for head in ("name", "what it shows", "models", "protocols"):
-        table.add_column(head)
+    table = make_table(("name", "what it shows", "models", "protocols", "recipes"))
     for name, experiment in EXPERIMENTS.items():
-        table.add_row(name, experiment.title, str(len(experiment.variants)),
-                      ", ".join(experiment.protocols))  # fmt: skip
+        choices = (", ".join(experiment.protocols), ", ".join(experiment.recipes))
+        table.add_row(name, experiment.title, str(len(experiment.variants)), *choices)
     for name, (title, _) in COMPUTED.items():
-        table.add_row(name, title, "", "")
+        table.add_row(name, title, "", "", "")
     return table
 
 
 def _at_a_time(device: str) -> int:
-    """On a CPU one for each core; a GPU has enough to do with one."""
+    """Models trained at a time by default: one per core of a CPU, one on a GPU."""
     import torch
 
     on_gpu = device.startswith("cuda") or (not device and torch.cuda.is_available())

@@ -1,4 +1,4 @@
-"""What commands share: where they print, how they fail, and how they tell of long work."""
+"""What commands share: printing, tables, errors, progress, and checks of paths and devices."""
 
 from __future__ import annotations
 
@@ -6,23 +6,25 @@ import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import typer
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 from pna.files import check_plain
 
-#: Seconds that a process of many gives the first one to tell what went wrong for all of them.
-_FIRST_TELLS = 5.0
+#: Seconds that other processes of `torchrun` wait, so that the first one reports an error.
+_FIRST_REPORTS = 5.0
 
 
 def check_target(out: Path, force: bool) -> None:
-    """Before the work, not after it."""
+    """Raise unless this file can be written. Called before the work, not after it."""
     check_plain(out)
     folder = out.resolve().parent
     if out.exists() and not force:
@@ -32,29 +34,44 @@ def check_target(out: Path, force: bool) -> None:
     if not folder.is_dir():
         raise FileNotFoundError(f"got {out}, but there is no folder {folder}; make it")
     if not os.access(folder, os.W_OK):
-        raise PermissionError(f"got {out}, but its folder may not be written to; choose another")
+        raise PermissionError(f"got {out}, but its folder is not writable; choose another")
 
 
 def check_folder(out: Path) -> None:
-    """The same for a folder, which is made where there is none."""
+    """Raise unless this folder can be written to, or made."""
     whole = out.absolute()
     there = next(place for place in (whole, *whole.parents) if os.path.lexists(place))
     if not there.is_dir():
-        raise NotADirectoryError(f"got {out}, but {there} is no folder, expected one")
+        raise NotADirectoryError(f"got {out}, but {there} is not a folder, expected one")
     if not os.access(there, os.W_OK):
-        raise PermissionError(f"got {out}, but {there} may not be written to; choose another")
+        raise PermissionError(f"got {out}, but {there} is not writable; choose another")
 
 
 def make_console() -> Console:
     return Console(width=None if sys.stdout.isatty() else 160)
 
 
+def say(console: Console, words: str) -> None:
+    """Print one line as it is: without colours, markup or line breaks."""
+    console.print(words, highlight=False, markup=False, soft_wrap=True)
+
+
+def make_table(left: Iterable[str], right: Iterable[str] = (), title: str | None = None) -> Table:
+    """An empty table with columns of text, then columns of numbers."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+    for head in left:
+        table.add_column(head)
+    for head in right:
+        table.add_column(head, justify="right")
+    return table
+
+
 @contextmanager
 def errors() -> Iterator[None]:
-    """Errors of the user or the machine as a line, not a traceback; warnings likewise.
+    """Print errors of the user or the machine, and warnings, as one line without a traceback.
 
-    Of the processes that `torchrun` has started the first tells, and as it ends `torchrun` ends the
-    others. One that is still there after a while has an error of its own.
+    Among the processes of `torchrun`, the first one reports; when it ends, `torchrun` ends the
+    others. A process that is still alive after a few seconds has an error of its own.
     """
     first = os.environ.get("RANK", "0") == "0"
     try:
@@ -65,14 +82,14 @@ def errors() -> Iterator[None]:
             yield
     except (ValueError, OSError, MemoryError) as error:
         if not first:
-            time.sleep(_FIRST_TELLS)
+            time.sleep(_FIRST_REPORTS)
         say_error(f"error: {error}")
         raise typer.Exit(1) from error
 
 
 @contextmanager
 def needing_packages() -> Iterator[None]:
-    """A package that is missing is the user's to install."""
+    """Report a missing package as an error of the user."""
     try:
         yield
     except ModuleNotFoundError as error:
@@ -80,21 +97,22 @@ def needing_packages() -> Iterator[None]:
 
 
 def say_error(words: str) -> None:
-    """One line, to where errors go, whatever is in names and files that the words quote."""
+    """Print one line to stderr; characters that cannot be printed are escaped."""
     words = "".join(c if c.isprintable() else repr(c)[1:-1] for c in words.replace("\n", " "))
     Console(stderr=True).print(words, style="red", highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
 def progress(console: Console, what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal; elsewhere a line for every tenth."""
+    """A progress bar on a terminal; otherwise one line for every 10%."""
     if not console.is_terminal:
-        said = [0]
+        printed = 0
 
         def plain(done: int, total: int) -> None:
+            nonlocal printed
             tenth = 10 * done // total
-            if tenth > said[0]:
-                said[0] = tenth
+            if tenth > printed:
+                printed = tenth
                 console.print(f"{done:,} of {total:,} {what}", highlight=False)
 
         yield plain
@@ -108,7 +126,7 @@ def progress(console: Console, what: str) -> Iterator[Callable[[int, int], None]
 
 
 def check_device(name: str) -> None:
-    """Raise unless tensors can be made there; nothing stands for a usual place."""
+    """Raise unless tensors can be made on this device; an empty name is the default device."""
     if not name:
         return
     import torch
@@ -118,12 +136,12 @@ def check_device(name: str) -> None:
     except (RuntimeError, AssertionError) as error:
         why = str(error).splitlines()[0]
         raise ValueError(
-            f"got --device {name}, which cannot be used ({why}); leave it out, or take cpu"
+            f"got --device {name}, which cannot be used ({why}); leave it out, or use cpu"
         ) from error
 
 
 def cores() -> int:
-    """Those that this process may use, where the system says."""
+    """Number of CPU cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

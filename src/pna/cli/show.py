@@ -1,18 +1,19 @@
-"""Tables of what a run has come to."""
+"""Tables of the results of a run."""
 
 from __future__ import annotations
 
 import statistics
 from typing import TYPE_CHECKING
 
-from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
+
+from pna.cli.shared import make_table
 
 if TYPE_CHECKING:
     from pna.train.evaluation import Evaluation
 
-#: What of an evaluation is shown, how it is headed and written; JSON has the rest.
+#: Metrics that are shown: heading and format. JSON has all of them.
 _SHOWN = {
     "log10_mse": ("log10 MSE", ".3f"),
     "mae_in_units": ("MAE", ".4g"),
@@ -22,11 +23,11 @@ _SHOWN = {
 
 
 def table(found: Evaluation) -> Table:
-    """Tasks and their average, of the member best in validation, and the median over all."""
+    """Tasks and their average: the member with the best validation loss, and the median of all."""
     kinds = {task.kind for task in found.tasks}
     names = [name for name in _SHOWN if any(name in task.metrics for task in found.tasks)]
     heads = [kinds.pop() if len(kinds) == 1 else "loss", *(_SHOWN[name][0] for name in names)]
-    shown = Table(box=SIMPLE_HEAD)
+    shown = make_table(())
     shown.add_column("task", min_width=max(len(task.name) for task in found.tasks))
     for head in heads:
         shown.add_column(head, justify="right")
@@ -46,7 +47,7 @@ def table(found: Evaluation) -> Table:
 
 
 def _cells(found: Evaluation, values: list[float] | None, form: str) -> list[str]:
-    """Of the best member and, if there are others, the median."""
+    """The value of the best member and, if there are others, the median."""
     if values is None:
         return [""] * min(len(found.members), 2)
     cells = [f"{values[found.best]:{form}}"]
@@ -54,7 +55,7 @@ def _cells(found: Evaluation, values: list[float] | None, form: str) -> list[str
 
 
 def caption(found: Evaluation) -> str:
-    """What the numbers are of."""
+    """Which graphs and members the numbers belong to."""
     where = f"{found.split}, " if found.split else ""
     who = f"member {found.members[found.best]}"
     if len(found.members) > 1:

@@ -3,97 +3,84 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from pna.cli import options
 from pna.cli.progress import print_json
-from pna.cli.shared import errors, make_console, say_error
+from pna.cli.shared import errors, make_console, make_table, say, say_error
 
 if TYPE_CHECKING:
     from pna.train.sweep import Sweep, Trial
 
 
-#: What is searched, and where it is drawn from, is no setting of a trial.
-_SEARCHED = ("lr", "weight_decay", "width", "dropout", "seed")
+#: Options of `pna train` that a sweep searches, or has with another meaning.
+_SEARCHED = ("members", "epochs", "lr", "weight_decay", "hidden", "dropout", "seed")
 
 
+@options.training_options(without=_SEARCHED)
 def sweep(
-    data: Annotated[Path, typer.Argument(help="A graph set.")],
-    out: Annotated[Path, typer.Option(help="Folder for the sweep, a new one.")],
-    trials: Annotated[int, typer.Option(help="How many points to try.")] = 20,
-    members: Annotated[int, typer.Option(help="Models of a trial, of seeds 0, 1, 2, …")] = 4,
-    epochs: Annotated[int, typer.Option(help="Epochs of a trial, at most.")] = 1000,
+    data: Annotated[Path, typer.Argument(help="File of a graph set.")],
+    out: Annotated[Path, typer.Option(help="Folder of the sweep; a new one unless --resume.")],
+    trials: Annotated[int, typer.Option(help="Number of trials.")] = 20,
+    members: Annotated[
+        int, typer.Option(help="Number of models per trial, with the seeds 0, 1, 2, …")
+    ] = 4,
+    epochs: Annotated[int, typer.Option(help="Maximum number of epochs of a trial.")] = 1000,
     lr: Annotated[
-        str, typer.Option(help="Learning rates: a range of logarithms, or a list.")
+        str,
+        typer.Option(
+            help="Learning rates to search: LOW..HIGH, drawn uniformly on a logarithmic scale, or "
+            "values separated by commas."
+        ),
     ] = "1e-4..1e-2",
-    weight_decay: Annotated[str, typer.Option(help="Weight decays, likewise.")] = "1e-8..1e-4",
-    width: Annotated[str, typer.Option(help="Features of a node's state.")] = "16,32,64",
-    dropout: Annotated[str, typer.Option(help="Shares that are dropped.")] = "0,0.1,0.3",
-    seed: Annotated[int, typer.Option(help="Another seed, other points.")] = 0,
+    weight_decay: Annotated[
+        str, typer.Option(help="Weight decays to search: LOW..HIGH, or values with commas.")
+    ] = "1e-8..1e-4",
+    width: Annotated[
+        str, typer.Option(help="Numbers of features per node to search, separated by commas.")
+    ] = "16,32,64",
+    dropout: Annotated[
+        str, typer.Option(help="Dropout probabilities to search: LOW..HIGH, or values with commas.")
+    ] = "0,0.1,0.3",
+    seed: Annotated[int, typer.Option(help="Random seed from which trials are drawn.")] = 0,
     asha: Annotated[
-        bool, typer.Option("--asha", help="Stop the worse trials early, by ASHA.")
+        bool, typer.Option("--asha", help="Stop the worse trials early, with ASHA.")
     ] = False,
     address: Annotated[
-        str, typer.Option(help="Of a Ray cluster: auto, HOST:PORT, ray://…; local: this machine.")
+        str,
+        typer.Option(
+            help="Ray cluster. Values: local (this machine), auto, HOST:PORT or ray://HOST:PORT."
+        ),
     ] = "local",
-    cpus_per_trial: Annotated[int, typer.Option(help="Processors of a trial.")] = 1,
+    cpus_per_trial: Annotated[int, typer.Option(help="Number of CPU cores per trial.")] = 1,
     gpus_per_trial: Annotated[
-        float | None, typer.Option(help="GPUs of a trial, such as 0.25; one if there is any.")
+        float | None,
+        typer.Option(help="Number of GPUs per trial, such as 0.25. Default: 1 if there is a GPU."),
     ] = None,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the sweep in the folder.")
+        bool, typer.Option("--resume", help="Continue the sweep in the folder.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the results as JSON.")] = False,
-    model: options.Model = None,
-    architecture: options.Architecture = None,
-    towers: options.Towers = None,
-    depth: options.Depth = None,
-    layers: options.Layers = None,
-    readout: options.Readout = None,
-    virtual_node: options.VirtualNode = None,
-    init: options.Init = None,
-    edges: options.Edges = None,
-    data_seed: options.DataSeed = None,
-    patience: options.Patience = None,
-    batch_size: options.BatchSize = None,
-    shuffle: options.Shuffle = None,
-    optimiser: options.Optimiser = None,
-    schedule: options.Schedule = None,
-    warmup: options.Warmup = None,
-    decay: options.Decay = None,
-    plateau: options.Plateau = None,
-    min_lr: options.MinLearningRate = None,
-    clip: options.Clip = None,
-    average: options.Average = None,
-    precision: options.Precision = None,
-    loss: options.Loss = None,
-    weights: options.Weights = None,
-    balance: options.Balance = None,
-    even: options.Even = None,
-    tasks: options.Tasks = None,
-    splits: options.Splits = None,
+    as_json: options.Json = False,
+    **given: Any,
 ) -> None:
     """Search learning rate, weight decay, width and dropout with Ray Tune."""
-    # the first statement, so that the local variables are the options, as Typer converted them
-    params = locals().items()
-    given = {name: v for name, v in params if v is not None and name not in _SEARCHED}
     from pna.train.loop import Interrupted
     from pna.train.sweep import Space, parse_values
     from pna.train.sweep import sweep as search
 
+    given |= {"members": members, "epochs": epochs}
     console, aside = make_console(), Console(stderr=True)
     try:
         with errors():
             found = search(
                 data,
                 out,
-                **options.asked(data, given),
+                **options.training_arguments(data, given),
                 space=Space(*(parse_values(text) for text in (lr, weight_decay, width, dropout))),
                 trials=trials,
                 seed=seed,
@@ -102,9 +89,7 @@ def sweep(
                 cpus_per_trial=cpus_per_trial,
                 gpus_per_trial=gpus_per_trial,
                 resume=resume,
-                say=lambda held, trial: aside.print(
-                    line(held, trial), highlight=False, markup=False, soft_wrap=True
-                ),
+                say=lambda held, trial: say(aside, line(held, trial)),
             )
     except ModuleNotFoundError as error:
         say_error(f"error: {error}")
@@ -118,17 +103,17 @@ def sweep(
         print_json({"folder": str(found.folder), "best": best, "trials": rows})
     else:
         console.print(table(found))
-        console.print(f"wrote {found.folder}", highlight=False, markup=False, soft_wrap=True)
+        say(console, f"wrote {found.folder}")
     if found.best is None:
         say_error(
-            "error: no trial has finished with a finite loss; the table says how each ended: lower "
-            "--lr or set --clip if losses were not finite, else see error.txt in a trial's folder"
+            "error: no trial finished with a finite loss; the table says how each ended. Lower "
+            "--lr or set --clip if losses were not finite; else see error.txt in a trial's folder"
         )
         raise typer.Exit(1)
 
 
 def line(found: Sweep, trial: Trial) -> str:
-    """A trial that has ended, in a line."""
+    """One line about a trial that has ended."""
     done = len(found.trials) - len(found.waiting)
     reason = f": {trial.error}" if trial.error else f" with {_number(trial.objective)}"
     best = "" if found.best is None else f", best {_number(found.best.objective)}"
@@ -137,9 +122,8 @@ def line(found: Sweep, trial: Trial) -> str:
 
 def table(found: Sweep) -> Table:
     """All trials, the best first."""
-    shown = Table(box=SIMPLE_HEAD)
-    for name in ("trial", "lr", "weight decay", "width", "dropout", "loss", "epochs", "s"):
-        shown.add_column(name, justify="right", no_wrap=True)
+    heads = ("trial", "lr", "weight decay", "width", "dropout", "loss", "epochs", "seconds")
+    shown = make_table((), heads)
     shown.add_column("state")
     order = ("finished", "stopped", "failed", "waiting")
     for trial in sorted(

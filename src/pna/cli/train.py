@@ -9,80 +9,45 @@ from typing import Annotated, Any
 import typer
 
 from pna.cli import options
-from pna.cli.progress import print_json, telling, together
-from pna.cli.shared import check_device, errors, make_console, say_error
+from pna.cli.progress import print_json, show_epochs, together
+from pna.cli.shared import check_device, errors, make_console, say, say_error
 from pna.cli.show import caption, table
 
 
+@options.training_options()
 def train(
     data: Annotated[
-        Path | None, typer.Argument(help="A graph set; with --resume only if it has moved.")
+        Path | None,
+        typer.Argument(help="File of a graph set. With --resume only if the file has moved."),
     ] = None,
     out: Annotated[
-        Path | None, typer.Option(help="Folder of the run; if not said, a new one in runs/.")
+        Path | None, typer.Option(help="Folder of the run. Default: a new folder in runs/.")
     ] = None,
     resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Go on with the run in this folder.")
+        Path | None, typer.Option(metavar="RUN", help="Continue the run in this folder.")
     ] = None,
     repair_metrics: Annotated[
-        bool | None,
+        bool,
         typer.Option(
             "--repair-metrics",
-            help="With --resume: go on with the readable rows of a damaged or missing metrics.csv. "
-            "The damaged file is kept under another name.",
+            help="With --resume: continue with the readable rows of a damaged or missing "
+            "metrics.csv. The damaged file is kept under another name.",
         ),
-    ] = None,
-    device: Annotated[str, typer.Option(help="cpu or cuda; empty: a GPU if there is one.")] = "",
+    ] = False,
+    device: options.Device = "",
     save_every: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0,
     log_every: Annotated[int, typer.Option(min=1, help="Epochs between rows of metrics.csv.")] = 1,
-    quiet: Annotated[
-        bool, typer.Option("--quiet", help="Print errors and warnings alone.")
-    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print only errors and warnings.")] = False,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print a JSON object for every epoch, one at the end.")
+        bool, typer.Option("--json", help="Print one JSON object per epoch, and one at the end.")
     ] = False,
-    model: options.Model = None,
-    architecture: options.Architecture = None,
-    hidden: options.Hidden = None,
-    towers: options.Towers = None,
-    depth: options.Depth = None,
-    layers: options.Layers = None,
-    dropout: options.Dropout = None,
-    readout: options.Readout = None,
-    virtual_node: options.VirtualNode = None,
-    init: options.Init = None,
-    edges: options.Edges = None,
-    members: options.Members = None,
-    seed: options.Seed = None,
-    data_seed: options.DataSeed = None,
-    epochs: options.Epochs = None,
-    patience: options.Patience = None,
-    batch_size: options.BatchSize = None,
-    shuffle: options.Shuffle = None,
-    optimiser: options.Optimiser = None,
-    lr: options.LearningRate = None,
-    weight_decay: options.WeightDecay = None,
-    schedule: options.Schedule = None,
-    warmup: options.Warmup = None,
-    decay: options.Decay = None,
-    plateau: options.Plateau = None,
-    min_lr: options.MinLearningRate = None,
-    clip: options.Clip = None,
-    average: options.Average = None,
-    precision: options.Precision = None,
-    loss: options.Loss = None,
-    weights: options.Weights = None,
-    balance: options.Balance = None,
-    even: options.Even = None,
-    tasks: options.Tasks = None,
-    splits: options.Splits = None,
+    **given: Any,
 ) -> None:
-    """Train a model, or a population of them, on a graph set.
+    """Train one model, or a population of models, on a graph set.
 
-    What is not said is chosen to suit the graphs. Ctrl-C saves where it is, to be resumed.
+    Options that are left out get defaults that suit the graphs. Ctrl-C saves a checkpoint, and the
+    run can be resumed.
     """
-    # the first statement, so that the local variables are the options, as Typer converted them
-    given = {name: value for name, value in locals().items() if value is not None}
     from torch import OutOfMemoryError
 
     from pna.train.evaluation import evaluate
@@ -94,19 +59,25 @@ def train(
     first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun has started
     with errors():
         check_device(device)
-        asked = _asked_anew(given) if resume is None else _asked_again(given)
-        folder, graphs = asked["out"], asked["data"]
+        if resume is None:
+            if repair_metrics:
+                raise ValueError("got --repair-metrics without --resume; leave it out")
+            arguments = _new_run(data, out, given)
+        else:
+            arguments = _resumed_run(resume, data, given if out is None else {"out": out, **given})
+            arguments["repair_metrics"] = repair_metrics
+        folder = arguments["out"]
         try:
             with (
-                telling(console, quiet or not first, as_json) as tell,
+                show_epochs(console, quiet or not first, as_json) as show,
                 events(folder) as write,
             ):
                 run = train_run(
-                    **asked,
+                    **arguments,
                     device=device or None,
                     save_every=save_every,
                     log_every=log_every,
-                    report=together(tell, write),
+                    report=together(show, write),
                 )
         except Interrupted as stopped:
             if first:
@@ -114,7 +85,7 @@ def train(
             raise typer.Exit(130) from None
         except OutOfMemoryError as error:
             raise MemoryError(
-                f"the GPU is out of memory ({str(error).splitlines()[0]}); take a smaller "
+                f"the GPU is out of memory ({str(error).splitlines()[0]}); use a smaller "
                 "--batch-size, fewer --members or --precision bfloat16"
             ) from error
         if not first:
@@ -126,23 +97,23 @@ def train(
         if quiet:
             return
         found = None
-        if summary["epochs"] > 0:  # else there are no weights to evaluate
+        if summary["epochs"] > 0:  # otherwise there are no weights to evaluate
             split = run.config.data["splits"][1]
-            found = evaluate(run, graphs, split, device=device or None)
+            found = evaluate(run, arguments["data"], split, device=device or None)
         if as_json:
             validation = None if found is None else found.as_dict()
             print_json({"run": str(folder), "summary": summary, "validation": validation})
             return
         if found is not None:
-            console.print(caption(found), highlight=False, markup=False, soft_wrap=True)
+            say(console, caption(found))
             console.print(table(found))
-        console.print(_ending(folder, summary), highlight=False, markup=False, soft_wrap=True)
+        say(console, _ending(folder, summary))
 
 
 def _launcher() -> str:
-    """What `pna` was started by, where that was torchrun."""
-    many = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return "" if many == "1" else f"torchrun --no-python --nproc-per-node {many} "
+    """The torchrun command that started `pna`, if there was one."""
+    count = os.environ.get("LOCAL_WORLD_SIZE", "1")
+    return "" if count == "1" else f"torchrun --no-python --nproc-per-node {count} "
 
 
 def _ending(folder: Path, summary: dict[str, Any]) -> str:
@@ -150,10 +121,10 @@ def _ending(folder: Path, summary: dict[str, Any]) -> str:
     lost = f", {broken} of {members} members broke" if broken else ""
     never = [str(k) for k, best in enumerate(summary["best"]) if best is None]
     if epochs > 0 and len(never) > broken:
-        lost += f", never a finite loss in validation: member {', '.join(never)}"
-    next_step = f"how good it is on other graphs: pna evaluate {folder}"
+        lost += f", never a finite validation loss: member {', '.join(never)}"
+    next_step = f"to test it: pna evaluate {folder}"
     if epochs == 0:
-        next_step = f"to train it: pna train --resume {folder} --epochs 10, say"
+        next_step = f"to train it: pna train --resume {folder} --epochs 10"
     return (
         f"{epochs} {'epoch' if epochs == 1 else 'epochs'} in {summary['seconds']:.1f} s, "
         f"{summary['parameters']:,} parameters{lost}. The run is in {folder}; {next_step}"
@@ -161,66 +132,48 @@ def _ending(folder: Path, summary: dict[str, Any]) -> str:
 
 
 def _broken(folder: Path, summary: dict[str, Any]) -> str:
-    """That every member broke, and what is left of them; raises if nothing is."""
-    said = f"{folder}: the loss of every member is not finite"
+    """A warning that all members broke, with the weights that are left; raises if there are none."""
+    problem = f"{folder}: the loss of every member is not finite"
     remedy = "lower --lr, or set --clip"
-    kept = [f"{k} of epoch {epoch}" for k, epoch in enumerate(summary["best_epoch"])
-            if summary["best"][k] is not None]  # fmt: skip
+    kept = [
+        f"{member} of epoch {epoch}"
+        for member, epoch in enumerate(summary["best_epoch"])
+        if summary["best"][member] is not None
+    ]
     if not kept:
-        raise ValueError(f"{said}; {remedy}")
+        raise ValueError(f"{problem}; {remedy}")
     return (
-        f"warning: {said} after {summary['epochs']} epochs; kept are the best weights before that, "
-        f"of member {', '.join(kept)}; to train for longer, {remedy}"
+        f"warning: {problem} after {summary['epochs']} epochs; the best weights before that are "
+        f"kept, of member {', '.join(kept)}; to train for longer, {remedy}"
     )
 
 
-_WHEN_RESUMED = {
-    "data",
-    "resume",
-    "device",
-    "epochs",
-    "repair_metrics",
-    "save_every",
-    "log_every",
-    "quiet",
-    "as_json",
-}
-
-
-def _asked_anew(given: dict[str, Any]) -> dict[str, Any]:
-    """What `pna.train.train` is to be called with."""
-    if "data" not in given:
+def _new_run(data: Path | None, out: Path | None, given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `pna.train.train` for a new run."""
+    if data is None:
         raise ValueError(
             "got no graph set, expected one: pna train DATA, or pna train --resume RUN"
         )
-    if "repair_metrics" in given:
-        raise ValueError("got --repair-metrics without --resume, expected both: leave it out")
-    path = given["data"]
-    name = f"{path.stem}-{given.get('model', 'pna')}"
-    asked = options.asked(path, given)  # which says so if there is no such file
-    return asked | {"data": path.resolve(), "out": given.get("out") or _new_folder(name)}
+    arguments = options.training_arguments(data, given)  # raises if there is no such file
+    name = f"{data.stem}-{given.get('model', 'pna')}"
+    return arguments | {"data": data.resolve(), "out": out or _new_folder(name)}
 
 
-def _asked_again(given: dict[str, Any]) -> dict[str, Any]:
-    """The same for a run to be resumed, which knows its settings and where its graphs are."""
+def _resumed_run(folder: Path, data: Path | None, given: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of `pna.train.train` for a run that knows its settings and its graphs."""
     from pna.train.evaluation import own_path
     from pna.train.run import Run
 
-    odd = [f"--{name.replace('_', '-')}" for name in given if name not in _WHEN_RESUMED]
-    if odd:
+    epochs = given.pop("epochs", None)
+    if given:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in given)
         raise ValueError(
-            f"got {', '.join(odd)} with --resume, expected at most --epochs: a run goes on as it "
-            "was begun; leave them out, or train anew"
+            f"got {names} with --resume, expected at most --epochs: a run continues with its own "
+            "settings; leave them out, or start a new run"
         )
-    run = Run(given["resume"])
-    path = given["data"] if "data" in given else own_path(run, run.config)
-    return {
-        "data": path,
-        "out": run.folder,
-        "resume": True,
-        "epochs": given.get("epochs"),
-        "repair_metrics": given.get("repair_metrics", False),
-    }
+    run = Run(folder)
+    path = own_path(run, run.config) if data is None else data
+    return {"data": path, "out": run.folder, "resume": True, "epochs": epochs}
 
 
 def _new_folder(name: str) -> Path:

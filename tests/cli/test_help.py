@@ -1,0 +1,108 @@
+"""The help of every command: what each option is, its allowed values and its default."""
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from pna.bench import real_world
+from pna.cli import app, options
+from pna.data.multitask.draw import PROTOCOLS
+from pna.nn.architectures import ARCHITECTURES
+from pna.nn.depth import RULES
+from pna.nn.family import KINDS
+from pna.nn.initial import INITIAL
+from pna.paper.registry import EXPERIMENTS
+from pna.train.schedules import SCHEDULES
+from pna.train.settings import OPTIMISERS, PRECISIONS
+from pna.train.tasks import LOSSES
+
+
+def commands(command, path=()):
+    """Every command by its words; groups of commands too."""
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, (*path, name))
+
+
+COMMANDS = dict(commands(typer.main.get_command(app)))
+OPTIONS = [
+    pytest.param(path, parameter, id=f"{' '.join(path)} {parameter.name}")
+    for path, command in COMMANDS.items()
+    for parameter in command.params
+    if parameter.name != "help" and not getattr(parameter, "hidden", False)
+]
+
+DEVICES = ("cpu", "cuda")
+#: The allowed values of options that take one of a few names; of a command alone where it is named.
+CHOICES = {
+    "device": DEVICES,
+    "model": KINDS,
+    "architecture": ARCHITECTURES,
+    "depth": RULES,
+    "readout": ("sum", "mean", "max", "set2set"),
+    "init": INITIAL,
+    "optimiser": OPTIMISERS,
+    "schedule": SCHEDULES,
+    "precision": PRECISIONS,
+    "loss": LOSSES,
+    "address": ("local", "auto", "HOST:PORT", "ray://HOST:PORT"),
+    "where": ("public",),
+    ("bench train", "only"): ("population", "multitask", "zinc-sized"),
+    ("bench real-world", "only"): real_world.ROWS,
+    ("data multitask", "protocol"): PROTOCOLS,
+    ("data molecules", "split"): ("scaffold", "random"),
+    ("reproduce", "protocol"): {p for e in EXPERIMENTS.values() for p in e.protocols},
+    ("reproduce", "recipe"): {r for e in EXPERIMENTS.values() for r in e.recipes},
+}
+#: Options that take any text: names in files, lists and ranges of numbers.
+FREE = {
+    *("name", "models", "split", "splits", "smiles", "targets", "tasks", "weights", "mixture"),
+    *("sizes", "lr", "weight_decay", "width", "dropout", "rows", "paths"),
+}
+#: Left out, they mean nothing: a run is new, or its graphs are where they were.
+NO_DEFAULT = {(("train",), "data"), (("train",), "resume")}
+
+
+def is_text(parameter):
+    """Whether any text is parsed; versions of Typer say it in two ways."""
+    if hasattr(parameter, "type_descriptor"):
+        return parameter.type_descriptor.annotation is str
+    return parameter.type.name == "text"
+
+
+def choices(path, parameter):
+    of_command = CHOICES.get((" ".join(path), parameter.name))
+    return CHOICES.get(parameter.name, ()) if of_command is None else of_command
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_every_command_is_explained(path):
+    assert COMMANDS[path].help and COMMANDS[path].help[0].isupper()
+    assert CliRunner().invoke(app, [*path, "--help"]).exit_code == 0
+
+
+@pytest.mark.parametrize("path, parameter", OPTIONS)
+def test_every_option_is_explained(path, parameter):
+    words = parameter.help
+    assert words and words[0].isupper() and words.rstrip().endswith((".", "…"))
+    is_switch = getattr(parameter, "is_flag", False) and not parameter.secondary_opts
+    if parameter.required or is_switch or "Default:" in words:
+        return
+    shown = parameter.show_default and parameter.default not in (None, "")
+    assert shown or (path, parameter.name) in NO_DEFAULT, "names no default"
+
+
+@pytest.mark.parametrize("path, parameter", OPTIONS)
+def test_every_choice_is_listed(path, parameter):
+    if is_text(parameter):
+        assert choices(path, parameter) or parameter.name in FREE, "list it in CHOICES or FREE"
+    for value in choices(path, parameter):
+        assert value in parameter.help
+
+
+def test_defaults_of_settings_are_named():
+    """What the table of options leaves out is the default of `Settings`."""
+    help_of = {p.name: p.help for p in COMMANDS["train",].params}
+    for name, default in {"lr": "0.001", "epochs": "1000", "patience": "100"}.items():
+        assert help_of[name].endswith(f"Default: {default}.")
+    assert {name for panel in options.OPTIONS.values() for name in panel} <= help_of.keys()
