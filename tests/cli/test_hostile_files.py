@@ -125,4 +125,4 @@ def test_more_kinds_than_a_model_can_learn(tmp_path):
     facts["metadata"] = {}
     tensor_file.write(path, held | tensors, facts, **AS, force=True)
     done = CliRunner().invoke(app, ["train", str(path), "--out", str(tmp_path / "run")])
-    assert done.exit_code == 1 and "expected kinds below 1,000,000" in done.output
+    assert done.exit_code == 1 and "expected categories below 1,000,000" in done.output

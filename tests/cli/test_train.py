@@ -127,7 +127,7 @@ def test_a_broken_member_is_told_once(data, tmp_path):
     done = run("train", data, "--out", tmp_path / "run", *options)
     assert done.exit_code == 0, done.output
     assert said(done).count("member 1: loss not finite by epoch") == 1
-    assert "frozen, the others go on" in said(done) and "1 of 2 members broke" in said(done)
+    assert "frozen, the others continue" in said(done) and "1 of 2 members broke" in said(done)
     quiet = run("train", data, "--out", tmp_path / "quiet", *options, "--quiet")
     assert said(quiet).count("member 1: loss not finite by epoch") == 1
     assert "epoch 4 of 4" not in said(quiet)
@@ -152,7 +152,7 @@ def test_all_members_broken_late(data, tmp_path, monkeypatch):
     inner = pna.train.trainer.Trainer.run_epoch
 
     def run_epoch(self, epoch):
-        self.standing.lr.fill_(float("inf") if epoch == 2 else 1e-3)
+        self.member_state.lr.fill_(float("inf") if epoch == 2 else 1e-3)
         return inner(self, epoch)
 
     monkeypatch.setattr(pna.train.trainer.Trainer, "run_epoch", run_epoch)
@@ -343,12 +343,12 @@ def test_damaged_metrics(data, tmp_path):
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + b"\xff\x00" + b"".join(lines[1:]))
     done = run("train", "--resume", out, "--device", "cpu")
-    assert done.exit_code == 1 and f"error: got {path}, line 2, which is no row" in said(done)
+    assert done.exit_code == 1 and f"error: got {path}, line 2, which is not a row" in said(done)
     assert said(done).endswith(f"pna train --resume {out} --repair-metrics")
     done = run("train", "--resume", out, "--device", "cpu", "--quiet", "--repair-metrics")
     assert done.exit_code == 0, done.output
     assert said(done) == (
-        f"warning: {path} goes on with 1 rows up to epoch 2; the damaged file is now "
+        f"warning: {path} continues with 1 rows up to epoch 2; the damaged file is now "
         f"{path}.damaged-1"
     )
     assert run("train", "--resume", out, "--device", "cpu", "--quiet").output == ""

@@ -88,7 +88,7 @@ def test_a_finished_run_of_other_graphs_is_refused(tmp_path) -> None:
     graphs = GraphSet.load(path)
     replace(graphs, x=graphs.x + 1).save(path, force=True)
     shutil.rmtree(tmp_path / "results")
-    with pytest.raises(ValueError, match=r"got other graphs than those that .* was begun with"):
+    with pytest.raises(ValueError, match=r"got other graphs than those that .* was started with"):
         run(tmp_path, EXPERIMENTS["multitask"], models=["gcn"])
 
 

@@ -180,10 +180,10 @@ def test_what_cannot_be_saved_is_refused_before_training():
 
 def test_two_aggregators_of_one_name_are_refused():
     other = type("Midrange", (Midrange,), {"shift": "once"})
-    with pytest.raises(ValueError, match=r"two aggregators that are called Midrange.*rename"):
+    with pytest.raises(ValueError, match=r"two aggregators called Midrange.*rename"):
         settings(Midrange, other)
     mean = type("Mean", (Midrange,), {"shift": "once"})
-    with pytest.raises(ValueError, match="two aggregators that are called Mean"):
+    with pytest.raises(ValueError, match="two aggregators called Mean"):
         settings(mean)
 
 
@@ -220,5 +220,5 @@ def test_what_is_no_list_is_refused(run, given):
     ids=str,
 )  # fmt: skip
 def test_damaged_descriptions(damaged):
-    with pytest.raises(ValueError, match=r"got the aggregator .* which its class does not take"):
+    with pytest.raises(ValueError, match=r"got the aggregator .* which its class does not accept"):
         decode({"aggregators": [damaged]})

@@ -11,7 +11,7 @@ import torch
 
 from pna.data import tensor_file
 from pna.data.diameter import diameters
-from pna.train.batches import Batches, order
+from pna.train.batches import Batches, Execution, order
 from tests.train.cases import random_graphs
 
 GRAPHS = random_graphs(11, 0)
@@ -25,8 +25,8 @@ def seen(epoch: int = 0, **options) -> list[list[int]]:
         ids = batch.graph_ids
         found.append(ids[batch.real].tolist() if batch.real is not None else ids.tolist())
 
-    options = {"shuffle": True, "seed": 3} | options
-    batches = Batches(GRAPHS, step, options.pop("batch_size", 4), **options)
+    size, shuffle = options.pop("batch_size", 4), options.pop("shuffle", True)
+    batches = Batches(GRAPHS, step, size, shuffle=shuffle, seed=3, execution=Execution(**options))
     batches.run(epoch)
     assert len(found) == len(batches)
     return found
@@ -67,10 +67,9 @@ def test_processes_agree_on_sizes():
     """A recurrent model must call the layers that share sums as often in each."""
     ranges = set()
     for rank in range(2):
-        batches = Batches(
-            GRAPHS, lambda b: ranges.add(b.size_range), 2, shuffle=True, rank=rank, processes=2
-        )
-        batches.run(0)
+        own = Execution(rank=rank, processes=2)
+        step = lambda b: ranges.add(b.size_range)  # noqa: E731
+        Batches(GRAPHS, step, 2, shuffle=True, execution=own).run(0)
     assert ranges == {(int(GRAPHS.sizes.min()), int(GRAPHS.sizes.max()))}
 
 
@@ -85,22 +84,22 @@ def test_diameters_are_those_of_the_graphs(pad):
         expected = far.max() if pad else batch.diameter.max()
         assert batch.max_diameter == int(expected)
 
-    Batches(GRAPHS, step, 4, shuffle=True, pad=pad, diameters=far).run(1)
+    Batches(GRAPHS, step, 4, shuffle=True, diameters=far, execution=Execution(pad=pad)).run(1)
 
 
 def test_processes_agree_on_diameters():
     far, found = diameters(GRAPHS), set()
     for rank in range(2):
-        Batches(
-            GRAPHS, lambda b: found.add(b.max_diameter), 2, shuffle=True, rank=rank, processes=2,
-            diameters=far,
-        ).run(0)  # fmt: skip
+        own = Execution(rank=rank, processes=2)
+        step = lambda b: found.add(b.max_diameter)  # noqa: E731
+        Batches(GRAPHS, step, 2, shuffle=True, diameters=far, execution=own).run(0)
     assert found == {int(far.max())}
 
 
 def test_batches_too_large_to_pad_come_as_they_are():
-    batches = Batches(GRAPHS, lambda b: found.append(b.real is None), 4, shuffle=True, pad=True)
     found: list[bool] = []
+    step = lambda b: found.append(b.real is None)  # noqa: E731
+    batches = Batches(GRAPHS, step, 4, shuffle=True, execution=Execution(pad=True))
     batches._shapes = batches._shapes[:1]
     batches._shapes = [type(s)(s.graphs, 5, 5) for s in batches._shapes]
     batches.run(0)

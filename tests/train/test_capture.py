@@ -36,7 +36,7 @@ def used(monkeypatch) -> list[int]:
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(handles))
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", record)
-    monkeypatch.setattr(capture, "_line", lambda: "line")
+    monkeypatch.setattr(capture, "_capture_stream", lambda: "line")
     return used
 
 
@@ -87,7 +87,7 @@ def test_work_is_warmed_up_where_it_is_recorded(used, monkeypatch):
         streams.append(stream)
         yield
 
-    monkeypatch.setattr(capture, "_line", Line)
+    monkeypatch.setattr(capture, "_capture_stream", Line)
     monkeypatch.setattr(torch.cuda, "current_stream", Line)
     monkeypatch.setattr(torch.cuda, "stream", within)
     done = []

@@ -207,14 +207,16 @@ def test_other_files_of_a_run_are_refused_by_name(trained, folder, name, content
 def test_a_summary_of_other_members(folder):
     held = json.loads((folder / SUMMARY).read_text())
     (folder / SUMMARY).write_text(json.dumps(held | {"best": [0.5]}))
-    with pytest.raises(ValueError, match=r"summary\.json, which is not of as many members"):
+    with pytest.raises(ValueError, match=r"summary\.json, which has another number of members"):
         _ = Run(folder).summary
 
 
 def test_weights_alone_are_refused_by_name(folder, tmp_path):
     """A file that was sent by somebody, without its folder."""
     config("model", "hidden", value=200_000)(folder)
-    with pytest.raises(ValueError, match=r"best\.safetensors, which cannot be used .*weights that"):
+    with pytest.raises(
+        ValueError, match=r"best\.safetensors, which cannot be used .*weights in the file"
+    ):
         load(folder / BEST)
     tensors = {"a": torch.zeros(1)}
     tensor_file.write(tmp_path / "own", tensors, {}, kind="pna.train.best", version=1)
@@ -238,7 +240,7 @@ def test_a_run_without_a_checkpoint_is_checked_against_its_graphs(trained, folde
             inner = inner[key]
         inner[keys[-1]] = value
         (folder / CONFIG).write_text(json.dumps(held))
-        with pytest.raises(ValueError, match=r"config\.json, which is not of these graphs"):
+        with pytest.raises(ValueError, match=r"config\.json, which does not fit these graphs"):
             train(data(trained), folder, resume=True)
 
 

@@ -60,7 +60,7 @@ def test_resumed_it_is_the_same(tmp_path):
 def test_what_was_not_kept_is_refused(tmp_path):
     graphs = random_graphs()
     run = train(graphs, tmp_path, MODEL, replace(SETTINGS, keep_last=False, epochs=1), device="cpu")
-    with pytest.raises(ValueError, match=r"best weights of its members alone.*keep_last"):
+    with pytest.raises(ValueError, match=r"only the best weights of its members.*keep_last"):
         evaluate(run, graphs, "validation", epoch="last")
     with pytest.raises(ValueError, match="unknown epoch 'first'"):
         evaluate(run, graphs, "validation", epoch="first")

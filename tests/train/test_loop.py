@@ -215,7 +215,7 @@ def test_the_best_is_no_checkpoint(begun):
 
 def test_other_graphs_are_refused_and_nothing_touched(begun):
     before = files_of(begun)
-    with pytest.raises(ValueError, match=r"other graphs than those that .*run was begun with"):
+    with pytest.raises(ValueError, match=r"other graphs than those that .*run was started with"):
         train(random_graphs(6, 3, (3, 6), seed=1), begun, resume=True)
     assert files_of(begun) == before
 
@@ -493,7 +493,7 @@ def test_a_training_that_cannot_begin_leaves_no_folder(tmp_path, monkeypatch):
 
 def test_a_folder_that_is_gone_is_told_of(tmp_path):
     out = tmp_path / "run"
-    with pytest.raises(FileNotFoundError, match=r"got .*run, which was removed or moved while"):
+    with pytest.raises(FileNotFoundError, match=r"got .*run, which was removed or moved during"):
         train(GRAPHS, out, MODEL, SETTINGS, save_every=0.0, report=lambda _: shutil.rmtree(out))
 
 
@@ -506,6 +506,8 @@ def test_rows_of_some_epochs_alone(tmp_path):
 
 def test_other_settings_of_a_run_that_is_resumed_are_ignored_with_a_warning(begun):
     other = replace(SETTINGS, batch_size=2)
-    with pytest.warns(UserWarning, match=r"not those of the run \(batch_size\); they are ignored"):
+    with pytest.warns(
+        UserWarning, match=r"differ from those of the run \(batch_size\); they are ignored"
+    ):
         run = train(GRAPHS, begun, MODEL, other, resume=True, device="cpu")
     assert run.config.settings == SETTINGS

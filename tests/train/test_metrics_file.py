@@ -27,7 +27,7 @@ def path(tmp_path):
 
 def test_rows_are_written_after_those_kept(path):
     metrics = Metrics(path, NAMES, ROWS)
-    metrics.add([{"epoch": 3, "member": m, "loss": 0.5} for m in (0, 1)])
+    metrics.add([[3, m, 0.5] for m in (0, 1)])
     metrics.close()
     assert metrics.rows == 4
     assert path.read_text().split() == ["epoch,member,loss", "1,0,1.0", "2,0,2.0", "3,0,0.5",
@@ -40,7 +40,7 @@ NUMBERS = [1.0, -0.0, 2.1684043449710089e-19, 1e22, math.inf, -math.inf, math.na
 
 def test_every_number_that_is_written_is_read(path):
     metrics = Metrics(path, NAMES)
-    metrics.add([{"epoch": i + 1, "member": 0, "loss": loss} for i, loss in enumerate(NUMBERS)])
+    metrics.add([[i + 1, 0, loss] for i, loss in enumerate(NUMBERS)])
     metrics.close()
     assert [repr(row["loss"]) for row in read(path)] == [repr(loss) for loss in NUMBERS]
     assert len(kept_rows(path, NAMES, len(NUMBERS), len(NUMBERS))) == len(NUMBERS)
@@ -54,9 +54,9 @@ def test_numbers_are_as_they_are_written(path, cell):
     """Python reads some of these, and took an empty cell for NaN: none was ever written."""
     path.write_text(f"{HEADER}1,0,1.0\n2,0,{cell}\n", encoding="utf-8")
     for refuse in (lambda: read(path), lambda: kept_rows(path, NAMES, 2, 2)):
-        with pytest.raises(ValueError, match=r"line 3, .* is no number as pna train writes it"):
+        with pytest.raises(ValueError, match=r"line 3, .* is not a number as pna train writes it"):
             refuse()
-    with pytest.warns(UserWarning, match="goes on with 1 rows"):
+    with pytest.warns(UserWarning, match="continues with 1 rows"):
         assert readable_rows(path, NAMES, 2) == ROWS[:1]
 
 
@@ -65,7 +65,7 @@ def test_numbers_are_as_they_are_written(path, cell):
 )
 def test_epochs_and_members_are_as_they_are_written(path, row):
     path.write_text(f"{HEADER}1,0,1.0\n{row}\n")
-    with pytest.raises(ValueError, match=r"line 3, .* is no number as pna train writes it"):
+    with pytest.raises(ValueError, match=r"line 3, .* is not a number as pna train writes it"):
         kept_rows(path, NAMES, 2, 2)
 
 
@@ -77,7 +77,7 @@ def test_a_row_of_the_checkpoint_that_is_cut_is_refused(path, count):
         path.write_bytes(whole[:-cut])
         with pytest.raises(ValueError, match=r"line 3, .*it is cut: the file does not end with"):
             kept_rows(path, NAMES, 2, count)
-        with pytest.warns(UserWarning, match="goes on with 1 rows"):
+        with pytest.warns(UserWarning, match="continues with 1 rows"):
             assert readable_rows(path, NAMES, 2) == ROWS[:1]
     path.write_bytes(whole)
     assert kept_rows(path, NAMES, 2, count) == [ROWS[0], ["2", "0", "2.168"]]
@@ -216,7 +216,7 @@ def test_a_run_is_not_resumed_over_damaged_rows(run, how):
         with pytest.raises(ValueError, match=r"run/metrics\.csv, line \d, .*--repair-metrics"):
             train(GRAPHS, run.folder, resume=True, epochs=epochs, device="cpu")
         assert {p.name: p.read_bytes() for p in run.folder.iterdir()} == before
-    with pytest.warns(UserWarning, match="goes on with [0-6] rows"):
+    with pytest.warns(UserWarning, match="continues with [0-6] rows"):
         train(GRAPHS, run.folder, resume=True, repair_metrics=True, device="cpu")
     assert all(row in whole.split() for row in path.read_bytes().split())
     train(GRAPHS, run.folder, resume=True, epochs=4, device="cpu")  # and needs no repair again
@@ -256,5 +256,5 @@ def test_runs_of_older_versions_are_resumed(run):
 
 
 def test_a_new_run_has_nothing_to_repair(tmp_path):
-    with pytest.raises(ValueError, match="got repair_metrics for a new run, expected it with"):
+    with pytest.raises(ValueError, match="got repair_metrics for a new run, expected it only with"):
         train(GRAPHS, tmp_path / "run", repair_metrics=True)

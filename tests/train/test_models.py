@@ -129,10 +129,12 @@ def test_numbers_beside_kinds():
     numbers = with_arguments(SMALL["pna stacked"], node_values=(0,) * 5)
     assert fit(numbers, graphs).arguments["node_values"] == []
     odd = with_arguments(SMALL["pna stacked"], node_values=(3, 3, 1, 0, 0))
-    with pytest.raises(ValueError, match="in the node feature 'return after 1', expected kinds"):
+    with pytest.raises(
+        ValueError, match="in the node feature 'return after 1', expected categories"
+    ):
         fit(odd, replace(graphs, x=graphs.x + torch.tensor([0, 0, 0.5, 0, 0])))
     for name in ("pna recurrent", "pna standard"):
-        with pytest.raises(ValueError, match="take architecture 'stacked'"):
+        with pytest.raises(ValueError, match="use the architecture 'stacked'"):
             fit(SMALL[name], graphs)
 
 
@@ -160,7 +162,7 @@ def test_edge_features_can_be_left_out(name, edges):
     ("name", "graphs", "message"),
     [
         ("pna recurrent", random_graphs(whole=True), "features are whole numbers for a recurrent"),
-        ("pna standard", random_graphs(whole=True), "take architecture 'stacked'"),
+        ("pna standard", random_graphs(whole=True), "use the architecture 'stacked'"),
     ],
 )
 def test_whole_numbers_are_refused_elsewhere(name, graphs, message):
@@ -177,7 +179,7 @@ def test_kinds_of_edges_are_refused_elsewhere():
 
 def test_kinds_below_zero_are_refused():
     graphs = random_graphs(whole=True)
-    with pytest.raises(ValueError, match="in the node feature '1', expected kinds counted from 0"):
+    with pytest.raises(ValueError, match="in the node feature '1', expected categories 0, 1, 2"):
         fit(SMALL["pna stacked"], replace(graphs, x=graphs.x - torch.tensor([0, 1])))
 
 
@@ -195,7 +197,7 @@ def test_unknown_names_are_refused(model, message):
 
 def test_nodes_without_features_are_refused():
     graphs = GraphSet.from_arrays([2], np.array([[0], [1]]), [1], y_graph=np.ones((1, 1)))
-    with pytest.raises(ValueError, match="give every node a 1, say"):
+    with pytest.raises(ValueError, match="give every node a 1"):
         fitted(ModelSettings(), graphs, tasks_of(graphs))
 
 

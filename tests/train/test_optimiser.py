@@ -86,13 +86,13 @@ def test_members_that_cannot_move_stay_put(first, last_loss, lives, clip):
     """And are broken, if they were alive."""
     weights, adam = numbers(0), Adam(numbers(0), clip, False)
     adam.step(weights, numbers(1), LR, DECAY, LOSS, *standing())
-    before = {name: t.clone() for name, t in adam.state().items()} | {"w": weights.clone()}
+    before = {name: t.clone() for name, t in adam.state_dict().items()} | {"w": weights.clone()}
     grad, loss, (alive, broken) = numbers(2), LOSS.clone(), standing()
     grad[1, 0], loss[1, -1], alive[1] = first, last_loss, lives
     adam.step(weights, grad, LR, DECAY, loss, alive, broken)
     assert alive.tolist() == [True, False, True]
     assert broken.tolist() == [False, lives, False]
-    for name, tensor in (adam.state() | {"w": weights}).items():
+    for name, tensor in (adam.state_dict() | {"w": weights}).items():
         assert torch.equal(tensor[1], before[name][1]), name
         assert not torch.equal(tensor[0], before[name][0]), name
 
@@ -145,6 +145,6 @@ def test_kernels_take_the_steps_of_the_definition(triton, monkeypatch, decoupled
         lives[1] = step != 3
         assert standings[0] == (lives, breaks)
         torch.testing.assert_close(short.double(), exact, rtol=1e-5, atol=1e-6)
-        for name, tensor in definition.state().items():
-            got = ours.state()[name]
+        for name, tensor in definition.state_dict().items():
+            got = ours.state_dict()[name]
             torch.testing.assert_close(got.double(), tensor, rtol=1e-5, atol=1e-7, msg=name)

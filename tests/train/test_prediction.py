@@ -13,7 +13,7 @@ from pna.data.molecule_table import from_table
 from pna.data.table import Table
 from pna.data.walks import with_walks
 from pna.train import Run, Settings, predict, predict_table, prediction, train
-from pna.train.prediction import Models
+from pna.train.prediction import Ensemble
 from tests.train.small_runs import molecules, small_multitask, small_run
 
 LOSSES = {"active": "bce", "kind": "cross_entropy"}
@@ -62,7 +62,7 @@ def test_one_member_and_one_split(multitask_run):
 
 def test_what_has_no_probabilities_has_no_class(molecules_run, monkeypatch):
     """And is not taken for the first."""
-    graphs, outputs = molecules(), Models.outputs
+    graphs, outputs = molecules(), Ensemble.outputs
 
     def broken(models, graphs):
         node, graph = outputs(models, graphs)
@@ -70,7 +70,7 @@ def test_what_has_no_probabilities_has_no_class(molecules_run, monkeypatch):
         return node, graph
 
     whole = predict(molecules_run, graphs).graph["kind"]
-    monkeypatch.setattr(Models, "outputs", broken)
+    monkeypatch.setattr(Ensemble, "outputs", broken)
     found = predict(molecules_run, graphs).graph["kind"]
     assert np.isnan(found[1]) and found[[0, 2]].tolist() == whole[[0, 2]].tolist()
 
@@ -129,7 +129,7 @@ def test_members_that_broke_before_they_were_validated_are_left_out(folder):
     run = small_run(graphs, folder / "broken", members=3, lr=(1e-3, 1e38, 1e-3), epochs=1,
                     batch_size=4)  # fmt: skip
     assert run.summary["broken"] == [False, True, False]
-    assert Models.of(run).members == [0, 2]
+    assert Ensemble.of(run).members == [0, 2]
     both = [predict(run, graphs, member).graph["diameter"] for member in (0, 2)]
     np.testing.assert_allclose(predict(run, graphs).graph["diameter"], np.mean(both, 0), rtol=1e-5)
 
@@ -145,7 +145,7 @@ def test_refuses_other_features(multitask_run, molecules_run):
         predict(molecules_run, replace(graphs, edge_attr=None, edge_features=()))
     with pytest.raises(ValueError, match="got 5 in node feature 0, expected 0 to 3"):
         predict(molecules_run, molecules(values=6))
-    with pytest.raises(ValueError, match="node features of floating point, expected whole"):
+    with pytest.raises(ValueError, match="node features that are not whole numbers, expected"):
         predict(molecules_run, replace(graphs, x=graphs.x + 0.5))
     predict(molecules_run, replace(graphs, x=graphs.x.float()))  # which are as whole
     narrow = small_multitask()
@@ -161,7 +161,7 @@ def test_refuses_columns_that_mean_something_else(multitask_run):
         predict(multitask_run, swapped)
     unnamed = predict(multitask_run, replace(graphs, node_features=("0", "1")))
     np.testing.assert_array_equal(unnamed.node["sssp"], predict(multitask_run, graphs).node["sssp"])
-    models = Models.of(multitask_run)
+    models = Ensemble.of(multitask_run)
     known = {name: held for name, held in models.config.data.items() if name != "features"}
     older = replace(models, config=replace(models.config, data=known))
     older.outputs(swapped)  # by a run from before they were kept
@@ -172,7 +172,7 @@ def test_refuses_members_and_folders(multitask_run, tmp_path):
         predict(multitask_run, small_multitask(), 2)
     with pytest.raises(FileNotFoundError, match=r"no config\.json.*expected the folder of a run"):
         predict(tmp_path, small_multitask())
-    Run(tmp_path / "begun").begin(multitask_run.config, {})
+    Run(tmp_path / "begun").start(multitask_run.config, {})
     with pytest.raises(FileNotFoundError, match=r"has no best\.safetensors"):
         predict(tmp_path / "begun", small_multitask())
 
@@ -221,11 +221,13 @@ def test_what_a_table_cannot_give_is_said_before_the_work(table_run, folder, mon
     walked = with_walks(graphs, 2)
     assert walked.metadata["means"] == graphs.metadata["means"]
     run = train(walked, folder / "walks", settings=Settings(epochs=1), device="cpu")
-    with pytest.raises(ValueError, match=r"other features than a table's .*\(pna data walks\)"):
+    with pytest.raises(
+        ValueError, match=r"other features than the molecules of a table .*\(pna data walks\)"
+    ):
         predict_table(run, Table("new.csv", ("smiles",), [["C"]], [2]))
 
 
 def test_of_a_table_nodes_are_not_predicted(multitask_run):
     table = Table("new.csv", ("smiles",), [["C"]], [2])
-    with pytest.raises(ValueError, match="predict something of every node, expected them to pred"):
+    with pytest.raises(ValueError, match="predict targets of nodes, expected targets of"):
         predict_table(multitask_run, table)

@@ -151,24 +151,24 @@ def test_what_is_no_run(tmp_path):
 
 
 def test_what_is_not_trained_yet(run, tmp_path):
-    Run(tmp_path).begin(run.config, {})
+    Run(tmp_path).start(run.config, {})
     for read in (load, lambda folder: load_population(Run(folder), "last")):
         with pytest.raises(
-            FileNotFoundError, match=r"has no (best|last).*go on with it: pna train --resume"
+            FileNotFoundError, match=r"has no (best|last).*continue it: pna train --resume"
         ):
             read(tmp_path)
 
 
 def test_a_run_killed_as_its_folder_was_made_is_to_be_started_again(tmp_path):
     (tmp_path / f".{CONFIG}.99999.tmp").write_text("{")
-    with pytest.raises(FileNotFoundError, match=r"nor anything .* saved yet.*without --resume"):
+    with pytest.raises(FileNotFoundError, match=r"nothing was saved in it yet: .*without --resume"):
         _ = Run(tmp_path).config
 
 
 def test_a_run_of_no_epochs_is_to_be_trained_for_more(tmp_path):
     """And is not finished while it is."""
     run = train(GRAPHS, tmp_path / "run", SMALL["pna stacked"], Settings(epochs=0))
-    with pytest.raises(FileNotFoundError, match=r"for 0 epochs; .*--resume .*run --epochs 10, say"):
+    with pytest.raises(FileNotFoundError, match=r"for 0 epochs; .*--resume .*run --epochs 10"):
         load(run)
     finished = []
     train(GRAPHS, run.folder, resume=True, epochs=1, report=lambda _: finished.append(run.summary))
@@ -183,7 +183,7 @@ def short(tmp_path) -> Run:
 
 def test_weights_that_are_gone_after_training(short):
     (short.folder / BEST).unlink()
-    with pytest.raises(FileNotFoundError, match="the file is gone: restore it, or train anew"):
+    with pytest.raises(FileNotFoundError, match="the file is gone: restore it, or start a new run"):
         load(short)
 
 
@@ -210,7 +210,9 @@ def test_tensors_written_before_there_were_checksums_are_read(short):
 def test_tensors_of_another_run_are_refused(short, tmp_path, name):
     other = train(GRAPHS, tmp_path / "other", SMALL["pna stacked"], Settings(epochs=1), tasks=["p"])
     (short.folder / name).write_bytes((other.folder / name).read_bytes())
-    with pytest.raises(ValueError, match=rf"run/{name}, which does not belong to .*run: it is of"):
+    with pytest.raises(
+        ValueError, match=rf"run/{name}, which does not belong to .*run: it belongs to"
+    ):
         short.read(name)
 
 
@@ -277,7 +279,7 @@ def test_an_error_of_the_disk_says_how_to_go_on(short, monkeypatch, number, reme
         writes = {
             LAST: lambda: short.save_last(tensors, facts),
             SUMMARY: lambda: short.finish({}),
-            ENVIRONMENT: lambda: short.begin(short.config, {}),
+            ENVIRONMENT: lambda: short.start(short.config, {}),
             METRICS: metrics.close,
         }
         for name, write in writes.items():

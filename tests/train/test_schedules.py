@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from pna.train.loop import train
-from pna.train.progress import Standing
+from pna.train.member_state import MemberState
 from pna.train.schedules import (
     AT_LOWEST,
     SCHEDULES,
@@ -25,12 +25,12 @@ from tests.train.cases import SMALL, random_graphs
 LOSSES = [2.0, 1.0] + [3.0] * 22
 
 
-def standings(settings: Settings) -> list[tuple[float, bool]]:
+def states(settings: Settings) -> list[tuple[float, bool]]:
     """Learning rate of the next epoch, and whether there is one, after every epoch."""
-    standing, found = Standing.at_start(settings, torch.device("cpu"), torch.float64), []
+    state, found = MemberState.at_start(settings, torch.device("cpu"), torch.float64), []
     for loss in LOSSES:
-        standing.after_epoch(settings, torch.tensor([loss], dtype=torch.float64))
-        found.append((float(standing.lr[0]), bool(standing.alive[0])))
+        state.after_epoch(settings, torch.tensor([loss], dtype=torch.float64))
+        found.append((float(state.lr[0]), bool(state.alive[0])))
     return found
 
 
@@ -41,13 +41,13 @@ def plan(name: str, **others: object) -> Settings:
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_rates_depend_on_the_number_of_epochs_where_that_is_declared(name):
-    rates = [standings(plan(name, epochs=epochs)) for epochs in (24, 48)]
+    rates = [states(plan(name, epochs=epochs)) for epochs in (24, 48)]
     assert (rates[0] != rates[1]) is SCHEDULES[name].needs_epochs
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_at_the_lowest_rate_a_schedule_does_what_it_declares(name):
-    found, free = standings(plan(name, min_lr=0.04)), standings(plan(name))
+    found, free = states(plan(name, min_lr=0.04)), states(plan(name))
     rates = [lr for lr, alive in found if alive]
     match SCHEDULES[name].at_lowest:
         case "ignores it":
@@ -102,4 +102,4 @@ def test_a_new_schedule_goes_on_only_with_the_epochs_it_was_planned_for(tmp_path
 def test_a_schedule_cannot_use_epochs_that_it_did_not_declare(monkeypatch):
     monkeypatch.setitem(SCHEDULES, "linear", replace(LINEAR, needs_epochs=False))
     with pytest.raises(ValueError, match=r"'linear' asked for the number of epochs.*=True"):
-        standings(plan("linear"))
+        states(plan("linear"))

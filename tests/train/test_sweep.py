@@ -206,17 +206,17 @@ def held(tmp_path, trials=3):
 
 def test_a_folder_knows_what_was_done(tmp_path):
     first = held(tmp_path)
-    first.begin()
+    first.start()
     first.save()
     told = {"objective": 0.5, "epoch": 1, "seconds": 2.0}
     assert first.record(1, told).state == "stopped"
     assert first.record(2, {}, failed=True).error.startswith("its process was killed")
     again = held(tmp_path, trials=4)
-    again.take_up()
+    again.resume()
     assert [t.state for t in again.trials] == ["waiting", "stopped", "waiting", "waiting"]
     assert again.trials[1] == first.trials[1] and again.best is None
     with pytest.raises(ValueError, match="expected at least the 4"):
-        held(tmp_path).take_up()
+        held(tmp_path).resume()
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there are no such locks")
@@ -238,14 +238,14 @@ def test_a_sweep_has_its_folder_to_itself(data, tmp_path, monkeypatch):
 
 
 def test_another_sweep_is_refused(tmp_path):
-    held(tmp_path).begin()
+    held(tmp_path).start()
     with pytest.raises(FileExistsError, match="is not empty"):
-        held(tmp_path).begin()
+        held(tmp_path).start()
     plan = Plan("moved", "0", MODEL, SETTINGS, SPACE, seed=1, asha=False)
     with pytest.raises(ValueError, match="got other seed, asha than"):
-        Sweep(tmp_path / "out", plan, 3).take_up()
+        Sweep(tmp_path / "out", plan, 3).resume()
     with pytest.raises(FileNotFoundError, match=r"has no sweep\.json"):
-        Sweep(tmp_path / "none", plan, 3).take_up()
+        Sweep(tmp_path / "none", plan, 3).resume()
 
 
 def test_sweep(cluster, data, tmp_path):
@@ -296,15 +296,15 @@ def test_a_sweep_killed_as_it_began_can_be_begun_anew(tmp_path):
     folder = tmp_path / "out"
     folder.mkdir()
     (folder / ".sweep.json.99999.tmp").write_text("{")
-    held(tmp_path).begin()
+    held(tmp_path).start()
     assert [path.name for path in folder.iterdir()] == ["sweep.json"]
 
 
 def test_other_targets_are_another_sweep(tmp_path):
-    held(tmp_path).begin()
+    held(tmp_path).start()
     plan = replace(held(tmp_path).plan, loss={"a": "mae"}, tasks=["a"])
     with pytest.raises(ValueError, match="got other loss, tasks than"):
-        Sweep(tmp_path / "out", plan, 3).take_up()
+        Sweep(tmp_path / "out", plan, 3).resume()
 
 
 @pytest.mark.parametrize(
@@ -312,10 +312,10 @@ def test_other_targets_are_another_sweep(tmp_path):
 )
 def test_a_damaged_plan_is_named_with_a_remedy(tmp_path, content):
     begun = held(tmp_path)
-    begun.begin()
+    begun.start()
     (begun.folder / "sweep.json").write_bytes(content)
     with pytest.raises(ValueError, match=r"sweep\.json, which cannot be read .*restore the file"):
-        held(tmp_path).take_up()
+        held(tmp_path).resume()
     assert (begun.folder / "sweep.json").read_bytes() == content
 
 
@@ -333,15 +333,15 @@ def test_a_damaged_plan_is_named_with_a_remedy(tmp_path, content):
 def test_a_damaged_table_is_named_by_its_line(tmp_path, damage):
     """Trials that were stopped early were run again without a word, and their rows lost."""
     begun = held(tmp_path)
-    begun.begin()
+    begun.start()
     begun.record(1, {"objective": 0.5, "epoch": 3, "seconds": 2.0})
     begun.folder_of(begun.trials[1]).mkdir(parents=True)
     path = begun.folder / "sweep.csv"
     path.write_bytes(damage(path.read_bytes()))
     before = {p.name: p.read_bytes() for p in begun.folder.iterdir() if p.is_file()}
     with pytest.raises(ValueError, match=r"sweep\.csv, line \d, .*restore the file, or remove it"):
-        held(tmp_path).take_up()
+        held(tmp_path).resume()
     assert {p.name: p.read_bytes() for p in begun.folder.iterdir() if p.is_file()} == before
     path.unlink()
     with pytest.warns(UserWarning, match="sweep.csv is missing: trials that were stopped early"):
-        held(tmp_path).take_up()
+        held(tmp_path).resume()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import asdict, fields, replace
 
 import numpy as np
 import pytest
@@ -19,7 +19,6 @@ from pna.train.tasks import (
     Loss,
     Task,
     are_complete,
-    as_dicts,
     count_graphs,
     count_targets,
     outputs_of,
@@ -264,7 +263,7 @@ def test_chosen_tasks_have_outputs_from_the_first():
         ("c", "node", 2, 0),
         ("q", "graph", 1, 0),
     ]
-    assert tuple(Task(**held) for held in as_dicts(tasks)) == tasks
+    assert tuple(Task(**asdict(task)) for task in tasks) == tasks
 
 
 @pytest.mark.parametrize(

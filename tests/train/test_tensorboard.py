@@ -90,7 +90,7 @@ def test_a_folder_that_cannot_be_written_to(tmp_path):
     pytest.importorskip("tensorboard")
     (tmp_path / "file").touch()
     with (
-        pytest.warns(UserWarning, match="Not a directory.*training goes on"),
+        pytest.warns(UserWarning, match="Not a directory.*training continues"),
         events(Path(tmp_path / "file")) as write,
     ):
         write(REPORT)

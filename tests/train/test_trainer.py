@@ -34,20 +34,20 @@ def test_a_member_that_explodes_is_broken_and_frozen(dtype):
     wild = trainer_of(graphs, model, replace(BASE, lr=(1e-2, 1e30, 1e-2)), dtype=dtype)
     tame = trainer_of(graphs, model, BASE, dtype=dtype)
     run(wild, 3), run(tame, 3)
-    standing = wild.standing
-    if standing.broken.tolist() == [False, False, False]:  # 1e30 may be bearable in float64
+    state = wild.member_state
+    if state.broken.tolist() == [False, False, False]:  # 1e30 may be bearable in float64
         wild = trainer_of(graphs, model, replace(BASE, lr=(1e-2, 1e200, 1e-2)), dtype=dtype)
         run(wild, 3)
-        standing = wild.standing
-    assert standing.broken.tolist() == [False, True, False]
-    assert standing.alive.tolist() == [True, False, True]
+        state = wild.member_state
+    assert state.broken.tolist() == [False, True, False]
+    assert state.alive.tolist() == [True, False, True]
     frozen = wild.population.flat.detach()[1].clone()
     assert frozen.isfinite().all()
-    assert wild.best[1].isfinite().all()
+    assert wild.best.weights[1].isfinite().all()
     run(wild, 2, 3), run(tame, 2, 3)
     assert torch.equal(wild.population.flat[1], frozen)
     assert torch.equal(wild.population.flat[[0, 2]], tame.population.flat[[0, 2]])
-    assert torch.equal(standing.best[[0, 2]], tame.standing.best[[0, 2]])
+    assert torch.equal(state.best[[0, 2]], tame.member_state.best[[0, 2]])
 
 
 @pytest.mark.parametrize("lr", [1e3, 1e10, 1e18, 1e25, 1e38], ids="{:.0e}".format)
@@ -59,8 +59,8 @@ def test_weights_never_stop_being_finite(lr):
     )  # fmt: skip
     run(trainer, 6)
     assert trainer.population.flat.isfinite().all()
-    assert trainer.best.isfinite().all()
-    assert trainer.standing.alive[[0, 2]].all()
+    assert trainer.best.weights.isfinite().all()
+    assert trainer.member_state.alive[[0, 2]].all()
 
 
 def test_a_nan_among_the_weights_breaks_only_its_member():
@@ -70,13 +70,13 @@ def test_a_nan_among_the_weights_breaks_only_its_member():
     before = hurt.population.flat.detach()[2].clone()
     training, _ = run(hurt, 2)
     expected, _ = run(whole, 2)
-    assert hurt.standing.broken.tolist() == [False, False, True]
+    assert hurt.member_state.broken.tolist() == [False, False, True]
     assert torch.equal(training[:, :2], expected[:, :2])
     assert torch.equal(hurt.population.flat[:2], whole.population.flat[:2])
     assert torch.equal(hurt.population.flat[2].isnan(), before.isnan())
     assert torch.equal(hurt.population.flat[2].nan_to_num(), before.nan_to_num())
     assert int(hurt.adam.steps[2]) == 0
-    assert hurt.standing.best[2] == torch.inf  # and it has no best
+    assert hurt.member_state.best[2] == torch.inf  # and it has no best
 
 
 def test_members_leave_once_half_have_stopped():
@@ -88,10 +88,10 @@ def test_members_leave_once_half_have_stopped():
     for epoch in range(6):
         if epoch == 2:
             for trainer in (leaving, staying):
-                trainer.standing.alive[3] = False  # one of four stays
+                trainer.member_state.alive[3] = False  # one of four stays
         if epoch == 4:
             for trainer in (leaving, staying):
-                trainer.standing.alive[1] = False
+                trainer.member_state.alive[1] = False
         chose.append(leaving.compact())
         for got, expected in zip(leaving.run_epoch(epoch), staying.run_epoch(epoch), strict=True):
             assert_near(got[[0, 2]], expected[[0, 2]], CLOSE)
@@ -101,10 +101,12 @@ def test_members_leave_once_half_have_stopped():
     assert leaving.ids.tolist() == [0, 2] and staying.ids.tolist() == [0, 1, 2, 3]
     assert len(leaving.population) == len(leaving.adam.steps) == len(leaving.average.weights) == 2
     assert_near(leaving.population.flat, staying.population.flat[[0, 2]], CLOSE)
-    assert_near(leaving.best, staying.best, CLOSE)  # of all, those that left as they were
-    assert leaving.standing.best_epoch.tolist() == staying.standing.best_epoch.tolist()
-    for name, buffer in leaving.best_buffers.items():
-        assert_near(buffer, staying.best_buffers[name], CLOSE, name)
+    assert_near(
+        leaving.best.weights, staying.best.weights, CLOSE
+    )  # of all, those that left as they were
+    assert leaving.member_state.best_epoch.tolist() == staying.member_state.best_epoch.tolist()
+    for name, buffer in leaving.best.buffers.items():
+        assert_near(buffer, staying.best.buffers[name], CLOSE, name)
 
 
 def test_members_stop_each_by_its_own_patience():
@@ -121,25 +123,25 @@ def test_members_stop_each_by_its_own_patience():
                 least[k], best[k] = loss, epoch + 1
             if k not in stopped and epoch + 1 - best[k] == 2:
                 stopped[k] = epoch + 1
-            assert bool(trainer.standing.alive[k]) is (k not in stopped)
-    assert stopped and trainer.standing.best_epoch.tolist() == best
+            assert bool(trainer.member_state.alive[k]) is (k not in stopped)
+    assert stopped and trainer.member_state.best_epoch.tolist() == best
 
 
 def test_members_that_have_stopped_do_not_move():
     settings = replace(BASE, lr=(1e-2, 0.0, 1e-2), patience=1)
     trainer = trainer_of(random_graphs(), SMALL["pna stacked"], settings)
-    trainer.standing.alive[0] = False
-    before, best = trainer.population.flat.detach().clone(), trainer.best.clone()
+    trainer.member_state.alive[0] = False
+    before, best = trainer.population.flat.detach().clone(), trainer.best.weights.clone()
     run(trainer, 2)
     assert torch.equal(trainer.population.flat[0], before[0])
-    assert torch.equal(trainer.best[0], best[0])
+    assert torch.equal(trainer.best.weights[0], best[0])
     assert not torch.equal(trainer.population.flat[2], before[2])
 
 
 @pytest.mark.parametrize("alive", [[1, 0, 1, 1], [1, 1, 1, 1], [0, 0, 0, 0]], ids=str)
 def test_no_member_leaves_while_most_are_alive_or_none_is(alive):
     trainer = trainer_of(random_graphs(), SMALL["pna stacked"], replace(BASE, members=4))
-    trainer.standing.alive.copy_(torch.tensor(alive, dtype=torch.bool))
+    trainer.member_state.alive.copy_(torch.tensor(alive, dtype=torch.bool))
     assert not trainer.compact()
     assert trainer.ids.tolist() == [0, 1, 2, 3]
 
@@ -201,8 +203,8 @@ def test_training_with_fronts_is_training(triton, monkeypatch, name):
 def test_best_is_what_was_at_the_least_validation_loss():
     trainer = trainer_of(random_graphs(), SMALL["gin recurrent"], replace(BASE, lr=(0.05,)))
     least = torch.full((3,), torch.inf, dtype=torch.float64)
-    best = trainer.best.clone()
-    buffers = {name: b.clone() for name, b in trainer.best_buffers.items()}
+    best = trainer.best.weights.clone()
+    buffers = {name: b.clone() for name, b in trainer.best.buffers.items()}
     when = [0] * 3
     for epoch in range(6):
         _, validation = trainer.run_epoch(epoch)
@@ -213,20 +215,20 @@ def test_best_is_what_was_at_the_least_validation_loss():
                 best[k] = trainer.population.flat[k].detach()
                 for name, buffer in trainer.population.buffers.items():
                     buffers[name][k] = buffer[k]
-    assert torch.equal(trainer.best, best)
-    assert all(torch.equal(trainer.best_buffers[name], b) for name, b in buffers.items())
-    assert trainer.standing.best_epoch.tolist() == when
-    torch.testing.assert_close(trainer.standing.best, least)
+    assert torch.equal(trainer.best.weights, best)
+    assert all(torch.equal(trainer.best.buffers[name], b) for name, b in buffers.items())
+    assert trainer.member_state.best_epoch.tolist() == when
+    torch.testing.assert_close(trainer.member_state.best, least)
 
 
 def test_the_average_is_what_is_validated_and_kept():
     settings = replace(BASE, members=2, average=0.5, lr=(0.05,))
     trainer = trainer_of(random_graphs(), SMALL["pna stacked"], settings)
     trainer.run_epoch(0)
-    assert torch.equal(trainer.best, trainer.average.weights)
-    assert not torch.equal(trainer.best, trainer.population.flat)
-    assert trainer.best_buffers
-    for name, buffer in trainer.best_buffers.items():
+    assert torch.equal(trainer.best.weights, trainer.average.weights)
+    assert not torch.equal(trainer.best.weights, trainer.population.flat)
+    assert trainer.best.buffers
+    for name, buffer in trainer.best.buffers.items():
         assert torch.equal(buffer, trainer.average.buffers[name])
         assert not torch.equal(buffer, trainer.population.buffers[name])
 
@@ -269,7 +271,7 @@ def test_bfloat16_trains_weights_of_float32():
     )  # fmt: skip
     got, expected = run(trainer, 3), run(plain, 3)
     assert trainer.population.flat.dtype == torch.float32
-    assert got[0].isfinite().all() and not trainer.standing.broken.any()
+    assert got[0].isfinite().all() and not trainer.member_state.broken.any()
     for a, b in zip(got, expected, strict=True):
         assert_near(a, b, 0.15)
         assert not torch.equal(a, b)
@@ -282,16 +284,16 @@ def test_state_is_all_that_training_goes_on_from(left):
     trainer = trainer_of(graphs, model, settings)
     run(trainer, 2)
     if left:
-        trainer.standing.alive[[0, 3]] = False
+        trainer.member_state.alive[[0, 3]] = False
         assert trainer.compact()
-    held = {name: tensor.clone() for name, tensor in trainer.state().items()}
+    held = {name: tensor.clone() for name, tensor in trainer.state_dict().items()}
     again = trainer_of(graphs, model, replace(settings, seed=77))
-    again.load_state(held)
-    assert int(again.standing.epoch) == 2
+    again.load_state_dict(held)
+    assert int(again.member_state.epoch) == 2
     for got, expected in zip(run(again, 2, 2), run(trainer, 2, 2), strict=True):
         torch.testing.assert_close(got, expected, rtol=0, atol=0, equal_nan=True)
-    for name, tensor in trainer.state().items():
-        assert torch.equal(again.state()[name], tensor), name
+    for name, tensor in trainer.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor), name
 
 
 @pytest.mark.parametrize(
@@ -304,16 +306,16 @@ def test_state_is_all_that_training_goes_on_from(left):
 )
 def test_states_of_other_settings_are_refused(other):
     graphs, model = random_graphs(), SMALL["pna stacked"]
-    held = trainer_of(graphs, model, replace(BASE, **other)).state()
+    held = trainer_of(graphs, model, replace(BASE, **other)).state_dict()
     with pytest.raises((ValueError, IndexError)):
-        trainer_of(graphs, model, replace(BASE, members=3)).load_state(held)
+        trainer_of(graphs, model, replace(BASE, members=3)).load_state_dict(held)
 
 
 def test_states_of_other_models_are_refused():
     graphs = random_graphs()
-    held = trainer_of(graphs, replace(SMALL["pna stacked"], hidden=8), BASE).state()
+    held = trainer_of(graphs, replace(SMALL["pna stacked"], hidden=8), BASE).state_dict()
     with pytest.raises(ValueError, match="another model"):
-        trainer_of(graphs, SMALL["pna stacked"], BASE).load_state(held)
+        trainer_of(graphs, SMALL["pna stacked"], BASE).load_state_dict(held)
 
 
 def test_task_weights_of_another_number_are_refused():

@@ -60,19 +60,19 @@ def weights_of(even: bool) -> LossWeights:
 
 def test_as_given_they_stay_and_losses_are_judged_by_their_mean():
     weights = weights_of(even=False)
-    weights.follow(LOSSES)
-    assert torch.equal(weights.shares, LEARNED / 6) and weights.state() == {}
+    weights.update(LOSSES)
+    assert torch.equal(weights.shares, LEARNED / 6) and weights.state_dict() == {}
     expected = (LOSSES * LEARNED).sum(1) / 6
-    torch.testing.assert_close(weights.judge(LOSSES), expected)
+    torch.testing.assert_close(weights.total(LOSSES), expected)
 
 
 def test_even_weights_are_inverse_to_losses():
     """As much of every loss is to fall; those that are not learned count for nothing."""
     weights, held = (w := weights_of(even=True)), w.shares
-    weights.follow(LOSSES)
+    weights.update(LOSSES)
     assert weights.shares is held  # steps that are recorded read it
     middle = LOSSES[0, [0, 1, 3, 4, 5]].log().mean().exp()
-    assert weights.judge(LOSSES).tolist() == pytest.approx([float(middle), 0.5])
+    assert weights.total(LOSSES).tolist() == pytest.approx([float(middle), 0.5])
     weighed = 6 * weights.shares * LOSSES
     assert weighed[0, [3, 4, 5]].tolist() == pytest.approx([float(middle)] * 3)
     assert float(weights.shares[0, 2]) == 0
@@ -84,7 +84,7 @@ def test_even_weights_are_not_too_far_apart():
     losses = torch.full((2, 6), 1e-9, dtype=torch.float64)
     losses[:, 0] = 1.0
     losses[1, 3] = torch.nan  # of a member that broke
-    weights.follow(losses)
+    weights.update(losses)
     assert weights.shares.isfinite().all()
     apart = weights.shares[0, [0, 1, 3, 4, 5]]
     assert float(apart.max() / apart.min()) <= 50**2
@@ -99,4 +99,4 @@ def test_even_training_moves_its_weights():
     after = trainer.weights.shares.clone()
     order = (training * trainer.weights.given).argsort(1, descending=True)
     assert torch.equal(after.argsort(1), order)
-    assert torch.equal(trainer.state()["shares"], after)
+    assert torch.equal(trainer.state_dict()["shares"], after)

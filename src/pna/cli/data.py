@@ -371,8 +371,8 @@ def tables(found: Description) -> Iterator[Table]:
         for name, value in found.metadata.items():
             facts.add_row(escape(name), escape(str(value)))
         yield facts
-    heads = ("graphs", "nodes per graph", "nodes", "edges", "mean degree", "δ")
-    splits = make_table(["split"], heads)
+    columns = ("graphs", "nodes per graph", "nodes", "edges", "mean degree", "δ")
+    splits = make_table(["split"], columns)
     for split in found.splits:
         low, high = split.sizes
         counts = (f"{split.graphs:,}", f"{low}-{high}", f"{split.nodes:,}", f"{split.edges:,}")
@@ -390,11 +390,11 @@ def tables(found: Description) -> Iterator[Table]:
     heads = ("minimum", "mean", "maximum", "missing", "scale", *baselines)
     targets = make_table(("target", "level"), heads)
     for target in found.targets:
-        low, mean, high, scale = (
+        least, mean, most, scale = (
             f"{v:.4g}" for v in (target.least, target.mean, target.greatest, target.scale)
         )
         errors = [f"{target.baseline[name]:.2f}" for name in names]
-        row = (target.level, low, mean, high, f"{target.missing:,}", scale)
+        row = (target.level, least, mean, most, f"{target.missing:,}", scale)
         targets.add_row(escape(target.name), *row, *errors)
     if found.targets:
         averages = [

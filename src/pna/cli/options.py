@@ -80,8 +80,8 @@ OPTIONS: dict[str, dict[str, tuple[type, str]]] = {
         "epochs": (int, "Maximum number of epochs."),
         "patience": (
             int,
-            "Early stopping: a member stops after so many epochs without a better validation "
-            "loss; 0: never.",
+            "Early stopping: a member stops after this many epochs without a better validation "
+            "loss; 0: no early stopping.",
         ),
         "batch_size": (
             int, "Number of graphs per batch. Default: 512 for the multi-task benchmark, else 128."
@@ -153,7 +153,7 @@ def training_options(without: Collection[str] = ()) -> Callable[[Command], Comma
                 Parameter.KEYWORD_ONLY,
                 default=None,
                 annotation=Annotated[
-                    kind | None,  # type: ignore[valid-type]
+                    kind | None,
                     typer.Option(help=_with_default(name, words), rich_help_panel=panel),
                 ],
             )

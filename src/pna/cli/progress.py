@@ -24,14 +24,14 @@ from rich.text import Text
 from pna.cli.shared import say, say_error
 
 if TYPE_CHECKING:
-    from pna.train.loop import Report, Reporter
+    from pna.train.loop import Callback, Report
 
 _EVERY = 5.0  # seconds between plain lines
 _RECENT = 20  # epochs from which the remaining time is estimated
 
 
 @contextmanager
-def show_epochs(console: Console, quiet: bool, as_json: bool) -> Iterator[Reporter]:
+def show_epochs(console: Console, quiet: bool, as_json: bool) -> Iterator[Callback]:
     """A callback that shows every epoch: not at all, as JSON, as a bar, or as a line now and then.
 
     It always reports a member that breaks.
@@ -47,7 +47,7 @@ def show_epochs(console: Console, quiet: bool, as_json: bool) -> Iterator[Report
         yield together(broken_once(partial(say, console)), _plain(partial(say, console)))
 
 
-def together(*callbacks: Reporter) -> Reporter:
+def together(*callbacks: Callback) -> Callback:
     """One callback that calls these in order."""
 
     def call(report: Report) -> None:
@@ -57,7 +57,7 @@ def together(*callbacks: Reporter) -> Reporter:
     return call
 
 
-def broken_once(say: Callable[[str], None]) -> Reporter:
+def broken_once(say: Callable[[str], None]) -> Callback:
     """A callback that reports every member whose loss is not finite, once."""
     reported: set[int] = set()
 
@@ -66,7 +66,7 @@ def broken_once(say: Callable[[str], None]) -> Reporter:
             if not broken or member in reported:
                 continue
             reported.add(member)
-            rest = "; frozen, the others go on" if any(report.alive) else "; frozen"
+            rest = "; frozen, the others continue" if any(report.alive) else "; frozen"
             best = report.best[member]
             kept = f", its best, {best:.4g}, is kept" if math.isfinite(best) else ""
             say(f"member {member}: loss not finite by epoch {report.epoch}{rest}{kept}")
@@ -87,7 +87,7 @@ def _finite(content: Any) -> Any:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-def _plain(say: Callable[[str], None]) -> Reporter:
+def _plain(say: Callable[[str], None]) -> Callback:
     """A callback that prints the first epoch, the last, and one every few seconds."""
     words, printed = _Words(), -math.inf
 
@@ -102,7 +102,7 @@ def _plain(say: Callable[[str], None]) -> Reporter:
     return show
 
 
-def _bar(live: Live) -> Reporter:
+def _bar(live: Live) -> Callback:
     words = _Words()
 
     def show(report: Report) -> None:

@@ -132,7 +132,7 @@ def _ending(folder: Path, summary: dict[str, Any]) -> str:
 
 
 def _broken(folder: Path, summary: dict[str, Any]) -> str:
-    """A warning that all members broke, with the weights that are left; raises if there are none."""
+    """The warning that all members broke; raises if there are no best weights."""
     problem = f"{folder}: the loss of every member is not finite"
     remedy = "lower --lr, or set --clip"
     kept = [

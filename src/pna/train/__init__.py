@@ -1,4 +1,4 @@
-"""Training: populations of models, their runs on disk, and what is asked of them."""
+"""Training, evaluation and prediction with populations of models."""
 
 from pna.train.evaluation import Evaluation as Evaluation
 from pna.train.evaluation import TaskScores as TaskScores

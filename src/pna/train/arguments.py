@@ -1,7 +1,7 @@
-"""Aggregators among the arguments of a model, in the form in which a run's configuration has them.
+"""Aggregators among the arguments of a model, encoded for the configuration of a run.
 
-An object becomes ``{"aggregator": class, "arguments": fields}``, of which JSON can be made. It is
-made again from its class, which a configuration does not hold if it is a user's.
+An aggregator becomes ``{"aggregator": class, "arguments": fields}``, which JSON can store. Decoding
+needs its class; the classes of users' own aggregators are not in the configuration.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _TYPES = {
 
 
 def encode(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments with a description in the place of every aggregator, whether object or class."""
-    return _each(arguments, lambda part: _described(part) if _is_aggregator(part) else part)
+    """Arguments with every aggregator, an object or a class, encoded."""
+    return _each(arguments, lambda part: _encoded(part) if _is_aggregator(part) else part)
 
 
 def classes_in(arguments: dict[str, Any]) -> list[type[Aggregator]]:
-    """Classes of users' aggregators among arguments that are not encoded."""
+    """Classes of users' own aggregators among arguments that are not encoded."""
     found: list[type[Aggregator]] = []
 
     def look(part: Any) -> None:
@@ -42,13 +42,18 @@ def classes_in(arguments: dict[str, Any]) -> list[type[Aggregator]]:
 
 
 def decode(arguments: dict[str, Any], classes: Sequence[type[Aggregator]] = ()) -> dict[str, Any]:
-    """Arguments with new aggregators in the place of descriptions."""
+    """Arguments with every encoded aggregator built again."""
     known = _OURS | by_name(classes)
-    return _each(arguments, lambda part: _made(part, known) if _is_described(part) else part)
+
+    def build(part: Any) -> Any:
+        is_encoded = isinstance(part, dict) and set(part) == {"aggregator", "arguments"}
+        return _built(part, known) if is_encoded else part
+
+    return _each(arguments, build)
 
 
 def _each(arguments: dict[str, Any], function: Callable[[Any], Any]) -> dict[str, Any]:
-    """A function of every argument, or of every part of one that is a list."""
+    """Apply a function to every argument, or to every item of a list."""
     return {
         name: type(value)(map(function, value))
         if isinstance(value, list | tuple)
@@ -58,7 +63,7 @@ def _each(arguments: dict[str, Any], function: Callable[[Any], Any]) -> dict[str
 
 
 def listed(given: Any) -> tuple[type[Aggregator], ...]:
-    """Classes of users, which must be given in a list: not by name, and not one alone."""
+    """Classes of users' own aggregators; raises unless they are given in a list."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         kind = given if isinstance(given, type) else type(given)
         name = given if isinstance(given, str) else kind.__name__
@@ -70,7 +75,7 @@ def listed(given: Any) -> tuple[type[Aggregator], ...]:
 
 
 def by_name(classes: Iterable[type[Aggregator]]) -> dict[str, type[Aggregator]]:
-    """Classes of users, each by a name that no other aggregator has."""
+    """Classes of users' own aggregators by name; raises if names are not unique."""
     found: dict[str, type[Aggregator]] = {}
     for kind in classes:
         if not (isinstance(kind, type) and issubclass(kind, Aggregator)):
@@ -81,37 +86,33 @@ def by_name(classes: Iterable[type[Aggregator]]) -> dict[str, type[Aggregator]]:
         name = kind.__name__
         if found.setdefault(name, kind) is not kind or _OURS.get(name, kind) is not kind:
             raise ValueError(
-                f"got two aggregators that are called {name}, expected one: runs know them by "
-                "their names; rename the class"
+                f"got two aggregators called {name}, expected different names, by which runs find "
+                "them; rename the class"
             )
     return found
 
 
-def _described(given: Aggregator | type[Aggregator]) -> dict[str, Any]:
+def _encoded(given: Aggregator | type[Aggregator]) -> dict[str, Any]:
     [aggregator] = resolve([given])
     name = type(aggregator).__name__
     own = {f.name: _plain(getattr(aggregator, f.name), name, f.name) for f in fields(aggregator)}
     return {"aggregator": name, "arguments": own}
 
 
-def _is_described(value: Any) -> bool:
-    return isinstance(value, dict) and set(value) == {"aggregator", "arguments"}
-
-
-def _made(described: dict[str, Any], known: dict[str, type[Aggregator]]) -> Aggregator:
-    name = described["aggregator"]
+def _built(encoded: dict[str, Any], known: dict[str, type[Aggregator]]) -> Aggregator:
+    name = encoded["aggregator"]
     if name not in known:
         raise ValueError(
             f"got a model with the aggregator {name}, which is not one of pna's, expected its "
-            f"class; pass it from Python: pna.load(path, aggregators=[{name}]), and likewise to "
-            "pna.train.train, evaluate and predict"
+            f"class; pass it from Python: pna.load(path, aggregators=[{name}]); pna.train.train, "
+            "evaluate and predict take aggregators too"
         )
     try:
-        return known[name](**{f: _tensor(part) for f, part in described["arguments"].items()})
+        return known[name](**{f: _tensor(part) for f, part in encoded["arguments"].items()})
     except (TypeError, ValueError, LookupError, AttributeError) as error:
         raise ValueError(
-            f"got the aggregator {name} with {described['arguments']!r}, which its class does not "
-            f"take ({error}), expected its parameters; pass the class that the model was made with"
+            f"got the aggregator {name} with {encoded['arguments']!r}, which its class does "
+            f"not accept ({error}); pass the class that the model was made with"
         ) from error
 
 
@@ -121,7 +122,7 @@ def _is_aggregator(value: Any) -> bool:
 
 
 def _plain(value: Any, name: str, field: str) -> Any:
-    """What JSON has a form for."""
+    """A value as JSON can store it."""
     if isinstance(value, Tensor):
         return {
             "tensor": value.detach().tolist(),
@@ -134,7 +135,7 @@ def _plain(value: Any, name: str, field: str) -> Any:
         return value
     raise TypeError(
         f"got {value!r} as {field} of the aggregator {name}, expected a number, a text, a tensor "
-        "or a list of them: a run has to save it"
+        "or a list of them, which a run can save"
     )
 
 

@@ -1,4 +1,4 @@
-"""The average of a population over its steps, which is validated and kept in its place."""
+"""Copies of the weights of a population: those of its best epochs, and their moving average."""
 
 from __future__ import annotations
 
@@ -7,40 +7,57 @@ from torch import Tensor
 
 from pna.train.population import Population
 
-_OF_ALL = 9  # at first an average is of the last ninth of all steps
+_FIRST_STEPS = 9  # at first, the average is over about the last ninth of all steps
 
 
-class Average:
-    """Weights, and the statistics that layers keep of their inputs, averaged over steps.
+class Snapshot:
+    """Weights (members, parameters) of a population, and the buffers that training changes."""
 
-    The memory is short at first, so that the beginning is soon forgotten: what random weights are
-    averaged with is no better than they are.
-    """
-
-    def __init__(self, population: Population, decay: float) -> None:
-        self.decay = decay
+    def __init__(self, population: Population) -> None:
         self.weights = population.flat.detach().clone()
         self.buffers = {name: buffer.clone() for name, buffer in population.buffers.items()}
 
-    def follow(self, population: Population, steps: Tensor, alive: Tensor) -> None:
-        """Take in a step of the members that are alive, (members,), after `steps` of them."""
-        share = (_OF_ALL / (steps + _OF_ALL)).clamp(min=1 - self.decay)
-        _move(self.weights, population.flat, share, alive)
+    @torch.no_grad()
+    def copy_from(
+        self, weights: Tensor, buffers: dict[str, Tensor], ids: Tensor, new: Tensor
+    ) -> None:
+        """Copy the members `ids` where `new` (members,) is true; inputs have a row for each id."""
+        rows = new[ids]
+        held = (self.weights, *self.buffers.values())
+        given = (weights, *(buffers[name] for name in self.buffers))
+        for old, now in zip(held, given, strict=True):
+            mask = rows.view(-1, *[1] * (now.dim() - 1))
+            old.index_copy_(0, ids, torch.where(mask, now, old[ids]))
+
+    def state_dict(self, name: str) -> dict[str, Tensor]:
+        """Every tensor, without copying, under names that begin with `name`."""
+        return {name: self.weights} | {f"{name}.buffer.{n}": b for n, b in self.buffers.items()}
+
+
+class MovingAverage(Snapshot):
+    """Exponential moving average of weights and buffers over steps.
+
+    The average is short at first, so that the random initial weights are soon forgotten.
+    """
+
+    def __init__(self, population: Population, decay: float) -> None:
+        super().__init__(population)
+        self.decay = decay
+
+    def update(self, population: Population, steps: Tensor, alive: Tensor) -> None:
+        """Add a step of the members that are `alive`, (members,), after `steps` of them."""
+        share = (_FIRST_STEPS / (steps + _FIRST_STEPS)).clamp(min=1 - self.decay)
+        _update(self.weights, population.flat, share, alive)
         for name, held in self.buffers.items():
-            _move(held, population.buffers[name], share, alive)
+            _update(held, population.buffers[name], share, alive)
 
-    def keep(self, places: Tensor) -> None:
-        """Go on with these members alone."""
-        self.weights = self.weights[places].clone()
-        self.buffers = {name: buffer[places].clone() for name, buffer in self.buffers.items()}
-
-    def state(self) -> dict[str, Tensor]:
-        """Every tensor of it, in its own memory."""
-        held = {f"average.buffer.{name}": buffer for name, buffer in self.buffers.items()}
-        return {"average": self.weights, **held}
+    def keep(self, rows: Tensor) -> None:
+        """Drop all members but these."""
+        self.weights = self.weights[rows].clone()
+        self.buffers = {name: buffer[rows].clone() for name, buffer in self.buffers.items()}
 
 
-def _move(held: Tensor, now: Tensor, share: Tensor, alive: Tensor) -> None:
+def _update(held: Tensor, now: Tensor, share: Tensor, alive: Tensor) -> None:
     wide = [-1, *[1] * (now.dim() - 1)]
     moved = torch.lerp(held, now, share.view(wide)) if held.is_floating_point() else now
     held.copy_(torch.where(alive.view(wide), moved, held))

@@ -1,4 +1,4 @@
-"""A piece of work recorded on a GPU once and replayed, without Python or launches in between."""
+"""CUDA graphs: work that is captured once and replayed without overhead of the host."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from weakref import WeakSet
 
 import torch
 
-_WARM_UP = 2  # runs before recording, in which kernels are compiled and tables made
+_WARM_UP = 2  # calls before the capture, in which kernels are compiled
 
 
 class Memory:
-    """What the recordings of one owner work in: they run one by one, and leave nothing in it.
+    """A memory pool shared by captured graphs that run one at a time.
 
-    torch lets go of such memory with the last recording in it, and takes its handle no more from
-    then on. So there is a new handle whenever no recording is left.
+    torch frees a pool with its last graph, and its handle is invalid from then on. A new handle is
+    therefore made whenever no graph is left.
     """
 
     def __init__(self) -> None:
@@ -26,27 +26,30 @@ class Memory:
         self._graphs: WeakSet[torch.cuda.CUDAGraph] = WeakSet()
 
     def record(self, work: Callable[[], None]) -> torch.cuda.CUDAGraph:
-        """Record work, without running it."""
+        """Capture work without running it."""
         if not self._graphs:
             self._handle = torch.cuda.graph_pool_handle()
         graph, problems = torch.cuda.CUDAGraph(), list[BaseException]()
         try:
-            with no_collection(), torch.cuda.graph(graph, pool=self._handle, stream=_line()):
+            with (
+                no_collection(),
+                torch.cuda.graph(graph, pool=self._handle, stream=_capture_stream()),
+            ):
                 try:
                     work()
                 except BaseException as problem:
                     problems.append(problem)
                     raise
         except BaseException:
-            if problems:  # in place of what torch says of works that were never joined
+            if problems:  # instead of torch's error about streams that were not joined
                 raise problems[0] from None
             raise
         self._graphs.add(graph)
         return graph
 
 
-def _line() -> torch.cuda.Stream:
-    """Where work is recorded that follows one another: of works that run beside it, it is first."""
+def _capture_stream() -> torch.cuda.Stream:
+    """The stream of all captures on a device, with a higher priority than concurrent streams."""
     return _stream(torch.cuda.current_device())
 
 
@@ -57,8 +60,7 @@ def _stream(device: int) -> torch.cuda.Stream:
 
 @contextmanager
 def no_collection() -> Iterator[None]:
-    """Without Python's garbage collector: what it finds may be recordings of a training before,
-    and to let go of one breaks off the one being made."""
+    """Disable Python's garbage collector: freeing an old graph would abort a capture."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -69,9 +71,9 @@ def no_collection() -> Iterator[None]:
 
 
 class Captured:
-    """Work on tensors that stay where they are: called the first times, recorded, then replayed.
+    """Work on tensors at fixed addresses: called the first times, then captured and replayed.
 
-    Warming up is work too, done in place of the first replays: nothing is run twice.
+    The first calls are the warm-up, so that nothing runs twice.
     """
 
     def __init__(self, work: Callable[[], None], memory: Memory) -> None:
@@ -84,7 +86,7 @@ class Captured:
             return
         if self._runs < _WARM_UP:
             self._runs += 1
-            stream = _line()  # always the same: torch keeps the memory of every stream for itself
+            stream = _capture_stream()  # always the same: torch caches memory per stream
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 self._work()

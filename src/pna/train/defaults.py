@@ -1,4 +1,4 @@
-"""Settings that suit a graph set, where none are given."""
+"""Default settings that suit a graph set."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pna.train.settings import ModelSettings, Settings
 from pna.train.tasks import LOSSES
 
 _OTHERS: dict[str, Any] = {"architecture": "stacked", "loss": "mse"}
-#: Training, loss and architecture of benchmarks by the name in the metadata of their graphs.
+#: Settings, loss and architecture of benchmarks, by the name in the metadata of their graphs.
 BENCHMARKS: dict[str, dict[str, Any]] = {
-    # in the order of the file, so that graphs of one size come together
+    # not shuffled, so that graphs of the same size are in the same batch
     "multitask": _OTHERS | {"architecture": "recurrent", "shuffle": False, "batch_size": 512},
     "zinc": _OTHERS | {"loss": "mae"},
     "molhiv": _OTHERS | {"loss": "bce"},
@@ -26,7 +26,7 @@ BENCHMARKS: dict[str, dict[str, Any]] = {
 
 
 def settings_for(graphs: GraphSet, given: Mapping[str, Any]) -> Settings:
-    """What is given of `Settings`, and for the rest what suits these graphs."""
+    """`Settings` as given, with defaults that suit these graphs."""
     names = {f.name for f in fields(Settings)}
     usual = {name: value for name, value in _usual(graphs).items() if name in names}
     return Settings(**{**usual, **given})
@@ -35,8 +35,11 @@ def settings_for(graphs: GraphSet, given: Mapping[str, Any]) -> Settings:
 def loss_for(
     graphs: GraphSet, given: str | Mapping[str, str] | None = None
 ) -> str | dict[str, str]:
-    """What is given, for all targets or for some by name. For others those that the graphs'
-    metadata names; if there are none, that of the field for a benchmark's targets, else squares."""
+    """The loss as given, for all targets or for some by name.
+
+    The defaults are those in the metadata of the graphs, then the usual loss of a benchmark, then
+    "mse".
+    """
     named: dict[str, str] = graphs.metadata.get("losses", {})
     if isinstance(given, str):
         return given
@@ -52,8 +55,8 @@ def model_for(
     given: Mapping[str, Any],
     loss: str | Mapping[str, str] | None = None,
 ) -> ModelSettings:
-    """What is given of `ModelSettings` and of the architecture's arguments, and what suits these
-    graphs for the rest."""
+    """`ModelSettings` and arguments of the architecture as given, with defaults that suit these
+    graphs."""
     loss = loss_for(graphs, loss)
     architecture = given.get("architecture", _usual(graphs)["architecture"])
     make = lookup("architecture", architecture, ARCHITECTURES)
@@ -67,17 +70,17 @@ def model_for(
         if name not in takes:
             able = lookup("argument of a model", name, _architectures_with())
             raise ValueError(
-                f"got {name}={arguments[name]} for a {architecture} model, which has none; leave "
-                f"it out, or take the architecture {' or '.join(able)}"
+                f"got {name}={arguments[name]} for a {architecture} model, which does not have it; "
+                f"leave it out, or use the architecture {' or '.join(able)}"
             )
     losses = {loss} if isinstance(loss, str) else set(loss.values())
     if any(not lookup("loss", name, LOSSES).scaled for name in losses):
-        arguments["final"] = "none"  # scores of classes are not bounded on either side
+        arguments["final"] = "none"  # logits may have any sign
     return ModelSettings(convolution, architecture, hidden, init, arguments)
 
 
 def _architectures_with() -> dict[str, list[str]]:
-    """The architectures that take an argument, by its name."""
+    """The architectures that take an argument, by the name of the argument."""
     having: dict[str, list[str]] = {}
     for architecture, make in ARCHITECTURES.items():
         for name in signature(make).parameters:

@@ -1,4 +1,4 @@
-"""One training on many processes, as `torchrun` starts them."""
+"""One training on several processes, started by `torchrun`."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from pna.population.all_reduce import processes, sum_of_all
 
 
 def device_of(asked: str | torch.device | None) -> torch.device:
-    """The device asked for; a GPU if there is one, if none is."""
+    """The given device; by default a GPU if there is one."""
     return torch.device(asked or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 @contextmanager
 def joined(device: torch.device) -> Iterator[None]:
-    """Work together, on devices of this kind, with the other processes that `torchrun` has
-    started, if it has."""
+    """Join the process group of `torchrun`, if it started this process."""
     if int(os.environ.get("WORLD_SIZE", "1")) == 1 or distributed.is_initialized():
         yield
         return
@@ -35,18 +34,18 @@ def joined(device: torch.device) -> Iterator[None]:
 
 
 def wait_for_all() -> None:
-    """Until every process has come here."""
+    """Wait until every process is here."""
     if processes() > 1:
         distributed.barrier()
 
 
 def any_of_all(said: bool, device: torch.device) -> bool:
-    """Whether any process says so."""
+    """Whether this is true in any process."""
     return said if processes() == 1 else bool(sum_of_all(torch.tensor(float(said), device=device)))
 
 
 def is_first() -> bool:
-    """Whether this process writes files and tells of progress."""
+    """Whether this process writes files and reports progress."""
     return not (distributed.is_available() and distributed.is_initialized()) or (
         distributed.get_rank() == 0
     )

@@ -1,4 +1,4 @@
-"""How good the trained models of a run are: losses and metrics, by member and task."""
+"""Losses and metrics of the trained models of a run, by member and task."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from pna.data.graphset import GraphSet
 from pna.ops.aggregators import Aggregator
 from pna.train.loop import fingerprint
 from pna.train.metrics import METRICS, measure
-from pna.train.prediction import Models, in_units
+from pna.train.prediction import Ensemble, in_units
 from pna.train.run import Config, Run
 from pna.train.tasks import LOSSES, Task, check_values, column_of
 
 
 @dataclass(frozen=True)
 class TaskScores:
-    """Of one task: a number for each member."""
+    """Loss and metrics of one task, each with a number per member."""
 
     name: str
     level: str
     kind: str  # name of its loss
     loss: list[float]
-    metrics: dict[str, list[float]]  # of targets divided by their scale, but for "mae_in_units"
+    metrics: dict[str, list[float]]  # of scaled targets, except "mae_in_units"
 
 
 @dataclass(frozen=True)
 class Evaluation:
     """Losses and metrics of the members of a run on some graphs.
 
-    Among the metrics "log10_mse" is the mean of the tasks' logarithms, as the paper has it, and
-    "log10_of_mean_mse" the logarithm of their mean.
+    The metric "log10_mse" is the mean of the logarithms of the tasks, as in the paper;
+    "log10_of_mean_mse" is the logarithm of their mean.
     """
 
     run: str
     split: str | None
     graphs: int
-    members: list[int]  # those that have ever been validated, or the one asked for
-    best: int  # place among these of the one with the least loss in the run's own validation
+    members: list[int]  # those with a finite validation loss, or the chosen one
+    best: int  # index in `members` of the one with the lowest validation loss in training
     tasks: list[TaskScores]
-    loss: list[float]  # mean over tasks with known targets, for each member
-    metrics: dict[str, list[float]]  # means over these of what all have, for each member
+    loss: list[float]  # mean over the tasks with known targets, for each member
+    metrics: dict[str, list[float]]  # means of the metrics that all of these tasks have
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -62,23 +62,22 @@ def evaluate(
     epoch: str = "best",
     aggregators: Sequence[type[Aggregator]] = (),
 ) -> Evaluation:
-    """Losses and metrics of a run's members.
+    """Losses and metrics of the members of a run.
 
-    A task none of whose targets is known has NaN, is warned of, and left out of the means.
+    A task without known targets gets NaN and a warning, and is left out of the means.
 
     Args:
         run: a run or its folder.
-        data: a graph set or its file; that of the run if left out.
-        split: which of its graphs; None for all.
-        member: one alone.
-        device: a GPU if there is one, if left out.
-        epoch: the "best" of every member, or its "last", where the run was told to keep that.
-        aggregators: classes of the aggregators of the models that are your own.
+        data: a graph set or its file. Default: the graph set of the run.
+        split: name of a split; None for all graphs.
+        member: evaluate this member only. Default: all members.
+        device: a device of torch. Default: a GPU if there is one.
+        epoch: evaluate the weights of the "best" epoch, or of the "last" if the run kept them.
+        aggregators: the classes of your own aggregators, if the models have any.
     """
     run = run if isinstance(run, Run) else Run(run)
-    models = Models.of(run, member, device, epoch, aggregators)
-    graphs = _own_data(run, models.config) if data is None else data
-    graphs = graphs if isinstance(graphs, GraphSet) else GraphSet.load(graphs)
+    models = Ensemble.of(run, member, device, epoch, aggregators)
+    graphs = data if isinstance(data, GraphSet) else _load(run, data)
     if split is not None and graphs.split_of_graph is None:
         raise ValueError(
             f"got graphs without splits, expected a split {split!r}; evaluate all of them, with "
@@ -110,19 +109,22 @@ def evaluate(
     )
 
 
-def _own_data(run: Run, config: Config) -> GraphSet:
-    """The set a run was trained on, if it is still where and what it was."""
+def _load(run: Run, data: str | Path | None) -> GraphSet:
+    """A graph set, or the one a run was trained on; raises if that has moved or changed."""
+    if data is not None:
+        return GraphSet.load(data)
+    config = run.config
     graphs = GraphSet.load(own_path(run, config))
     if fingerprint(graphs) != config.data["fingerprint"]:
         raise ValueError(
             f"got {config.data['path']}, which has changed since {run.folder} was trained on it, "
-            "expected the same graphs; name the file to evaluate with it as it is"
+            "expected the same graphs; pass the file to evaluate with it as it is now"
         )
     return graphs
 
 
 def own_path(run: Run, config: Config) -> Path:
-    """The file of the graphs that a run was begun with."""
+    """The file of the graphs that a run was started with."""
     path = config.data["path"]
     if path is None:
         raise ValueError(
@@ -131,23 +133,23 @@ def own_path(run: Run, config: Config) -> Path:
         )
     if not Path(path).is_file():
         raise FileNotFoundError(
-            f"got {run.folder}, which was trained on {path}, but that is gone; say where the file "
-            "is now"
+            f"got {run.folder}, which was trained on {path}, but that is gone; pass the path where "
+            "the file is now"
         )
     return Path(path)
 
 
 def _targets(task: Task, graphs: GraphSet, where: str) -> np.ndarray:
-    """Of one task, (rows,), found by its name."""
+    """The targets of a task by its name, (rows,)."""
     names = graphs.node_targets if task.level == "node" else graphs.graph_targets
     places = {name: place for place, name in enumerate(names)}
-    # these graphs may have targets at one level only, whose names then need not say which
+    # graphs with targets at one level do not have the level in their names
     own = task.name if task.name in places else task.name.removeprefix(f"{task.level}.")
     if own not in places:
         raise ValueError(
             f"got {where} without the {task.level} target {own!r}, which the run was trained for, "
-            f"expected it among theirs: {', '.join(names) or 'none'}; evaluate with graphs that "
-            "have it, or predict, which needs none"
+            f"expected it among their targets: {', '.join(names) or 'none'}; evaluate with graphs "
+            "that have it, or predict, which needs no targets"
         )
     y = column_of(graphs, task.level, places[own])
     check_values(task, y, where)
@@ -155,7 +157,7 @@ def _targets(task: Task, graphs: GraphSet, where: str) -> np.ndarray:
 
 
 def _tell_of_missing(tasks: tuple[Task, ...], missing: list[bool], where: str) -> None:
-    """Warn of tasks without a single target; raise where there is no other."""
+    """Warn of tasks without any known target; raise if there are no others."""
     if not any(missing):
         return
     names = ", ".join(repr(task.name) for task, is_so in zip(tasks, missing, strict=True) if is_so)
@@ -171,7 +173,7 @@ def _scores(task: Task, outputs: np.ndarray, targets: np.ndarray) -> TaskScores:
     own = outputs[..., task.first : task.end]
     found: dict[str, list[float]] = {}
     for name in loss.metrics:
-        # of probabilities those near 1 are rounded, and so tied
+        # logits: probabilities near 1 would be rounded to ties
         given = own[..., 0] if name == "roc_auc" else meant / task.scale
         found[name] = [measure(name, row, scaled) for row in given]
     if loss.scaled:
@@ -181,7 +183,7 @@ def _scores(task: Task, outputs: np.ndarray, targets: np.ndarray) -> TaskScores:
 
 
 def _loss(error: Callable[..., Any], outputs: np.ndarray, targets: np.ndarray) -> float:
-    """As in training: the mean over the targets there are."""
+    """The mean loss over the known targets, as in training."""
     known = ~np.isnan(targets)
     if not known.any():
         return float("nan")

@@ -1,4 +1,4 @@
-"""Training from a graph set to a run, interrupted or not."""
+"""Training: from a graph set to a run on disk, which can be interrupted and resumed."""
 
 from __future__ import annotations
 
@@ -40,24 +40,25 @@ from pna.train.trainer import Trainer
 
 @dataclass(frozen=True)
 class Report:
-    """How training stands after an epoch, for whoever shows it."""
+    """The results of an epoch, for callbacks."""
 
     epoch: int
     epochs: int
     seconds: float  # of this epoch
-    training: list[float]  # loss of each member, NaN where it has left
+    training: list[float]  # loss of each member; NaN if it has stopped
     validation: list[float]
-    best: list[float]  # least validation loss of each member
+    best: list[float]  # lowest validation loss of each member so far
     alive: list[bool]
     broken: list[bool]
     lr: list[float]
 
 
-Reporter = Callable[[Report], None]
+#: Called after every epoch.
+Callback = Callable[[Report], None]
 
 
 class Interrupted(KeyboardInterrupt):
-    """Training was asked to stop, and has saved where it was."""
+    """Training was asked to stop, and has saved a checkpoint."""
 
 
 def train(
@@ -76,36 +77,34 @@ def train(
     aggregators: Sequence[type[Aggregator]] = (),
     save_every: float = 60.0,
     log_every: int = 1,
-    report: Reporter | None = None,
+    report: Callback | None = None,
     repair_metrics: bool = False,
 ) -> Run:
-    """Train a population on one split of a graph set, and stop each member by another.
+    """Train a population on one split of a graph set, with early stopping on another.
 
     Args:
         data: a graph set or its file.
-        out: folder of the run, which must be new unless it is resumed.
-        model: its settings, or the name of a convolution, in a model that suits the graphs.
-        settings: of the training; those that suit the graphs if left out.
-        loss: for all targets, or for each by name; that of the field for a benchmark's graphs, and
-            mse for others, if left out.
-        weights: of the targets' losses, 1 where not given.
-        tasks: which targets; all if left out.
-        splits: names of those to train and to validate on.
-        device: a GPU if there is one, if left out.
-        resume: go on with the run in `out`; its model, settings and tasks are then what it was
-            begun with.
-        epochs: of a run that is resumed, how many there shall be of them in all, if not as many
-            as it was begun with.
-        aggregators: of a run that is resumed, the classes of those that are your own.
+        out: folder of the run. It must be new, unless the run is resumed.
+        model: settings of the model, or the name of a convolution; the rest then suits the graphs.
+        settings: settings of the training. Default: settings that suit the graphs.
+        loss: one loss for all targets, or a loss for each by name. Default: the usual loss for the
+            graphs of a benchmark, "mse" for others.
+        weights: weights of the losses by target. Default: 1 each.
+        tasks: names of the targets to train on. Default: all.
+        splits: names of the splits to train and to validate on.
+        device: a device of torch. Default: a GPU if there is one.
+        resume: continue the run in `out`, with its own model, settings and tasks.
+        epochs: with `resume`, the total number of epochs. Default: as in the settings of the run.
+        aggregators: with `resume`, the classes of your own aggregators.
         save_every: seconds between checkpoints.
-        log_every: epochs between rows of ``metrics.csv``, which has the last one too.
-        report: called after every epoch.
-        repair_metrics: resume a run whose ``metrics.csv`` is damaged or missing, which is refused
-            otherwise: go on with the rows that can be read. The damaged file is kept under another
-            name. If it is not damaged, a warning says so, and nothing is repaired.
+        log_every: epochs between rows of ``metrics.csv``. The last epoch always has a row.
+        report: callback after every epoch.
+        repair_metrics: with `resume`, continue with the readable rows of a damaged or missing
+            ``metrics.csv``, which is an error otherwise. The damaged file is kept under another
+            name. If the file is not damaged, there is a warning and nothing is repaired.
     """
     if repair_metrics and not resume:
-        raise ValueError("got repair_metrics for a new run, expected it with resume alone")
+        raise ValueError("got repair_metrics for a new run, expected it only with resume")
     if epochs is not None and not resume:
         raise ValueError(
             f"got epochs={epochs} for a new run, expected it in the settings: Settings(epochs=…)"
@@ -128,24 +127,25 @@ def train(
             kind = model_for(graphs, model, {}, loss) if isinstance(model, str) else model
             given = settings_for(graphs, {}) if settings is None else settings
             config = configured(graphs, path, kind, given, loss, weights, tasks, splits)
-        wait_for_all()  # nothing is written before all have looked
+        wait_for_all()  # no process writes before all have checked
         with run.alone() if is_first() else nullcontext():
             if not resume and is_first():
-                _check_new(run)  # another may have begun in the meantime
-            begun = _checkpoint(run, config, repair_metrics) if resume else None
-            return _train(run, config, graphs, begun, where, save_every, log_every, report)
+                _check_new(run)  # another process may have started in the meantime
+            checkpoint = _checkpoint(run, config, repair_metrics) if resume else None
+            return _train(run, config, graphs, checkpoint, where, save_every, log_every, report)
 
 
 def _warn_of_other_settings(given: Settings | None, config: Config) -> None:
-    """A run that is resumed goes on with its own."""
+    """Warn of given settings that differ from those of the run, which are used."""
     if given is None:
         return
     stored = config.settings
     differ = [f.name for f in fields(given) if getattr(given, f.name) != getattr(stored, f.name)]
     if differ:
         warnings.warn(
-            f"got settings that are not those of the run ({', '.join(differ)}); they are ignored: "
-            "a run goes on as it was begun. For more epochs: train(…, resume=True, epochs=…)",
+            f"got settings that differ from those of the run ({', '.join(differ)}); they are "
+            "ignored: a run continues with its own settings. For more epochs: "
+            "train(…, resume=True, epochs=…)",
             stacklevel=3,
         )
 
@@ -160,7 +160,7 @@ def configured(
     chosen: Sequence[str] | None,
     splits: tuple[str, str],
 ) -> Config:
-    """What a run is, from what `train` is given; raises if it cannot be."""
+    """The configuration of a new run, from the arguments of `train`."""
     for name in splits:
         if len(graphs.split(name)) == 0:
             raise ValueError(f"got no graphs in the split {name!r}, expected some to train with")
@@ -179,7 +179,7 @@ def configured(
 
 
 def _check_features(graphs: GraphSet, where: str) -> None:
-    """Raise where a feature is not a number: every loss would be none."""
+    """Raise if a feature is not finite: no loss would be."""
     for level, features, names, offsets in (
         ("node", graphs.x, graphs.node_features, graphs.node_offsets),
         ("edge", graphs.edge_attr, graphs.edge_features, graphs.edge_offsets),
@@ -190,24 +190,24 @@ def _check_features(graphs: GraphSet, where: str) -> None:
         graph = int(torch.searchsorted(offsets, row, right=True)) - 1
         raise ValueError(
             f"got {features[row, column].item():g} for the {level} feature {names[column]!r} of "
-            f"graph {graph} of {where}, expected finite numbers; mend the graph set"
+            f"graph {graph} of {where}, expected finite numbers; repair the graph set"
         )
 
 
 @dataclass(frozen=True)
 class _Checkpoint:
-    """What a run goes on from: all of it is read and checked before anything is written."""
+    """The checkpoint of a run. It is read and checked before anything is written."""
 
     tensors: dict[str, Tensor]
     config: Config
     epoch: int
     seconds: float
     rows: list[list[str]]  # of `METRICS`, up to the epoch
-    is_whole: bool  # whether what it knows of the other files is so
+    is_whole: bool  # whether the other files agree with it
 
 
 def _checkpoint(run: Run, config: Config, repair_metrics: bool) -> _Checkpoint | None:
-    """That of a run which is resumed; None if none was written yet."""
+    """The checkpoint of a run that is resumed; None if there is none yet."""
     if not (run.folder / LAST).is_file():
         _check_untrained(run)
         return None
@@ -231,12 +231,12 @@ def _checkpoint(run: Run, config: Config, repair_metrics: bool) -> _Checkpoint |
 
 
 def _check_untrained(run: Run) -> None:
-    """Raise if a run without `LAST` was trained: going on would begin it again, over the rest."""
+    """Raise if a run without `LAST` was trained: resuming would start again and overwrite it."""
     summary = run.summary
     if (run.folder / BEST).exists() or (summary is not None and summary["epochs"] > 0):
         raise FileNotFoundError(
-            f"got {run.folder}, which was trained but has no {LAST} to go on from; restore the "
-            "file, or train anew in another folder"
+            f"got {run.folder}, which was trained but has no {LAST} to continue from; restore "
+            "the file, or start a new run in another folder"
         )
 
 
@@ -249,46 +249,46 @@ def _train(
     run: Run,
     config: Config,
     graphs: GraphSet,
-    begun: _Checkpoint | None,
+    checkpoint: _Checkpoint | None,
     device: torch.device,
     save_every: float,
     log_every: int,
-    report: Reporter | None,
+    report: Callback | None,
 ) -> Run:
     settings = config.settings
     _forget_peak_memory(device)
     trainer = make_trainer(config, graphs, device)
     done, seconds, kept = 0, 0.0, list[list[str]]()
     writes = is_first()
-    if begun is not None:
-        _restore(run, trainer, config, begun)
-        done, seconds, kept = begun.epoch, begun.seconds, begun.rows
+    if checkpoint is not None:
+        _restore(run, trainer, config, checkpoint)
+        done, seconds, kept = checkpoint.epoch, checkpoint.seconds, checkpoint.rows
         if writes:
-            run.take_up(config, done, machine())
+            run.resume(config, done, machine())
     elif writes:
-        run.begin(config, machine())
+        run.start(config, machine())
     metrics = Metrics(run.folder / METRICS, _columns(config), kept) if writes else None
-    if metrics is not None and begun is not None and not begun.is_whole:
+    if metrics is not None and checkpoint is not None and not checkpoint.is_whole:
         _save(run, trainer, done, seconds, metrics.rows)
     saved = time.monotonic()
-    finished = done >= settings.epochs or not bool(trainer.standing.alive.any())
+    finished = done >= settings.epochs or not bool(trainer.member_state.alive.any())
     try:
         with _asked_to_stop() as stop:
             while not finished:
                 begin = time.monotonic()
                 trainer.compact()
-                standing = trainer.standing
-                before = (standing.alive.clone(), standing.lr.clone())
-                training, validation = trainer.run_epoch(done)
-                rows = _rows(trainer, training, validation, *before)  # waits for the device
+                state = trainer.member_state
+                before = (state.alive.clone(), state.lr.clone())
+                losses = trainer.run_epoch(done)
+                results = _results(trainer, losses, *before)  # waits for the device
                 done += 1
                 taken = time.monotonic() - begin
                 seconds += taken
-                finished = done >= settings.epochs or not any(rows["alive"])
+                finished = done >= settings.epochs or not any(results["alive"])
                 if metrics is not None and (finished or done % log_every == 0):
-                    metrics.add(_lines(done, rows, taken))
+                    metrics.add(_metrics_rows(done, results, taken))
                 if report is not None and writes:
-                    report(_report(done, settings.epochs, taken, rows))
+                    report(_report(done, settings.epochs, taken, results))
                 late = time.monotonic() - saved >= save_every
                 stopping = any_of_all(stop.is_set(), trainer.population.device)
                 if metrics is not None and (late or finished or stopping):
@@ -308,7 +308,7 @@ def _train(
 def make_trainer(
     config: Config, graphs: GraphSet, device: str | torch.device | None = None, **options: Any
 ) -> Trainer:
-    """The population of a configuration, with its graphs, where it is to be trained."""
+    """The trainer of a configuration and its graphs, on a device."""
     settings = config.settings
     where = device_of(device)
     dtype = torch.float64 if settings.precision == "float64" else torch.float32
@@ -322,23 +322,23 @@ def make_trainer(
     return Trainer(population, config.tasks, settings, *on_device, diameters=far, **options)
 
 
-def _restore(run: Run, trainer: Trainer, config: Config, begun: _Checkpoint) -> None:
+def _restore(run: Run, trainer: Trainer, config: Config, checkpoint: _Checkpoint) -> None:
     try:
-        held = begun.config
+        held = checkpoint.config
         if not SCHEDULES[held.settings.schedule].needs_epochs:
             held = _with_epochs(held, config.settings.epochs)
         if held != config:
-            raise ValueError("it is of another configuration")
-        trainer.load_state(begun.tensors)
+            raise ValueError("it belongs to another configuration")
+        trainer.load_state_dict(checkpoint.tensors)
     except (ValueError, LookupError, TypeError, RuntimeError) as error:
         raise ValueError(
             f"got {run.folder / LAST}, which does not belong to {run.folder}: {error}; restore "
-            "the file, or train anew in another folder"
+            "the file, or start a new run in another folder"
         ) from error
 
 
 def _until(run: Run, epochs: int | None) -> Config:
-    """What a run that is resumed is, with so many epochs, if they are given."""
+    """The configuration of a run that is resumed, with another number of epochs if given."""
     config = run.config
     settings = config.settings
     if epochs is None or epochs == settings.epochs:
@@ -347,7 +347,7 @@ def _until(run: Run, epochs: int | None) -> Config:
         raise ValueError(
             f"got epochs={epochs} for {run.folder}, whose schedule {settings.schedule!r} was "
             f"planned over {settings.epochs} epochs, expected {settings.epochs}: another number "
-            "changes the learning rates from the start; train anew in another folder"
+            "changes the learning rates from the start; start a new run in another folder"
         )
     if (run.folder / LAST).is_file():
         tensors, facts = run.read(LAST)
@@ -359,7 +359,7 @@ def _until(run: Run, epochs: int | None) -> Config:
         if not tensors["standing.alive"].any():
             raise ValueError(
                 f"got epochs={epochs} for {run.folder}, but all of its members have stopped or "
-                "broken, expected one to train on; train anew, with more patience, say"
+                "broken, expected one in training; start a new run, with more patience"
             )
     return _with_epochs(config, epochs)
 
@@ -369,72 +369,62 @@ def _with_epochs(config: Config, epochs: int) -> Config:
 
 
 def _save(run: Run, trainer: Trainer, epoch: int, seconds: float, rows: int) -> None:
-    """What is last comes first: it holds the best weights too, so that a run which is killed
-    before these are written again has all it needs."""
-    standing = trainer.standing
-    facts = {"epoch": epoch, "seconds": seconds, "best": finite(standing.best),
-             "best_epoch": standing.best_epoch.tolist()}  # fmt: skip
-    run.save_last(trainer.state(), facts | {"rows": rows})
-    run.save_best(trainer.population, trainer.best, trainer.best_buffers, facts)
+    """Write `LAST` before `BEST`: it has the best weights too, so that a run can be resumed if it
+    is killed in between."""
+    state = trainer.member_state
+    facts = {"epoch": epoch, "seconds": seconds, "best": finite(state.best),
+             "best_epoch": state.best_epoch.tolist()}  # fmt: skip
+    run.save_last(trainer.state_dict(), facts | {"rows": rows})
+    run.save_best(trainer.population, trainer.best, facts)
 
 
-def _rows(
-    trainer: Trainer, training: Tensor, validation: Tensor, trained: Tensor, lr: Tensor
-) -> dict[str, Any]:
-    """Everything told of an epoch, fetched from the device at once; which members it trained, and
-    with what learning rates, is from before it."""
-    standing = trainer.standing
-    totals = [trainer.weights.judge(losses)[:, None] for losses in (training, validation)]
-    columns = [
-        *totals, standing.best[:, None], lr[:, None], standing.alive[:, None],
-        standing.broken[:, None], trained[:, None], validation,
-    ]  # fmt: skip
-    table = torch.cat([c.to(torch.float64) for c in columns], 1).cpu().tolist()
-    return {
-        "training": [row[0] for row in table],
-        "validation": [row[1] for row in table],
-        "best": [row[2] for row in table],
-        "lr": [row[3] for row in table],
-        "alive": [bool(row[4]) for row in table],
-        "broken": [bool(row[5]) for row in table],
-        "trained": [bool(row[6]) for row in table],
-        "tasks": [row[7:] for row in table],
-        "names": [task.name for task in trainer.tasks],
-    }
+def _results(
+    trainer: Trainer, losses: tuple[Tensor, Tensor], trained: Tensor, lr: Tensor
+) -> dict[str, list[Any]]:
+    """The results of an epoch, for every member; one transfer from the device.
+
+    `losses` are those of training and validation, (members, tasks) each. Which members were
+    `trained`, and their learning rates, are from before the epoch.
+    """
+    state = trainer.member_state
+    totals = [trainer.weights.total(of_tasks) for of_tasks in losses]
+    columns = [*totals, state.best, lr, state.alive, state.broken, trained, *losses[1].T]
+    table = torch.stack([column.double() for column in columns]).cpu().tolist()
+    names = ("training", "validation", "best", "lr", "alive", "broken", "trained")
+    found: dict[str, list[Any]] = dict(zip(names, table, strict=False))
+    for name in ("alive", "broken", "trained"):
+        found[name] = [bool(value) for value in found[name]]
+    return found | {"tasks": table[len(names) :]}
 
 
-def _lines(epoch: int, rows: dict[str, Any], seconds: float) -> Iterator[dict[str, Any]]:
-    for member, loss in enumerate(rows["training"]):
-        if not rows["trained"][member]:
-            continue
-        yield {
-            "epoch": epoch, "member": member, "training": loss,
-            "validation": rows["validation"][member], "lr": rows["lr"][member],
-            "seconds": round(seconds, 6),
-            **{f"validation {name}": value for name, value in
-               zip(rows["names"], rows["tasks"][member], strict=True)},
-        }  # fmt: skip
+def _metrics_rows(epoch: int, results: dict[str, list[Any]], seconds: float) -> Iterator[list[Any]]:
+    """A row of `_columns` for every member that was trained."""
+    for member, trained in enumerate(results["trained"]):
+        if trained:
+            numbers = (results[name][member] for name in ("training", "validation", "lr"))
+            of_tasks = (losses[member] for losses in results["tasks"])
+            yield [epoch, member, *numbers, round(seconds, 6), *of_tasks]
 
 
-def _report(epoch: int, epochs: int, seconds: float, rows: dict[str, Any]) -> Report:
-    held = {f.name: rows[f.name] for f in fields(Report) if f.name in rows}
+def _report(epoch: int, epochs: int, seconds: float, results: dict[str, list[Any]]) -> Report:
+    held = {f.name: results[f.name] for f in fields(Report) if f.name in results}
     return Report(epoch=epoch, epochs=epochs, seconds=seconds, **held)
 
 
 def finite(numbers: Tensor) -> list[float | None]:
-    """Numbers as JSON has them: None for what is not finite."""
+    """Numbers for JSON; None for those that are not finite."""
     return [n if math.isfinite(n) else None for n in numbers.tolist()]
 
 
 def _summary(trainer: Trainer, config: Config, epoch: int, seconds: float) -> dict[str, Any]:
-    standing = trainer.standing
+    state = trainer.member_state
     return {
         "epochs": epoch,
         "seconds": seconds,
         "parameters": count_parameters(trainer.population.model),
-        "best": finite(standing.best),
-        "best_epoch": standing.best_epoch.tolist(),
-        "broken": standing.broken.tolist(),
+        "best": finite(state.best),
+        "best_epoch": state.best_epoch.tolist(),
+        "broken": state.broken.tolist(),
         "seeds": config.settings.seeds,
         "processes": processes(),
         "device": str(trainer.population.device),
@@ -443,22 +433,21 @@ def _summary(trainer: Trainer, config: Config, epoch: int, seconds: float) -> di
 
 
 def _forget_peak_memory(device: torch.device) -> None:
-    """So that what another training of this process has held is not told of the next."""
-    if device.type == "cuda" and torch.cuda.is_initialized():  # else nothing was held
-        gc.collect()  # a trainer and what it has recorded hold each other
+    """Reset the peak of memory, which would include earlier trainings of this process."""
+    if device.type == "cuda" and torch.cuda.is_initialized():
+        gc.collect()  # a trainer and its captured graphs refer to each other
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
 
 
 def _peak_memory(device: torch.device) -> int | None:
-    """Bytes of a GPU that this training has held at most; None of a CPU."""
+    """Peak of reserved GPU memory in bytes; None on a CPU."""
     return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
 
 
 @contextmanager
 def _asked_to_stop() -> Iterator[threading.Event]:
-    """Ctrl-C and SIGTERM wait for the end of an epoch; a second Ctrl-C does not. Where the process
-    ignores one of them, as in the background, so does this."""
+    """An event that Ctrl-C or SIGTERM sets. A second signal raises; ignored ones stay ignored."""
     asked = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield asked
@@ -483,7 +472,7 @@ def _asked_to_stop() -> Iterator[threading.Event]:
 
 
 def fingerprint(graphs: GraphSet) -> str:
-    """What tells this set from others: a hash of all its tensors."""
+    """A hash of all tensors of a graph set."""
     digest = hashlib.sha256()
     for f in fields(graphs):
         value = getattr(graphs, f.name)
@@ -496,13 +485,13 @@ def fingerprint(graphs: GraphSet) -> str:
 def _check_new(run: Run) -> None:
     if not is_new(run.folder):
         raise FileExistsError(
-            f"got {run.folder}, which is not empty, expected a new folder; go on with the run in "
-            "it with resume, or choose another"
+            f"got {run.folder}, which is not empty, expected a new folder; continue the run in "
+            "it with resume, or choose another folder"
         )
 
 
 def _check_fit(config: Config, graphs: GraphSet, run: Run) -> None:
-    """Raise unless a configuration, which may have been changed, can be of these graphs."""
+    """Raise unless a configuration, which a user may have edited, fits these graphs."""
     try:
         for name in config.data["splits"]:
             graphs.split(name)
@@ -513,16 +502,16 @@ def _check_fit(config: Config, graphs: GraphSet, run: Run) -> None:
         check_features(config, graphs)
     except ValueError as error:
         raise ValueError(
-            f"got {run.folder / CONFIG}, which is not of these graphs ({error}); restore the "
-            "file, or train anew in another folder"
+            f"got {run.folder / CONFIG}, which does not fit these graphs ({error}); restore the "
+            "file, or start a new run in another folder"
         ) from error
 
 
 def check_data(config: Config, graphs: GraphSet, run: Run) -> None:
-    """Raise unless a run was begun with these graphs."""
+    """Raise unless a run was started with these graphs."""
     if config.data["fingerprint"] != fingerprint(graphs):
         raise ValueError(
-            f"got other graphs than those that {run.folder} was begun with "
+            f"got other graphs than those that {run.folder} was started with "
             f"({config.data['path'] or 'a set in memory'}), expected the same; restore them, or "
-            "move the folder away to train anew"
+            "move the folder away and start a new run"
         )

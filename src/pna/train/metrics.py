@@ -1,4 +1,4 @@
-"""What is told of predictions, by name: errors, accuracy, the area under the ROC curve."""
+"""Metrics by name: errors, accuracy, the area under the ROC curve."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from pna.names import lookup
 
 
 def mse(predictions: np.ndarray, targets: np.ndarray) -> float:
-    """Mean of the squared errors."""
+    """Mean squared error."""
     return float(np.square(predictions - targets).mean())
 
 
 def mae(predictions: np.ndarray, targets: np.ndarray) -> float:
-    """Mean of the absolute errors."""
+    """Mean absolute error."""
     return float(np.abs(predictions - targets).mean())
 
 
 def log10_mse(predictions: np.ndarray, targets: np.ndarray) -> float:
-    """The paper's measure of a task; −∞ where there is no error at all."""
+    """log10 of the mean squared error, the paper's metric; −∞ if the error is 0."""
     error = mse(predictions, targets)
     return float(np.log10(error)) if error > 0 else -np.inf
 
 
 def accuracy(predictions: np.ndarray, targets: np.ndarray) -> float:
-    """Share of right classes; of probabilities (rows, classes), or (rows,) of class 1. NaN if one
-    of them is."""
+    """Share of correct classes, from probabilities (rows, classes), or (rows,) of class 1; NaN if
+    any of them is NaN."""
     if np.isnan(predictions).any():
         return np.nan
     chosen = predictions.argmax(1) if predictions.ndim == 2 else predictions >= 0.5
@@ -37,7 +37,7 @@ def accuracy(predictions: np.ndarray, targets: np.ndarray) -> float:
 
 
 def roc_auc(predictions: np.ndarray, targets: np.ndarray) -> float:
-    """Chance that a 1 is predicted above a 0, a tie being a half; NaN of a single class."""
+    """Area under the ROC curve; NaN if there is only one class."""
     from scipy.stats import rankdata  # takes a second to import
 
     ones = targets > 0.5
@@ -48,7 +48,7 @@ def roc_auc(predictions: np.ndarray, targets: np.ndarray) -> float:
     return float(above / (positive * negative))
 
 
-#: Each makes a number of predictions and targets, none of them missing and at least one.
+#: Functions of predictions and targets; there is at least one target, and none is missing.
 METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
     "mse": mse,
     "mae": mae,
@@ -58,15 +58,14 @@ METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
 }
 
 
-#: What a metric is multiplied by, so that less is better.
+#: Factor of each metric that makes lower values better.
 BETTER = {"mse": 1, "mae": 1, "log10_mse": 1, "accuracy": -1, "roc_auc": -1}
 
 
 def measure(name: str, predictions: Any, targets: Any) -> float:
-    """A metric over the targets there are, that is, those not NaN; NaN where there are none.
+    """A metric over the targets that are not NaN; NaN if there are none.
 
-    Predictions are (rows,), or (rows, classes) for the probabilities of classes; both are arrays
-    or tensors.
+    Predictions are (rows,), or probabilities (rows, classes); both are arrays or tensors.
     """
     metric = lookup("metric", name, METRICS)
     given, wanted = _as_numbers(predictions), _as_numbers(targets)

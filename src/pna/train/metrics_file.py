@@ -1,4 +1,4 @@
-"""`metrics.csv` of a run: a row of losses for every member and epoch, appended as they come."""
+"""`metrics.csv` of a run: one row of losses per member and epoch."""
 
 from __future__ import annotations
 
@@ -13,36 +13,36 @@ from typing import Any, NamedTuple
 
 from pna.files import naming, replacing
 from pna.stored import shown
-from pna.train.room import room
+from pna.train.disk_errors import disk_errors
 
 
 class Metrics:
-    """Rows of numbers appended to a CSV file, which begins with the rows that are given."""
+    """Appends rows to a CSV file, which starts with a header and the rows `kept`."""
 
     def __init__(
         self, path: Path, names: Sequence[str], kept: Sequence[Sequence[str]] = ()
     ) -> None:
         self._path = path
-        self.rows = len(kept)  # in the file, or on their way there
-        with room(path.parent):
+        self.rows = len(kept)  # in the file or in its buffer
+        with disk_errors(path.parent):
             with replacing(path) as file:
                 csv.writer(file).writerows([names, *kept])
             self._file = path.open("a", newline="", encoding="utf-8")
-        self._writer = csv.DictWriter(self._file, names)
+        self._writer = csv.writer(self._file)
 
-    def add(self, rows: Iterable[dict[str, Any]]) -> None:
+    def add(self, rows: Iterable[Sequence[Any]]) -> None:
         rows = list(rows)
-        with room(self._path.parent), naming(self._path):
+        with disk_errors(self._path.parent), naming(self._path):
             self._writer.writerows(rows)
         self.rows += len(rows)
 
     def flush(self) -> None:
-        """Have what was added survive whatever comes."""
-        with room(self._path.parent), naming(self._path):
+        """Write the added rows to the disk."""
+        with disk_errors(self._path.parent), naming(self._path):
             self._sync()
 
     def close(self) -> None:
-        with room(self._path.parent), naming(self._path), self._file:
+        with disk_errors(self._path.parent), naming(self._path), self._file:
             self._sync()
 
     def _sync(self) -> None:
@@ -58,7 +58,7 @@ _BEGINS_FLOAT = re.compile(r"-?([0-9]*\.?[0-9]*(e[+-]?[0-9]*)?|n(an?)?|i(nf?)?)"
 class _Row(NamedTuple):
     line: int  # of the file, counted from 1
     cells: list[str]
-    wrong: str  # why it cannot be read; empty if it can
+    wrong: str  # why the row is damaged; empty if it is not
 
     @property
     def epoch(self) -> int:
@@ -66,7 +66,7 @@ class _Row(NamedTuple):
 
     @property
     def place(self) -> tuple[int, int]:
-        """Epoch and member, by which rows are in order."""
+        """Epoch and member, by which rows are sorted."""
         return self.epoch, int(self.cells[1])
 
     @property
@@ -75,7 +75,7 @@ class _Row(NamedTuple):
 
 
 def read(path: Path) -> list[dict[str, float]]:
-    """All rows."""
+    """All rows of the file."""
     header, *rows = _lines(path)
     if header.wrong:
         raise _damaged(path, header.line, header.wrong)
@@ -89,11 +89,11 @@ def read(path: Path) -> list[dict[str, float]]:
 
 
 def kept_rows(path: Path, names: Sequence[str], until: int, count: int | None) -> list[list[str]]:
-    """The rows of a run up to an epoch, which a checkpoint was written after.
+    """The rows up to the epoch `until` of a checkpoint, which knows their `count`.
 
-    The checkpoint knows their `count`; None if it is of an older version. Rows after them were
-    written later, and the very last one may be torn, by a process that was killed: they are left
-    out. Raises with the line and the remedy where anything else is damaged or missing.
+    `count` is None for checkpoints of older versions. Later rows are left out; the last one may be
+    incomplete, if the process was killed. Raises with the line and the remedy if anything else is
+    damaged or missing.
     """
     header, *rows = _lines(path)
     if header.wrong or header.cells != list(names):
@@ -120,9 +120,9 @@ def kept_rows(path: Path, names: Sequence[str], until: int, count: int | None) -
 
 
 def readable_rows(path: Path, names: Sequence[str], until: int) -> list[list[str]]:
-    """Of a file that is damaged or missing, the rows up to an epoch that can be read.
+    """The undamaged rows up to an epoch, of a file that is damaged or missing.
 
-    The file is kept under another name, and a warning says what became of it.
+    The file is renamed, and a warning names the new file.
     """
     kept: list[_Row] = []
     said = "there was no file"
@@ -141,18 +141,20 @@ def readable_rows(path: Path, names: Sequence[str], until: int) -> list[list[str
             for number in range(1, 1000)
             if not os.path.lexists(place := path.with_name(f"{path.name}.damaged-{number}"))
         )
-        with room(path.parent):
+        with disk_errors(path.parent):
             path.replace(aside)
         said = f"the damaged file is now {aside}"
-    warnings.warn(f"{path} goes on with {len(kept)} rows up to epoch {until}; {said}", stacklevel=2)
+    warnings.warn(
+        f"{path} continues with {len(kept)} rows up to epoch {until}; {said}", stacklevel=2
+    )
     return [row.cells for row in kept]
 
 
 def _lines(path: Path) -> list[_Row]:
-    """All lines that are not empty, the header first. Names of columns may be quoted and have line
-    ends; rows are numbers and commas."""
+    """All lines that are not empty, the header first. The header may have quotes and line breaks;
+    rows are numbers and commas."""
     try:
-        # what is no text is no number either, and is found by its line
+        # bytes that are not text become characters that are not numbers
         text = path.read_bytes().decode("utf-8", errors="replace")
     except OSError as error:
         raise _damaged(path, 1, f"the file cannot be read: {error.strerror}") from error
@@ -164,29 +166,29 @@ def _lines(path: Path) -> list[_Row]:
         header = _Row(1, [], "")
     first = reader.line_num
     if header.cells[:2] != ["epoch", "member"]:
-        header, first = _Row(1, [], "there is no header of columns"), 0
+        header, first = _Row(1, [], "there is no header"), 0
     bodies = [line.rstrip("\r\n") for line in lines[first:]]
     rows = [header]
     rows += [_Row(first + i, b.split(","), "") for i, b in enumerate(bodies, start=1) if b]
-    if not text.endswith("\n"):  # every row that was written does
+    if not text.endswith("\n"):  # every complete row does
         rows[-1] = rows[-1]._replace(wrong=rows[-1].wrong or _CUT)
     return rows
 
 
 def _why_no_losses(row: _Row, columns: int) -> str:
-    """What is wrong with a row of an epoch and a member; nothing if it is as it was written."""
+    """What is wrong with a row of an epoch and a member; an empty text if nothing is."""
     if row.wrong or len(row.cells) != columns:
         return row.wrong or f"it has {len(row.cells)} numbers, expected {columns}"
     for i, cell in enumerate(row.cells):
         if not _is_as_written(cell, int if i < 2 else float):
-            return f"{shown(cell)} is no number as pna train writes it"
+            return f"{shown(cell)} is not a number as pna train writes it"
     if row.epoch < 1 or int(row.cells[1]) < 0:
         return f"there is no epoch {row.epoch} of member {row.cells[1]}"
     return ""
 
 
 def _is_as_written(cell: str, kind: type[int] | type[float]) -> bool:
-    """Whether a cell is a number in the form in which it is written; no cell is written empty."""
+    """Whether a cell is a number in the form that `Metrics` writes."""
     try:
         return repr(kind(cell)) == cell
     except ValueError:
@@ -194,9 +196,9 @@ def _is_as_written(cell: str, kind: type[int] | type[float]) -> bool:
 
 
 def _begins_later_row(row: _Row, columns: int, until: int, count: int | None) -> bool:
-    """Whether a row that is cut is the beginning of one that was written after an epoch.
+    """Whether an incomplete row is the beginning of one that was written after an epoch.
 
-    If it is cut in its number of the epoch, only the `count` of rows before it can tell.
+    If it ends within the number of its epoch, this is known only with a `count` of rows.
     """
     *whole, torn = row.cells
     begin = _BEGINS_INT if len(whole) < 2 else _BEGINS_FLOAT
@@ -208,7 +210,7 @@ def _begins_later_row(row: _Row, columns: int, until: int, count: int | None) ->
 
 
 def _reaches(epochs: list[int], until: int) -> bool:
-    """Whether rows with these epochs, written every so many epochs, go on to the last one."""
+    """Whether rows with these epochs, at regular intervals, reach the epoch `until`."""
     if not epochs:
         return False
     return until - epochs[-1] < min(
@@ -218,7 +220,7 @@ def _reaches(epochs: list[int], until: int) -> bool:
 
 def _damaged(path: Path, line: int, why: str) -> ValueError:
     return ValueError(
-        f"got {path}, line {line}, which is no row of losses ({why}), expected what pna train "
-        "wrote; restore the file, or go on with the rows that can be read: pna train --resume "
+        f"got {path}, line {line}, which is not a row of losses ({why}), expected what pna train "
+        "wrote; restore the file, or continue with the undamaged rows: pna train --resume "
         f"{path.parent} --repair-metrics"
     )

@@ -1,4 +1,4 @@
-"""From the settings of a model to the model, and from a graph set to settings that fit it."""
+"""Build a model from its settings, and complete the settings from a graph set."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from pna.train.arguments import decode
 from pna.train.settings import ModelSettings
 from pna.train.tasks import LOSSES, Task, outputs_of
 
-#: Clusters of a model that pools, for each node of the largest graph: those of Dwivedi and others.
+#: Clusters of a pooling model per node of the largest graph, as in Dwivedi and others.
 CLUSTERS = 0.15
 
 
@@ -33,14 +33,14 @@ def fitted(
     tasks: Sequence[Task],
     every: GraphSet | None = None,
 ) -> ModelSettings:
-    """The settings with all that follows from the graphs: widths, δ, values of columns, clusters.
+    """Complete the settings from the graphs: widths, δ, categories of the columns, clusters.
 
-    δ is of the training set; values are counted in `every` graph there is, if it is given.
+    δ comes from the training set. Categories are counted in all graphs, `every`, if given.
     """
     every = training if every is None else every
     if training.x is None:
         raise ValueError(
-            "got graphs whose nodes have no features, expected some; give every node a 1, say"
+            "got graphs whose nodes have no features, expected some; give every node a 1"
         )
     kind = lookup("convolution", model.convolution, CONVOLUTIONS)
     lookup("architecture", model.architecture, ARCHITECTURES)
@@ -49,11 +49,11 @@ def fitted(
     if edge_attr is not None and not kind.edges:
         able = ", ".join(name for name, other in CONVOLUTIONS.items() if other.edges)
         raise ValueError(
-            f"got graphs with edge features for {model.convolution!r}, which has no place for "
-            f"them; leave them out with edges=False (--no-edges), or take one of {able}"
+            f"got graphs with edge features for {model.convolution!r}, which cannot use "
+            f"them; leave them out with edges=False (--no-edges), or use one of {able}"
         )
     assert every.x is not None
-    # values may be given, say those of a dictionary from which few occur
+    # the number of categories may be given: not all of them need occur
     held = every.metadata | {n: v for n, v in arguments.items() if n.endswith("_values")}
     node_values = _values("node", every.x, every.node_features, held)
     edge_values: list[int] = []
@@ -66,24 +66,19 @@ def fitted(
             arguments |= _scales("edge", edge_attr, edge_values)
         if every.metadata.get("means"):
             arguments.setdefault("graph_means", _means(tasks, every.metadata["means"]))
-    else:
-        if node_values:
-            raise ValueError(
-                f"got nodes whose features are whole numbers for a {model.architecture} model, "
-                "which takes them as they are; take architecture 'stacked', which learns a vector "
-                "for every value, or give the graphs features of floating point"
-            )
-        if edge_attr is not None:
-            if edge_values:
-                raise ValueError(
-                    f"got edges whose features are whole numbers for a {model.architecture} "
-                    "model; take architecture 'stacked', or leave them out with edges=False "
-                    "(--no-edges)"
-                )
-            arguments["edge_dim"] = edge_attr.shape[1]
+    elif node_values or edge_values:
+        what, remedy = ("nodes", "give the graphs floating-point features")
+        if not node_values:
+            what, remedy = ("edges", "leave them out with edges=False (--no-edges)")
+        raise ValueError(
+            f"got {what} whose features are whole numbers for a {model.architecture} model, which "
+            "does not embed them; use the architecture 'stacked', which learns a vector for every "
+            f"category, or {remedy}"
+        )
+    elif edge_attr is not None:
+        arguments["edge_dim"] = edge_attr.shape[1]
     if kind.pooled:
-        largest = int(training.sizes.max())
-        arguments.setdefault("clusters", max(int(CLUSTERS * largest), 1))
+        arguments.setdefault("clusters", max(int(CLUSTERS * int(training.sizes.max())), 1))
     degrees = torch.bincount(training.degree.long().cpu())
     return replace(
         model,
@@ -98,10 +93,10 @@ def fitted(
 def _values(
     what: str, columns: Tensor, names: Sequence[str], given: Mapping[str, Any]
 ) -> list[int]:
-    """How many values each column has, 0 where it holds numbers; nothing where all do.
+    """Number of categories of each column, 0 for numbers; an empty list if all are numbers.
 
-    As many as `given` has under "node_values" or "edge_values", if it does and no more occur;
-    else whole numbers are kinds, and others are not.
+    `given` may have them under "node_values" or "edge_values". Otherwise columns of integers are
+    categories, and columns of floating-point numbers are not.
     """
     said = given.get(f"{what}_values")
     if said is None and columns.is_floating_point():
@@ -122,8 +117,8 @@ def _values(
 
 
 def _scales(what: str, columns: Tensor, values: Sequence[int]) -> dict[str, Any]:
-    """Mean and standard deviation of every column, where numbers stand beside kinds; 1 for that of
-    a column that is all the same."""
+    """Mean and standard deviation of every column, if some columns are categories and some are
+    numbers; the standard deviation of a constant column is 1."""
     if not any(values) or all(values) or len(columns) == 0:
         return {}
     means = columns.double().mean(0)
@@ -133,7 +128,7 @@ def _scales(what: str, columns: Tensor, values: Sequence[int]) -> dict[str, Any]
 
 
 def _means(tasks: Sequence[Task], of_targets: Mapping[str, float]) -> list[float]:
-    """What predictions of graphs begin from, those of numbers alone, in units of their scales."""
+    """Initial graph predictions: the means of targets that are numbers, divided by their scales."""
     found = []
     for task in (task for task in tasks if task.level == "graph"):
         is_number = LOSSES[task.loss].outputs == "number"
@@ -143,30 +138,30 @@ def _means(tasks: Sequence[Task], of_targets: Mapping[str, float]) -> list[float
 
 
 def _count_kinds(what: str, column: Tensor) -> int:
-    """One more than the largest of whole numbers (rows,)."""
+    """Number of categories in a column (rows,): one more than the largest."""
     if len(column) == 0:
         return 1
     low, high = column.min().item(), column.max().item()
     if high >= MOST_KINDS:
-        raise ValueError(f"got {high} in {what}, expected kinds below {MOST_KINDS:,}")
+        raise ValueError(f"got {high} in {what}, expected categories below {MOST_KINDS:,}")
     if low < 0 or (column.is_floating_point() and not torch.equal(column, column.floor())):
         odd = low if low < 0 else next(v for v in column.tolist() if v != int(v))
-        raise ValueError(f"got {odd} in {what}, expected kinds counted from 0")
+        raise ValueError(f"got {odd} in {what}, expected categories 0, 1, 2, …")
     return int(high) + 1
 
 
 def build(model: ModelSettings, seed: int = 0) -> nn.Module:
-    """The model with fresh weights, which follow from the `seed` alone."""
+    """The model with initial weights, which depend only on the `seed`."""
     with torch.random.fork_rng(devices=[]):
-        torch.default_generator.manual_seed(seed)  # that of GPUs is not ours to set
+        torch.default_generator.manual_seed(seed)  # leave the generators of GPUs alone
         try:
             built = _made(model, DegreeStats.from_histogram(torch.tensor(model.degrees)))
         except RuntimeError as error:
             if "allocate" not in str(error):
                 raise
             raise MemoryError(
-                f"there is no memory for the weights of a model of {model.hidden} features; take "
-                "fewer (--hidden)"
+                f"there is not enough memory for a model of {model.hidden} features; use fewer "
+                "(--hidden)"
             ) from error
         initialise(built, model.init)
     return built
@@ -190,10 +185,10 @@ def _made(model: ModelSettings, degrees: DegreeStats) -> nn.Module:
 
 
 def outline(model: ModelSettings, most: int) -> nn.Module:
-    """The model without memory for its weights, which are on torch's device "meta".
+    """The model on torch's device "meta", where weights take no memory.
 
-    Raises a ValueError if the settings make no model, or as soon as it has more than `most`
-    numbers to learn: settings read from a file may ask for any size.
+    Raises a ValueError if the settings are wrong, or as soon as there are more than `most`
+    parameters: settings from a file may ask for any size.
     """
     count = 0
 
@@ -201,7 +196,7 @@ def outline(model: ModelSettings, most: int) -> nn.Module:
         nonlocal count
         count += 0 if parameter is None else parameter.numel()
         if count > most:
-            raise ValueError(f"it has more than the {most:,} weights that there are")
+            raise ValueError(f"it has more than the {most:,} weights in the file")
 
     try:
         degrees = DegreeStats.from_histogram(torch.tensor(model.degrees))
@@ -211,10 +206,10 @@ def outline(model: ModelSettings, most: int) -> nn.Module:
                 return _made(model, degrees)
         finally:
             counting.remove()
-    except Exception as error:  # whatever a layer says of arguments that are not its own
+    except Exception as error:  # any error of a layer about wrong arguments
         raise ValueError(f"its model cannot be built: {error}") from error
 
 
 def count_parameters(model: nn.Module) -> int:
-    """How many numbers are learned."""
+    """Number of learned parameters."""
     return sum(p.numel() for p in model.parameters())

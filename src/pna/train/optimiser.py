@@ -1,4 +1,4 @@
-"""Adam for a population: every member with its own learning rate, decay and norm."""
+"""Adam for a population: every member has its own learning rate, weight decay and clipping."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ _BETAS, _EPS = (0.9, 0.999), 1e-8
 
 
 class Adam:
-    """Moves rows of weights (members, parameters) down their gradients, in place.
+    """Adam on weights (members, parameters), in place; with `decoupled` decay it is AdamW.
 
-    `decoupled` takes the decay out of the gradient, as AdamW. Everything is a tensor on the
-    device, so that a step can be captured.
+    All state is tensors on the device, so that a step can be captured.
     """
 
     def __init__(self, weights: Tensor, clip: float | None, decoupled: bool) -> None:
@@ -35,10 +34,10 @@ class Adam:
         alive: Tensor,
         broken: Tensor,
     ) -> None:
-        """One step with these rates (members,) of the members that are `alive`, (members,) bool.
+        """One step of the members that are `alive`, (members,) bool, with rates `lr` (members,).
 
-        One of which a `loss` (members, losses) or a weight to be is not finite stays put: it is
-        `broken` from then on and not alive, which change in place.
+        A member whose `loss` (members, losses) or next weights are not finite keeps its weights;
+        it becomes `broken` and not `alive`, in place.
         """
         if self.clip is not None:
             norm = grad.norm(dim=1, keepdim=True)
@@ -73,6 +72,6 @@ class Adam:
         broken |= alive > goes
         alive &= goes
 
-    def state(self) -> dict[str, Tensor]:
-        """What is to be kept of it: tensors with a row for each member."""
+    def state_dict(self) -> dict[str, Tensor]:
+        """Its state: tensors with a row for each member."""
         return {"mean": self.mean, "square": self.square, "steps": self.steps}

@@ -1,4 +1,4 @@
-"""Models of one shape as one: their weights stacked, every graph passed over once for all."""
+"""A population: models of one shape with stacked weights, which run in one pass."""
 
 from __future__ import annotations
 
@@ -16,18 +16,20 @@ from pna.ops.streams import Later
 
 
 class Population:
-    """K models of one shape, members, that share their input and nothing else.
+    """K models of one shape, the members, with the same input and separate weights.
 
-    All parameters lie in one tensor `flat` (members, parameters). Buffers that a model changes as
-    it is trained, such as running statistics, are stacked; modules name them in `changing`.
-    Others, such as δ, are those of the first model.
+    All parameters are in one tensor `flat` (members, parameters). Buffers that training changes,
+    such as running statistics, are stacked; modules list them in `changing`. Other buffers, such
+    as δ, are those of the first model.
     """
 
     def __init__(self, models: Sequence[nn.Module]) -> None:
         if len(models) == 0:
             raise ValueError("got no models, expected at least one member")
         self.model = models[0]
-        self._known: dict[int, tuple[Tensor, Tensor]] = {}  # orders, kept for captured steps
+        self._known: dict[
+            int, tuple[Tensor, Tensor]
+        ] = {}  # kept at fixed addresses for captured steps
         self.shapes = {name: p.shape for name, p in self.model.named_parameters()}
         uses = Counter(id(p) for _, p in self.model.named_parameters(remove_duplicate=False))
         self._untied = [name for name, p in self.model.named_parameters() if uses[id(p)] == 1]
@@ -46,7 +48,7 @@ class Population:
         return self.flat.device
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> Population:
-        """Itself, moved."""
+        """Move the population, in place."""
         self.model.to(device, dtype)
         self._known.clear()
         self.flat = self.flat.detach().to(device, dtype).requires_grad_()
@@ -60,8 +62,8 @@ class Population:
         self.model.train(mode)
 
     def parameters_from(self, flat: Tensor, later: Later | None = None) -> dict[str, Tensor]:
-        """Every parameter as (members, *shape), of a tensor like `flat`, whose gradients may come
-        `later`."""
+        """Every parameter as (members, *shape), from a tensor like `flat`. Gradients are read after
+        the streams of `later` are joined."""
         members = flat.shape[0]
         packed = _Repacked.apply(flat, *self._orders(members)) if members > 1 else flat.flatten()
         sizes = [members * shape.numel() for shape in self.shapes.values()]
@@ -72,8 +74,8 @@ class Population:
         }
 
     def _orders(self, members: int) -> tuple[Tensor, Tensor]:
-        """Where in rows of so many members each number of the parameters stands, one parameter
-        after another, and the way back."""
+        """The permutation from (members, parameters) to one parameter after another, and its
+        inverse."""
         if members not in self._known:
             sizes = [shape.numel() for shape in self.shapes.values()]
             numbers = torch.arange(members * sum(sizes), device=self.device).view(members, -1)
@@ -89,9 +91,9 @@ class Population:
         flat: Tensor | None = None,
         buffers: dict[str, Tensor] | None = None,
     ) -> Tensor:
-        """What `measure` makes of each member's prediction, stacked: (members, …).
+        """`measure` of the prediction of each member, stacked: (members, …).
 
-        With the weights and buffers at hand, or with others of their shapes.
+        Weights and buffers are those of the population, or others of the same shapes.
         """
         later = Later()
         parameters = self.parameters_from(self.flat if flat is None else flat, later)
@@ -100,8 +102,8 @@ class Population:
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
             return measure(functional_call(self.model, {**parameters, **buffers}, (batch,)))
 
-        if len(self) == 1:  # spares torch the batching of every operation
-            # a view whose gradient is one too, where that of p[0] is copied
+        if len(self) == 1:  # without the overhead of vmap
+            # the gradient of squeeze is a view; that of p[0] is a copy
             alone = {name: p.squeeze(0) for name, p in parameters.items()}
             later.own(alone[name] for name in self._untied)
             with later:
@@ -109,17 +111,18 @@ class Population:
         return vmap(one, randomness="error")(parameters, buffers)
 
     def member(self, k: int) -> dict[str, Tensor]:
-        """The state dictionary of one model."""
-        return state_of(self.parameters_from(self.flat.detach()), self.buffers, k)
+        """The state dictionary of one member."""
+        stacked = {**self.parameters_from(self.flat.detach()), **self.buffers}
+        return {name: tensor[k].clone() for name, tensor in stacked.items()}
 
     def keep(self, places: Tensor) -> None:
-        """Go on with these members alone."""
+        """Drop all members but these."""
         self.flat = self.flat.detach()[places].clone().requires_grad_()
         self.buffers = {name: b[places].clone() for name, b in self.buffers.items()}
 
 
 class _Repacked(torch.autograd.Function):
-    """Numbers in another order, and their gradients put back: one kernel each way."""
+    """A permutation and, for gradients, its inverse: one kernel each."""
 
     @staticmethod
     def forward(ctx: Any, flat: Tensor, order: Tensor, back: Tensor) -> Tensor:
@@ -134,7 +137,7 @@ class _Repacked(torch.autograd.Function):
 
 
 class _Split(torch.autograd.Function):
-    """`Tensor.split`, whose gradients are read when the works that make them are joined."""
+    """`Tensor.split`; gradients are read after the streams that compute them are joined."""
 
     @staticmethod
     def forward(ctx: Any, packed: Tensor, sizes: list[int], later: Later) -> Any:
@@ -145,11 +148,6 @@ class _Split(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> Any:
         ctx.later.join()
         return torch.cat(grads), None, None
-
-
-def state_of(parameters: dict[str, Tensor], buffers: dict[str, Tensor], k: int) -> dict[str, Any]:
-    """What `load_state_dict` takes, of one member of stacked tensors."""
-    return {name: tensor[k].clone() for name, tensor in {**parameters, **buffers}.items()}
 
 
 def changing_buffers(model: nn.Module) -> list[str]:

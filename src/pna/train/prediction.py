@@ -1,4 +1,4 @@
-"""What the trained models of a run say of graphs, in the units of the targets."""
+"""Predictions of the trained models of a run, in the units of the targets."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ _PREDICTED = "{} predicted"  # columns of a table
 
 @dataclass(frozen=True)
 class Predictions:
-    """Columns of numbers for nodes and graphs, named after the targets.
+    """Columns of predictions for nodes and graphs, named after the targets.
 
-    Targets trained with "bce" have the probability of a 1. Classes have a column of the likeliest,
-    and for each class c another, ``name=c``, of its probability.
+    Targets trained with "bce" have the probability of a 1. Targets that are classes have a column
+    with the most probable class, and a column ``name=c`` with the probability of each class c.
     """
 
-    graph_ids: np.ndarray  # (graphs,) place of each in the set
-    sizes: np.ndarray  # (graphs,) how many nodes each has
+    graph_ids: np.ndarray  # (graphs,) index of each graph in the set
+    sizes: np.ndarray  # (graphs,) number of nodes
     node: dict[str, np.ndarray]  # (nodes,) each
     graph: dict[str, np.ndarray]  # (graphs,) each
 
     def save(self, path: str | Path) -> list[Path]:
-        """Write CSV, each file wholly or not at all; says where.
+        """Write CSV files atomically; returns their paths.
 
-        Predictions for nodes go to a file of their own, ``…-nodes.csv``, if there are both.
+        If there are predictions for nodes and graphs, those for nodes go to ``…-nodes.csv``.
         """
         places = files(Path(path), bool(self.node), bool(self.graph))
         if self.graph:
@@ -65,7 +65,7 @@ class Predictions:
 
 
 def files(path: Path, node: bool, graph: bool) -> list[Path]:
-    """Where predictions go: those for graphs, then those for nodes."""
+    """The files of predictions: for graphs, then for nodes."""
     return [path, path.with_name(f"{path.stem}-nodes{path.suffix}")] if node and graph else [path]
 
 
@@ -78,18 +78,17 @@ def predict(
     device: str | torch.device | None = None,
     aggregators: Sequence[type[Aggregator]] = (),
 ) -> Predictions:
-    """What the members of a run predict at their best, on the average; or what one of them does.
+    """The mean prediction of the members of a run, with their best weights.
 
     Args:
         run: a run or its folder.
-        data: a graph set or its file, with the features of the training set; targets are not
-            looked at.
-        member: which one; without it the mean over all that have ever been validated.
-        split: the graphs of this split alone.
-        device: a GPU if there is one, if left out.
-        aggregators: classes of the aggregators of the models that are your own.
+        data: a graph set or its file, with the features of the training set; targets are ignored.
+        member: predict with this member only. Default: all that had a finite validation loss.
+        split: predict this split only. Default: all graphs.
+        device: a device of torch. Default: a GPU if there is one.
+        aggregators: the classes of your own aggregators, if the models have any.
     """
-    models = Models.of(run, member, device, aggregators=aggregators)
+    models = Ensemble.of(run, member, device, aggregators=aggregators)
     graphs = data if isinstance(data, GraphSet) else GraphSet.load(data)
     ids = torch.arange(len(graphs))
     if split is not None:
@@ -118,24 +117,23 @@ def predict_table(
     device: str | torch.device | None = None,
     aggregators: Sequence[type[Aggregator]] = (),
 ) -> Table:
-    """A table of molecules with what a run predicts of each, in columns called "… predicted".
+    """A table of molecules with the predictions of a run, in columns called "… predicted".
 
-    Cells are empty, and a warning names their lines, where a molecule cannot be read. All else is
-    as for `predict` and for `pna.data.molecule_table.from_table`, which the run's graphs were made
-    by. Needs ``pna[chem]``.
+    If a molecule cannot be parsed, its cells are empty and a warning names its line. Arguments are
+    those of `predict` and of `pna.data.molecule_table.from_table`. Needs ``pna[chem]``.
     """
     run = run if isinstance(run, Run) else Run(run)
     if any(task.level == "node" for task in run.config.tasks):
         raise ValueError(
-            f"got {run.folder}, whose models predict something of every node, expected them to "
-            "predict of molecules; take the graph set in place of the table"
+            f"got {run.folder}, whose models predict targets of nodes, expected targets of "
+            "molecules; use a graph set instead of the table"
         )
     names = run.config.data.get("features", {}).get("node", ATOM_FEATURES)
     if tuple(names) != ATOM_FEATURES:
         raise ValueError(
-            f"got {run.folder}, whose models were trained with other features than a table's "
-            "molecules have; make a graph set of the table (pna data molecules), give it what it "
-            "lacks (pna data walks), and take that"
+            f"got {run.folder}, whose models were trained with other features than the "
+            "molecules of a table have; make a graph set of the table (pna data molecules), add "
+            "the missing features (pna data walks), and use that"
         )
     table = table if isinstance(table, Table) else Table.read(table)
     table.check_without(_PREDICTED.format(task.name) for task in run.config.tasks)
@@ -153,16 +151,16 @@ def predict_table(
 
 
 def _likeliest(probabilities: np.ndarray) -> np.ndarray:
-    """The class of each row; NaN of one that has no probabilities."""
+    """The most probable class of each row; NaN if a probability is NaN."""
     classes, unknown = probabilities.argmax(1), np.isnan(probabilities).any(1)
     return np.where(unknown, np.nan, classes) if unknown.any() else classes
 
 
 def in_units(task: Task, outputs: np.ndarray) -> np.ndarray:
-    """From a model's outputs of a level (members, rows, outputs) to what they mean for a task.
+    """Predictions of a task from the outputs (members, rows, outputs) of a level.
 
-    Numbers in the units of the target, (members, rows); probabilities of 1, (members, rows); or
-    of every class, (members, rows, classes).
+    They are numbers in the units of the target (members, rows), probabilities of a 1 (members,
+    rows), or probabilities of every class (members, rows, classes).
     """
     own = torch.from_numpy(outputs[..., task.first : task.end]).double()
     if LOSSES[task.loss].classes:
@@ -173,13 +171,13 @@ def in_units(task: Task, outputs: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Models:
-    """The members of a run, where they are to be used."""
+class Ensemble:
+    """Members of a run on a device, ready to predict."""
 
     population: Population
     config: Config
-    members: list[int]  # which of the run's
-    validation: list[float]  # least validation loss of each
+    members: list[int]  # their numbers in the run
+    validation: list[float]  # lowest validation loss of each
 
     @classmethod
     def of(
@@ -189,9 +187,9 @@ class Models:
         device: str | torch.device | None = None,
         epoch: str = "best",
         aggregators: Sequence[type[Aggregator]] = (),
-    ) -> Models:
-        """One member of a run, or all but those that broke before they were ever validated; at
-        their "best", or after their "last" epoch; `aggregators` as for `pna.load`."""
+    ) -> Ensemble:
+        """One member of a run, or all that had a finite validation loss, with the weights of their
+        "best" or "last" epoch; `aggregators` as for `pna.load`."""
         run = run if isinstance(run, Run) else Run(run)
         config = run.config
         population, _ = load_population(run, epoch, aggregators)
@@ -211,8 +209,8 @@ class Models:
 
     @torch.no_grad()
     def outputs(self, graphs: GraphSet) -> tuple[np.ndarray, np.ndarray]:
-        """Outputs for nodes and graphs, (members, rows, outputs) each, without columns where the
-        models were made without such targets."""
+        """Outputs for nodes and for graphs, (members, rows, outputs) each; there are 0 outputs if
+        the models have no such targets."""
         check_features(self.config, graphs)
         model, found = self.config.model, []
         widths = (model.node_targets, model.graph_targets)
@@ -248,46 +246,39 @@ def _flattened(prediction: Prediction) -> Tensor:
 def check_features(config: Config, graphs: GraphSet) -> None:
     """Raise unless the graphs have the features that the model was trained with."""
     model, arguments = config.model, config.model.arguments
-    names = config.data.get("features", {})  # older runs do not tell
-    wanted = {
-        "node": (model.in_channels, arguments.get("node_values", ())),
-        "edge": (
-            arguments.get("edge_columns") or arguments.get("edge_dim") or 0,
-            arguments.get("edge_values", ()),
-        ),
-    }
-    for what, given, given_names in (
-        ("node", graphs.x, graphs.node_features),
-        ("edge", graphs.edge_attr, graphs.edge_features),
+    names = config.data.get("features", {})  # runs of older versions have no names
+    edge_columns = arguments.get("edge_columns") or arguments.get("edge_dim") or 0
+    for what, columns, given, given_names in (
+        ("node", model.in_channels, graphs.x, graphs.node_features),
+        ("edge", edge_columns, graphs.edge_attr, graphs.edge_features),
     ):
-        columns, values = wanted[what]
         if columns == 0:
-            continue  # what a model has no place for it does not look at
+            continue  # the model does not use them
         width = 0 if given is None else given.shape[1]
         if given is None or width != columns:
             raise ValueError(
                 f"got graphs with {width} {what} features, expected the {columns} that the model "
-                "was trained with; make them as those of its training set were made"
+                "was trained with; make the graphs as those of its training set"
             )
         _check_names(what, given_names, names.get(what, given_names))
-        for column, count in enumerate(values):
+        for column, count in enumerate(arguments.get(f"{what}_values", ())):
             own = given[:, column]
             if count == 0 or len(own) == 0:
                 continue
             if own.is_floating_point() and not torch.equal(own, own.floor()):
                 raise ValueError(
-                    f"got {what} features of floating point, expected whole numbers, as the model "
-                    "was trained with"
+                    f"got {what} features that are not whole numbers, expected whole numbers, with "
+                    "which the model was trained"
                 )
             if not (0 <= int(own.min()) and int(own.max()) < count):
                 raise ValueError(
                     f"got {int(own.max())} in {what} feature {column}, expected 0 to {count - 1}, "
-                    "the kinds in the training set; leave those graphs out, or train with them"
+                    "the values in the training set; leave those graphs out, or train with them"
                 )
 
 
 def _check_names(what: str, given: Sequence[str], expected: Sequence[str]) -> None:
-    """Raise where columns mean something else; those that are but numbered may mean anything."""
+    """Raise if columns have other names; columns that are only numbered have none."""
     if is_numbered(given) or is_numbered(expected):
         return
     for column, (own, wanted) in enumerate(zip(given, expected, strict=True)):

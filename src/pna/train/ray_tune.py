@@ -1,8 +1,8 @@
-"""The trials of a sweep on Ray Tune, which shares out processors and stops the worse ones.
+"""The trials of a sweep on Ray Tune, which assigns CPUs and GPUs and stops the worse trials.
 
-Ray is given numbers of trials to try, each once (a grid of them), and told how they stand. What a
-trial is and where it is kept is decided by `pna.train.sweep`, so Ray's own state is scrap: it lies
-in a folder of its own while the sweep runs, and is never read back.
+Ray gets a grid of trial numbers and the results of each epoch. `pna.train.sweep` decides what a
+trial is and where it is saved. Ray's own state is temporary: it is in a folder of its own while the
+sweep runs, and is never read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ray._raylet import (
 
 from pna.train.sweep import Sweep, Trial, run_trial
 
-#: Usage is not reported to anyone, Ctrl-C is ours, and nothing but our own tables is written.
+#: No usage reports, no handler of Ctrl-C, and no tables or logs but ours.
 _ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -39,14 +39,13 @@ _ENVIRONMENT = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_WARN_EXCESSIVE_EXPERIMENT_CHECKPOINT_SYNC_THRESHOLD_S": "0",
 }
-#: Ours is none of it: results are a line after every epoch.
+#: Bytes; the smallest that Ray accepts, since a result is one line per epoch.
 _OBJECT_STORE = 128 * 2**20
-#: Seconds in which a cluster must answer, and in which Ray may try to join it: it tries once in
-#: each, and prints a warning for each try that fails.
+#: Seconds in which a cluster must answer, and in which Ray may try to join it (once a second).
 _ANSWERS, _JOINS = 5.0, 3
-#: Where `ray://` connects to if no port is said.
+#: Default port of `ray://`.
 _CLIENT_PORT = 10001
-#: The best of so many go on at each of three rungs.
+#: ASHA keeps the best third of the trials at each of three rungs.
 _REDUCTION, _RUNGS = 3, 3
 
 
@@ -57,7 +56,7 @@ def run(
     gpus: float | None,
     say: Callable[[Sweep, Trial], None] | None,
 ) -> None:
-    """Run the trials that wait, on a cluster, or on this machine if `address` is "local"."""
+    """Run the waiting trials on a cluster, or on this machine if `address` is "local"."""
     with _connected(address):
         offered = ray.cluster_resources()
         gpus = min(1.0, offered.get("GPU", 0.0)) if gpus is None else gpus
@@ -67,24 +66,24 @@ def run(
                     f"got {wanted:g} {name}s for each trial, expected at most the "
                     f"{offered.get(name, 0.0):g} that there are"
                 )
-        with _scrap(sweep) as scrap:
+        with _ray_folder(sweep) as ray_folder:
             tuner = tune.Tuner(
                 tune.with_resources(_trainable(sweep, cpus, gpus), {"cpu": cpus, "gpu": gpus}),
                 param_space={"trial": tune.grid_search(sweep.waiting)},
                 tune_config=tune.TuneConfig(scheduler=_scheduler(sweep)),
                 run_config=tune.RunConfig(
                     name="ray",
-                    storage_path=scrap,
+                    storage_path=ray_folder,
                     verbose=0,
                     callbacks=[_Recorder(sweep, say)],
                 ),
             )
             tuner.fit()
-        sweep.update()  # a client's tuner runs, and records, on the cluster
+        sweep.update()  # with ray:// the trials were recorded on the cluster
 
 
 def check_address(address: str) -> None:
-    """Raise unless something listens there: Ray itself would try for minutes."""
+    """Raise unless something listens at the address: Ray itself would try for minutes."""
     if address in ("local", "auto"):
         return
     try:
@@ -101,13 +100,12 @@ def check_address(address: str) -> None:
     except OSError as error:
         raise ConnectionError(
             f"got address {address!r}, where nothing answers ({error}), expected that of a Ray "
-            "cluster; ray start --head, which starts one, prints it (its port is 6379 unless "
-            "--port says otherwise)"
+            "cluster; ray start --head starts one and prints its address (the default port is 6379)"
         ) from error
 
 
 def _trainable(sweep: Sweep, cpus: int, gpus: float) -> Callable[[dict[str, Any]], None]:
-    """What Ray calls in a process of its own for each trial."""
+    """The function that Ray calls for each trial, in a separate process."""
 
     def trial(config: dict[str, Any]) -> None:
         torch.set_num_threads(cpus)
@@ -132,13 +130,13 @@ def _scheduler(sweep: Sweep) -> Any:
 
 
 class _Recorder(tune.Callback):
-    """Writes down every trial that ends."""
+    """Records every trial that ends."""
 
     def __init__(self, sweep: Sweep, say: Callable[[Sweep, Trial], None] | None) -> None:
         self._sweep, self._say = sweep, say
 
     def __getstate__(self) -> dict[str, Any]:
-        """For Ray, which keeps a copy, and on a cluster uses it; a terminal stays where it is."""
+        """For the copy that Ray keeps, and uses on a cluster: it has no terminal."""
         return vars(self) | {"_say": None}
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
@@ -155,9 +153,9 @@ class _Recorder(tune.Callback):
 
 @contextmanager
 def _connected(address: str) -> Iterator[None]:
-    """A cluster to work on: the one this process is in, if it is, else that of the address."""
+    """Connect to the cluster of this process if there is one, else to that of the address."""
     os.environ.update(_ENVIRONMENT)
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are ours to tell
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # failures are reported by the sweep
     if ray.is_initialized():
         yield
         return
@@ -172,11 +170,11 @@ def _connected(address: str) -> Iterator[None]:
 
 @contextmanager
 def token_authentication() -> Iterator[None]:
-    """A Ray that is started inside lets in only who has its token, a new random one.
+    """A Ray started in this block accepts only clients with its new random token.
 
-    Ray listens on every network interface and runs the code that it is sent. The token is held by
-    the environment of this process, which Ray's own processes inherit. It is in no file, and
-    other users of the machine cannot read it. Whatever the user has set for Ray is put back.
+    Ray listens on every network interface and runs any code that it receives. The token is in the
+    environment of this process, which Ray's processes inherit. It is in no file, and other users
+    of the machine cannot read it. The user's own variables for Ray are restored afterwards.
     """
     names = ("RAY_AUTH_MODE", "RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
     given = {name: os.environ.pop(name) for name in names if name in os.environ}
@@ -197,7 +195,7 @@ def token_authentication() -> Iterator[None]:
 
 
 def _read_authentication() -> None:
-    """Have Ray read its variables again: it keeps what they were when it was imported."""
+    """Make Ray read its environment variables again; it caches them at import."""
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
 
@@ -215,8 +213,8 @@ def _started(address: str) -> Iterator[None]:
     except (ConnectionError, ImportError, RuntimeError, ValueError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
         token = (
-            "; if the cluster was started with a token, set RAY_AUTH_MODE=token and RAY_AUTH_TOKEN "
-            "to the same here"
+            "; if the cluster was started with a token, set RAY_AUTH_MODE=token and the same "
+            "RAY_AUTH_TOKEN here"
         )
         raise ConnectionError(
             f"got address {address!r}, and Ray says: {first}{'' if address == 'local' else token}"
@@ -228,8 +226,8 @@ def _started(address: str) -> Iterator[None]:
 
 
 @contextmanager
-def _scrap(sweep: Sweep) -> Iterator[str]:
-    """A folder for Ray's own state, beside the trials, where all machines of a cluster see it."""
+def _ray_folder(sweep: Sweep) -> Iterator[str]:
+    """A temporary folder for Ray's state, in the sweep, where all machines of a cluster see it."""
     folder = tempfile.mkdtemp(prefix=".ray-", dir=sweep.folder)
     try:
         yield folder

@@ -1,4 +1,4 @@
-"""A run: the folder that holds a training, enough to resume, to rebuild and to repeat it."""
+"""A run: a folder with all that is needed to resume, load and repeat a training."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,12 @@ from pna.ops.aggregators import Aggregator
 from pna.stored import check, fits, made, read_json, shown
 from pna.train import metrics_file
 from pna.train.arguments import decode, listed
+from pna.train.average import Snapshot
+from pna.train.disk_errors import disk_errors
 from pna.train.models import build, count_parameters, outline
 from pna.train.population import Population, changing_buffers
-from pna.train.room import room
 from pna.train.settings import ModelSettings, Settings
-from pna.train.tasks import Task, as_dicts, check_apart, outputs_of
+from pna.train.tasks import Task, check_apart, outputs_of
 
 CONFIG, ENVIRONMENT, METRICS = "config.json", "environment.json", "metrics.csv"
 BEST, LAST, SUMMARY = "best.safetensors", "last.safetensors", "summary.json"
@@ -33,7 +34,7 @@ _VERSION = 1
 
 @dataclass(frozen=True)
 class Config:
-    """What a run is: its data, model, tasks and settings."""
+    """The configuration of a run: data, model, tasks and settings."""
 
     data: dict[str, Any]  # path, fingerprint, splits, names of features
     model: ModelSettings
@@ -45,13 +46,13 @@ class Config:
             "version": _VERSION,
             "data": self.data,
             "model": self.model.as_dict(),
-            "tasks": as_dicts(self.tasks),
+            "tasks": [asdict(task) for task in self.tasks],
             "settings": self.settings.as_dict(),
         }
 
     @classmethod
     def from_dict(cls, held: Any) -> Config:
-        """What `as_dict` gave, read back from a file; a ValueError says what is wrong with it."""
+        """From the output of `as_dict`, read from a file; a ValueError says what is wrong."""
         check(held, {"data": dict[str, Any], "tasks": list[Any]}, "the configuration")
         version = held.get("version", 0)
         if not fits(version, int) or version > _VERSION:
@@ -61,7 +62,7 @@ class Config:
             )
         check(held["data"], _OF_DATA, "data")
         if len(held["data"]["splits"]) != 2:
-            raise ValueError("data has other than two splits, to train and to validate on")
+            raise ValueError("data does not have two splits, to train and to validate on")
         if not held["tasks"]:
             raise ValueError("it has no tasks, expected at least one")
         config = cls(
@@ -72,14 +73,14 @@ class Config:
         )
         check_apart(config.tasks)
         if any(len(row) != len(config.tasks) for row in config.settings.task_weights):
-            raise ValueError(f"task_weights are not of its {len(config.tasks)} tasks")
+            raise ValueError(f"task_weights do not fit its {len(config.tasks)} tasks")
         outputs = {level: outputs_of(config.tasks, level) for level in ("node", "graph")}
         if outputs != {"node": config.model.node_targets, "graph": config.model.graph_targets}:
-            raise ValueError("its tasks have other outputs than its model")
+            raise ValueError("its tasks do not have the outputs of its model")
         return config
 
     def with_aggregators(self, classes: Sequence[type[Aggregator]]) -> Config:
-        """The same with the classes of users' aggregators, which no file holds."""
+        """The same with the classes of users' own aggregators, which are in no file."""
         return replace(self, model=replace(self.model, own_aggregators=listed(classes)))
 
 
@@ -87,12 +88,16 @@ _OF_DATA = {"path": str | None, "fingerprint": str, "splits": list[str]}
 
 
 class Run:
-    """A folder of a training.
+    """The folder of a training.
 
-    `config.json` says what it is; `environment.json` where it ran and, in the list `resumed`, where
-    it was gone on with, after which epoch; `metrics.csv` has a row for each member and epoch,
-    `last.safetensors` all that training goes on from, `best.safetensors` the weights of every
-    member at its least validation loss, `summary.json` how it ended.
+    ====================  ======================================================================
+    config.json           data, model, tasks and settings
+    environment.json      the machine; in the list `resumed`, the machine and epoch of each resume
+    metrics.csv           one row of losses per member and epoch
+    last.safetensors      the checkpoint from which training continues
+    best.safetensors      the weights of every member at its lowest validation loss
+    summary.json          the results at the end
+    ====================  ======================================================================
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -104,59 +109,49 @@ class Run:
 
     @property
     def config(self) -> Config:
-        """What was asked for."""
+        """The configuration, from `CONFIG`."""
         path = self.folder / CONFIG
-        if not path.is_file() and self.folder.is_dir() and is_new(self.folder):
-            raise FileNotFoundError(
-                f"got {self.folder}, which has no {CONFIG}, nor anything else that was saved yet, "
-                "expected the folder of a run; start the training again, without --resume"
-            )
         if not path.is_file():
+            remedy = "pass the folder that pna train wrote"
+            if self.folder.is_dir() and is_new(self.folder):
+                remedy = "nothing was saved in it yet: start the training again, without --resume"
             raise FileNotFoundError(
-                f"got {self.folder}, which has no {CONFIG}, expected the folder of a run; "
-                "pass the folder that pna train wrote"
+                f"got {self.folder}, which has no {CONFIG}, expected the folder of a run; {remedy}"
             )
         try:
             return Config.from_dict(read_json(path))
         except ValueError as error:
             raise ValueError(
                 f"got {path}, which cannot be used ({error}), expected what pna train wrote; "
-                "upgrade pna if a newer one wrote it, else restore the file or train anew"
+                "upgrade pna if a newer version wrote it, else restore the file or start a new run"
             ) from error
 
     @property
     def summary(self) -> dict[str, Any] | None:
-        """How it ended; None if it has not."""
+        """The results at the end; None if the run is not finished."""
         if not (self.folder / SUMMARY).is_file():
             return None
-        again = f"remove the file, and have it made again: pna train --resume {self.folder}"
+        again = f"remove the file, and write it again: pna train --resume {self.folder}"
         held = self._read_json(SUMMARY, again, _SUMMED_UP)
         members = {len(held[name]) for name in ("best", "best_epoch", "broken")}
         if members != {self.config.settings.members}:
             raise ValueError(
-                f"got {self.folder / SUMMARY}, which is not of as many members as {CONFIG} has, "
+                f"got {self.folder / SUMMARY}, which has another number of members than {CONFIG}, "
                 f"expected what pna train wrote; {again}"
             )
         return held
 
     @property
     def environment(self) -> dict[str, Any]:
-        """Where it ran, and was resumed."""
-        remedy = "restore the file, or write {} in it, to do without what it said"
-        return self._read_json(ENVIRONMENT, remedy, {}, {"resumed": list[dict[str, Any]]})
+        """The machines on which it was started and resumed."""
+        remedy = "restore the file, or write {} in it, to do without it"
+        return self._read_json(ENVIRONMENT, remedy, {})
 
-    def _read_json(
-        self,
-        name: str,
-        remedy: str,
-        expected: Mapping[str, Any],
-        optional: Mapping[str, Any] | None = None,
-    ) -> dict[str, Any]:
+    def _read_json(self, name: str, remedy: str, expected: Mapping[str, Any]) -> dict[str, Any]:
         path = self.folder / name
         try:
             held = read_json(path)
-            check(held, {n: kind for n, kind in (optional or {}).items() if n in held})
-            check(held, expected)
+            check({"resumed": [], **held}, {**expected, "resumed": list[dict[str, Any]]})
             for start in held.get("resumed", ()):
                 check(start, {"after_epoch": int}, "resumed")
             return held
@@ -168,9 +163,9 @@ class Run:
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """Train here, which no other process may do at the same time: it is raised where one does.
+        """Lock the folder; raises if another process trains in it.
 
-        A new folder in which nothing comes to be written is removed again.
+        A new folder in which nothing is written is removed again.
         """
         new = not self.folder.exists()
         try:
@@ -178,7 +173,7 @@ class Run:
         except OSError as error:
             raise type(error)(
                 f"got {self.folder}, which cannot be made ({error.strerror}), expected the name of "
-                "a folder that can; choose another (--out)"
+                "a new folder; choose another (--out)"
             ) from error
         with alone(self.folder, wait=False):
             try:
@@ -188,53 +183,48 @@ class Run:
                     with suppress(OSError):  # it holds something, or is gone
                         self.folder.rmdir()
 
-    def begin(self, config: Config, environment: dict[str, Any]) -> None:
-        """Make the folder, and say in it what is about to be done."""
-        with room(self.folder):
+    def start(self, config: Config, environment: dict[str, Any]) -> None:
+        """Make the folder and write the configuration."""
+        with disk_errors(self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             remove_leftovers(self.folder)
-            (self.folder / SUMMARY).unlink(missing_ok=True)  # of no epochs, if there is one
+            (self.folder / SUMMARY).unlink(missing_ok=True)  # of a run of 0 epochs
             write_json(self.folder / CONFIG, config.as_dict())
             write_json(self.folder / ENVIRONMENT, environment)
 
-    def take_up(self, config: Config, epoch: int, environment: dict[str, Any]) -> None:
-        """Go on after `epoch` with what is in the folder, as `config` has it, and say where."""
+    def resume(self, config: Config, epoch: int, environment: dict[str, Any]) -> None:
+        """Record that training continues after `epoch`, with `config`, on this machine."""
         changed = config != self.config
-        is_over = self.summary is not None  # read, as the next, before anything is written
+        is_over = self.summary is not None  # both are read before anything is written
         goes_on = changed or not is_over
         first = self.environment if goes_on else {}
-        with room(self.folder):
+        with disk_errors(self.folder):
             remove_leftovers(self.folder)
             if not goes_on:
                 return
             if changed:
-                (self.folder / SUMMARY).unlink(missing_ok=True)  # first: it is finished no more
+                (self.folder / SUMMARY).unlink(
+                    missing_ok=True
+                )  # first: the run is not finished any more
                 write_json(self.folder / CONFIG, config.as_dict())
-            # a start that came to no checkpoint left nothing behind
+            # a resume without a later checkpoint changed nothing
             before = [start for start in first.get("resumed", []) if start["after_epoch"] < epoch]
             resumed = [*before, {"after_epoch": epoch, **environment}]
             write_json(self.folder / ENVIRONMENT, {**first, "resumed": resumed})
 
     def save_last(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Write what training goes on from, in place of what was there."""
+        """Write the checkpoint, in place of the one before."""
         self._write(LAST, tensors, facts)
 
-    def save_best(
-        self,
-        population: Population,
-        best: Tensor,
-        buffers: dict[str, Tensor],
-        facts: dict[str, Any],
-    ) -> None:
+    def save_best(self, population: Population, best: Snapshot, facts: dict[str, Any]) -> None:
         """Write the best weights of every member, by their names in the model."""
-        self._write(BEST, {**population.parameters_from(best), **buffers}, facts)
+        self._write(BEST, {**population.parameters_from(best.weights), **best.buffers}, facts)
 
     def _write(self, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """With the configuration, by which it can be used and known without the folder, and with a
-        checksum."""
+        """Write tensors with a checksum and the configuration: the file can be used alone."""
         on_host = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
-        with room(self.folder):
-            self.folder.stat()  # one that was removed is not made anew, without what it had
+        with disk_errors(self.folder):
+            self.folder.stat()  # raises if the folder was removed
             facts = facts | {"config": self.config.as_dict()}
             tensor_file.write(
                 self.folder / name, on_host, facts,
@@ -242,9 +232,9 @@ class Run:
             )  # fmt: skip
 
     def read(self, name: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-        """Tensors and facts of `BEST` or `LAST`, if they are of this run."""
+        """Tensors and facts of `BEST` or `LAST`; raises if they do not belong to this run."""
         path = self.folder / name
-        own = self.config  # says so where this is no run at all
+        own = self.config  # raises if this is not a run
         if not path.is_file():
             raise FileNotFoundError(
                 f"got {self.folder}, which has no {name}, expected a run that was trained; "
@@ -254,17 +244,17 @@ class Run:
         try:
             held = _checked(name, tensors, facts)
             if _without_epochs(held) != _without_epochs(own):
-                raise ValueError("it is of another configuration")
+                raise ValueError("it belongs to another configuration")
         except ValueError as error:
             raise ValueError(
                 f"got {path}, which does not belong to {self.folder}: {error}; restore the file, "
-                "or train anew in another folder"
+                "or start a new run in another folder"
             ) from error
         return tensors, facts
 
     def has_best_of(self, epoch: int) -> bool:
-        """Whether `BEST` was written after this epoch; one that is damaged or not of this run is
-        refused, and is not to be overwritten."""
+        """Whether `BEST` was written after this epoch. Raises if it is damaged or of another run:
+        it must not be overwritten."""
         if not (self.folder / BEST).exists():
             return False
         try:
@@ -276,21 +266,21 @@ class Run:
             ) from error
 
     def _how_to_train(self) -> str:
-        """What to do about a run without its weights."""
+        """The remedy for a run without weights."""
         again = f"pna train --resume {self.folder}"
         summary = self.summary
         if summary is None:
-            return f"go on with it: {again}"
+            return f"continue it: {again}"
         if summary.get("epochs") == 0:
-            return f"it was trained for 0 epochs; train it for more: {again} --epochs 10, say"
-        return "it was, and the file is gone: restore it, or train anew in another folder"
+            return f"it was trained for 0 epochs; train it for more: {again} --epochs 10"
+        return "it was trained, but the file is gone: restore it, or start a new run"
 
     def metrics(self) -> list[dict[str, float]]:
         """Rows of `metrics.csv`."""
         return metrics_file.read(self.folder / METRICS)
 
     def finish(self, summary: dict[str, Any]) -> None:
-        with room(self.folder):
+        with disk_errors(self.folder):
             write_json(self.folder / SUMMARY, summary)
 
     def __repr__(self) -> str:
@@ -311,27 +301,25 @@ def _checked(
     facts: Any,
     aggregators: Sequence[type[Aggregator]] | None = None,
 ) -> Config:
-    """The configuration in a file of weights, if all in the file is as it says.
+    """The configuration in a file of weights; raises unless all tensors fit it.
 
-    Without the classes of users' `aggregators`, weights of a model that needs some are not looked
-    at: it cannot be built.
-
-    Shapes are compared with those of a model that takes no memory, so that no model is built that
-    is larger than the file.
+    Without the classes of users' own `aggregators`, the weights of a model that needs them are not
+    checked: it cannot be built. Shapes are compared with those of a model on the device "meta", so
+    that no model is built that is larger than the file.
     """
-    check(facts, _OF_WEIGHTS, "what it says of itself")
+    check(facts, _OF_WEIGHTS, "its header")
     config = Config.from_dict(facts.get("config")).with_aggregators(aggregators or ())
     members = config.settings.members
     if not fits(facts.get("rows", 0), int):
         raise ValueError(f"rows is {shown(facts['rows'])}, expected a whole number")
     if len(facts["best"]) != members:
-        raise ValueError(f"it is of {len(facts['best'])} members, expected {members}")
+        raise ValueError(f"it has {len(facts['best'])} members, expected {members}")
     if aggregators is None and _lacks_classes(config):
         return config
-    decode(config.model.arguments, config.model.own_aggregators)  # says which class is missing
+    decode(config.model.arguments, config.model.own_aggregators)  # raises if a class is missing
     expected = _expected_weights(name, tensors, config)
     if odd := sorted(expected.keys() ^ tensors.keys()) if name == BEST else ():
-        raise ValueError(f"it lacks, or has but should not: {', '.join(odd)}")
+        raise ValueError(f"these tensors are missing or unknown: {', '.join(odd)}")
     for key, own in expected.items():
         shape = (members, *own.shape)
         if tuple(tensors[key].shape) != shape:
@@ -345,7 +333,7 @@ def _checked(
 
 
 def _lacks_classes(config: Config) -> bool:
-    """Whether the model has aggregators that are not this package's."""
+    """Whether the model has aggregators of users, whose classes are not known."""
     try:
         decode(config.model.arguments)
     except ValueError:
@@ -354,8 +342,8 @@ def _lacks_classes(config: Config) -> bool:
 
 
 def _expected_weights(name: str, tensors: dict[str, Tensor], config: Config) -> dict[str, Tensor]:
-    """The weights of a member that a file must have, without memory for them: in `BEST` those of
-    the model by name, in `LAST` all of them in a row."""
+    """The weights of a member that a file must have, on the device "meta": in `BEST` by name, in
+    `LAST` all in one row."""
     if name == LAST and (missing := _IN_LAST - tensors.keys()):
         raise ValueError(f"it lacks {', '.join(sorted(missing))}")
     held = [tensors["best"]] if name == LAST else list(tensors.values())
@@ -371,7 +359,7 @@ _IN_LAST = {"best", "ids", "standing.alive", "weights"}
 
 
 def _without_epochs(config: Config) -> Config:
-    """A run that goes on for longer is the same run."""
+    """The configuration without the number of epochs, which may change when a run is resumed."""
     return replace(config, settings=replace(config.settings, epochs=0))
 
 
@@ -387,10 +375,12 @@ def load(
     *,
     aggregators: Sequence[type[Aggregator]] = (),
 ) -> nn.Module:
-    """The trained model of a run, ready to use; without `member`, the best on validation.
+    """The trained model of a run, in evaluation mode.
 
-    `run` is the folder, or its ``best.safetensors`` alone, which holds the configuration too.
-    `aggregators` are the classes of those aggregators of the model that are your own.
+    Args:
+        run: a run, its folder, or its ``best.safetensors``, which has the configuration too.
+        member: which member. Default: the one with the lowest validation loss.
+        aggregators: the classes of your own aggregators, if the model has any.
     """
     path = run.folder if isinstance(run, Run) else Path(run)
     if path.is_dir():
@@ -415,22 +405,21 @@ def load(
 
 
 def best_losses(facts: dict[str, Any]) -> list[float]:
-    """The least validation loss of every member; infinite for one that was never validated."""
+    """The lowest validation loss of every member; infinite if it was never finite."""
     return [math.inf if loss is None else loss for loss in facts["best"]]
 
 
 def load_population(
     run: Run, epoch: str = "best", aggregators: Sequence[type[Aggregator]] = ()
 ) -> tuple[Population, Config]:
-    """All members of a run at their "best", or after their "last" epoch, if that was kept;
-    `aggregators` as for `load`."""
+    """All members of a run, with the weights of their "best" or "last" epoch."""
     tensors, facts = run.read(lookup("epoch", epoch, {"best": BEST, "last": LAST}))
     config = _checked(BEST if epoch == "best" else LAST, tensors, facts, aggregators)
     if epoch == "last":
         if "final" not in tensors:
             raise ValueError(
-                f"got {run.folder}, which has the best weights of its members alone, expected "
-                "those of their last epoch too; train with keep_last"
+                f"got {run.folder}, which has only the best weights of its members, expected "
+                "those of their last epoch; train with keep_last"
             )
         named = Population([build(config.model)]).parameters_from(tensors["final"])
         begin = "final.buffer."
@@ -440,7 +429,7 @@ def load_population(
 
 
 def _rebuilt(config: Config, tensors: dict[str, Tensor], member: int) -> nn.Module:
-    """The model of one member, in the type of its weights."""
+    """The model of one member, with the dtype of its weights."""
     model = build(config.model)
     model.to(next(t.dtype for t in tensors.values() if t.is_floating_point()))
     model.load_state_dict({n: t[member] for n, t in tensors.items()}, strict=False)

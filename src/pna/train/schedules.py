@@ -1,4 +1,4 @@
-"""Learning-rate schedules: one table that says all there is to know of each."""
+"""Learning-rate schedules: one table with everything the code needs to know about each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     from pna.train.settings import Settings
 
-#: What a schedule does at `Settings.min_lr`, and how the command line's help says it.
+#: What a schedule does at `Settings.min_lr`, with a sentence for the command-line help.
 AT_LOWEST = {
     "ignores it": "`{}` ignores it.",
     "ends there": "`{}` ends there.",
@@ -22,27 +22,27 @@ AT_LOWEST = {
 
 
 class Rates(NamedTuple):
-    """What a schedule makes of the learning rates after an epoch; tensors are (members,)."""
+    """The learning rates after an epoch; tensors are (members,)."""
 
     base: Tensor  # the rate that later epochs start from
-    waiting: Tensor  # int64, epochs without improvement, counted on from here
+    waiting: Tensor  # int64, number of epochs without improvement
     factor: Tensor | float  # the base rate is multiplied by it in the next epoch
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """A learning-rate schedule. No field has a default: what is not said cannot be known.
+    """A learning-rate schedule. No field has a default, so that none is forgotten.
 
-    `rates(settings, epoch, base, waiting)` gives the `Rates` of the epoch after `epoch`, an int64
-    tensor () of the epochs done, by tensor operations alone. Warmup is not its concern: it is
-    multiplied in for every schedule.
+    `rates(settings, epoch, base, waiting)` returns the `Rates` of the next epoch. `epoch` is an
+    int64 tensor () with the number of epochs done; only tensor operations are allowed. Warmup is
+    applied to every schedule elsewhere.
     """
 
     help: str  # one sentence for the command line
     rates: Callable[[Any, Tensor, Tensor, Tensor], Rates]
-    needs_epochs: bool  # whether rates depend on the number of epochs of the whole training: a
-    # run with such a schedule cannot be resumed with another number
-    at_lowest: str  # of `AT_LOWEST`; members are stopped here, not by `rates`
+    needs_epochs: bool  # whether rates depend on the total number of epochs; such a run cannot
+    # be resumed with another number
+    at_lowest: str  # of `AT_LOWEST`; `rates` itself does not stop members
 
     def __post_init__(self) -> None:
         said = {
@@ -59,19 +59,19 @@ class Schedule:
             )
 
     def after(self, settings: Settings, epoch: Tensor, base: Tensor, waiting: Tensor) -> Rates:
-        """Its rates; one that does not need the number of epochs is not told it."""
+        """Its rates. A schedule with `needs_epochs=False` cannot read the number of epochs."""
         seen = settings if self.needs_epochs else _WithoutEpochs(settings)
         return self.rates(seen, epoch, base, waiting)
 
     def stopped(self, settings: Settings, base: Tensor) -> Tensor:
-        """Which members its lowest rate stops, (members,)."""
+        """Which members stop at the lowest learning rate, (members,) bool."""
         if self.at_lowest != "stops" or settings.min_lr <= 0:
             return torch.zeros_like(base, dtype=torch.bool)
         return base < settings.min_lr
 
 
 class _WithoutEpochs:
-    """Settings as a schedule sees them that declared that it does not need the epochs."""
+    """Settings without the number of epochs."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -89,7 +89,7 @@ SCHEDULES: dict[str, Schedule] = {}
 
 
 def register(name: str, schedule: Schedule) -> None:
-    """Add a schedule to the table, by the name that `Settings.schedule` has."""
+    """Add a schedule to the table, under its name in `Settings.schedule`."""
     if not isinstance(schedule, Schedule):
         raise TypeError(
             f"got {schedule!r} as the schedule {name!r}, expected a pna.train.schedules.Schedule"
@@ -104,13 +104,14 @@ def _constant(settings: Settings, epoch: Tensor, base: Tensor, waiting: Tensor) 
 
 
 def _plateau(settings: Settings, epoch: Tensor, base: Tensor, waiting: Tensor) -> Rates:
-    """Times `decay` after every `plateau` epochs that were no better."""
-    dull = waiting >= settings.plateau
-    return Rates(torch.where(dull, base * settings.decay, base), torch.where(dull, 0, waiting), 1.0)
+    """Multiply by `decay` after `plateau` epochs without improvement."""
+    lower = waiting >= settings.plateau
+    base = torch.where(lower, base * settings.decay, base)
+    return Rates(base, torch.where(lower, 0, waiting), 1.0)
 
 
 def _cosine(settings: Settings, epoch: Tensor, base: Tensor, waiting: Tensor) -> Rates:
-    """Half a wave from the base rate, after the warmup, to `min_lr` at the last epoch."""
+    """Half a cosine from the base rate, after the warmup, to `min_lr` at the last epoch."""
     span = max(settings.epochs - settings.warmup, 1)
     done = ((epoch.to(base.dtype) - settings.warmup) / span).clamp(0, 1)
     least = settings.min_lr / base.clamp(min=1e-30)
@@ -118,24 +119,24 @@ def _cosine(settings: Settings, epoch: Tensor, base: Tensor, waiting: Tensor) ->
     return Rates(base, waiting, least + (1 - least) * wave)
 
 
-register("constant", Schedule("the same rate all the time", _constant, False, "ignores it"))
+register("constant", Schedule("the same rate in all epochs", _constant, False, "ignores it"))
 register(
     "plateau",
-    Schedule("lower after epochs without a better validation loss", _plateau, False, "stops"),
+    Schedule("lower after some epochs without a better validation loss", _plateau, False, "stops"),
 )
 register(
     "cosine",
-    Schedule("half a cosine wave over the number of epochs", _cosine, True, "ends there"),
+    Schedule("half a cosine over all epochs", _cosine, True, "ends there"),
 )
 
 
 def help_of_schedules() -> str:
-    """The allowed values, for the command line."""
+    """The allowed values, for the command-line help."""
     named = "; ".join(f"{name}: {schedule.help}" for name, schedule in SCHEDULES.items())
-    return f"Schedule of the learning rate. {named}. Default: constant."
+    return f"Learning-rate schedule. Values: {named}. Default: constant."
 
 
 def help_of_lowest() -> str:
-    """What every schedule does at the lowest rate, for the command line."""
+    """What every schedule does at the lowest rate, for the command-line help."""
     said = [AT_LOWEST[s.at_lowest].format(name) for name, s in SCHEDULES.items()]
     return " ".join(["Lowest learning rate.", *said, "Default: 0."])

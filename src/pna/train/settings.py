@@ -1,9 +1,12 @@
-"""How a population is trained: everything that a run must remember to be repeated."""
+"""Settings of models and of training: everything that a run saves to be repeated."""
 
 from __future__ import annotations
 
 import math
+import operator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 from pna.names import lookup
@@ -15,41 +18,42 @@ from pna.stored import made
 from pna.train.arguments import by_name, classes_in, encode
 from pna.train.schedules import SCHEDULES
 
-#: Whether weight decay is taken out of the gradient, by the name of the optimiser.
+#: Optimisers; whether weight decay is decoupled from the gradient.
 OPTIMISERS = {"adam": False, "adamw": True}
 PRECISIONS = ("float32", "tf32", "float64", "bfloat16")
-JUDGES = ("loss", "roc_auc")
-_SEEDS = 2**63  # how many there are: dropout keeps its own in an int64
+SELECTIONS = ("loss", "roc_auc")
+_LEAST = {"members": 1, "epochs": 0, "batch_size": 1, "plateau": 1, "patience": 1, "warmup": 0}
+_SEEDS = 2**63  # number of seeds: dropout keeps its seed in an int64
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Training of one population. Lists have a number for each member."""
+    """Settings of training. Tuples have one number per member, or one for all members."""
 
     members: int = 1
-    seed: int = 0  # of the first member's weights and dropout; others count on from it
+    seed: int = 0  # of the weights and dropout of member 0; member k uses seed + k
     data_seed: int = 0  # of the order of the graphs
     epochs: int = 1000
-    patience: int | None = 100  # epochs without a better validation loss; None: never stop
+    patience: int | None = 100  # epochs without a better validation loss; None: no early stopping
     batch_size: int = 128
-    shuffle: bool = True  # else the graphs come in the order of the file
-    optimiser: str = "adam"  # or "adamw", whose decay is not part of the gradient
+    shuffle: bool = True  # otherwise graphs are in the order of the file
+    optimiser: str = "adam"  # of `OPTIMISERS`
     lr: tuple[float, ...] = (1e-3,)
     weight_decay: tuple[float, ...] = (0.0,)
-    schedule: str = "constant"  # of `pna.train.schedules`
-    warmup: int = 0  # epochs in which the learning rate grows from 0
-    decay: float = 0.5  # of a plateau: what the learning rate is multiplied by
-    plateau: int = 10  # epochs without a better validation loss before it is
-    min_lr: float = 0.0  # lowest learning rate; the schedule says what it does there
-    clip: float | None = None  # greatest norm of a member's gradient
-    average: float | None = None  # decay of the average of weights that is validated and kept
-    precision: str = "float32"  # or "tf32", whose products on a GPU are shorter
-    task_weights: tuple[tuple[float, ...], ...] = ()  # of each task, for each member; else those
-    # of the tasks
+    schedule: str = "constant"  # of `pna.train.schedules.SCHEDULES`
+    warmup: int = 0  # epochs in which the learning rate rises linearly from 0
+    decay: float = 0.5  # factor by which the schedule "plateau" multiplies the learning rate
+    plateau: int = 10  # epochs without a better validation loss before "plateau" does
+    min_lr: float = 0.0  # lowest learning rate; the schedule decides what happens there
+    clip: float | None = None  # highest norm of the gradient of a member
+    average: float | None = None  # decay of the moving average that is validated and saved
+    precision: str = "float32"  # of `PRECISIONS`; "tf32" uses tensor cores of a GPU
+    task_weights: tuple[tuple[float, ...], ...] = ()  # of each task, for each member; default:
+    # those of the tasks
     balance: bool = False  # divide each loss by the variance of its targets
-    even: bool = False  # weigh each loss by the inverse of what it was, so that all of them fall
-    select: str = "loss"  # what validation is judged by: its loss, or "roc_auc", 1 minus the area
-    keep_last: bool = False  # keep the weights of every member's last epoch beside its best ones
+    even: bool = False  # weigh each loss by the inverse of its last value, so that all fall
+    select: str = "loss"  # which epoch is best: lowest validation "loss", or highest "roc_auc"
+    keep_last: bool = False  # save the weights of the last epoch of every member too
 
     def __post_init__(self) -> None:
         for name in ("lr", "weight_decay"):
@@ -66,48 +70,34 @@ class Settings:
             raise ValueError(
                 f"got task weights for {len(self.task_weights)} members, expected {self.members}"
             )
-        if any(not 0 <= weight < math.inf for row in self.task_weights for weight in row):
-            raise ValueError(
-                f"got task_weights={self.task_weights}, expected finite numbers of at least 0"
-            )
         lookup("optimiser", self.optimiser, OPTIMISERS)
         lookup("schedule", self.schedule, SCHEDULES)
         lookup("precision", self.precision, dict.fromkeys(PRECISIONS))
-        lookup("select", self.select, dict.fromkeys(JUDGES))
-        for name, least in (
-            ("members", 1), ("epochs", 0), ("batch_size", 1), ("plateau", 1), ("patience", 1),
-            ("warmup", 0),
-        ):  # fmt: skip
-            given = getattr(self, name)
-            if given is not None and not given >= least:
-                raise ValueError(f"got {name}={given}, expected at least {least}")
+        lookup("select", self.select, dict.fromkeys(SELECTIONS))
+        for name, least in _LEAST.items():
+            self._check(name, partial(operator.le, least), f"at least {least}")
+        for name in ("lr", "weight_decay", "min_lr", "task_weights"):
+            self._check(name, lambda v: 0 <= v < math.inf, "finite numbers of at least 0")
+        self._check("decay", lambda value: 0 < value < 1, "a factor between 0 and 1")
+        self._check("average", lambda value: 0 < value < 1, "a decay between 0 and 1")
+        self._check("clip", lambda value: value > 0, "a norm above 0")
         for name, count in (("seed", self.members), ("data_seed", 1)):
-            if not 0 <= getattr(self, name) <= _SEEDS - count:
-                every = " and one for each further member" if count > 1 else ""
-                raise ValueError(
-                    f"got {name}={getattr(self, name)}, expected a number of at least 0{every} "
-                    "below 2**63"
-                )
-        if not 0 < self.decay < 1:
-            raise ValueError(f"got decay={self.decay}, expected a factor between 0 and 1")
-        for name, values in (
-            ("lr", self.lr), ("weight_decay", self.weight_decay), ("min_lr", (self.min_lr,)),
-        ):  # fmt: skip
-            if any(not 0 <= value < math.inf for value in values):
-                raise ValueError(
-                    f"got {name}={getattr(self, name)}, expected at least 0, and finite"
-                )
-        if self.average is not None and not 0 < self.average < 1:
-            raise ValueError(f"got average={self.average}, expected a decay between 0 and 1")
-        if self.clip is not None and not self.clip > 0:
-            raise ValueError(f"got clip={self.clip}, expected a norm above 0")
+            every = " and one for each further member" if count > 1 else ""
+            fits = partial(_is_seed, count)
+            self._check(name, fits, f"a number of at least 0{every} below 2**63")
+
+    def _check(self, name: str, fits: Callable[[Any], bool], expected: str) -> None:
+        """Raise unless all numbers of a field fit; None always does."""
+        given = getattr(self, name)
+        if not all(number is None or fits(number) for number in _numbers(given)):
+            raise ValueError(f"got {name}={given}, expected {expected}")
 
     @property
     def seeds(self) -> list[int]:
         return [self.seed + k for k in range(self.members)]
 
     def of_members(self, name: str) -> list[float]:
-        """A list of these numbers, one for each member."""
+        """One number for each member."""
         values = getattr(self, name)
         return list(values) * (self.members if len(values) == 1 else 1)
 
@@ -116,17 +106,30 @@ class Settings:
 
     @classmethod
     def from_dict(cls, held: dict[str, Any]) -> Settings:
-        """What `as_dict` gave, read back from a file; a ValueError says what is wrong with it."""
+        """From the output of `as_dict`, read from a file; a ValueError says what is wrong."""
         return made(cls, held, "settings")
+
+
+def _is_seed(count: int, seed: int) -> bool:
+    """Whether there are `count` seeds from this one on."""
+    return 0 <= seed <= _SEEDS - count
+
+
+def _numbers(given: Any) -> Iterator[Any]:
+    """The numbers in nested tuples, or a number itself."""
+    if not isinstance(given, tuple):
+        yield given
+        return
+    for part in given:
+        yield from _numbers(part)
 
 
 @dataclass(frozen=True)
 class ModelSettings:
-    """A model by its names and numbers, from which it can be built again.
+    """Settings from which a model can be built.
 
-    Aggregators among the `arguments` may be names, classes and objects, also of your own. The
-    settings keep a description of them; `own_aggregators` are the classes of your own, which are
-    not saved.
+    Aggregators among the `arguments` may be names, classes and objects, also your own. They are
+    saved in encoded form; `own_aggregators` are the classes of your own, which are not saved.
     """
 
     convolution: str = "pna"
@@ -152,7 +155,7 @@ class ModelSettings:
 
     @classmethod
     def from_dict(cls, held: dict[str, Any]) -> ModelSettings:
-        """What `as_dict` gave, read back from a file; a ValueError says what is wrong with it."""
+        """From the output of `as_dict`, read from a file; a ValueError says what is wrong."""
         model = made(cls, held, "model")
         lookup("convolution", model.convolution, CONVOLUTIONS)
         lookup("architecture", model.architecture, ARCHITECTURES)

@@ -1,7 +1,7 @@
-"""A sweep: trials of learning rates, decays, widths and dropouts, each a population.
+"""A sweep: trials of learning rates, weight decays, widths and dropouts, each a population.
 
-What a trial is follows from the seed and its number alone, and what became of it from its folder.
-So a sweep goes on where it was stopped from plain files, and nothing pickled is ever read back.
+The point of a trial follows from the seed and its number, and its result from its folder. A sweep
+is therefore resumed from plain files, and nothing pickled is read.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _VERSION = 2
 
 @dataclass(frozen=True)
 class LogRange:
-    """Numbers from `low` to `high`, whose logarithms are equally likely."""
+    """Numbers from `low` to `high`, uniform on a logarithmic scale."""
 
     low: float
     high: float
@@ -57,7 +57,7 @@ Values = LogRange | tuple[float, ...]
 
 
 def parse_values(text: str) -> Values:
-    """ "1e-4..1e-2" is a range of logarithms, "16,32,64" a choice of equally likely numbers."""
+    """Parse "1e-4..1e-2", a `LogRange`, or "16,32,64", values of equal probability."""
     low, dots, high = text.partition("..")
     try:
         if dots:
@@ -73,7 +73,7 @@ def parse_values(text: str) -> Values:
 
 @dataclass(frozen=True)
 class Point:
-    """What is searched, at one trial."""
+    """The searched values of one trial."""
 
     lr: float
     weight_decay: float
@@ -83,7 +83,7 @@ class Point:
 
 @dataclass(frozen=True)
 class Space:
-    """What is searched: a range of logarithms or a choice for each."""
+    """The search space: a `LogRange` or a choice of values for each hyper-parameter."""
 
     lr: Values = LogRange(1e-4, 1e-2)
     weight_decay: Values = LogRange(1e-8, 1e-4)
@@ -106,7 +106,7 @@ class Space:
         check("width", lambda v: v >= 1 and v == int(v), "whole numbers above 0")
 
     def draw(self, seed: int, number: int) -> Point:
-        """The point of a trial: a function of seed and number, and each of its values alone."""
+        """The point of a trial; it depends only on the seed and the number."""
         shares = np.random.default_rng([seed, number]).random(len(fields(self))).tolist()
         drawn = {}
         for field, share in zip(fields(self), shares, strict=True):
@@ -118,7 +118,7 @@ class Space:
 
 @dataclass(frozen=True)
 class Plan:
-    """All that decides what the trials of a sweep are."""
+    """Everything that defines the trials of a sweep."""
 
     data: str
     fingerprint: str  # of the graphs
@@ -127,31 +127,31 @@ class Plan:
     space: Space
     seed: int
     asha: bool
-    loss: str | dict[str, str] = "mse"  # this and the following as `pna.train.train` takes them
+    loss: str | dict[str, str] = "mse"  # this and the following: arguments of `pna.train.train`
     weights: dict[str, float] | None = None
     tasks: Sequence[str] | None = None
     splits: tuple[str, str] = ("train", "validation")
 
     def at(self, point: Point) -> tuple[ModelSettings, Settings]:
-        """What is trained at a point, and how."""
+        """Model and settings of the trial at a point."""
         arguments = self.model.arguments | {"dropout": point.dropout}
         model = replace(self.model, hidden=point.width, arguments=arguments)
         return model, replace(self.settings, lr=(point.lr,), weight_decay=(point.weight_decay,))
 
     def as_dict(self) -> dict[str, Any]:
         whole = asdict(self) | {"model": self.model.as_dict()}
-        held: dict[str, Any] = json.loads(json.dumps(whole))  # as it is read back
+        held: dict[str, Any] = json.loads(json.dumps(whole))  # with the types that JSON has
         return held
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What is known of a trial: a row of ``sweep.csv``."""
+    """The state of a trial: a row of ``sweep.csv``."""
 
     number: int
     point: Point
-    state: str = "waiting"  # of `_STATES`; "stopped" is early
-    objective: float | None = None  # mean over the members of their least validation losses
+    state: str = "waiting"  # of `_STATES`; "stopped": by ASHA
+    objective: float | None = None  # mean of the lowest validation losses of its members
     epochs: int = 0
     seconds: float = 0.0
     error: str = ""
@@ -170,7 +170,7 @@ _STATES = ("waiting", "finished", "stopped", "failed")
 
 
 class Sweep:
-    """The folder of a sweep: its plan, a folder for each trial, a table and the best of them."""
+    """The folder of a sweep: its plan, a folder for each trial, a table and the best trial."""
 
     def __init__(self, folder: Path, plan: Plan, trials: int) -> None:
         self.folder, self.plan = folder, plan
@@ -181,12 +181,12 @@ class Sweep:
 
     @property
     def waiting(self) -> list[int]:
-        """Numbers of the trials that are still to be run."""
+        """Numbers of the trials that are not done."""
         return [trial.number for trial in self.trials if trial.state == "waiting"]
 
     @property
     def best(self) -> Trial | None:
-        """The finished trial of the least objective."""
+        """The finished trial with the lowest objective."""
         done = [
             (trial.objective, trial.number)
             for trial in self.trials
@@ -194,18 +194,18 @@ class Sweep:
         ]
         return self.trials[min(done)[1]] if done else None
 
-    def begin(self) -> None:
-        """Make the folder, and say in it what is about to be done."""
+    def start(self) -> None:
+        """Make the folder and write the plan."""
         if not is_new(self.folder):
             raise FileExistsError(
-                f"got {self.folder}, which is not empty, expected a new folder; go on with the "
+                f"got {self.folder}, which is not empty, expected a new folder; continue the "
                 "sweep in it with resume, or choose another"
             )
         self.folder.mkdir(parents=True, exist_ok=True)
         self._write_plan()
 
-    def take_up(self) -> None:
-        """Find out what is done of a sweep that was begun; failed trials are tried again."""
+    def resume(self) -> None:
+        """Read the state of all trials; failed trials will run again."""
         path = self.folder / PLAN
         if not path.is_file():
             raise FileNotFoundError(
@@ -218,22 +218,22 @@ class Sweep:
         except ValueError as error:
             raise ValueError(
                 f"got {path}, which cannot be read ({error}), expected what pna sweep wrote; "
-                "restore the file, or begin the sweep in another folder"
+                "restore the file, or start the sweep in another folder"
             ) from error
         if held["version"] != _VERSION:
             raise ValueError(f"got {path} of version {held['version']}, expected {_VERSION}")
         differing = [k for k in own if k != "data" and held.get(k) != own[k]]
         if differing:
             raise ValueError(
-                f"got other {', '.join(differing)} than {self.folder} was begun with, expected "
-                f"the same to resume it; they are in {path}"
+                f"got other {', '.join(differing)} than {self.folder} was started with, "
+                f"expected the same to resume it; they are in {path}"
             )
         if held["trials"] > len(self.trials):
             raise ValueError(
                 f"got {len(self.trials)} trials, expected at least the {held['trials']} that "
-                f"{self.folder} was begun with"
+                f"{self.folder} was started with"
             )
-        self.update()  # reads all there is, before anything is written
+        self.update()  # reads everything before anything is written
         self._write_plan()
         for trial in self.trials:
             if trial.state == "failed":
@@ -245,7 +245,7 @@ class Sweep:
         write_json(self.folder / PLAN, facts | self.plan.as_dict())
 
     def update(self) -> None:
-        """Take in what the folder says: summaries of the finished, the table of the others."""
+        """Read the state of all trials, from the summaries of finished ones and from the table."""
         rows = self._rows()
         for trial in self.trials:
             self.trials[trial.number] = self._finished(trial) or _from_row(
@@ -265,7 +265,7 @@ class Sweep:
         )
 
     def record(self, number: int, told: dict[str, Any], failed: bool = False) -> Trial:
-        """Take in that a trial has ended, by what its last report told, and write the table."""
+        """Record that a trial has ended, with its last report, and write the table."""
         trial = self.trials[number]
         ended = self._finished(trial) or replace(
             trial,
@@ -280,15 +280,15 @@ class Sweep:
         return ended
 
     def _error(self, trial: Trial) -> str:
-        """The last line of what a trial left behind."""
+        """The last line of the traceback of a failed trial."""
         path = self.folder_of(trial) / ERROR
         if not path.is_file():
-            return "its process was killed; for lack of memory, perhaps"
+            return "its process was killed, perhaps because memory was full"
         lines = path.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         return lines[-1] if lines else f"it left an empty {ERROR}"
 
     def save(self) -> None:
-        """Write the table and the best."""
+        """Write the table and the best trial."""
         rows = [trial.as_dict() for trial in self.trials]
         with replacing(self.folder / TABLE) as file:
             writer = csv.DictWriter(file, list(rows[0]))
@@ -299,13 +299,14 @@ class Sweep:
             write_json(self.folder / BEST, self.best.as_dict() | {"folder": folder})
 
     def _rows(self) -> dict[str, dict[str, str]]:
-        """The table's rows by trial. One that is damaged is refused, since only the table knows
-        which trials were stopped early."""
+        """The rows of the table by trial. Raises if it is damaged, since no other file knows which
+        trials were stopped early."""
         path = self.folder / TABLE
         if not path.is_file():
             if (self.folder / TRIALS).is_dir():
                 warnings.warn(
-                    f"{path} is missing: trials that were stopped early are run again", stacklevel=2
+                    f"{path} is missing: trials that were stopped early will run again",
+                    stacklevel=2,
                 )
             return {}
         rows: dict[str, dict[str, str]] = {}
@@ -314,7 +315,7 @@ class Sweep:
         try:
             for row in reader:
                 if None in row or None in row.values() or row["state"] not in _STATES:
-                    raise ValueError("it has other cells than the header")
+                    raise ValueError("its cells do not fit the header")
                 _from_row(self.trials[0], row)
                 rows[str(int(row["trial"]))] = row
             for trial in self.trials:
@@ -322,15 +323,15 @@ class Sweep:
                     raise ValueError(f"there is no row of trial {trial.number}")
         except (csv.Error, KeyError, TypeError, ValueError) as error:
             raise ValueError(
-                f"got {path}, line {max(reader.line_num, 1)}, which is no row of a trial "
-                f"({error}), expected what pna sweep wrote; restore the file, or remove it, and "
-                "trials that were stopped early are run again"
+                f"got {path}, line {max(reader.line_num, 1)}, which is not a row of a trial "
+                f"({error}), expected what pna sweep wrote; restore the file, or remove it: "
+                "trials that were stopped early will run again"
             ) from error
         return rows
 
 
 def _from_row(trial: Trial, row: dict[str, str]) -> Trial:
-    """A trial that was stopped early or failed, from the table; else as it is."""
+    """The trial with its state from the table, if it was stopped early or failed."""
     if not row or row["state"] not in ("stopped", "failed"):
         return trial
     return replace(
@@ -344,7 +345,7 @@ def _from_row(trial: Trial, row: dict[str, str]) -> Trial:
 
 
 def objective(best: list[float]) -> float:
-    """What is searched for the least of: the mean of the members' least validation losses."""
+    """What a sweep minimises: the mean of the lowest validation losses of the members."""
     return sum(best) / len(best)
 
 
@@ -352,13 +353,15 @@ Tell = Callable[[dict[str, Any]], None]
 
 
 def run_trial(sweep: Sweep, number: int, device: str, tell: Tell) -> None:
-    """Train the population of a trial, or go on with it; `tell` how it stands after each epoch.
+    """Train or resume the population of a trial; `tell` is called after each epoch.
 
-    What goes wrong is left in its folder, and raised.
+    The traceback of an error is written to its folder, and the error is raised.
     """
     run = Run(sweep.folder_of(sweep.trials[number]))
     if not run.exists:
-        shutil.rmtree(run.folder, ignore_errors=True)  # of a trial that failed before it began
+        shutil.rmtree(
+            run.folder, ignore_errors=True
+        )  # of a trial that failed before its first checkpoint
     (run.folder / ERROR).unlink(missing_ok=True)
     try:
         _train(sweep.plan, sweep.trials[number].point, run, device, tell)
@@ -374,7 +377,7 @@ def _train(plan: Plan, point: Point, run: Run, device: str, tell: Tell) -> None:
     def each_epoch(report: Report) -> None:
         nonlocal seconds
         seconds += report.seconds
-        # Whoever is told may stop the trial, which at its end must have been saved before.
+        # Ray may stop the trial here; the last epoch is reported after it was saved.
         if report.epoch < report.epochs and any(report.alive):
             told = {"objective": objective(report.best), "epoch": report.epoch}
             tell(told | {"seconds": seconds})
@@ -418,23 +421,23 @@ def sweep(
     resume: bool = False,
     say: Callable[[Sweep, Trial], None] | None = None,
 ) -> Sweep:
-    """Search the least validation loss with Ray Tune, each trial in ``out/trials``.
+    """Search for the lowest validation loss with Ray Tune, each trial in ``out/trials``.
 
     Args:
         data: file of a graph set, which every machine of the cluster can read.
         out: folder of the sweep, which every machine of the cluster can write.
-        model: its settings, or the name of a convolution; width and dropout are searched.
-        settings: of every trial's training; learning rate and weight decay are searched.
-        space: what is searched.
-        loss, weights, tasks, splits: what is trained on, as `pna.train.train` takes them.
-        trials: how many; when a sweep is resumed there may be more.
-        seed: of the trials' points.
+        model: settings of the model, or the name of a convolution; width and dropout are searched.
+        settings: settings of the training; learning rate and weight decay are searched.
+        space: the search space.
+        loss, weights, tasks, splits: as for `pna.train.train`.
+        trials: number of trials; there may be more when a sweep is resumed.
+        seed: random seed of the points.
         asha: stop the worse two thirds at 1/27, 1/9 and 1/3 of the epochs.
-        address: "local", or that of a cluster: "auto", "host:port", "ray://host:port".
-        cpus_per_trial: processors for each.
-        gpus_per_trial: GPUs for each, such as 0.25; if left out, one where the cluster has any.
-        resume: go on with the sweep in `out`. Trials that failed are tried again.
-        say: called after every trial.
+        address: "local", or a cluster: "auto", "host:port", "ray://host:port".
+        cpus_per_trial: number of CPU cores per trial.
+        gpus_per_trial: number of GPUs per trial, such as 0.25. Default: 1 if the cluster has any.
+        resume: continue the sweep in `out`. Trials that failed run again.
+        say: callback after every trial.
     """
     try:
         from pna.train import ray_tune
@@ -456,16 +459,16 @@ def sweep(
     kind = model_for(graphs, model, {}, loss) if isinstance(model, str) else model
     usual = settings_for(graphs, {}) if settings is None else settings
     target = (loss, weights, tasks, splits)
-    # as the trials will, so that what none of them can do is refused before they begin
+    # errors that every trial would have are raised before the first one
     found = configured(graphs, path, kind, usual, *target).data["fingerprint"]
     plan = Plan(str(path), found, kind, usual, space or Space(), seed, asha, *target)
     held = Sweep(Path(os.path.realpath(out)), plan, trials)
     ray_tune.check_address(address)
     if not resume:
-        held.begin()
+        held.start()
     with alone(held.folder, wait=False) if held.folder.is_dir() else nullcontext():
         if resume:
-            held.take_up()
+            held.resume()
         held.save()
         try:
             if held.waiting:

@@ -1,11 +1,10 @@
-"""What is to be predicted, how errors are counted, and what is told of them."""
+"""Tasks: which targets are predicted, with which losses and metrics."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, NoReturn
+from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
@@ -22,14 +21,13 @@ from pna.train.metrics import METRICS
 
 @dataclass(frozen=True)
 class Loss:
-    """An error of every prediction, and all that depends on which one it is. Nothing has a
-    default."""
+    """A loss, and all that depends on it. No field has a default, so that none is forgotten."""
 
     error: Callable[[Tensor, Tensor], Tensor]  # predictions and targets (…) to (…)
-    outputs: str  # of `OUTPUTS`: what a model's outputs mean
-    scaled: bool  # whether targets are divided by a scale, and met by an error of 0
-    metrics: tuple[str, ...]  # what is told of it, beside itself; names of `pna.train.metrics`
-    kernel: str | None  # its name in `pna.population.losses`; None without a kernel
+    outputs: str  # of `OUTPUTS`: what the outputs of a model mean
+    scaled: bool  # whether targets are divided by their scale; the error of a hit is then 0
+    metrics: tuple[str, ...]  # shown besides the loss; names of `pna.train.metrics`
+    kernel: str | None  # name in `pna.population.losses`, or None
 
     def __post_init__(self) -> None:
         if self.outputs not in OUTPUTS:
@@ -39,7 +37,7 @@ class Loss:
         if odd := [name for name in self.metrics if name not in METRICS]:
             raise ValueError(f"got a loss with unknown metrics {', '.join(odd)}")
         if not self.metrics:
-            raise ValueError("got a loss without metrics, expected at least one to tell of it")
+            raise ValueError("got a loss without metrics, expected at least one to show")
         if self.kernel is not None and self.kernel not in in_kernels.KINDS:
             raise ValueError(
                 f"got a loss with the kernel {self.kernel!r}, expected None or one of "
@@ -48,23 +46,22 @@ class Loss:
         same = torch.tensor([-2.0, 0.0, 0.5, 3.0])
         if self.scaled and bool(self.error(same, same).any()):
             raise ValueError(
-                "got a scaled loss whose error is not 0 where the target is met, expected 0: what "
-                "is missing would be counted; declare it with scaled=False"
+                "got a scaled loss whose error is not 0 where the target is met, expected 0: "
+                "missing targets would be counted; declare it with scaled=False"
             )
 
     @property
     def classes(self) -> bool:
-        """Whether targets are classes, each with an output."""
+        """Whether targets are classes, with one output each."""
         return self.outputs == "classes"
 
 
-#: What outputs of a model mean: a number, the logit of the probability of a 1, or a score for
-#: every class.
+#: What the outputs of a model mean: a number, the logit of a probability, or a score per class.
 OUTPUTS = ("number", "probability", "classes")
 
 
 def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
-    """(…, classes) and (…) to (…), by plain operations, which vmap takes to members."""
+    """(…, classes) and (…) to (…), with operations that vmap supports."""
     chosen = F.one_hot(target.long(), logits.shape[-1]).to(logits.dtype)
     return logits.logsumexp(-1) - (logits * chosen).sum(-1)
 
@@ -87,16 +84,16 @@ LOSSES = {
 
 @dataclass(frozen=True)
 class Task:
-    """One target: its level, its column, its loss, and which outputs of the model are its own."""
+    """One target: its level, its column, its loss and its outputs of the model."""
 
-    name: str  # no other task's: that of the target, after its level where both levels have it
+    name: str  # unique: that of the target, with its level in front if both levels have it
     level: str  # "node" or "graph"
     column: int  # in y_node or y_graph
     loss: str  # of `LOSSES`
     first: int  # first of its outputs at that level
-    outputs: int = 1  # how many: one, or one for each class
-    scale: float = 1.0  # what targets are divided by, above 0
-    weight: float = 1.0  # of its loss among all
+    outputs: int = 1  # number of outputs: one, or one per class
+    scale: float = 1.0  # targets are divided by it; above 0
+    weight: float = 1.0  # weight of its loss
 
     def __post_init__(self) -> None:
         lookup("loss", self.loss, LOSSES)
@@ -105,12 +102,12 @@ class Task:
         if min(self.column, self.first) < 0 or self.outputs < 1:
             raise ValueError(
                 f"got the task {self.name!r} in column {self.column}, with {self.outputs} outputs "
-                f"from {self.first} on, expected a column and outputs that there are"
+                f"from {self.first} on, expected numbers of at least 0, and an output"
             )
         if not 0 < self.scale < math.inf:
             raise ValueError(
-                f"got the task {self.name!r} with a scale of {self.scale}, which targets are "
-                "divided by, expected a finite number above 0"
+                f"got the task {self.name!r} with a scale of {self.scale}, expected a finite "
+                "number above 0"
             )
         if not 0 <= self.weight < math.inf:
             raise ValueError(
@@ -124,9 +121,9 @@ class Task:
 
 
 def targets_by_name(graphs: GraphSet) -> dict[str, tuple[str, int]]:
-    """Level and column of every target of a set.
+    """Level and column of every target of a graph set.
 
-    Where a target of nodes and one of graphs have the same name, say "0", they are called "node.0"
+    If a node target and a graph target have the same name, such as "0", they are called "node.0"
     and "graph.0".
     """
     shared = {*graphs.node_targets} & {*graphs.graph_targets}
@@ -153,10 +150,10 @@ def tasks_of(
     weights: Mapping[str, float] | None = None,
     chosen: Sequence[str] | None = None,
 ) -> tuple[Task, ...]:
-    """The tasks of a set's targets, all or those chosen.
+    """The tasks of a graph set: for all targets, or for those chosen.
 
-    `loss` is one for all, or one for each by name; `weights` are 1 where not given. Names are those
-    of `targets_by_name`.
+    `loss` is one for all targets, or one for each by name. `weights` are 1 by default. Names are
+    those of `targets_by_name`.
     """
     targets, weights = targets_by_name(graphs), weights or {}
     for given in (*(loss if isinstance(loss, Mapping) else ()), *weights, *(chosen or ())):
@@ -188,7 +185,7 @@ def _classes(name: str, y: Tensor) -> int:
     known = y[~y.isnan()] if y.is_floating_point() else y
     if len(known) == 0 or bool((known != known.round()).any()) or bool((known < 0).any()):
         raise ValueError(
-            f"got target {name!r} for cross_entropy, expected classes 0, 1, 2, …; take another loss"
+            f"got target {name!r} for cross_entropy, expected classes 0, 1, 2, …; use another loss"
         )
     highest = int(known.max())
     if highest >= MOST_KINDS:
@@ -199,54 +196,53 @@ def _classes(name: str, y: Tensor) -> int:
 
 
 def check_targets(tasks: Sequence[Task], graphs: GraphSet, where: str) -> None:
-    """Raise unless every task has targets among these graphs, and such as its loss takes.
+    """Raise unless every task has targets in these graphs, and its loss accepts them.
 
-    `where` is what errors call the graphs.
+    `where` names the graphs in errors.
     """
     for task in tasks:
         y = column_of(graphs, task.level, task.column)
         if bool(y.isnan().all()):
             raise ValueError(
                 f"got no value of the target {task.name!r} in {where}, all are missing (NaN), "
-                "expected some; leave it out: name the others as tasks (--tasks)"
+                "expected some; leave it out: list the other targets as tasks (--tasks)"
             )
         check_values(task, y, where)
 
 
 def check_values(task: Task, y: Tensor, where: str) -> None:
-    """Raise unless a task's loss takes these targets, NaN where there are none."""
+    """Raise unless the loss of a task accepts these targets; NaN is a missing target."""
     known = y[~y.isnan()]
 
-    def refuse(odd: Tensor, expected: str) -> NoReturn:
-        raise ValueError(
-            f"got {known[odd][0].item():g} for the target {task.name!r} in {where}, expected "
-            + expected
-        )
-
-    if bool((odd := ~known.isfinite()).any()):
-        refuse(odd, "finite numbers, or NaN where there is none; mend the graph set")
-    if LOSSES[task.loss].classes:
-        if bool((odd := (known < 0) | (known != known.round())).any()):
-            refuse(odd, "classes 0, 1, 2, …; mend the graph set, or train with another loss")
-        if bool((odd := known >= task.outputs).any()):
-            refuse(
-                odd,
-                f"0 to {task.outputs - 1}, the classes that the model was made for; leave those "
-                "graphs out, or train with them",
+    def refuse(odd: Tensor, expected: str) -> None:
+        if bool(odd.any()):
+            raise ValueError(
+                f"got {known[odd][0].item():g} for the target {task.name!r} in {where}, expected "
+                + expected
             )
-    elif LOSSES[task.loss].outputs == "probability" and bool(
-        (odd := (known < 0) | (known > 1)).any()
-    ):
+
+    refuse(~known.isfinite(), "finite numbers, or NaN for a missing one; repair the graph set")
+    if LOSSES[task.loss].classes:
         refuse(
-            odd,
-            f"numbers from 0 to 1, as {task.loss} has them; take another loss (--loss), mse, say",
+            (known < 0) | (known != known.round()),
+            "classes 0, 1, 2, …; repair the graph set, or train with another loss",
+        )
+        refuse(
+            known >= task.outputs,
+            f"0 to {task.outputs - 1}, the classes that the model has; leave those graphs out, or "
+            "train with them",
+        )
+    elif LOSSES[task.loss].outputs == "probability":
+        refuse(
+            (known < 0) | (known > 1),
+            f"numbers from 0 to 1 for {task.loss}; use another loss (--loss), such as mse",
         )
 
 
 def check_apart(tasks: Sequence[Task]) -> None:
-    """Raise unless every task has a name and outputs of its own, and no output is left over."""
+    """Raise unless tasks have different names, and their outputs are contiguous."""
     if len({task.name for task in tasks}) < len(tasks):
-        raise ValueError("two of its tasks have the same name, expected one for each")
+        raise ValueError("two of its tasks have the same name, expected different names")
     used = {"node": 0, "graph": 0}
     for task in tasks:
         if task.first != used[task.level]:
@@ -258,21 +254,17 @@ def check_apart(tasks: Sequence[Task]) -> None:
 
 
 def outputs_of(tasks: Sequence[Task], level: str) -> int:
-    """How many numbers a model gives for each node or graph."""
+    """Number of outputs of a model for each node or graph."""
     return sum(task.outputs for task in tasks if task.level == level)
-
-
-def as_dicts(tasks: Sequence[Task]) -> list[dict[str, Any]]:
-    return [asdict(task) for task in tasks]
 
 
 @dataclass(frozen=True)
 class Target:
-    """Targets of a group of tasks with one level and loss: values, finite where there are none."""
+    """Targets of tasks with the same level and loss; the value of a missing target is finite."""
 
-    tasks: tuple[int, ...]  # their places among all tasks
+    tasks: tuple[int, ...]  # their indices
     values: Tensor  # (rows, tasks)
-    known: Tensor  # (rows, tasks) bool, whether there is a target
+    known: Tensor  # (rows, tasks) bool: not missing, and not padding
 
 
 def are_complete(tasks: Sequence[Task], graphs: GraphSet) -> bool:
@@ -284,9 +276,9 @@ def are_complete(tasks: Sequence[Task], graphs: GraphSet) -> bool:
 def targets_of(
     tasks: Sequence[Task], batch: Batch, dtype: torch.dtype, complete: bool = False
 ) -> list[Target]:
-    """What a batch is to be compared with, divided by its scale; padding is not known.
+    """The targets of a batch, divided by their scales.
 
-    Where targets are known to be `complete` none is looked for that is missing.
+    With `complete`, no target is missing, and none is searched for.
     """
     groups: dict[tuple[str, str, int], list[int]] = {}
     for place, task in enumerate(tasks):
@@ -310,7 +302,7 @@ def targets_of(
 
 
 def _scaled(y: Tensor, tasks: Sequence[Task], dtype: torch.dtype) -> Tensor:
-    """The targets of these tasks, (rows, tasks)."""
+    """The scaled targets of these tasks, (rows, tasks)."""
     scales = [task.scale for task in tasks]
     values = _columns(y, [task.column for task in tasks]).to(dtype)
     if len({*scales}) == 1:
@@ -319,12 +311,12 @@ def _scaled(y: Tensor, tasks: Sequence[Task], dtype: torch.dtype) -> Tensor:
 
 
 def count_targets(targets: Sequence[Target], tasks: int) -> Tensor:
-    """How many targets each task has, (tasks,)."""
+    """Number of known targets of each task, (tasks,)."""
     return _by_task(targets, [t.known.sum(0, dtype=t.values.dtype) for t in targets], tasks)
 
 
 def _by_task(targets: Sequence[Target], of_groups: Sequence[Tensor], tasks: int) -> Tensor:
-    """A number for every task, (tasks,), from those of every group."""
+    """Values per task, (tasks,), from those of every group."""
     if len(targets) == 1 and targets[0].tasks == tuple(range(tasks)):
         return of_groups[0]
     numbers: list[Tensor] = [torch.empty(0)] * tasks
@@ -337,7 +329,7 @@ def _by_task(targets: Sequence[Target], of_groups: Sequence[Tensor], tasks: int)
 def summed_errors(
     tasks: Sequence[Task], prediction: Prediction, targets: Sequence[Target]
 ) -> Tensor:
-    """The sum of every task's errors over the targets there are, (tasks,)."""
+    """The sum of the errors of every task over its known targets, (tasks,)."""
     sums = []
     for target in targets:
         first = tasks[target.tasks[0]]
@@ -354,7 +346,7 @@ def summed_errors(
                 group = (outputs, target.values, target.known)
                 sums.append(in_kernels.summed_errors(*group, loss.kernel))
                 continue
-            outputs = torch.where(target.known, outputs, target.values)  # however far it is
+            outputs = torch.where(target.known, outputs, target.values)  # no error, no gradient
         errors = loss.error(outputs.to(target.values.dtype), target.values)
         sums.append((errors if loss.scaled else errors * target.known).sum(0))
     return _by_task(targets, sums, len(tasks))
@@ -363,8 +355,8 @@ def summed_errors(
 def summed_losses(
     tasks: Sequence[Task], prediction: Prediction, targets: Sequence[Target], batch: Batch
 ) -> Tensor:
-    """What is trained on: the sum of every task's errors, (tasks,), and where the model has a loss
-    of its own the sum of that over real graphs beside them, (tasks + 1,)."""
+    """The sum of the errors of every task, (tasks,). If the model has a loss of its own, its sum
+    over real graphs follows, (tasks + 1,)."""
     errors = summed_errors(tasks, prediction, targets)
     if prediction.own_loss is None:
         return errors
@@ -374,14 +366,14 @@ def summed_losses(
 
 
 def count_graphs(batch: Batch) -> Tensor:
-    """How many graphs are no padding, (), int64."""
+    """Number of graphs without padding, () int64."""
     if batch.real is None:
         return batch.sizes.new_full((), batch.num_graphs)
     return batch.real.sum()
 
 
 def _columns(given: Tensor, places: list[int]) -> Tensor:
-    """These columns, as a view where they stand side by side."""
+    """These columns; a view if they are adjacent."""
     first, count = places[0], len(places)
     if places == list(range(first, first + count)):
         return given[:, first : first + count]

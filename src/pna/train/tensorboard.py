@@ -1,4 +1,4 @@
-"""Losses and learning rates of a run as TensorBoard shows them."""
+"""Losses and learning rates of a run for TensorBoard."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from pna.train.loop import Report, Reporter
+from pna.train.loop import Callback, Report
 
-_number = itertools.count()  # of the files of this process, whose names must differ
+_number = itertools.count()  # makes the file names of this process differ
 
 
 @contextmanager
-def events(folder: str | Path) -> Iterator[Reporter]:
-    """A reporter that writes events into the folder of a run; none without `tensorboard`.
+def events(folder: str | Path) -> Iterator[Callback]:
+    """A callback that writes events into the folder of a run, if `tensorboard` is installed.
 
-    Training goes on where they cannot be written, after one warning.
+    If events cannot be written, there is one warning and training continues.
     """
     try:
         import tensorboard  # noqa: F401
@@ -30,21 +30,21 @@ def events(folder: str | Path) -> Iterator[Reporter]:
         yield lambda report: None
         return
     writer: _Events | None = None  # made once the run has its folder
-    is_over = False
+    has_failed = False
 
     def write(report: Report) -> None:
-        nonlocal writer, is_over
-        if is_over:
+        nonlocal writer, has_failed
+        if has_failed:
             return
         try:
             if writer is None:
                 writer = _Events(Path(folder), report.epoch)
             writer.add(report)
         except OSError as error:
-            is_over = True
+            has_failed = True
             warnings.warn(
-                f"no more events for TensorBoard are written to {folder} ({error}); training goes "
-                "on, and metrics.csv has the same numbers",
+                f"no more events for TensorBoard are written to {folder} ({error}); training "
+                "continues, and metrics.csv has the same numbers",
                 stacklevel=2,
             )
 
@@ -56,8 +56,7 @@ def events(folder: str | Path) -> Iterator[Reporter]:
 
 
 class _Events:
-    """A file of events, written at once: torch's `SummaryWriter` has a thread, whose errors nobody
-    can catch."""
+    """A file of events. torch's `SummaryWriter` has a thread, whose errors cannot be caught."""
 
     def __init__(self, folder: Path, epoch: int) -> None:
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
@@ -68,7 +67,7 @@ class _Events:
         self._file = self._path.open("xb")
         self._records = RecordWriter(self._file)
         self._write(Event(wall_time=time.time(), file_version="brain.Event:2"))
-        # what an earlier file has of this epoch and later ones is not shown
+        # hides this and later epochs of an earlier file
         start = SessionLog(status=SessionLog.START)
         self._write(Event(wall_time=time.time(), step=epoch, session_log=start))
 
@@ -82,7 +81,7 @@ class _Events:
             for member, value in enumerate(getattr(report, name))
             if math.isfinite(value)
         ]
-        os.stat(self._path)  # raises if it was removed, which writing would not
+        os.stat(self._path)  # raises if it was removed; writing would not
         self._write(Event(wall_time=time.time(), step=report.epoch, summary=Summary(value=values)))
         self._file.flush()
 
@@ -90,5 +89,5 @@ class _Events:
         self._records.write(event.SerializeToString())
 
     def close(self) -> None:
-        with suppress(OSError):  # of which was warned when it could not be written
+        with suppress(OSError):  # there was a warning already
             self._file.close()

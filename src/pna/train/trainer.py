@@ -1,4 +1,4 @@
-"""A population being trained: its steps, its validation, and all that a checkpoint must hold."""
+"""Training of a population: its steps, its validation and its checkpoint."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from pna.nn.architectures import Prediction
 from pna.ops.precision import multiplied
 from pna.ops.streams import Beside
 from pna.population.all_reduce import processes, sum_of_all
-from pna.train.average import Average
-from pna.train.batches import Batches
+from pna.train.average import MovingAverage, Snapshot
+from pna.train.batches import Batches, Execution
 from pna.train.capture import Captured, Memory
-from pna.train.judging import RocAuc
+from pna.train.member_state import MemberState
 from pna.train.optimiser import Adam
 from pna.train.population import Population
-from pna.train.progress import Standing
+from pna.train.selection import RocAuc
 from pna.train.settings import OPTIMISERS, Settings
 from pna.train.tasks import (
     Target,
@@ -38,16 +38,16 @@ from pna.train.tasks import (
 )
 from pna.train.weights import LossWeights
 
-#: Batches of validation, at most, that are captured each by itself; the graphs of more are put
-#: together in padded shapes, in an order drawn once.
+#: Validation batches are captured one by one up to this number; more of them are batched in
+#: padded shapes, in an order drawn once.
 _MOST_ALONE = 16
 
 
 class Trainer:
     """Trains a population on one graph set and validates it on another, epoch by epoch.
 
-    Tensors of `standing` and `best` have a row for every member there ever was; those of the
-    population and its optimiser for the members `ids` that are still in it.
+    Tensors of `member_state` and `best` have a row for every member of the run. Tensors of the
+    population and its optimiser have a row for the members `ids` that are still in training.
     """
 
     def __init__(
@@ -65,21 +65,19 @@ class Trainer:
         self.population, self.tasks, self.settings = population, tuple(tasks), settings
         device, dtype = population.device, population.flat.dtype
         self._dtype = dtype
-        self.standing = Standing.at_start(settings, device, dtype)
+        self.member_state = MemberState.at_start(settings, device, dtype)
         self.ids = torch.arange(settings.members, device=device)
         self.adam = Adam(population.flat, settings.clip, OPTIMISERS[settings.optimiser])
         self._decay = torch.tensor(settings.of_members("weight_decay"), dtype=dtype, device=device)
         self.weights = LossWeights(self.tasks, settings, training, device, dtype)
         self._complete = [are_complete(self.tasks, graphs) for graphs in (training, validation)]
         decay = settings.average
-        self.average = None if decay is None else Average(population, decay)
-        self.best = population.flat.detach().clone()
-        self.best_buffers = {name: b.clone() for name, b in population.buffers.items()}
-        self.final = self.best.clone() if settings.keep_last else None
-        self.final_buffers = {name: b.clone() for name, b in self.best_buffers.items()}
-        self._judge = None
+        self.average = None if decay is None else MovingAverage(population, decay)
+        self.best = Snapshot(population)
+        self.final = Snapshot(population) if settings.keep_last else None
+        self._selection = None
         if settings.select == "roc_auc":
-            self._judge = RocAuc(self.tasks, validation, settings.members, dtype)
+            self._selection = RocAuc(self.tasks, validation, settings.members, dtype)
         self.sums = torch.zeros(2, settings.members, len(self.tasks), dtype=dtype, device=device)
         self.losses = torch.zeros_like(self.sums)
         self.counts = torch.zeros(2, len(self.tasks), dtype=dtype, device=device)
@@ -90,25 +88,24 @@ class Trainer:
             capture = alone and fast_paths.is_on("capture")
         self._memory = Memory() if capture else None
         self._conclude = self._captured_conclusion()
-        shared: dict[str, Any] = {
-            "capture": self._memory, "pad": pad, "rank": rank, "processes": processes(),
-            "levels": getattr(population.model, "levels", None),
-        }  # fmt: skip
-        of_training, of_validation = (None, None) if diameters is None else diameters
+        levels = getattr(population.model, "levels", None)
+        execution = Execution(self._memory, pad, levels, rank, processes())
+        of_training, of_validation = diameters or (None, None)
         size = settings.batch_size
         self.training = Batches(
             training, self._train, size, shuffle=settings.shuffle, seed=settings.data_seed,
-            diameters=of_training, **shared,
+            diameters=of_training, execution=execution,
         )  # fmt: skip
         drawn = self._memory is not None and len(validation) > size * _MOST_ALONE
         self.validation = Batches(
-            validation, self._validate, size, shuffle=drawn, diameters=of_validation, **shared
-        )
+            validation, self._validate, size, shuffle=drawn, diameters=of_validation,
+            execution=execution,
+        )  # fmt: skip
 
     def run_epoch(self, epoch: int) -> tuple[Tensor, Tensor]:
-        """Train and validate once; losses of training and validation, (members, tasks) each.
+        """Train and validate once; returns training and validation losses, (members, tasks) each.
 
-        Members that are not in the population any more have NaN.
+        The losses of members that are not in training any more are NaN.
         """
         with multiplied(exactly=self.settings.precision != "tf32"):
             self.population.train()
@@ -121,15 +118,15 @@ class Trainer:
 
     @torch.no_grad()
     def _conclude_epoch(self) -> None:
-        """From the sums of an epoch to losses, and to what they mean for every member."""
+        """Compute the losses of an epoch from their sums, and update the state of every member."""
         losses = self.sums / self.counts.clamp(min=1)[:, None]
-        total = self.weights.judge(losses[1])
-        judged = total if self._judge is None else self._judge.score()
-        self.weights.follow(losses[0])
+        total = self.weights.total(losses[1])
+        score = total if self._selection is None else self._selection.score()
+        self.weights.update(losses[0])
         if self.final is not None:
-            self._keep(self.standing.alive, self.final, self.final_buffers)
-        better = self.standing.after_epoch(self.settings, judged)
-        self._keep(better, self.best, self.best_buffers)
+            self.final.copy_from(*self._validated, self.ids, self.member_state.alive)
+        better = self.member_state.after_epoch(self.settings, score)
+        self.best.copy_from(*self._validated, self.ids, better)
         gone = torch.ones_like(total, dtype=torch.bool).index_fill(0, self.ids, False)
         self.losses.copy_(losses.masked_fill(gone[:, None], torch.nan))
         self.sums.zero_()
@@ -140,23 +137,9 @@ class Trainer:
             return self._conclude_epoch
         return Captured(self._conclude_epoch, self._memory)
 
-    @torch.no_grad()
-    def _keep(self, which: Tensor, into: Tensor, buffers: dict[str, Tensor]) -> None:
-        """Copy weights and buffers of these members (members,) as they are now."""
-        weights, now_buffers = self._validated
-        rows = which[self.ids]
-
-        def keep(held: Tensor, now: Tensor) -> None:
-            mask = rows.view(-1, *[1] * (now.dim() - 1))
-            held.index_copy_(0, self.ids, torch.where(mask, now, held[self.ids]))
-
-        keep(into, weights)
-        for name, buffer in now_buffers.items():
-            keep(buffers[name], buffer)
-
     def _train(self, batch: Batch) -> None:
-        population, standing = self.population, self.standing
-        beside = Beside(population.device, 2)  # the model has no need of targets
+        population, state = self.population, self.member_state
+        beside = Beside(population.device, 2)  # the model does not need the targets
         with beside:
             targets, counts = self._targets(batch, self._complete[0])
             shares = self._of_those_left(self.weights.shares) / counts.clamp(min=1)
@@ -167,21 +150,20 @@ class Trainer:
 
         with self._autocast():
             sums = population.apply(batch, losses)
-        if sums.shape[1] > len(self.tasks):  # and the model's own loss
+        if sums.shape[1] > len(self.tasks):  # the model has a loss of its own
             of_graph = 1 / sum_of_all(count_graphs(batch)).clamp(min=1).to(shares.dtype)
             shares = torch.cat([shares, of_graph.expand(len(shares), 1)], 1)
         (grad,) = torch.autograd.grad(sums, population.flat, shares)
         with torch.no_grad():
             grad, sums = self._reduced(grad, sums)
-            lr, decay = self._of_those_left(standing.lr), self._of_those_left(self._decay)
-            stand = (standing.alive, standing.broken)
-            alive, broken = map(self._of_those_left, stand)
+            of_members = (state.lr, self._decay, state.alive, state.broken)
+            lr, decay, alive, broken = map(self._of_those_left, of_members)
             self.adam.step(population.flat, grad, lr, decay, sums, alive, broken)
             if not self._is_whole:
-                for held, now in zip(stand, (alive, broken), strict=True):
-                    held.index_copy_(0, self.ids, now)
+                state.alive.index_copy_(0, self.ids, alive)
+                state.broken.index_copy_(0, self.ids, broken)
             if self.average is not None:
-                self.average.follow(population, self.adam.steps, alive)
+                self.average.update(population, self.adam.steps, alive)
             self._add_up(0, sums[:, : len(self.tasks)], counts)
 
     @torch.no_grad()
@@ -190,47 +172,43 @@ class Trainer:
         with self._autocast():
             found = self.population.apply(batch, lambda p: self._seen(p, targets), *self._validated)
         sums, columns = found[:, : len(self.tasks)], found[:, len(self.tasks) :]
-        if self._judge is not None:
-            self._judge.keep(self.ids, batch, columns)
+        if self._selection is not None:
+            self._selection.keep(self.ids, batch, columns)
         self._add_up(1, sum_of_all(sums), counts)
 
     @property
     def _validated(self) -> tuple[Tensor, dict[str, Tensor]]:
-        """Weights and buffers that are validated and kept: the population's, or their average."""
+        """Weights and buffers that are validated and saved: the population's, or their average."""
         if self.average is None:
-            return self.population.flat, self.population.buffers
+            return self.population.flat.detach(), self.population.buffers
         return self.average.weights, self.average.buffers
 
     @property
     def _is_whole(self) -> bool:
-        """Whether no member has been left out, so that `ids` need not be looked up."""
+        """Whether all members are still in training, so that `ids` need not be looked up."""
         return len(self.ids) == self.settings.members
 
     def _of_those_left(self, tensor: Tensor) -> Tensor:
-        """The rows of the members that are in the population."""
+        """The rows of the members that are still in training."""
         return tensor if self._is_whole else tensor[self.ids]
 
     def _add_up(self, part: int, sums: Tensor, counts: Tensor) -> None:
-        """Add to the sums of an epoch's training, 0, or validation, 1."""
-        if self._is_whole:  # both in one kernel
+        """Add to the sums of training (part 0) or validation (part 1) of an epoch."""
+        if self._is_whole:  # one kernel for both
             torch._foreach_add_([self.sums[part], self.counts[part]], [sums, counts])
             return
         self.sums[part].index_add_(0, self.ids, sums)
         self.counts[part].add_(counts)
 
     def _seen(self, prediction: Prediction, targets: list[Target]) -> Tensor:
-        """What validation takes from the predictions of one model: summed errors (tasks,), and
-        after them what it is judged by."""
+        """The summed errors (tasks,) of one model, followed by the outputs that `select` needs."""
         errors = summed_errors(self.tasks, prediction, targets)
-        if self._judge is None:
+        if self._selection is None:
             return errors
-        return torch.cat([errors, self._judge.columns(prediction).to(errors.dtype)])
+        return torch.cat([errors, self._selection.columns(prediction).to(errors.dtype)])
 
     def _targets(self, batch: Batch, complete: bool) -> tuple[list[Target], Tensor]:
-        """What a batch is compared with, and how much of it there is in all processes.
-
-        Remembered for batches that come again.
-        """
+        """The targets of a batch, and their number over all processes; cached by batch."""
         known = self._known.get(batch)
         if known is None:
             targets = targets_of(self.tasks, batch, self._dtype, complete)
@@ -239,7 +217,7 @@ class Trainer:
         return known
 
     def _reduced(self, *tensors: Tensor) -> list[Tensor]:
-        """Summed over all processes, in one buffer."""
+        """Tensors summed over all processes, with one all-reduce."""
         if processes() == 1:
             return list(tensors)
         flat = sum_of_all(torch.cat([t.flatten() for t in tensors]))
@@ -252,8 +230,8 @@ class Trainer:
         return torch.autocast(self.population.device.type, torch.bfloat16)
 
     def compact(self) -> bool:
-        """Leave out the members that have stopped, once they are half; says whether it did."""
-        alive = self.standing.alive[self.ids]
+        """Drop the members that have stopped, once they are half; returns whether it did."""
+        alive = self.member_state.alive[self.ids]
         count = int(alive.sum())
         if count == 0 or 2 * count > len(self.ids):
             return False
@@ -263,7 +241,7 @@ class Trainer:
     def _choose(self, places: Tensor) -> None:
         self.ids = self.ids[places].clone()
         self.population.keep(places)
-        for name, tensor in self.adam.state().items():
+        for name, tensor in self.adam.state_dict().items():
             setattr(self.adam, name, tensor[places].clone())
         if self.average is not None:
             self.average.keep(places)
@@ -271,28 +249,25 @@ class Trainer:
         self.validation.forget()
         self._conclude = self._captured_conclusion()
 
-    def state(self) -> dict[str, Tensor]:
-        """Every tensor that training goes on from, in its own memory."""
-        held = {f"standing.{name}": t for name, t in self.standing.state().items()}
-        held |= {f"adam.{name}": t for name, t in self.adam.state().items()}
+    def state_dict(self) -> dict[str, Tensor]:
+        """Every tensor of a checkpoint, without copying."""
+        held = {f"standing.{name}": t for name, t in self.member_state.state_dict().items()}
+        held |= {f"adam.{name}": t for name, t in self.adam.state_dict().items()}
         held |= {f"buffer.{name}": t for name, t in self.population.buffers.items()}
-        held |= {f"best.buffer.{name}": t for name, t in self.best_buffers.items()}
-        held |= self.weights.state()
-        held |= {"ids": self.ids, "weights": self.population.flat.detach(), "best": self.best}
-        if self.average is not None:
-            held |= self.average.state()
-        if self.final is not None:
-            held["final"] = self.final
-            held |= {f"final.buffer.{name}": t for name, t in self.final_buffers.items()}
+        held |= self.weights.state_dict() | self.best.state_dict("best")
+        held |= {"ids": self.ids, "weights": self.population.flat.detach()}
+        for name, copy in (("average", self.average), ("final", self.final)):
+            if copy is not None:
+                held |= copy.state_dict(name)
         return held
 
     @torch.no_grad()
-    def load_state(self, held: dict[str, Tensor]) -> None:
-        """Go on from what `state` gave."""
+    def load_state_dict(self, held: dict[str, Tensor]) -> None:
+        """Continue from a checkpoint of `state_dict`."""
         ids = held["ids"].to(self.ids.device)
         if len(ids) != len(self.ids):
             self._choose(ids)
-        own = self.state()
+        own = self.state_dict()
         if set(own) != set(held) or any(own[n].shape != held[n].shape for n in own):
             odd = [n for n in sorted(set(own) | set(held)) if n not in own or n not in held]
             raise ValueError(

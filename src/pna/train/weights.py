@@ -1,4 +1,4 @@
-"""What losses are multiplied by: as given, by the spread of their targets, or so that all fall."""
+"""Weights of the losses: given, by the variance of targets, or by the inverse of the loss."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from pna.train.distributed import is_first
 from pna.train.settings import Settings
 from pna.train.tasks import LOSSES, Task, column_of
 
-_MOST_APART = 50.0  # how much more than the others a loss is weighed to fall with them, at most
-_LEAST = 1e-12  # of a loss, below which it has fallen
+_MOST_APART = 50.0  # highest factor between the weight of a loss and the mean, with `even`
+_LEAST = 1e-12  # losses are clamped to this before their logarithm is taken
 
 
 class LossWeights:
-    """Weights of the losses of every member and task, which training may move.
+    """Weights of the losses of every member and task.
 
     Attributes:
-        given: (members, tasks), what losses are judged with.
-        shares: (members, tasks), what they are trained with; the same tensor at all times.
+        given: (members, tasks), for validation.
+        shares: (members, tasks), for training; with `even` it changes in place after each epoch.
     """
 
     def __init__(
@@ -39,33 +39,33 @@ class LossWeights:
         self._even = settings.even
         self._is_learned = self.given > 0
 
-    def judge(self, losses: Tensor) -> Tensor:
-        """One number for each member, of losses (members, tasks): their mean, or, where all are to
-        fall, the geometric one, by which halving a small loss is worth as much as a large one."""
+    def total(self, losses: Tensor) -> Tensor:
+        """The loss of each member, from losses (members, tasks): their weighted mean, or with
+        `even` their geometric mean, where halving a small loss counts as much as a large one."""
         if not self._even:
             return (losses * self.given).sum(1) / self.given.shape[1]
         return self._middle(losses).exp()
 
-    def follow(self, losses: Tensor) -> None:
-        """After an epoch with these (members, tasks), weigh by their inverse if all shall fall."""
+    def update(self, losses: Tensor) -> None:
+        """With `even`, set the weights to the inverse of these losses (members, tasks)."""
         if not self._even:
             return
         apart = self._middle(losses)[:, None] - (losses * self.given).clamp(min=_LEAST).log()
         times = apart.exp().clamp(1 / _MOST_APART, _MOST_APART).nan_to_num(1.0)
         self.shares.copy_(self.given * times / self.given.shape[1])
 
-    def state(self) -> dict[str, Tensor]:
-        """What moves, to be gone on from."""
+    def state_dict(self) -> dict[str, Tensor]:
+        """The tensors that change."""
         return {"shares": self.shares} if self._even else {}
 
     def _middle(self, losses: Tensor) -> Tensor:
-        """(members,) mean of the logarithms of those that are learned."""
+        """Mean logarithm of the losses with a weight above 0, (members,)."""
         logs = (losses * self.given).clamp(min=_LEAST).log() * self._is_learned
         return logs.sum(1) / self._is_learned.sum(1).clamp(min=1)
 
 
 def task_weights(tasks: Sequence[Task], settings: Settings, training: GraphSet) -> Tensor:
-    """What each loss is multiplied by, (members, tasks)."""
+    """The weight of each loss, (members, tasks)."""
     usual = torch.tensor([task.weight for task in tasks], dtype=torch.float64)
     for row in settings.task_weights:
         if len(row) != len(tasks):
@@ -82,7 +82,7 @@ def task_weights(tasks: Sequence[Task], settings: Settings, training: GraphSet) 
 
 
 def _variance(task: Task, training: GraphSet) -> float:
-    """Of a task's targets as they are trained on; 1, with a warning, where there is none."""
+    """Variance of the scaled targets of a task; 1, with a warning, if there is none."""
     values = column_of(training, task.level, task.column).double().cpu().numpy() / task.scale
     values = values[~np.isnan(values)]
     if LOSSES[task.loss].classes:

@@ -1,4 +1,4 @@
-"""What validation is judged by, where that is not the loss: a score of which less is better."""
+"""Metrics that select the best epoch instead of the validation loss; lower is better."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from pna.train.tasks import LOSSES, Task, column_of
 class RocAuc:
     """1 minus the area under the ROC curve, mean over the tasks, (members,).
 
-    Outputs of a whole split are kept where they are made; areas are found there by sorting, so
-    that a recorded epoch waits for nothing. They are those of `pna.train.metrics.roc_auc`.
+    Outputs of the whole split stay on the device, and areas are computed there by sorting, so that
+    a captured epoch does not synchronise. They equal those of `pna.train.metrics.roc_auc`.
     """
 
     def __init__(
@@ -29,7 +29,7 @@ class RocAuc:
         if odd:
             raise ValueError(
                 f"got select='roc_auc' with {', '.join(odd)}, expected targets of graphs trained "
-                "with bce; judge validation by its loss"
+                "with bce; use select='loss'"
             )
         self._columns = [task.first for task in tasks]
         self._classes = []
@@ -38,21 +38,21 @@ class RocAuc:
             classes = (y > 0.5).nonzero()[:, 0], (y <= 0.5).nonzero()[:, 0]
             if min(len(places) for places in classes) == 0:
                 raise ValueError(
-                    f"got a validation split where {task.name!r} has one class alone, which has no "
-                    "ROC curve; judge validation by its loss"
+                    f"got a validation split where {task.name!r} has only one class, which has no "
+                    "ROC curve; use select='loss'"
                 )
             self._classes.append(classes)
-        # one more column, for what is padding
+        # one more column for padding
         shape = (members, len(tasks), len(graphs) + 1)
         self._outputs = torch.zeros(shape, dtype=dtype, device=graphs.device)
 
     def columns(self, prediction: Prediction) -> Tensor:
-        """What is to be kept of the predictions of one model, (tasks × graphs,)."""
+        """The outputs of one model that are kept, (tasks × graphs,)."""
         assert prediction.graph is not None
         return torch.cat([prediction.graph[:, column] for column in self._columns])
 
     def keep(self, members: Tensor, batch: Batch, columns: Tensor) -> None:
-        """Take in the `columns` (members, tasks × graphs) of a batch."""
+        """Store the `columns` (members, tasks × graphs) of a batch."""
         assert batch.graph_ids is not None
         places = batch.graph_ids
         if batch.real is not None:
@@ -63,14 +63,14 @@ class RocAuc:
             held.index_put_((members[:, None], places[None]), given[:, task])
 
     def score(self) -> Tensor:
-        """Of all that was taken in since the last time."""
+        """The score of all outputs stored since the last call."""
         outputs = sum_of_all(self._outputs)
         areas = []
         for task, (ones, zeros) in enumerate(self._classes):
             above = outputs[:, task, ones].contiguous()
             below = outputs[:, task, zeros].sort(1).values
             ranks = torch.searchsorted(below, above) + torch.searchsorted(below, above, right=True)
-            # ranks of NaN would be the highest
+            # NaN would have the highest rank
             area = ranks.to(outputs.dtype).mean(1) / (2 * len(zeros))
             known = outputs[:, task, :-1].isfinite().all(1)
             areas.append(torch.where(known, area, torch.nan))

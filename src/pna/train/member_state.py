@@ -1,6 +1,6 @@
-"""How far each member has come: its best, its learning rate, and when it stops.
+"""The state of each member in training: best loss, learning rate, early stopping.
 
-All of it is tensors (members,), decided where they are, so that an epoch waits for nothing.
+All of it is tensors (members,) on the device, so that an epoch does not synchronise.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from pna.train.settings import Settings
 
 
 @dataclass
-class Standing:
-    """Where every member stands after an epoch."""
+class MemberState:
+    """State of every member after an epoch."""
 
     epoch: Tensor  # () int64, epochs done
     lr: Tensor  # learning rate of the next epoch
-    base_lr: Tensor  # that from which schedules begin
-    best: Tensor  # least validation loss so far, or what else it is judged by
-    best_epoch: Tensor  # int64, when that was
-    waiting: Tensor  # int64, epochs since the plateau's last change or improvement
-    alive: Tensor  # bool: still being trained
+    base_lr: Tensor  # learning rate without warmup and the factor of the schedule
+    best: Tensor  # lowest validation loss so far, or score of `Settings.select`
+    best_epoch: Tensor  # int64, its epoch
+    waiting: Tensor  # int64, epochs since an improvement or a change by `plateau`
+    alive: Tensor  # bool: still in training
     broken: Tensor  # bool: its loss or gradient was not finite
 
     @classmethod
-    def at_start(cls, settings: Settings, device: torch.device, dtype: torch.dtype) -> Standing:
+    def at_start(cls, settings: Settings, device: torch.device, dtype: torch.dtype) -> MemberState:
         base = torch.tensor(settings.of_members("lr"), dtype=dtype, device=device)
         none = torch.zeros_like(base, dtype=torch.int64)
         return cls(
@@ -45,8 +45,7 @@ class Standing:
 
     @torch.no_grad()
     def after_epoch(self, settings: Settings, loss: Tensor) -> Tensor:
-        """Take in what validation is judged by (members,), less being better; says which are better
-        than ever, (members,)."""
+        """Update with the validation loss or score (members,); returns who improved, (members,)."""
         self.epoch += 1
         better = (loss < self.best) & self.alive
         self.best.copy_(torch.where(better, loss, self.best))
@@ -64,5 +63,5 @@ class Standing:
         self.lr.copy_(self.base_lr * (warm * factor))
         return better
 
-    def state(self) -> dict[str, Tensor]:
+    def state_dict(self) -> dict[str, Tensor]:
         return {f.name: getattr(self, f.name) for f in fields(self)}

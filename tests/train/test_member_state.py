@@ -7,23 +7,23 @@ import math
 import pytest
 import torch
 
-from pna.train.progress import Standing
+from pna.train.member_state import MemberState
 from pna.train.settings import Settings
 
 LRS = (0.1, 0.02)
 
 
-def stand(settings: Settings) -> Standing:
-    return Standing.at_start(settings, torch.device("cpu"), torch.float64)
+def stand(settings: Settings) -> MemberState:
+    return MemberState.at_start(settings, torch.device("cpu"), torch.float64)
 
 
 def rates(settings: Settings, losses: list[float]) -> list[list[float]]:
     """Learning rates of every epoch, the first before any loss is known."""
-    standing = stand(settings)
-    found = [standing.lr.tolist()]
+    state = stand(settings)
+    found = [state.lr.tolist()]
     for loss in losses:
-        standing.after_epoch(settings, torch.full((settings.members,), loss, dtype=torch.float64))
-        found.append(standing.lr.tolist())
+        state.after_epoch(settings, torch.full((settings.members,), loss, dtype=torch.float64))
+        found.append(state.lr.tolist())
     return found
 
 
@@ -90,55 +90,55 @@ def test_a_rate_below_the_least_stops_a_member():
     settings = Settings(
         members=2, lr=LRS, schedule="plateau", plateau=1, min_lr=0.02, patience=None
     )
-    standing, alive = stand(settings), []
+    state, alive = stand(settings), []
     for _ in range(5):
-        standing.after_epoch(settings, torch.ones(2, dtype=torch.float64))
-        alive.append(standing.alive.tolist())
+        state.after_epoch(settings, torch.ones(2, dtype=torch.float64))
+        alive.append(state.alive.tolist())
     # the first loss is better than none
     assert alive == [[True, True], [True, False], [True, False], [False, False], [False, False]]
-    assert not standing.broken.any()
+    assert not state.broken.any()
 
 
 @pytest.mark.parametrize("patience", [1, 3])
 def test_patience_counts_epochs_since_the_best_of_each(patience):
     settings = Settings(members=2, patience=patience)
-    standing = stand(settings)
+    state = stand(settings)
     stopped = [0, 0]
     for epoch in range(1, 12):
         # the first member gets better until epoch 5, the second never after the first epoch
         losses = torch.tensor([max(10.0 - epoch, 5.0), 1.0], dtype=torch.float64)
-        standing.after_epoch(settings, losses)
+        state.after_epoch(settings, losses)
         for k in range(2):
-            if not standing.alive[k] and not stopped[k]:
+            if not state.alive[k] and not stopped[k]:
                 stopped[k] = epoch
-    assert standing.best_epoch.tolist() == [5, 1]
-    assert standing.best.tolist() == [5.0, 1.0]
+    assert state.best_epoch.tolist() == [5, 1]
+    assert state.best.tolist() == [5.0, 1.0]
     assert stopped == [5 + patience, 1 + patience]
 
 
 def test_no_patience_never_stops():
     settings = Settings(patience=None)
-    standing = stand(settings)
+    state = stand(settings)
     for _ in range(300):
-        standing.after_epoch(settings, torch.ones(1, dtype=torch.float64))
-    assert standing.alive.all() and int(standing.epoch) == 300
+        state.after_epoch(settings, torch.ones(1, dtype=torch.float64))
+    assert state.alive.all() and int(state.epoch) == 300
 
 
 def test_what_is_no_number_is_no_better():
     settings = Settings(members=2)
-    standing = stand(settings)
+    state = stand(settings)
     nan = torch.tensor([torch.nan, 1.0], dtype=torch.float64)
-    assert standing.after_epoch(settings, nan).tolist() == [False, True]
-    assert standing.best.tolist() == [math.inf, 1.0]
+    assert state.after_epoch(settings, nan).tolist() == [False, True]
+    assert state.best.tolist() == [math.inf, 1.0]
 
 
 def test_those_that_broke_have_no_best_any_more():
     settings = Settings(members=3)
-    standing = stand(settings)
-    standing.alive[1:] = False
-    standing.broken[1] = True
-    better = standing.after_epoch(settings, torch.zeros(3, dtype=torch.float64))
+    state = stand(settings)
+    state.alive[1:] = False
+    state.broken[1] = True
+    better = state.after_epoch(settings, torch.zeros(3, dtype=torch.float64))
     assert better.tolist() == [True, False, False]
-    assert set(standing.state()) == {
+    assert set(state.state_dict()) == {
         "epoch", "lr", "base_lr", "best", "best_epoch", "waiting", "alive", "broken",
     }  # fmt: skip

@@ -11,9 +11,9 @@ import torch
 from pna.data.graphset import GraphSet
 from pna.nn.architectures import Prediction
 from pna.train.evaluation import evaluate
-from pna.train.judging import RocAuc
 from pna.train.loop import train
 from pna.train.metrics import roc_auc
+from pna.train.selection import RocAuc
 from pna.train.settings import Settings
 from pna.train.tasks import tasks_of
 from tests.train.cases import SMALL, random_graphs
@@ -35,7 +35,7 @@ def test_areas_are_those_of_the_metric():
     """Of three members, with ties, in batches of any order, one of them padded."""
     graphs = active(train=40, validation=0)
     tasks = tasks_of(graphs, "bce")
-    judge = RocAuc(tasks, graphs, 3, torch.float64)
+    selection = RocAuc(tasks, graphs, 3, torch.float64)
     rng = np.random.default_rng(0)
     outputs = torch.from_numpy(rng.integers(0, 6, (3, 40)) / 2)
     for _ in range(2):  # what was seen is forgotten
@@ -45,21 +45,21 @@ def test_areas_are_those_of_the_metric():
             given = outputs[:, ids]
             if start == 25:
                 batch = replace(batch, real=torch.arange(len(ids)) < 15)
-            columns = torch.stack([judge.columns(Prediction(None, o[:, None])) for o in given])
-            judge.keep(torch.arange(3), batch, columns)
+            columns = torch.stack([selection.columns(Prediction(None, o[:, None])) for o in given])
+            selection.keep(torch.arange(3), batch, columns)
         y = graphs.y_graph[:, 0].numpy()
         known = ~np.isnan(y)
         expected = [1 - roc_auc(row[known], y[known]) for row in outputs.numpy()]
-        np.testing.assert_allclose(judge.score().numpy(), expected, rtol=1e-12)
+        np.testing.assert_allclose(selection.score().numpy(), expected, rtol=1e-12)
 
 
 def test_what_is_not_finite_is_not_judged():
     graphs = active(train=40, validation=0)
-    judge = RocAuc(tasks_of(graphs, "bce"), graphs, 2, torch.float64)
+    selection = RocAuc(tasks_of(graphs, "bce"), graphs, 2, torch.float64)
     outputs = torch.rand(2, 40).double()
     outputs[1, 3] = torch.nan
-    judge.keep(torch.arange(2), graphs.batch(), outputs)
-    score = judge.score()
+    selection.keep(torch.arange(2), graphs.batch(), outputs)
+    score = selection.score()
     assert score[0].isfinite() and score[1].isnan()
 
 
@@ -81,7 +81,7 @@ def test_what_is_refused():
     with pytest.raises(ValueError, match=r"select='roc_auc' with active, expected .* bce"):
         RocAuc(tasks_of(graphs, "mse"), graphs, 1, torch.float64)
     none = replace(graphs, y_graph=torch.zeros_like(graphs.y_graph))
-    with pytest.raises(ValueError, match="'active' has one class alone"):
+    with pytest.raises(ValueError, match="'active' has only one class"):
         RocAuc(tasks_of(none, "bce"), none, 1, torch.float64)
     with pytest.raises(ValueError, match="unknown select 'auc'"):
         Settings(select="auc")

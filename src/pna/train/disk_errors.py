@@ -1,4 +1,4 @@
-"""Errors of the disk while a run is written: what to do, and how to go on with the run."""
+"""Disk errors while a run is written, with a remedy and the command that resumes the run."""
 
 from __future__ import annotations
 
@@ -19,20 +19,19 @@ _REMEDIES = {
 
 
 @contextmanager
-def room(folder: Path) -> Iterator[None]:
-    """An error of the disk says how to go on with the run in this folder, whose last checkpoint is
-    whole."""
+def disk_errors(folder: Path) -> Iterator[None]:
+    """Add to a disk error how to resume the run in this folder; its last checkpoint is complete."""
     try:
         yield
     except OSError as error:
         if not folder.is_dir() and error.errno == errno.ENOENT:
             raise FileNotFoundError(
-                f"got {folder}, which was removed or moved while a training wrote in it, expected "
-                "it to stay; move it back and go on with pna train --resume, or train anew"
+                f"got {folder}, which was removed or moved during training, expected it to stay; "
+                "move it back and continue with pna train --resume, or start a new run"
             ) from error
         if error.errno not in _REMEDIES:
             raise
-        what, _, _ = str(error).partition("; ")  # which it may say another remedy after
+        what, _, _ = str(error).partition("; ")  # without another remedy
         told = OSError(f"{what}; {_REMEDIES[error.errno]}, then pna train --resume {folder}")
         told.errno = error.errno
         raise told from error
