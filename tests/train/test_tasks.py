@@ -13,7 +13,9 @@ import torch.nn.functional as F
 
 from pna.data.graphset import GraphSet
 from pna.nn.architectures import Prediction
-from pna.population.losses import takes
+from pna.population.losses import KINDS, takes
+from pna.train.metrics import BETTER, measure
+from pna.train.prediction import in_units
 from pna.train.tasks import (
     LOSSES,
     Loss,
@@ -77,6 +79,39 @@ def test_every_loss_is_what_its_definition_says(name):
 
 def test_definitions_of_losses_that_are_gone():
     assert DEFINITIONS.keys() == LOSSES.keys()
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_the_kernel_of_a_loss_computes_that_loss(name):
+    """A loss with the kernel of another would be trained by it on a GPU, where few tests run."""
+    loss = LOSSES[name]
+    if loss.kernel is not None:
+        given, target = numbers(50), torch.rand(50, dtype=torch.float64)
+        of_kernel = LOSSES[loss.kernel].error(given, target)
+        torch.testing.assert_close(loss.error(given, target), of_kernel)
+
+
+def test_every_kernel_is_of_a_loss_of_its_name():
+    assert set(KINDS) <= LOSSES.keys()
+    assert all(LOSSES[kind].kernel == kind for kind in KINDS)
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_metrics_of_every_loss_take_its_predictions(name):
+    """As `pna.train.evaluate` calls them: each is a finite number, and best for a perfect model."""
+    loss = LOSSES[name]
+    target = torch.arange(40).double() % 2
+    outputs = numbers(1, 40, 2 if loss.classes else 1)
+    perfect = torch.stack([-target, target], -1) * 40 if loss.classes else target[:, None]
+    if loss.outputs == "probability":
+        perfect = perfect * 80 - 40
+    task = Task("y", "graph", 0, name, 0, outputs.shape[-1])
+    for metric in loss.metrics:
+        found, best = (
+            measure(metric, in_units(task, given.numpy())[0], target)
+            for given in (outputs, perfect[None])
+        )
+        assert math.isfinite(found) and BETTER[metric] * best < BETTER[metric] * found
 
 
 @pytest.mark.parametrize(
