@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import fields, replace
 
 import pytest
@@ -37,6 +39,26 @@ def states(settings: Settings) -> list[tuple[float, bool]]:
 def plan(name: str, **others: object) -> Settings:
     usual = {"lr": (0.1,), "plateau": 2, "patience": None, "epochs": len(LOSSES), "warmup": 1}
     return Settings(schedule=name, **(usual | others))
+
+
+#: Every schedule by its definition: the learning rate of the next epoch after `done` epochs of
+#: `plan`, divided by the first one.
+DEFINITIONS: dict[str, Callable[[int], float]] = {
+    "constant": lambda done: 1.0,
+    "plateau": lambda done: 0.5 ** max((done - 2) // 2, 0),  # the second epoch was the best
+    "cosine": lambda done: (1 + math.cos(math.pi * (done - 1) / 23)) / 2,  # after one of warmup
+}
+
+
+def test_definitions_of_schedules_that_are_gone():
+    assert DEFINITIONS.keys() == SCHEDULES.keys()
+
+
+@pytest.mark.parametrize("name", SCHEDULES)
+def test_rates_are_what_the_definition_says(name):
+    """A schedule without a definition here fails."""
+    found = [lr for lr, _ in states(plan(name))]
+    assert found == pytest.approx([0.1 * DEFINITIONS[name](k + 1) for k in range(len(LOSSES))])
 
 
 @pytest.mark.parametrize("name", SCHEDULES)
