@@ -60,7 +60,8 @@ def multitask(
         ),
     ] = "paper",
     extrapolation: Annotated[
-        bool, typer.Option("--extrapolation", help="Add test graphs of up to 99 nodes.")
+        bool,
+        typer.Option("--extrapolation", help="Validate on 25 to 29 nodes, and test on 20 to 99."),
     ] = False,
     types: Annotated[
         bool, typer.Option("--types", help="Add a test split for each type of graph.")
