@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 
 from pna.data.multitask.generate import BEYOND
-from pna.paper.bars import explodes, within
 from pna.paper.claims import Claim, Measured, best_everywhere, on_average
 from pna.paper.experiment import Experiment, Variant
 from pna.paper.models import LABELS, SINGLE, variants
 from pna.paper.published import published
+from pna.paper.thresholds import explodes, within
 
 SPLITS = tuple(f"test {first}-{first + 4}" for first in BEYOND)
 

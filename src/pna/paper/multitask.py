@@ -1,12 +1,12 @@
 """The paper's main comparison: six tasks at once, on graphs of the sizes that were trained on."""
 
 from pna.data.multitask.labels import SIX
-from pna.paper.bars import learns_every_task, median_within, within
 from pna.paper.claims import Claim, best, best_everywhere, less, on_average, on_task, overall
 from pna.paper.experiment import Experiment
 from pna.paper.models import LABELS, variants
 from pna.paper.published import published
 from pna.paper.scores import BASELINE
+from pna.paper.thresholds import learns_every_task, median_within, within
 
 _STATISTICS = {"average of logs": ("average", on_average), "log of the mean": ("overall", overall)}
 

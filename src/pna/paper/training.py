@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from pna.paper.bars import learns_every_task
 from pna.paper.claims import Claim, less, on_average, on_task
 from pna.paper.experiment import Experiment, Variant
 from pna.paper.recipes import RECIPES
+from pna.paper.thresholds import learns_every_task
 
 _REDRAWN, _STEADY, _PLAIN = (RECIPES[name] for name in ("redrawn", "steady", "plain"))
 #: With as many steps.

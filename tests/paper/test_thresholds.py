@@ -2,9 +2,9 @@ import math
 
 import pytest
 
-from pna.paper.bars import explodes, learns_every_task, median_within, within
 from pna.paper.claims import FAILS, HOLDS, NOT_RUN, OPEN, Verdict, on_average, on_task
 from pna.paper.scores import Member, Population
+from pna.paper.thresholds import explodes, learns_every_task, median_within, within
 from tests.paper.test_claims import around, population, scores
 
 
