@@ -9,17 +9,22 @@ import pytest
 from pna.data.multitask import multitask
 from pna.data.multitask.labels import SIX
 from pna.nn.registry import CONVOLUTIONS
+from pna.paper.claims import NOT_RUN
 from pna.paper.experiment import Graphs, Trial
-from pna.paper.graph_types import DIAMETERS
 from pna.paper.models import LABELS
+from pna.paper.published import published
 from pna.paper.recipes import RECIPES
 from pna.paper.registry import EXPERIMENTS
 from pna.paper.reproduce import folder_of
-from pna.paper.scores import Member, Population, Scores
+from pna.paper.scores import BASELINE, Member, Population, Scores
+from pna.paper.synthetic import DIAMETERS
 from pna.paper.tuning import DECAYS, SEARCHED, TRIED
+from pna.report.drawings import FIGURES
 from pna.report.read import Result
+from pna.train.metrics import METRICS
 from pna.train.models import build, count_parameters
-from pna.train.tasks import column_of
+from pna.train.tasks import LOSSES, column_of
+from tests.report.made import make
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -51,6 +56,31 @@ def test_every_model_can_be_built(name: str) -> None:
 def test_populations_have_names_of_their_own(name: str) -> None:
     names = [variant.name for variant in EXPERIMENTS[name].variants]
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_an_entry_of_the_registry_is_complete(name: str, tmp_path: Path) -> None:
+    """What a new experiment or model can get wrong: groups without a label, a figure, metric or
+    loss that does not exist, published rows of no population, claims about populations or splits
+    that no run has, or that leave out a baseline of their group."""
+    experiment = EXPERIMENTS[name]
+    assert {variant.group for variant in experiment.variants} <= set(experiment.groups or {"": ""})
+    assert experiment.figure in FIGURES and experiment.metric in METRICS
+    assert experiment.loss in LOSSES
+    names = {variant.name for variant in experiment.variants}
+    assert set(published(name).rows) <= names | {BASELINE}
+    scores = Result.read(make(tmp_path, name)).scores
+    assert set(scores.populations) == names
+    for claim in experiment.claims:
+        verdict = claim.decide(scores)
+        assert verdict.outcome != NOT_RUN, (claim.text, verdict.because)
+        assert "were run" not in verdict.because, (claim.text, verdict.because)
+
+
+def test_every_model_is_in_the_main_comparison() -> None:
+    for experiment in ("multitask", "extrapolation", "graph-types", "single-task"):
+        assert {*LABELS} <= {variant.row for variant in EXPERIMENTS[experiment].variants}
+    assert {*LABELS} == {*RECIPES["tuned"].own}
 
 
 def test_parameters_are_as_many_as_in_the_paper() -> None:

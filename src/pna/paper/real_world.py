@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from inspect import signature
@@ -18,20 +18,13 @@ from pna.names import lookup
 from pna.paper.experiment import Experiment, Progress, Source, Trial, Variant
 from pna.train.settings import ModelSettings, Settings
 
-#: Modules of the functions that make the graph sets, which have the names of the benchmarks.
-SOURCES = {
-    "zinc": "pna.data.zinc",
-    "molhiv": "pna.data.molhiv",
-    "mnist": "pna.data.superpixels",
-    "cifar10": "pna.data.superpixels",
-}
-
-#: How many graphs there are to train on, to validate and to test.
-GRAPHS = {
-    "zinc": (10_000, 1_000, 1_000),
-    "molhiv": (32_901, 4_113, 4_113),
-    "mnist": (55_000, 5_000, 10_000),
-    "cifar10": (45_000, 5_000, 10_000),
+#: Of every benchmark: the module whose function of the same name makes the graphs, and how many
+#: graphs there are to train, to validate and to test.
+BENCHMARKS = {
+    "zinc": ("pna.data.zinc", (10_000, 1_000, 1_000)),
+    "molhiv": ("pna.data.molhiv", (32_901, 4_113, 4_113)),
+    "mnist": ("pna.data.superpixels", (55_000, 5_000, 10_000)),
+    "cifar10": ("pna.data.superpixels", (45_000, 5_000, 10_000)),
 }
 
 #: Graphs of each split, and epochs, where an experiment is run quickly.
@@ -53,11 +46,6 @@ LABELS = {
     "pna-no-scalers": "PNA without scalers",
     "pna": "PNA",
 }
-
-#: Populations of these that see edge features.
-SEE_EDGES = tuple(
-    f"{row} edges" for row in ("gated-gcn", "mpnn-sum", "mpnn-max", "pna-no-scalers", "pna")
-)
 
 #: Groups of rows.
 GROUPS = {"": "no edge features", "edges": "edge features"}
@@ -103,8 +91,8 @@ class Benchmark:
             whole = GraphSet.load(Benchmark(self.benchmark).made(folder, workers, progress))
             graphs = first_of_splits(whole, QUICK_GRAPHS)
         else:
-            module = import_module(lookup("benchmark", self.benchmark, SOURCES))
-            make: Callable[..., GraphSet] = getattr(module, self.benchmark)
+            module, _ = lookup("benchmark", self.benchmark, BENCHMARKS)
+            make: Callable[..., GraphSet] = getattr(import_module(module), self.benchmark)
             given = {"workers": workers, "progress": progress}
             taken = signature(make).parameters  # ZINC's are there at once
             graphs = make(**{name: value for name, value in given.items() if name in taken})
@@ -129,10 +117,11 @@ class Benchmark:
                 "the graphs are made"
             )
         counts = torch.bincount(graphs.split_of_graph, minlength=3).tolist()
-        if not self.quick and tuple(counts) != GRAPHS[self.benchmark]:
+        _, expected = BENCHMARKS[self.benchmark]
+        if not self.quick and tuple(counts) != expected:
             warnings.warn(
                 f"got {path} with {_and(counts)} graphs to train, validate and test, where "
-                f"{self.benchmark} has {_and(GRAPHS[self.benchmark])}: no score will be the "
+                f"{self.benchmark} has {_and(expected)}: no score will be the "
                 "benchmark's; move it away, and the graphs are made",
                 stacklevel=3,
             )
@@ -167,6 +156,9 @@ class RealWorld(Experiment):
     figure: str = "benchmark"
     ordered: bool = True
     settings: dict[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        lookup("benchmark", self.name, BENCHMARKS)
 
     def tests(self, protocol: str, quick: bool = False) -> Benchmark:
         return Benchmark(self.name, quick)
@@ -249,3 +241,8 @@ BASELINES = (
     from_benchmark("gated-gcn", 70),
     from_benchmark("gated-gcn", 70, "edges"),
 )
+
+
+def names_in(group: str, rows: Iterable[Variant]) -> list[str]:
+    """Names of the populations of a group."""
+    return [variant.name for variant in rows if variant.group == group]

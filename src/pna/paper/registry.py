@@ -1,40 +1,18 @@
-"""All experiments by name."""
+"""All experiments by name. A new one is added to the tuple at the end of its module."""
 
-from pna.paper.architectures import ARCHITECTURES
-from pna.paper.choice import CHOICE
+from pna.paper import superpixels, synthetic, tuning
 from pna.paper.experiment import Experiment
-from pna.paper.extrapolation import DIAMETER, EXTRAPOLATION
-from pna.paper.graph_types import GRAPH_TYPES
 from pna.paper.molhiv import MOLHIV
-from pna.paper.moments import MOMENTS
-from pna.paper.multitask import MULTITASK
-from pna.paper.parameters import PARAMETERS
-from pna.paper.single_task import SINGLE_TASK
-from pna.paper.superpixels import CIFAR10, MNIST
-from pna.paper.training import TRAINING
-from pna.paper.tuning import DECAY, SEARCH, TUNING
 from pna.paper.zinc import ZINC
 
-#: Those that train populations.
+#: Experiments that train populations, in the order in which they are shown.
 EXPERIMENTS: dict[str, Experiment] = {
     experiment.name: experiment
     for experiment in (
-        MULTITASK,
-        EXTRAPOLATION,
-        DIAMETER,
-        MOMENTS,
-        GRAPH_TYPES,
-        ARCHITECTURES,
-        SINGLE_TASK,
-        PARAMETERS,
-        TRAINING,
-        TUNING,
-        SEARCH,
-        CHOICE,
-        DECAY,
+        *synthetic.EXPERIMENTS,
+        *tuning.EXPERIMENTS,
         ZINC,
         MOLHIV,
-        MNIST,
-        CIFAR10,
+        *superpixels.EXPERIMENTS,
     )
 }
