@@ -11,17 +11,18 @@ import torch
 from torch import nn
 from typer.testing import CliRunner
 
-from pna.bench import race, real_world
+from pna.bench import measure, real_world
+from pna.bench.epoch_times import measure_case
 from pna.bench.layer import has_pyg
 from pna.bench.measure import Timing
 from pna.bench.molecules import ATOMS, BONDS, molecules
-from pna.bench.race import measure_case
 from pna.bench.real_world import EXAMPLE, PYG, ROWS, cases
 from pna.cli import app
 from pna.data.graphset import GraphSet
 from pna.paper.molhiv import ATOMS as OF_MOLHIV
 from pna.paper.registry import EXPERIMENTS
 from pna.train.models import build, count_parameters, fitted
+from pna.train.settings import ModelSettings
 from pna.train.tasks import tasks_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no score will be the benchmark's:UserWarning")
@@ -78,9 +79,8 @@ def models(name: str) -> tuple[nn.Module, nn.Module, GraphSet]:
     (trial,) = EXPERIMENTS[name].trials(members=1, chosen=[ROWS[name]])
     model = fitted(trial.model, graphs, tasks_of(graphs, trial.loss))
     ours = build(replace(model, arguments=model.arguments | {"std": "pyg"}))
-    of_model = (model.convolution, model.in_channels, model.hidden, model.graph_targets)
     torch.manual_seed(0)
-    pyg = Benchmarked(*of_model, torch.tensor(model.degrees), **model.arguments)
+    pyg = Benchmarked(model)
     return ours.eval(), pyg.eval(), graphs
 
 
@@ -143,7 +143,7 @@ def test_long_epochs_are_told_from_some_steps(runs: Path, monkeypatch: pytest.Mo
     contenders = {c.name: c for c in case.make(case, torch.device("cpu"))}
     assert (contenders[PYG].share, contenders[PYG].note) == (0.5, "told from 1 of 2 steps")
     assert contenders["pna, 1 member"].share == 1
-    monkeypatch.setattr(race, "time_calls", lambda calls, *_: [Timing(1.0, 0.5, 2.0, 3)])
+    monkeypatch.setattr(measure, "time_calls", lambda calls, *_: [Timing(1.0, 0.5, 2.0, 3)])
     alone = replace(case, make=lambda case, device: [contenders[PYG]])
     (row,) = measure_case(alone, "cpu", 0.01, doing=lambda _: None)
     assert (row.ms, row.ms_low, row.ms_high, row.per_second) == (2000, 1000, 4000, 0.5)
@@ -194,5 +194,8 @@ def test_a_layer_that_pyg_is_not_given_is_refused() -> None:
     pytest.importorskip("torch_geometric")
     from pna.bench.pyg_models import Benchmarked
 
-    with pytest.raises(ValueError, match="neither the authors' nor the simple one"):
-        Benchmarked("pna", 3, 10, 1, torch.ones(3), layers=1, towers=5)
+    arguments = {"layers": 1, "towers": 5}
+    model = ModelSettings("pna", "stacked", 10, in_channels=3, graph_targets=1, degrees=(1, 1, 1))
+    for odd in ({}, {"norm_before_mixing": True, "virtual_node": True}):
+        with pytest.raises(ValueError, match="neither the authors' nor the simple one"):
+            Benchmarked(replace(model, arguments=arguments | odd))

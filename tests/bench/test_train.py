@@ -5,10 +5,18 @@ import pytest
 import torch
 from torch import nn
 
-from pna.bench import race, train
+from pna.bench import epoch_times, train
+from pna.bench.epoch_times import (
+    AUTHORS,
+    OURS,
+    PYG,
+    Case,
+    Contender,
+    EpochResult,
+    measure_case,
+)
 from pna.bench.layer import has_pyg
 from pna.bench.molecules import molecules
-from pna.bench.race import AUTHORS, OURS, PYG, Case, Contender, Result, measure_case
 from pna.bench.train import cases
 from pna.data.graphset import GraphSet
 from pna.data.multitask import multitask
@@ -20,7 +28,7 @@ from pna.train.tasks import tasks_of
 needs_pyg = pytest.mark.skipif(not has_pyg(), reason="needs PyG: pip install 'pna[pyg]'")
 
 
-def measured(case: Case) -> list[Result]:
+def measured(case: Case) -> list[EpochResult]:
     return measure_case(case, "cpu", 0.01, doing=lambda _: None)
 
 
@@ -67,7 +75,7 @@ def test_a_case_that_cannot_be_set_up_is_one_row() -> None:
 
 
 def test_what_takes_too_long_is_interrupted() -> None:
-    with pytest.raises(TimeoutError, match=r"took more than 0\.05 s"), race._at_most(0.05):
+    with pytest.raises(TimeoutError, match=r"took more than 0\.05 s"), epoch_times._at_most(0.05):
         while True:
             pass
 

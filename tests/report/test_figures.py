@@ -6,10 +6,10 @@ import pytest
 from pna.paper.failures import METHODS, braces, failures, pairs
 from pna.paper.scores import Estimate
 from pna.report.bars import Bar, Bars, draw_bars
-from pna.report.curves import Curve, Curves, draw_curves
 from pna.report.figures import draw_failures, save
-from pna.report.heat_map import draw_heat_map
-from pna.report.training import Losses, draw_training
+from pna.report.heatmap import draw_heatmap
+from pna.report.line_plots import Losses, draw_curves, draw_losses
+from pna.report.panels import Panel, Series
 
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
 
@@ -42,9 +42,9 @@ def test_names_are_drawn_letter_by_letter(tmp_path: Path) -> None:
     estimates = [Estimate.of([1.0, 2.0]), Estimate.of([2.0, 3.0])]
     drawn = {
         "bars": draw_bars([Bars(name, name, [Bar(name, 1.0, name, True)])]),
-        "heat map": draw_heat_map(name, [name], [name], [[1.0]], [True]),
-        "training": draw_training({name: [Losses(name, [1, 2], [1.0, 2.0], [1.0, 2.0])]}),
-        "curves": draw_curves([Curves(name, [Curve(name, estimates)])], [0.0, 1.0], name, 5.0),
+        "heatmap": draw_heatmap(name, [name], [name], [[1.0]], [True]),
+        "training": draw_losses({name: [Losses(name, [1, 2], [1.0, 2.0], [1.0, 2.0])]}),
+        "curves": draw_curves([Panel(name, [Series(name, estimates)])], [0.0, 1.0], name, 5.0),
     }
     for kind, figure in drawn.items():
         svg, _ = save(figure, tmp_path, kind)
@@ -67,8 +67,8 @@ def test_the_same_figure_is_the_same_file(tmp_path: Path) -> None:
 def test_a_name_has_one_colour_in_every_panel_and_no_other_has_it_beside() -> None:
     values = [Estimate.of([-1.0]), Estimate.of([-0.5])]
 
-    def panel(*names: str) -> Curves:
-        return Curves("", [Curve(name, values, is_ours=name == "PNA") for name in names])
+    def panel(*names: str) -> Panel:
+        return Panel("", [Series(name, values, is_ours=name == "PNA") for name in names])
 
     panels = [panel("GCN", "PNA", "GAT"), panel("GIN", "GAT", "PNA"), panel("GIN", "GCN", "SAGE")]
     figure = draw_curves(panels, [1.0, 2.0], "nodes", highest=0.5)

@@ -24,7 +24,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
-class Result:
+class GenerationResult:
     """One row: graphs with all six labels, the time that they took, and memory beyond the start."""
 
     case: str
@@ -38,7 +38,7 @@ class Result:
         return self.graphs / self.seconds
 
 
-def measure(small: bool = False, doing: Say = print) -> Iterator[Result]:
+def measure(small: bool = False, doing: Say = print) -> Iterator[GenerationResult]:
     """All rows, on one core."""
     share = 16 if small else 1
     default = [
@@ -62,7 +62,7 @@ def measure(small: bool = False, doing: Say = print) -> Iterator[Result]:
     yield _made("test 95-99", [Part("test 95-99", size, 256) for size in range(95, 100)])
 
 
-def _made(case: str, parts: list[Part]) -> Result:
+def _made(case: str, parts: list[Part]) -> GenerationResult:
     """In a process of its own, whose growth is its memory."""
     ways = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("fork" if "fork" in ways else "spawn")
@@ -70,16 +70,16 @@ def _made(case: str, parts: list[Part]) -> Result:
         return pool.apply(_make, (case, parts))
 
 
-def _make(case: str, parts: list[Part]) -> Result:
+def _make(case: str, parts: list[Part]) -> GenerationResult:
     before, start, graphs = _resident(), time.perf_counter(), 0
     for block in Benchmark().blocks(parts):
         make_block(block)
         graphs += block.count
     seconds = time.perf_counter() - start
-    return Result(case, "pna", graphs, seconds, (_peak() - before) / 2**20)
+    return GenerationResult(case, "pna", graphs, seconds, (_peak() - before) / 2**20)
 
 
-def _by_networkx(per_type: int) -> Result:
+def _by_networkx(per_type: int) -> GenerationResult:
     """The labels alone, of graphs that were made by us."""
     import networkx as nx
 
@@ -97,10 +97,12 @@ def _by_networkx(per_type: int) -> Result:
         _ = nx.laplacian_matrix(graph) @ feature
         _ = nx.is_connected(graph)
         _ = max(nx.adjacency_spectrum(graph).real)
-    return Result("labels, 20 nodes", "NetworkX", len(samples), time.perf_counter() - start)
+    return GenerationResult(
+        "labels, 20 nodes", "NetworkX", len(samples), time.perf_counter() - start
+    )
 
 
-def labels_alone(per_type: int = 100) -> Result:
+def labels_alone(per_type: int = 100) -> GenerationResult:
     """Ours, of the same graphs as NetworkX's."""
     graphs = np.concatenate(
         [draw(Stream("bench", family.name), family, per_type, 20, "paper") for family in FAMILIES]
@@ -110,7 +112,7 @@ def labels_alone(per_type: int = 100) -> Result:
     given = LabelInputs(graphs, source, np.tile(np.linspace(0, 1, 20), (len(graphs), 1)), "paper")
     for name in SIX:
         LABELS[name].compute(given)
-    return Result("labels, 20 nodes", "pna", len(graphs), time.perf_counter() - start)
+    return GenerationResult("labels, 20 nodes", "pna", len(graphs), time.perf_counter() - start)
 
 
 def _resident() -> int:

@@ -25,11 +25,9 @@ import torch
 
 from pna import fast_paths
 from pna.bench import layer, train
-from pna.bench.attempt import attempt, release
 from pna.bench.epochs import trainer_of, without_validation
-from pna.bench.measure import synchronize
+from pna.bench.measure import check_device, release_memory, synchronize, try_call
 from pna.bench.molecules import molecules
-from pna.bench.race import check_device
 from pna.bench.real_world import ROWS as REAL_WORLD
 from pna.bench.synthetic import synthetic
 from pna.data.graphset import GraphSet
@@ -141,8 +139,8 @@ def measure(
     device = torch.device(device)
     facts = _facts(device)
     with multiplied(exactly=True):
-        found, problem = attempt(_measure, row, device, repeats, paths, known, say)
-    release()
+        found, problem = try_call(_measure, row, device, repeats, paths, known, say)
+    release_memory()
     if problem is not None or found is None:
         say(f"{row.name}: {problem}")
         return None
@@ -175,7 +173,7 @@ def _measure(
     ]
     for path in chosen:
         with fast_paths.without(path):
-            work, problem = attempt(_warmed, make, device, row.captured)
+            work, problem = try_call(_warmed, make, device, row.captured)
         if work is None:
             failed[path] = problem or "failed"
         else:

@@ -22,11 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
-from pna.bench.attempt import attempt, release
 from pna.bench.graphs import uniform_edges
-from pna.bench.measure import peak_memory, time_call, time_calls
+from pna.bench.measure import check_device, collect, peak_memory, time_by_name, try_call
 from pna.nn import PNAConv
-from pna.ops.precision import multiplied
 
 AGGREGATORS = ["mean", "std", "max", "min"]
 SCALERS = ["identity", "amplification", "attenuation"]
@@ -67,13 +65,13 @@ class Case:
         types = f", {self.edge_types} edge types" if self.edge_types else ""
         return f"{self.nodes:,} nodes, {self.edges:,} edges, F = {self.features}{towers}{types}"
 
-    def result(self, contender: str, work: str, **values: Any) -> Result:
+    def result(self, contender: str, work: str, **values: Any) -> LayerResult:
         sizes = (self.nodes, self.edges, self.features, self.towers)
-        return Result(self.name, contender, work, *sizes, **values)
+        return LayerResult(self.name, contender, work, *sizes, **values)
 
 
 @dataclass(frozen=True)
-class Result:
+class LayerResult:
     """One row; times in milliseconds, memory in MiB, None where not measured: `note` says why."""
 
     case: str
@@ -116,11 +114,7 @@ SMALL = (
 
 def cases(device: torch.device | str, small: bool = False) -> tuple[Case, ...]:
     """What is measured on a device of this kind."""
-    kind = torch.device(device).type
-    if kind not in CASES:
-        raise ValueError(f"got device {str(device)!r}, expected cpu or cuda")
-    if kind == "cuda" and not torch.cuda.is_available():
-        raise ValueError(f"got device {str(device)!r}, but torch finds no GPU: `pna doctor`")
+    kind = check_device(device)
     return SMALL if small else CASES[kind]
 
 
@@ -135,7 +129,7 @@ def measure_case(
     compiled: bool = True,
     doing: Say = print,
     say: Say = print,
-) -> list[Result]:
+) -> list[LayerResult]:
     """All rows of a case: ours, PyG's if it is installed, and, if `compiled`, PyG's compiled.
 
     Whatever fails, for want of memory say, becomes a row whose note tells of it. `doing` hears
@@ -143,23 +137,10 @@ def measure_case(
     """
     device = torch.device(device)
     case = _fitting(case, device, say)
-    results: list[Result] = []
-
-    def measure() -> None:
-        if case.errors:
-            rows = _errors(case, device, doing)
-        else:
-            rows = _race(case, device, seconds, compiled, doing)
-        for row in rows:
-            results.append(row)
-
-    with multiplied(exactly=True):
-        _, problem = attempt(measure)
-    if problem is not None:
-        results.append(case.result("all", "set-up", note=problem))
-    torch.compiler.reset()
-    release()
-    return results
+    rows = _errors(case, device, doing) if case.errors else _compare(
+        case, device, seconds, compiled, doing
+    )  # fmt: skip
+    return collect(rows, lambda problem: case.result("all", "set-up", note=problem))
 
 
 def free_memory(device: torch.device) -> int:
@@ -210,55 +191,37 @@ class _Contender:
         return self.both if work == BOTH else self.forward
 
 
-def _race(
+def _compare(
     case: Case, device: torch.device, seconds: float, compiled: bool, doing: Say
-) -> Iterator[Result]:
+) -> Iterator[LayerResult]:
     """Time and memory of all contenders, for each kind of work."""
     doing(f"{case.name}: making the graph, {case.size}")
     contenders = _contenders(case, device, compiled)
     for work in (BOTH,) if case.alone else (BOTH, FORWARD):
-        failed: dict[str, Result] = {}
+        notes: dict[str, str | None] = {}
         for contender in contenders:
             hint = ", which may compile for a minute" if contender.name == COMPILED else ""
             doing(f"{case.name}: {work}, first call of {contender.name}{hint}")
-            _, problem = attempt(contender.step(work))
-            if problem is not None:
-                failed[contender.name] = case.result(contender.name, work, note=problem)
-        standing = [contender for contender in contenders if contender.name not in failed]
-        doing(f"{case.name}: {work}, timing {' / '.join(c.name for c in standing)}")
-        measured = _measure(case, work, standing, device, seconds) if standing else {}
-        yield from (failed.get(c.name) or measured[c.name] for c in contenders)
+            _, notes[contender.name] = try_call(contender.step(work))
+        steps = {c.name: c.step(work) for c in contenders if notes[c.name] is None}
+        doing(f"{case.name}: {work}, timing {' / '.join(steps)}")
+        timings = time_by_name(steps, device, seconds) if steps else {}
+        for contender in contenders:
+            name, values = contender.name, {}
+            timing, note = timings.get(name, (None, notes[name]))
+            if timing is not None:
+                values = timing.in_ms()
+                peak, note = try_call(peak_memory, steps[name], device)
+                if peak is not None:
+                    values["mib"] = (peak + contender.held) / 2**20
+            yield case.result(name, work, **values, note=note)
     if case.alone and has_pyg():
         gib = 2 * 4 * case.edges * case.features * case.towers / 2**30
         note = f"not run: x_i and x_j of all edges side by side take {gib:.3g} GiB at once"
         yield case.result(PYG, BOTH, note=note)
 
 
-def _measure(
-    case: Case, work: str, contenders: list[_Contender], device: torch.device, seconds: float
-) -> dict[str, Result]:
-    """Timed in turns, or each by itself should that fail; then memory."""
-    steps = [contender.step(work) for contender in contenders]
-    in_turns, _ = attempt(time_calls, steps, device, seconds)
-    results = {}
-    for i, contender in enumerate(contenders):
-        timing = problem = None
-        if in_turns is not None:
-            timing = in_turns[i]
-        else:
-            timing, problem = attempt(time_call, steps[i], device, seconds)
-        values: dict[str, float] = {}
-        if timing is not None:
-            times = {"ms": timing.median, "ms_low": timing.low, "ms_high": timing.high}
-            values = {name: value * 1e3 for name, value in times.items()}
-            peak, problem = attempt(peak_memory, steps[i], device)
-            if peak is not None:
-                values["mib"] = (peak + contender.held) / 2**20
-        results[contender.name] = case.result(contender.name, work, **values, note=problem)
-    return results
-
-
-def _errors(case: Case, device: torch.device, doing: Say) -> Iterator[Result]:
+def _errors(case: Case, device: torch.device, doing: Say) -> Iterator[LayerResult]:
     """Relative errors in norm of the output and of the gradient of x; nothing without PyG.
 
     The median over some draws of features and weights: where two messages are equal but for their

@@ -1,19 +1,25 @@
-"""Time and peak memory of a call, measured the same way for everyone."""
+"""Time and peak memory of a call, and what becomes of measurements that fail."""
 
 from __future__ import annotations
 
+import gc
 import math
 import os
+import textwrap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-SAMPLE = 0.02  # seconds: beside it, waiting for the device takes no time
+from pna.ops.precision import multiplied
+
+SAMPLE = 0.02  # seconds of a sample: long enough that synchronising the device does not count
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -25,6 +31,52 @@ class Timing:
     high: float
     samples: int
 
+    def in_ms(self, share: float = 1.0) -> dict[str, float]:
+        """Milliseconds by the columns of results; of the whole, where a share of it was timed."""
+        times = {"ms": self.median, "ms_low": self.low, "ms_high": self.high}
+        return {name: 1e3 / share * seconds for name, seconds in times.items()}
+
+
+def check_device(device: torch.device | str) -> str:
+    """The type of a device on which we measure: cpu or cuda."""
+    kind = torch.device(device).type
+    if kind not in ("cpu", "cuda"):
+        raise ValueError(f"got device {str(device)!r}, expected cpu or cuda")
+    if kind == "cuda" and not torch.cuda.is_available():
+        raise ValueError(f"got device {str(device)!r}, but torch finds no GPU: `pna doctor`")
+    return kind
+
+
+def try_call(call: Callable[..., T], *arguments: Any) -> tuple[T | None, str | None]:
+    """What a call returns, or its error in one line; then its memory is released."""
+    try:
+        return call(*arguments), None
+    except Exception as error:
+        words = " ".join(str(error).split())
+        problem = textwrap.shorten(f"{type(error).__name__}: {words}", 120, placeholder=" …")
+    release_memory()
+    return None, problem
+
+
+def release_memory() -> None:
+    """Free unused memory, so that the next measurement has all of it."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def collect(rows: Iterable[T], failed: Callable[[str], T]) -> list[T]:
+    """Rows of a case, measured without TF32. What fails, for want of memory say, ends them with
+    the row that `failed` makes of the error."""
+    found: list[T] = []
+    with multiplied(exactly=True):
+        _, problem = try_call(found.extend, rows)
+    if problem is not None:
+        found.append(failed(problem))
+    torch.compiler.reset()
+    release_memory()
+    return found
+
 
 def time_call(call: Callable[[], Any], device: torch.device | str, seconds: float = 1.0) -> Timing:
     """Call again and again for about `seconds`, after warming up, and wait for the device."""
@@ -34,7 +86,7 @@ def time_call(call: Callable[[], Any], device: torch.device | str, seconds: floa
 def time_calls(
     calls: Sequence[Callable[[], Any]], device: torch.device | str, seconds: float = 1.0
 ) -> list[Timing]:
-    """As `time_call`, in turns, so that whatever else slows the machine slows all alike."""
+    """As `time_call`, in turns, so that other load on the machine slows all calls alike."""
 
     def sample(call: Callable[[], Any], repeats: int) -> float:
         synchronize(device)
@@ -60,6 +112,16 @@ def time_calls(
     return [_timing(own) for own in samples]
 
 
+def time_by_name(
+    calls: Mapping[str, Callable[[], Any]], device: torch.device | str, seconds: float
+) -> dict[str, tuple[Timing | None, str | None]]:
+    """Timing or error of every call: in turns, or each by itself if that fails."""
+    in_turns, _ = try_call(time_calls, list(calls.values()), device, seconds)
+    if in_turns is not None:
+        return {name: (timing, None) for name, timing in zip(calls, in_turns, strict=True)}
+    return {name: try_call(time_call, call, device, seconds) for name, call in calls.items()}
+
+
 def peak_memory(call: Callable[[], Any], device: torch.device | str) -> int:
     """Most bytes of tensors alive at once during one call, beyond those alive before it.
 
@@ -80,7 +142,7 @@ def peak_memory(call: Callable[[], Any], device: torch.device | str) -> int:
 
 
 def synchronize(device: torch.device | str) -> None:
-    """Wait until the device has done all it was asked to do."""
+    """Wait until the device has finished all work submitted to it."""
     if torch.device(device).type != "cpu":
         torch.accelerator.synchronize(device)
 

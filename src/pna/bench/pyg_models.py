@@ -18,8 +18,16 @@ from torch_geometric.nn import (
 )
 from torch_geometric.nn.aggr import DegreeScalerAggregation, Set2Set
 
+from pna.train.settings import ModelSettings
+
 AGGREGATORS = ["mean", "std", "max", "min"]
 SCALERS = ["identity", "amplification", "attenuation"]
+#: Arguments of `Stacked` that `Benchmarked` takes, with their defaults.
+_STACKED: dict[str, Any] = {
+    "layers": 4, "out_channels": None, "readout": "sum", "graph_norm": False, "dropout": 0.0,
+    "towers": 1, "node_values": (), "edge_columns": 0, "edge_values": (), "edge_width": 50,
+    "encode_edges": False, "divide_input": True, "norm_before_mixing": False,
+}  # fmt: skip
 
 
 class Recurrent(nn.Module):
@@ -122,57 +130,35 @@ class Benchmarked(nn.Module):
     PNA in the authors' way or the simple one.
 
     Args:
-        convolution: "pna" or "pna-simple".
-        in_channels: columns of a node's features.
-        hidden: features of a node between layers.
-        targets: numbers to predict for each graph.
-        deg: histogram of the training set's degrees.
-        divide_input, norm_before_mixing: only as the authors' layer has them.
-        encode_edges, edges: likewise; whether edges are seen is told by `edge_columns`.
-
-    The others are those of `Stacked` with the same names.
+        model: settings fitted to graphs. Their convolution is "pna" or "pna-simple"; arguments are
+            those of `Stacked`, of which `divide_input`, `norm_before_mixing` and `encode_edges`
+            must be as the authors have them.
     """
 
-    def __init__(
-        self,
-        convolution: str,
-        in_channels: int,
-        hidden: int,
-        targets: int,
-        deg: Tensor,
-        *,
-        layers: int,
-        out_channels: int | None = None,
-        readout: str = "sum",
-        graph_norm: bool = False,
-        dropout: float = 0.0,
-        towers: int = 1,
-        node_values: Sequence[int] = (),
-        edge_columns: int = 0,
-        edge_values: Sequence[int] = (),
-        edge_width: int = 50,
-        encode_edges: bool = False,
-        divide_input: bool = True,
-        norm_before_mixing: bool = False,
-    ) -> None:
+    def __init__(self, model: ModelSettings) -> None:
         super().__init__()
-        simple = convolution == "pna-simple"
-        if encode_edges or not divide_input or norm_before_mixing == simple:
+        given = _STACKED | {"out_channels": model.hidden} | dict(model.arguments)
+        simple, columns = model.convolution == "pna-simple", given["edge_columns"]
+        mixed = given["divide_input"] and given["norm_before_mixing"] != simple
+        if given["encode_edges"] or not mixed or set(given) - set(_STACKED):
             raise ValueError(
                 "got a layer that is neither the authors' nor the simple one, expected divided "
                 "towers that are mixed after normalisation and see edges as they are, or none"
             )
-        self.graph_norm, self.dropout = graph_norm, dropout
-        self.pool = {"sum": global_add_pool, "mean": global_mean_pool}[readout]
-        self.embed = _encoder(node_values, in_channels, hidden)
+        self.graph_norm, self.dropout = given["graph_norm"], given["dropout"]
+        self.pool = {"sum": global_add_pool, "mean": global_mean_pool}[given["readout"]]
+        self.embed = _encoder(given["node_values"], model.in_channels, model.hidden)
         self.embed_edges = None
-        if edge_columns:
-            self.embed_edges = _encoder(edge_values, edge_columns, edge_width)
-        widths = [hidden] * layers + [hidden if out_channels is None else out_channels]
-        shared = {"aggregators": AGGREGATORS, "scalers": SCALERS, "deg": deg}
+        if columns:
+            self.embed_edges = _encoder(given["edge_values"], columns, given["edge_width"])
+        widths = [model.hidden] * given["layers"] + [given["out_channels"]]
+        shared = {
+            "aggregators": AGGREGATORS, "scalers": SCALERS, "deg": torch.tensor(model.degrees)
+        }  # fmt: skip
         make: Any = SimpleConv if simple else TowersConv
         if not simple:
-            shared |= {"towers": towers, "edge_dim": edge_width if edge_columns else None}
+            width = given["edge_width"] if columns else None
+            shared |= {"towers": given["towers"], "edge_dim": width}
         self.convs = nn.ModuleList(make(a, b, **shared) for a, b in pairwise(widths))
         self.norms = nn.ModuleList(BatchNorm(width) for width in widths[1:])
         mixing = [] if simple else [nn.Linear(width, width) for width in widths[1:]]
@@ -181,7 +167,7 @@ class Benchmarked(nn.Module):
         self.head = nn.Sequential(
             nn.Linear(width, width // 2), nn.ReLU(),
             nn.Linear(width // 2, width // 4), nn.ReLU(),
-            nn.Linear(width // 4, targets),
+            nn.Linear(width // 4, model.graph_targets),
         )  # fmt: skip
 
     def forward(self, batch: Any) -> Tensor:

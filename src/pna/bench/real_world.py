@@ -20,9 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pna.bench.epoch_times import LOADED, OURS, PYG, Case, Contender
 from pna.bench.epochs import pyg_epoch, trainer_of, without_validation
 from pna.bench.layer import has_pyg
-from pna.bench.race import LOADED, OURS, PYG, Case, Contender, check_device
+from pna.bench.measure import check_device
 from pna.data.graphset import GraphSet
 from pna.names import lookup
 from pna.paper.experiment import Trial
@@ -103,13 +104,11 @@ def _contenders(
     from pna.bench.pyg_models import Benchmarked, Molecules
 
     model = fitted(trial.model, graphs, tasks_of(graphs, trial.loss))
-    degrees, arguments = torch.tensor(model.degrees), dict(model.arguments)
-    of_model = (model.convolution, model.in_channels, model.hidden, model.graph_targets, degrees)
-    made = partial(Benchmarked, *of_model, **arguments)
+    made = partial(Benchmarked, model)
     found += _pyg(made, lambda pyg, b: pyg(b), (PYG, LOADED), trial, graphs, device)
     if case.beside == EXAMPLE:
-        (atoms,), (bonds,) = arguments["node_values"], arguments["edge_values"]
-        example = partial(Molecules, atoms, bonds, degrees)
+        (atoms,), (bonds,) = (model.arguments[f"{of}_values"] for of in ("node", "edge"))
+        example = partial(Molecules, atoms, bonds, torch.tensor(model.degrees))
         found += _pyg(example, _run_example, (EXAMPLE, EXAMPLE_LOADED), trial, graphs, device)
     return found
 

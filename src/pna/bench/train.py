@@ -16,10 +16,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pna.bench.epoch_times import AUTHORS, COMPILED, LOADED, OURS, PYG, Case, Contender
 from pna.bench.epochs import pyg_epoch, step, trainer_of, without_validation
 from pna.bench.layer import has_pyg
+from pna.bench.measure import check_device
 from pna.bench.molecules import ATOMS, BONDS, molecules
-from pna.bench.race import AUTHORS, COMPILED, LOADED, OURS, PYG, Case, Contender, check_device
 from pna.data.graphset import GraphSet
 from pna.data.multitask import multitask
 from pna.names import lookup

@@ -25,8 +25,8 @@ Say = Callable[[str], None]
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from pna.bench import race
-    from pna.bench.layer import Result
+    from pna.bench import epoch_times
+    from pna.bench.layer import LayerResult
 
 app = typer.Typer(help="Measure speed and memory, side by side with PyG.", no_args_is_help=True)
 
@@ -167,7 +167,7 @@ class _Output:
 
 
 def _measure_epochs(
-    cases: Iterable[race.Case],
+    cases: Iterable[epoch_times.Case],
     seconds: float,
     compiled: bool,
     device: str,
@@ -175,7 +175,7 @@ def _measure_epochs(
     figure: str,
     words: str,
 ) -> None:
-    from pna.bench.race import measure_case
+    from pna.bench.epoch_times import measure_case
     from pna.report.train import draw_train
 
     _measure(
@@ -369,7 +369,7 @@ def _write_table(page: Path, results: Path | None) -> None:
         page.write_text(with_table(page.read_text(), read(results)))
 
 
-def table(rows: list[Result]) -> Table:
+def table(rows: list[LayerResult]) -> Table:
     """The rows of a case; after each value, PyG's value divided by it."""
     from pna.bench.layer import PYG
 
@@ -404,9 +404,9 @@ FIGURES = (
 )
 
 
-def epochs(rows: list[race.Result]) -> Table:
+def epochs(rows: list[epoch_times.EpochResult]) -> Table:
     """The rows of a case: the time of an epoch, and the number of members trained in it."""
-    from pna.bench.race import OURS
+    from pna.bench.epoch_times import OURS
 
     first = rows[0]
     size = f"{first.graphs:,} graphs, batches of {first.batch_size}"

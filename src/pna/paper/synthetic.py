@@ -184,7 +184,7 @@ GRAPH_TYPES = Experiment(
     splits=_TYPES,
     types=True,
     recipes=MULTITASK.recipes,
-    figure="heat map",
+    figure="heatmap",
     claims=(
         Claim("PNA is the best model on every type of graph",
               best_everywhere("pna", _ALL, _on(_TYPES))),

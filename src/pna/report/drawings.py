@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,25 +12,14 @@ from pna.names import lookup
 from pna.paper.improved import ROW as IMPROVED
 from pna.paper.scores import TOP
 from pna.report.benchmark import BEST, LAST, SHOWN, Cells
-from pna.report.curves import Curve, Curves, draw_curves
+from pna.report.dot_plots import draw_paired_plot, draw_strip_plot
 from pna.report.figures import save_svg
-from pna.report.heat_map import draw_heat_map
-from pna.report.pairs import Pair, Pairs, draw_pairs
+from pna.report.heatmap import draw_heatmap
+from pna.report.line_plots import Losses, draw_curves, draw_losses, draw_sizes
+from pna.report.panels import Panel, Series
 from pna.report.read import Result
-from pna.report.results import (
-    MEAN,
-    SPREAD,
-    Column,
-    at_settings,
-    settings_of,
-    splits,
-    statistics,
-    tasks,
-)
-from pna.report.sizes import Model, draw_sizes
-from pna.report.strips import Strip, Strips, draw_strips
+from pna.report.results import MEAN, SPREAD, Column, by_setting, splits, statistics, tasks
 from pna.report.tables import number
-from pna.report.training import Losses, draw_training
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -60,98 +49,85 @@ def draw(folder: Path) -> list[Path]:
     return written
 
 
-def _strips(result: Result) -> list[Drawing]:
-    def panel(column: Column) -> Strips:
-        strips = [
-            Strip(
-                result.label(name),
-                column.of(name, None).values,
-                column.of(name, TOP),
-                column.paper(name),
-                result.is_ours(name),
-            )
+def _strip_plots(result: Result) -> list[Drawing]:
+    def panel(column: Column) -> Panel:
+        series = [
+            Series(result.label(name), [column.of(name, TOP)], result.is_ours(name),
+                   [column.paper(name)], column.of(name, None).values)
             for name in result.names
-        ]
-        return Strips(column.head, strips, column.baseline)
+        ]  # fmt: skip
+        return Panel(column.head, series, column.baseline)
 
-    every = (
+    caption = (
         "Every trained member is a dot, those with the least validation loss are filled; further "
         "left is better."
     )
-    return _averages_and_tasks(
-        result, every, lambda columns, across: draw_strips(list(map(panel, columns)), across)
-    )
+    return _averages_and_tasks(result, "", caption, panel, draw_strip_plot)
 
 
-def _pairs(result: Result) -> list[Drawing]:
+def _paired_plots(result: Result) -> list[Drawing]:
     """The first group against every other that was run."""
-    return [drawing for other in result.pairs for drawing in _pairs_with(result, other)]
+    return [drawing for other in result.pairs for drawing in _paired_with(result, other)]
 
 
-def _pairs_with(result: Result, other: str) -> list[Drawing]:
-    shown = result.experiment.groups
-    first, *others = shown
-    ways = [shown[first], shown[other]]
+def _paired_with(result: Result, other: str) -> list[Drawing]:
+    labels = result.experiment.groups
+    first, second, *_ = labels
+    groups = [labels[first], labels[other]]
 
-    def panel(column: Column) -> Pairs:
-        pairs = [
-            Pair(
-                result.label(one, with_group=False),
-                (column.of(one, TOP), column.of(two, TOP)),
-                result.is_ours(one),
-            )
-            for one, two in result.pairs[other]
-        ]
-        return Pairs(column.head, pairs, column.baseline)
+    def panel(column: Column) -> Panel:
+        series = [
+            Series(result.label(pair[0], with_group=False),
+                   [column.of(name, TOP) for name in pair], result.is_ours(pair[0]))
+            for pair in result.pairs[other]
+        ]  # fmt: skip
+        return Panel(column.head, series, column.baseline)
 
     caption = (
-        f"Each model twice: {ways[0]} (circles) and {ways[1]} (squares), the best {TOP} members of "
-        f"each; further left is better. Numbers are {ways[0]} minus {ways[1]}."
+        f"Each model twice: {groups[0]} (circles) and {groups[1]} (squares), the best {TOP} "
+        f"members of each; further left is better. Numbers are {groups[0]} minus {groups[1]}."
     )
+    suffix = "" if other == second else f"-{other}"
     return _averages_and_tasks(
-        result,
-        caption,
-        lambda columns, across: draw_pairs(list(map(panel, columns)), ways, across),
-        "" if other == others[0] else f"-{other}",
+        result, suffix, caption, panel, lambda panels, wide: draw_paired_plot(panels, groups, wide)
     )
 
 
 def _averages_and_tasks(
-    result: Result, caption: str, drawn: Callable[[Sequence[Column], int], Figure], which: str = ""
+    result: Result,
+    suffix: str,
+    caption: str,
+    panel: Callable[[Column], Panel],
+    draw: Callable[[list[Panel], int], Figure],
 ) -> list[Drawing]:
-    name = f"{result.experiment.name}{which}"
+    """A figure of the averages over tasks, one panel below the other, and one of every task."""
+    name = f"{result.experiment.name}{suffix}"
+    averages, every = ([*map(panel, columns(result))] for columns in (statistics, tasks))
     return [
-        Drawing(name, f"log10 of the mean square error. {caption}", drawn(statistics(result), 1)),
-        Drawing(f"{name}-tasks", "The same for each task.", drawn(tasks(result), 3)),
+        Drawing(name, f"log10 of the mean square error. {caption}", draw(averages, 1)),
+        Drawing(f"{name}-tasks", "The same for each task.", draw(every, 3)),
     ]
 
 
 def _curves(result: Result) -> list[Drawing]:
-    """Models of the paper in one panel, alterations of one of them in another beside it."""
+    """Models of the paper in one panel, variants of one of them in another."""
     columns = splits(result, "average", ratio=True)
     base = {variant.row: variant.convolution for variant in result.experiment.variants}
 
-    def curves(names: Sequence[str]) -> list[Curve]:
-        return [
-            Curve(
-                result.label(name),
-                [column.of(name, TOP) for column in columns],
-                [column.paper(name) for column in columns],
-                result.is_ours(name),
-            )
-            for name in names
-        ]
+    def series(name: str) -> Series:
+        return Series(result.label(name), [column.of(name, TOP) for column in columns],
+                      result.is_ours(name), [column.paper(name) for column in columns])  # fmt: skip
 
     models = [name for name in result.names if base[result.row(name)] == result.row(name)]
     altered = [name for name in result.names if name not in models]
     origins = [name for name in models if name in {base[result.row(n)] for n in altered}]
     panels = [
-        Curves(title, curves(names))
+        Panel(title, [*map(series, names)])
         for title, names in (("models", models), ("PNA altered", origins + altered))
         if names
     ]
-    places = [_middle(split) for split in result.scores.splits]
-    figure = draw_curves(panels, places, "nodes of a graph", highest=0.6)
+    positions = [_middle(split) for split in result.scores.splits]
+    figure = draw_curves(panels, positions, "nodes of a graph", highest=0.6)
     caption = (
         f"log10 of the ratio of the error to that of {MEAN}, average of the tasks: less is better, "
         "above 0 is worse than the mean. All were trained on 15 to 24 nodes."
@@ -165,14 +141,14 @@ def _middle(split: str) -> float:
     return (int(first) + int(last)) / 2
 
 
-def _heat_map(result: Result) -> list[Drawing]:
+def _heatmap(result: Result) -> list[Drawing]:
     """Tests from the easiest to the hardest for the best model."""
     columns = splits(result, "average", ratio=False)
     names = result.names
     columns.sort(key=lambda column: column.of(names[0], TOP).mean)
     values = [[column.of(name, TOP).mean for column in columns] for name in names]
     values.append([math.nan if c.baseline is None else c.baseline for c in columns])
-    figure = draw_heat_map(
+    figure = draw_heatmap(
         "average of logs",
         [*(result.label(name) for name in names), MEAN],
         [column.head for column in columns],
@@ -192,17 +168,17 @@ def _sizes(result: Result) -> list[Drawing]:
     for name in sorted(result.names, key=result.parameters):
         rows.setdefault(result.row(name), []).append(name)
     models = [
-        Model(
+        Series(
             result.label(names[0], with_group=False),
-            [(result.parameters(name), average.of(name, TOP)) for name in names],
+            [average.of(name, TOP) for name in names],
             result.is_ours(names[0]),
+            positions=[result.parameters(name) for name in names],
         )
         for names in rows.values()
-        if all(math.isfinite(average.of(name, TOP).mean) for name in names)
     ]
-    assert average.baseline is not None
-    ways = list(result.experiment.groups.values())
-    figure = draw_sizes(average.head, models, ways, average.baseline)
+    shown = [one for one in models if all(math.isfinite(e.mean) for e in one.estimates)]
+    groups = list(result.experiment.groups.values())
+    figure = draw_sizes(Panel(average.head, shown, average.baseline), groups)
     caption = (
         f"log10 of the mean square error, average of the tasks, the best {TOP} members and their "
         "95% interval: lower is better."
@@ -211,20 +187,20 @@ def _sizes(result: Result) -> list[Drawing]:
 
 
 def _by_setting(result: Result) -> list[Drawing]:
-    setting, what = SPREAD[result.experiment.figure]
-    found = {name: result.scores.by_setting(name, setting) for name in result.names}
-    places = settings_of(found)
-    panels: dict[str, list[Curve]] = {}
-    for name, of_values in found.items():
-        panels.setdefault(result.group(name), []).append(
-            Curve(
-                result.label(name, with_group=False), at_settings(of_values, places),
-                is_ours=result.is_ours(name), intervals=False,
-            )
-        )  # fmt: skip
-    shown = result.experiment.groups or {"": "validation loss"}
-    drawn = [Curves(shown[group], curves) for group, curves in panels.items()]
-    figure = draw_curves(drawn, places, what, highest=0.2)
+    """Means without intervals: there are too few members with each setting."""
+    _, what = SPREAD[result.experiment.figure]
+    positions, found = by_setting(result)
+    groups = result.experiment.groups or {"": "validation loss"}
+    panels = [
+        Panel(label, [
+            Series(result.label(name, with_group=False),
+                   [replace(value, half=math.nan) for value in found[name]], result.is_ours(name))
+            for name in found
+            if result.group(name) == group
+        ])
+        for group, label in groups.items()
+    ]  # fmt: skip
+    figure = draw_curves([p for p in panels if p.series], positions, what, highest=0.2)
     caption = (
         f"log10 of the validation loss, mean of the members with the same {what}: 0 is {MEAN}, "
         "less is better."
@@ -233,42 +209,38 @@ def _by_setting(result: Result) -> list[Drawing]:
 
 
 def _benchmark(result: Result) -> list[Drawing]:
-    """Scores of every member beside the paper's, and how losses fell."""
+    """Scores of every member beside the paper's, and losses by epoch."""
     cells, name = Cells(result), result.experiment.name
     what, times, digits = SHOWN[result.scores.metric]
     present = {
-        group: [n for n in result.names if result.group(n) == group] for group in cells.groups
+        group: names
+        for group in cells.groups
+        if (names := [n for n in result.names if result.group(n) == group])
     }
+    labels = {group: [label] for group, label in result.experiment.groups.items()} or {"": []}
 
-    def panel(split: str, words: str, names: Sequence[str]) -> Strips:
-        strips = [
-            Strip(
-                result.label(one, with_group=False),
-                found.values,
-                found,
-                cells.published(one),
-                result.is_ours(one),
-            )
+    def panel(split: str, title: str, names: Sequence[str]) -> Panel:
+        series = [
+            Series(result.label(one, with_group=False), [found], result.is_ours(one),
+                   [cells.published(one)], found.values)
             for one in names
             if (found := cells.measured(one, split)) is not None
-        ]
-        return Strips(words, strips, digits=digits)
+        ]  # fmt: skip
+        return Panel(title, series, digits=digits)
 
-    grouped = {group: [shown] for group, shown in result.experiment.groups.items()} or {"": []}
     mean = float(result.scores.baseline[LAST].mean()) * times  # too far away to be drawn
     constant = "the commonest class" if result.scores.metric == "accuracy" else "the mean"
     words = f"Every member is a dot. Predicting {constant} of training: {number(mean, digits)}."
     drawn = [
         Drawing(
             f"{name}-{group}" if group else name,
-            ", ".join(["Test set", *grouped[group]]) + f": {what}. {words}",
-            draw_strips([panel(LAST, "last epoch", names), panel(BEST, "best epoch", names)], 1),
+            ", ".join(["Test set", *labels[group]]) + f": {what}. {words}",
+            draw_strip_plot([panel(LAST, "last epoch", names), panel(BEST, "best epoch", names)]),
         )
         for group, names in present.items()
-        if names
     ]
     losses = {
-        ", ".join([*grouped[group], kind]): curves
+        ", ".join([*labels[group], kind]): curves
         for group, names in present.items()
         for kind, curves in _losses(result, names).items()
     }
@@ -277,12 +249,12 @@ def _benchmark(result: Result) -> list[Drawing]:
             "Losses by epoch, means over the members that were still being trained; "
             "the few that are far above all others are cut off."
         )
-        drawn.append(Drawing(f"{name}-training", caption, draw_training(losses)))
+        drawn.append(Drawing(f"{name}-training", caption, draw_losses(losses)))
     return drawn
 
 
 def _losses(result: Result, names: Sequence[str]) -> dict[str, list[Losses]]:
-    """Curves of plain rows, and of improved ones with the plain PNA beside them."""
+    """Curves of plain rows, and of improved ones together with the plain PNA."""
     kinds: dict[str, list[Losses]] = {"plain rows": [], "improved rows": []}
     improved = [name for name in names if result.row(name).startswith(IMPROVED)]
     for name in names:
@@ -300,10 +272,10 @@ def _losses(result: Result, names: Sequence[str]) -> dict[str, list[Losses]]:
 
 #: How `Experiment.figure` is drawn.
 FIGURES: dict[str, Callable[[Result], list[Drawing]]] = {
-    "strips": _strips,
-    "pairs": _pairs,
+    "strips": _strip_plots,
+    "pairs": _paired_plots,
     "curves": _curves,
-    "heat map": _heat_map,
+    "heatmap": _heatmap,
     "sizes": _sizes,
     **dict.fromkeys(SPREAD, _by_setting),
     "benchmark": _benchmark,

@@ -1,4 +1,4 @@
-"""The page of experiments: what was run, its tables and figures, and the claims of the paper."""
+"""Results of experiments as a page or as Markdown: settings, claims, figures and tables."""
 
 from __future__ import annotations
 
@@ -6,19 +6,18 @@ import json
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
-from typing import Any
 
 from pna.files import replacing
-from pna.paper.claims import FAILS, HOLDS, NOT_RUN, OPEN, Verdict
+from pna.paper.claims import FAILS, HOLDS, NOT_RUN, OPEN
 from pna.report.drawings import drawings
-from pna.report.page import document, figure
+from pna.report.page import document, figure, render
 from pna.report.read import Result, in_order
 from pna.report.results import about, claims, tables, verdicts
 from pna.report.tables import number, to_html, to_markdown
 
 TITLE = "The experiments of the paper, beside its numbers"
+#: Class and sign of every outcome of a claim.
 _SIGNS = {HOLDS: ("holds", "✓"), FAILS: ("fails", "✗"), OPEN: ("open", "?"),
           NOT_RUN: ("open", "–")}  # fmt: skip
 _QUICK = (
@@ -34,35 +33,22 @@ def write_page(path: Path, results: Sequence[Result]) -> None:
 
 
 def page(results: Sequence[Result]) -> str:
-    """The same as text."""
-    ordered = in_order(results)
-    names = _names(ordered)
-    if len(ordered) == 1:
-        return document(ordered[0].title, section(ordered[0], names[0], "h1"))
-    sections = [section(result, name) for name, result in zip(names, ordered, strict=True)]
-    lines = "".join(
-        f'<li><a href="#{name}">{escape(result.title)}</a><br>'
-        f"<small>{escape(result.setting)}; {escape(_tally(result))}</small></li>"
-        for name, result in zip(names, ordered, strict=True)
-    )
-    contents = f"<h1>{escape(TITLE)}</h1><nav aria-label=Contents><ol>{lines}</ol></nav>"
-    return document(TITLE, contents + "".join(sections))
-
-
-def section(result: Result, name: str, heading: str = "h2") -> str:
-    """All that there is of one result; `name` is what it is linked by."""
-    quick = f"<p class=quick><strong>Quick run.</strong> {escape(_QUICK)}</p>"
-    drawn = "".join(
-        figure(drawing.figure, drawing.caption, f"{name} {drawing.name}")
-        for drawing in drawings(result)
-    )
-    return (
-        f'<section id="{name}"><{heading}>{escape(result.title)}</{heading}>'
-        f"{quick if result.is_quick else ''}{_list(about(result))}"
-        f"{_claims(result)}"
-        f"<h3>Figures</h3>{drawn}<h3>Numbers</h3>{''.join(map(to_html, tables(result)))}"
-        f"{_source(result)}{_settings(result)}</section>"
-    )
+    """All results as one HTML page; several results get a table of contents."""
+    sections: dict[str, Result] = {}
+    seen: Counter[str] = Counter()
+    for result in in_order(results):
+        facts = result.facts
+        words = f"{result.experiment.name}-{facts['protocol']}-{facts['recipe']}"
+        name = "".join(c if c.isalnum() else "-" for c in words)
+        seen[name] += 1
+        sections[name if seen[name] == 1 else f"{name}-{seen[name]}"] = result
+    body = render(
+        "experiments.html", title=TITLE, sections=sections, quick=_QUICK, signs=_SIGNS,
+        tally=_tally, about=about, verdicts=verdicts, drawings=drawings, tables=tables,
+        figure=figure, to_html=to_html, number=number,
+        json=lambda value: json.dumps(value, ensure_ascii=False),
+    )  # fmt: skip
+    return document(TITLE if len(sections) > 1 else results[0].title, body)
 
 
 def write_markdown(path: Path, results: Mapping[Path, Result]) -> None:
@@ -78,28 +64,15 @@ def write_markdown(path: Path, results: Mapping[Path, Result]) -> None:
 
 
 def markdown(result: Result, folder: str) -> str:
-    """What was run, the claims, the figures in its folder, and the tables."""
+    """Settings, claims, the figures in its folder, and the tables of one result."""
     quick = [f"**{_QUICK}**\n"] if result.is_quick else []
     facts = [f"- {name}: {value}" for name, value in about(result).items()]
     figures = [
         f"![{drawing.caption}]({folder}/{drawing.name}.svg)\n\n{drawing.caption}\n"
         for drawing in drawings(result)
     ]
-    told = map(to_markdown, claims(result))
-    return "\n".join([*quick, *facts, "", *told, *figures, *map(to_markdown, tables(result))])
-
-
-def _names(results: Sequence[Result]) -> list[str]:
-    """For links, each of them once."""
-    seen: Counter[str] = Counter()
-    names = []
-    for result in results:
-        facts = result.facts
-        parts = [result.experiment.name, str(facts["protocol"]), str(facts["recipe"])]
-        name = "".join(c if c.isalnum() else "-" for c in "-".join(parts))
-        seen[name] += 1
-        names.append(name if seen[name] == 1 else f"{name}-{seen[name]}")
-    return names
+    decided = map(to_markdown, claims(result))
+    return "\n".join([*quick, *facts, "", *decided, *figures, *map(to_markdown, tables(result))])
 
 
 def _tally(result: Result) -> str:
@@ -107,62 +80,6 @@ def _tally(result: Result) -> str:
     found = Counter(verdict.outcome for _, verdict in verdicts(result))
     if not found:
         return "no claims"
-    parts = [f"{found[HOLDS]} of {found.total()} claims hold"]
-    if found[FAILS]:
-        parts.append(f"{found[FAILS]} not")
-    if found[OPEN]:
-        parts.append(f"{found[OPEN]} undecided")
-    return ", ".join(parts)
-
-
-def _claims(result: Result) -> str:
-    if not result.experiment.claims:
-        return ""
-    told = "".join(_claim(*found) for found in verdicts(result))
-    return f"<h3>Claims</h3><ul class=claims>{told}</ul>"
-
-
-def _claim(text: str, verdict: Verdict) -> str:
-    kind, sign = _SIGNS[verdict.outcome]
-    return (
-        f"<li class={kind}>{escape(text)} <b>{sign} {escape(verdict.outcome)}</b>"
-        f"<small>{escape(verdict.because)}</small></li>"
-    )
-
-
-def _source(result: Result) -> str:
-    """Where the paper's numbers are from."""
-    words = ". ".join(part.rstrip(".") for part in (result.published.source, result.published.notes)
-                      if part)  # fmt: skip
-    return f"<p class=source>The paper's numbers: {escape(words)}.</p>" if words else ""
-
-
-def _settings(result: Result) -> str:
-    """Everything that decided about each population, folded."""
-    parts = []
-    for name in result.names:
-        facts = result.facts["populations"][name]
-        held = "".join(
-            f"<h4>{escape(part)}</h4>{_list(values)}"
-            for part, values in facts.items()
-            if isinstance(values, dict)
-        )
-        size = f"{number(result.parameters(name), 0)} parameters"
-        summary = f"{escape(result.label(name))}: {size}, {facts['epochs']:,} epochs"
-        parts.append(
-            f"<details><summary>{summary} in {number(facts['seconds'], 0)} s</summary>{held}"
-            "</details>"
-        )
-    return f"<details><summary>Settings of every population</summary>{''.join(parts)}</details>"
-
-
-def _list(values: Mapping[str, Any]) -> str:
-    rows = "".join(
-        f"<dt>{escape(str(name))}</dt><dd>{escape(_text(value))}</dd>"
-        for name, value in values.items()
-    )
-    return f"<dl class=facts>{rows}</dl>"
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    others = {"not": found[FAILS], "undecided": found[OPEN]}
+    return ", ".join([f"{found[HOLDS]} of {found.total()} claims hold",
+                      *(f"{count} {what}" for what, count in others.items() if count)])  # fmt: skip

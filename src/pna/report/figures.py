@@ -18,6 +18,7 @@ APART = "#0b5fa5"
 ALIKE = "#e9ebee"
 INK = "#22262b"
 FAINT = "#59616b"
+OTHER = "#7c8794"  # models that are not ours
 _NO_LETTER = "\N{REPLACEMENT CHARACTER}"
 VALUES = ("#fffaf0", "#fde3b5", "#fbc97f", "#f5a94f", "#e88a2e")  # of a leaf, from 0 to 4
 

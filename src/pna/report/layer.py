@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from pna.bench.layer import OURS, PYG, Result
+from pna.bench.layer import OURS, PYG, LayerResult
 from pna.report.bars import Bar, Bars, draw_bars
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_layer(results: Sequence[Result], hardware: str) -> Figure | None:
+def draw_layer(results: Sequence[LayerResult], hardware: str) -> Figure | None:
     """A panel for each graph and kind of work; None if nothing was timed."""
     timed = [result for result in results if result.ms is not None]
     panels = [
@@ -22,7 +22,7 @@ def draw_layer(results: Sequence[Result], hardware: str) -> Figure | None:
     return draw_bars(panels) if panels else None
 
 
-def _panel(rows: list[Result], hardware: str) -> Bars:
+def _panel(rows: list[LayerResult], hardware: str) -> Bars:
     first = rows[0]
     towers = f", {first.towers} towers" if first.towers > 1 else ""
     size = f"{first.nodes:,} nodes, {first.edges:,} edges, F = {first.features}{towers}"

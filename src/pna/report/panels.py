@@ -1,11 +1,13 @@
-"""What figures of experiments share: panels in a grid, quiet axes, one legend below them."""
+"""Shared by the figures of experiments: panels in a grid, plain axes, one legend below them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from pna.paper.scores import Estimate
 from pna.report.figures import FAINT, INK, literal
 
 if TYPE_CHECKING:
@@ -13,6 +15,37 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDE, NARROW = 8.6, 5.2  # inches of a figure with several columns, and with one
+
+#: The line of predicting the mean, in legends.
+BASELINE: dict[str, dict[str, Any]] = {
+    "predicting the mean": {"color": FAINT, "linestyle": "--", "linewidth": 1}
+}
+
+
+@dataclass(frozen=True)
+class Series:
+    """A population in a panel, with an estimate for every position or group."""
+
+    label: str
+    estimates: Sequence[Estimate]
+    is_ours: bool = False
+    published: Sequence[float | None] = ()  # None where the paper has no number
+    members: Sequence[float] = ()  # all of them, the best in validation first
+    positions: Sequence[float] = ()  # on the x axis, if not the same for all series
+
+
+@dataclass(frozen=True)
+class Panel:
+    """A number that all series have, and what predicting the mean would give."""
+
+    title: str
+    series: Sequence[Series]
+    baseline: float | None = None
+    digits: int = 2
+
+
+def has_baseline(panels: Sequence[Panel]) -> bool:
+    return any(panel.baseline is not None for panel in panels)
 
 
 def grid(count: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
@@ -30,27 +63,36 @@ def grid(count: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
     return figure, list(panels[:count])
 
 
-def quieten(axes: Axes, title: str, label: str = "") -> None:
+def quieten(axes: Axes, title: str, label: str = "", grid_axis: str = "x") -> None:
     """Title at the left, faint numbers, no box."""
     axes.set_title(literal(title), loc="left", fontsize=9.5, fontweight="bold", color=INK)
     axes.set_xlabel(literal(label), fontsize=8.5, color=FAINT)
     axes.tick_params(labelsize=8.5, length=0, colors=FAINT)
-    axes.grid(axis="x", color=FAINT, alpha=0.15, linewidth=0.8)
+    axes.grid(axis=grid_axis, color=FAINT, alpha=0.15, linewidth=0.8)
     axes.set_axisbelow(True)
     for side in axes.spines.values():
         side.set_visible(False)
 
 
-def rows_of(axes: Axes, labels: Sequence[str], strong: Sequence[bool]) -> None:
-    """Names of rows at the left, the first on top."""
-    axes.set_yticks(range(len(labels)), [literal(label) for label in labels])
-    axes.set_ylim(len(labels) - 0.4, -0.6)
-    for text, is_strong in zip(axes.get_yticklabels(), strong, strict=False):  # none if shared
-        text.set(color=INK, fontsize=9, fontweight="bold" if is_strong else "normal")
+def label_rows(axes: Axes, series: Sequence[Series]) -> None:
+    """Labels of rows at the left, the first on top."""
+    axes.set_yticks(range(len(series)), [literal(one.label) for one in series])
+    axes.set_ylim(len(series) - 0.4, -0.6)
+    for text, one in zip(axes.get_yticklabels(), series, strict=False):  # no texts if shared
+        text.set(color=INK, fontsize=9, fontweight=weight(one))
+
+
+def weight(series: Series) -> str:
+    return "bold" if series.is_ours else "normal"
+
+
+def interval(value: Estimate) -> list[float]:
+    """Ends of the 95% interval; NaN, which is not drawn, where there is none."""
+    return [value.mean - value.half, value.mean + value.half]
 
 
 def legend(figure: Figure, marks: dict[str, dict[str, Any]]) -> None:
-    """What each mark means, below the panels; marks as keywords of a line."""
+    """The meaning of each mark, below the panels; marks are keywords of a line."""
     from matplotlib.lines import Line2D
 
     drawn = [Line2D([], [], **{"linestyle": "none", **how}) for how in marks.values()]
@@ -63,7 +105,7 @@ def legend(figure: Figure, marks: dict[str, dict[str, Any]]) -> None:
 
 
 def spread(heights: Sequence[float], room: float) -> list[float]:
-    """Heights of labels, moved down from the highest until there is room between any two."""
+    """Heights of labels, moved down from the highest until no two are closer than `room`."""
     moved = list(heights)
     last = math.inf
     for k in sorted(range(len(heights)), key=lambda k: -heights[k]):

@@ -1,11 +1,13 @@
-"""The tables that say what is in results, beside the paper's numbers."""
+"""Tables of results beside the paper's numbers."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from pna.paper.claims import Verdict, difference
 from pna.paper.recipes import RECIPES
@@ -15,8 +17,13 @@ from pna.report.read import Result
 from pna.report.tables import Table, estimate, number
 
 MEAN = "predicting the mean"  # how the baseline is shown
-AVERAGE, OVERALL = "average of logs", "log of the mean"
-_WHAT = {"average": AVERAGE, "overall": OVERALL}  # statistics of `Scores`
+#: Averages of `Scores` over the tasks, and their heads.
+_AVERAGES = {"average": "average of logs", "overall": "log of the mean"}
+#: Title of the tables of experiments with several tests, and whether they show ratios.
+_BY_SPLIT = {
+    "curves": (f"log10 of the ratio to {MEAN}, {{}}, by nodes of a graph", True),
+    "heatmap": ("log10 of the mean square error, {}, by type of graph", False),
+}
 _SHORT = {"sssp": "SSSP"}
 _UNKNOWN = "unknown"  # where a run's environment.json was lost
 _DRAWN = {
@@ -32,79 +39,63 @@ _TRAINED = {name: recipe.what for name, recipe in RECIPES.items()} | {
 
 @dataclass(frozen=True)
 class Column:
-    """A statistic of populations: what was measured of it, and what the paper says."""
+    """A statistic of populations on one test: measured here, and printed in the paper."""
 
-    head: str
-    of: Callable[[str, int | None], Estimate]  # a population; its best members, or all of them
-    paper: Callable[[str], float | None]
-    baseline: float | None = None
+    result: Result
+    statistic: str  # a key of `_AVERAGES`, or a task
+    split: str
+    ratio: bool = False  # to predicting the mean
+
+    @property
+    def head(self) -> str:
+        if len(self.result.scores.splits) > 1:
+            return words(self.split.removeprefix("test "))
+        return _AVERAGES.get(self.statistic, words(self.statistic))
+
+    def of(self, name: str, top: int | None) -> Estimate:
+        """Of the best members of a population, or of all of them; in log10."""
+        scores = self.result.scores
+        if self.statistic in scores.tasks:
+            return scores.of_task(name, self.statistic, self.split, top)
+        measured: Estimate = getattr(scores, self.statistic)(name, self.split, top, self.ratio)
+        return measured
+
+    def paper(self, name: str) -> float | None:
+        """None where the paper has no number; of several tests it has ratios of averages alone."""
+        get = self.result.published.get
+        if len(self.result.scores.splits) > 1:
+            return get(name, self.split) if self.ratio and self.statistic == "average" else None
+        value, baseline = get(name, self.statistic), get(BASELINE, self.statistic)
+        if not self.ratio:
+            return value
+        return None if value is None or baseline is None else value - baseline
+
+    @property
+    def baseline(self) -> float | None:
+        """Of predicting the mean; None of ratios to it."""
+        if self.ratio:
+            return None
+        scores = self.result.scores
+        if self.statistic in scores.tasks:
+            return math.log10(scores.baseline[self.split][scores.tasks.index(self.statistic)])
+        return float(getattr(scores, f"baseline_{self.statistic}")(self.split))
 
 
-def statistics(result: Result) -> list[Column]:
-    """The average of the tasks, in both ways to take it, where there is one test."""
+def statistics(result: Result, ratio: bool = False) -> list[Column]:
+    """Both averages over the tasks, where there is one test."""
     (split,) = result.scores.splits
-    scores = result.scores
-    return [
-        Column(AVERAGE, lambda name, top: scores.average(name, split, top),
-               lambda name: result.published.get(name, "average"), scores.baseline_average(split)),
-        Column(OVERALL, lambda name, top: scores.overall(name, split, top),
-               lambda name: result.published.get(name, "overall"), scores.baseline_overall(split)),
-    ]  # fmt: skip
+    return [Column(result, statistic, split, ratio) for statistic in _AVERAGES]
 
 
 def tasks(result: Result) -> list[Column]:
     """Every task, where there is one test."""
     (split,) = result.scores.splits
-    scores = result.scores
-
-    def column(task: str) -> Column:
-        error = float(scores.baseline[split][scores.tasks.index(task)])
-        return Column(
-            words(task),
-            lambda name, top: scores.of_task(name, task, split, top),
-            lambda name: result.published.get(name, task),
-            math.log10(error),
-        )
-
-    return [column(task) for task in scores.tasks]
+    return [Column(result, task, split) for task in result.scores.tasks]
 
 
 def splits(result: Result, statistic: str, ratio: bool) -> list[Column]:
-    """A statistic on every test; with `ratio` above that of predicting the mean."""
-    scores = result.scores
-    measured = getattr(scores, statistic)
-    baseline = getattr(scores, f"baseline_{statistic}")
-
-    def paper(name: str, split: str) -> float | None:
-        if statistic == "average" and ratio:
-            return result.published.get(name, split)
-        return None
-
-    def column(split: str) -> Column:
-        return Column(
-            words(split.removeprefix("test ")),
-            lambda name, top: measured(name, split, top, ratio),
-            lambda name: paper(name, split),
-            None if ratio else baseline(split),
-        )
-
-    return [column(split) for split in scores.splits]
-
-
-def ratios(result: Result) -> list[Column]:
-    """Both averages, above those of predicting the mean, where there is one test."""
-    (split,) = result.scores.splits
-
-    def column(statistic: str) -> Column:
-        measured = getattr(result.scores, statistic)
-
-        def paper(name: str) -> float | None:
-            value, baseline = (result.published.get(n, statistic) for n in (name, BASELINE))
-            return None if value is None or baseline is None else value - baseline
-
-        return Column(_WHAT[statistic], lambda name, top: measured(name, split, top, True), paper)
-
-    return [column(statistic) for statistic in _WHAT]
+    """An average on every test, perhaps as the ratio to predicting the mean."""
+    return [Column(result, statistic, split, ratio) for split in result.scores.splits]
 
 
 def tables(result: Result) -> list[Table]:
@@ -112,20 +103,14 @@ def tables(result: Result) -> list[Table]:
     figure = result.experiment.figure
     if figure == "benchmark":
         return benchmark.tables(result)
-    if figure == "curves":
+    if figure in _BY_SPLIT:
+        title, ratio = _BY_SPLIT[figure]
         return [
-            beside_the_paper(f"log10 of the ratio to {MEAN}, {what}, by nodes of a graph",
-                             result, splits(result, statistic, ratio=True))
-            for statistic, what in _WHAT.items()
-        ]  # fmt: skip
-    if figure == "heat map":
-        return [
-            beside_the_paper(f"log10 of the mean square error, {what}, by type of graph",
-                             result, splits(result, statistic, ratio=False))
-            for statistic, what in _WHAT.items()
-        ]  # fmt: skip
+            beside_the_paper(title.format(what), result, splits(result, statistic, ratio))
+            for statistic, what in _AVERAGES.items()
+        ]
     if figure in SPREAD:
-        return [by_setting(result)]
+        return [setting_table(result)]
     columns = statistics(result) + tasks(result)
     errors = beside_the_paper("log10 of the mean square error: less is better", result, columns)
     if figure == "pairs":
@@ -134,114 +119,134 @@ def tables(result: Result) -> list[Table]:
         return [sizes(result), errors]
     if result.published.get(BASELINE, "average") is not None:
         above = f"log10 of the ratio to {MEAN}, which graphs drawn otherwise change less"
-        return [errors, beside_the_paper(above, result, ratios(result))]
+        return [errors, beside_the_paper(above, result, statistics(result, ratio=True))]
     return [errors]
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Lines of one model, of which only the first names it."""
+
+    label: str
+    lines: dict[str, list[str]]  # cells, by what they are
+    is_ours: bool = False
+    means: Sequence[float] = ()  # if given, the least of each column stands out
+
+
+def _stacked(title: str, second: str, columns: Sequence[Column], blocks: list[_Block]) -> Table:
+    rows: list[tuple[str, ...]] = []
+    ours: set[int] = set()
+    means: dict[int, Sequence[float]] = {}
+    for block in blocks:
+        ours |= set(range(len(rows), len(rows) + len(block.lines))) if block.is_ours else set()
+        if block.means:
+            means[len(rows)] = block.means
+        labels = [block.label] + [""] * (len(block.lines) - 1)
+        rows += [
+            (label, line, *cells)
+            for label, (line, cells) in zip(labels, block.lines.items(), strict=True)
+        ]
+    heads = ("model", second, *(column.head for column in columns))
+    return Table(title, heads, tuple(rows), 2, _least(means, 2), frozenset(ours))
 
 
 def beside_the_paper(title: str, result: Result, columns: Sequence[Column]) -> Table:
     """Every population: its best members, all of them, the paper's number, the difference."""
-    rows: list[tuple[str, ...]] = []
-    ours: set[int] = set()
-    means: dict[int, list[float]] = {}
+    blocks = []
     for name in result.names:
         best, whole = ([column.of(name, top) for column in columns] for top in (TOP, None))
-        parts = {}
+        lines = {}
         if len(best[0].values) < len(whole[0].values):
-            parts[f"best {TOP}"] = [estimate(value) for value in best]
-        parts[f"all {len(whole[0].values)}"] = [estimate(value) for value in whole]
-        paper = [column.paper(name) for column in columns]
-        if any(value is not None for value in paper):
-            gaps = [
-                None if value is None else measured.mean - value
-                for value, measured in zip(paper, best, strict=True)
+            lines[f"best {TOP}"] = [estimate(value) for value in best]
+        lines[f"all {len(whole[0].values)}"] = [estimate(value) for value in whole]
+        lines |= _printed(name, columns)
+        if "paper" in lines:
+            lines["difference"] = [
+                number(None if value is None else measured.mean - value, sign=True)
+                for value, measured in zip((c.paper(name) for c in columns), best, strict=True)
             ]
-            parts["paper"] = [number(value) for value in paper]
-            parts["difference"] = [number(gap, sign=True) for gap in gaps]
-        if result.is_ours(name):
-            ours |= set(range(len(rows), len(rows) + len(parts)))
-        means[len(rows)] = [measured.mean for measured in best]
-        rows += _headed(result.label(name), parts)
+        means = [measured.mean for measured in best]
+        blocks.append(_Block(result.label(name), lines, result.is_ours(name), means))
     if any(column.baseline is not None for column in columns):
-        parts = {"here": [number(column.baseline) for column in columns]}
-        paper = [column.paper(BASELINE) for column in columns]
-        if any(value is not None for value in paper):
-            parts["paper"] = [number(value) for value in paper]
-        rows += _headed(MEAN, parts)
-    heads = ("model", "members", *(column.head for column in columns))
-    return Table(title, heads, tuple(rows), 2, _least(means, 2), frozenset(ours))
+        here = {"here": [number(column.baseline) for column in columns]}
+        blocks.append(_Block(MEAN, here | _printed(BASELINE, columns)))
+    return _stacked(title, "members", columns, blocks)
+
+
+def _printed(name: str, columns: Sequence[Column]) -> dict[str, list[str]]:
+    """The line of the paper's numbers, if it has any."""
+    values = [column.paper(name) for column in columns]
+    has_any = any(value is not None for value in values)
+    return {"paper": [number(value) for value in values]} if has_any else {}
 
 
 def between_groups(result: Result, columns: Sequence[Column], other: str) -> Table:
-    """Every row in the first group and in another, and how far apart they are."""
-    rows: list[tuple[str, ...]] = []
-    ours: set[int] = set()
-    shown = result.experiment.groups
-    groups = [next(iter(shown.values())), shown[other]]
+    """Every row in the first group and in another, and the difference between them."""
+    labels = result.experiment.groups
+    groups = [next(iter(labels.values())), labels[other]]
+    blocks = []
     for pair in result.pairs[other]:
-        parts = {
-            group: [estimate(column.of(name, TOP)) for column in columns]
-            for group, name in zip(groups, pair, strict=True)
+        found = [[column.of(name, TOP) for column in columns] for name in pair]
+        lines = {
+            group: [estimate(value) for value in values]
+            for group, values in zip(groups, found, strict=True)
         }
-        parts["difference"] = [
-            str(difference(*(column.of(name, TOP) for name in pair))) for column in columns
-        ]
-        if result.is_ours(pair[0]):
-            ours |= set(range(len(rows), len(rows) + len(parts)))
-        rows += _headed(result.label(pair[0], with_group=False), parts)
+        lines["difference"] = [str(difference(*both)) for both in zip(*found, strict=True)]
+        label = result.label(pair[0], with_group=False)
+        blocks.append(_Block(label, lines, result.is_ours(pair[0])))
     title = f"{groups[0]} minus {groups[1]}: below 0 {groups[0]} is better"
-    heads = ("model", "", *(column.head for column in columns))
-    return Table(_begin(title), heads, tuple(rows), 2, frozenset(), frozenset(ours))
+    return _stacked(title[:1].upper() + title[1:], "", columns, blocks)
 
 
 def sizes(result: Result) -> Table:
     """Parameters of every population here and in the paper, and its error."""
     average = statistics(result)[0]
-    rows, means = [], {}
-    for r, name in enumerate(result.names):
-        paper = result.published.get(name, "parameters")
-        means[r] = [average.of(name, TOP).mean]
-        rows.append(
-            (result.label(name), number(result.parameters(name), 0), number(paper, 0),
-             estimate(average.of(name, TOP)), estimate(average.of(name, None)))
-        )  # fmt: skip
-    ours = frozenset(r for r, name in enumerate(result.names) if result.is_ours(name))
-    heads = ("model", "parameters", "in the paper", f"{AVERAGE}, best {TOP}", "all")
-    return Table("Parameters and errors", heads, tuple(rows), 1, _least(means, 3), ours)
+    rows = tuple(
+        (result.label(name), number(result.parameters(name), 0),
+         number(result.published.get(name, "parameters"), 0),
+         estimate(average.of(name, TOP)), estimate(average.of(name, None)))
+        for name in result.names
+    )  # fmt: skip
+    means = {r: [average.of(name, TOP).mean] for r, name in enumerate(result.names)}
+    heads = ("model", "parameters", "in the paper", f"{average.head}, best {TOP}", "all")
+    return Table("Parameters and errors", heads, rows, 1, _least(means, 3), _ours(result))
+
+
+def _ours(result: Result) -> frozenset[int]:
+    """Rows that are ours, in tables with one row for each population."""
+    return frozenset(r for r, name in enumerate(result.names) if result.is_ours(name))
 
 
 #: What members of a population differ in, by the figure that shows it: its name, and in words.
 SPREAD = {"rates": ("lr", "learning rate"), "decays": ("weight_decay", "weight decay")}
 
 
-def settings_of(found: Mapping[str, Mapping[float, Estimate]]) -> list[float]:
-    """All settings that any population has a member of."""
-    return sorted({value for of_values in found.values() for value in of_values})
-
-
-def at_settings(found: Mapping[float, Estimate], values: Sequence[float]) -> list[Estimate]:
-    """Of every setting; nothing where all members with it broke."""
-    return [found.get(value, Estimate.of(())) for value in values]
-
-
-def by_setting(result: Result) -> Table:
-    """The validation loss of every population by what its members differ in."""
-    setting, what = SPREAD[result.experiment.figure]
+def by_setting(result: Result) -> tuple[list[float], dict[str, list[Estimate]]]:
+    """All values of what members differ in, and the validation loss of every population at each:
+    an empty estimate where all members with that value broke."""
+    setting, _ = SPREAD[result.experiment.figure]
     found = {name: result.scores.by_setting(name, setting) for name in result.names}
-    values = settings_of(found)
-    means = [[one.mean for one in at_settings(of, values)] for of in found.values()]
+    values = sorted({value for known in found.values() for value in known})
+    return values, {
+        name: [known.get(value, Estimate.of(())) for value in values]
+        for name, known in found.items()
+    }
+
+
+def setting_table(result: Result) -> Table:
+    """The validation loss of every population by what its members differ in."""
+    _, what = SPREAD[result.experiment.figure]
+    values, found = by_setting(result)
+    means = [[value.mean for value in row] for row in found.values()]
     rows = tuple(
-        (result.label(name), *(number(mean) for mean in row))
-        for name, row in zip(found, means, strict=True)
+        (result.label(name), *map(number, row)) for name, row in zip(found, means, strict=True)
     )
     least = frozenset(
-        (r, 1 + row.index(min(known)))
-        for r, row in enumerate(means)
-        if (known := [mean for mean in row if not math.isnan(mean)])
+        (r, 1 + int(np.nanargmin(row))) for r, row in enumerate(means) if not np.isnan(row).all()
     )
-    ours = frozenset(r for r, name in enumerate(found) if result.is_ours(name))
     heads = ("model", *(f"{value:g}" for value in values))
     title = f"log10 of the validation loss by {what}: less is better"
-    return Table(title, heads, rows, 1, least, ours)
+    return Table(title, heads, rows, 1, least, _ours(result))
 
 
 def verdicts(result: Result) -> list[tuple[str, Verdict]]:
@@ -294,24 +299,13 @@ def words(name: str) -> str:
     return _SHORT.get(name, name.replace("_", " ").replace("-", "–"))
 
 
-def _headed(label: str, parts: dict[str, list[str]]) -> list[tuple[str, ...]]:
-    """Lines of one model, which only the first of them names."""
-    return [
-        (label if i == 0 else "", line, *cells) for i, (line, cells) in enumerate(parts.items())
-    ]
-
-
-def _least(means: dict[int, list[float]], first: int) -> frozenset[tuple[int, int]]:
-    """Cells (row, column) with the least mean of their column, of which there are several."""
+def _least(means: dict[int, Sequence[float]], first: int) -> frozenset[tuple[int, int]]:
+    """Cells (row, column) with the least mean of their column, if there are several rows."""
     if len(means) < 2:
         return frozenset()
-    columns = range(len(next(iter(means.values()))))
-    best = ((min(means, key=lambda r: _finite(means[r][c])), c) for c in columns)
-    return frozenset((r, c + first) for r, c in best)
-
-
-def _finite(value: float) -> float:
-    return math.inf if math.isnan(value) else value
+    values = np.nan_to_num(list(means.values()), nan=np.inf, posinf=np.inf)
+    rows = list(means)
+    return frozenset((rows[r], c + first) for c, r in enumerate(values.argmin(0)))
 
 
 def _time(seconds: float) -> str:
@@ -321,7 +315,3 @@ def _time(seconds: float) -> str:
 def _range(values: set[int]) -> str:
     low, high = min(values), max(values)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
-def _begin(text: str) -> str:
-    return text[:1].upper() + text[1:]

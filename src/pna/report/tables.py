@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from html import escape
 from textwrap import wrap
 from typing import Any
 
@@ -15,6 +14,7 @@ from rich.measure import Measurement
 from rich.table import Table as RichTable
 
 from pna.paper.scores import Estimate
+from pna.report.page import render
 
 NOTHING = "–"  # where there is no number
 _HEAD = 12  # letters of a head in a terminal, before it is broken: as many as a number has
@@ -86,24 +86,8 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def to_html(table: Table) -> str:
-    """For the page, in a box that is scrolled by itself where the table is broader."""
-    heads = "".join(
-        f"<th{_side(table, c)} scope=col>{escape(head)}</th>" for c, head in enumerate(table.heads)
-    )
-    body = []
-    for r, row in enumerate(table.rows):
-        kinds = [kind for kind, is_so in (("ours", r in table.ours), ("first", row[0])) if is_so]
-        cells = []
-        for c, cell in enumerate(row):
-            text = f"<b>{escape(cell)}</b>" if (r, c) in table.strong else escape(cell)
-            tag = "th scope=row" if c == 0 else "td"
-            cells.append(f"<{tag}{_side(table, c)}>{text}</{tag[:2]}>")
-        body.append(f'<tr class="{" ".join(kinds)}">{"".join(cells)}</tr>')
-    return (
-        f'<div class=wide tabindex=0 role=region aria-label="{escape(table.title)}"><table>'
-        f"<caption>{escape(table.title)}</caption>"
-        f"<thead><tr>{heads}</tr></thead><tbody>{''.join(body)}</tbody></table></div>"
-    )
+    """For the page, in a box that scrolls by itself where the table is wider than the page."""
+    return render("table.html", table=table)
 
 
 def to_markdown(table: Table) -> str:
@@ -115,10 +99,6 @@ def to_markdown(table: Table) -> str:
         lines.append([f"**{t}**" if (r, c) in table.strong else t for c, t in enumerate(cells)])
     rows = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     return f"{table.title}\n\n{rows}\n"
-
-
-def _side(table: Table, column: int) -> str:
-    return " class=word" if column < table.words else ""
 
 
 def _plain(text: str) -> str:

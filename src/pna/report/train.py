@@ -6,21 +6,21 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from pna.bench.race import AUTHORS, OURS, Result
+from pna.bench.epoch_times import AUTHORS, OURS, EpochResult
 from pna.report.bars import Bar, Bars, draw_bars
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-def draw_train(results: Sequence[Result], hardware: str) -> Figure | None:
+def draw_train(results: Sequence[EpochResult], hardware: str) -> Figure | None:
     """A panel for each case: milliseconds of an epoch, of each member; None if none was timed."""
     timed = [result for result in results if result.ms is not None]
     panels = [_panel(list(rows), hardware) for _, rows in groupby(timed, lambda r: r.case)]
     return draw_bars(panels) if panels else None
 
 
-def _panel(rows: list[Result], hardware: str) -> Bars:
+def _panel(rows: list[EpochResult], hardware: str) -> Bars:
     first = rows[0]
     bars = []
     for row in rows:

@@ -6,8 +6,8 @@ import pytest
 
 from pna.paper.registry import EXPERIMENTS
 from pna.report.drawings import drawings
+from pna.report.line_plots import Losses, draw_losses
 from pna.report.read import Result
-from pna.report.training import Losses, draw_training
 from tests.report.made import make
 
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
@@ -38,7 +38,7 @@ def test_panels_are_told_apart_by_group(tmp_path: Path) -> None:
 def test_a_loss_that_shot_up_does_not_press_the_others_together() -> None:
     wild = [*FALLING[:20], 1e6, float("inf"), float("nan"), *FALLING[23:]]
     curve = Losses("wild", EPOCHS, FALLING, wild)
-    (axes,) = draw_training({"plain rows": [curve]}).axes
+    (axes,) = draw_losses({"plain rows": [curve]}).axes
     least, most = axes.get_ylim()
     assert least == pytest.approx(1 / 200 / 1.1)
     assert 0.2 < most <= 1.1  # all but one in a hundred
@@ -46,5 +46,5 @@ def test_a_loss_that_shot_up_does_not_press_the_others_together() -> None:
 
 def test_runs_that_all_broke_are_drawn_as_nothing() -> None:
     nothing = [float("nan")] * 3
-    figure = draw_training({"plain rows": [Losses("broken", [1, 2, 3], nothing, nothing)]})
+    figure = draw_losses({"plain rows": [Losses("broken", [1, 2, 3], nothing, nothing)]})
     figure.canvas.draw()

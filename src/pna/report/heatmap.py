@@ -1,4 +1,4 @@
-"""Numbers in a grid of cells, the darker the less."""
+"""A heatmap of numbers: the less, the darker."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LIGHT, _DARK = (0.93, 0.95, 0.97), (0.02, 0.27, 0.50)
 _ON_LIGHT, _ON_DARK = "#111418", "#fefefe"  # numbers keep these colours on a dark page too
 
 
-def draw_heat_map(
+def draw_heatmap(
     title: str,
     rows: Sequence[str],
     columns: Sequence[str],
