@@ -20,7 +20,7 @@ from pna.paper.scores import BASELINE, Member, Population, Scores
 from pna.paper.synthetic import DIAMETERS
 from pna.paper.tuning import DECAYS, SEARCHED, TRIED
 from pna.report.drawings import FIGURES
-from pna.report.read import Result
+from pna.report.read import ExperimentResult
 from pna.train.metrics import METRICS
 from pna.train.models import build, count_parameters
 from pna.train.tasks import LOSSES, column_of
@@ -69,7 +69,7 @@ def test_an_entry_of_the_registry_is_complete(name: str, tmp_path: Path) -> None
     assert experiment.loss in LOSSES
     names = {variant.name for variant in experiment.variants}
     assert set(published(name).rows) <= names | {BASELINE}
-    scores = Result.read(make(tmp_path, name)).scores
+    scores = ExperimentResult.read(make(tmp_path, name)).scores
     assert set(scores.populations) == names
     for claim in experiment.claims:
         verdict = claim.decide(scores)
@@ -199,7 +199,7 @@ def test_every_model_is_searched_with_the_same_rates_gates_and_decay() -> None:
 
 def test_models_have_what_the_search_found_for_each() -> None:
     """By the kept scores: a rate and its neighbours, in any way, with the least validation loss."""
-    found = Result.read(RESULTS / "search" / "paper-redrawn").scores
+    found = ExperimentResult.read(RESULTS / "search" / "paper-redrawn").scores
     losses: dict[tuple[str, float], list[float]] = {}
     for name, population in found.populations.items():
         for member in population.members:

@@ -14,9 +14,9 @@ from pna.paper.experiment import Variant
 from pna.paper.published import published
 from pna.paper.real_world import LABELS, Benchmark, RealWorld, first_of_splits
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.reproduce import reproduce
+from pna.paper.reproduce import Options, reproduce
 from pna.paper.results import load
-from pna.report.read import Result, read_curves
+from pna.report.read import ExperimentResult
 from pna.report.results import tables
 from pna.train.models import build, count_parameters, fitted
 from pna.train.tasks import tasks_of
@@ -253,8 +253,8 @@ def test_from_graphs_to_tables(name: str, tmp_path, monkeypatch) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()
     made(name).save(runs / f"{name}.safetensors")
-    options = {"members": 2, "quick": True, "models": ROWS[name], "device": "cpu"}
-    scores = reproduce(small, tmp_path / "results", runs, **options)
+    options = Options(members=2, quick=True, models=ROWS[name], device="cpu")
+    scores = reproduce(small, tmp_path / "results", runs, options)
     assert scores.metric == experiment.metric and scores.tasks == ("target",)
     assert scores.splits[:2] == ("test, last epoch", "test, best epoch")
     for population in scores.populations.values():
@@ -271,9 +271,9 @@ def test_from_graphs_to_tables(name: str, tmp_path, monkeypatch) -> None:
     np.testing.assert_array_equal(
         again.baseline[scores.splits[0]], scores.baseline[scores.splits[0]]
     )
-    curves = read_curves(tmp_path / "results" / "curves.csv")
-    assert all(curves[n][0] == [1, 2] for n in scores.populations)
-    table, costs = tables(Result.read(tmp_path / "results"))
+    result = ExperimentResult.read(tmp_path / "results")
+    assert all([row["epoch"] for row in result.curves[n]] == [1, 2] for n in scores.populations)
+    table, costs = tables(result)
     assert len(costs.rows) == len(scores.populations) and facts["recipe"] == "published"
     assert any("not run here" in row[1] for row in table.rows)
 

@@ -17,7 +17,7 @@ from pna.paper import recipes
 from pna.paper.experiment import Experiment, Graphs
 from pna.paper.models import variants
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.reproduce import _made, folder_of, reproduce
+from pna.paper.reproduce import Options, _made, folder_of, reproduce
 from pna.paper.results import load, load_curves
 from pna.paper.workers import all_of
 from pna.train.run import Run
@@ -43,8 +43,9 @@ def one_thread() -> Iterator[None]:
 
 
 def run(folder: Path, experiment: Experiment, **given):
-    given = {"members": 2, "quick": True, "device": "cpu", **given}
-    return reproduce(experiment, folder / "results", folder / "runs", **given)
+    heard = {name: given.pop(name) for name in ("told", "said") if name in given}
+    options = Options(**{"members": 2, "quick": True, "device": "cpu", **given})
+    return reproduce(experiment, folder / "results", folder / "runs", options, **heard)
 
 
 def test_from_graphs_to_scores(tmp_path) -> None:

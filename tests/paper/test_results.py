@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.results import CURVES, FACTS, SCORES, Results, Row, load, load_curves
+from pna.paper.results import CURVES, FACTS, SCORES, ResultsFolder, Row, load, load_curves
 from pna.paper.scores import Member, Population
 
 MULTITASK = EXPERIMENTS["multitask"]
@@ -20,13 +20,13 @@ def row(run: str, error: float = 0.01) -> Row:
     return Row(population, {"label": run, "run": run}, curve)
 
 
-def begun(folder: Path, **about: object) -> Results:
-    return Results.begun(folder, MULTITASK, ABOUT | about)
+def begun(folder: Path, **about: object) -> ResultsFolder:
+    return ResultsFolder.open(folder, MULTITASK, ABOUT | about)
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Results with two rows, the later one of the experiment first."""
+    """ResultsFolder with two rows, the later one of the experiment first."""
     results = begun(tmp_path / "results")
     results.add("gin", row("two", 0.03))
     results.add("pna", row("one"))
@@ -84,7 +84,7 @@ def test_results_about_something_else_are_left_alone(
     with pytest.raises(ValueError, match=rf"multitask \(paper, tuned\), expected .*{told}"):
         begun(folder, **other)
     with pytest.raises(ValueError, match="choose another folder"):
-        Results.begun(folder, EXPERIMENTS["graph-types"], ABOUT)
+        ResultsFolder.open(folder, EXPERIMENTS["graph-types"], ABOUT)
     assert begun(folder).has("pna", "one")
 
 

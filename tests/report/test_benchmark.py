@@ -10,7 +10,7 @@ import pytest
 from pna.paper.results import FACTS
 from pna.report.benchmark import LAST, Cells
 from pna.report.experiments import markdown, page
-from pna.report.read import Result
+from pna.report.read import ExperimentResult
 from pna.report.results import tables
 from tests.report.made import make
 
@@ -27,7 +27,7 @@ def constant(value: float):
 
 
 def test_errors_have_three_digits_and_the_least_is_the_best(tmp_path):
-    result = Result.read(make(tmp_path, "zinc", members=2, errors=constant(0.2)))
+    result = ExperimentResult.read(make(tmp_path, "zinc", members=2, errors=constant(0.2)))
     table, costs = tables(result)
     assert table.heads == (
         "model", "", "no edge features", "edge features", "edge features, 16 layers",
@@ -45,9 +45,9 @@ def test_errors_have_three_digits_and_the_least_is_the_best(tmp_path):
 
 
 def test_shares_are_in_percent_and_the_most_is_the_best(tmp_path):
-    result = Result.read(make(tmp_path, "molhiv", members=2, errors=constant(0.7)))
+    result = ExperimentResult.read(make(tmp_path, "molhiv", members=2, errors=constant(0.7)))
     table, _ = tables(result)
-    assert "more is better" in table.title and table.heads[2:] == ("test",)
+    assert "higher is better" in table.title and table.heads[2:] == ("test",)
     row = next(i for i, row in enumerate(table.rows) if row[0] == "PNA")
     assert table.rows[row][2].startswith("77.39 ±") and table.rows[row + 2][2] == "79.05"
     assert table.rows[row + 1][1] == "best epoch"  # whose area was published
@@ -63,7 +63,7 @@ def test_what_was_not_run_is_shown_as_published(tmp_path):
     for name in ("gcn", "pna", "pna improved edges"):
         del facts["populations"][name]
     (folder / FACTS).write_text(json.dumps(facts))
-    result = Result.read(folder)
+    result = ExperimentResult.read(folder)
     assert Cells(result).measured("gcn", LAST) is None
     table, _ = tables(result)
     assert ("GCN", "paper, not run here", "89.99", "–") in table.rows
@@ -74,7 +74,7 @@ def test_what_was_not_run_is_shown_as_published(tmp_path):
 
 
 def test_members_that_broke_are_not_counted_in_silence(tmp_path):
-    result = Result.read(make(tmp_path, "zinc", members=3))
+    result = ExperimentResult.read(make(tmp_path, "zinc", members=3))
     assert " of " not in Cells(result).shown("pna", LAST, 3)
     held = result.scores.populations["pna"]
     first, *others = held.members
@@ -85,7 +85,7 @@ def test_members_that_broke_are_not_counted_in_silence(tmp_path):
 
 @pytest.mark.parametrize("name", ["zinc", "molhiv", "cifar10"])
 def test_the_page(name, tmp_path):
-    result = Result.read(make(tmp_path, name, members=2))
+    result = ExperimentResult.read(make(tmp_path, name, members=2))
     text = page([result])
-    assert "its splits and graphs" in text and "What it takes" in text
+    assert "own graphs and splits" in text and "Cost of training" in text
     assert "PNA without scalers" in markdown(result, ".")

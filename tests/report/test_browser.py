@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from pna.report.experiments import page
-from pna.report.read import Result
+from pna.report.read import ExperimentResult
 from tests.report.made import make
 
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
@@ -57,7 +57,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page, and what measures it."""
     folder = tmp_path_factory.mktemp("results")
     folders = [make(folder / "a", "multitask"), make(folder / "b", "extrapolation", quick=True)]
-    text = page([Result.read(folder) for folder in folders])
+    text = page([ExperimentResult.read(folder) for folder in folders])
     return text.replace("</body>", f"{MEASURE}</body>")
 
 

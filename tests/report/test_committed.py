@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from pna.report.read import Result, find
+from pna.report.read import ExperimentResult, find
 
 RESULTS = Path(__file__).parents[2] / "results"
 
@@ -15,7 +15,9 @@ def test_the_document_is_that_of_the_numbers(tmp_path: Path) -> None:
 
     copy = tmp_path / "results"
     copy.symlink_to(RESULTS)
-    write_markdown(tmp_path / "README.md", {folder: Result.read(folder) for folder in find(copy)})
+    write_markdown(
+        tmp_path / "README.md", {folder: ExperimentResult.read(folder) for folder in find(copy)}
+    )
     made = (tmp_path / "README.md").read_text(encoding="utf-8")
     kept = (RESULTS / "README.md").read_text(encoding="utf-8")
     remedy = "write it again: pna report results --markdown results/README.md"
@@ -29,7 +31,7 @@ def _without_places(text: str) -> list[str]:
 
 @pytest.mark.parametrize("folder", find(RESULTS), ids=lambda f: f"{f.parent.name}-{f.name}")
 def test_every_population_says_where_and_how_it_was_trained(folder: Path) -> None:
-    for facts in Result.read(folder).facts["populations"].values():
+    for facts in ExperimentResult.read(folder).facts["populations"].values():
         where = facts["environment"]
         assert where["commit"] and where["commit"] != "unknown"
         assert where["torch"] and (where["gpu"] or where["cpu"])

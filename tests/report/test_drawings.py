@@ -7,7 +7,7 @@ import pytest
 from pna.paper.experiment import Variant
 from pna.paper.registry import EXPERIMENTS
 from pna.report.drawings import FIGURES, draw, drawings
-from pna.report.read import Result
+from pna.report.read import ExperimentResult
 from tests.report.made import Errors, make, steadily
 
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
@@ -47,7 +47,7 @@ def test_the_same_scores_are_the_same_figures(tmp_path: Path) -> None:
 
 
 def test_members_that_are_not_among_the_best_are_hollow(tmp_path: Path) -> None:
-    figure = drawings(Result.read(make(tmp_path, "moments", members=8)))[0].figure
+    figure = drawings(ExperimentResult.read(make(tmp_path, "moments", members=8)))[0].figure
     axes = figure.axes[0]
     dots = [line for line in axes.lines if line.get_marker() == "o"]
     filled = [len(line.get_xdata()) for line in dots if line.get_markerfacecolor() != "none"]
@@ -56,14 +56,14 @@ def test_members_that_are_not_among_the_best_are_hollow(tmp_path: Path) -> None:
 
 
 def test_published_numbers_are_where_they_belong(tmp_path: Path) -> None:
-    result = Result.read(make(tmp_path, "multitask"))
+    result = ExperimentResult.read(make(tmp_path, "multitask"))
     axes = drawings(result)[0].figure.axes[0]
     marks = [line.get_xdata()[0] for line in axes.lines if line.get_marker() == "D"]
     assert marks == [result.published.get(name, "average") for name in result.names]
 
 
 def test_curves_are_of_the_middle_of_each_size(tmp_path: Path) -> None:
-    figure = drawings(Result.read(make(tmp_path, "extrapolation")))[0].figure
+    figure = drawings(ExperimentResult.read(make(tmp_path, "extrapolation")))[0].figure
     models, altered = figure.axes
     curve = next(line for line in models.lines if len(line.get_xdata()) == 9)
     assert list(curve.get_xdata()) == [22, 27, 32, 37, 42, 47, 62, 77, 97]
@@ -80,7 +80,9 @@ def test_what_leaves_the_panel_has_an_arrow(tmp_path: Path) -> None:
         errors = steadily(variant, split, members)
         return errors + (9.0 if variant.row == "pna-linear" else -1.0) * (split == 8)
 
-    figure = drawings(Result.read(make(tmp_path, "extrapolation", errors=explodes)))[0].figure
+    figure = drawings(ExperimentResult.read(make(tmp_path, "extrapolation", errors=explodes)))[
+        0
+    ].figure
     names = [text.get_text() for text in figure.axes[1].texts]
     assert "PNA with linear scalers ↑" in names and "PNA" in names
 

@@ -6,7 +6,7 @@ import pytest
 
 from pna.paper.registry import EXPERIMENTS
 from pna.report.experiments import TITLE, markdown, page, write_page
-from pna.report.read import Result
+from pna.report.read import ExperimentResult
 from tests.report.made import make
 
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
@@ -34,7 +34,7 @@ class Seen(HTMLParser):
 
 
 def test_one_result_is_a_page_of_itself(tmp_path: Path) -> None:
-    text = page([Result.read(make(tmp_path, "multitask"))])
+    text = page([ExperimentResult.read(make(tmp_path, "multitask"))])
     seen = Seen(text)
     assert seen.tags.count("svg") == 2 and seen.tags.count("table") == 2
     assert seen.tags.count("h1") == 1 and "nav" not in seen.tags and "Quick run" not in seen.text
@@ -46,7 +46,7 @@ def test_one_result_is_a_page_of_itself(tmp_path: Path) -> None:
 def test_several_results_have_contents_and_links_of_their_own(tmp_path: Path) -> None:
     folders = [make(tmp_path / "a", "training"), make(tmp_path / "b", "moments"),
                make(tmp_path / "c", "moments", members=1, quick=True)]  # fmt: skip
-    seen = Seen(page([Result.read(folder) for folder in folders]))
+    seen = Seen(page([ExperimentResult.read(folder) for folder in folders]))
     assert TITLE in seen.text
     sections = [name for name in seen.ids if name.startswith(("moments", "training"))]
     first, second = "moments-paper-redrawn", "training-paper-redrawn"
@@ -58,7 +58,7 @@ def test_several_results_have_contents_and_links_of_their_own(tmp_path: Path) ->
 
 
 def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
-    text = page([Result.read(make(tmp_path, "graph-types"))])
+    text = page([ExperimentResult.read(make(tmp_path, "graph-types"))])
     seen = Seen(text)
     assert all(link.startswith("#") for link in seen.links)
     assert not {"script", "link", "iframe", "img"} & set(seen.tags)
@@ -67,24 +67,28 @@ def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
 
 def test_everything_is_escaped(tmp_path: Path) -> None:
     evil = "<script>alert('&')</script>"
-    result = Result.read(make(tmp_path, "extrapolation", label=lambda name: f"{name} {evil}"))
+    result = ExperimentResult.read(
+        make(tmp_path, "extrapolation", label=lambda name: f"{name} {evil}")
+    )
     text = page([result])
     assert "<script" not in text and "&lt;script&gt;" in text
     assert "PNA <script>alert('&')</script>" in Seen(text).text
 
 
 def test_the_same_results_are_the_same_page(tmp_path: Path) -> None:
-    result = Result.read(make(tmp_path / "results", "parameters"))
+    result = ExperimentResult.read(make(tmp_path / "results", "parameters"))
     for name in ("a.html", "b.html"):
         write_page(tmp_path / name, [result])
     assert (tmp_path / "a.html").read_bytes() == (tmp_path / "b.html").read_bytes()
 
 
 def test_markdown_has_claims_and_tables(tmp_path: Path) -> None:
-    text = markdown(Result.read(make(tmp_path, "multitask")), "of/it")
+    text = markdown(ExperimentResult.read(make(tmp_path, "multitask")), "of/it")
     assert "| PNA has the least error on the average of the tasks | holds |" in text
     assert "| PNA | best 5 | **−2.23 ± 0.02** |" in text
     assert "| --- | --- | ---: |" in text and "quick" not in text
     assert "](of/it/multitask.svg)" in text and "](of/it/multitask-tasks.svg)" in text
-    assert "quick run" in markdown(Result.read(make(tmp_path / "q", "moments", quick=True)), ".")
-    assert "Claims" not in markdown(Result.read(make(tmp_path / "t", "tuning")), ".")
+    assert "quick run" in markdown(
+        ExperimentResult.read(make(tmp_path / "q", "moments", quick=True)), "."
+    )
+    assert "Claims" not in markdown(ExperimentResult.read(make(tmp_path / "t", "tuning")), ".")

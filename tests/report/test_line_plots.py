@@ -7,7 +7,7 @@ import pytest
 from pna.paper.registry import EXPERIMENTS
 from pna.report.drawings import drawings
 from pna.report.line_plots import Losses, draw_losses
-from pna.report.read import Result
+from pna.report.read import ExperimentResult
 from tests.report.made import make
 
 pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
@@ -17,7 +17,7 @@ FALLING = [1 / epoch for epoch in EPOCHS]
 
 
 def test_improved_rows_have_panels_of_their_own_beside_the_plain_pna(tmp_path: Path) -> None:
-    drawn = drawings(Result.read(make(tmp_path, "molhiv", members=2)))[-1]
+    drawn = drawings(ExperimentResult.read(make(tmp_path, "molhiv", members=2)))[-1]
     assert drawn.name == "molhiv-training"
     plain, improved = drawn.figure.axes
     assert plain.get_title(loc="left") == "plain rows"
@@ -29,7 +29,7 @@ def test_improved_rows_have_panels_of_their_own_beside_the_plain_pna(tmp_path: P
 
 
 def test_panels_are_told_apart_by_group(tmp_path: Path) -> None:
-    figure = drawings(Result.read(make(tmp_path, "mnist", members=2)))[-1].figure
+    figure = drawings(ExperimentResult.read(make(tmp_path, "mnist", members=2)))[-1].figure
     titles = [axes.get_title(loc="left") for axes in figure.axes]
     assert titles == ["no edge features, plain rows", "edge features, plain rows",
                       "edge features, improved rows"]  # fmt: skip

@@ -6,7 +6,7 @@ import pytest
 
 from pna.paper.experiment import Variant
 from pna.paper.registry import EXPERIMENTS
-from pna.report.read import Result, find, in_order, read_curves
+from pna.report.read import ExperimentResult, find, in_order
 from tests.report.made import Errors, make, steadily
 
 
@@ -15,9 +15,9 @@ def test_the_best_is_first_unless_there_is_an_order(tmp_path: Path) -> None:
         names = [v.name for v in EXPERIMENTS["multitask"].variants]
         return steadily(variant, split, members) * 0 - float(names.index(variant.name))
 
-    result = Result.read(make(tmp_path / "a", "multitask", errors=last_is_best))
+    result = ExperimentResult.read(make(tmp_path / "a", "multitask", errors=last_is_best))
     assert result.names == list(reversed(result.scores.populations))
-    moments = Result.read(make(tmp_path / "b", "moments"))
+    moments = ExperimentResult.read(make(tmp_path / "b", "moments"))
     assert moments.names == [*(f"moments-{k}" for k in range(1, 6)), "pna"]
 
 
@@ -27,7 +27,7 @@ def test_results_are_found_below_and_put_in_order(tmp_path: Path) -> None:
     make(tmp_path / "e", "multitask", quick=True)
     found = find(tmp_path)
     assert found == [tmp_path / name for name in ("a", "b/c", "d", "e")]
-    ordered = in_order([Result.read(folder) for folder in found])
+    ordered = in_order([ExperimentResult.read(folder) for folder in found])
     assert [(r.experiment.name, r.is_quick) for r in ordered] == [
         ("multitask", False), ("moments", False), ("training", False), ("multitask", True)
     ]  # fmt: skip
@@ -79,14 +79,14 @@ def test_damaged_facts_are_refused(tmp_path: Path) -> None:
     ):
         (folder / "facts.json").write_text(text)
         with pytest.raises(ValueError, match=said):
-            Result.read(folder)
+            ExperimentResult.read(folder)
 
 
 def test_curves(tmp_path: Path) -> None:
     folder = make(tmp_path, "zinc", members=2)
-    assert read_curves(folder / "curves.csv")["pna deep"] == (
-        [1, 2, 3],
-        [1, 1 / 2, 1 / 3],
-        [2, 1, 2 / 3],
-    )
-    assert read_curves(folder / "none.csv") == {}
+    assert ExperimentResult.read(folder).curves["pna deep"] == [
+        {"epoch": epoch, "members": 2, "training": 1 / epoch, "validation": 2 / epoch}
+        for epoch in (1, 2, 3)
+    ]
+    (folder / "curves.csv").unlink()
+    assert ExperimentResult.read(folder).curves == {}

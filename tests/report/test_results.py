@@ -12,13 +12,13 @@ from pna.paper.registry import EXPERIMENTS
 from pna.paper.results import FACTS
 from pna.paper.scores import Population
 from pna.report.drawings import drawings
-from pna.report.read import Result
+from pna.report.read import ExperimentResult
 from pna.report.results import about, claims, tables
 from tests.report.made import Errors, make, steadily
 
 
 def test_the_table_stands_beside_the_paper(tmp_path: Path) -> None:
-    errors, above = tables(Result.read(make(tmp_path, "multitask", members=7)))
+    errors, above = tables(ExperimentResult.read(make(tmp_path, "multitask", members=7)))
     assert errors.heads[:4] == ("model", "members", "average of logs", "log of the mean")
     assert errors.heads[-1] == "spectral radius"
     pna = errors.rows[:4]
@@ -36,12 +36,12 @@ def test_the_table_stands_beside_the_paper(tmp_path: Path) -> None:
 
 
 def test_few_members_have_one_line(tmp_path: Path) -> None:
-    (errors,) = tables(Result.read(make(tmp_path, "moments", members=2, quick=True)))
+    (errors,) = tables(ExperimentResult.read(make(tmp_path, "moments", members=2, quick=True)))
     assert [row[:2] for row in errors.rows[:2]] == [("1 moment", "all 2"), ("2 moments", "all 2")]
 
 
 def test_tests_of_an_experiment_are_columns(tmp_path: Path) -> None:
-    average, overall = tables(Result.read(make(tmp_path, "extrapolation")))
+    average, overall = tables(ExperimentResult.read(make(tmp_path, "extrapolation")))
     assert average.heads[2:5] == ("20–24", "25–29", "30–34")
     assert average.rows[0][2:4] == ("−0.73 ± 0.02", "−0.63 ± 0.02")
     assert average.rows[2][:3] == ("", "paper", "−1.83")
@@ -53,7 +53,7 @@ def test_groups_are_compared(tmp_path: Path) -> None:
     def standard_is_worse(variant: Variant, split: int, members: int) -> Errors:
         return steadily(variant, split, members) + 0.3 * (variant.group == "standard")
 
-    result = Result.read(make(tmp_path, "architectures", errors=standard_is_worse))
+    result = ExperimentResult.read(make(tmp_path, "architectures", errors=standard_is_worse))
     groups, without_gru, without_set2set, errors = tables(result)
     assert [row[:3] for row in groups.rows[:3]] == [
         ("PNA", "recurrent", "−2.23 ± 0.02"),
@@ -68,7 +68,7 @@ def test_groups_are_compared(tmp_path: Path) -> None:
 
 
 def test_groups_that_were_not_run_are_left_out(tmp_path: Path) -> None:
-    result = Result.read(make(tmp_path, "architectures"))
+    result = ExperimentResult.read(make(tmp_path, "architectures"))
     names = [name for name in result.scores.populations if result.group(name) in ("", "no-gru")]
     some = {name: result.scores.populations[name] for name in names}
     groups, _ = tables(replace(result, scores=replace(result.scores, populations=some)))
@@ -76,14 +76,14 @@ def test_groups_that_were_not_run_are_left_out(tmp_path: Path) -> None:
 
 
 def test_tasks_learned_alone_count_as_many_as_each_task_has(tmp_path: Path) -> None:
-    groups, errors = tables(Result.read(make(tmp_path, "single-task")))
+    groups, errors = tables(ExperimentResult.read(make(tmp_path, "single-task")))
     alone = [row for row in errors.rows if row[0] == "PNA, alone"]
     assert alone[0][1] == "all 4"
     assert groups.rows[1][1] == "alone"
 
 
 def test_parameters_stand_beside_the_papers(tmp_path: Path) -> None:
-    table, _ = tables(Result.read(make(tmp_path, "parameters")))
+    table, _ = tables(ExperimentResult.read(make(tmp_path, "parameters")))
     rows = {row[0]: row[1:3] for row in table.rows}
     assert rows["PNA, 16 features"] == ("8,510", "8,350")
     assert rows["MPNN (max), 20 features"] == ("8,550", "11,186")
@@ -99,30 +99,30 @@ def test_members_that_broke_are_left_out(tmp_path: Path) -> None:
             errors[-1] = np.inf
         return errors
 
-    result = Result.read(make(tmp_path, "multitask", members=7, errors=some_break))
+    result = ExperimentResult.read(make(tmp_path, "multitask", members=7, errors=some_break))
     errors = tables(result)[0]
     rows = {row[0]: row for row in errors.rows if row[0]}
     assert rows["GIN"][1:4] == ("all 0", "–", "–")
     assert result.names[-1] == "gin"
     after_gcn = errors.rows[errors.rows.index(rows["GCN"]) + 1]
     assert after_gcn[1] == "all 6"
-    assert "8 of which broke" in about(result)["members"]
+    assert "8 members broke" in about(result)["members"]
 
 
 def test_a_quick_run_does_not_boast_of_the_whole_recipe(tmp_path: Path) -> None:
-    facts = about(Result.read(make(tmp_path, "multitask", quick=True)))
+    facts = about(ExperimentResult.read(make(tmp_path, "multitask", quick=True)))
     assert facts["training"] == "tuned, shortened: inputs drawn once, few epochs"
 
 
 def test_what_was_run(tmp_path: Path) -> None:
-    facts = about(Result.read(make(tmp_path, "multitask")))
+    facts = about(ExperimentResult.read(make(tmp_path, "multitask")))
     assert facts["training"] == f"tuned: {RECIPES['tuned'].what}"
-    assert facts["members"] == "6 of each of 7 populations"
+    assert facts["members"] == "6 in each of 7 populations"
     assert facts["epochs"] == "67 of at most 75"
     # 7 populations, 90 s each
-    trained = "10 min of training in all, 7 populations at a time; 3 min by the clock"
+    trained = "10 min of training in total, 7 populations at a time, 3 min of wall-clock time"
     assert facts["time"] == trained
-    assert (facts["on"], facts["commit"]) == ("a card", "abc")
+    assert (facts["hardware"], facts["commit"]) == ("a card", "abc")
 
 
 def test_where_runs_were_resumed(tmp_path: Path) -> None:
@@ -131,13 +131,13 @@ def test_where_runs_were_resumed(tmp_path: Path) -> None:
     again = {"after_epoch": 9, "gpu": None, "cpu": "a chip", "torch": "2.12.0", "commit": "abd"}
     held["populations"]["gcn"]["environment"]["resumed"] = [again]
     path.write_text(json.dumps(held))
-    facts = about(Result.read(tmp_path))
-    assert (facts["on"], facts["torch"]) == ("a card, a chip", "2.11.0, 2.12.0")
+    facts = about(ExperimentResult.read(tmp_path))
+    assert (facts["hardware"], facts["torch"]) == ("a card, a chip", "2.11.0, 2.12.0")
     assert facts["commit"] == "abc, abd"
 
 
 def test_claims_have_verdicts_and_numbers(tmp_path: Path) -> None:
-    (table,) = claims(Result.read(make(tmp_path, "multitask")))
+    (table,) = claims(ExperimentResult.read(make(tmp_path, "multitask")))
     rows = table.rows
     assert rows[0][0] == "PNA has the least error on the average of the tasks"
     assert rows[0][1] == "holds" and "−0.50" in rows[0][2]
@@ -146,7 +146,7 @@ def test_claims_have_verdicts_and_numbers(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_claims_are_about_rows_that_there_are(name: str, tmp_path: Path) -> None:
     """Where all rows were run, no verdict waits for one."""
-    for table in claims(Result.read(make(tmp_path, name, members=2))):
+    for table in claims(ExperimentResult.read(make(tmp_path, name, members=2))):
         for _, verdict, because in table.rows:
             assert verdict != NOT_RUN and "were run" not in because
 
@@ -154,7 +154,7 @@ def test_claims_are_about_rows_that_there_are(name: str, tmp_path: Path) -> None
 def test_losses_stand_under_their_own_rates(tmp_path: Path) -> None:
     """Also where all members of a rate broke, of which nothing is left."""
     folder = make(tmp_path, "tuning", members=4)
-    result = Result.read(folder)
+    result = ExperimentResult.read(folder)
     first, second, *_ = result.names
     populations = dict(result.scores.populations)
     for name, place in ((first, 2), (second, 0)):

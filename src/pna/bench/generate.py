@@ -1,4 +1,4 @@
-"""How fast the multi-task benchmark is made, beside the same labels by NetworkX."""
+"""Speed of making the multi-task benchmark, compared with labels by NetworkX."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def measure(small: bool = False, doing: Say = print) -> Iterator[GenerationResul
 
 
 def _made(case: str, parts: list[Part]) -> GenerationResult:
-    """In a process of its own, whose growth is its memory."""
+    """Make graphs in a process of their own, to measure its memory."""
     ways = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("fork" if "fork" in ways else "spawn")
     with context.Pool(1) as pool:
@@ -80,7 +80,7 @@ def _make(case: str, parts: list[Part]) -> GenerationResult:
 
 
 def _by_networkx(per_type: int) -> GenerationResult:
-    """The labels alone, of graphs that were made by us."""
+    """NetworkX's labels for graphs that we made."""
     import networkx as nx
 
     samples = [
@@ -103,7 +103,7 @@ def _by_networkx(per_type: int) -> GenerationResult:
 
 
 def labels_alone(per_type: int = 100) -> GenerationResult:
-    """Ours, of the same graphs as NetworkX's."""
+    """Our labels, for the same graphs as NetworkX's."""
     graphs = np.concatenate(
         [draw(Stream("bench", family.name), family, per_type, 20, "paper") for family in FAMILIES]
     )

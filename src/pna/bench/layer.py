@@ -35,7 +35,7 @@ OURS, PYG, COMPILED = "pna", "PyG", "PyG, compiled"
 
 INSTALL_PYG = "PyG not found, so pna is measured alone: pip install 'pna[pyg]'"
 
-# Bytes of both passes, to know beforehand what fits: 7 kB an edge of PyG's at 128 features.
+# Bytes of both passes, to predict what fits: PyG takes 7 kB per edge at 128 features.
 _PYG_PER_EDGE = 55  # times features and towers
 _OURS_PER_NODE, _OURS_PER_EDGE = 100, 64  # the first times features and towers
 _USABLE = 0.8  # of the memory that is free
@@ -113,7 +113,7 @@ SMALL = (
 
 
 def cases(device: torch.device | str, small: bool = False) -> tuple[Case, ...]:
-    """What is measured on a device of this kind."""
+    """Cases that are measured on a device."""
     kind = check_device(device)
     return SMALL if small else CASES[kind]
 
@@ -132,8 +132,8 @@ def measure_case(
 ) -> list[LayerResult]:
     """All rows of a case: ours, PyG's if it is installed, and, if `compiled`, PyG's compiled.
 
-    Whatever fails, for want of memory say, becomes a row whose note tells of it. `doing` hears
-    what is being measured, `say` what a reader of the results has to know.
+    What fails, for want of memory for example, becomes a row whose note is the error. `doing` is
+    called with what is being measured, `say` with what a reader of the results must know.
     """
     device = torch.device(device)
     case = _fitting(case, device, say)
@@ -161,7 +161,7 @@ def our_step(case: Case, device: torch.device) -> Callable[[], None]:
 
 @dataclass(frozen=True)
 class _Inputs:
-    """What both sides are given; PyG the edge_index, ours the Adjacency."""
+    """Inputs of both layers: PyG takes the edge_index, ours the Adjacency."""
 
     edge_index: Tensor | None  # None where PyG is not run
     adjacency: Adjacency
@@ -224,8 +224,8 @@ def _compare(
 def _errors(case: Case, device: torch.device, doing: Say) -> Iterator[LayerResult]:
     """Relative errors in norm of the output and of the gradient of x; nothing without PyG.
 
-    The median over some draws of features and weights: where two messages are equal but for their
-    last bits, the gradient of a maximum may go to the other one, and outweigh all rounding.
+    They are medians over some draws of features and weights: if two messages differ only in their
+    last bits, the gradient of a maximum may go to the other one, which outweighs all rounding.
     """
     if not has_pyg():
         return
@@ -303,7 +303,7 @@ def _in_float64(given: _Inputs) -> _Inputs:
 
 
 def _arguments(case: Case, adjacency: Adjacency) -> dict[str, Any]:
-    """Of either layer."""
+    """Arguments of both layers."""
     return {
         "in_channels": case.features,
         "out_channels": case.features,
@@ -344,14 +344,14 @@ def _relative(got: Tensor, true: Tensor) -> float:
 
 
 def _bytes(value: Any) -> int:
-    """Of a dataclass of tensors."""
+    """Memory of a dataclass of tensors, in bytes."""
     if isinstance(value, Tensor):
         return value.nbytes
     return sum(_bytes(getattr(value, field.name)) for field in fields(value))
 
 
 def _fitting(case: Case, device: torch.device, say: Say) -> Case:
-    """The case, or as many halves of it as it takes to fit in memory."""
+    """The case, halved until it fits in memory."""
     usable = _USABLE * free_memory(device)
     fits = case
     while _need(fits) > usable and fits.nodes > 1:
@@ -365,7 +365,7 @@ def _fitting(case: Case, device: torch.device, say: Say) -> Case:
 
 
 def _need(case: Case) -> int:
-    """About how many bytes the hungriest contender takes for both passes."""
+    """Estimate of the bytes that the largest contender needs for both passes."""
     width = case.features * case.towers
     ours = _OURS_PER_NODE * case.nodes * width + _OURS_PER_EDGE * case.edges
     if case.alone or not has_pyg():

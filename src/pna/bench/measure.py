@@ -48,7 +48,7 @@ def check_device(device: torch.device | str) -> str:
 
 
 def try_call(call: Callable[..., T], *arguments: Any) -> tuple[T | None, str | None]:
-    """What a call returns, or its error in one line; then its memory is released."""
+    """The result of a call, or its error in one line, after which memory is released."""
     try:
         return call(*arguments), None
     except Exception as error:

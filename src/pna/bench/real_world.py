@@ -40,10 +40,10 @@ ROWS = {"zinc": "pna edges", "molhiv": "pna", "mnist": "pna edges", "cifar10": "
 #: Graphs to train on, on a CPU and to try it out.
 _ON_A_CPU, _SMALL = 1_280, 32
 
-#: PyG's epochs are told from so many steps, where they have more: some would take minutes.
+#: PyG's longer epochs are extrapolated from so many steps: some would take minutes.
 _STEPS = 80
 
-#: Of outputs (graphs, targets or classes) and the one target (graphs,).
+#: Losses of outputs (graphs, targets or classes) and the one target (graphs,).
 _LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "mae_in_units": lambda out, y: F.l1_loss(out.squeeze(1), y),
     "bce": lambda out, y: F.binary_cross_entropy_with_logits(out.squeeze(1), y),
@@ -97,7 +97,7 @@ def _fail(error: Exception, case: Case, device: torch.device) -> list[Contender]
 def _contenders(
     trial: Trial, graphs: GraphSet, case: Case, device: torch.device
 ) -> list[Contender]:
-    """Ours alone and as many as a table's row is of; the same of PyG's layers; and its example."""
+    """Our model, with one member and with all; the same of PyG's layers; PyG's example."""
     found = [_ours(trial, graphs, members, device) for members in (1, trial.settings.members)]
     if not has_pyg():
         return found
@@ -114,7 +114,7 @@ def _contenders(
 
 
 def _ours(trial: Trial, graphs: GraphSet, members: int, device: torch.device) -> Contender:
-    # nothing is validated, so nothing need be judged
+    # there is no validation, so the metric to select by does not matter
     settings = replace(trial.settings, members=members, select="loss")
     trainer = trainer_of(graphs, graphs[:1], trial.model, settings, trial.loss, device)
     name = f"{OURS}, {members} member{'s' if members > 1 else ''}"
@@ -135,7 +135,7 @@ def _pyg(
     graphs: GraphSet,
     device: torch.device,
 ) -> Iterator[Contender]:
-    """With its loader; on a GPU also with batches made beforehand."""
+    """PyG with its loader; on a GPU also with batches that are already there."""
     from torch_geometric.loader import DataLoader
 
     size, error = trial.settings.batch_size, _LOSSES[trial.loss]

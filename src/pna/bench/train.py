@@ -3,7 +3,7 @@
     for case in cases("cpu"):
         results = measure_case(case, "cpu")
 
-All graphs are on the device, but for those that PyG's loader puts together; float32, no TF32.
+All graphs are on the device, except those of PyG's loader; float32, no TF32.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ STACKED = ModelSettings(
 def cases(
     device: torch.device | str, small: bool = False, only: str | None = None
 ) -> tuple[Case, ...]:
-    """What is measured on a device of this kind; on a CPU a whole population if asked for."""
+    """Cases that are measured on a device; on a CPU a population only if asked for."""
     kind = check_device(device)
     sizes = tuple(range(15, 25))
     every: tuple[Case, ...] = (
@@ -94,7 +94,7 @@ def _trained(graphs: GraphSet, case: Case, device: torch.device, members: int) -
 
 
 def _pyg_multitask(graphs: GraphSet, case: Case, device: torch.device) -> list[Contender]:
-    """The same batches to train on; to validate, one for each size: so deep is the model."""
+    """PyG trains on the same batches, and validates one batch for each size of graph."""
     if not has_pyg():
         return []
     from pna.bench.pyg_models import Recurrent
@@ -151,7 +151,7 @@ def _zinc(case: Case, device: torch.device) -> list[Contender]:
 
 
 def _pyg_zinc(graphs: GraphSet, case: Case, device: torch.device) -> Iterator[Contender]:
-    """With its loader; on a GPU also with batches made beforehand, and compiled as well."""
+    """PyG with its loader; on a GPU also with batches already there, and compiled."""
     from torch_geometric.loader import DataLoader
 
     from pna.bench.pyg_models import Molecules

@@ -30,7 +30,7 @@ def report(
 
     from pna.report.drawings import draw
     from pna.report.experiments import write_markdown, write_page
-    from pna.report.read import Result, find
+    from pna.report.read import ExperimentResult, find
 
     console = make_console()
     page = out or results / "report.html"
@@ -39,7 +39,7 @@ def report(
         for target in (page, markdown):
             if target is not None:
                 check_target(target, force=True)
-        found = [Result.read(folder) for folder in folders]
+        found = [ExperimentResult.read(folder) for folder in folders]
         figures = [path for folder in folders for path in draw(folder)]
         write_page(page, found)
         if markdown is not None:

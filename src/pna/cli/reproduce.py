@@ -98,6 +98,7 @@ def reproduce(
     from pna.cli.theory import COMPUTED, compute
     from pna.names import lookup
     from pna.paper.registry import EXPERIMENTS
+    from pna.paper.reproduce import Options
     from pna.paper.reproduce import reproduce as run
     from pna.paper.results import SCORES
 
@@ -144,10 +145,7 @@ def reproduce(
                     done[which] = epoch
                     tell(sum(done.values()), total)
 
-                run(
-                    experiment,
-                    folder,
-                    runs,
+                options = Options(
                     protocol=protocol,
                     recipe=recipe,
                     members=count,
@@ -157,6 +155,12 @@ def reproduce(
                     workers=together,
                     threads=None if together == 1 else 1,
                     resume=resume,
+                )
+                run(
+                    experiment,
+                    folder,
+                    runs,
+                    options,
                     told=told,
                     said=partial(say, console),
                 )
@@ -194,11 +198,11 @@ def _with(edges: bool) -> str:
 
 def show(folder: Path, console: Console) -> None:
     """Print the tables and verdicts of results, and draw their figures."""
-    from pna.report.read import Result
+    from pna.report.read import ExperimentResult
     from pna.report.results import claims, tables
     from pna.report.tables import print_table
 
-    result = Result.read(folder)
+    result = ExperimentResult.read(folder)
     for table in (*tables(result), *claims(result)):
         print_table(console, table)
     if find_spec("matplotlib") is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -12,12 +12,12 @@ from pna.data.multitask.generate import COUNTS
 from pna.data.multitask.labels import SIX
 from pna.names import lookup
 from pna.paper.claims import Claim
-from pna.paper.recipes import RECIPES, Recipe
+from pna.paper.recipes import RECIPES
 from pna.train.settings import ModelSettings, Settings
 
 Progress = Callable[[int, int], None]
 
-#: Graphs of each size where an experiment is run quickly: an eighth of them all.
+#: Graphs of each size in quick runs: an eighth of all.
 QUICK_COUNTS = {"train": 64, "validation": 16, "test": 32}
 
 
@@ -26,7 +26,7 @@ class Source(Protocol):
 
     @property
     def name(self) -> str:
-        """What their file is called."""
+        """Name of their file."""
 
     def made(self, folder: Path, workers: int = 1, progress: Progress | None = None) -> Path:
         """Their file in a folder, made if it is not there."""
@@ -34,13 +34,13 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Graphs:
-    """A set of the multi-task benchmark, by what it is made from."""
+    """A graph set of the multi-task benchmark, given by its settings."""
 
     protocol: str
     extrapolation: bool = False
     types: bool = False
     quick: bool = False
-    draws: int = 1  # of sources and features, for each graph to train
+    draws: int = 1  # of sources and features for each training graph
 
     @property
     def name(self) -> str:
@@ -54,7 +54,7 @@ class Graphs:
 
     @property
     def of_a_size(self) -> int:
-        """How many of each size there are to train with."""
+        """Number of training graphs of each size."""
         return (QUICK_COUNTS if self.quick else COUNTS)["train"]
 
     def made(self, folder: Path, workers: int = 1, progress: Progress | None = None) -> Path:
@@ -91,8 +91,8 @@ class Variant:
     hidden: int = 16
     arguments: dict[str, Any] = field(default_factory=dict)  # of the architecture
     changes: dict[str, Any] = field(default_factory=dict)  # to the recipe
-    alone: int = 0  # members for each task, at most, which learn it alone
-    walks: tuple[int, int] = (0, 0)  # steps of random walks that its nodes and edges are told of
+    alone: int = 0  # if not 0: at most so many members for each task, which learn it alone
+    walks: tuple[int, int] = (0, 0)  # steps of random walks as features of nodes and edges
 
     @property
     def name(self) -> str:
@@ -101,7 +101,7 @@ class Variant:
 
 @dataclass(frozen=True)
 class Trial:
-    """A population to be trained: a variant with everything decided."""
+    """A population to be trained: a variant with all settings."""
 
     variant: Variant
     graphs: Source
@@ -123,14 +123,14 @@ class Experiment:
     protocols: tuple[str, ...] = ("paper",)
     recipes: tuple[str, ...] = tuple(RECIPES)  # the usual one first
     epochs: tuple[str, ...] = ("best",)  # which weights are tested, of those a run keeps
-    scored: str = "best"  # whose score was published, one of these
+    scored: str = "best"  # the one of these whose score was published
     members: int = 10  # of a population
-    metric: str = "mse"  # what tests are of, one of `pna.train.metrics.METRICS`
+    metric: str = "mse"  # of the tests, a key of `pna.train.metrics.METRICS`
     loss: str = "mse"
     claims: tuple[Claim, ...] = ()
     figure: str = "strips"  # of `pna.report.drawings.FIGURES`
     groups: Mapping[str, str] = field(default_factory=dict)  # how groups of variants are shown
-    ordered: bool = False  # whether its rows have an order of their own; else the best is first
+    ordered: bool = False  # whether rows are shown in this order; else the best is first
 
     @property
     def measured(self) -> dict[str, tuple[str, str]]:
@@ -140,9 +140,9 @@ class Experiment:
         return {f"{s}, {e} epoch": (s, e) for s in self.splits for e in self.epochs}
 
     def chosen(self, names: Sequence[str | Variant]) -> list[Variant]:
-        """Variants of these rows or of these names, or these themselves; all if there are none.
+        """Variants with these rows or names, or these variants; all if none are given.
 
-        A variant without a group is called as its row, and by that name all groups are meant.
+        The name of a row selects all of its groups.
         """
         known = dict.fromkeys(
             name for variant in self.variants for name in (variant.row, variant.name)
@@ -158,47 +158,45 @@ class Experiment:
         return Graphs(protocol, self.extrapolation, self.types, quick)
 
     def tests_of(self, trial: Trial, protocol: str, quick: bool = False) -> Source:
-        """Those that one of its populations is tested on: with the features it was trained on."""
+        """The graphs that one population is tested on, with the features it was trained with."""
         return self.tests(protocol, quick)
 
     def trials(
         self,
-        protocol: str = "paper",
+        protocol: str | None = None,
         recipe: str | None = None,
-        members: int = 10,
+        members: int | None = None,
         quick: bool = False,
         chosen: Sequence[str | Variant] = (),
     ) -> list[Trial]:
-        """Every population of it, or those of the rows chosen; by its usual recipe, if none is
-        named."""
-        lookup("protocol", protocol, {name: name for name in self.protocols})
-        variants = self.chosen(chosen)
-        graphs = Graphs(protocol, self.extrapolation, quick=quick)
-        known = {name: RECIPES[name] for name in self.recipes}
-        how = lookup("recipe", recipe or self.recipes[0], known)
-        return [_trial(variant, graphs, how, members) for variant in variants]
+        """Populations of the rows chosen, by default of all. By default protocol and recipe are
+        the experiment's first, and there are as many members as it has."""
+        protocol, recipe = protocol or self.protocols[0], recipe or self.recipes[0]
+        lookup("protocol", protocol, dict.fromkeys(self.protocols))
+        lookup("recipe", recipe, dict.fromkeys(self.recipes))
+        return [
+            self._trial(variant, protocol, recipe, members or self.members, quick)
+            for variant in self.chosen(chosen)
+        ]
 
-
-def _trial(variant: Variant, graphs: Graphs, recipe: Recipe, members: int) -> Trial:
-    arguments = dict(variant.arguments)
-    if variant.convolution.startswith(("pna", "mpnn")):
-        arguments.setdefault("towers", 4)
-    recipe = recipe.of(variant.convolution, variant.changes)
-    graphs = replace(graphs, draws=1 if graphs.quick else recipe.draws)
-    weights: tuple[tuple[float, ...], ...] = ()
-    if variant.alone:
-        members = len(SIX) * min(members, variant.alone)
-        weights = tuple(
-            tuple(float(task == k % len(SIX)) for task in range(len(SIX))) for k in range(members)
+    def _trial(
+        self, variant: Variant, protocol: str, recipe: str, members: int, quick: bool
+    ) -> Trial:
+        arguments = dict(variant.arguments)
+        if variant.convolution.startswith(("pna", "mpnn")):
+            arguments.setdefault("towers", 4)
+        how = RECIPES[recipe].of(variant.convolution, variant.changes)
+        draws = 1 if quick else how.draws
+        graphs = Graphs(protocol, self.extrapolation, quick=quick, draws=draws)
+        weights: tuple[tuple[float, ...], ...] = ()
+        if variant.alone:
+            members = len(SIX) * min(members, variant.alone)
+            weights = tuple(
+                tuple(float(task == k % len(SIX)) for task in range(len(SIX)))
+                for k in range(members)
+            )
+        settings = how.settings(members, quick, batch_size=graphs.of_a_size, task_weights=weights)
+        model = ModelSettings(
+            variant.convolution, variant.architecture, variant.hidden, how.init, arguments
         )
-    settings = recipe.settings(
-        members, graphs.quick, batch_size=graphs.of_a_size, task_weights=weights
-    )
-    model = ModelSettings(
-        variant.convolution,
-        variant.architecture,
-        variant.hidden,
-        recipe.init,
-        arguments,
-    )
-    return Trial(variant, graphs, model, settings)
+        return Trial(variant, graphs, model, settings)

@@ -31,7 +31,7 @@ class Pair:
 
 FOUR = ("mean", "std", "max", "min")
 
-#: What shall differ in each pair, by the aggregator that sees it while the others of FOUR do not.
+#: The difference within each pair, by the only aggregator of FOUR that detects it.
 DIFFERENCES = {
     "mean": "the mean differs",
     "std": "the spread differs",
@@ -54,7 +54,7 @@ def pairs() -> tuple[Pair, ...]:
 
 @dataclass(frozen=True)
 class Method:
-    """What a layer computes from a neighbourhood: each aggregator times each scaler."""
+    """Statistics that a layer computes of a neighbourhood: each aggregator times each scaler."""
 
     name: str
     aggregators: tuple[str, ...]
@@ -70,7 +70,7 @@ METHODS = (
 
 @dataclass(frozen=True)
 class Failures:
-    """What every method makes of every pair.
+    """Statistics of every method for every pair.
 
     `statistics[m]` is (pairs, 2, scalers × aggregators) of method m; `told_apart[p][m]` says
     whether any of its statistics differs between the two neighbourhoods of pair p.

@@ -1,5 +1,5 @@
-"""PNA made better than in the paper, within the parameters of its plain row, and what each
-ingredient does. Whatever is chosen here is chosen on validation, never on the test set."""
+"""PNA improved within the parameters of its plain row, and ablations of every ingredient. All
+choices were made on validation sets, never on test sets."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from pna.paper.real_world import COMMON
 
 ROW, LABEL = "pna improved", "PNA, improved"
 
-# On ZINC the last layer is narrower than the others, and so has no residual: where graphs read the
-# sum of all layers, training begins at a loss many times as large.
+# On ZINC the last layer is narrower than the others, so it has no residual connection. With a
+# readout of the sum of all layers, training starts at a loss many times as large.
 
-#: How the rows are trained: for a known number of epochs, and an average of the weights is kept.
+#: Training of the rows: a fixed number of epochs, and an average of the weights.
 TRAINING: dict[str, Any] = {"schedule": "cosine", "warmup": 5, "average": 0.999}
 
 
 @dataclass(frozen=True)
 class Change:
-    """What a row has instead, where an ingredient is left out or one more is tried."""
+    """An ablation of the improved row: an ingredient left out, or one more added."""
 
     name: str  # such as "without walks"
     label: str
-    hidden: int | None = None  # if not that of the improved row, as the next
+    hidden: int | None = None  # None: that of the improved row; likewise `walks`
     walks: tuple[int, int] | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     changes: Mapping[str, Any] = field(default_factory=dict)
 
 
-#: What rows of any experiment do without, whose plain ones have the usual rate and schedule.
+#: Ablations for experiments whose plain rows have the usual learning rate and schedule.
 NO_COSINE = Change(
     "without cosine",
     "rate and schedule of the plain row",
@@ -41,7 +41,7 @@ NO_AVERAGE = Change("without average", "without averaged weights", changes={"ave
 
 
 def no_decay(plain: float) -> Change:
-    """AdamW and its weight decay left out, for Adam and that of the plain row."""
+    """Adam and the weight decay of the plain row instead of AdamW and its weight decay."""
     changes = {"optimiser": "adam", "weight_decay": plain}
     return Change("without decay", "weight decay of the plain row", changes=changes)
 
@@ -54,8 +54,8 @@ def improved(
     arguments: Mapping[str, Any],
     **changes: Any,
 ) -> Variant:
-    """A row beside the plain one: another width and features, other arguments of the model, and
-    other `changes` to its training than `TRAINING`."""
+    """The improved row: the plain one with another width, with random walks as features, with other
+    arguments of the model, and with `TRAINING` and further `changes` to its training."""
     return replace(
         plain,
         row=ROW,
@@ -68,7 +68,7 @@ def improved(
 
 
 def changed(whole: Variant, change: Change) -> Variant:
-    """The improved row with one thing changed."""
+    """The improved row with one change."""
     return replace(
         whole,
         row=f"{whole.row} {change.name}",

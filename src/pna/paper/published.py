@@ -1,4 +1,4 @@
-"""Numbers that the paper printed, to stand beside those that were measured."""
+"""Numbers printed in the paper, to compare with those measured."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Published:
 
 
 def published(experiment: str) -> Published:
-    """What the paper has of an experiment; a table without rows if it printed no numbers."""
+    """The paper's table of an experiment; without rows if it printed no numbers."""
     file = files("pna.paper") / "published" / f"{experiment}.json"
     if not file.is_file():
         return Published()
@@ -33,7 +33,7 @@ def published(experiment: str) -> Published:
 
 
 def parse(name: str, held: dict[str, Any]) -> Published:
-    """A table from the content of its file, once its shape is seen to be right."""
+    """A table from the content of its file, after a check of its shape."""
     missing = {"source", "notes", "columns", "rows"} ^ set(held)
     if missing:
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What the real-world experiments share: their graphs, their rows, and how rows are trained."""
+"""Shared by the real-world experiments: graphs, rows of the tables, and settings of training."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from pna.names import lookup
 from pna.paper.experiment import Experiment, Progress, Source, Trial, Variant
 from pna.train.settings import ModelSettings, Settings
 
-#: Of every benchmark: the module whose function of the same name makes the graphs, and how many
-#: graphs there are to train, to validate and to test.
+#: The module whose function named after the benchmark makes its graphs, and the numbers of graphs
+#: to train, to validate and to test.
 BENCHMARKS = {
     "zinc": ("pna.data.zinc", (10_000, 1_000, 1_000)),
     "molhiv": ("pna.data.molhiv", (32_901, 4_113, 4_113)),
@@ -27,10 +27,10 @@ BENCHMARKS = {
     "cifar10": ("pna.data.superpixels", (45_000, 5_000, 10_000)),
 }
 
-#: Graphs of each split, and epochs, where an experiment is run quickly.
+#: Graphs of each split, and epochs, of quick runs.
 QUICK_GRAPHS, QUICK_EPOCHS = 128, 2
 
-#: What rows are called, in the order of the paper's table.
+#: Labels of rows, in the order of the paper's table.
 LABELS = {
     "mlp": "MLP",
     "mlp-gated": "MLP, gated",
@@ -50,8 +50,8 @@ LABELS = {
 #: Groups of rows.
 GROUPS = {"": "no edge features", "edges": "edge features"}
 
-#: What all of them are trained with, where a row has nothing else. A plateau is counted as torch
-#: does: a patience of 5 is six epochs that are no better, by however little.
+#: Default settings of training. A plateau is counted as in torch: a patience of 5 means six epochs
+#: without any improvement.
 COMMON: dict[str, Any] = {
     "epochs": 1000,
     "patience": None,
@@ -66,8 +66,8 @@ COMMON: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Benchmark:
-    """The graphs of a benchmark, or of each split the first few, perhaps with features of random
-    walks of so many steps, of nodes and of edges."""
+    """Graphs of a benchmark; if `quick`, the first few of each split. `walks` are the steps of
+    random walks that are added as features of nodes and of edges."""
 
     benchmark: str
     quick: bool = False
@@ -79,7 +79,7 @@ class Benchmark:
         return f"{self.benchmark}{walks}-quick" if self.quick else f"{self.benchmark}{walks}"
 
     def made(self, folder: Path, workers: int = 1, progress: Progress | None = None) -> Path:
-        """The file of these graphs in a folder; what is not there is made as `pna data` does."""
+        """The file of these graphs in a folder; a missing file is made as by `pna data`."""
         path = folder / f"{self.name}.safetensors"
         if path.is_file():
             self._check(path)
@@ -101,7 +101,7 @@ class Benchmark:
         return path
 
     def _check(self, path: Path) -> None:
-        """Raise unless a file of this name holds such graphs; say so if it holds a part alone."""
+        """Raise unless a file holds these graphs; warn if it holds only a part of them."""
         graphs = GraphSet.load(path)
         held = graphs.metadata.get("benchmark"), steps_of(graphs)
         if held != (self.benchmark, self.walks):
@@ -166,24 +166,12 @@ class RealWorld(Experiment):
     def tests_of(self, trial: Trial, protocol: str, quick: bool = False) -> Source:
         return trial.graphs
 
-    def trials(
-        self,
-        protocol: str = "benchmark",
-        recipe: str | None = None,
-        members: int = 4,
-        quick: bool = False,
-        chosen: Sequence[str | Variant] = (),
-    ) -> list[Trial]:
-        lookup("protocol", protocol, dict.fromkeys(self.protocols))
-        lookup("recipe", recipe or self.recipes[0], dict.fromkeys(self.recipes))
-        return [
-            self._trial(variant, Benchmark(self.name, quick, variant.walks), members)
-            for variant in self.chosen(chosen)
-        ]
-
-    def _trial(self, variant: Variant, graphs: Benchmark, members: int) -> Trial:
+    def _trial(
+        self, variant: Variant, protocol: str, recipe: str, members: int, quick: bool
+    ) -> Trial:
+        graphs = Benchmark(self.name, quick, variant.walks)
         settings = COMMON | self.settings | variant.changes
-        if graphs.quick:
+        if quick:
             settings["epochs"] = QUICK_EPOCHS
         model = ModelSettings(
             variant.convolution, variant.architecture, variant.hidden, "default", variant.arguments
@@ -203,8 +191,8 @@ def with_towers(
     group: str | None = None,
     **changes: Any,
 ) -> Variant:
-    """A row of the paper's own models, in the authors' layer: five divided towers, normalised
-    before they are mixed. Without an `edge_width` it does not see edge features."""
+    """A row of the paper's own models in the authors' layer: five divided towers, normalised before
+    they are mixed. Without an `edge_width` the model does not use edge features."""
     arguments = {
         "layers": layers, "out_channels": out, "towers": 5, "divide_input": True,
         "norm_before_mixing": True, "graph_norm": graph_norm, "dropout": dropout,
@@ -225,7 +213,7 @@ def from_benchmark(row: str, hidden: int, group: str = "", **arguments: Any) -> 
     return Variant(row, LABELS[row], row, group, "stacked", hidden, arguments)
 
 
-#: What sees no graph is not told its size either, but for a sum in the place of a mean.
+#: MLPs see neither edges nor the size of a graph, except through a sum as readout.
 _BARE: dict[str, Any] = {"graph_norm": False, "batch_norm": False, "residual": False}
 
 #: The benchmark's models at about 100,000 parameters.

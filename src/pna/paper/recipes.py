@@ -14,27 +14,27 @@ NEARBY = (1.0, 0.9, 1.1, 0.8, 1.2)
 
 @dataclass(frozen=True)
 class Recipe:
-    """Settings of training, the same for every model but for what is each one's `own`."""
+    """Settings of training. All models share them, except for the settings in `own`."""
 
-    what: str  # in a few words
+    what: str  # a short description
     epochs: int
-    quick_epochs: int  # where minutes must do
+    quick_epochs: int  # of quick runs
     patience: int | None
     rate: float = 0.003
-    spread: tuple[float, ...] = NEARBY  # of the members' rates, in units of it
-    decays: tuple[float, ...] = (1e-6,)  # of the members' weights, one after another
+    spread: tuple[float, ...] = NEARBY  # learning rates of the members, in units of `rate`
+    decays: tuple[float, ...] = (1e-6,)  # weight decays of the members
     optimiser: str = "adam"
     init: str = "published"
-    draws: int = 1  # of sources and features, for each graph to train; one where minutes must do
+    draws: int = 1  # of sources and features for each training graph; one in quick runs
     others: Mapping[str, Any] = field(default_factory=dict)  # of `Settings`
     own: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # fields above, by model
 
     def of(self, model: str, changes: Mapping[str, Any]) -> Recipe:
-        """What a model is trained with: its own settings, and an experiment's changes to these."""
+        """The recipe of one model: with its own settings, then with an experiment's changes."""
         return replace(self, **{**self.own.get(model, {}), **changes})
 
     def settings(self, members: int, quick: bool = False, **given: Any) -> Settings:
-        """For one population."""
+        """Settings of one population."""
         decays = self.decays if len(self.decays) == 1 else _in_turn(self.decays, members)
         common = {
             "members": members,
@@ -50,7 +50,7 @@ class Recipe:
 
 
 def _in_turn(values: tuple[float, ...], members: int) -> tuple[float, ...]:
-    """One for each member, beginning anew where there are more of these."""
+    """A value for each member; values repeat if there are more members."""
     return tuple(values[k % len(values)] for k in range(members))
 
 
@@ -76,16 +76,16 @@ _REDRAWN = replace(
     _STEADY,
     what="eight draws of sources and features for each graph, GRUs that begin by remembering, "
     f"{_STEADY.what}",
-    epochs=75,  # each of as many steps as eight of the others
+    epochs=75,  # each has as many steps as eight epochs of the other recipes
     draws=8,
     init="remembering",
     others={**_STEADY.others, "warmup": 2},
 )
 
-#: AdamW in place of Adam, which takes weight decay apart from the gradients.
+#: AdamW, whose weight decay is decoupled from the gradients, instead of Adam.
 DECAYED: Mapping[str, Any] = {"decays": (0.01,), "optimiser": "adamw"}
 
-#: What `search` found for each of the seven models, by the rule that pna/paper/tuning.py tells.
+#: What `search` found for each of the seven models, by the rule in pna/paper/tuning.py.
 _OWN: Mapping[str, Mapping[str, Any]] = {
     "pna": {"rate": 0.0135, **DECAYED},
     "pna-no-scalers": {"rate": 0.009},
@@ -96,12 +96,12 @@ _OWN: Mapping[str, Mapping[str, Any]] = {
     "gin": {"rate": 0.0135, **DECAYED},
 }
 
-#: "plain" is the paper's training; how the others were found is told in docs/recipes.md.
+#: "plain" is the paper's training; docs/recipes.md says how the others were found.
 RECIPES = {
     "redrawn": _REDRAWN,
     "tuned": replace(
         _REDRAWN,
-        what="learning rate, gates and weight decay of each model's own, eight draws of sources "
+        what="each model's own learning rate, gates and weight decay, eight draws of sources "
         f"and features for each graph, {_STEADY.what}",
         own=_OWN,
     ),

@@ -1,4 +1,4 @@
-"""From an experiment to its scores: graphs are made, populations trained and tested."""
+"""Run an experiment: make its graphs, train its populations, and test them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -15,7 +15,7 @@ from pna.data.graphset import GraphSet
 from pna.files import alone
 from pna.machine import machine
 from pna.paper.experiment import Experiment, Progress, Source, Trial, Variant
-from pna.paper.results import Results, Row, load
+from pna.paper.results import ResultsFolder, Row, load
 from pna.paper.scores import Member, Numbers, Population, Scores
 from pna.paper.workers import Told, all_of
 from pna.train.evaluation import evaluate
@@ -24,59 +24,56 @@ from pna.train.metrics import BETTER, measure
 from pna.train.run import Run
 from pna.train.tasks import column_of, targets_by_name
 
-_LOG_EVERY = 10  # epochs: of ten members and thousands of epochs every row would be too many
-_FEW_EPOCHS = 1000  # of which every one is logged
-_SILENCE = 5.0  # seconds without a word while graphs are made
+_FEW_EPOCHS, _LOG_EVERY = 1000, 10  # longer runs log every tenth epoch
+_SILENCE = 5.0  # seconds between messages while graphs are made
 
 Measured = Mapping[str, tuple[str, str]]  # split and epoch, by the name of the test
+
+
+@dataclass(frozen=True)
+class Options:
+    """Which part of an experiment to run, and how. None stands for the experiment's default."""
+
+    protocol: str | None = None  # of the graphs
+    recipe: str | None = None  # how models are trained, one of the experiment's
+    members: int | None = None  # of each population
+    quick: bool = False  # fewer graphs and epochs, to see that everything works
+    models: Sequence[str | Variant] = ()  # some rows or populations; empty: all
+    device: str | None = None  # None: a GPU if there is one
+    workers: int = 1  # populations trained at a time
+    threads: int | None = None  # of each worker, if there are several
+    resume: bool = False  # continue runs that were interrupted
 
 
 def reproduce(
     experiment: Experiment,
     out: Path,
     runs: Path,
-    *,
-    protocol: str | None = None,
-    recipe: str | None = None,
-    members: int | None = None,
-    quick: bool = False,
-    models: Sequence[str | Variant] = (),
-    device: str | None = None,
-    workers: int = 1,
-    threads: int | None = None,
-    resume: bool = False,
+    options: Options,
     told: Told = lambda *_: None,
     said: Callable[[str], None] = lambda _: None,
 ) -> Scores:
-    """Train and test what an experiment asks for; its scores, also written to the folder `out`.
+    """Train and test the populations of an experiment; return its scores, also written to `out`.
 
     Args:
         experiment: what to run.
-        out: folder of its results, made if need be; every row is written when it is finished. Rows
-            that it has, of the same graphs and training, stay; those of the very runs asked for
-            are not run again.
+        out: folder of its results. Every row is written as soon as it is finished. Rows that the
+            folder has already are kept; a row of exactly the run asked for is not run again.
         runs: folder of graph sets and runs, which experiments share: a population that is
-            trained already is not trained again.
-        protocol: of the graphs; the experiment's usual one if left out, as of the next two.
-        recipe: how models are trained, one of the experiment's.
-        members: of each population.
-        quick: fewer graphs and epochs, to see that everything works.
-        models: some rows of the experiment alone, or some of its populations.
-        device: a GPU if there is one, if left out.
-        workers: populations trained at a time.
-        threads: of each worker, where there are several.
-        resume: go on with runs that were interrupted.
-        told: hears of every epoch; `said` of what is being done.
+            already trained is not trained again.
+        options: see `Options`.
+        told: called with the name of a population and the epochs it has done.
+        said: called with messages on what is being done.
     """
     begin = time.monotonic()
-    protocol = experiment.protocols[0] if protocol is None else protocol
-    recipe = experiment.recipes[0] if recipe is None else recipe
-    members = experiment.members if members is None else members
+    protocol, recipe = options.protocol or experiment.protocols[0], options.recipe
+    quick, members = options.quick, options.members or experiment.members
+    recipe = recipe or experiment.recipes[0]
     about = {
         "experiment": experiment.name, "protocol": protocol, "recipe": recipe, "quick": quick
     }  # fmt: skip
-    results = Results.begun(out, experiment, about)
-    asked = experiment.trials(protocol, recipe, members, quick, models)
+    results = ResultsFolder.open(out, experiment, about)
+    asked = experiment.trials(protocol, recipe, members, quick, options.models)
     trials = [t for t in asked if not results.has(t.variant.name, folder_of(t))]
     for trial in asked:
         if trial not in trials:
@@ -85,64 +82,55 @@ def reproduce(
         said(f"{out} has {len(asked) - len(trials)} of {len(asked)} populations already")
     if not trials:
         return load(out)[0]
-    folders = [runs / folder_of(trial) for trial in trials]
-    _check_unfinished(folders, resume)
-    is_first = not results.rows and not any(Run(folder).exists for folder in folders)
+    by_folder: dict[Path, list[Trial]] = {}  # some trials are the same where it is quick
+    for trial in trials:
+        by_folder.setdefault(runs / folder_of(trial), []).append(trial)
+    _check_unfinished(by_folder, options.resume)
+    is_first = not results.rows and not any(Run(folder).exists for folder in by_folder)
     tests = experiment.tests(protocol, quick)
-    files = _made({trial.graphs for trial in trials} | {tests}, runs, workers, said)
+    files = _made({trial.graphs for trial in trials} | {tests}, runs, options.workers, said)
     tasks, baseline = _baseline(files[tests], experiment.measured, experiment.metric)
     results.check(baseline)
     for name in [t.variant.name for t in trials if t.variant.name in results.rows]:
         count = len(results.rows[name].population.members)
         said(f"{name}: a row of {count} members is there, and will be replaced")
     said(f"training {len(trials)} populations of {members}")
-    of_folder: dict[Path, list[Trial]] = {}  # those that differ: where it is quick, some do not
-    for trial, folder in zip(trials, folders, strict=True):
-        of_folder.setdefault(folder, []).append(trial)
     jobs = [
-        (
-            trial,
-            files[trial.graphs],
-            folder,
-            files[experiment.tests_of(trial, protocol, quick)],
-            experiment.measured,
-            experiment.metric,
-            device,
-        )
-        for folder, (trial, *_) in of_folder.items()
-    ]
+        (trial, files[trial.graphs], folder, files[experiment.tests_of(trial, protocol, quick)],
+         experiment.measured, experiment.metric, options.device)
+        for folder, (trial, *_) in by_folder.items()
+    ]  # fmt: skip
 
     def done(place: int, row: Row) -> None:
-        """A row is kept as soon as there is one, whatever becomes of the others."""
-        for trial in list(of_folder.values())[place]:
+        """Keep a row as soon as it is there, even if others fail later."""
+        for trial in list(by_folder.values())[place]:
             told(trial.variant.name, trial.settings.epochs)
             results.add(trial.variant.name, _named(row, trial))
         results.save(tasks, baseline)
 
-    all_of(_train_and_test, jobs, workers, told, threads, done)
+    all_of(_train_and_test, jobs, options.workers, told, options.threads, done)
     seconds = round(time.monotonic() - begin, 1)
-    # of rows that were there before the clock says nothing
-    return results.save(
-        tasks, baseline, {"seconds": seconds, "at a time": workers} if is_first else None
-    )
+    # the time is unknown if some rows or runs were there before
+    took = {"seconds": seconds, "at a time": options.workers} if is_first else None
+    return results.save(tasks, baseline, took)
 
 
 def _made(
     held: Iterable[Source], runs: Path, workers: int, said: Callable[[str], None]
 ) -> dict[Source, Path]:
-    """The files of graphs, made where there are none."""
+    """The files of graphs; missing ones are made."""
     files = {}
     runs.mkdir(parents=True, exist_ok=True)
     for graphs in sorted(held, key=lambda g: g.name):
         if not (runs / f"{graphs.name}.safetensors").is_file():
             said(f"making the graphs {graphs.name}")
-        with alone(runs):  # who comes second finds what the first has made
+        with alone(runs):  # a second process finds the graphs that the first has made
             files[graphs] = graphs.made(runs, workers, _now_and_then(said))
     return files
 
 
 def _now_and_then(said: Callable[[str], None]) -> Progress:
-    """Says how many graphs there are, where making them takes long."""
+    """Report how many graphs are made, every few seconds."""
     last = time.monotonic()
 
     def progress(done: int, total: int) -> None:
@@ -155,15 +143,15 @@ def _now_and_then(said: Callable[[str], None]) -> Progress:
 
 
 def _named(row: Row, trial: Trial) -> Row:
-    """With what the row is called, and the run that it is of."""
+    """Add the names of a row, and the folder of its run."""
     variant = trial.variant
     names = {"label": variant.label, "row": variant.row, "group": variant.group}
     return replace(row, facts=names | {"run": folder_of(trial)} | row.facts)
 
 
 def folder_of(trial: Trial) -> str:
-    """Where a population belongs: a name for people, and a hash of all that decides about it, so
-    that experiments which ask for the same one share it."""
+    """Folder of a population: a readable name and a hash of all its settings, so that experiments
+    with the same population share it."""
     decided = {
         "graphs": trial.graphs.name,
         "model": trial.model.as_dict(),
@@ -174,7 +162,7 @@ def folder_of(trial: Trial) -> str:
     return f"{trial.graphs.name}/{trial.model.convolution}-{digest[:8]}"
 
 
-def _check_unfinished(folders: Sequence[Path], resume: bool) -> None:
+def _check_unfinished(folders: Iterable[Path], resume: bool) -> None:
     begun = [str(f) for f in folders if Run(f).exists and Run(f).summary is None]
     if begun and not resume:
         raise FileExistsError(
@@ -225,7 +213,7 @@ def test(
         found = evaluate(run, graphs, split, device=device, epoch=epoch)
         table = np.full((config.settings.members, len(found.tasks)), np.nan)
         values = np.array([task.metrics[metric] for task in found.tasks]).T
-        # a model that overflows is as wrong as can be; NaN means that a task was not learned
+        # an overflow gets the worst score; NaN means that a task was not learned
         table[found.members] = np.nan_to_num(values, nan=worst, posinf=worst)
         errors[name] = table
     weights = config.settings.task_weights
@@ -274,7 +262,7 @@ def _baseline(
 
 
 def _of_the_mean(train: GraphSet, test: GraphSet, level: str, column: int, metric: str) -> float:
-    """A metric of one target where the mean of training is predicted: of classes, their shares."""
+    """The metric of predicting the mean of training; of classes, their shares."""
     seen, wanted = (column_of(part, level, column).double().numpy() for part in (train, test))
     scales = train.node_scale if level == "node" else train.graph_scale
     scale = scales[column] if metric == "mse" else 1.0

@@ -32,23 +32,23 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Results:
+class ResultsFolder:
     """Rows of one experiment, of one kind of graphs and training, in a folder."""
 
     folder: Path
     experiment: Experiment
-    about: Mapping[str, Any]  # what all rows have in common: experiment, protocol, recipe, quick
+    about: Mapping[str, Any]  # shared by all rows: experiment, protocol, recipe, quick
     rows: dict[str, Row]
-    own: set[str] = field(default_factory=set)  # those that were added here
+    own: set[str] = field(default_factory=set)  # rows added by this process
 
     @classmethod
-    def begun(cls, folder: Path, experiment: Experiment, about: Mapping[str, Any]) -> Results:
-        """With the rows that the folder has already; one about something else is refused."""
+    def open(cls, folder: Path, experiment: Experiment, about: Mapping[str, Any]) -> ResultsFolder:
+        """With the rows that the folder has; a folder of another experiment is refused."""
         return cls(folder, experiment, about, _rows(folder, experiment, about))
 
     def check(self, baseline: Mapping[str, Numbers]) -> None:
-        """Refuse to put rows beside others that were tested on other graphs: the error of
-        predicting the mean of training tells."""
+        """Raise if the folder has rows tested on other graphs, which have another error of
+        predicting the mean."""
         if not self.rows:
             return
         before = Scores.load(self.folder / SCORES).baseline
@@ -59,11 +59,11 @@ class Results:
             )
 
     def has(self, name: str, run: str) -> bool:
-        """Whether there is a row of this name, of this very run."""
+        """Whether there is a row of this name and of this run."""
         return name in self.rows and self.rows[name].facts.get("run") == run
 
     def add(self, name: str, row: Row) -> None:
-        """A row in place of one of its name."""
+        """Add a row, or replace the one of the same name."""
         self.rows[name] = row
         self.own.add(name)
 
@@ -73,8 +73,8 @@ class Results:
         baseline: Mapping[str, Numbers],
         took: Mapping[str, Any] | None = None,
     ) -> Scores:
-        """Write all rows, in the experiment's order, with those that another process has written
-        in the meantime; `took` is the time of all of them."""
+        """Write all rows in the experiment's order, including rows that another process has
+        written in the meantime; `took` is the time of all of them."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with alone(self.folder):
             there = _rows(self.folder, self.experiment, self.about)
@@ -92,8 +92,8 @@ class Results:
             facts = {**self.about, "populations": of_rows}
             if took is not None:
                 facts["took"] = took
-            # Scores last: whoever is cut off has facts of scores that are not there, which
-            # `agrees` tells, and never scores without facts.
+            # Scores last: an interrupted save leaves facts without scores, which `agrees`
+            # detects, and never scores without facts.
             _save_curves(self.folder / CURVES, rows)
             with replacing(self.folder / FACTS) as file:
                 json.dump(facts, file, indent=1, ensure_ascii=False)
@@ -103,7 +103,7 @@ class Results:
 
 
 def _rows(folder: Path, experiment: Experiment, about: Mapping[str, Any]) -> dict[str, Row]:
-    """Of a folder about the same; none if it was never finished."""
+    """Rows of a folder of the same experiment; none if it was never finished."""
     if not (folder / SCORES).is_file():
         return {}
     if not (folder / FACTS).is_file():
@@ -113,12 +113,12 @@ def _rows(folder: Path, experiment: Experiment, about: Mapping[str, Any]) -> dic
         )
     scores, facts = load(folder)
     known = {name: facts[name] for name in about}
-    where = {"evaluated on": facts.get("evaluated on")}  # once told of all rows at a time
+    where = {"evaluated on": facts.get("evaluated on")}  # once stored for all rows together
     curves = load_curves(folder / CURVES)
     rows = {
         name: Row(population, where | facts["populations"][name], curves.get(name, []))
         for name, population in scores.populations.items()
-        if agrees(scores, facts, name)  # else it was cut off between two files
+        if agrees(scores, facts, name)  # else the save was interrupted
     }
     if known != dict(about) or scores.splits != tuple(experiment.measured):
         raise ValueError(
@@ -142,8 +142,7 @@ def _save_curves(path: Path, rows: Mapping[str, Row]) -> None:
 
 
 def load_curves(path: Path) -> dict[str, list[dict[str, float]]]:
-    """Losses by epoch of every population, from ``curves.csv``; of none where there is no such
-    file."""
+    """Losses by epoch of every population, from ``curves.csv``; none if there is no file."""
     curves: dict[str, list[dict[str, float]]] = {}
     if not path.is_file():
         return curves
@@ -177,7 +176,7 @@ def load(folder: Path) -> tuple[Scores, dict[str, Any]]:
 
 
 def check_complete(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Raise unless facts that `load` gave say all that is shown of them."""
+    """Raise unless the facts from `load` have all fields that are shown."""
     with _refused(folder):
         if "took" in facts:
             check(facts["took"], _TOOK, "took")
@@ -217,6 +216,6 @@ _OF_POPULATION = {
 
 
 def agrees(scores: Scores, facts: Mapping[str, Any], name: str) -> bool:
-    """Whether there are facts of a population, and of these very scores; old ones do not say."""
+    """Whether there are facts of a population and of these scores; old facts do not say."""
     known = facts["populations"].get(name)
     return known is not None and known.get("scores") in (None, scores.digest(name))

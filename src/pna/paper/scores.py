@@ -1,4 +1,4 @@
-"""What trained populations were found to be worth, kept as a table of numbers."""
+"""Scores of trained populations, their statistics, and their file."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import csv
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +21,8 @@ from pna.train.metrics import METRICS
 
 Numbers = NDArray[np.float64]
 
-BASELINE = "baseline"  # name of what predicts the mean of the training set
-TOP = 5  # members that the paper reports, of ten: those with the least validation loss
+BASELINE = "baseline"  # the name of predicting the mean of the training set
+TOP = 5  # the paper reports the five members of ten with the least validation loss
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Member:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A mean over members, and the interval that holds the true one with 95% confidence."""
+    """A mean over members, and its 95% confidence interval."""
 
     mean: float
-    half: float  # of the interval's width; NaN of a single member, or where one is infinite
+    half: float  # half the width of the interval; NaN for one member or infinite values
     values: tuple[float, ...]
 
     @classmethod
@@ -66,9 +66,9 @@ class Population:
     errors: Mapping[str, Numbers]  # by split: (members, tasks), NaN of a task not learned
 
     def kept(self, top: int | None) -> list[int]:
-        """Places of the members with the least validation loss, the best first.
+        """Indices of the `top` members with the least validation loss, the best first.
 
-        Of members that learn one task each, as many for every task.
+        If members learn one task each, the `top` members of every task.
         """
         learned = ~np.isnan(next(iter(self.errors.values())))
         order = sorted(range(len(self.members)), key=lambda k: self.members[k].validation)
@@ -95,7 +95,7 @@ class Scores:
     splits: tuple[str, ...]
     populations: Mapping[str, Population]
     baseline: Mapping[str, Numbers]  # by split: (tasks,)
-    metric: str = "mse"  # which errors these are
+    metric: str = "mse"  # of the errors
 
     def by_setting(self, name: str, setting: str) -> dict[float, Estimate]:
         """log10 of the least validation loss of the members with each "lr" or "weight_decay"."""
@@ -107,7 +107,7 @@ class Scores:
         return {own: Estimate.of(values) for own, values in sorted(losses.items())}
 
     def mean(self, name: str, split: str, times: float = 1.0) -> Estimate:
-        """Of the errors themselves, over all members and the mean of the tasks."""
+        """Mean of the errors over all members and tasks, multiplied by `times`."""
         return Estimate.of(times * self._whole(name, split, None).mean(1))
 
     def of_task(self, name: str, task: str, split: str, top: int | None = TOP) -> Estimate:
@@ -136,8 +136,8 @@ class Scores:
         return float(np.log10(self.baseline[split].mean()))
 
     def _whole(self, name: str, split: str, top: int | None) -> Numbers:
-        """Errors (members, tasks) of members that learn all tasks; of others, the best of every
-        task are put together as one, then the second best, and so on."""
+        """Errors (members, tasks). If members learn one task each, the first row has the best
+        member of every task, the second row the second best, and so on."""
         found = lookup("population", name, dict(self.populations))
         errors = found.errors[split][found.kept(top)]
         if not np.isnan(errors).any():
@@ -161,23 +161,19 @@ class Scores:
             writer.writerows(rows)
 
     def digest(self, name: str) -> str:
-        """A hash of a population's lines in the file, in whatever order they are."""
+        """A hash of a population's lines in the file, independent of their order."""
         lines = [json.dumps(line) for split in self.splits for line in self._lines(name, split)]
         return hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()[:16]
 
     def _lines(self, name: str, split: str) -> list[dict[str, Any]]:
-        """What is written of a population on a split."""
+        """Rows of a population on a split, as written to the file."""
         population = self.populations[name]
         lines = []
         for member, errors in zip(population.members, population.errors[split], strict=True):
-            held = {
-                "population": name, "member": member.number, "seed": member.seed,
-                "lr": float(member.lr), "weight_decay": float(member.weight_decay),
-                "validation": float(member.validation), "best_epoch": member.best_epoch,
-                "split": split,
-            }  # fmt: skip
+            values = zip(_MEMBER.items(), astuple(member), strict=True)
+            held = {"population": name, **{column: kind(v) for (column, kind), v in values}}
             lines += [
-                held | {"task": task, self.metric: float(error)}
+                held | {"split": split, "task": task, self.metric: float(error)}
                 for task, error in zip(self.tasks, errors, strict=True)
                 if not np.isnan(error)
             ]
@@ -185,7 +181,7 @@ class Scores:
 
     @classmethod
     def load(cls, path: Path) -> Scores:
-        """What `save` wrote."""
+        """Read what `save` wrote."""
         again = "restore the file, or move the folder away and run pna reproduce again"
         with path.open(newline="", encoding="utf-8", errors="replace") as file:
             reader = csv.DictReader(file)
@@ -204,44 +200,39 @@ class Scores:
                 f"got {path} without the columns {', '.join(sorted(missing))}, expected scores "
                 f"that pna reproduce wrote; {again}"
             )
+        members: dict[str, dict[int, Member]] = {}
+        found = []  # population, number of the member, split, task and error of every line
         for line, row in enumerate(rows, 2):
-            if None in row or None in row.values():
-                raise ValueError(
-                    f"got {path}, line {line}, which has another number of cells than the header, "
-                    f"expected scores that pna reproduce wrote; {again}"
-                )
-        tasks = tuple(dict.fromkeys(row["task"] for row in rows))
-        splits = tuple(dict.fromkeys(row["split"] for row in rows))
-        names = [n for n in dict.fromkeys(row["population"] for row in rows) if n != BASELINE]
-        baseline = {split: np.full(len(tasks), np.nan) for split in splits}
-        members: dict[str, dict[int, Member]] = {name: {} for name in names}
-        found: dict[str, list[tuple[int, str, int, float]]] = {name: [] for name in names}
-        for line, row in enumerate(rows, 2):
-            name, split, task = row["population"], row["split"], tasks.index(row["task"])
+            name, number = row["population"], 0
             try:
-                error = float(row[metrics[0]])
-                if name == BASELINE:
-                    baseline[split][task] = error
-                    continue
-                member = Member(
-                    int(row["member"]), int(row["seed"]), float(row["lr"]),
-                    float(row["weight_decay"]), float(row["validation"]), int(row["best_epoch"]),
-                )  # fmt: skip
+                if None in row or None in row.values():
+                    raise ValueError("its number of cells is not that of the header")
+                if name != BASELINE:
+                    member = Member(*(kind(row[column]) for column, kind in _MEMBER.items()))
+                    number = member.number
+                    members.setdefault(name, {})[number] = member
+                found.append((name, number, row["split"], row["task"], float(row[metrics[0]])))
             except (ValueError, TypeError) as wrong:
                 raise ValueError(
                     f"got {path}, line {line}, which is no score ({wrong}); {again}"
                 ) from wrong
-            members[name][member.number] = member
-            found[name].append((member.number, split, task, error))
-        populations = {}
-        for name in names:
-            places = {number: place for place, number in enumerate(members[name])}
-            errors = {split: np.full((len(places), len(tasks)), np.nan) for split in splits}
-            for number, split, task, error in found[name]:
-                errors[split][places[number], task] = error
-            populations[name] = Population(tuple(members[name].values()), errors)
+        _, _, every_split, every_task, _ = zip(*found, strict=True)
+        splits, tasks = tuple(dict.fromkeys(every_split)), tuple(dict.fromkeys(every_task))
+        order = {BASELINE: [0], **{name: list(of_name) for name, of_name in members.items()}}
+        errors = {
+            name: {split: np.full((len(numbers), len(tasks)), np.nan) for split in splits}
+            for name, numbers in order.items()
+        }
+        for name, number, split, task, error in found:
+            errors[name][split][order[name].index(number), tasks.index(task)] = error
+        populations = {n: Population(tuple(of.values()), errors[n]) for n, of in members.items()}
+        baseline = {split: table[0] for split, table in errors[BASELINE].items()}
         return cls(tasks, splits, populations, baseline, metrics[0])
 
 
-_COLUMNS = ("population", "member", "seed", "lr", "weight_decay", "validation", "best_epoch",
-            "split", "task")  # fmt: skip
+#: Columns of a member, in the order of its fields, and their types.
+_MEMBER: dict[str, Callable[[Any], Any]] = {
+    "member": int, "seed": int, "lr": float, "weight_decay": float, "validation": float,
+    "best_epoch": int,
+}  # fmt: skip
+_COLUMNS = ("population", *_MEMBER, "split", "task")

@@ -22,9 +22,9 @@ _ROWS = (
     _PLAIN,
 )
 
-#: What training shows of a graph: turned by some degrees about its centre, and numbers stretched
+#: Augmentation of training graphs: rotation about the centre by some degrees, and numbers scaled
 #: about a middle and shifted. Rows and columns of pixels are 0 to 27 divided by 28, and 0 to 31
-#: divided by 32. Digits are moved, photographs also mirrored and in other light.
+#: divided by 32. Digits are moved; photographs are also mirrored and change their brightness.
 _DIGITS: dict[str, Any] = {
     "turn": 15.0, "centre": ((1, 27 / 56), (2, 27 / 56)),
     "vary": (((1, 2), 27 / 56, 0.15, 0.08),),
@@ -48,7 +48,7 @@ _NO_MIRROR = Change("without mirror", "not mirrored", arguments={"mirror": ()})
 
 
 def _improved(seen: dict[str, Any], *changes: Change) -> list[Variant]:
-    """The plain model, trained otherwise, and without each of what is done otherwise."""
+    """The plain model with improved training, and its ablations."""
     training: dict[str, Any] = {"optimiser": "adamw", "weight_decay": 0.1, "lr": 2e-3}
     whole = improved(
         _PLAIN, _PLAIN.hidden, epochs=50, arguments=seen | {"dropout": 0.1}, **training

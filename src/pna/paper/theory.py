@@ -15,7 +15,7 @@ from pna.theory.depth import growth
 from pna.theory.moments import Recovered, multiset_from_moments
 from pna.theory.stars import statistics
 
-#: Of these, n − 1 are to confuse two multisets of n.
+#: The first n − 1 of these confuse two multisets of n.
 AGGREGATORS = ("mean", "std", "max", "min", "moment_3", "softmax", "softmin")
 
 SIZES = range(2, 17)  # of multisets recovered from moments
@@ -46,7 +46,7 @@ class Codes:
 
 @dataclass(frozen=True)
 class Theory:
-    """What each statement comes to, in numbers."""
+    """The numbers behind each statement."""
 
     collisions: tuple[Search, ...]  # of 2, 3, … values
     recoveries: tuple[Recovery, ...]

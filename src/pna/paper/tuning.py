@@ -22,7 +22,7 @@ def _pna(row: str, label: str, without: str = "", **changes: Any) -> Variant:
     return Variant(row, label, "pna", changes={"others": others, **changes})
 
 
-#: What our recipe has, by the row that does without it.
+#: Parts of our recipe, by the row without them.
 _PARTS = {
     "drawn-once": "several draws of sources and features",
     "one-size": "batches of all sizes",

@@ -15,25 +15,24 @@ from typing import Any, TypeVar
 
 import torch
 
-Told = Callable[[str, int], None]  # which training, and how many epochs it has done
-Result = TypeVar("Result")
-Done = Callable[[int, Result], None]  # which of the jobs, and what came of it
+Told = Callable[[str, int], None]  # name of a training, and the epochs it has done
+T = TypeVar("T")
+Done = Callable[[int, T], None]  # index of a job, and its result
 
 
 def all_of(
-    work: Callable[..., Result],
+    work: Callable[..., T],
     jobs: Sequence[tuple[Any, ...]],
     workers: int = 1,
     told: Told = lambda *_: None,
     threads: int | None = None,
-    done: Done[Result] = lambda *_: None,
-) -> list[Result]:
+    done: Done[T] = lambda *_: None,
+) -> list[T]:
     """`work(*job, told)` for every job, in order; at most `workers` at a time.
 
-    One worker works here; more are processes with `threads` each. `work` must be found by its
-    name, as a module's function is, and tells of its epochs through `told`; `done` hears of each
-    job as soon as it is. Where one fails, or at Ctrl-C, the others are asked to stop when they
-    next tell of an epoch.
+    One worker runs in this process; several are processes with `threads` each. `work` must be a
+    function of a module. It reports its epochs through `told`; `done` is called with each job that
+    ends. If a job fails, or at Ctrl-C, the others stop at their next report.
     """
     if workers == 1:
         found = []
@@ -66,7 +65,7 @@ def all_of(
 
 @contextmanager
 def _without_ctrl_c() -> Iterator[None]:
-    """Processes begun here do not see it, until they say otherwise; here it comes afterwards."""
+    """Block Ctrl-C for processes started here; this process receives it afterwards."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
@@ -79,7 +78,7 @@ def _without_ctrl_c() -> Iterator[None]:
 
 @contextmanager
 def _sigterm_as_ctrl_c() -> Iterator[None]:
-    """So that workers are not left behind by it."""
+    """Handle SIGTERM as Ctrl-C, so that workers do not outlive this process."""
     is_ours = threading.current_thread() is threading.main_thread()
     if not is_ours or signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         yield
@@ -91,8 +90,8 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _listen(running: Sequence[Future[Result]], news: Any, told: Told, done: Done[Result]) -> None:
-    """Pass on what workers tell, until all are done; raises what one of them fails with."""
+def _listen(running: Sequence[Future[T]], news: Any, told: Told, done: Done[T]) -> None:
+    """Pass on reports of workers until all are done; raise the error of one that fails."""
     waiting = dict(enumerate(running))
     while waiting:
         with suppress(queue.Empty):
@@ -106,28 +105,28 @@ def _listen(running: Sequence[Future[Result]], news: Any, told: Told, done: Done
             return
 
 
-_news: Any = None  # of a worker: where it tells what it has done
-_stop: Any = None  # and whether it is to go on
+_news: Any = None  # queue of a worker's reports
+_stop: Any = None  # event that asks a worker to stop
 
 
 def _begin(news: Any, stop: Any, threads: int | None) -> None:
     global _news, _stop
     _news, _stop = news, stop
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever waits for the workers
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if threads is not None:
         torch.set_num_threads(threads)
 
 
 def _end_with_parent() -> None:
-    """Whoever is killed cannot ask workers to stop: they would train on, and never end."""
+    """Exit with the parent: one that is killed cannot ask its workers to stop."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
     os._exit(1)
 
 
-def _work(work: Callable[..., Result], job: tuple[Any, ...]) -> Result:
+def _work(work: Callable[..., T], job: tuple[Any, ...]) -> T:
     if _stop.is_set():
         raise KeyboardInterrupt
     return work(*job, _tell)
@@ -136,4 +135,4 @@ def _work(work: Callable[..., Result], job: tuple[Any, ...]) -> Result:
 def _tell(*what: Any) -> None:
     _news.put(what)
     if _stop.is_set() and signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
-        signal.raise_signal(signal.SIGTERM)  # which a training takes as a wish to stop, and saves
+        signal.raise_signal(signal.SIGTERM)  # a training saves a checkpoint, and stops

@@ -1,4 +1,4 @@
-"""Tables of a real-world benchmark: every row of the paper's, with and without edge features."""
+"""Tables of a real-world benchmark: every row of the paper, with and without edge features."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from pna.paper.scores import Estimate
-from pna.report.read import Result
+from pna.report.read import ExperimentResult
 from pna.report.tables import NOTHING, Table, estimate, number
 from pna.train.metrics import BETTER
 
-#: What a metric is called, what it is multiplied by, and its digits.
+#: Metrics: label, and the factor and the digits they are shown with.
 SHOWN = {
     "mae": ("mean absolute error", 1, 3),
     "accuracy": ("accuracy, %", 100, 2),
@@ -23,9 +23,9 @@ LAST, BEST = "test, last epoch", "test, best epoch"
 
 @dataclass(frozen=True)
 class Cells:
-    """A benchmark's results by row of the paper and by group."""
+    """Results of a benchmark by row of the paper's table and by group."""
 
-    result: Result
+    result: ExperimentResult
 
     @property
     def rows(self) -> dict[str, str]:
@@ -34,25 +34,25 @@ class Cells:
 
     @property
     def groups(self) -> dict[str, str]:
-        """How groups are shown."""
+        """Labels of groups."""
         return dict(self.result.experiment.groups) or {"": "test"}
 
     def name(self, row: str, group: str) -> str | None:
-        """The population that belongs there, run or not."""
+        """Name of a population, run or not; None if the experiment has none there."""
         for variant in self.result.experiment.variants:
             if (variant.row, variant.group) == (row, group):
                 return variant.name
         return None
 
     def measured(self, name: str | None, split: str) -> Estimate | None:
-        """As it is shown; None of what was not run."""
+        """The mean as it is shown; None if it was not run."""
         scores = self.result.scores
         if name is None or name not in scores.populations:
             return None
         return scores.mean(name, split, SHOWN[scores.metric][1])
 
     def shown(self, name: str | None, split: str, digits: int) -> str:
-        """The same in words; where some members broke and are left out, how many are meant."""
+        """The same as text; if members broke and are left out, with the number of those left."""
         found = self.measured(name, split)
         if name is None or found is None:
             return NOTHING
@@ -65,14 +65,14 @@ class Cells:
         return None if value is None else value * SHOWN[self.result.scores.metric][1]
 
     def printed(self, name: str | None, digits: int) -> str:
-        """What was published, beside what was run of the row."""
+        """The published number as text."""
         value = self.published(name)
         is_alone = value is not None and name not in self.result.scores.populations
         return number(value, digits) + (", not run here" if is_alone else "")
 
 
-def tables(result: Result) -> list[Table]:
-    """Scores beside the paper's, and what they cost."""
+def tables(result: ExperimentResult) -> list[Table]:
+    """Scores beside the paper's, and the cost of training."""
     return [_scores(Cells(result)), _costs(result)]
 
 
@@ -108,15 +108,15 @@ def _scores(cells: Cells) -> Table:
                         leading[group] = min(leading.get(group, best), best)
     if len(rows) > 3:
         strong = {place for _, place in leading.values()}
-    better = "less" if sign > 0 else "more"
+    better = "lower" if sign > 0 else "higher"
     return Table(
         f"Test set, {what}: {better} is better; mean over seeds, 95% interval",
         ("model", "", *cells.groups.values()), tuple(rows), 2, frozenset(strong), frozenset(ours),
     )  # fmt: skip
 
 
-def _costs(result: Result) -> Table:
-    """Parameters, epochs, time of an epoch of the whole population, and memory."""
+def _costs(result: ExperimentResult) -> Table:
+    """Parameters, epochs, seconds of an epoch of all members together, and memory."""
     rows = []
     for name in result.names:
         facts = result.facts["populations"][name]
@@ -132,7 +132,7 @@ def _costs(result: Result) -> Table:
                 number(None if memory is None else memory / 2**30),
             )
         )
-    heads = ("model", "parameters", "in the paper", "members", "epochs of the longest run",
-             "s an epoch of all members", "GPU memory at most, GiB")  # fmt: skip
-    title = "What it takes, beside whatever else shared the machine"
+    heads = ("model", "parameters", "parameters in the paper", "members", "epochs, longest run",
+             "seconds per epoch, all members", "peak GPU memory, GiB")  # fmt: skip
+    title = "Cost of training; other processes may have shared the machine"
     return Table(title, heads, tuple(rows), 1)

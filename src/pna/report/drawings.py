@@ -17,7 +17,7 @@ from pna.report.figures import save_svg
 from pna.report.heatmap import draw_heatmap
 from pna.report.line_plots import Losses, draw_curves, draw_losses, draw_sizes
 from pna.report.panels import Panel, Series
-from pna.report.read import Result
+from pna.report.read import ExperimentResult
 from pna.report.results import MEAN, SPREAD, Column, by_setting, splits, statistics, tasks
 from pna.report.tables import number
 
@@ -34,7 +34,7 @@ class Drawing:
     figure: Figure
 
 
-def drawings(result: Result) -> list[Drawing]:
+def drawings(result: ExperimentResult) -> list[Drawing]:
     """Figures of an experiment, the main one first."""
     return lookup("figure", result.experiment.figure, FIGURES)(result)
 
@@ -42,14 +42,14 @@ def drawings(result: Result) -> list[Drawing]:
 def draw(folder: Path) -> list[Path]:
     """Write the figures of a folder of results into it, as SVG."""
     written = []
-    for drawing in drawings(Result.read(folder)):
+    for drawing in drawings(ExperimentResult.read(folder)):
         path = folder / f"{drawing.name}.svg"
         save_svg(drawing.figure, path)
         written.append(path)
     return written
 
 
-def _strip_plots(result: Result) -> list[Drawing]:
+def _strip_plots(result: ExperimentResult) -> list[Drawing]:
     def panel(column: Column) -> Panel:
         series = [
             Series(result.label(name), [column.of(name, TOP)], result.is_ours(name),
@@ -59,18 +59,18 @@ def _strip_plots(result: Result) -> list[Drawing]:
         return Panel(column.head, series, column.baseline)
 
     caption = (
-        "Every trained member is a dot, those with the least validation loss are filled; further "
+        "Every dot is a trained member; those with the least validation loss are filled. Further "
         "left is better."
     )
     return _averages_and_tasks(result, "", caption, panel, draw_strip_plot)
 
 
-def _paired_plots(result: Result) -> list[Drawing]:
+def _paired_plots(result: ExperimentResult) -> list[Drawing]:
     """The first group against every other that was run."""
     return [drawing for other in result.pairs for drawing in _paired_with(result, other)]
 
 
-def _paired_with(result: Result, other: str) -> list[Drawing]:
+def _paired_with(result: ExperimentResult, other: str) -> list[Drawing]:
     labels = result.experiment.groups
     first, second, *_ = labels
     groups = [labels[first], labels[other]]
@@ -94,7 +94,7 @@ def _paired_with(result: Result, other: str) -> list[Drawing]:
 
 
 def _averages_and_tasks(
-    result: Result,
+    result: ExperimentResult,
     suffix: str,
     caption: str,
     panel: Callable[[Column], Panel],
@@ -109,7 +109,7 @@ def _averages_and_tasks(
     ]
 
 
-def _curves(result: Result) -> list[Drawing]:
+def _curves(result: ExperimentResult) -> list[Drawing]:
     """Models of the paper in one panel, variants of one of them in another."""
     columns = splits(result, "average", ratio=True)
     base = {variant.row: variant.convolution for variant in result.experiment.variants}
@@ -129,19 +129,19 @@ def _curves(result: Result) -> list[Drawing]:
     positions = [_middle(split) for split in result.scores.splits]
     figure = draw_curves(panels, positions, "nodes of a graph", highest=0.6)
     caption = (
-        f"log10 of the ratio of the error to that of {MEAN}, average of the tasks: less is better, "
-        "above 0 is worse than the mean. All were trained on 15 to 24 nodes."
+        f"log10 of the ratio of the error to that of {MEAN}, average of the tasks: lower is "
+        "better, above 0 is worse than the mean. All models were trained on 15 to 24 nodes."
     )
     return [Drawing(result.experiment.name, caption, figure)]
 
 
 def _middle(split: str) -> float:
-    """Of the sizes that a test such as "test 20-24" is named by."""
+    """Middle of the sizes in the name of a test such as "test 20-24"."""
     first, last = split.removeprefix("test ").split("-")
     return (int(first) + int(last)) / 2
 
 
-def _heatmap(result: Result) -> list[Drawing]:
+def _heatmap(result: ExperimentResult) -> list[Drawing]:
     """Tests from the easiest to the hardest for the best model."""
     columns = splits(result, "average", ratio=False)
     names = result.names
@@ -162,7 +162,7 @@ def _heatmap(result: Result) -> list[Drawing]:
     return [Drawing(result.experiment.name, caption, figure)]
 
 
-def _sizes(result: Result) -> list[Drawing]:
+def _sizes(result: ExperimentResult) -> list[Drawing]:
     average = statistics(result)[0]
     rows: dict[str, list[str]] = {}
     for name in sorted(result.names, key=result.parameters):
@@ -186,7 +186,7 @@ def _sizes(result: Result) -> list[Drawing]:
     return [Drawing(result.experiment.name, caption, figure)]
 
 
-def _by_setting(result: Result) -> list[Drawing]:
+def _by_setting(result: ExperimentResult) -> list[Drawing]:
     """Means without intervals: there are too few members with each setting."""
     _, what = SPREAD[result.experiment.figure]
     positions, found = by_setting(result)
@@ -203,12 +203,12 @@ def _by_setting(result: Result) -> list[Drawing]:
     figure = draw_curves([p for p in panels if p.series], positions, what, highest=0.2)
     caption = (
         f"log10 of the validation loss, mean of the members with the same {what}: 0 is {MEAN}, "
-        "less is better."
+        "lower is better."
     )
     return [Drawing(result.experiment.name, caption, figure)]
 
 
-def _benchmark(result: Result) -> list[Drawing]:
+def _benchmark(result: ExperimentResult) -> list[Drawing]:
     """Scores of every member beside the paper's, and losses by epoch."""
     cells, name = Cells(result), result.experiment.name
     what, times, digits = SHOWN[result.scores.metric]
@@ -229,8 +229,8 @@ def _benchmark(result: Result) -> list[Drawing]:
         return Panel(title, series, digits=digits)
 
     mean = float(result.scores.baseline[LAST].mean()) * times  # too far away to be drawn
-    constant = "the commonest class" if result.scores.metric == "accuracy" else "the mean"
-    words = f"Every member is a dot. Predicting {constant} of training: {number(mean, digits)}."
+    constant = "the most frequent class" if result.scores.metric == "accuracy" else "the mean"
+    words = f"Every dot is a member. Predicting {constant} of training: {number(mean, digits)}."
     drawn = [
         Drawing(
             f"{name}-{group}" if group else name,
@@ -246,23 +246,26 @@ def _benchmark(result: Result) -> list[Drawing]:
     }
     if losses:
         caption = (
-            "Losses by epoch, means over the members that were still being trained; "
-            "the few that are far above all others are cut off."
+            "Losses by epoch: means over the members still in training. Losses above the 99th "
+            "percentile are cut off."
         )
         drawn.append(Drawing(f"{name}-training", caption, draw_losses(losses)))
     return drawn
 
 
-def _losses(result: Result, names: Sequence[str]) -> dict[str, list[Losses]]:
+def _losses(result: ExperimentResult, names: Sequence[str]) -> dict[str, list[Losses]]:
     """Curves of plain rows, and of improved ones together with the plain PNA."""
     kinds: dict[str, list[Losses]] = {"plain rows": [], "improved rows": []}
     improved = [name for name in names if result.row(name).startswith(IMPROVED)]
     for name in names:
         if name not in result.curves:
             continue
-        curve = Losses(
-            result.label(name, with_group=False), *result.curves[name], result.is_ours(name)
+        epochs, training, validation = (
+            [row[column] for row in result.curves[name]]
+            for column in ("epoch", "training", "validation")
         )
+        label = result.label(name, with_group=False)
+        curve = Losses(label, epochs, training, validation, result.is_ours(name))
         if name not in improved:
             kinds["plain rows"].append(curve)
         if name in improved or (improved and curve.is_ours):
@@ -271,7 +274,7 @@ def _losses(result: Result, names: Sequence[str]) -> dict[str, list[Losses]]:
 
 
 #: How `Experiment.figure` is drawn.
-FIGURES: dict[str, Callable[[Result], list[Drawing]]] = {
+FIGURES: dict[str, Callable[[ExperimentResult], list[Drawing]]] = {
     "strips": _strip_plots,
     "pairs": _paired_plots,
     "curves": _curves,

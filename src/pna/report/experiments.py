@@ -12,11 +12,11 @@ from pna.files import replacing
 from pna.paper.claims import FAILS, HOLDS, NOT_RUN, OPEN
 from pna.report.drawings import drawings
 from pna.report.page import document, figure, render
-from pna.report.read import Result, in_order
+from pna.report.read import ExperimentResult, in_order
 from pna.report.results import about, claims, tables, verdicts
 from pna.report.tables import number, to_html, to_markdown
 
-TITLE = "The experiments of the paper, beside its numbers"
+TITLE = "The experiments of the paper, compared with its numbers"
 #: Class and sign of every outcome of a claim.
 _SIGNS = {HOLDS: ("holds", "✓"), FAILS: ("fails", "✗"), OPEN: ("open", "?"),
           NOT_RUN: ("open", "–")}  # fmt: skip
@@ -26,15 +26,15 @@ _QUICK = (
 )
 
 
-def write_page(path: Path, results: Sequence[Result]) -> None:
+def write_page(path: Path, results: Sequence[ExperimentResult]) -> None:
     """One file with all results, in the order of the experiments."""
     with replacing(path) as file:
         file.write(page(results))
 
 
-def page(results: Sequence[Result]) -> str:
+def page(results: Sequence[ExperimentResult]) -> str:
     """All results as one HTML page; several results get a table of contents."""
-    sections: dict[str, Result] = {}
+    sections: dict[str, ExperimentResult] = {}
     seen: Counter[str] = Counter()
     for result in in_order(results):
         facts = result.facts
@@ -51,7 +51,7 @@ def page(results: Sequence[Result]) -> str:
     return document(TITLE if len(sections) > 1 else results[0].title, body)
 
 
-def write_markdown(path: Path, results: Mapping[Path, Result]) -> None:
+def write_markdown(path: Path, results: Mapping[Path, ExperimentResult]) -> None:
     """All results, by their folders, as one document that shows the figures in them."""
     ordered = in_order(results.values())
     folders = {id(result): folder for folder, result in results.items()}
@@ -63,7 +63,7 @@ def write_markdown(path: Path, results: Mapping[Path, Result]) -> None:
         file.write("\n".join(sections))
 
 
-def markdown(result: Result, folder: str) -> str:
+def markdown(result: ExperimentResult, folder: str) -> str:
     """Settings, claims, the figures in its folder, and the tables of one result."""
     quick = [f"**{_QUICK}**\n"] if result.is_quick else []
     facts = [f"- {name}: {value}" for name, value in about(result).items()]
@@ -75,7 +75,7 @@ def markdown(result: Result, folder: str) -> str:
     return "\n".join([*quick, *facts, "", *decided, *figures, *map(to_markdown, tables(result))])
 
 
-def _tally(result: Result) -> str:
+def _tally(result: ExperimentResult) -> str:
     """How many claims hold."""
     found = Counter(verdict.outcome for _, verdict in verdicts(result))
     if not found:

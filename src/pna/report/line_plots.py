@@ -154,7 +154,7 @@ def _annotate(
 
 @dataclass(frozen=True)
 class Losses:
-    """Of one population: epochs, and mean losses over its members."""
+    """Mean losses over the members of a population, by epoch."""
 
     label: str
     epochs: Sequence[float]

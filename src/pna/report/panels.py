@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pna.paper.scores import Estimate
 from pna.report.figures import FAINT, INK, literal
@@ -63,7 +63,7 @@ def grid(count: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
     return figure, list(panels[:count])
 
 
-def quieten(axes: Axes, title: str, label: str = "", grid_axis: str = "x") -> None:
+def quieten(axes: Axes, title: str, label: str = "", grid_axis: Literal["x", "both"] = "x") -> None:
     """Title at the left, faint numbers, no box."""
     axes.set_title(literal(title), loc="left", fontsize=9.5, fontweight="bold", color=INK)
     axes.set_xlabel(literal(label), fontsize=8.5, color=FAINT)

@@ -15,21 +15,19 @@ from pna.paper.registry import EXPERIMENTS
 from pna.paper.results import CURVES, FACTS, SCORES, agrees, check_complete, load, load_curves
 from pna.paper.scores import Scores
 
-Curve = tuple[list[float], list[float], list[float]]  # epochs, losses of training, of validation
-
 
 @dataclass(frozen=True)
-class Result:
-    """What `pna reproduce` wrote, and the experiment it is of."""
+class ExperimentResult:
+    """What `pna reproduce` wrote, together with its experiment."""
 
     experiment: Experiment
     scores: Scores
     facts: dict[str, Any]
     published: Published
-    curves: Mapping[str, Curve] = field(default_factory=dict)  # losses by epoch
+    curves: Mapping[str, list[dict[str, float]]] = field(default_factory=dict)  # losses by epoch
 
     @classmethod
-    def read(cls, folder: Path) -> Result:
+    def read(cls, folder: Path) -> ExperimentResult:
         scores, facts = load(folder)
         try:
             experiment = lookup("experiment", facts["experiment"], EXPERIMENTS)
@@ -44,7 +42,7 @@ class Result:
                 f"that {SCORES} has; run pna reproduce again"
             )
         check_complete(folder, facts)
-        curves = read_curves(folder / CURVES)
+        curves = load_curves(folder / CURVES)
         return cls(experiment, scores, facts, published(experiment.name), curves)
 
     @property
@@ -57,13 +55,13 @@ class Result:
 
     @property
     def setting(self) -> str:
-        """What sets it apart from other results of the same experiment."""
+        """Settings that differ between results of the same experiment."""
         quick = ", quick" if self.is_quick else ""
         return f"graphs: {self.facts['protocol']}, training: {self.facts['recipe']}{quick}"
 
     @property
     def names(self) -> list[str]:
-        """Populations as they are shown: the best first, or in an order of their own."""
+        """Populations in the order shown: the best first, or the experiment's own order."""
         names = list(self.scores.populations)
         if self.experiment.ordered:
             return names
@@ -71,8 +69,8 @@ class Result:
 
     @property
     def pairs(self) -> dict[str, list[tuple[str, str]]]:
-        """Populations of one row, in the first group and in another, by each other group; of
-        those that were run."""
+        """By every other group that was run: pairs of populations of one row, in the first group
+        and in that group."""
         first, *others = self.experiment.groups
         rows = {group: {self.row(name): name for name in self.names if self.group(name) == group}
                 for group in (first, *others)}  # fmt: skip
@@ -94,7 +92,7 @@ class Result:
         return f"{label}, {groups[self.group(name)]}" if groups and with_group else label
 
     def is_ours(self, name: str) -> bool:
-        """Whether it is what the experiment is about: PNA, or the first of several ways to it."""
+        """Whether it is what the experiment is about: PNA, or else the first row."""
         rows = [variant.row for variant in self.experiment.variants]
         return self.row(name) == ("pna" if "pna" in rows else rows[0])
 
@@ -111,21 +109,10 @@ class Result:
         return math.inf if math.isnan(mean) else mean
 
 
-def read_curves(path: Path) -> dict[str, Curve]:
-    """Of every population, from ``curves.csv``; of none where there is no such file."""
-    found: dict[str, Curve] = {}
-    for name, rows in load_curves(path).items():
-        epochs, training, validation = (
-            [row[column] for row in rows] for column in ("epoch", "training", "validation")
-        )
-        found[name] = (epochs, training, validation)
-    return found
-
-
 def find(folder: Path) -> list[Path]:
-    """Folders of results in a folder, itself perhaps, in the order of the experiments."""
+    """Folders of results in a folder, which may be one itself, sorted by path."""
     if not folder.is_dir():
-        raise FileNotFoundError(f"got {folder}, which is no folder, expected results")
+        raise FileNotFoundError(f"got {folder}, which is no folder, expected a folder of results")
     found = sorted(path.parent for path in folder.rglob(SCORES) if (path.parent / FACTS).is_file())
     if not found:
         raise FileNotFoundError(
@@ -135,7 +122,7 @@ def find(folder: Path) -> list[Path]:
     return found
 
 
-def in_order(results: Iterable[Result]) -> list[Result]:
+def in_order(results: Iterable[ExperimentResult]) -> list[ExperimentResult]:
     """In the order of the experiments, quick ones after the others."""
     places = list(EXPERIMENTS)
     return sorted(results, key=lambda r: (r.is_quick, places.index(r.experiment.name)))

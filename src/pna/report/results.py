@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,7 +13,7 @@ from pna.paper.claims import Verdict, difference
 from pna.paper.recipes import RECIPES
 from pna.paper.scores import BASELINE, TOP, Estimate
 from pna.report import benchmark
-from pna.report.read import Result
+from pna.report.read import ExperimentResult
 from pna.report.tables import Table, estimate, number
 
 MEAN = "predicting the mean"  # how the baseline is shown
@@ -25,15 +25,15 @@ _BY_SPLIT = {
     "heatmap": ("log10 of the mean square error, {}, by type of graph", False),
 }
 _SHORT = {"sssp": "SSSP"}
-_UNKNOWN = "unknown"  # where a run's environment.json was lost
+_UNKNOWN = "unknown"  # if a run's environment.json was lost
 _DRAWN = {
-    "paper": "drawn as the paper says",
-    "published": "drawn as the authors' code does, which made the paper's numbers",
-    "benchmark": "its splits and graphs, as docs/data.md tells of them",
+    "paper": "drawn as the paper describes",
+    "published": "drawn as by the authors' code, which made the paper's numbers",
+    "benchmark": "the benchmark's own graphs and splits, see docs/data.md",
 }
 _TRAINED = {name: recipe.what for name, recipe in RECIPES.items()} | {
-    "published": "as the authors' settings have it: Adam, its rate halved on a plateau; improved "
-    "rows: AdamW and a cosine"
+    "published": "the authors' settings: Adam, learning rate halved on a plateau; improved rows: "
+    "AdamW with a cosine schedule"
 }
 
 
@@ -41,7 +41,7 @@ _TRAINED = {name: recipe.what for name, recipe in RECIPES.items()} | {
 class Column:
     """A statistic of populations on one test: measured here, and printed in the paper."""
 
-    result: Result
+    result: ExperimentResult
     statistic: str  # a key of `_AVERAGES`, or a task
     split: str
     ratio: bool = False  # to predicting the mean
@@ -53,7 +53,7 @@ class Column:
         return _AVERAGES.get(self.statistic, words(self.statistic))
 
     def of(self, name: str, top: int | None) -> Estimate:
-        """Of the best members of a population, or of all of them; in log10."""
+        """Estimate of a population, in log10: of its `top` members, or of all."""
         scores = self.result.scores
         if self.statistic in scores.tasks:
             return scores.of_task(name, self.statistic, self.split, top)
@@ -72,7 +72,7 @@ class Column:
 
     @property
     def baseline(self) -> float | None:
-        """Of predicting the mean; None of ratios to it."""
+        """Predicting the mean; None for ratios to it."""
         if self.ratio:
             return None
         scores = self.result.scores
@@ -81,25 +81,25 @@ class Column:
         return float(getattr(scores, f"baseline_{self.statistic}")(self.split))
 
 
-def statistics(result: Result, ratio: bool = False) -> list[Column]:
+def statistics(result: ExperimentResult, ratio: bool = False) -> list[Column]:
     """Both averages over the tasks, where there is one test."""
     (split,) = result.scores.splits
     return [Column(result, statistic, split, ratio) for statistic in _AVERAGES]
 
 
-def tasks(result: Result) -> list[Column]:
+def tasks(result: ExperimentResult) -> list[Column]:
     """Every task, where there is one test."""
     (split,) = result.scores.splits
     return [Column(result, task, split) for task in result.scores.tasks]
 
 
-def splits(result: Result, statistic: str, ratio: bool) -> list[Column]:
+def splits(result: ExperimentResult, statistic: str, ratio: bool) -> list[Column]:
     """An average on every test, perhaps as the ratio to predicting the mean."""
     return [Column(result, statistic, split, ratio) for split in result.scores.splits]
 
 
-def tables(result: Result) -> list[Table]:
-    """All that an experiment has to say in numbers, the main thing first."""
+def tables(result: ExperimentResult) -> list[Table]:
+    """Tables of an experiment, the main one first."""
     figure = result.experiment.figure
     if figure == "benchmark":
         return benchmark.tables(result)
@@ -112,13 +112,13 @@ def tables(result: Result) -> list[Table]:
     if figure in SPREAD:
         return [setting_table(result)]
     columns = statistics(result) + tasks(result)
-    errors = beside_the_paper("log10 of the mean square error: less is better", result, columns)
+    errors = beside_the_paper("log10 of the mean square error: lower is better", result, columns)
     if figure == "pairs":
         return [*(between_groups(result, columns, other) for other in result.pairs), errors]
     if figure == "sizes":
         return [sizes(result), errors]
     if result.published.get(BASELINE, "average") is not None:
-        above = f"log10 of the ratio to {MEAN}, which graphs drawn otherwise change less"
+        above = f"log10 of the ratio to {MEAN}, which depends less on how graphs are drawn"
         return [errors, beside_the_paper(above, result, statistics(result, ratio=True))]
     return [errors]
 
@@ -150,7 +150,7 @@ def _stacked(title: str, second: str, columns: Sequence[Column], blocks: list[_B
     return Table(title, heads, tuple(rows), 2, _least(means, 2), frozenset(ours))
 
 
-def beside_the_paper(title: str, result: Result, columns: Sequence[Column]) -> Table:
+def beside_the_paper(title: str, result: ExperimentResult, columns: Sequence[Column]) -> Table:
     """Every population: its best members, all of them, the paper's number, the difference."""
     blocks = []
     for name in result.names:
@@ -180,7 +180,7 @@ def _printed(name: str, columns: Sequence[Column]) -> dict[str, list[str]]:
     return {"paper": [number(value) for value in values]} if has_any else {}
 
 
-def between_groups(result: Result, columns: Sequence[Column], other: str) -> Table:
+def between_groups(result: ExperimentResult, columns: Sequence[Column], other: str) -> Table:
     """Every row in the first group and in another, and the difference between them."""
     labels = result.experiment.groups
     groups = [next(iter(labels.values())), labels[other]]
@@ -194,11 +194,11 @@ def between_groups(result: Result, columns: Sequence[Column], other: str) -> Tab
         lines["difference"] = [str(difference(*both)) for both in zip(*found, strict=True)]
         label = result.label(pair[0], with_group=False)
         blocks.append(_Block(label, lines, result.is_ours(pair[0])))
-    title = f"{groups[0]} minus {groups[1]}: below 0 {groups[0]} is better"
+    title = f"{groups[0]} minus {groups[1]}: below 0, the first is better"
     return _stacked(title[:1].upper() + title[1:], "", columns, blocks)
 
 
-def sizes(result: Result) -> Table:
+def sizes(result: ExperimentResult) -> Table:
     """Parameters of every population here and in the paper, and its error."""
     average = statistics(result)[0]
     rows = tuple(
@@ -208,20 +208,20 @@ def sizes(result: Result) -> Table:
         for name in result.names
     )  # fmt: skip
     means = {r: [average.of(name, TOP).mean] for r, name in enumerate(result.names)}
-    heads = ("model", "parameters", "in the paper", f"{average.head}, best {TOP}", "all")
+    heads = ("model", "parameters", "parameters in the paper", f"{average.head}, best {TOP}", "all")
     return Table("Parameters and errors", heads, rows, 1, _least(means, 3), _ours(result))
 
 
-def _ours(result: Result) -> frozenset[int]:
+def _ours(result: ExperimentResult) -> frozenset[int]:
     """Rows that are ours, in tables with one row for each population."""
     return frozenset(r for r, name in enumerate(result.names) if result.is_ours(name))
 
 
-#: What members of a population differ in, by the figure that shows it: its name, and in words.
+#: The setting in which members differ, by the figure that shows it: its name and label.
 SPREAD = {"rates": ("lr", "learning rate"), "decays": ("weight_decay", "weight decay")}
 
 
-def by_setting(result: Result) -> tuple[list[float], dict[str, list[Estimate]]]:
+def by_setting(result: ExperimentResult) -> tuple[list[float], dict[str, list[Estimate]]]:
     """All values of what members differ in, and the validation loss of every population at each:
     an empty estimate where all members with that value broke."""
     setting, _ = SPREAD[result.experiment.figure]
@@ -233,7 +233,7 @@ def by_setting(result: Result) -> tuple[list[float], dict[str, list[Estimate]]]:
     }
 
 
-def setting_table(result: Result) -> Table:
+def setting_table(result: ExperimentResult) -> Table:
     """The validation loss of every population by what its members differ in."""
     _, what = SPREAD[result.experiment.figure]
     values, found = by_setting(result)
@@ -245,23 +245,23 @@ def setting_table(result: Result) -> Table:
         (r, 1 + int(np.nanargmin(row))) for r, row in enumerate(means) if not np.isnan(row).all()
     )
     heads = ("model", *(f"{value:g}" for value in values))
-    title = f"log10 of the validation loss by {what}: less is better"
+    title = f"log10 of the validation loss by {what}: lower is better"
     return Table(title, heads, rows, 1, least, _ours(result))
 
 
-def verdicts(result: Result) -> list[tuple[str, Verdict]]:
-    """What the paper claims, and whether these scores bear it out."""
+def verdicts(result: ExperimentResult) -> list[tuple[str, Verdict]]:
+    """The claims of the paper, and whether these scores support them."""
     return [(claim.text, claim.decide(result.scores)) for claim in result.experiment.claims]
 
 
-def claims(result: Result) -> list[Table]:
-    """A table of them, where there are any."""
+def claims(result: ExperimentResult) -> list[Table]:
+    """A table of the claims, if there are any."""
     rows = tuple((text, verdict.outcome, verdict.because) for text, verdict in verdicts(result))
-    return [Table("Claims", ("claim", "here", "because"), rows, 3)] if rows else []
+    return [Table("Claims", ("claim", "verdict", "evidence"), rows, 3)] if rows else []
 
 
-def about(result: Result) -> dict[str, str]:
-    """What was run, and where."""
+def about(result: ExperimentResult) -> dict[str, str]:
+    """What was run, on which hardware and with which software."""
     facts = list(result.facts["populations"].values())
     protocol, recipe = str(result.facts["protocol"]), str(result.facts["recipe"])
     what = f": {_TRAINED[recipe]}" if recipe in _TRAINED else ""
@@ -276,30 +276,30 @@ def about(result: Result) -> dict[str, str]:
     return {
         "graphs": f"{protocol}: {_DRAWN.get(protocol, 'unknown')}",
         "training": f"{recipe}{what}",
-        "members": f"{_range(members)} of each of {len(facts)} populations"
-                   + (f", {broken} of which broke" if broken else ""),
+        "members": f"{_range(members)} in each of {len(facts)} populations"
+                   + (f"; {broken} members broke" if broken else ""),
         "epochs": f"{_range({fact['epochs'] for fact in facts})} of at most "
                   f"{max(fact['settings']['epochs'] for fact in facts):,}",
-        "time": f"{trained} of training in all" + (
-            f", {took['at a time']} populations at a time; {_time(took['seconds'])} by the clock"
-            if took else ""),
-        "on": ", ".join(sorted(machines)),
+        "time": f"{trained} of training in total" + (
+            f", {took['at a time']} populations at a time, {_time(took['seconds'])} of wall-clock "
+            "time" if took else ""),
+        "hardware": ", ".join(sorted(machines)),
         "torch": ", ".join(sorted({str(start.get("torch", _UNKNOWN)) for start in starts})),
         "commit": ", ".join(sorted({str(start.get("commit", _UNKNOWN)) for start in starts})),
     }  # fmt: skip
 
 
 def _starts(environment: dict[str, Any]) -> list[dict[str, Any]]:
-    """Where a run began, and everywhere it was resumed."""
+    """Environments in which a run was started and resumed."""
     return [environment, *environment.get("resumed", [])]
 
 
 def words(name: str) -> str:
-    """A name of a task or of a type of graph, for people."""
+    """The name of a task or of a type of graph, as it is shown."""
     return _SHORT.get(name, name.replace("_", " ").replace("-", "–"))
 
 
-def _least(means: dict[int, Sequence[float]], first: int) -> frozenset[tuple[int, int]]:
+def _least(means: Mapping[int, Sequence[float]], first: int) -> frozenset[tuple[int, int]]:
     """Cells (row, column) with the least mean of their column, if there are several rows."""
     if len(means) < 2:
         return frozenset()

@@ -1,4 +1,4 @@
-"""Tables as data, and as they are shown in a terminal, on a page and in a document."""
+"""Tables as data, and as text for a terminal, HTML and Markdown."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from pna.paper.scores import Estimate
 from pna.report.page import render
 
 NOTHING = "–"  # where there is no number
-_HEAD = 12  # letters of a head in a terminal, before it is broken: as many as a number has
+_HEAD = 12  # letters of a head on one line of a terminal: as many as a number has
 _NAME = 24  # letters of a row's name that a narrow terminal leaves on a line
 _ANY = 10_000  # columns, more than any table has
 
 
 @dataclass(frozen=True)
 class Table:
-    """Heads and rows of text. A row whose first cell is empty goes on with the one above it."""
+    """Heads and rows of text. A row with an empty first cell belongs to the row above it."""
 
     title: str
     heads: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     words: int = 1  # columns at the left that are words; the others are numbers
     strong: frozenset[tuple[int, int]] = frozenset()  # cells (row, column) that stand out
-    ours: frozenset[int] = frozenset()  # rows that do
+    ours: frozenset[int] = frozenset()  # rows that stand out
 
 
 def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
-    """With a minus that is as wide as a plus; a dash where there is none."""
+    """A number with a minus sign as wide as a plus sign; a dash for None and NaN."""
     if value is None or math.isnan(value):
         return NOTHING
     if math.isinf(value):
@@ -45,14 +45,14 @@ def number(value: float | None, digits: int = 2, sign: bool = False) -> str:
 
 
 def estimate(value: Estimate, digits: int = 2) -> str:
-    """A mean, and half of its interval where there is one."""
+    """A mean, and half the width of its interval if it has one."""
     if not math.isfinite(value.mean) or not math.isfinite(value.half):
         return number(value.mean, digits)
     return f"{number(value.mean, digits)} ± {number(value.half, digits)}"
 
 
 def to_rich(table: Table) -> RichTable:
-    """For the terminal; `print_table` cuts none of its numbers."""
+    """For the terminal; `print_table` makes it wide enough for all numbers."""
     shown = RichTable(
         title=escape_markup(table.title), title_justify="left", title_style="bold", box=SIMPLE_HEAD
     )
@@ -77,7 +77,7 @@ def to_rich(table: Table) -> RichTable:
 
 
 def print_table(console: Console, table: Table) -> None:
-    """A terminal that is too narrow for the numbers breaks lines; none is cut."""
+    """Print a table. A terminal too narrow for it breaks lines, and truncates no number."""
     shown = to_rich(table)
     least = Measurement.get(console, console.options.update(width=_ANY), shown).minimum
     if least > console.width:
@@ -91,7 +91,7 @@ def to_html(table: Table) -> str:
 
 
 def to_markdown(table: Table) -> str:
-    """For documents; the title is a line above it."""
+    """For documents; the title is a line above the table."""
     lines = [[_plain(head) for head in table.heads]]
     lines.append(["---" if c < table.words else "---:" for c in range(len(table.heads))])
     for r, row in enumerate(table.rows):

@@ -18,12 +18,12 @@ NONE = ("identity",)
 SCALED = ("identity", "amplification")
 PAPER = ("identity", "amplification", "attenuation")
 
-#: What a recommendation is made of.
+#: Aggregators that may be recommended.
 CANDIDATES = ("mean", "std", "max", "min", "moment_3", "moment_4")
-#: More of the distinct neighbourhoods told apart than this is worth another aggregator.
+#: Another aggregator is worth having if it distinguishes this share of neighbourhoods more.
 WORTH = 0.01
 
-#: What is shown beside it, and beside the moments.
+#: Sets that are shown for comparison.
 SHOWN: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
     *(((name,), NONE) for name in ("mean", "max", "sum")),
     (("mean",), SCALED),
@@ -34,8 +34,8 @@ SHOWN: tuple[tuple[tuple[str, ...], tuple[str, ...]], ...] = (
 
 @dataclass(frozen=True)
 class Merging:
-    """Aggregators with scalers, and how many distinct neighbourhoods they leave merged: those
-    that there are less those results that differ.
+    """Aggregators with scalers, and the number of neighbourhoods that they merge: distinct
+    neighbourhoods minus distinct results.
     """
 
     aggregators: tuple[str, ...]
@@ -49,7 +49,7 @@ class Merging:
 
     @property
     def outputs(self) -> int:
-        """How many results a layer has for each feature."""
+        """Number of results for each feature."""
         return len(self.aggregators) * len(self.scalers)
 
 
@@ -64,7 +64,7 @@ class MomentUse:
 
 @dataclass(frozen=True)
 class Advice:
-    """What a graph set's neighbourhoods ask of aggregators and scalers."""
+    """Aggregators and scalers that a graph set needs, and the counts behind them."""
 
     split: str  # whose graphs were looked at; empty: all
     graphs: int
@@ -142,7 +142,7 @@ def advise(graphs: GraphSet, *, grid: float = 0.1, split: str | None = None) -> 
 
 
 class _Told:
-    """What sets of aggregators tell apart, each aggregator computed once."""
+    """Counts of merged neighbourhoods by sets of aggregators, each computed once."""
 
     def __init__(self, hoods: Neighbourhoods, aggregators: Sequence[str]) -> None:
         self.places = {name: i for i, name in enumerate(aggregators)}
@@ -184,7 +184,7 @@ def _results(merging: Merging) -> str:
 
 
 def _worth_of(moments: tuple[MomentUse, ...], distinct: int) -> str:
-    """How many moments: the last that tells more apart and has as many neighbours to tell."""
+    """A sentence on how many moments are worth having."""
     useful = moments[0]
     for before, after in itertools.pairwise(moments):
         if after.share > 0 and before.merged - after.merged > WORTH * distinct:

@@ -14,7 +14,7 @@ from scipy.optimize import least_squares
 from pna.ops.aggregators import resolve
 from pna.theory.stars import AnyAggregator, braces, is_ours, name_of, statistics
 
-#: How far apart two multisets must be to count as different: the Euclidean distance of their
+#: Least distance of two multisets that count as different: the Euclidean distance of their
 #: values in ascending order, where neighbouring values are about 1 apart.
 CLEAR = 0.5
 _RADIUS = 0.5  # of the sphere, in least gaps of its centre; below 1/sqrt(2) order is kept
@@ -34,7 +34,7 @@ class Collision:
 
     @cached_property
     def statistics(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
-        """What the aggregators give for the left and for the right multiset."""
+        """Statistics of the left and of the right multiset."""
         both = statistics(
             self.aggregators, torch.tensor([self.left, self.right], dtype=torch.float64)
         )
@@ -48,7 +48,7 @@ class Collision:
 
     @property
     def distance(self) -> float:
-        """How different the multisets are: Euclidean, of their values in ascending order."""
+        """Euclidean distance of the values in ascending order."""
         return math.dist(self.left, self.right)
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class Collision:
 
 @dataclass(frozen=True)
 class Search:
-    """What a search came to; true where it found a collision."""
+    """Outcome of a search; true if it found a collision."""
 
     collision: Collision | None
     starts: int  # how many times it began somewhere else
@@ -150,7 +150,7 @@ class _Problem:
         self._rounding = np.maximum(noise, _ROUNDING * np.abs(found).max(axis=0))
 
     def agree(self, found: Collision, tolerance: float) -> bool:
-        """To `tolerance`, of the unit where that is below 1, but to no less than rounding."""
+        """Whether aggregators agree to `tolerance`, in units of each below 1, up to rounding."""
         allowed = np.minimum(tolerance, np.maximum(tolerance * self.unit, self._rounding))
         return bool((np.abs(np.subtract(*found.statistics)) <= allowed).all())
 

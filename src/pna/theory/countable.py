@@ -169,7 +169,7 @@ def _decoded(value: Fraction, scaler: AnyScaler, max_size: int) -> Iterator[Elem
 
 
 def _shown(value: Fraction) -> str:
-    """As it is, or about so where it has too many digits to be read."""
+    """The value, rounded if it has too many digits to read."""
     long = Fraction(value).denominator.bit_length() > 100
     return f"about {float(value):.6g}" if long else str(value)
 

@@ -1,4 +1,4 @@
-"""How far layers amplify: mean times a scaler, again and again, as graphs grow."""
+"""Amplification of features by repeated layers, mean times a scaler, as graphs grow."""
 
 from __future__ import annotations
 

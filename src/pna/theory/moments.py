@@ -167,7 +167,7 @@ def _polynomial(sums: np.ndarray, wrong: np.ndarray) -> _Pairs:
 
 
 def _reach(coefficients: np.ndarray, doubts: np.ndarray, root: complex) -> float:
-    """How far a root may be from one of the true polynomial.
+    """Bound on the distance of a root from one of the true polynomial.
 
     For every k a polynomial p of degree n has a root within (C(n, k) |k! p(t) / p^(k)(t)|)^(1/k)
     of t; |p(t)| is what the doubts and the evaluation itself leave of it at the computed root.

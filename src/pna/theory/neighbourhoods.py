@@ -10,16 +10,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pna.adjacency import Adjacency
 from pna.data.graphset import GraphSet
 from pna.ops.aggregate import aggregate
+from pna.theory.stars import star_edges
 
 Hashes: TypeAlias = np.ndarray  # uint64; all sums of them wrap around
 
 _CATEGORIES = 64  # a column of whole numbers with more values than this holds numbers
 _CHUNK = 2**22  # numbers of messages at a time
 _EPSILON = 1e-5  # of std and the moments
-# Halves of the grid are common, and must all be rounded alike whatever noise is on them.
+# Values halfway between two steps are common; rounding errors must not decide about them.
 _HALF = 0.5 + 1e-6
 
 
@@ -51,9 +51,9 @@ class _Column:
 class Neighbourhoods:
     """Every distinct neighbourhood of a graph set once.
 
-    Those are the same whose messages are the same multiset after rounding: the sender's features
-    and the edge's. Compared by 64-bit hashes: a million neighbourhoods are counted wrongly
-    with a probability below 1e-7.
+    Two neighbourhoods are the same if their messages (features of sender and edge) are the same
+    multiset after rounding. They are compared by 64-bit hashes: a million
+    neighbourhoods are counted wrongly with a probability below 1e-7.
     """
 
     total: int  # receivers of at least one message
@@ -90,7 +90,7 @@ class Neighbourhoods:
         return cls(len(receivers), degree, grid, columns, edges, senders[edges])
 
     def separately(self) -> Hashes:
-        """What is known of each neighbourhood from the multisets of its features, one by one."""
+        """Hashes of each neighbourhood by the multiset of every single feature."""
         known = np.zeros(self.distinct, dtype=np.uint64)
         for rows, messages in self._chunks(1):
             starts = np.cumsum(self.degree[rows]) - self.degree[rows]
@@ -100,7 +100,7 @@ class Neighbourhoods:
         return known
 
     def statistics(self, aggregators: Sequence[str]) -> tuple[Hashes, Hashes]:
-        """What each aggregator gives, (aggregators, distinct) each: alone, and with scalers too.
+        """Hashes of the statistics, (aggregators, distinct) each: without and with scalers.
 
         Statistics are those of `pna.aggregate` on features divided by their deviation, rounded
         to the grid. Beside the identity an injective scaler adds the degree where a statistic is
@@ -127,7 +127,7 @@ class Neighbourhoods:
         return column.codes[(self._edges if column.of_edges else self._senders)[messages]]
 
     def _chunks(self, width: int) -> Iterator[tuple[slice, slice]]:
-        """Neighbourhoods side by side, and their messages: few enough for the memory."""
+        """Slices of neighbourhoods and of their messages, small enough for the memory."""
         ends = np.cumsum(self.degree)
         begin, sent = 0, 0
         while begin < self.distinct:
@@ -138,7 +138,7 @@ class Neighbourhoods:
 
 
 def count(hashes: Hashes) -> int:
-    """How many of them differ."""
+    """Number of distinct hashes."""
     ordered = np.sort(hashes)
     return int((ordered[1:] != ordered[:-1]).sum()) + min(len(hashes), 1)
 
@@ -198,11 +198,11 @@ def _column(name: str, values: Tensor, of_edges: bool, grid: float) -> _Column:
 def _aggregates(
     x: Tensor, degree: np.ndarray, aggregators: Sequence[str], grid: float
 ) -> list[Tensor]:
-    """Each aggregator's (neighbourhoods, features) of messages side by side, in steps of the grid.
+    """Statistics (neighbourhoods, features) of every aggregator, in steps of the grid.
 
-    Moments are taken here, all in one go, from means of powers: one by one they are slow.
+    Moments are computed here together, from means of powers: one at a time they are slow.
     """
-    adjacency = _owned(degree)
+    adjacency = star_edges(torch.from_numpy(degree))
     orders = {name: moment_order(name) for name in aggregators}
     direct = ["mean", *(name for name, order in orders.items() if order == 0 and name != "mean")]
     found = dict(zip(direct, aggregate(x, adjacency, direct).unbind(1), strict=True))
@@ -220,17 +220,7 @@ def _aggregates(
 
 
 def moment_order(aggregator: str) -> int:
-    """Of a central moment; 0 of what is none."""
+    """The order of a central moment; 0 for other aggregators."""
     if aggregator == "std":
         return 2
     return int(aggregator.removeprefix("moment_")) if aggregator.startswith("moment_") else 0
-
-
-def _owned(degree: np.ndarray) -> Adjacency:
-    """Every message a sender of its own, in order, so that nothing need be sorted."""
-    indptr = torch.from_numpy(np.concatenate([[0], np.cumsum(degree)]))
-    messages = torch.arange(int(indptr[-1]))
-    receivers = torch.from_numpy(np.repeat(np.arange(len(degree)), degree))
-    ends = torch.arange(len(messages) + 1)
-    transpose = (ends, receivers, messages - indptr[receivers])
-    return Adjacency.from_csr(indptr, messages, len(messages), transpose=transpose)

@@ -22,16 +22,16 @@ AnyAggregator: TypeAlias = str | Aggregator | type[Aggregator] | Callable[[Tenso
 def stars(neighbourhoods: Sequence[Multiset]) -> tuple[Tensor, Adjacency]:
     """Values of all leaves (leaves, 1), and who sends to which of the centres."""
     values = torch.tensor([value for side in neighbourhoods for value in side], dtype=torch.float64)
-    return values.unsqueeze(1), _star_edges([len(side) for side in neighbourhoods])
+    return values.unsqueeze(1), star_edges(torch.tensor([len(side) for side in neighbourhoods]))
 
 
 def statistics(aggregators: Sequence[AnyAggregator], multisets: Tensor) -> Tensor:
-    """What every aggregator gives for every row, (rows, n) to (rows, aggregators), in float64."""
+    """Apply every aggregator to every row: (rows, n) to (rows, aggregators), in float64."""
     rows = multisets.to(torch.float64).sort(dim=1).values
     ours = [i for i, aggregator in enumerate(aggregators) if is_ours(aggregator)]
     out = rows.new_empty(len(rows), len(aggregators))
     if ours:
-        adjacency = _star_edges([rows.shape[1]] * len(rows))
+        adjacency = star_edges(torch.full((len(rows),), rows.shape[1]))
         chosen = [aggregators[i] for i in ours]
         out[:, ours] = aggregate(rows.reshape(-1, 1), adjacency, chosen).squeeze(-1)  # type: ignore[arg-type]
     for i, aggregator in enumerate(aggregators):
@@ -41,13 +41,13 @@ def statistics(aggregators: Sequence[AnyAggregator], multisets: Tensor) -> Tenso
 
 
 def is_ours(aggregator: AnyAggregator) -> bool:
-    """Whether `pna.aggregate` takes it; all else is called."""
+    """Whether `pna.aggregate` accepts it; anything else is called as a function."""
     of_class = isinstance(aggregator, type) and issubclass(aggregator, Aggregator)
     return of_class or isinstance(aggregator, str | Aggregator) or not callable(aggregator)
 
 
 def name_of(aggregator: AnyAggregator) -> str:
-    """As it was named, or as Python shows it."""
+    """The name of an aggregator, or its repr."""
     if isinstance(aggregator, str):
         return aggregator
     if isinstance(aggregator, Aggregator):
@@ -56,21 +56,25 @@ def name_of(aggregator: AnyAggregator) -> str:
 
 
 def braces(multiset: Multiset) -> str:
-    """As a multiset is written: {0, 0, 4}."""
+    """A multiset in braces: {0, 0, 4}."""
     return "{" + ", ".join(f"{value:.4g}" for value in multiset) + "}"
 
 
-def _star_edges(sizes: Sequence[int]) -> Adjacency:
-    indptr = torch.tensor([0, *sizes]).cumsum(0)
-    leaves = int(indptr[-1])
-    return Adjacency.from_csr(indptr, torch.arange(leaves), num_senders=leaves)
+def star_edges(sizes: Tensor) -> Adjacency:
+    """Stars of so many leaves each. Every leaf sends to one centre, in order, so that the transpose
+    needs no sort."""
+    indptr = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
+    leaves = torch.arange(int(indptr[-1]))
+    centres = torch.arange(len(sizes)).repeat_interleave(sizes)
+    transpose = (torch.arange(len(leaves) + 1), centres, leaves - indptr[centres])
+    return Adjacency.from_csr(indptr, leaves, len(leaves), transpose=transpose)
 
 
 def _call(aggregator: AnyAggregator, row: Tensor) -> float:
     call: Callable[[Any], Any] = aggregator  # type: ignore[assignment]
     try:
-        value = call(row.clone())  # one that writes to it shall not change it for the others
-    except TypeError:  # NumPy's functions call methods of a tensor with arguments it has not
+        value = call(row.clone())  # a copy, in case the function writes to it
+    except TypeError:  # NumPy's functions pass arguments that tensors do not take
         value = call(row.numpy().copy())
     try:
         return float(value)
