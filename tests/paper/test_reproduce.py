@@ -14,8 +14,7 @@ import torch
 from pna.data.graphset import GraphSet
 from pna.paper import experiment as experiments
 from pna.paper import recipes
-from pna.paper.experiment import Experiment, Graphs
-from pna.paper.models import variants
+from pna.paper.experiment import Experiment, Graphs, variants
 from pna.paper.registry import EXPERIMENTS
 from pna.paper.reproduce import Options, _made, folder_of, reproduce
 from pna.paper.results import load, load_curves

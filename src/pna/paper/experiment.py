@@ -12,6 +12,7 @@ from pna.data.multitask.generate import COUNTS
 from pna.data.multitask.labels import SIX
 from pna.names import lookup
 from pna.paper.claims import Claim
+from pna.paper.models import MODELS
 from pna.paper.recipes import RECIPES
 from pna.train.settings import ModelSettings, Settings
 
@@ -97,6 +98,11 @@ class Variant:
     @property
     def name(self) -> str:
         return f"{self.row} {self.group}" if self.group else self.row
+
+
+def variants(*names: str, **given: Any) -> tuple[Variant, ...]:
+    """A row for each of these models of the synthetic experiments, by default for all of them."""
+    return tuple(Variant(name, MODELS[name].label, name, **given) for name in names or MODELS)
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from pna.paper.models import MODELS
 from pna.train.settings import Settings
 
 #: Members of a population differ a little in their learning rate, as the paper's runs did.
@@ -82,20 +83,6 @@ _REDRAWN = replace(
     others={**_STEADY.others, "warmup": 2},
 )
 
-#: AdamW, whose weight decay is decoupled from the gradients, instead of Adam.
-DECAYED: Mapping[str, Any] = {"decays": (0.01,), "optimiser": "adamw"}
-
-#: What `search` found for each of the seven models, by the rule in pna/paper/tuning.py.
-_OWN: Mapping[str, Mapping[str, Any]] = {
-    "pna": {"rate": 0.0135, **DECAYED},
-    "pna-no-scalers": {"rate": 0.009},
-    "mpnn-max": {"rate": 0.0135, **DECAYED},
-    "mpnn-sum": {"rate": 0.009, **DECAYED},
-    "gat": {"rate": 0.0135, "init": "default"},
-    "gcn": {"rate": 0.0135, **DECAYED},
-    "gin": {"rate": 0.0135, **DECAYED},
-}
-
 #: "plain" is the paper's training; docs/recipes.md says how the others were found.
 RECIPES = {
     "redrawn": _REDRAWN,
@@ -103,7 +90,7 @@ RECIPES = {
         _REDRAWN,
         what="each model's own learning rate, gates and weight decay, eight draws of sources "
         f"and features for each graph, {_STEADY.what}",
-        own=_OWN,
+        own={name: model.tuned for name, model in MODELS.items()},
     ),
     "steady": _STEADY,
     "plain": Recipe(

@@ -21,8 +21,8 @@ from pna.paper.claims import (
     rises_with,
     steadier,
 )
-from pna.paper.experiment import Experiment, Variant
-from pna.paper.models import LABELS, SINGLE, variants
+from pna.paper.experiment import Experiment, Variant, variants
+from pna.paper.models import LABELS, SINGLE
 from pna.paper.published import published
 from pna.paper.scores import BASELINE
 from pna.paper.thresholds import explodes, learns_every_task, median_within, within

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from pna.paper.claims import Claim, less, on_average, on_task
-from pna.paper.experiment import Experiment, Variant
-from pna.paper.models import variants
-from pna.paper.recipes import DECAYED, RECIPES
+from pna.paper.experiment import Experiment, Variant, variants
+from pna.paper.models import DECAYED
+from pna.paper.recipes import RECIPES
 from pna.paper.thresholds import learns_every_task
 
 # What makes every run learn every task: our recipe, and each of its parts left out
