@@ -61,5 +61,4 @@ def _draw(axes: Axes, panel: Bars) -> None:
     axes.set_xlim(0, (max(values) or 1) * panel.width)
     axes.tick_params(axis="y", labelsize=8.5, length=0)
     axes.tick_params(axis="x", bottom=False, labelbottom=False)
-    for side in axes.spines.values():
-        side.set_visible(False)
+    axes.spines[:].set_visible(False)

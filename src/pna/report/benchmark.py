@@ -39,10 +39,8 @@ class Cells:
 
     def name(self, row: str, group: str) -> str | None:
         """Name of a population, run or not; None if the experiment has none there."""
-        for variant in self.result.experiment.variants:
-            if (variant.row, variant.group) == (row, group):
-                return variant.name
-        return None
+        variants = self.result.experiment.variants
+        return next((v.name for v in variants if (v.row, v.group) == (row, group)), None)
 
     def measured(self, name: str | None, split: str) -> Estimate | None:
         """The mean as it is shown; None if it was not run."""

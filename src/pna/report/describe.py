@@ -44,11 +44,8 @@ def _histogram(axes: Axes, name: str, values: np.ndarray) -> None:
     if whole:
         bins = [edge - 0.5 for edge in range(int(values.min()), int(values.max()) + 2)]
     axes.hist(values, bins=bins, color=APART)
-    axes.set_title(literal(name), fontsize=9, loc="left", color=INK)
-    axes.tick_params(labelsize=7, colors=FAINT)
     axes.ticklabel_format(style="plain", useOffset=False)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    _finish(axes, name)
 
 
 def _types(axes: Axes, graphs: GraphSet) -> None:
@@ -58,7 +55,10 @@ def _types(axes: Axes, graphs: GraphSet) -> None:
     axes.barh(places, counts, color=APART)
     axes.set_yticks(places, [literal(name.replace("_", " ")) for name in graphs.types])
     axes.invert_yaxis()
-    axes.set_title("type of graph", fontsize=9, loc="left", color=INK)
+    _finish(axes, "type of graph")
+
+
+def _finish(axes: Axes, title: str) -> None:
+    axes.set_title(literal(title), fontsize=9, loc="left", color=INK)
     axes.tick_params(labelsize=7, colors=FAINT)
-    for side in ("top", "right"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right"]].set_visible(False)

@@ -50,6 +50,5 @@ def draw_heatmap(
     for text, is_strong in zip(axes.get_yticklabels(), strong, strict=True):
         text.set_fontweight("bold" if is_strong else "normal")
     axes.set_title(literal(title), loc="left", fontsize=9.5, fontweight="bold", color=INK)
-    for side in axes.spines.values():
-        side.set_visible(False)
+    axes.spines[:].set_visible(False)
     return figure

@@ -70,8 +70,7 @@ def quieten(axes: Axes, title: str, label: str = "", grid_axis: Literal["x", "bo
     axes.tick_params(labelsize=8.5, length=0, colors=FAINT)
     axes.grid(axis=grid_axis, color=FAINT, alpha=0.15, linewidth=0.8)
     axes.set_axisbelow(True)
-    for side in axes.spines.values():
-        side.set_visible(False)
+    axes.spines[:].set_visible(False)
 
 
 def label_rows(axes: Axes, series: Sequence[Series]) -> None:

@@ -128,5 +128,4 @@ def draw_growth(result: Theory) -> Figure:
 def _quiet(axes: Axes, title: str) -> None:
     axes.set_title(title, loc="left", fontsize=9.5, fontweight="bold", color=INK)
     axes.tick_params(labelsize=8.5, length=0, colors=FAINT)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
+    axes.spines[["top", "right", "left"]].set_visible(False)
