@@ -9,8 +9,8 @@ from pna.cli import app, options
 from pna.data.multitask.draw import PROTOCOLS
 from pna.nn.architectures import ARCHITECTURES
 from pna.nn.depth import RULES
-from pna.nn.family import KINDS
 from pna.nn.initial import INITIAL
+from pna.nn.registry import CONVOLUTIONS
 from pna.paper.registry import EXPERIMENTS
 from pna.train.schedules import SCHEDULES
 from pna.train.settings import OPTIMISERS, PRECISIONS
@@ -36,7 +36,7 @@ DEVICES = ("cpu", "cuda")
 #: The allowed values of options that take one of a few names; of a command alone where it is named.
 CHOICES = {
     "device": DEVICES,
-    "model": KINDS,
+    "model": CONVOLUTIONS,
     "architecture": ARCHITECTURES,
     "depth": RULES,
     "readout": ("sum", "mean", "max", "set2set"),

@@ -13,8 +13,8 @@ import typer
 
 from pna.nn.architectures import ARCHITECTURES
 from pna.nn.depth import RULES
-from pna.nn.family import KINDS
 from pna.nn.initial import INITIAL
+from pna.nn.registry import CONVOLUTIONS
 from pna.train.schedules import help_of_lowest, help_of_schedules
 from pna.train.settings import OPTIMISERS, PRECISIONS, Settings
 from pna.train.tasks import LOSSES
@@ -38,7 +38,7 @@ def values(names: Iterable[str]) -> str:
 #: not name is that of `Settings`.
 OPTIONS: dict[str, dict[str, tuple[type, str]]] = {
     "Model": {
-        "model": (str, f"Graph convolution. {values(KINDS)} Default: pna."),
+        "model": (str, f"Graph convolution. {values(CONVOLUTIONS)} Default: pna."),
         "architecture": (
             str,
             f"Model around the convolutions. {values(ARCHITECTURES)} Default: recurrent for the "
