@@ -32,8 +32,8 @@ bench: $(READY)  ## measure this machine: benchmarks/results/
 	$(BIN)/pna bench generate --out benchmarks/results/generate.csv
 	$(BIN)/pna bench kernels --out benchmarks/results/kernels.csv
 
-docs: $(READY)  ## the API reference: docs/site/index.html
-	$(BIN)/python docs/reference/build.py docs/site
+docs: $(READY)  ## the documentation, its notebooks executed: docs/site/index.html
+	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto docs docs/site
 
 clean:  ## remove the environment and whatever was built
 	rm -rf $(VENV) build dist demo docs/site src/pna.egg-info src/pna/ops/_cpu.*

@@ -172,9 +172,9 @@ class Std(Aggregator):
 
 @dataclass(frozen=True, eq=False)
 class Moment(Aggregator):
-    """sign(c)·((|c| + ε)^(1/n) − ε^(1/n)) with c the mean of (m_j − mean)^n.
+    """`sign(c)·((|c| + ε)^(1/n) − ε^(1/n))` with c the mean of (m_j − mean)^n.
 
-    With ``published``, the authors' form sign(c)·(|c| + ε)^(1/n), which jumps at c = 0.
+    With ``published``, the authors' form `sign(c)·(|c| + ε)^(1/n)`, which jumps at c = 0.
     """
 
     shift = "none"
