@@ -1,5 +1,6 @@
 """Examples of the documentation run, and the reference has every public name with an example."""
 
+import doctest
 import importlib
 import importlib.util
 import inspect
@@ -114,8 +115,10 @@ def entries() -> dict[str, str]:
     shown = {}
     for page in REFERENCE:
         for section in re.split(r"^#+ .*\n", page.read_text(encoding="utf-8"), flags=re.MULTILINE):
-            for name in re.findall(r"^\.\. auto\w+:: ([\w.]+)$", section, re.MULTILINE):
+            for name in re.findall(r"^\.\. auto(?!module)\w+:: ([\w.]+)$", section, re.MULTILINE):
                 shown[name] = section
+            for module in re.findall(r"^\.\. automodule:: ([\w.]+)$", section, re.MULTILINE):
+                shown |= {f"{module}.{name}": "" for name in exported(module)}
     return shown
 
 
@@ -149,6 +152,17 @@ def test_every_public_name_has_an_example() -> None:
         if ">>>" not in docstring and not any(re.search(rf"\b{name}\b", block) for block in blocks):
             lacking.append(path)
     assert lacking == [], "show how to use it, in its section of docs/reference/"
+
+
+def test_examples_of_docstrings_run() -> None:
+    """With the graph and features of docs/reference/aggregators.md at hand."""
+    given = run_examples(ROOT / "docs" / "reference" / "aggregators.md")
+    for path in public_names():
+        module, name = path.rsplit(".", 1)
+        member = getattr(importlib.import_module(module), name)
+        globs = given | vars(importlib.import_module(member.__module__))
+        for test in doctest.DocTestFinder(recurse=False).find(member, path, globs=globs):
+            assert doctest.DocTestRunner().run(test).failed == 0, path
 
 
 def test_documentation_loads_nothing_from_the_network(tmp_path: Path) -> None:

@@ -177,6 +177,10 @@ def test_every_class_of_the_package_is_in_the_table():
     assert found == set(BUILT_IN)
 
 
+def test_every_aggregator_is_public():
+    assert {*pna.ops.aggregators.__all__} == {"Aggregator", *(kind.__name__ for kind in BUILT_IN)}
+
+
 def test_the_table_and_the_kernels_know_the_same_statistics():
     assert sorted(FUSED.values()) == sorted(KINDS)
 

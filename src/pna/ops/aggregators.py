@@ -20,6 +20,12 @@ from pna.names import lookup
 if TYPE_CHECKING:
     from pna.ops.reference import Neighbourhoods
 
+#: What `pna.aggregators` offers.
+__all__ = [
+    "Aggregator", "KthSmallest", "Max", "Mean", "Min", "Moment", "NormalisedMean",
+    "Softmax", "Softmin", "Std", "Sum", "Var",
+]  # fmt: skip
+
 Shift = Literal["once", "degree", "as ones", "none", "unknown"]
 
 #: What adding one vector to all messages of a receiver adds to its aggregate.
@@ -47,6 +53,15 @@ class Aggregator:
 
     It defines `aggregate`. Parameters are fields of a frozen dataclass; tensors among them may be
     learned. `pna.testing.check_aggregator` finds mistakes.
+
+    Example:
+        >>> class Midrange(Aggregator):
+        ...     shift = "once"
+        ...
+        ...     def aggregate(self, hood):
+        ...         return (hood.max(hood.messages) + hood.min(hood.messages)) / 2
+        >>> pna.aggregate(x, adj, [Midrange])[1, 0].tolist()
+        [2.0, 1.0]
     """
 
     name: ClassVar[str | None] = None  # how a built-in one is called in a list of names
@@ -101,7 +116,12 @@ def shift_of(aggregator: Aggregator) -> Shift:
 
 @dataclass(frozen=True, eq=False)
 class Mean(Aggregator):
-    """(1/d) Σ m_j"""
+    """(1/d) Σ m_j
+
+    Example:
+        >>> pna.aggregate(x, adj, ["mean"])[1, 0].tolist()
+        [2.0, 1.0]
+    """
 
     name, kernel, shift = "mean", "mean", "once"
 
@@ -111,7 +131,12 @@ class Mean(Aggregator):
 
 @dataclass(frozen=True, eq=False)
 class Sum(Aggregator):
-    """Σ m_j"""
+    """Σ m_j
+
+    Example:
+        >>> pna.aggregate(x, adj, ["sum"])[1, 0].tolist()
+        [4.0, 2.0]
+    """
 
     name, kernel, shift = "sum", "sum", "degree"
 
@@ -122,7 +147,12 @@ class Sum(Aggregator):
 
 @dataclass(frozen=True, eq=False)
 class Max(Aggregator):
-    """Largest m_j of each feature; its gradient goes to the edge that was given first."""
+    """Largest m_j of each feature; its gradient goes to the edge that was given first.
+
+    Example:
+        >>> pna.aggregate(x, adj, ["max"])[1, 0].tolist()
+        [3.0, 2.0]
+    """
 
     name, kernel, shift = "max", "max", "once"
 
@@ -132,7 +162,12 @@ class Max(Aggregator):
 
 @dataclass(frozen=True, eq=False)
 class Min(Aggregator):
-    """Smallest m_j of each feature; its gradient goes to the edge that was given first."""
+    """Smallest m_j of each feature; its gradient goes to the edge that was given first.
+
+    Example:
+        >>> pna.aggregate(x, adj, ["min"])[1, 0].tolist()
+        [1.0, 0.0]
+    """
 
     name, kernel, shift = "min", "min", "once"
 
@@ -142,7 +177,12 @@ class Min(Aggregator):
 
 @dataclass(frozen=True, eq=False)
 class Var(Aggregator):
-    """Mean of (m_j − mean)²"""
+    """Mean of (m_j − mean)²
+
+    Example:
+        >>> pna.aggregate(x, adj, ["var"])[1, 0].tolist()
+        [1.0, 1.0]
+    """
 
     name, kernel, shift = "var", "var", "none"
 
@@ -152,7 +192,14 @@ class Var(Aggregator):
 
 @dataclass(frozen=True, eq=False)
 class Std(Aggregator):
-    """sqrt(var + ε), or with ``clamp``, as PyG has it: sqrt(var) where var > ε, else 0."""
+    """sqrt(var + ε), or with ``clamp``, as PyG has it: sqrt(var) where var > ε, else 0.
+
+    Example:
+        >>> paper, pyg = pna.aggregate(x, adj, ["std", Std(clamp=True)])[0]  # one message
+        >>> torch.testing.assert_close(paper, torch.full((2,), 1e-5).sqrt())
+        >>> pyg.tolist()
+        [0.0, 0.0]
+    """
 
     name, kernel, shift = "std", "std", "none"
 
@@ -175,6 +222,10 @@ class Moment(Aggregator):
     """`sign(c)·((|c| + ε)^(1/n) − ε^(1/n))` with c the mean of (m_j − mean)^n.
 
     With ``published``, the authors' form `sign(c)·(|c| + ε)^(1/n)`, which jumps at c = 0.
+
+    Example:
+        >>> fourth = pna.aggregate(x, adj, ["moment_4"])[1, 0]  # Moment(4)
+        >>> torch.testing.assert_close(fourth, torch.full((2,), (1 + 1e-5) ** 0.25 - 1e-5**0.25))
     """
 
     shift = "none"
@@ -211,6 +262,12 @@ class Softmax(Aggregator):
     The temperature t is a number or a tensor that broadcasts over features, and may be learned;
     the weights w ≥ 0, one for each edge as given, are 1 unless there are some. The gradient of a
     weight grows as the exponential of how far its message is above those that count.
+
+    Example:
+        >>> learned = torch.nn.Parameter(torch.tensor(2.0))
+        >>> between = pna.aggregate(x, adj, [Softmax(temperature=learned)])[1, 0, 0]
+        >>> 2.0 < between.item() < 3.0  # the mean is t = 0, the maximum t → ∞
+        True
     """
 
     name = "softmax"
@@ -248,7 +305,12 @@ class Softmax(Aggregator):
 
 @dataclass(frozen=True, eq=False)
 class Softmin(Softmax):
-    """−softmax(−m)"""
+    """−softmax(−m)
+
+    Example:
+        >>> 1.0 < pna.aggregate(x, adj, [Softmin(2.0)])[1, 0, 0].item() < 2.0
+        True
+    """
 
     name = "softmin"
     shift = Softmax.shift
@@ -259,7 +321,12 @@ class Softmin(Softmax):
 
 @dataclass(frozen=True, eq=False)
 class NormalisedMean(Aggregator):
-    """Σ m_j / sqrt(d_i d_j), with d_i the receiver's in-degree and d_j the sender's out-degree."""
+    """Σ m_j / sqrt(d_i d_j), with d_i the receiver's in-degree and d_j the sender's out-degree.
+
+    Example:
+        >>> out = pna.aggregate(x, adj, ["normalised_mean"])[1, 0]  # node 2 sends two messages
+        >>> torch.testing.assert_close(out, x[0] / 2**0.5 + x[2] / 2)
+    """
 
     name, kernel, shift = "normalised_mean", "normalised_mean", "as ones"
 
@@ -273,7 +340,12 @@ class NormalisedMean(Aggregator):
 
 @dataclass(frozen=True, eq=False)
 class KthSmallest(Aggregator):
-    """The k-th smallest m_j of each feature, counted from 1; 0 where fewer than k arrive."""
+    """The k-th smallest m_j of each feature, counted from 1; 0 where fewer than k arrive.
+
+    Example:
+        >>> pna.aggregate(x, adj, [KthSmallest(2)])[:, 0].tolist()
+        [[0.0, 0.0], [3.0, 2.0], [0.0, 0.0]]
+    """
 
     shift = "as ones"
 
