@@ -31,7 +31,7 @@ from pna.ops.aggregators import (
 )
 from pna.ops.request import KINDS
 
-KNOWN = "mean, sum, max, min, var, std, softmax, softmin, normalised_mean, moment_3"
+KNOWN = ", ".join([*NAMES, "moment_3"])
 
 
 @pytest.mark.parametrize(

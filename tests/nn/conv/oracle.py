@@ -1,7 +1,8 @@
 """The PNA layer in plain torch, every message made, aggregated one receiver at a time.
 
 It shares no code with the package: of a layer it reads weights and sizes, of aggregators and
-scalers their parameters.
+scalers their parameters. Aggregators without a kernel may have no formula here; their own
+definition, which tests/ops/test_reference.py checks, is then applied to the messages.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pna import aggregators as kinds
+from pna.adjacency import Adjacency
 from pna.degree import Linear
 
 
@@ -66,6 +68,16 @@ def _kth_smallest(kth: Any, near: Neighbours) -> Tensor:
     return m.sort(0).values[kth.k - 1] if kth.k <= len(m) else torch.zeros_like(m[0])
 
 
+def _by_definition(aggregator: Any, near: Neighbours) -> Tensor:
+    assert aggregator.kernel is None, "an aggregator with a kernel needs a formula here"
+    messages, device = near.messages, near.messages.device
+    senders = torch.arange(len(messages), device=device)
+    star = Adjacency.from_edge_index(
+        torch.stack([senders, torch.zeros_like(senders)]), (len(messages), 1)
+    )
+    return aggregator.aggregate(kinds.Neighbourhoods(messages, star))[0]
+
+
 #: What each aggregator makes of the neighbours of a node, (features,).
 FORMULAS: dict[type, Callable[[Any, Neighbours], Tensor]] = {
     kinds.Mean: lambda _, near: near.messages.mean(0),
@@ -93,7 +105,7 @@ def aggregate(aggregator: Any, messages: Tensor, edge_index: Tensor, nodes: int)
             row = messages.new_zeros(messages.shape[1])
         else:
             near = Neighbours(messages[reach], reach, out_degrees[reach])
-            row = FORMULAS[type(aggregator)](aggregator, near)
+            row = FORMULAS.get(type(aggregator), _by_definition)(aggregator, near)
         rows.append(row[None])
     return torch.cat(rows)
 
