@@ -36,7 +36,7 @@ docs: $(READY)  ## the documentation, its notebooks executed: docs/site/index.ht
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto docs docs/site
 
 clean:  ## remove the environment and whatever was built
-	rm -rf $(VENV) build dist demo docs/site src/pna.egg-info src/pna/ops/_cpu.*
+	rm -rf $(VENV) build dist demo docs/site docs/jupyter_execute src/pna.egg-info src/pna/ops/_cpu.*
 	rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml constraints.txt setup.py $(wildcard src/pna/ops/*.[ch] src/pna/population/*.[ch])

@@ -10,7 +10,7 @@ project = "pna"
 author = "the pna contributors"
 copyright = author
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "mathml", "offline"]
-exclude_patterns = ["site", "upstream", "_ext"]
+exclude_patterns = ["site", "jupyter_execute", "upstream", "_ext"]
 
 html_theme = "furo"
 html_title = "pna"
