@@ -1,4 +1,4 @@
-"""The layer under `torch.compile`, for any number of nodes and edges, and as an exported program."""
+"""The layer under `torch.compile`, for graphs of any size, and as an exported program."""
 
 import torch
 
