@@ -12,8 +12,7 @@ import torch
 from torch import Tensor
 
 from pna import aggregators as table
-from pna.testing.definition import FORMULAS
-from pna.testing.definition import Graph
+from pna.testing.definition import FORMULAS, Graph
 
 T = TypeVar("T")
 
