@@ -4,7 +4,7 @@ BIN = $(VENV)/bin
 READY = $(VENV)/ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu lint bench docs clean
+.PHONY: help demo test test-gpu lint bench docs dist clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -34,6 +34,15 @@ bench: $(READY)  ## measure this machine: benchmarks/results/
 
 docs: $(READY)  ## the documentation, its notebooks executed: docs/site/index.html
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto docs docs/site
+
+dist: $(READY)  ## sdist and wheel, the wheel installed into an empty environment and tried: dist/
+	rm -rf dist
+	$(BIN)/python -m build --outdir dist
+	$(PYTHON) -m venv dist/empty
+	dist/empty/bin/python -m pip install --quiet --constraint constraints.txt dist/*.whl
+	env -u PYTHONPATH dist/empty/bin/pna doctor
+	env -u PYTHONPATH dist/empty/bin/python examples/graph_set.py
+	rm -rf dist/empty
 
 clean:  ## remove the environment and whatever was built
 	rm -rf $(VENV) build dist demo docs/site docs/jupyter_execute src/pna.egg-info src/pna/ops/_cpu.*
