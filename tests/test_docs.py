@@ -93,6 +93,14 @@ def test_links_lead_somewhere(page: str) -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("page", ["README.md", *(str(page.relative_to(ROOT)) for page in PAGES)])
+def test_files_that_are_named_exist(page: str) -> None:
+    """Recipes and explanations name files, which may be renamed."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    named = re.findall(r"`((?:src|tests|examples|benchmarks)/[\w./-]*)`", text)
+    assert [name for name in named if "NAME" not in name and not (ROOT / name).exists()] == []
+
+
 def exported(module: str) -> list[str]:
     """Names that a module has for its users: its `__all__`, or else what it imports or defines."""
     found = importlib.import_module(module)
