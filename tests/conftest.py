@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 import torch
 
+from tests import interpreter
+
 if not torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
     os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported, so before anything does
+    interpreter.make_faster()
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 
