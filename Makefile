@@ -2,9 +2,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 READY = $(VENV)/ready
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-gpu lint bench docs dist clean
+.PHONY: help demo test test-all test-gpu lint bench docs dist clean
 
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -12,8 +13,12 @@ help:  ## show this list
 demo: $(READY)  ## train PNA and five rivals on small graphs, in minutes: demo/index.html
 	$(BIN)/pna demo
 
-test: lint  ## lint, then every test, as many at a time as there are cores
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
+test: lint  ## lint, then every test that is not slow, as many at a time as there are cores
+	$(PYTEST) -m "not slow"
+
+test-all: lint  ## lint, then every test, then the documentation
+	$(PYTEST)
+	$(MAKE) docs
 
 test-gpu:  ## every test that runs on a GPU, with PYTHON as it is: nothing is installed
 	-$(PYTHON) setup.py --quiet build_ext --inplace

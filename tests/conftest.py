@@ -6,7 +6,7 @@ millisecond for every few operations of a program, so graphs in tests are narrow
 
 import importlib.util
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests import interpreter
+from tests import covering, interpreter
 
 if not torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
     os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported, so before anything does
@@ -45,8 +45,14 @@ _TRAINING = {"bench", "paper", "train"}
 _OPTIONAL = {"hypothesis", "torch_geometric"}
 
 
+@pytest.hookimpl(tryfirst=True)  # before items are selected by their markers
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test marked `gpu` needs a GPU. Those that run on one where there is one are marked here."""
+    """A test marked `gpu` needs a GPU. Those that run on one where there is one are marked here.
+
+    So are, with `slow`, the interpreted tests that their marker `covering` does not need.
+    """
+    for item in covering.left_over([item for item in items if _is_interpreted(item)]):
+        item.add_marker(pytest.mark.slow)
     for item in items:
         if item.get_closest_marker("gpu") is not None:
             if DEVICE.type != "cuda":
@@ -61,6 +67,44 @@ def _runs_on_the_device(item: pytest.Item) -> bool:
     asked = _ON_THE_DEVICE.intersection(getattr(item, "fixturenames", ()))
     chosen = item.callspec.params if hasattr(item, "callspec") else {}
     return any(chosen.get(name) != "cpu" for name in asked)
+
+
+def _is_interpreted(item: pytest.Item) -> bool:
+    """Whether a test marked `covering` runs Triton's kernels, which without a GPU is slow."""
+    if item.get_closest_marker("covering") is None:
+        return False
+    chosen = item.callspec.params if hasattr(item, "callspec") else {}
+    return "triton" in {
+        *getattr(item, "fixturenames", ()),
+        chosen.get("fast"),
+        chosen.get("backend"),
+    }
+
+
+#: A test that takes longer says in its docstring why. Seconds of processor time.
+_LONG = 5.0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    begin = sum(os.times()[:4])
+    try:
+        return (yield)
+    finally:
+        spent = sum(os.times()[:4]) - begin
+        if spent > _LONG and not getattr(getattr(item, "function", None), "__doc__", None):
+            item.user_properties.append(("long and undocumented", spent))
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Name the tests that take long and do not say why."""
+    reports = [report for found in terminalreporter.stats.values() for report in found]
+    for report in reports:
+        for name, value in getattr(report, "user_properties", ()):
+            if name == "long and undocumented" and report.when == "call":
+                terminalreporter.write_line(
+                    f"{report.nodeid} took {value:.0f} s and has no docstring that says why"
+                )
 
 
 class _Module(pytest.Module):

@@ -1,8 +1,8 @@
 """Triton's interpreter, with the same results in a third of the time.
 
-At every launch and at every call inside a kernel, it patches the functions of `triton.language`. For
-every tensor, it builds a table of types. For every sum of integers, it computes whether the sum
-overflows, and reports it only if `debug` is set. Together these take two thirds of its time.
+At every launch and at every call inside a kernel, it patches `triton.language`. For every tensor,
+it builds a table of types. For every sum of integers, it computes whether the sum overflows, and
+reports it only if `debug` is set. Together these take two thirds of its time.
 """
 
 from dataclasses import replace

@@ -1,0 +1,42 @@
+"""Which of many combinations of parameters to run, so that all values still occur together."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import combinations
+from typing import Any
+
+
+def left_over(items: Iterable[Any]) -> list[Any]:
+    """The items that their marker `covering(strength)` does not need, of each test function."""
+    tests: dict[str, list[Any]] = defaultdict(list)
+    for item in items:
+        tests[item.nodeid.partition("[")[0]].append(item)
+    unneeded = []
+    for found in tests.values():
+        (strength,) = found[0].get_closest_marker("covering").args
+        needed = covering([_values(item) for item in found], strength)
+        unneeded += [item for item, taken in zip(found, needed, strict=True) if not taken]
+    return unneeded
+
+
+def covering(cases: Sequence[dict[str, Any]], strength: int) -> list[bool]:
+    """Whether to take each case, so that any `strength` values that occur together still do.
+
+    1 keeps every value, 2 every pair of values of two parameters. Greedy: the next case is the one
+    that adds the most.
+    """
+    wanted = [set(combinations(sorted(case.items()), min(strength, len(case)))) for case in cases]
+    taken = [False] * len(cases)
+    missing = set().union(*wanted)
+    while missing:
+        best = max(range(len(cases)), key=lambda i: len(wanted[i] & missing))
+        taken[best] = True
+        missing -= wanted[best]
+    return taken
+
+
+def _values(item: Any) -> dict[str, int]:
+    """The index of its value for every parameter."""
+    return dict(item.callspec.indices) if hasattr(item, "callspec") else {}

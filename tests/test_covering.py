@@ -1,0 +1,25 @@
+from itertools import combinations, product
+
+from tests.covering import covering
+
+CASES = [dict(zip("abc", values, strict=True)) for values in product(range(3), repeat=3)]
+
+
+def chosen(strength):
+    taken = covering(CASES, strength)
+    return [case for case, needed in zip(CASES, taken, strict=True) if needed]
+
+
+def test_every_value_occurs_in_fewer_cases():
+    assert len(chosen(1)) == 3
+    assert all({case[name] for case in chosen(1)} == {0, 1, 2} for name in "abc")
+
+
+def test_every_pair_occurs_in_fewer_cases():
+    assert 9 <= len(chosen(2)) <= 12
+    for one, other in combinations("abc", 2):
+        assert {(case[one], case[other]) for case in chosen(2)} == set(product(range(3), repeat=2))
+
+
+def test_a_test_without_parameters_is_taken():
+    assert covering([{}], 2) == [True]
