@@ -98,6 +98,7 @@ def run_on(adjacency, given) -> Tensor:
     return attention(*terms, edge=given.get("edge"), own=given.get("own"))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("graph", SHORT)
 def test_as_node_by_node(backend, graph, form):
@@ -110,6 +111,7 @@ def test_long_rows(backend, form):
     compare("hubs both ways", form, torch.float64, backend.device, heads=1, width=2)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("graph", ["random", "isolated"])
 def test_types(backend, graph, dtype):

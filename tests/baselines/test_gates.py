@@ -99,6 +99,7 @@ def compare(
     assert_near(got, expected, TOLERANCES[dtype])
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("normalise", [True, False], ids=["divided", "sums"])
 @pytest.mark.parametrize("edges", [True, False], ids=["edges", "nodes"])
 @pytest.mark.parametrize("graph", SHORT)
@@ -116,6 +117,7 @@ def test_one_result_alone(backend, wanted):
     compare("random", torch.float64, backend.device, wanted=(wanted,))
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("graph", ["random", "isolated"])
 def test_types(backend, graph, dtype):

@@ -49,6 +49,7 @@ def compare(graph, terms, device, dtype=torch.float64, width=3, adjacency=None):
         torch.testing.assert_close(ours.double(), theirs, rtol=0, atol=tolerance)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("terms", TERMS)
 @pytest.mark.parametrize("graph", SHORT)
 def test_as_a_matrix(backend, graph, terms):

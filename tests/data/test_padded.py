@@ -113,6 +113,7 @@ def test_any_graphs_in_any_shape(data):
 KERNEL_GRAPHS = [(3, [(0, 1), (1, 0), (1, 2)]), (0, []), (2, []), (5, [(4, 0)] * 3 + [(2, 2)])]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     ("ids", "shape"),
     [
@@ -234,6 +235,7 @@ def without_orders(adjacency: Adjacency) -> Adjacency:
     return replace(adjacency, incoming=incoming, outgoing=outgoing, by_degree=incoming.indptr)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(
     "convolution, swapped",

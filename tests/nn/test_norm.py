@@ -52,6 +52,7 @@ def test_it_is_that_of_torch(rows, dtype, tolerance, relu):
     torch.testing.assert_close(run(ours, x), expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("level", ["node", "graph"])
 @pytest.mark.parametrize("relu", [False, True])

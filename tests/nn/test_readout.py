@@ -65,6 +65,7 @@ def with_parameters(run, x, module):
     return outcome(run, {"x": x, **named})
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("sizes", [SIZES, [2, 0, 3], [1], [40, 2]], ids=str)
 @pytest.mark.parametrize("steps", [1, 3])
 def test_set2set_is_that_of_pyg(backend, sizes, steps):

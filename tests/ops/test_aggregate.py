@@ -56,6 +56,7 @@ def test_triton(triton, graph, form, dtype):
     compare(triton, graph, form, dtype)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     "width",
     [
@@ -141,6 +142,7 @@ VIEWS = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("view", VIEWS)
 def test_inputs_that_are_views(fast, view, form):
@@ -181,6 +183,7 @@ UPSTREAMS = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("upstream", UPSTREAMS)
 @pytest.mark.parametrize("form", ["none", "table"])
 def test_upstream_gradients_that_are_views(fast, upstream, form):

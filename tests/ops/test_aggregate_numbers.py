@@ -34,6 +34,7 @@ def pyg_outcome(x, graph, name, upstream, **arguments):
     return [out.detach(), *torch.autograd.grad(out, x, upstream)]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     "aggregator, name, arguments",
     [
@@ -105,6 +106,7 @@ def test_variance_far_from_zero(fast):
     assert (ours[1].double() - exact[1]).norm() <= 1e-5 * exact[1].norm()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("scale", [1e4, 1e8, 1e30])
 @pytest.mark.parametrize("form", [None, "dense", "table", "coefficients"])
 def test_another_graph_changes_nothing(fast, form, scale):
@@ -137,6 +139,7 @@ def test_another_graph_changes_nothing(fast, form, scale):
         assert (alone - beside).norm() <= 1e-6 * alone.norm()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("kind", ["std", "var"])
 @pytest.mark.parametrize("offset", [0.0, 1e2, 1e4])
 @pytest.mark.parametrize("nodes", [40, 2], ids=["short rows", "long rows"])

@@ -71,6 +71,7 @@ def test_weighted_sum_that_overflows_on_the_way(backend, kinds):
     assert out == pytest.approx((math.sqrt(0.5) - 2) / math.sqrt(3) * HUGE, rel=1e-6)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype, value", [(torch.float32, HUGE), (torch.float64, 3e289)])
 @pytest.mark.parametrize("count", [2, 260])
 def test_equal_messages_have_no_spread_however_large(backend, count, dtype, value):
@@ -137,6 +138,7 @@ def test_nothing_else_is_touched(backend, value):
     torch.testing.assert_close(*same, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("value", [INF, -INF, NAN])
 @pytest.mark.parametrize("kind", ["var", "std", "moment_3", "moment_4", "softmax", "softmin"])
 def test_gradients_of_a_result_that_is_nan_are_not_finite(backend, kind, value):
@@ -146,6 +148,7 @@ def test_gradients_of_a_result_that_is_nan_are_not_finite(backend, kind, value):
     assert not gradient.isfinite().any()
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize("kinds_of_edges", [3, 20])
 def test_other_rows_of_a_table_are_not_touched(backend, kinds_of_edges, dtype):

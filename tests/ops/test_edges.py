@@ -74,6 +74,7 @@ def test_by_definition(device, name, graph):
         assert got[0].shape[1:] == shape
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("graph", [*SMALL, "no edges", "hub that receives", "hub that sends"])
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 @pytest.mark.parametrize("name", LINEAR)

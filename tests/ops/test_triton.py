@@ -81,6 +81,7 @@ def test_edge_gradients_in_many_chunks(triton, patch, form):
     check(GRAPHS["random"].adjacency(triton.device), form)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("form", ["table", "coefficients"])
 @pytest.mark.parametrize("width", [40, 39])  # two blocks, one not full
@@ -108,6 +109,7 @@ def test_few_kinds_of_edges_are_summed_on_the_way(triton, patch, kinds, width, f
     assert_near([out.detach(), *gradients], [*expected[:2], expected[-1]], TOLERANCES[dtype])
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("kinds", [FUSED, ["mean"], ["max"], ["normalised_mean"]], ids=",".join)
 def test_a_basis_gets_its_gradient_without_that_of_every_edge(triton, patch, kinds, dtype):

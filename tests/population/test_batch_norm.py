@@ -146,12 +146,14 @@ def compare(backend, case: Case, dtype: torch.dtype, form: str) -> None:
     assert_near(got, expected_of(inputs, *arguments, theirs), TOLERANCES[dtype])
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("case", CASES)
 def test_results_gradients_and_running_statistics(backend, case, form):
     compare(backend, CASES[case], torch.float32, form)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 def test_types(backend, dtype, form):
@@ -276,6 +278,7 @@ MEMBERS = {
 }
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("members", MEMBERS)
 def test_vmap_is_a_loop_in_one_call(backend, members, form):

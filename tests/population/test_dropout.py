@@ -30,6 +30,7 @@ def outcome(function, x, *given):
     return out.detach(), *torch.autograd.grad(out, leaf, upstream)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("rows, width", [(37, 6), (1, 1), (0, 3), (5, 0), (40, 130)], ids=str)
 @pytest.mark.parametrize("places", [True, False], ids=["with places", "without"])
 @pytest.mark.parametrize("graphs", [True, False], ids=["with graphs", "without"])

@@ -248,6 +248,7 @@ def test_vmap_is_a_loop_in_one_call(backend, members):
     assert_near([*together, *gradients], [*alone, *expected], 2e-6)
 
 
+@pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("members", [0, 3])
 @pytest.mark.parametrize("inputs", [5, 130])

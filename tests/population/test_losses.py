@@ -64,6 +64,7 @@ def upstream_of(case: Case, device: torch.device) -> Tensor:
     return features(1, case.tasks, torch.float32, device, 2)[0]
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_sums_and_gradients(triton, kind, case):
@@ -110,6 +111,7 @@ def test_views(triton):
     assert_near(outcome(summed_errors, *inputs, "mae", upstream), expected, 2e-6)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("axis", [0, 1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_members_in_one_call(triton, kind, axis):

@@ -94,6 +94,7 @@ def test_opcheck(device, kind):
     torch.library.opcheck(torch.ops.pna.segment_reduce.default, arguments)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("sizes", SIZES)
 @pytest.mark.parametrize("shape", [(), (5,), (2, 70)], ids=str)
 def test_spread_in_kernels(triton, sizes, shape):

@@ -164,6 +164,7 @@ def test_each_graph_as_if_alone(backend, case):
     compare(backend, CASES[case], torch.float32)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("case", ["steps", "large among small"])
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 def test_types(backend, case, dtype):
