@@ -87,7 +87,13 @@ def assert_as_eager(name, dynamic, graphs, device, learns=True):
 
 
 @pytest.mark.parametrize(
-    "name, dynamic", [("PNAConv", None), ("PNAConv", True), ("PNA", True), ("aggregate", True)]
+    "name, dynamic",
+    [
+        pytest.param("PNAConv", None, marks=pytest.mark.slow),
+        ("PNAConv", True),
+        pytest.param("PNA", True, marks=pytest.mark.slow),
+        pytest.param("aggregate", True, marks=pytest.mark.slow),
+    ],
 )
 def test_edge_index(device, name, dynamic):
     """The Adjacency is built by compiled code. Without `dynamic`, torch compiles the first size
@@ -97,7 +103,14 @@ def test_edge_index(device, name, dynamic):
     assert_as_eager(name, dynamic, graphs, device)
 
 
-@pytest.mark.parametrize("name, dynamic", [("aggregate", None), ("PNAConv", True), ("PNA", True)])
+@pytest.mark.parametrize(
+    "name, dynamic",
+    [
+        ("aggregate", None),
+        pytest.param("PNAConv", True, marks=pytest.mark.slow),
+        pytest.param("PNA", True, marks=pytest.mark.slow),
+    ],
+)
 def test_adjacency(device, name, dynamic):
     """Every graph has one long row, because torch compiles lengths of 0 and 1 for themselves."""
     sizes = [(4097, 256), (4095, 300), (600, 511)]
@@ -108,7 +121,9 @@ def test_adjacency(device, name, dynamic):
     assert_as_eager(name, dynamic, graphs, device)
 
 
-@pytest.mark.parametrize("name", ["aggregate, own", "PNAConv, own"])
+@pytest.mark.parametrize(
+    "name", ["aggregate, own", pytest.param("PNAConv, own", marks=pytest.mark.slow)]
+)
 def test_an_aggregator_of_a_user(device, name):
     """Compiled once for all sizes, as each has a row of three segments. Weights have no gradients
     here: those would double the code to compile."""
@@ -121,7 +136,8 @@ def test_an_aggregator_of_a_user(device, name):
         assert_as_eager(name, True, graphs, device, learns=False)
 
 
+@pytest.mark.slow
 def test_one_edge_and_none(device):
-    """Torch compiles lengths of 0 and 1 for themselves."""
+    """Torch compiles lengths of 0 and 1 for themselves, each of which takes seconds."""
     edges = torch.tensor([[0], [2]], device=device)
     assert_as_eager("aggregate", True, [(3, edges), (3, edges[:, :0])], device)

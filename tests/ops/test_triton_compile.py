@@ -110,7 +110,10 @@ def compiled(*arguments: str) -> list[list[str]]:
     return [line.split() for line in done.stdout.splitlines()]
 
 
+@pytest.mark.slow
 def test_every_kernel_compiles_for_a_gpu():
+    """Compiles each kernel for every type and shape it is used with, which takes a minute. The next
+    test compiles half of them once, and is not slow."""
     kernels = compiled()
     assert {name for name, *_ in kernels} == KERNELS
     assert max(int(shared) for _, shared, _ in kernels) <= 227 * 1024, (

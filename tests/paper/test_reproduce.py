@@ -18,6 +18,7 @@ from pna.paper.experiment import Experiment, Graphs, variants
 from pna.paper.registry import EXPERIMENTS
 from pna.paper.reproduce import Options, _made, folder_of, reproduce
 from pna.paper.results import load, load_curves
+from pna.paper.scores import Scores
 from pna.paper.workers import all_of
 from pna.train.run import Run
 
@@ -25,11 +26,15 @@ from pna.train.run import Run
 @pytest.fixture(autouse=True)
 def little(monkeypatch) -> None:
     """Few graphs and two epochs."""
-    monkeypatch.setitem(experiments.QUICK_COUNTS, "train", 4)
-    monkeypatch.setitem(experiments.QUICK_COUNTS, "validation", 2)
-    monkeypatch.setitem(experiments.QUICK_COUNTS, "test", 2)
+    make_little(monkeypatch)
+
+
+def make_little(patch: pytest.MonkeyPatch) -> None:
+    patch.setitem(experiments.QUICK_COUNTS, "train", 4)
+    patch.setitem(experiments.QUICK_COUNTS, "validation", 2)
+    patch.setitem(experiments.QUICK_COUNTS, "test", 2)
     for name, recipe in recipes.RECIPES.items():
-        monkeypatch.setitem(recipes.RECIPES, name, replace(recipe, quick_epochs=2))
+        patch.setitem(recipes.RECIPES, name, replace(recipe, quick_epochs=2))
 
 
 @pytest.fixture
@@ -47,7 +52,25 @@ def run(folder: Path, experiment: Experiment, **given):
     return reproduce(experiment, folder / "results", folder / "runs", options, **heard)
 
 
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Path:
+    """A folder for each of two models, with its results and its run: tests work on copies."""
+    folder = tmp_path_factory.mktemp("trained")
+    with pytest.MonkeyPatch.context() as patch:
+        make_little(patch)
+        for model in ("gcn", "gin"):
+            run(folder / model, EXPERIMENTS["multitask"], models=[model])
+    return folder
+
+
+def copied(trained: Path, model: str, to: Path, part: str = "") -> Scores:
+    """Copy what was trained, all of it or a part, and return its scores."""
+    shutil.copytree(trained / model / part, to / part, dirs_exist_ok=True)
+    return load(trained / model / "results")[0]
+
+
 def test_from_graphs_to_scores(tmp_path) -> None:
+    """From nothing: makes the graphs, then trains and tests two models, one of them PNA."""
     heard = []
     scores = run(
         tmp_path, EXPERIMENTS["multitask"], models=["pna", "gcn"],
@@ -66,8 +89,8 @@ def test_from_graphs_to_scores(tmp_path) -> None:
     assert str(tmp_path) not in json.dumps(facts)
 
 
-def test_what_is_trained_is_not_trained_again(tmp_path) -> None:
-    first = run(tmp_path, EXPERIMENTS["multitask"], models=["gcn"])
+def test_what_is_trained_is_not_trained_again(tmp_path, trained) -> None:
+    first = copied(trained, "gcn", tmp_path)
     trial = EXPERIMENTS["multitask"].trials(members=2, quick=True, chosen=["gcn"])[0]
     weights = tmp_path / "runs" / folder_of(trial) / "best.safetensors"
     before = weights.stat().st_mtime_ns
@@ -80,9 +103,9 @@ def test_what_is_trained_is_not_trained_again(tmp_path) -> None:
     assert first.populations["gcn"].members == types.populations["gcn"].members
 
 
-def test_a_finished_run_of_other_graphs_is_refused(tmp_path) -> None:
+def test_a_finished_run_of_other_graphs_is_refused(tmp_path, trained) -> None:
     """Its scores would be those of graphs that it may have been trained on."""
-    run(tmp_path, EXPERIMENTS["multitask"], models=["gcn"])
+    copied(trained, "gcn", tmp_path)
     (trial,) = EXPERIMENTS["multitask"].trials(members=2, quick=True, chosen=["gcn"])
     path = trial.graphs.made(tmp_path / "runs")
     graphs = GraphSet.load(path)
@@ -92,9 +115,10 @@ def test_a_finished_run_of_other_graphs_is_refused(tmp_path) -> None:
         run(tmp_path, EXPERIMENTS["multitask"], models=["gcn"])
 
 
-def test_rows_that_results_have_already_stay(tmp_path) -> None:
+def test_rows_that_results_have_already_stay(tmp_path, trained) -> None:
     multitask, folder = EXPERIMENTS["multitask"], tmp_path / "results"
-    alone = run(tmp_path, multitask, models=["gin"])
+    alone = copied(trained, "gin", tmp_path)
+    copied(trained, "gcn", tmp_path, "runs")
     facts = load(folder)[1]
     facts["evaluated on"] = facts["populations"]["gin"].pop("evaluated on")  # as it once was told
     (folder / "facts.json").write_text(json.dumps(facts))
@@ -111,9 +135,9 @@ def test_rows_that_results_have_already_stay(tmp_path) -> None:
         run(tmp_path, multitask, models=["gat"], recipe="plain")  # which belongs elsewhere
 
 
-def test_rows_of_the_same_run_are_not_run_again(tmp_path) -> None:
+def test_rows_of_the_same_run_are_not_run_again(tmp_path, trained) -> None:
     multitask, heard = EXPERIMENTS["multitask"], []
-    first = run(tmp_path, multitask, models=["gcn"])
+    first = copied(trained, "gcn", tmp_path)
     facts = load(tmp_path / "results")[1]
     shutil.rmtree(tmp_path / "runs")
     again = run(tmp_path, multitask, models=["gcn"], told=lambda *what: heard.append(what))
@@ -126,9 +150,10 @@ def test_rows_of_the_same_run_are_not_run_again(tmp_path) -> None:
     assert len(other.populations["gcn"].members) == 3
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_what_is_finished_is_kept_whatever_becomes_of_the_others(tmp_path, workers) -> None:
-    multitask, chosen = EXPERIMENTS["multitask"], ["gcn", "gin", "gat"]
+    """One model more than workers is trained, and a worker is a process that imports torch."""
+    multitask, chosen = EXPERIMENTS["multitask"], ["gcn", "gin", "gat"][: workers + 1]
     Graphs("paper", quick=True).made(tmp_path / "runs")  # as workers know nothing of `little`
 
     def stop(name: str, epoch: int) -> None:
@@ -138,17 +163,17 @@ def test_what_is_finished_is_kept_whatever_becomes_of_the_others(tmp_path, worke
     with pytest.raises(KeyboardInterrupt):
         run(tmp_path, multitask, models=chosen, told=stop, workers=workers, threads=1)
     kept, facts = load(tmp_path / "results")
-    assert 1 <= len(kept.populations) < 3 and "took" not in facts
+    assert 1 <= len(kept.populations) < len(chosen) and "took" not in facts
     whole = run(tmp_path, multitask, models=chosen, resume=True)
-    assert list(whole.populations) == ["gat", "gcn", "gin"]
+    assert list(whole.populations) == sorted(chosen)
     for name, population in kept.populations.items():
         np.testing.assert_array_equal(
             population.errors["test"], whole.populations[name].errors["test"]
         )
 
 
-def test_results_that_cannot_be_read_are_refused_before_the_work(tmp_path) -> None:
-    run(tmp_path, EXPERIMENTS["multitask"], models=["gin"])
+def test_results_that_cannot_be_read_are_refused_before_the_work(tmp_path, trained) -> None:
+    copied(trained, "gin", tmp_path)
     (tmp_path / "results" / "facts.json").write_text("{")
     with pytest.raises(ValueError, match=r"facts\.json, which cannot be read .* move the folder"):
         run(tmp_path, EXPERIMENTS["multitask"], models=["gcn"])
@@ -157,12 +182,13 @@ def test_results_that_cannot_be_read_are_refused_before_the_work(tmp_path) -> No
     with pytest.raises(FileNotFoundError, match=r"scores\.csv without facts\.json"):
         run(tmp_path, EXPERIMENTS["multitask"], models=["gcn"])
     (tmp_path / "results" / "scores.csv").unlink()
+    copied(trained, "gcn", tmp_path, "runs")
     assert list(run(tmp_path, EXPERIMENTS["multitask"], models=["gcn"]).populations) == ["gcn"]
 
 
-def test_what_was_interrupted_needs_resume(tmp_path) -> None:
+def test_what_was_interrupted_needs_resume(tmp_path, trained) -> None:
     multitask = EXPERIMENTS["multitask"]
-    whole = run(tmp_path / "whole", multitask, models=["gcn"])
+    whole = load(trained / "gcn" / "results")[0]
 
     def stop(name: str, epoch: int) -> None:
         raise KeyboardInterrupt
@@ -207,7 +233,9 @@ def test_what_two_rows_have_in_common_is_trained_once(tmp_path, monkeypatch) -> 
     assert ("redrawn", 2) in heard and ("drawn-once", 2) in heard
 
 
+@pytest.mark.slow
 def test_two_at_a_time_are_the_same(tmp_path, one_thread) -> None:
+    """Trains two models twice, and each worker is a process that imports torch."""
     # workers are new processes, which know nothing of `little`: the graphs are made here
     one = run(tmp_path / "one", EXPERIMENTS["multitask"], models=["gcn", "mpnn-max"])
     for trial in EXPERIMENTS["multitask"].trials(members=2, quick=True, chosen=["gcn"]):
@@ -243,8 +271,11 @@ def test_two_at_once_make_the_graphs_once(tmp_path):
     assert len(made) == 1 and [one.result() for one in found] == [{slow: made[0]}] * 2
 
 
-def test_graphs_that_take_long_are_told_of(tmp_path, monkeypatch) -> None:
+def test_graphs_that_take_long_are_told_of(tmp_path, trained, monkeypatch) -> None:
     monkeypatch.setattr("pna.paper.reproduce._SILENCE", 0.0)
+    copied(trained, "gin", tmp_path, "runs")
+    (trial,) = EXPERIMENTS["multitask"].trials(members=2, quick=True, chosen=["gin"])
+    trial.graphs.made(tmp_path / "runs").unlink()
     said: list[str] = []
     run(tmp_path, EXPERIMENTS["multitask"], models=["gin"], said=said.append)
     assert any(re.fullmatch(r"[\d,]+ of [\d,]+ graphs", words) for words in said)

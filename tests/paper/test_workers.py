@@ -41,24 +41,27 @@ def either(name: str, until: int, told) -> str:
     return (fail if name == "bad" else count)(name, until, told)
 
 
-def test_in_order_and_told_of() -> None:
-    heard: list[tuple[str, int]] = []
-    jobs = [("a", 3), ("b", 2), ("c", 1)]
-    assert all_of(count, jobs, 2, lambda *what: heard.append(what)) == ["a", "b", "c"]
-    assert sorted(heard) == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)]
-
-
-def blocked(told) -> bool:
+def blocked() -> bool:
     """Whether Ctrl-C could not have come since this process began."""
     return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
-def test_ctrl_c_is_for_whoever_waits() -> None:
-    assert all_of(blocked, [(), ()], 2) == [True, True]
-    assert not blocked(None)
+def count_and_look(name: str, until: int, told) -> tuple[str, bool]:
+    return count(name, until, told), blocked()
+
+
+def test_in_order_and_told_of_and_ctrl_c_is_for_whoever_waits() -> None:
+    """Workers are processes that import torch, as in all tests of this file."""
+    heard: list[tuple[str, int]] = []
+    jobs = [("a", 3), ("b", 2), ("c", 1)]
+    done = all_of(count_and_look, jobs, 2, lambda *what: heard.append(what))
+    assert done == [("a", True), ("b", True), ("c", True)]
+    assert sorted(heard) == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)]
+    assert not blocked()
 
 
 def test_where_one_fails_the_others_stop() -> None:
+    """Workers import torch."""
     begin = time.monotonic()
     with pytest.raises(ValueError, match="bad went wrong"):
         all_of(either, [("good", MANY), ("bad", 1), *[("later", MANY)] * 4], 2)
@@ -71,15 +74,18 @@ def die(name: str, until: int, told) -> str:
     return name
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
 def test_a_worker_that_is_killed_is_told_of() -> None:
+    """Workers import torch."""
     with pytest.raises(MemoryError, match=r"a worker was killed.*fewer workers.*--resume"):
         all_of(die, [("a", 1), ("b", 1)], 2)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_workers_end_with_whoever_began_them(tmp_path: Path) -> None:
-    """Who cannot ask them to, if killed."""
+    """Who cannot ask them to, if killed. Three processes import torch."""
     script = tmp_path / "script.py"
     script.write_text(
         "from pna.paper.workers import all_of\n"
@@ -117,7 +123,9 @@ def say(folder: str, until: int, told) -> str:
     return folder
 
 
+@pytest.mark.slow
 def test_where_who_listens_fails_all_stop() -> None:
+    """Workers import torch."""
     begin = time.monotonic()
 
     def told(name: str, epoch: int) -> None:
@@ -129,10 +137,12 @@ def test_where_who_listens_fails_all_stop() -> None:
     assert time.monotonic() - begin < MANY * 0.1 / 2
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
 @pytest.mark.parametrize("kill, number", [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)])
 def test_what_is_stopped_can_go_on(tmp_path: Path, kill, number) -> None:
-    """By Ctrl-C in a terminal, which all processes hear; by SIGTERM to the first alone."""
+    """By Ctrl-C in a terminal, which all processes hear; by SIGTERM to the first alone. The graphs
+    are made and three processes import torch before there is anything to stop."""
     command = [
         sys.executable, "-m", "pna", "reproduce", "multitask", "--quick", "--members", "1",
         "--workers", "2", "--device", "cpu", "--runs", str(tmp_path / "runs"),
