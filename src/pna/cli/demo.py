@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 
 
 def demo(
-    folder: Annotated[Path, typer.Option("--out", help="Where everything goes.")] = Path("demo"),
+    folder: Annotated[
+        Path, typer.Option("--out", help="Folder for the page, the figures and the runs.")
+    ] = Path("demo"),
     epochs: Annotated[int, typer.Option(hidden=True)] = 0,
     graphs: Annotated[int, typer.Option(hidden=True)] = 0,
     workers: Annotated[
@@ -45,7 +47,7 @@ def demo(
         console.print(marks(confused))
         data = folder / "multitask.safetensors"
         made = make_graphs(data, graphs)
-        console.print(f"made {len(made):,} graphs, training {len(MODELS)} models", highlight=False)
+        console.print(f"Made {len(made):,} graphs. Training {len(MODELS)} models.", highlight=False)
         done = dict.fromkeys(MODELS, 0)
         with progress(console, "epochs") as tell:
 
@@ -63,8 +65,9 @@ def demo(
                     "Why: every single statistic confuses some neighbourhoods.")  # fmt: skip
         page = folder / "index.html"
         write_page(page, result, list(zip(captions, (compared, pairs), strict=True)), epochs)
-    console.print(f"{time.monotonic() - begin:.0f} s. Open {page}; runs, for `pna evaluate`, are "
-                  f"in {folder / 'runs'}", highlight=False, markup=False)  # fmt: skip
+    console.print(f"Done in {time.monotonic() - begin:.0f} s. Open {page} in a browser.\n"
+                  f"The trained runs are in {folder / 'runs'}, for `pna evaluate`.",
+                  highlight=False, markup=False)  # fmt: skip
 
 
 def marks(result: Failures) -> Table:
@@ -88,8 +91,13 @@ def scores(result: Comparison) -> Table:
 
     heads, rows = table_of(result)
     table = _table("log10 of the mean square error on test graphs: less is better")
-    for head in heads:
-        table.add_column(head, justify="right" if head else "left", no_wrap=True)
+    # 75 columns, so that a terminal of 80 shows every number whole
+    table.padding, table.pad_edge, table.show_edge = (0, 0), False, False
+    for head, column in zip(heads, zip(*rows, strict=True), strict=True):
+        table.add_column(
+            head.replace(" ", "\n"), justify="right" if head else "left", overflow="fold",
+            min_width=max(map(len, column)),
+        )  # fmt: skip
     for row in rows:
         table.add_row(*row, style="bold" if row[0] == MODELS["pna"] else None)
     return table
