@@ -8,17 +8,22 @@ import importlib.util
 import os
 from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import typer.testing
 
 from tests import covering, interpreter
 
 if not torch.cuda.is_available() and importlib.util.find_spec("triton") is not None:
     os.environ["TRITON_INTERPRET"] = "1"  # read when triton is imported, so before anything does
     interpreter.make_faster()
+
+#: Commands are put together once, not at every call: a tenth of a second.
+typer.testing._get_command = cache(typer.main.get_command)
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 

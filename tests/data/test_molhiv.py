@@ -71,7 +71,9 @@ def test_molecules_that_rdkit_refuses(rows):
     assert (graphs.edge_counts > 0).all()
 
 
+@pytest.mark.slow
 def test_the_benchmark():
+    """Reads all 41,127 molecules."""
     graphs = molhiv(data_folder(), workers=2)
     found = {name: graphs.split(name) for name in graphs.splits}
     sizes = {name: len(part) for name, part in found.items()}

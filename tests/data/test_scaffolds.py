@@ -29,7 +29,9 @@ def test_what_has_no_room_goes_on():
     assert scaffold_split([]) == []
 
 
+@pytest.mark.slow
 def test_the_split_of_ogb():
+    """Looks for the rings of all 41,127 molecules."""
     with gzip.open(data_folder() / "molhiv" / "molhiv.csv.gz", "rt") as file:
         rows = list(csv.DictReader(file))
     assert scaffold_split([row["smiles"] for row in rows]) == [row["split"] for row in rows]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -10,7 +11,6 @@ import pytest
 
 #: Each in a process of its own: some of what torch was told cannot be taken back.
 PROGRAM = """
-import torch
 TOLD
 from pna.ops.precision import is_exact, multiplied
 
@@ -32,26 +32,44 @@ print(is_exact())
 """
 
 
-@pytest.mark.parametrize(
-    "told, exact, later",
-    [
-        ("", True, False),
-        ("torch.set_float32_matmul_precision('high')", False, False),
-        ("torch.set_float32_matmul_precision('highest')", True, True),
-        ("torch.backends.cuda.matmul.allow_tf32 = True", False, False),
-        ("torch.backends.cuda.matmul.fp32_precision = 'tf32'", False, False),
-        ("torch.backends.fp32_precision = 'tf32'", False, False),
-        ("torch.backends.mkldnn.matmul.fp32_precision = 'bf16'", True, False),
-        ("torch.backends.cudnn.rnn.fp32_precision = 'ieee'", True, False),
-    ],
-)
-def test_torch_is_heard_and_left_as_it_was(told, exact, later):
+#: Processes that all begin where torch has been imported, once.
+FORKS = """
+import json, os, sys
+import torch
+
+for program in json.loads(sys.argv[1]):
+    sys.stdout.flush()
+    if os.fork() == 0:
+        exec(program)
+        sys.stdout.flush()
+        os._exit(0)
+    assert os.wait()[1] == 0, program
+"""
+
+#: What torch is told, whether products are exact then, and whether they are after it is told of
+#: TF32 by the newest setting.
+CASES = [
+    ("", True, False),
+    ("torch.set_float32_matmul_precision('high')", False, False),
+    ("torch.set_float32_matmul_precision('highest')", True, True),
+    ("torch.backends.cuda.matmul.allow_tf32 = True", False, False),
+    ("torch.backends.cuda.matmul.fp32_precision = 'tf32'", False, False),
+    ("torch.backends.fp32_precision = 'tf32'", False, False),
+    ("torch.backends.mkldnn.matmul.fp32_precision = 'bf16'", True, False),
+    ("torch.backends.cudnn.rnn.fp32_precision = 'ieee'", True, False),
+]
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_torch_is_heard_and_left_as_it_was():
+    """A new process imports torch, and each of the cases imports pna."""
+    programs = [PROGRAM.replace("TOLD", told) for told, _, _ in CASES]
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.replace("TOLD", told)],
+        [sys.executable, "-c", FORKS, json.dumps(programs)],
         env={**os.environ, "PYTHONWARNINGS": "ignore"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.split() == [str(exact), str(later)]
+    assert done.stdout.split() == [str(exact) for _, *answers in CASES for exact in answers]

@@ -67,6 +67,8 @@ MODELS = {
     "diffpool": SMALL["diffpool stacked"],
     "adaptive": with_arguments(SMALL["gin recurrent"], depth="adaptive", tolerance=0.05),
 }
+#: Those that are not slow: statistics over all nodes, and depths of their own.
+FIRST = ("gin", "pna")
 
 
 def free_port() -> int:
@@ -78,13 +80,24 @@ def free_port() -> int:
 @pytest.fixture(scope="module")
 def both(tmp_path_factory):
     """Runs of two processes by name, and what each process said."""
-    folder = tmp_path_factory.mktemp("distributed")
+    return started(tmp_path_factory.mktemp("both"), FIRST)
+
+
+@pytest.fixture(scope="module")
+def others(tmp_path_factory):
+    """The same of the other models."""
+    return started(
+        tmp_path_factory.mktemp("others"), [name for name in MODELS if name not in FIRST]
+    )
+
+
+def started(folder, names):
     data = folder / "graphs.safetensors"
     GRAPHS.save(data)
     asked = [
         {"data": str(data), "out": str(folder / name), "model": model.as_dict(),
          "settings": SETTINGS, "save_every": 0.0}
-        for name, model in MODELS.items()
+        for name, model in ((name, MODELS[name]) for name in names)
     ]  # fmt: skip
     shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
               "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}  # fmt: skip
@@ -104,12 +117,16 @@ def both(tmp_path_factory):
     for process, (_, errors) in zip(started, ended, strict=True):
         assert process.returncode == 0, errors
     said = [json.loads(out.splitlines()[-1]) for out, _ in ended]
-    return {name: Run(folder / name) for name in MODELS}, said
+    return {name: Run(folder / name) for name in names}, said
 
 
-@pytest.mark.parametrize("name", MODELS)
-def test_two_processes_train_what_one_does(both, tmp_path, name):
-    runs, _ = both
+@pytest.mark.parametrize(
+    "name",
+    [name if name in FIRST else pytest.param(name, marks=pytest.mark.slow) for name in MODELS],
+)
+def test_two_processes_train_what_one_does(request, tmp_path, name):
+    """The first test waits for two processes that import torch."""
+    runs, _ = request.getfixturevalue("both" if name in FIRST else "others")
     alone = train(GRAPHS, tmp_path / "run", MODELS[name], Settings(**SETTINGS))
     for file in (LAST, BEST):
         got, expected = runs[name].read(file)[0], alone.read(file)[0]
@@ -128,7 +145,7 @@ def test_two_processes_train_what_one_does(both, tmp_path, name):
 def test_only_the_first_writes_and_tells(both):
     runs, said = both
     assert [s["first"] for s in said] == [True, True]  # once the group is gone, each is alone
-    assert [s["told"] for s in said] == [[1, 2] * len(MODELS), []]
+    assert [s["told"] for s in said] == [[1, 2] * len(FIRST), []]
     for run in runs.values():
         assert len(run.metrics()) == 2 * 2
 

@@ -48,7 +48,9 @@ def files(folder: Path) -> list[str]:
     return sorted("events" if p.name.startswith("events.") else p.name for p in folder.iterdir())
 
 
+@pytest.mark.slow
 def test_two_processes_give_what_one_gives(data, tmp_path):
+    """Four processes import torch. test_distributed.py is quicker: it starts its own two."""
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         pytest.skip("this torch has no gloo")
     alone, together = tmp_path / "alone", tmp_path / "together"
