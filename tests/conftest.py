@@ -54,9 +54,9 @@ _OPTIONAL = {"hypothesis", "torch_geometric"}
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test marked `gpu` needs a GPU. Those that run on one where there is one are marked here.
 
-    So are, with `slow`, the interpreted tests that their marker `covering` does not need.
+    So are, with `slow`, the tests that their marker `covering` does not need.
     """
-    for item in covering.left_over([item for item in items if _is_interpreted(item)]):
+    for item in covering.left_over([item for item in items if _may_be_slow(item)]):
         item.add_marker(pytest.mark.slow)
     for item in items:
         if item.get_closest_marker("gpu") is not None:
@@ -74,10 +74,11 @@ def _runs_on_the_device(item: pytest.Item) -> bool:
     return any(chosen.get(name) != "cpu" for name in asked)
 
 
-def _is_interpreted(item: pytest.Item) -> bool:
-    """Whether a test marked `covering` runs Triton's kernels, which without a GPU is slow."""
-    if item.get_closest_marker("covering") is None:
-        return False
+def _may_be_slow(item: pytest.Item) -> bool:
+    """Whether a test is marked `covering`, and runs Triton's kernels or is `always` slow."""
+    marker = item.get_closest_marker("covering")
+    if marker is None or marker.kwargs.get("always"):
+        return marker is not None
     chosen = item.callspec.params if hasattr(item, "callspec") else {}
     return "triton" in {
         *getattr(item, "fixturenames", ()),

@@ -24,7 +24,7 @@ def left_over(items: Iterable[Any]) -> list[Any]:
 def covering(cases: Sequence[dict[str, Any]], strength: int) -> list[bool]:
     """Whether to take each case, so that any `strength` values that occur together still do.
 
-    1 keeps every value, 2 every pair of values of two parameters. Greedy: the next case is the one
+    0 keeps one case, 1 every value, 2 every pair of values of two parameters. Greedy: the next case is the one
     that adds the most.
     """
     wanted = [set(combinations(sorted(case.items()), min(strength, len(case)))) for case in cases]

@@ -21,5 +21,9 @@ def test_every_pair_occurs_in_fewer_cases():
         assert {(case[one], case[other]) for case in chosen(2)} == set(product(range(3), repeat=2))
 
 
+def test_nothing_to_cover_is_one_case():
+    assert len(chosen(0)) == 1
+
+
 def test_a_test_without_parameters_is_taken():
     assert covering([{}], 2) == [True]

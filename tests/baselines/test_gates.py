@@ -192,6 +192,7 @@ def test_second_derivatives(triton):
         gradient.sum().backward()
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("normalise", [True, False])
 @pytest.mark.parametrize("edges", [True, False])
 def test_opcheck(triton, edges, normalise):

@@ -79,6 +79,7 @@ def compiled_and_not(function, *inputs):
         yield out, *torch.autograd.grad(out.square().sum(), leaf)
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("form", ["none", "table", "coefficients"])
 def test_compiled_whole(fast, form):
     adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
@@ -249,6 +250,7 @@ def test_backward_through_vmap_of_losses(backend, adjacency, compiled):
         torch.testing.assert_close((xs.grad[i], tables.grad[i]), expected)
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32])
 def test_vmap_over_an_index_of_few_bytes(backend, adjacency, x, dtype):
     kinds = torch.arange(2 * adjacency.num_edges, device=x.device).view(2, -1) % 5
@@ -421,6 +423,7 @@ def operator_arguments(fast, form):
     return x, values, at, (*_flatten(adjacency), *request)
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("form", ["none", "coefficients"])
 def test_opcheck(fast, form):
     """Schema, fake tensors, autograd registration, and tracing with dynamic shapes."""
@@ -428,6 +431,7 @@ def test_opcheck(fast, form):
     torch.library.opcheck(torch.ops.pna.statistics.default, (x, values, at, *rest))
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("form", ["none", "coefficients"])
 def test_opcheck_of_the_gradient(fast, form):
     x, values, at, rest = operator_arguments(fast, form)

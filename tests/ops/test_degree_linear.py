@@ -490,6 +490,7 @@ def test_opcheck(fast, case):
     torch.library.opcheck(torch.ops.pna.degree_linear.default, arguments)
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize(
     "needs",
     [(True, True, True, True), (False, True, False, False), (False, False, False, True)],

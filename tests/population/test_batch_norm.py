@@ -412,6 +412,7 @@ def test_opcheck(triton):
     torch.library.opcheck(torch.ops.pna.batch_norm.default, operator_arguments(triton))
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize(
     "needs", [(True, True, True), (True, False, False), (False, True, False)], ids=str
 )

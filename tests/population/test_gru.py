@@ -294,6 +294,7 @@ def test_opcheck(triton):
     torch.library.opcheck(torch.ops.pna.gru_cell.default, operator_arguments(triton))
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize(
     "needs", [(True, True, True), (True, False, False), (False, False, True)], ids=str
 )

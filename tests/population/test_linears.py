@@ -382,6 +382,7 @@ def test_opcheck(triton):
     torch.library.opcheck(torch.ops.pna.linears.default, operator_arguments(triton))
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("needs", [(True, True), (True, False), (False, True)], ids=str)
 def test_opcheck_of_the_gradient(triton, needs):
     x, weights, _ = operator_arguments(triton)

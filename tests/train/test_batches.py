@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +13,9 @@ import torch
 
 from pna.data import tensor_file
 from pna.data.diameter import diameters
+from pna.train import train
 from pna.train.batches import Batches, Execution, order
+from pna.train.settings import ModelSettings, Settings
 from tests.train.cases import random_graphs
 
 GRAPHS = random_graphs(11, 0)
@@ -114,35 +118,34 @@ def test_batches_that_never_change_are_made_once():
 
 
 CUT = """
-import os, sys
+import sys
 from pathlib import Path
-from pna.data import tensor_file
-from pna.train import train
-from tests.train.test_loop import GRAPHS, MODEL, SETTINGS
+from tests.train.test_batches import cut_while_trained_on
 
-path, most = Path(sys.argv[1]), int(sys.argv[2])
-GRAPHS.save(path)
-tensor_file.IN_MEMORY = most
 try:
-    train(path, path.with_name("run"), MODEL, SETTINGS, report=lambda report: os.truncate(path, 10))
+    cut_while_trained_on(Path(sys.argv[1]), -1)
 except ValueError as error:
     sys.exit(f"error: {error}")
 """
 
 
-@pytest.mark.parametrize("most, fails", [(-1, True), (tensor_file.IN_MEMORY, False)])
-def test_a_file_that_is_cut_while_it_is_trained_on(tmp_path, most, fails):
-    """A mapped one stops training with an error, not with a signal; one in memory is not minded.
+def cut_while_trained_on(path: Path, most: int) -> None:
+    """Train on a file that is read to memory if it has at most so many bytes, else mapped."""
+    random_graphs(11, 3).save(path)
+    model, settings = ModelSettings("gin", hidden=4), Settings(epochs=3, batch_size=4)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tensor_file, "IN_MEMORY", most)
+        train(path, path.with_name("run"), model, settings, report=lambda _: os.truncate(path, 10))
 
-    It takes seconds, since it needs a process of its own.
-    """
+
+def test_a_mapped_file_that_is_cut_stops_training_with_an_error(tmp_path):
+    """Not with a signal, which takes a process of its own to see."""
     path = tmp_path / "set.safetensors"
-    done = subprocess.run(
-        [sys.executable, "-c", CUT, str(path), str(most)], capture_output=True, text=True
-    )
-    if not fails:
-        assert done.returncode == 0, done.stderr
-        return
+    done = subprocess.run([sys.executable, "-c", CUT, str(path)], capture_output=True, text=True)
     assert done.returncode == 1, done.stderr  # SIGBUS would be -7
     line = done.stderr.splitlines()[-1]
     assert line.startswith(f"error: got {path}, which was changed while it was in use")
+
+
+def test_a_file_in_memory_may_be_cut(tmp_path):
+    cut_while_trained_on(tmp_path / "set.safetensors", tensor_file.IN_MEMORY)

@@ -62,7 +62,12 @@ def compiled_afresh():
     torch._dynamo.reset()
 
 
-@pytest.mark.parametrize("arguments", LAYERS)
+def but_for(*names):
+    """The names of layers, of which these are slow: another test compiles them, or others alike."""
+    return [pytest.param(n, marks=pytest.mark.slow) if n in names else n for n in LAYERS]
+
+
+@pytest.mark.parametrize("arguments", but_for("plain", "swapped, wide edge features", "learned δ"))
 def test_compiled_whole(cpu, arguments, compiled_afresh):
     layer = made(cpu.device, **LAYERS[arguments])
     whole = torch.compile(layer, fullgraph=True, backend="aot_eager")
@@ -93,7 +98,7 @@ def test_compiled_with_bare_edges_of_any_number(cpu, compiled_afresh):
     assert counter.frame_count == compiled
 
 
-@pytest.mark.parametrize("arguments", LAYERS)
+@pytest.mark.parametrize("arguments", but_for("plain", "towers and edge features", "deep"))
 def test_exported(cpu, arguments):
     layer = made(cpu.device, **LAYERS[arguments])
     x, *rest = inputs_of(layer, cpu.device)
