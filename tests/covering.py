@@ -24,8 +24,8 @@ def left_over(items: Iterable[Any]) -> list[Any]:
 def covering(cases: Sequence[dict[str, Any]], strength: int) -> list[bool]:
     """Whether to take each case, so that any `strength` values that occur together still do.
 
-    0 keeps one case, 1 every value, 2 every pair of values of two parameters. Greedy: the next case is the one
-    that adds the most.
+    0 keeps one case, 1 every value, 2 every pair of values of two parameters. Greedy: the next
+    case is the one that adds the most.
     """
     wanted = [set(combinations(sorted(case.items()), min(strength, len(case)))) for case in cases]
     taken = [False] * len(cases)

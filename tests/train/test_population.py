@@ -49,13 +49,13 @@ def models_of(graphs, model, seeds):
     ],
 )
 def test_members_are_what_they_are_alone(name, optimiser, arguments):
-    """Over 20 steps, with dropout, and with rates, decay, weights and averages of their own."""
+    """Over 10 steps, with dropout, and with rates, decay, weights and averages of their own."""
     graphs = random_graphs(sizes=(3, 6))
     model = with_arguments(SMALL[name], dropout=0.2, **arguments)
     settings = Settings(**{**vars(OWN), "optimiser": optimiser})
     trainer = trainer_of(graphs, model, settings)
     some = {k: Alone(graphs, model, settings, k) for k in (1, 3)}
-    for epoch in range(10):
+    for epoch in range(5):
         training, validation = trainer.run_epoch(epoch)
         for k, alone in some.items():
             expected = alone.run_epoch(epoch)
@@ -71,7 +71,7 @@ def test_members_are_what_they_are_alone(name, optimiser, arguments):
         own = [held.weights[k], *(buffer[k].flatten() for buffer in held.buffers.values())]
         average = torch.cat([t.flatten() for t in alone.average])
         assert_near(torch.cat(own), average, 1e-7, f"average of {k}")
-        assert int(trainer.adam.steps[k]) == alone.steps == 20
+        assert int(trainer.adam.steps[k]) == alone.steps == 10
 
 
 @pytest.mark.parametrize("name", SMALL)
