@@ -81,7 +81,9 @@ def test_failures_are_reproduced(tmp_path: Path) -> None:
     assert (tmp_path / "failures" / "failures.svg").exists()
 
 
+@pytest.mark.slow
 def test_theory_is_reproduced(tmp_path: Path) -> None:
+    """Searches for collisions and draws four figures."""
     pytest.importorskip("matplotlib")
     done = run("reproduce", "theory", "--out", tmp_path)
     assert done.exit_code == 0, done.output
