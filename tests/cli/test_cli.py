@@ -40,6 +40,7 @@ def test_version(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_python_dash_m() -> None:
+    """A process of its own imports torch."""
     done = subprocess.run(
         [sys.executable, "-m", "pna", "--help"], capture_output=True, text=True, check=True
     )
@@ -100,7 +101,7 @@ def test_demo_trains_draws_and_writes_a_page(
     mine = tmp_path / "runs" / "mine"
     mine.mkdir(parents=True)
     with monkeypatch.context() as fewer:
-        fewer.setattr("pna.paper.demo.MODELS", {"gcn": "GCN"})
+        fewer.setattr("pna.paper.demo.MODELS", {"pna": "PNA"})
         assert run(app, asked).exit_code == 0
     result = run(app, asked)  # in place of the first
     assert result.exit_code == 0, result.output
