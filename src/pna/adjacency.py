@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from pna.sharing import map_tensors, send_by_value
+from pna.torch_internals import in_transform, is_wrapped
 
 #: A row with more slots than this is cut into segments of this length, so that many workers share
 #: a hub. Kernels store an index into a shorter row in one byte; 255 means none.
@@ -265,7 +266,7 @@ def as_adjacency(
         return known[1]
     with torch.inference_mode(False):  # training may use the cached value
         adjacency = _from_tensor(edges, num_nodes)
-    if cacheable and not torch._C._functorch.is_functorch_wrapped_tensor(adjacency.edge_ids):
+    if cacheable and not is_wrapped(adjacency.edge_ids):
         _cache[edges] = (key, adjacency)
     return adjacency
 
@@ -430,7 +431,7 @@ def values_visible() -> bool:
 
 def values_readable() -> bool:
     """The same for tensors that transforms of torch.func may wrap."""
-    return values_visible() and not torch._C._are_functorch_transforms_active()
+    return values_visible() and not in_transform()
 
 
 def _plain(edge_index: Tensor) -> Tensor:

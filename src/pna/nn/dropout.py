@@ -12,6 +12,7 @@ from torch import Tensor
 from pna.nn.batch_context import Level, row_info
 from pna.nn.buffers import Buffers
 from pna.population.dropout import dropout
+from pna.torch_internals import backward_pass
 
 
 class Dropout(Buffers):
@@ -77,4 +78,4 @@ class Dropout(Buffers):
 
 def _is_repeated() -> bool:
     """Whether a backward pass is running; False in compiled code, which cannot find out."""
-    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() >= 0
+    return not torch.compiler.is_compiling() and backward_pass() >= 0

@@ -26,6 +26,7 @@ from pna.names import lookup
 from pna.nn.batch_context import cached
 from pna.ops.aggregators import Aggregator, Std, resolve
 from pna.ops.backend import choose
+from pna.torch_internals import is_wrapped
 
 
 class _Remembered(NamedTuple):
@@ -247,9 +248,7 @@ class Neighbourhood(nn.Module):
         if not usual or dtype == torch.float64 or torch.compiler.is_compiling():
             return False
         given = (adjacency.indptr, self.mean_log_degree, self.mean_degree)
-        plain = not any(
-            t.requires_grad or torch._C._functorch.is_functorch_wrapped_tensor(t) for t in given
-        )
+        plain = not any(t.requires_grad or is_wrapped(t) for t in given)
         on_gpu = plain and choose(adjacency.device) == "triton"
         return on_gpu and fast_paths.is_on("factors")
 

@@ -10,6 +10,7 @@ from pna.nn.batch_context import Level, row_info
 from pna.ops.backend import choose
 from pna.population.all_reduce import processes
 from pna.population.batch_norm import batch_norm
+from pna.torch_internals import is_batched
 
 
 class BatchNorm(nn.Module):
@@ -74,5 +75,5 @@ class BatchNorm(nn.Module):
 
 def _is_of_many(state: Tensor) -> bool:
     """Whether this is vmap on a GPU with a state per member, where torch's gradients are slow."""
-    batched = torch._C._functorch.is_batchedtensor(state)
+    batched = is_batched(state)
     return batched and choose(state.device) == "triton"

@@ -11,10 +11,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._functorch.utils import enable_single_level_autograd_function
-from torch.autograd.forward_ad import _set_fwd_grad_enabled
-from torch.autograd.function import _SingleLevelFunction
 from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from pna import torch_internals as internals
 
 library = torch.library.Library("pna", "FRAGMENT")
 
@@ -29,7 +28,7 @@ def no_forward_mode(ctx: Any, *_: Any) -> Any:
     )
 
 
-class Function(_SingleLevelFunction):
+class Function(internals.SingleLevelFunction):
     """What gradients of an operator are derived from."""
 
     jvp = staticmethod(no_forward_mode)
@@ -42,11 +41,11 @@ def below_autograd(operator: Any, keyset: Any, inputs: Sequence[Any]) -> Any:
     levels around it are met on the way down, and would be taken for constant.
     """
     with contextlib.ExitStack() as around:
-        if torch._C._are_functorch_transforms_active():
+        if internals.in_transform():
             around.enter_context(torch.enable_grad())
-            around.enter_context(_set_fwd_grad_enabled(True))
-        around.enter_context(torch._C._AutoDispatchBelowAutograd())
-        return operator.redispatch(keyset & torch._C._after_autograd_keyset, *inputs)
+            around.enter_context(internals.set_forward_mode(True))
+        around.enter_context(internals.below_autograd())
+        return operator.redispatch(keyset & internals.keys_after_autograd, *inputs)
 
 
 def differentiate(name: str, function: type[Function]) -> None:
@@ -60,9 +59,9 @@ def differentiate(name: str, function: type[Function]) -> None:
     run: Callable[..., Any] = function.apply  # type: ignore[attr-defined]
 
     def apply(keyset: Any, *inputs: Any) -> Any:
-        if not torch._C._are_functorch_transforms_active():
+        if not internals.in_transform():
             return run(keyset, *inputs)
-        with enable_single_level_autograd_function():
+        with internals.single_level():
             return run(keyset, *inputs)
 
     library.impl(name, apply, "Autograd", with_keyset=True)

@@ -15,6 +15,7 @@ from torch import Tensor
 from pna import fast_paths
 from pna.ops.operators import Function, below_autograd, differentiate, library
 from pna.population.linears import fold, has_kernels
+from pna.torch_internals import is_batched
 
 _MIX = 0x45D9F3B3335B369  # odd, so that multiplying by it loses nothing
 _GOLDEN = 0x1E3779B97F4A7C15
@@ -45,7 +46,7 @@ def dropout(
 
 def _is_batched(numbers: Tensor | None) -> bool:
     """Whether each member of a vmap has its own."""
-    return numbers is not None and torch._C._functorch.is_batchedtensor(numbers)
+    return numbers is not None and is_batched(numbers)
 
 
 def definition(

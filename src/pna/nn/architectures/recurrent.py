@@ -28,6 +28,7 @@ from pna.nn.hooks import is_hooked
 from pna.nn.readout import max_nodes
 from pna.nn.recurrent import GRU, recur
 from pna.population.all_reduce import processes
+from pna.torch_internals import in_transform
 
 
 class Recurrent(Architecture):
@@ -186,7 +187,7 @@ class Recurrent(Architecture):
 
 def _seen(tensor: Tensor) -> bool:
     """Whether values can be read without waiting: on the CPU, not transformed or compiled."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if torch.compiler.is_compiling() or in_transform():
         return False
     return tensor.device.type == "cpu"
 

@@ -23,6 +23,7 @@ from pna.ops.statistics import request_arguments
 from pna.ops.streams import Beside, Later
 from pna.population.linears import gradients_in, takes_towers, tower_linears
 from pna.population.untransposed import linear
+from pna.torch_internals import below_autograd, is_batch_of_gradients, saved_tensor_hooks
 
 
 def project(x: Tensor, weight: Tensor, bias: Tensor | None, shares: int) -> Tensor:
@@ -163,7 +164,7 @@ def pna_layer(
 
 def _saves_elsewhere() -> bool:
     """Whether hooks move or drop the tensors that are saved for the backward pass."""
-    return torch._C._autograd._top_saved_tensors_default_hooks(True) is not None
+    return saved_tensor_hooks(True) is not None
 
 
 def _no_autocast(device: torch.device) -> Any:
@@ -190,7 +191,7 @@ class _Layer(torch.autograd.Function):
         weights, form = Weights(*given), plan.form
         encoded = _takes_encoded(edge, at, weights)
         ctx.few_nodes = _has_few_nodes(plan, x)
-        with torch._C._AutoDispatchBelowAutograd():
+        with below_autograd():
             parts = split(form, weights, encoded)
             ctx.plan, ctx.adjacency, ctx.parts = plan, adjacency, parts
             features, beside = edge, Beside(x.device, 1)
@@ -236,7 +237,7 @@ class _Layer(torch.autograd.Function):
                 "got a second derivative of the PNA layer, which its fast kernels do not have; "
                 + INSTEAD
             )
-        if torch._C._functorch.is_legacy_batchedtensor(grad):
+        if is_batch_of_gradients(grad):
             raise RuntimeError(
                 "got a batch of gradients (vectorize=True or is_grads_batched=True), which the PNA "
                 "layer does not take; torch.func.jacrev and torch.func.vjp with vmap do the same"
@@ -248,7 +249,7 @@ class _Layer(torch.autograd.Function):
         encoded = _takes_encoded(edge, place, weights)
         for_x, for_edge, for_at, *for_weights = ctx.needs_input_grad[4:]
         needs = [for_x, for_edge, for_at, any(for_weights)]
-        with _no_autocast(x.device), torch._C._AutoDispatchBelowAutograd():
+        with _no_autocast(x.device), below_autograd():
             if ctx.few_nodes:
                 kept = few_nodes.Kept(*saved)
                 ctx.finding.join()

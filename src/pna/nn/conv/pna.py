@@ -42,6 +42,7 @@ from pna.ops.aggregators import Aggregator, Max, Min
 from pna.ops.backend import choose
 from pna.ops.degree_linear import degree_linear
 from pna.ops.request import Request
+from pna.torch_internals import in_transform
 
 #: The widest layer whose towers are joined if it is called many times.
 NARROW_LAYER = 32
@@ -207,7 +208,7 @@ class PNAConv(Conv):
             self._warn_once(called)
         if called is not None or not fast_paths.is_on("split"):
             return plain_layer(self, x, adjacency, edge_attr)
-        if torch._C._are_functorch_transforms_active() and self._is_narrow:
+        if in_transform() and self._is_narrow:
             return self._prepared()(x, adjacency, edge_attr)
         factors = self.neighbourhood.factors(adjacency, x.dtype)
         edge, at = edge_inputs(edge_attr)
@@ -413,7 +414,7 @@ class PNAConv(Conv):
 
 def _is_plain(x: Tensor) -> bool:
     """Whether this call is not transformed, compiled or under autocast."""
-    if torch.compiler.is_compiling() or torch._C._are_functorch_transforms_active():
+    if torch.compiler.is_compiling() or in_transform():
         return False
     return not torch.is_autocast_enabled(x.device.type)
 

@@ -1,0 +1,54 @@
+"""The parts of torch without a stable interface that this package uses, all in one place.
+
+They are aliases, so that `torch.compile` still recognises them. `tests/test_torch_internals.py`
+checks each one and names the torch versions for which that was done.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch._functorch.utils import enable_single_level_autograd_function as single_level
+from torch.autograd.forward_ad import _set_fwd_grad_enabled as set_forward_mode
+from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
+
+#: The minor versions of torch for which the tests of this file have passed.
+TESTED_VERSIONS = ("2.11", "2.12", "2.13")
+
+#: Whether any transform of `torch.func` (grad, vmap, jvp) is active.
+in_transform = torch._C._are_functorch_transforms_active
+
+#: Whether a tensor is a batch of `torch.vmap`.
+is_batched = torch._C._functorch.is_batchedtensor
+
+#: Whether a tensor is a batch of gradients (`is_grads_batched=True` of `torch.autograd.grad`).
+is_batch_of_gradients = torch._C._functorch.is_legacy_batchedtensor
+
+#: Whether a transform of `torch.func` wraps a tensor.
+is_wrapped = torch._C._functorch.is_functorch_wrapped_tensor
+
+#: A context in which operators skip autograd.
+below_autograd = torch._C._AutoDispatchBelowAutograd
+
+#: The dispatch keys that come after autograd.
+keys_after_autograd = torch._C._after_autograd_keyset
+
+#: The number of the running backward pass, or -1.
+backward_pass = torch._C._current_graph_task_id
+
+#: The hooks that tensors saved for a backward pass go through, or None; takes True.
+saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks
+
+__all__ = [
+    "TESTED_VERSIONS",
+    "SingleLevelFunction",
+    "backward_pass",
+    "below_autograd",
+    "in_transform",
+    "is_batch_of_gradients",
+    "is_batched",
+    "is_wrapped",
+    "keys_after_autograd",
+    "saved_tensor_hooks",
+    "set_forward_mode",
+    "single_level",
+]
