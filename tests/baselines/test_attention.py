@@ -12,7 +12,8 @@ from torch.autograd import gradcheck
 import pna
 from pna.baselines import attention as module
 from pna.baselines.attention import attention
-from pna.ops.graph import graph_arguments
+from pna.ops.graph import Graph
+from pna.ops.operators import pack
 from tests.ops.cases import GRAPHS, features, widened
 from tests.ops.cases import TOLERANCES as OF_SUMS
 
@@ -136,7 +137,7 @@ def test_shapes(triton, heads, width):
 
 def test_heads_wider_than_kernels(triton, monkeypatch):
     monkeypatch.setattr(module, "WIDEST", 3)
-    monkeypatch.setattr(torch.ops.pna, "attention", None)
+    monkeypatch.setattr(module, "_attention", None)
     compare("random", "edges", torch.float64, triton.device, width=4)
 
 
@@ -223,7 +224,7 @@ def test_opcheck(triton, form):
     inputs = inputs_of("self-loops", form, torch.float32, triton.device)
     terms = [inputs.get(name) for name in NAMES]
     terms = [None if term is None else term.requires_grad_() for term in terms]
-    arguments = (*terms, *graph_arguments(adjacency), SLOPE)
+    arguments = (*terms, *pack(Graph.of(adjacency)), SLOPE)
     torch.library.opcheck(torch.ops.pna.attention.default, arguments)
 
 

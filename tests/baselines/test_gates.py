@@ -12,7 +12,8 @@ from torch.autograd import gradcheck
 
 import pna
 from pna.baselines.gates import LEAST, gated_sum
-from pna.ops.graph import graph_arguments
+from pna.ops.graph import Graph
+from pna.ops.operators import pack
 from tests.ops.cases import GRAPHS, features, widened
 from tests.ops.cases import TOLERANCES as OF_SUMS
 
@@ -201,7 +202,7 @@ def test_opcheck(triton, edges, normalise):
     inputs = inputs_of("self-loops", edges, torch.float32, triton.device)
     terms = [inputs.get(name) for name in NAMES]
     terms = [None if term is None else term.requires_grad_() for term in terms]
-    arguments = (*terms, *graph_arguments(adjacency), normalise)
+    arguments = (*terms, *pack(Graph.of(adjacency)), normalise)
     torch.library.opcheck(torch.ops.pna.gated_sum.default, arguments)
 
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch.autograd import gradgradcheck
 
-from pna.baselines.neighbour_sum import graph_arguments, neighbour_sum
+from pna.baselines.neighbour_sum import neighbour_sum
+from pna.ops.operators import pack
 from tests.ops.cases import GRAPHS, TOLERANCES, features, widened
 
 SHORT = [n for n, g in GRAPHS.items() if isinstance(g.nodes, int) and "hub" not in n]
@@ -96,7 +97,7 @@ def test_opcheck(triton):
     x = features(3, 2, torch.float32, triton.device).t().contiguous().t().requires_grad_()
     factor, own = (t.float() for t in terms_of("self-loops", "both", triton.device))
     for terms in ((factor, own), (None, None)):
-        arguments = (x, *terms, *graph_arguments(adjacency))
+        arguments = (x, *terms, *pack(adjacency.incoming, adjacency.outgoing))
         torch.library.opcheck(torch.ops.pna.neighbour_sum.default, arguments)
 
 

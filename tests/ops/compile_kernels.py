@@ -24,6 +24,7 @@ from triton.runtime.jit import JITFunction
 
 import pna.baselines.attention
 import pna.baselines.gates
+import pna.baselines.neighbour_sum
 import pna.ops.degree_linear
 import pna.population.batch_norm
 import pna.population.dropout
@@ -32,11 +33,12 @@ import pna.population.linears
 import pna.population.recurrence
 import pna.population.set2set  # noqa: F401  (registers the operator, as do those above)
 from pna.adjacency import Adjacency
-from pna.baselines import neighbour_sum
-from pna.ops.graph import graph_arguments
+from pna.ops.graph import Graph
+from pna.ops.operators import pack
 from pna.ops.precision import multiplied
-from pna.ops.request import KINDS, Request
-from pna.ops.statistics import request_arguments, statistics
+from pna.ops.product import Product
+from pna.ops.request import KINDS, Messages, Request
+from pna.ops.statistics import statistics
 from tests.ops.cases import widened
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -118,10 +120,11 @@ def compile_even() -> None:
     ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
     graph, given = Adjacency.from_edge_index(ring, 9), torch.randn(9, 300, requires_grad=True)
     basis, at = torch.randn(2, 300, requires_grad=True), torch.randn(9, 2)
+    request = Request(("mean", "std", "max"), 1e-5, False)
     for result in (
-        statistics(given, graph, Request(("mean", "std", "max"), 1e-5, False), basis, at, "triton"),
-        torch.ops.pna.gated_sum(given, given, given, None, *graph_arguments(graph), True)[0],
-        torch.ops.pna.neighbour_sum(given, None, None, *neighbour_sum.graph_arguments(graph)),
+        statistics(Messages(given, basis, at, graph), request, "triton"),
+        torch.ops.pna.gated_sum(given, given, given, None, *pack(Graph.of(graph)), True)[0],
+        torch.ops.pna.neighbour_sum(given, None, None, *pack(graph.incoming, graph.outgoing)),
     ):
         result.backward(torch.randn_like(result))
     x, state = torch.randn(9, 4, 75, requires_grad=True), [torch.ones(4, 75) for _ in range(4)]
@@ -135,7 +138,7 @@ def compile_even() -> None:
     z, weight = torch.randn(9, 1, 4, 22, requires_grad=True), torch.randn(1, 4, 22, 22)
     indices, factors = (graph.indptr, graph.by_degree), torch.ones(9, 1)
     y = torch.ops.pna.degree_linear(
-        z, weight.requires_grad_(), factors, None, None, [0], *indices, "triton"
+        z, weight.requires_grad_(), factors, None, [0], *indices, None, "triton"
     )
     y.backward(torch.randn_like(y))
     ring = torch.stack([torch.arange(3400), torch.arange(3400).roll(1)])
@@ -143,7 +146,7 @@ def compile_even() -> None:
     z, weight = torch.randn(3400, 2, 10, 134, requires_grad=True), torch.randn(1, 10, 268, 134)
     indices, factors = (graph.indptr, graph.by_degree), torch.ones(3400, 1)
     y = torch.ops.pna.degree_linear(
-        z, weight.requires_grad_(), factors, None, None, [0], *indices, "triton"
+        z, weight.requires_grad_(), factors, None, [0], *indices, None, "triton"
     )
     y.backward(torch.randn_like(y))
 
@@ -169,7 +172,7 @@ def compile_statistics(dtype: torch.dtype, width: int, wide: bool, form: str) ->
     for part in (edge, at):
         if part is not None and part.is_floating_point():
             part.requires_grad_()
-    out = statistics(x, graph, Request(KINDS, 1e-5, False), edge, at, "triton")
+    out = statistics(Messages(x, edge, at, graph), Request(KINDS, 1e-5, False), "triton")
     out.sum().backward()
 
 
@@ -181,7 +184,7 @@ def compile_attention(
     given = [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in shapes]
     edge = torch.randn(1200, heads, dtype=dtype) if edge_features else None
     own = torch.randn(20, heads, dtype=dtype) if self_loops else None
-    graph = graph_arguments(adjacency)
+    graph = pack(Graph.of(adjacency))
     torch.ops.pna.attention(*given, edge, own, *graph, 0.2)[0].sum().backward()
 
 
@@ -191,7 +194,7 @@ def compile_gates() -> None:
     for dtype, width, wide in cases:
         given = [torch.randn(20, width, dtype=dtype, requires_grad=True) for _ in range(3)]
         edge = torch.randn(1200, width, dtype=dtype) if wide else None
-        graph = graph_arguments(graph_of(wide))
+        graph = pack(Graph.of(graph_of(wide)))
         out, state, _ = torch.ops.pna.gated_sum(*given, edge, *graph, wide)
         (out.sum() + state.sum()).backward()
 
@@ -200,8 +203,10 @@ def compile_neighbour_sum() -> None:
     for dtype, width, wide in ((torch.float32, 160, False), (torch.bfloat16, 7, True)):
         x = torch.randn(20, width, dtype=dtype, requires_grad=True)
         terms = (torch.ones(20), torch.ones(20)) if wide else (None, None)
-        graph = neighbour_sum.graph_arguments(graph_of(wide))
-        torch.ops.pna.neighbour_sum(x, *terms, *graph).sum().backward()
+        graph = graph_of(wide)
+        torch.ops.pna.neighbour_sum(
+            x, *terms, *pack(graph.incoming, graph.outgoing)
+        ).sum().backward()
 
 
 def compile_degree_linear(dtype: torch.dtype) -> None:
@@ -216,9 +221,8 @@ def compile_degree_linear(dtype: torch.dtype) -> None:
         base = torch.randn(x.shape[0], towers, outputs, dtype=x.dtype)
         factors, shift = torch.randn(x.shape[0], scalers), z.detach()[:, 0].requires_grad_()
         graph = (adjacency.indptr, adjacency.by_degree)
-        out = torch.ops.pna.degree_linear(
-            z, weight, factors, base, shift, [towers % 3, 2], *graph, "triton"
-        )
+        product = Product(z, weight, factors, shift, [towers % 3, 2], *graph)
+        out = torch.ops.pna.degree_linear(*pack(product), base, "triton")
         out.sum().backward()
 
 
@@ -243,8 +247,8 @@ def compile_training() -> None:
     table, kinds = torch.randn(4, 75, requires_grad=True), torch.arange(9) % 4
     for also_x in (False, True):  # sums by kind alone, and on the way to the gradient of x
         x = torch.randn(9, 75, requires_grad=also_x)
-        statistics(x, graph, request, table, kinds, "triton").sum().backward()
-    statistics(x, graph, request, table, torch.randn(9, 4), "triton").sum().backward()
+        statistics(Messages(x, table, kinds, graph), request, "triton").sum().backward()
+    statistics(Messages(x, table, torch.randn(9, 4), graph), request, "triton").sum().backward()
     edge_table.gradients(*(torch.randn(n) for n in ((4, 375), (375, 75), (4, 50), (75, 50))))
     table, known = torch.zeros(9, 2), torch.zeros(9, 2, dtype=torch.bool)
     for kind in range(4):
@@ -253,7 +257,9 @@ def compile_training() -> None:
     for decoupled in (False, True):
         *rows, loss = (torch.zeros(2, 5) for _ in range(5))
         stand = row.bool(), row.bool()
-        adam.step(*rows, row, row, row, loss, *stand, (0.9, 0.999), 1e-8, decoupled)
+        moments = adam.Moments(*rows[2:], row)
+        settings = adam.Settings(row, row, (0.9, 0.999), 1e-8, decoupled)
+        adam.step(*rows[:2], moments, settings, loss, *stand)
 
 
 def compile_linears(dtype: torch.dtype) -> None:
@@ -292,7 +298,7 @@ def compile_recurrence() -> None:
     layer, unit = ([torch.randn(2, *shape) for shape in part] for part in shapes)
     parameters = (*layer, torch.randn(3, 2, 64, 16), *unit, torch.randn(20, 3))
     request = Request(("mean", "std", "max", "min"), 1e-5, False)
-    graph = request_arguments(adjacency, request, "triton")
+    graph = [*pack(adjacency, request), "triton"]
     for until, swapped, front in ((None, True, []), (torch.arange(20), False, [20, 16])):
         how = (until, [1, 0, 1, 1], 0.01, swapped, 2, front, front, False)
         torch.ops.pna.recurrence(state, *parameters, *how, *graph)[0].sum().backward()

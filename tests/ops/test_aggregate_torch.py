@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import pna
-from pna.ops.statistics import _flatten
+from pna.ops.operators import pack
 from tests.ops.cases import (
     EVERY,
     FORMS,
@@ -420,7 +420,7 @@ def operator_arguments(fast, form):
     if form == "coefficients":
         values, at = at, values
     request = (",".join(FUSED), 1e-5, False, fast.name)
-    return x, values, at, (*_flatten(adjacency), *request)
+    return x, values, at, (*pack(adjacency), *request)
 
 
 @pytest.mark.covering(0)
@@ -437,11 +437,12 @@ def test_opcheck_of_the_gradient(fast, form):
     x, values, at, rest = operator_arguments(fast, form)
     x = x.detach()
     saved = torch.ops.pna.statistics(x, values, at, *rest)
+    graph, request = rest[:-4], rest[-4:]
     upstream = features(1, saved[0].numel(), x.dtype, x.device).reshape(saved[0].shape)
     needs = [True, values is not None, form == "coefficients"]
     torch.library.opcheck(
         torch.ops.pna.statistics_backward.default,
-        (upstream, x, values, at, *saved, needs, *rest),
+        (upstream, needs, x, values, at, *graph, *saved, *request),
     )
 
 

@@ -14,8 +14,9 @@ from torch.autograd import gradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pna.ops import degree_groups
-from pna.ops.degree_groups import definition, shifted
 from pna.ops.degree_linear import degree_linear
+from pna.ops.operators import pack
+from pna.ops.product import Product, definition, shifted
 from tests.ops.cases import GRAPHS, Graph, features, into, random_edges, widened
 
 # torch says so of processors that multiply no short numbers
@@ -239,7 +240,7 @@ def test_cpu_products_are_one_for_each_degree_that_is_worth_it(cpu, monkeypatch)
         for worth in (0.0, float("inf")):
             monkeypatch.setattr(degree_groups, "_WORTH", worth)
             with mock.patch.object(
-                degree_groups, "_through", wraps=degree_groups._through
+                degree_groups, "through", wraps=degree_groups.through
             ) as product:
                 run(*inputs)
             counts[graph, worth] = product.call_count
@@ -480,7 +481,11 @@ def operator_arguments(fast, case):
     inputs = inputs_of(replace(case, factors=2), torch.float32, fast.device)
     adjacency = case.graph.adjacency(fast.device)
     inputs[0].requires_grad_()
-    return *inputs, list(case.times), adjacency.indptr, adjacency.by_degree, fast.name
+    z, weight, factors, base, shift = inputs
+    product = Product(
+        z, weight, factors, shift, list(case.times), adjacency.indptr, adjacency.by_degree
+    )
+    return *pack(product), base, fast.name
 
 
 @pytest.mark.parametrize("case", ["mixed", "neither"])
@@ -497,9 +502,9 @@ def test_opcheck(fast, case):
     ids=str,
 )
 def test_opcheck_of_the_gradient(fast, needs):
-    z, weight, factors, _, *rest = operator_arguments(fast, CASES["mixed"])
+    z, weight, *rest, _, name = operator_arguments(fast, CASES["mixed"])
     upstream = upstream_of((z, weight))
-    arguments = (upstream, list(needs), z.detach(), weight, factors, *rest)
+    arguments = (upstream, list(needs), z.detach(), weight, *rest, name)
     torch.library.opcheck(torch.ops.pna.degree_linear_backward.default, arguments)
 
 

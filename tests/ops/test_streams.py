@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from pna.ops.streams import Beside, Later
+from pna.ops.streams import DeferredJoins, SideStream
 
 
-class Work(Beside):
+class Work(SideStream):
     def __init__(self):
         super().__init__(torch.device("cpu"))
         self.joined, self.kept = False, ()
@@ -21,10 +21,10 @@ class Work(Beside):
 
 
 def test_works_of_parameters_of_their_own_are_joined_at_the_end():
-    later, weights, other = Later(), [torch.ones(2), None, torch.ones(3)], torch.ones(2)
+    later, weights, other = DeferredJoins(), [torch.ones(2), None, torch.ones(3)], torch.ones(2)
     later.own([weights[0], weights[2], other])
     with later:
-        first, second = Later.claim(weights), Later.claim([other])
+        first, second = DeferredJoins.claim(weights), DeferredJoins.claim([other])
     works = Work(), Work()
     first.join(works[0], "read by the first")
     second.join(works[1])
@@ -36,10 +36,10 @@ def test_works_of_parameters_of_their_own_are_joined_at_the_end():
 
 def test_works_of_a_parameter_that_two_have_are_joined_at_once():
     """Their gradients are added up before the end."""
-    shared, own, later = torch.ones(2), torch.ones(2), Later()
+    shared, own, later = torch.ones(2), torch.ones(2), DeferredJoins()
     later.own([shared, own])
     with later:
-        claims = [Later.claim(given) for given in ([shared, own], [shared])]
+        claims = [DeferredJoins.claim(given) for given in ([shared, own], [shared])]
     for claim in claims:
         work = Work()
         claim.join(work)
@@ -48,10 +48,10 @@ def test_works_of_a_parameter_that_two_have_are_joined_at_once():
 
 def test_works_of_weights_that_are_made_of_parameters_are_joined_at_once():
     """Autograd reads their gradients next."""
-    parameter, work, later = torch.ones(2), Work(), Later()
+    parameter, work, later = torch.ones(2), Work(), DeferredJoins()
     later.own([parameter])
     with later:
-        claim = Later.claim([parameter, 2 * parameter])
+        claim = DeferredJoins.claim([parameter, 2 * parameter])
     claim.join(work)
     assert work.joined
 
@@ -59,21 +59,21 @@ def test_works_of_weights_that_are_made_of_parameters_are_joined_at_once():
 @pytest.mark.parametrize("inside", [False, True], ids=["none", "after it"])
 def test_works_that_none_will_join_later_are_joined_at_once(inside):
     if inside:
-        with Later():
+        with DeferredJoins():
             pass
     work = Work()
-    Later.claim([torch.ones(2)]).join(work)
+    DeferredJoins.claim([torch.ones(2)]).join(work)
     assert work.joined
 
 
 def test_inner_before_outer():
-    outer, inner, weight = Later(), Later(), torch.ones(2)
+    outer, inner, weight = DeferredJoins(), DeferredJoins(), torch.ones(2)
     work = Work()
     outer.own([weight])
     with outer:
         with inner:
             pass
-        Later.claim([weight]).join(work)
+        DeferredJoins.claim([weight]).join(work)
     inner.join()
     assert not work.joined
     outer.join()
@@ -81,11 +81,11 @@ def test_inner_before_outer():
 
 
 def test_what_a_layer_joins_itself_is_joined_at_the_end_too():
-    later, works = Later(), (Work(), Work())
+    later, works = DeferredJoins(), (Work(), Work())
     with later:
-        Later.claim([]).join_later(works[0])
+        DeferredJoins.claim([]).join_later(works[0])
     assert not works[0].joined
     later.join()
     assert works[0].joined
-    Later.claim([]).join_later(works[1])
+    DeferredJoins.claim([]).join_later(works[1])
     assert works[1].joined

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from pna.population.batch_norm import batch_norm
+from pna.population.batch_norm import Norm, batch_norm
 from tests.ops.cases import features
 from tests.population.test_linears import Calls, assert_near
 
@@ -82,7 +82,7 @@ def upstream_of(x: Tensor) -> Tensor:
 
 
 def run(x, real, weight, bias, mean, var, relu=False, factors=None) -> Tensor:
-    return batch_norm(x, real, weight, bias, mean, var, MOMENTUM, EPS, relu, factors)
+    return batch_norm(x, real, Norm(weight, bias, mean, var, MOMENTUM, EPS), relu, factors)
 
 
 def defined(x, real, weight, bias, mean, var) -> Tensor:
@@ -210,7 +210,7 @@ def test_the_definition_by_eye(backend):
     real = torch.tensor([True, False, True], device=backend.device)
     one, none = torch.ones(1, device=backend.device), torch.zeros(1, device=backend.device)
     mean, var = none.clone(), one.clone()
-    got = batch_norm(x, real, 2 * one, one, mean, var, 0.5, 0.0)
+    got = batch_norm(x, real, Norm(2 * one, one, mean, var, 0.5, 0.0))
     assert got.flatten().tolist() == pytest.approx([-1, 11, 3])
     assert (mean.tolist(), var.tolist()) == ([1.0], pytest.approx([1.5]))
 

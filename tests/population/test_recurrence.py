@@ -14,7 +14,7 @@ import pna
 from pna.front import Front
 from pna.ops.aggregate import one_pass
 from pna.ops.aggregators import resolve
-from pna.ops.degree_groups import definition, shifted
+from pna.ops.product import definition, shifted
 from pna.population import gru
 from pna.population.recurrence import Layer, has_recurrence, recurrence
 from tests.ops.cases import Graph, features, random_edges

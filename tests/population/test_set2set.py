@@ -456,7 +456,7 @@ def test_opcheck_of_the_gradient(fast):
     x, *graph, weight, bias, most, name = operator_arguments(fast, CASES["steps"])
     with torch.no_grad():
         out, *kept = torch.ops.pna.set2set(x, *graph, weight, bias, most, name)
-    arguments = (out, x.detach(), *graph, weight.detach(), *kept, name)
+    arguments = (out, x.detach(), *graph, weight.detach(), bias, out, *kept, name)
     torch.library.opcheck(torch.ops.pna.set2set_backward.default, arguments)
 
 

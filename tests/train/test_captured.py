@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from pna.ops.streams import Beside
+from pna.ops.streams import SideStream
 from pna.train.settings import ModelSettings, Settings
 from tests.train.cases import SMALL, assert_near, random_graphs, trainer_of, with_arguments
 
@@ -56,7 +56,7 @@ BESIDE = ModelSettings(
 def test_works_beside_wait_for_one_another(slow, monkeypatch):
     """Whatever takes long, what is beside the line of a recorded step or the line itself: nothing
     is read before it is there, nor let go of before it is read."""
-    entered, left = Beside.__enter__, Beside.__exit__
+    entered, left = SideStream.__enter__, SideStream.__exit__
 
     def enter(self):
         entered(self)
@@ -68,8 +68,8 @@ def test_works_beside_wait_for_one_another(slow, monkeypatch):
         if self._stream is not None and slow == "in line":
             torch.cuda._sleep(200_000)
 
-    monkeypatch.setattr(Beside, "__enter__", enter)
-    monkeypatch.setattr(Beside, "__exit__", leave)
+    monkeypatch.setattr(SideStream, "__enter__", enter)
+    monkeypatch.setattr(SideStream, "__exit__", leave)
     graphs = random_graphs(train=23, validation=7, edges=1, whole=True)
     settings, options = replace(BASE, members=1), {"device": "cuda", "dtype": torch.float32}
     captured = trainer_of(graphs, BESIDE, settings, **options)

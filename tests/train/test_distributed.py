@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from pna.population.all_reduce import processes, sum_of_all
+from pna.population.all_reduce import all_reduce_sum, world_size
 from pna.train.distributed import any_of_all, device_of, is_first, joined, wait_for_all
 from pna.train.loop import train
 from pna.train.run import BEST, LAST, Run
@@ -36,7 +36,7 @@ SETTINGS = {
 SCRIPT = """
 import json, os, sys
 import torch
-from pna.population.all_reduce import sum_of_all
+from pna.population.all_reduce import all_reduce_sum
 from pna.train.distributed import any_of_all, is_first, joined
 from pna.train.loop import train
 from pna.train.settings import ModelSettings, Settings
@@ -49,9 +49,9 @@ with joined(torch.device("cpu")):
         settings = Settings(**asked.pop("settings"))
         train(**asked, model=model, settings=settings, report=lambda r: told.append(r.epoch))
     x = torch.tensor([1.0 + rank, 2.0], requires_grad=True)
-    total = sum_of_all(x)
+    total = all_reduce_sum(x)
     (total * torch.tensor([1.0, 10.0 * (1 + rank)])).sum().backward()
-    vmapped = torch.func.vmap(sum_of_all)(torch.full((3, 2), float(rank + 1)))
+    vmapped = torch.func.vmap(all_reduce_sum)(torch.full((3, 2), float(rank + 1)))
     said = [any_of_all(rank == 1, x.device), any_of_all(False, x.device)]
 print(json.dumps({
     "first": is_first(), "rank": rank, "told": told, "total": total.tolist(),
@@ -162,12 +162,12 @@ def test_sums_over_processes_and_their_gradients(both):
 
 def test_one_process_is_all_there_is():
     x = torch.tensor([1.0, 2.0])
-    assert processes() == 1 and is_first()
-    assert sum_of_all(x) is x
+    assert world_size() == 1 and is_first()
+    assert all_reduce_sum(x) is x
     assert any_of_all(True, x.device) and not any_of_all(False, x.device)
     wait_for_all()
     with joined(torch.device("cpu")):
-        assert processes() == 1
+        assert world_size() == 1
 
 
 def test_models_are_what_the_processes_are_asked_for():

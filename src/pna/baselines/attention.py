@@ -2,14 +2,13 @@
 
     out_i = Σ_{j→i} α_ij v_j,   α_ij the softmax over j→i of LeakyReLU(r_i + s_j [+ e_ij]).
 
-No tensor has a row of features for each edge where there are kernels: weights are made anew in
-the backward pass, from the norms of every node's softmax.
+The kernels make no tensor with a row of features for each edge. The backward pass recomputes the
+weights from the norms of every node's softmax.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -27,16 +26,8 @@ from pna.ops.edges import (
     sum_to_receivers,
     weighted_sum,
 )
-from pna.ops.graph import COUNT, GRAPH, graph_arguments, side_by_side, sides_of
-from pna.ops.operators import (
-    Function,
-    below_autograd,
-    differentiate,
-    differentiate_once,
-    library,
-    one_by_one,
-    room,
-)
+from pna.ops.graph import Graph
+from pna.ops.operators import Fold, gradient_operator, operator
 from pna.ops.request import wide_type
 
 #: The most features of a head of which a Triton program holds all.
@@ -67,8 +58,8 @@ def attention(
     plain = choose(values.device) != "triton" or values.shape[2] > WIDEST
     if plain or not fast_paths.is_on("attention"):
         return definition(values, scores, Slots.of(edges), negative_slope, edge, own)
-    graph = graph_arguments(adjacency)
-    return torch.ops.pna.attention(values, scores, edge, own, *graph, negative_slope)[0]
+    terms = Terms(values, scores, edge, own)
+    return _attention(terms, Graph.of(adjacency), negative_slope)[0]
 
 
 def definition(
@@ -127,119 +118,60 @@ def _check(
             )
 
 
-_INPUTS = "Tensor values, Tensor scores, Tensor? edge, Tensor? own"
-library.define(f"attention({_INPUTS}, {GRAPH}float slope) -> (Tensor, Tensor, Tensor)")
-library.define(
-    f"attention_backward(Tensor grad, Tensor out, Tensor slopes, Tensor norms, {_INPUTS}, "
-    f"{GRAPH}float slope) -> (Tensor, Tensor, Tensor, Tensor)"
-)
+class Terms(NamedTuple):
+    """Values and scores, as `attention` describes them."""
+
+    values: Tensor
+    scores: Tensor
+    edge: Tensor | None
+    own: Tensor | None
 
 
-@torch.library.impl(library, "attention", "CompositeExplicitAutograd")
-def _forward(
-    values: Tensor, scores: Tensor, edge: Tensor | None, own: Tensor | None, *rest: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The result, its derivatives by the receiver's score (nodes, heads, features), and norms of
-    the softmax (nodes, heads, 2)."""
+class Saved(NamedTuple):
+    out: Tensor  # (nodes, heads, features)
+    slopes: Tensor  # derivatives of the result by the receiver's score, as the result
+    norms: Tensor  # (nodes, heads, 2) of the softmax
+
+
+def _forward(terms: Terms, graph: Graph, slope: float) -> Saved:
     from pna.baselines.triton import attention as kernels
 
-    *graph, slope = rest
-    results = _allocate(values)
-    if values.numel() > 0:
-        kernels.forward(values, scores, edge, own, slope, sides_of(graph).incoming, *results)
-    return results
+    saved = _allocate(terms.values)
+    if terms.values.numel() > 0:
+        kernels.forward(terms, slope, graph.incoming, saved)
+    return saved
 
 
-def _allocate(values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _allocate(values: Tensor) -> Saved:
     wide = wide_type(values.dtype)
-    return (
+    return Saved(
         values.new_empty(values.shape),
         values.new_empty(values.shape, dtype=wide),
         values.new_empty((*values.shape[:2], 2), dtype=wide),
     )
 
 
-@torch.library.register_fake("pna::attention", lib=library)
-def _(values: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    return _allocate(values)
-
-
-@torch.library.impl(library, "attention_backward", "CompositeExplicitAutograd")
 def _backward(
     grad: Tensor,
-    out: Tensor,
-    slopes: Tensor,
-    norms: Tensor,
-    values: Tensor,
-    scores: Tensor,
-    edge: Tensor | None,
-    own: Tensor | None,
-    *rest: Any,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of values, scores, edge and own; of no length where there is none."""
+    saved: Saved,
+    terms: Terms,
+    graph: Graph,
+    slope: float,
+    gradients: tuple[Tensor, Tensor, Tensor, Tensor],
+) -> None:
     from pna.baselines.triton import attention as kernels
 
-    *graph, slope = rest
-    grads = _empty_gradients(values, scores, edge, own)
-    if values.numel() == 0:
-        for gradient in grads:
-            gradient.zero_()
-        return grads
-    terms = (values, scores, edge, own, slope)
-    saved = (out, slopes, norms)
-    kernels.backward(grad, *terms, *sides_of(graph), *saved, grads)
-    return grads
+    kernels.backward(grad, terms, slope, graph, saved, gradients)
 
 
-def _empty_gradients(
-    values: Tensor, scores: Tensor, edge: Tensor | None, own: Tensor | None
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    of_values, of_scores = room(values, True, values), room(scores, True, values)
-    return of_values, of_scores, room(edge, True, values), room(own, True, values)
-
-
-@torch.library.register_fake("pna::attention_backward", lib=library)
-def _(
-    grad: Tensor,
-    out: Tensor,
-    slopes: Tensor,
-    norms: Tensor,
-    values: Tensor,
-    scores: Tensor,
-    edge: Tensor | None,
-    own: Tensor | None,
-    *_: Any,
-) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    return _empty_gradients(values, scores, edge, own)
-
-
-class _Differentiable(Function):
-    """The operator and its gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
-        output = below_autograd(torch.ops.pna.attention.default, keyset, inputs)
-        *tensors, ctx.slope = inputs
-        ctx.mark_non_differentiable(*output[1:])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*output, *tensors)
-        return output
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, *_: Any) -> Any:
-        grads: Sequence[Tensor | None] = (None,) * 4
-        if grad is not None:
-            grads = torch.ops.pna.attention_backward(grad, *ctx.saved_tensors, ctx.slope)
-        wanted = ctx.needs_input_grad[1:5]
-        given = [g if w else None for g, w in zip(grads, wanted, strict=True)]
-        return None, *given, *[None] * (COUNT + 1)
-
-
-differentiate("attention", _Differentiable)
-differentiate_once("attention_backward", "pna.baselines.attention")
-
-
-torch.library.register_vmap("pna::attention", side_by_side("attention", 4), lib=library)
-torch.library.register_vmap(
-    "pna::attention_backward", one_by_one("attention_backward"), lib=library
+_attention_backward = gradient_operator(
+    "attention_backward", _backward, of="pna.baselines.attention", like=Terms._fields
+)
+_attention = operator(
+    "attention",
+    _forward,
+    fake=_allocate,
+    backward=_attention_backward,
+    differentiable=Terms._fields,
+    vmap=Fold(dict.fromkeys(Terms._fields, 1), results=(1,)),
 )

@@ -15,7 +15,7 @@ from pna.data.graphset import GraphSet
 from pna.data.shapes import Shape, usual_shapes
 from pna.data.structure import offsets
 from pna.ops.backend import choose
-from pna.ops.streams import Beside
+from pna.ops.streams import SideStream
 
 
 class _Layout(NamedTuple):
@@ -70,7 +70,7 @@ class PaddedBatches:
         They must fit, as those of ``shape.arrange`` do. The call never waits for the device.
         """
         graphs = self.graphs
-        ranking, of_edges = Beside(ids.device), Beside(ids.device, 1)
+        ranking, of_edges = SideStream(ids.device), SideStream(ids.device, 1)
         if self._has_kernels(shape):
             layout, adjacency = self._lay_out_in_kernels(ids, shape, ranking)
         else:
@@ -167,7 +167,7 @@ class PaddedBatches:
         return few and fast_paths.is_on("ranking")
 
     def _lay_out_in_kernels(
-        self, ids: Tensor, shape: Shape, ranking: Beside
+        self, ids: Tensor, shape: Shape, ranking: SideStream
     ) -> tuple[_Layout, Adjacency]:
         """The same with fused kernels; the stream `ranking` sorts nodes by degree."""
         from pna.ops.triton import assemble

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from pna.nn.batch_context import Level, row_info
 from pna.ops.backend import choose
-from pna.population.all_reduce import processes
-from pna.population.batch_norm import batch_norm
+from pna.population.all_reduce import world_size
+from pna.population.batch_norm import Norm, batch_norm
 from pna.torch_internals import is_batched
 
 
@@ -59,9 +59,10 @@ class BatchNorm(nn.Module):
     def forward(self, x: Tensor, factors: Tensor | None = None) -> Tensor:
         real = row_info(self.level).real
         state = self.weight, self.bias, self.running_mean, self.running_var
-        own = real is not None or processes() > 1 or x.shape[0] < 2
+        own = real is not None or world_size() > 1 or x.shape[0] < 2
         if self.training and (own or _is_of_many(self.running_mean)):
-            return batch_norm(x, real, *state, self.momentum, self.eps, self.relu, factors)
+            norm = Norm(*state, self.momentum, self.eps)
+            return batch_norm(x, real, norm, self.relu, factors)
         weight, bias, mean, var = state
         x = x if factors is None else x * factors[:, None]
         given = x.to(weight.dtype)

@@ -44,7 +44,7 @@ class GRU(RecurrentWeights):
         With `swapped`, x is the state that they keep.
         """
         inputs = self._padded(x), self._padded(state)
-        return gru_cell(*inputs, *self.weights, until, step, swapped)
+        return gru_cell(*inputs, self.weights, until, step, swapped)
 
     def _padded(self, x: Tensor) -> Tensor:
         missing = self.width - x.shape[1]

@@ -12,7 +12,7 @@ from pna.adjacency import Adjacency
 from pna.ops import blocks, reference
 from pna.ops.aggregators import FUSED, Aggregator, Softmax, Std, resolve
 from pna.ops.backend import choose
-from pna.ops.request import Request
+from pna.ops.request import Messages, Request
 from pna.ops.statistics import statistics
 
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
@@ -56,7 +56,7 @@ def aggregate(
     if fused is not None and not has_kernels(backend):
         return reference.aggregate(x, adjacency, chosen, values, at)
     if fused is not None:
-        out = statistics(x, adjacency, fused, values, at, backend)
+        out = statistics(Messages(x, values, at, adjacency), fused, backend)
         if len(places) == len(chosen) == len(fused.kinds):
             return out
         for i, place in places.items():

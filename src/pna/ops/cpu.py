@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from pna.adjacency import Adjacency, Rows
-from pna.ops.request import KINDS, Request, Saved, check_table, wide_type
+from pna.ops.request import KINDS, Messages, Request, Saved, check_table, wide_type
 
 #: Kernels and edge terms, numbered as in cpu.c, and the bytes of a tile there.
 _FORWARD, _SLOPES, _SENDERS, _EXTREMA, _EDGES, _COEFFICIENTS = range(6)
@@ -104,39 +104,30 @@ def unavailable() -> str | None:
     return _reason
 
 
-def forward(
-    x: Tensor,
-    edge: Tensor | None,
-    at: Tensor | None,
-    adjacency: Adjacency,
-    request: Request,
-    saved: Saved,
-) -> None:
+def forward(messages: Messages, request: Request, saved: Saved) -> None:
     """Write the statistics of the messages to `saved`."""
-    task = _Task(x, edge, at, adjacency, request)
+    task = _Task(messages, request)
     out = task.room_for(saved.out)
-    task.point(out=out, places=saved.places, long_places=saved.long_places)
+    task.point(out=out, places=saved.argmax, long_places=saved.long_argmax)
     if saved.mean.shape[0] > 0:
         task.point(mean=saved.mean)
         task.problem.mean_stride = saved.mean.shape[1]
-    task.run(_FORWARD, adjacency.incoming)
+    task.run(_FORWARD, messages.adjacency.incoming)
     if out is not saved.out:
         saved.out.copy_(out)
 
 
 def backward(
     grad: Tensor,
-    x: Tensor,
-    edge: Tensor | None,
-    at: Tensor | None,
-    adjacency: Adjacency,
+    messages: Messages,
     request: Request,
     saved: Saved,
     grads: tuple[Tensor, Tensor, Tensor],
 ) -> None:
-    """Write to `grads` the gradients of x, edge and at; those of no length are not needed."""
-    task = _Task(x, edge, at, adjacency, request)
-    task.point(places=saved.places, long_places=saved.long_places)
+    """Write to `grads` the gradients of x, edge and at; those without elements are not needed."""
+    adjacency, at = messages.adjacency, messages.at
+    task = _Task(messages, request)
+    task.point(places=saved.argmax, long_places=saved.long_argmax)
     task.point(grad=grad.to(task.dtype).contiguous())
     _differentiate_statistics(task, adjacency, request, saved)
     results = [task.room_for(gradient) for gradient in grads]
@@ -175,7 +166,7 @@ def _differentiate_statistics(
     task.problem.slopes_stride = stride
     if request.needs_spread:
         own = saved.mean.shape[0] > 0
-        mean = saved.mean if own else out[:, request.place("mean")]
+        mean = saved.mean if own else out[:, request.index("mean")]
         task.point(mean=mean)
         task.problem.mean_stride = mean.stride(0)
     task.run(_SLOPES, adjacency.incoming)
@@ -184,14 +175,8 @@ def _differentiate_statistics(
 class _Task:
     """A problem as the kernels see it, and the tensors that must outlive their calls."""
 
-    def __init__(
-        self,
-        x: Tensor,
-        edge: Tensor | None,
-        at: Tensor | None,
-        adjacency: Adjacency,
-        request: Request,
-    ) -> None:
+    def __init__(self, messages: Messages, request: Request) -> None:
+        x, adjacency = messages.x, messages.adjacency
         self.dtype = wide_type(x.dtype)
         self.lanes = _LINE // self.dtype.itemsize
         self.tiles = -(-x.shape[1] // self.lanes)
@@ -204,7 +189,7 @@ class _Task:
             num_edges=adjacency.num_edges,
             features=x.shape[1],
             num_kinds=len(request.kinds),
-            place=tuple(request.place(kind) for kind in KINDS),
+            place=tuple(request.index(kind) for kind in KINDS),
             clamp=request.clamp,
             epsilon=request.epsilon,
         )
@@ -220,8 +205,8 @@ class _Task:
         x = _with_rows(x.to(self.dtype))
         self.point(x=x)
         self.problem.x_stride = x.stride(0)
-        if edge is not None:
-            self._take_edge(edge, at, adjacency.edge_ids.dtype)
+        if messages.edge is not None:
+            self._take_edge(messages.edge, messages.at, adjacency.edge_ids.dtype)
         if "normalised_mean" in request.kinds:
             self.point(weight=adjacency.out_degree.clamp(min=1).to(self.dtype).rsqrt())
 

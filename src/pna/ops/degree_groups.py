@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pna import fast_paths
 from pna.ops import narrow_cpu
+from pna.ops.product import Product, definition, shifted, through
 from pna.ops.request import wide_type
 
 #: Weights of all factors up to so many numbers are multiplied at once.
@@ -18,102 +19,56 @@ _NARROW = 4096
 _WORTH = 5e6
 
 
-def definition(z: Tensor, weight: Tensor, factors: Tensor, base: Tensor | None = None) -> Tensor:
-    """`degree_linear` of shifted z in plain torch, one product for each factor.
-
-    factors may also be (receivers, R, towers), where each tower has its own."""
-    factors = factors.to(z.dtype)
-    factors = factors[:, :, None] if factors.dim() == 2 else factors
-    total = base
-    for r in range(weight.shape[0]):
-        scaled = factors[:, r, :, None] * _through(z, weight[r])
-        total = scaled if total is None else total + scaled
-    assert total is not None
-    return total
-
-
-def shifted(z: Tensor, shift: Tensor | None, times: Sequence[int], degree: Tensor) -> Tensor:
-    """z with `shift` added as often as `times` says: never, once, or (2) for each neighbour."""
-    if shift is None or not any(times):
-        return z
-    degree = degree.to(wide_type(z.dtype))  # which half precision may not hold
-    often = (torch.zeros_like(degree), torch.ones_like(degree), degree)
-    added = torch.stack([often[n] for n in times], 1)[:, :, None, None] * shift[:, None]
-    return z + added.to(z.dtype)
-
-
-def forward(
-    z: Tensor,
-    weight: Tensor,
-    factors: Tensor,
-    base: Tensor | None,
-    shift: Tensor | None,
-    times: Sequence[int],
-    indptr: Tensor,
-    by_degree: Tensor,
-    out: Tensor,
-) -> None:
+def forward(product: Product, base: Tensor | None, out: Tensor) -> None:
     """Write the result of `degree_linear` to out (receivers, towers, outputs)."""
-    degree = indptr.diff()
+    weight, factors = product.weight, product.factors
+    degree = product.indptr.diff()
     if _is_narrow(weight):
-        chunks = narrow_cpu.chunks_of(z, weight, indptr, by_degree)
+        chunks = narrow_cpu.chunks_of(product)
         if chunks is not None and fast_paths.is_on("narrow_cpu"):
-            often = _often(times, degree, z)
-            narrow_cpu.forward(chunks, z, weight, factors, base, shift, often, out)
+            narrow_cpu.forward(chunks, product, base, _often(product, degree), out)
             return
-        _forward_at_once(shifted(z, shift, times, degree), weight, factors, base, out)
+        _forward_at_once(product.shifted_z(), weight, factors, base, out)
         return
-    for rows, shares in _groups(weight, factors, degree, by_degree):
-        own = _shifted_rows(z, shift, times, degree, rows)
+    for rows, shares in _groups(product, degree):
+        own = _shifted_rows(product, degree, rows)
         if shares is None:
             part = definition(own, weight, _take(factors, rows))
         else:
-            part = _through(own, _combine(shares, weight))
+            part = through(own, _combine(shares, weight))
         _put(out, rows, part)
     if base is not None:
         out += base
 
 
-def backward(
-    grad: Tensor,
-    z: Tensor,
-    weight: Tensor,
-    factors: Tensor,
-    shift: Tensor | None,
-    times: Sequence[int],
-    indptr: Tensor,
-    by_degree: Tensor,
-    grad_z: Tensor,
-    grad_weight: Tensor,
-    grad_shift: Tensor,
-) -> None:
-    """Write the gradients of z, weight and shift; those of no length are not needed."""
+def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor]) -> None:
+    """Write the gradients of z, weight and shift; those without elements are not needed."""
+    z, weight, factors, times = product.z, product.weight, product.factors, product.times
+    indptr, (grad_z, grad_weight, grad_shift) = product.indptr, grads
     degree = indptr.diff()
     if _is_narrow(weight):
-        chunks = narrow_cpu.chunks_of(z, weight, indptr, by_degree)
+        chunks = narrow_cpu.chunks_of(product)
         if chunks is not None and fast_paths.is_on("narrow_cpu"):
-            often, of = _often(times, degree, z), (grad_z, grad_weight, grad_shift)
-            narrow_cpu.backward(chunks, grad, z, weight, factors, shift, often, of)
+            narrow_cpu.backward(chunks, grad, product, _often(product, degree), grads)
             return
-        moved = shifted(z, shift, times, degree)
-        _backward_at_once(grad, moved, weight, factors, grad_z, grad_weight)
+        _backward_at_once(grad, product.shifted_z(), weight, factors, grad_z, grad_weight)
         if grad_shift.shape[0] > 0:
             add_shifted(grad_z, times, indptr, grad_shift)
         return
     across = weight.transpose(2, 3)
     total = torch.zeros(grad_weight.shape, dtype=wide_type(grad.dtype))
-    for rows, shares in _groups(weight, factors, degree, by_degree):
+    for rows, shares in _groups(product, degree):
         upstream = _take(grad, rows)
         own = _take(factors, rows).to(grad.dtype) if shares is None else None
         if grad_z.shape[0] > 0:
             if own is not None:
                 part = definition(upstream[:, None], across, own)
             else:
-                part = _through(upstream[:, None], _combine(shares, across))
+                part = through(upstream[:, None], _combine(shares, across))
             part = part.unflatten(2, (z.shape[1], z.shape[3])).transpose(1, 2)
             _put(grad_z, rows, part)
         if grad_weight.shape[0] > 0:
-            flat = _shifted_rows(z, shift, times, degree, rows)
+            flat = _shifted_rows(product, degree, rows)
             flat = flat.permute(2, 1, 3, 0).flatten(1, 2)  # (towers, A·K, n)
             if own is not None:
                 for r in range(weight.shape[0]):
@@ -121,18 +76,18 @@ def backward(
                     total[r] += torch.bmm(flat, scaled.transpose(0, 1))
             else:
                 assert shares is not None
-                product = torch.bmm(flat, upstream.transpose(0, 1))
+                together = torch.bmm(flat, upstream.transpose(0, 1))
                 for r, share in enumerate(shares.tolist()):
-                    total[r].add_(product, alpha=share)
+                    total[r].add_(together, alpha=share)
     if grad_weight.shape[0] > 0:
         grad_weight.copy_(total)
     if grad_shift.shape[0] > 0:
         add_shifted(grad_z, times, indptr, grad_shift)
 
 
-def _often(times: Sequence[int], degree: Tensor, z: Tensor) -> Tensor:
+def _often(product: Product, degree: Tensor) -> Tensor:
     """How often the shift is added to every group of every node, (receivers, groups)."""
-    wanted = list(times) or [0] * z.shape[1]
+    wanted = list(product.times) or [0] * product.z.shape[1]
     once, each = (
         torch.tensor([often == kind for often in wanted], dtype=torch.float32) for kind in (1, 2)
     )
@@ -149,7 +104,7 @@ def _forward_at_once(
     z: Tensor, weight: Tensor, factors: Tensor, base: Tensor | None, out: Tensor
 ) -> None:
     """Of shifted z: through the weights of all factors side by side, then times the factors."""
-    every = _through(z, weight.permute(1, 2, 0, 3).flatten(2))  # (receivers, towers, R × outputs)
+    every = through(z, weight.permute(1, 2, 0, 3).flatten(2))  # (receivers, towers, R × outputs)
     every = every.unflatten(2, (weight.shape[0], -1))
     total = (every * factors.to(z.dtype)[:, None, :, None]).sum(2)
     out.copy_(total if base is None else total + base)
@@ -169,7 +124,7 @@ def _backward_at_once(
     upstream = upstream.flatten(2)  # (receivers, towers, R × outputs)
     if grad_z.shape[0] > 0:
         across = weight.permute(1, 0, 3, 2).flatten(1, 2)  # (towers, R × outputs, A·K)
-        part = _through(upstream[:, None], across)
+        part = through(upstream[:, None], across)
         grad_z.copy_(part.unflatten(2, (z.shape[1], z.shape[3])).transpose(1, 2))
     if grad_weight.shape[0] > 0:
         wide = wide_type(grad.dtype)
@@ -195,12 +150,11 @@ def add_shifted(grad_z: Tensor, times: Sequence[int], indptr: Tensor, total: Ten
             total += (degree * grad_z[:, a]).to(total.dtype)
 
 
-def _groups(
-    weight: Tensor, factors: Tensor, degree: Tensor, by_degree: Tensor
-) -> Iterator[tuple[Tensor | None, Tensor | None]]:
+def _groups(product: Product, degree: Tensor) -> Iterator[tuple[Tensor | None, Tensor | None]]:
     """Receivers of one degree with the factors that they share; then those of rarer degrees
     together, with none. All receivers are None."""
-    count, towers, inner, outputs = weight.shape
+    factors, by_degree = product.factors, product.by_degree
+    count, towers, inner, outputs = product.weight.shape
     few = _WORTH / max(2 * (count - 1) * towers * inner * outputs, 1)
     alone = count == 1 or by_degree.shape[0] <= few
     if alone or not fast_paths.is_on("degree_groups"):
@@ -218,12 +172,11 @@ def _groups(
         yield torch.cat(rare), None
 
 
-def _shifted_rows(
-    z: Tensor, shift: Tensor | None, times: Sequence[int], degree: Tensor, rows: Tensor | None
-) -> Tensor:
+def _shifted_rows(product: Product, degree: Tensor, rows: Tensor | None) -> Tensor:
+    z, shift = product.z, product.shift
     if shift is None:
         return _take(z, rows)
-    return shifted(_take(z, rows), _take(shift, rows), times, _take(degree, rows))
+    return shifted(_take(z, rows), _take(shift, rows), product.times, _take(degree, rows))
 
 
 def _take(tensor: Tensor, rows: Tensor | None) -> Tensor:
@@ -241,10 +194,3 @@ def _combine(shares: Tensor | None, weight: Tensor) -> Tensor:
     """Σ_r shares[r] · W_r."""
     assert shares is not None
     return torch.tensordot(shares.to(weight.dtype), weight, dims=1)
-
-
-def _through(z: Tensor, weight: Tensor) -> Tensor:
-    """z (n, A, towers, K) through weight (towers, A·K, outputs): (n, towers, outputs)."""
-    if weight.shape[0] == 1:
-        return (z.flatten(1) @ weight[0])[:, None]
-    return torch.bmm(z.permute(2, 0, 1, 3).flatten(2), weight).transpose(0, 1)

@@ -8,10 +8,7 @@ differentiated any number of times, and a vmapped axis is folded into the featur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields, replace
-from types import ModuleType
-from typing import Any
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -21,9 +18,9 @@ from pna.adjacency import Adjacency, Rows
 from pna.ops import reference
 from pna.ops.aggregators import take
 from pna.ops.backend import choose
-from pna.ops.operators import Function, below_autograd, differentiate, library
-from pna.ops.request import Request, Saved, wide_type
-from pna.ops.statistics import statistics
+from pna.ops.operators import Fold, operator
+from pna.ops.request import Messages, Request, Saved, wide_type
+from pna.ops.statistics import kernels_of, statistics
 
 _SUM = Request(("sum",), 0.0, False)
 _MAX = Request(("max",), 0.0, False)
@@ -77,8 +74,7 @@ def sum_to_receivers(messages: Tensor, edges: Adjacency | Slots) -> Tensor:
     backend = choose(messages.device)
     if backend == "reference" or not fast_paths.is_on("edges"):
         return reference.Neighbourhoods(messages, adjacency).sum(messages)
-    rows = _tensors(slots.by_receiver)
-    out = torch.ops.pna.sum_rows(_flat(messages), slots.receivers, *rows, backend)
+    out = sum_rows(_flat(messages), slots.receivers, slots.by_receiver, backend)
     return out.reshape((adjacency.num_receivers, *messages.shape[1:]))
 
 
@@ -134,7 +130,7 @@ def _take(x: Tensor, row_of_slot: Tensor, rows: Rows) -> Tensor:
     backend = choose(x.device)
     if backend == "reference" or not fast_paths.is_on("edges"):
         return take(x, row_of_slot)
-    out = torch.ops.pna.take_rows(_flat(x), row_of_slot, *_tensors(rows), backend)
+    out = take_rows(_flat(x), row_of_slot, rows, backend)
     return out.reshape((row_of_slot.shape[0], *x.shape[1:]))
 
 
@@ -147,7 +143,7 @@ def _highest(scores: Tensor, slots: Slots) -> Tensor:
     if backend == "reference" or not fast_paths.is_on("edges"):
         return reference.Neighbourhoods(scores, adjacency).largest(scores)
     half = _half_adjacency(slots.by_receiver)
-    return statistics(scores, half, _MAX, None, None, backend)[:, 0]
+    return statistics(Messages(scores, None, None, half), _MAX, backend)[:, 0]
 
 
 def _half_adjacency(rows: Rows) -> Adjacency:
@@ -184,38 +180,20 @@ def _check(name: str, values: Tensor, adjacency: Adjacency, rows: int, role: str
         )
 
 
-_NAMES = [field.name for field in fields(Rows)]
-
-
-def _tensors(rows: Rows) -> list[Tensor]:
-    return [getattr(rows, name) for name in _NAMES]
-
-
-def _kernels(backend: str) -> ModuleType:
-    if backend == "triton":
-        from pna.ops import triton
-
-        return triton
-    from pna.ops import cpu
-
-    return cpu
-
-
-# Rows whose `neighbours` are slots, and the row that owns each slot.
-_ROWS = "Tensor row_of_slot, " + "".join(f"Tensor {name}, " for name in _NAMES) + "str backend"
-library.define(f"take_rows(Tensor values, {_ROWS}) -> Tensor")
-library.define(f"sum_rows(Tensor values, {_ROWS}) -> Tensor")
-
-
-@torch.library.impl(library, "take_rows", "CompositeExplicitAutograd")
-def _take_rows(values: Tensor, row_of_slot: Tensor, *_: Any) -> Tensor:
+def _take_rows(values: Tensor, row_of_slot: Tensor, rows: Rows, backend: str) -> Tensor:
     return values.index_select(0, row_of_slot)
 
 
-@torch.library.impl(library, "sum_rows", "CompositeExplicitAutograd")
-def _sum_rows(values: Tensor, row_of_slot: Tensor, *rest: Any) -> Tensor:
-    *tensors, backend = rest
-    rows = Rows(*tensors)
+def _take_rows_fake(values: Tensor, row_of_slot: Tensor) -> Tensor:
+    return values.new_empty((row_of_slot.shape[0], values.shape[1]))
+
+
+def _take_rows_backward(grad: Tensor, row_of_slot: Tensor, rows: Rows, backend: str) -> Tensor:
+    return sum_rows(grad, row_of_slot, rows, backend)
+
+
+def _sum_rows(values: Tensor, row_of_slot: Tensor, rows: Rows, backend: str) -> Tensor:
+    """Sums over the slots of every row: `neighbours` of the rows are slots."""
     if values.shape[0] == 0:
         return values.new_zeros((rows.num_rows, values.shape[1]))
     narrow = backend == "cpu" and values.shape[1] < _NARROW
@@ -224,8 +202,8 @@ def _sum_rows(values: Tensor, row_of_slot: Tensor, *rest: Any) -> Tensor:
     out = values.new_empty((rows.num_rows, 1, values.shape[1]))
     if out.numel() > 0:
         none = values.new_empty((0, values.shape[1]))
-        saved = Saved(out, none, none, none)
-        _kernels(backend).forward(values, None, None, _half_adjacency(rows), _SUM, saved)
+        messages = Messages(values, None, None, _half_adjacency(rows))
+        kernels_of(backend).forward(messages, _SUM, Saved(out, none, none, none))
     return out[:, 0]
 
 
@@ -235,54 +213,29 @@ def _sum_narrow(values: Tensor, rows: Rows) -> Tensor:
     return out.to(values.dtype)
 
 
-@torch.library.register_fake("pna::take_rows", lib=library)
-def _(values: Tensor, row_of_slot: Tensor, *_: Any) -> Tensor:
-    return values.new_empty((row_of_slot.shape[0], values.shape[1]))
-
-
-@torch.library.register_fake("pna::sum_rows", lib=library)
-def _(values: Tensor, row_of_slot: Tensor, indptr: Tensor, *_: Any) -> Tensor:
+def _sum_rows_fake(values: Tensor, indptr: Tensor) -> Tensor:
     return values.new_empty((indptr.shape[0] - 1, values.shape[1]))
 
 
-def _differentiable(name: str, transpose: str) -> type[Function]:
-    """The operator, whose gradient is its transpose, the other one."""
-
-    class Linear(Function):
-        @staticmethod
-        def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
-            _, *rows, ctx.backend = inputs
-            ctx.save_for_backward(*rows)
-            ctx.save_for_forward(*rows)
-            return below_autograd(getattr(torch.ops.pna, name).default, keyset, inputs)
-
-        @staticmethod
-        def backward(ctx: Any, grad: Tensor) -> Any:
-            rows = ctx.saved_tensors
-            to_values = getattr(torch.ops.pna, transpose)(grad, *rows, ctx.backend)
-            return None, to_values, *[None] * (len(rows) + 1)
-
-        @staticmethod
-        def jvp(ctx: Any, _: Any, tangent: Tensor, *__: Any) -> Any:
-            return getattr(torch.ops.pna, name)(tangent, *ctx.saved_tensors, ctx.backend)
-
-    return Linear
+def _sum_rows_backward(grad: Tensor, row_of_slot: Tensor, rows: Rows, backend: str) -> Tensor:
+    return take_rows(grad, row_of_slot, rows, backend)
 
 
-differentiate("take_rows", _differentiable("take_rows", "sum_rows"))
-differentiate("sum_rows", _differentiable("sum_rows", "take_rows"))
-
-
-def _folded(name: str) -> Callable[..., Any]:
-    """A vmap rule: members side by side in the features, in which layout they stay."""
-
-    def rule(info: Any, in_dims: Sequence[Any], values: Tensor, *rest: Any) -> tuple[Tensor, int]:
-        values = values.movedim(in_dims[0], 1)
-        out = getattr(torch.ops.pna, name)(values.flatten(1), *rest)
-        return out.unflatten(1, values.shape[1:]), 1
-
-    return rule
-
-
-torch.library.register_vmap("pna::take_rows", _folded("take_rows"), lib=library)
-torch.library.register_vmap("pna::sum_rows", _folded("sum_rows"), lib=library)
+take_rows = operator(
+    "take_rows",
+    _take_rows,
+    fake=_take_rows_fake,
+    backward=_take_rows_backward,
+    differentiable=("values",),
+    vmap=Fold({"values": 1}, results=(1,)),
+    linear=True,
+)
+sum_rows = operator(
+    "sum_rows",
+    _sum_rows,
+    fake=_sum_rows_fake,
+    backward=_sum_rows_backward,
+    differentiable=("values",),
+    vmap=Fold({"values": 1}, results=(1,)),
+    linear=True,
+)

@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from pna.ops import cpu
+from pna.ops.product import Product
 
 #: Floats of a vector of narrow.c, and the most inputs and outputs that it has room for.
 _LANES, _INPUTS, _OUTPUTS = 4, 512, 64
@@ -50,14 +51,15 @@ class Chunks:
 _remembered: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
-def chunks_of(z: Tensor, weight: Tensor, indptr: Tensor, by_degree: Tensor) -> Chunks | None:
+def chunks_of(product: Product) -> Chunks | None:
     """How the nodes are cut, where narrow.c is of use; remembered while the graph lives."""
-    inner, outputs = weight.shape[2:]
+    z, by_degree = product.z, product.by_degree
+    inner, outputs = product.weight.shape[2:]
     fits = inner <= _INPUTS and outputs <= _OUTPUTS and outputs % _LANES == 0
     if not built or z.dtype != torch.float32 or not fits:
         return None
     if by_degree not in _remembered:
-        _remembered[by_degree] = _cut(indptr, by_degree)
+        _remembered[by_degree] = _cut(product.indptr, by_degree)
     chunks: Chunks = _remembered[by_degree]
     return chunks if _FEWEST * len(chunks.first) <= len(chunks.nodes) else None
 
@@ -75,33 +77,23 @@ def _cut(indptr: Tensor, by_degree: Tensor) -> Chunks:
 
 
 def forward(
-    chunks: Chunks,
-    z: Tensor,
-    weight: Tensor,
-    factors: Tensor,
-    base: Tensor | None,
-    shift: Tensor | None,
-    often: Tensor,
-    out: Tensor,
+    chunks: Chunks, product: Product, base: Tensor | None, often: Tensor, out: Tensor
 ) -> None:
     """Write the result of `degree_linear`; `often` (nodes, groups) the shift is added."""
     given = {"out": out} if base is None else {"out": out, "base": base.contiguous()}
-    _run(chunks, z, weight, factors, shift, often, given, backward=False)
+    _run(chunks, product, often, given, backward=False)
 
 
 def backward(
     chunks: Chunks,
     grad: Tensor,
-    z: Tensor,
-    weight: Tensor,
-    factors: Tensor,
-    shift: Tensor | None,
+    product: Product,
     often: Tensor,
     grads: tuple[Tensor, Tensor, Tensor],
 ) -> None:
-    """Write the gradients of z, weight and shift; those of no length are not needed."""
-    grad_z, grad_weight, grad_shift = grads
-    count, towers, inner, outputs = weight.shape
+    """Write the gradients of z, weight and shift; those without elements are not needed."""
+    z, (grad_z, grad_weight, grad_shift) = product.z, grads
+    count, towers, inner, outputs = product.weight.shape
     partial = z.new_empty((len(chunks.bounds), towers * inner * outputs))
     given = {
         "grad": grad.contiguous(),
@@ -109,9 +101,9 @@ def backward(
         "grad_shift": grad_shift if grad_shift.shape[0] > 0 else z.new_empty(z[:, 0].shape),
         "partial": partial,
     }
-    _run(chunks, z, weight, factors, shift, often, given, backward=True)
+    _run(chunks, product, often, given, backward=True)
     if grad_weight.shape[0] > 0:
-        shares = _shares(chunks, factors)[chunks.bounds[:, 2]]
+        shares = _shares(chunks, product.factors)[chunks.bounds[:, 2]]
         with torch.autocast("cpu", enabled=False):
             grad_weight.copy_((shares.t() @ partial).view(count, towers, inner, outputs))
 
@@ -122,21 +114,14 @@ def _shares(chunks: Chunks, factors: Tensor) -> Tensor:
 
 
 def _run(
-    chunks: Chunks,
-    z: Tensor,
-    weight: Tensor,
-    factors: Tensor,
-    shift: Tensor | None,
-    often: Tensor,
-    given: dict[str, Tensor],
-    backward: bool,
+    chunks: Chunks, product: Product, often: Tensor, given: dict[str, Tensor], backward: bool
 ) -> None:
     assert _kernel is not None
     kernel = _kernel
-    z = z.contiguous()
+    z, weight, shift = product.z.contiguous(), product.weight, product.shift
     inner = -(-weight.shape[2] // _LANES) * _LANES
     with torch.autocast("cpu", enabled=False):  # narrow.c reads float32
-        own = torch.tensordot(_shares(chunks, factors), weight, 1)  # of every degree
+        own = torch.tensordot(_shares(chunks, product.factors), weight, 1)  # of every degree
     if backward:
         given |= {"across": F.pad(own.mT, (0, inner - weight.shape[2])).contiguous()}
     else:

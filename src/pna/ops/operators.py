@@ -1,17 +1,24 @@
-"""How the operators of this package are made known to torch: gradients, also inside `torch.func`.
+"""One description of an operator registers all that torch has to know about it.
 
+`operator` and `gradient_operator` take plain functions with annotated parameters. They derive the
+schema, the implementation, the shapes for `torch.compile`, the gradients and the vmap rule.
 `torch.library.register_autograd` would do the same at three times the cost of a small call.
+
+A parameter may be a dataclass or named tuple of tensors and numbers. The operator takes its fields
+one by one: a list of tensors would cost more than the kernel of a small graph.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
-from typing import Any
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from operator import itemgetter
+from typing import Any, get_type_hints
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from pna import torch_internals as internals
 
@@ -19,25 +26,419 @@ library = torch.library.Library("pna", "FRAGMENT")
 
 INSTEAD = "run it inside `with pna.backend('reference'):`"
 
+#: The parameters that annotations are translated to in a schema.
+_TYPES: dict[Any, str] = {
+    Tensor: "Tensor",
+    Tensor | None: "Tensor?",
+    Sequence[Tensor]: "Tensor[]",
+    Sequence[Tensor | None]: "Tensor?[]",
+    bool: "bool",
+    Sequence[bool]: "bool[]",
+    int: "int",
+    torch.SymInt: "SymInt",
+    Sequence[int]: "int[]",
+    float: "float",
+    str: "str",
+    tuple[str, ...]: "str",  # joined by commas
+}
+
+#: What precedes the names of the fields of a field with this name.
+_PREFIXES = {"incoming": "in_", "outgoing": "out_"}
+
 
 def no_forward_mode(ctx: Any, *_: Any) -> Any:
-    """In place of the `jvp` of a function that has none."""
+    """The `jvp` of a function that has none."""
     raise RuntimeError(
         "got a derivative in forward mode (torch.func.jvp, jacfwd, hessian), which the fast "
         f"kernels do not have; {INSTEAD}"
     )
 
 
+def room(tensor: Tensor | None, needed: bool, like: Tensor) -> Tensor:
+    """An empty gradient of `tensor`; it has no elements where none is needed."""
+    if tensor is None or not needed:
+        return like.new_empty(0)
+    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+
+
+class _Leaf:
+    """A parameter that is one argument of the schema."""
+
+    def __init__(self, name: str, hint: Any) -> None:
+        if hint not in _TYPES:
+            raise TypeError(f"got a parameter {name}: {hint}, expected one of {list(_TYPES)}")
+        self.arguments = [(name, _TYPES[hint])]
+        self.joined = hint == tuple[str, ...]
+
+    def pack(self, value: Any, into: list[Any]) -> None:
+        into.append(",".join(value) if self.joined else value)
+
+    def unpack(self, values: Iterator[Any]) -> Any:
+        value = next(values)
+        return tuple(value.split(",")) if self.joined else value
+
+
+class _Structure:
+    """A parameter whose fields are arguments of the schema."""
+
+    def __init__(self, kind: Any, prefix: str = "") -> None:
+        hints = get_type_hints(kind)
+        names = [f.name for f in fields(kind)] if is_dataclass(kind) else kind._fields
+        self.kind = kind
+        self.fields = [(name, _parameter(name, hints[name], prefix)) for name in names]
+        self.arguments: list[tuple[str, str]] = [
+            each for _, part in self.fields for each in part.arguments
+        ]
+
+    def pack(self, value: Any, into: list[Any]) -> None:
+        for name, part in self.fields:
+            part.pack(getattr(value, name), into)
+
+    def unpack(self, values: Iterator[Any]) -> Any:
+        return self.kind(*[part.unpack(values) for _, part in self.fields])
+
+
+def _parameter(name: str, hint: Any, prefix: str = "") -> _Leaf | _Structure:
+    if hint is not Tensor and (is_dataclass(hint) or hasattr(hint, "_fields")):
+        return _Structure(hint, _PREFIXES.get(name, ""))
+    return _Leaf(prefix + name, hint)
+
+
+class _Signature:
+    """The parameters of a function, and the arguments of a schema that they stand for."""
+
+    def __init__(self, function: Callable[..., Any], without: Sequence[str] = ()) -> None:
+        hints = get_type_hints(function)
+        names = [name for name in inspect.signature(function).parameters if name not in without]
+        self.parameters = {name: _parameter(name, hints[name]) for name in names}
+        self.arguments = [each for part in self.parameters.values() for each in part.arguments]
+        self.names = [name for name, _ in self.arguments]
+        self.owners = [name for name, part in self.parameters.items() for _ in part.arguments]
+        self.is_flat = all(isinstance(part, _Leaf) for part in self.parameters.values())
+
+    def pack(self, values: Sequence[Any]) -> list[Any]:
+        """The arguments of the schema, from values of the parameters."""
+        if self.is_flat:
+            return list(values)
+        into: list[Any] = []
+        for part, value in zip(self.parameters.values(), values, strict=True):
+            part.pack(value, into)
+        return into
+
+    def unpack(self, arguments: Sequence[Any]) -> dict[str, Any]:
+        """The values of the parameters, from arguments of the schema."""
+        left = iter(arguments)
+        return {name: part.unpack(left) for name, part in self.parameters.items()}
+
+
+def pack(*values: Any) -> list[Any]:
+    """Dataclasses and named tuples as the arguments of a schema."""
+    into: list[Any] = []
+    for value in values:
+        _Structure(type(value)).pack(value, into)
+    return into
+
+
+def _pick(order: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """A function that picks some of a sequence, as fast as can be."""
+    if len(order) > 1:
+        return itemgetter(*order)
+    return lambda pool: tuple(pool[i] for i in order)
+
+
+@dataclass(frozen=True)
+class Fold:
+    """A vmap rule: the members of a vmap are joined to an axis that the operator already has.
+
+    Args:
+        axes: the axis of every argument that may be vmapped. Members are in front of what it holds.
+        results: the axis of every result in which members are found.
+        rows: arguments with a row for each node. Where nothing else is vmapped, members are rows.
+        join: join members to the axis; else they become a new axis there.
+        otherwise: the rule where anything else is vmapped.
+        separate: run one member after another there. Without either it is refused.
+    """
+
+    axes: dict[str, int]
+    results: Sequence[int]
+    rows: Sequence[str] = ()
+    join: bool = True
+    otherwise: Callable[..., Any] | None = None
+    separate: bool = False
+
+    def rule(self, call: Operator) -> Callable[..., Any]:
+        names, owners = call.signature.names, call.signature.owners
+        otherwise = one_by_one(call.overload) if self.separate else self.otherwise
+
+        def rule(info: Any, in_dims: Sequence[Any], *inputs: Any) -> Any:
+            vmapped = [name for name, dim in zip(names, in_dims, strict=True) if _is_vmapped(dim)]
+            for name in vmapped:
+                if name in self.axes:
+                    continue
+                if otherwise is not None:
+                    return otherwise(info, in_dims, *inputs)
+                owner = owners[names.index(name)]
+                raise ValueError(f"got a vmapped {owner}, expected one that all members share")
+            by_rows = bool(self.rows) and all(name in self.rows for name in vmapped)
+            axes = dict.fromkeys(self.rows, 0) if by_rows else self.axes
+            folded = [
+                self._folded(value, dim, axes[name], info.batch_size, by_rows)
+                if name in axes
+                else value
+                for name, dim, value in zip(names, in_dims, inputs, strict=True)
+            ]
+            return self._apart(call.overload(*folded), info.batch_size, by_rows)
+
+        return rule
+
+    def _folded(self, value: Any, dim: Any, axis: int, batch: int, behind: bool) -> Any:
+        if value is None:
+            return None
+        if isinstance(value, list | tuple):
+            pairs = zip(value, dim, strict=True)
+            return [self._folded(each, d, axis, batch, behind) for each, d in pairs]
+        if not self.join:
+            return value.movedim(dim, axis)
+        return fold(value, dim, axis, batch, behind)
+
+    def _apart(self, results: Any, batch: int, by_rows: bool) -> Any:
+        every = [results] if isinstance(results, Tensor) else results
+        axes = list(self.results) * (len(every) if len(self.results) == 1 else 1)
+        if by_rows:
+            apart = [result.unflatten(0, (-1, batch)) for result in every]
+            axes = [1] * len(every)
+        elif self.join:
+            apart = [r.unflatten(d, (batch, -1)) for r, d in zip(every, axes, strict=True)]
+        else:
+            apart = every
+        if isinstance(results, Tensor):
+            return apart[0], axes[0]
+        return type(results)(apart), type(results)(axes)
+
+
+def _is_vmapped(dim: Any) -> bool:
+    if isinstance(dim, list | tuple):
+        return any(map(_is_vmapped, dim))
+    return dim is not None
+
+
+def fold(tensor: Tensor, dim: int | None, axis: int, batch: int, behind: bool = False) -> Tensor:
+    """The members of a vmap joined to an axis, in front of what it holds or behind it; a view, if
+    that has length 1."""
+    to = axis + 1 if behind else axis
+    if dim is None:
+        shape = (*tensor.shape[:to], batch, *tensor.shape[to:])
+        return tensor.unsqueeze(to).expand(shape).flatten(axis, axis + 1)
+    return tensor.movedim(dim, to).flatten(axis, axis + 1)
+
+
+def one_by_one(call: Callable[..., Any], copy: bool = True) -> Callable[..., Any]:
+    """A vmap rule that runs the operator for one member after another.
+
+    Gradients have it: it is met only where a derivative itself is vmapped, as in
+    `torch.func.jacrev`. Each member is made contiguous unless `copy` is False.
+    """
+
+    def select(argument: Any, dim: Any, i: int) -> Any:
+        if isinstance(dim, list | tuple):
+            return [select(a, d, i) for a, d in zip(argument, dim, strict=True)]
+        if not isinstance(dim, int):
+            return argument
+        return argument.select(dim, i).contiguous() if copy else argument.select(dim, i)
+
+    def rule(info: Any, in_dims: Sequence[Any], *arguments: Any) -> Any:
+        pairs = list(zip(arguments, in_dims, strict=True))
+        results = [call(*[select(a, d, i) for a, d in pairs]) for i in range(info.batch_size)]
+        if isinstance(results[0], Tensor):
+            return torch.stack(results), 0
+        stacked = tuple(torch.stack(r) for r in zip(*results, strict=True))
+        return stacked, (0,) * len(stacked)
+
+    return rule
+
+
+class Operator:
+    """An operator of torch, called with the parameters of the function that it was made of."""
+
+    def __init__(self, name: str, signature: _Signature, results: Sequence[str] | None) -> None:
+        self.name, self.signature = name, signature
+        self.results = results  # their names; None for a list of any length
+
+    def define(self, mutates: Sequence[str] = ()) -> None:
+        """Tell torch the schema."""
+        letters = dict(zip(mutates, "abcdefgh", strict=False))
+        arguments = ", ".join(
+            f"{kind}({letters[name]}!) {name}" if name in letters else f"{kind} {name}"
+            for name, kind in self.signature.arguments
+        )
+        count = len(self.results or ())
+        given = f"({', '.join(['Tensor'] * count)})" if count else "Tensor[]"
+        library.define(f"{self.name}({arguments}) -> {given if count != 1 else 'Tensor'}")
+        self.overload: Any = getattr(torch.ops.pna, self.name).default
+
+    def __call__(self, *values: Any) -> Any:
+        return self.overload(*self.signature.pack(values))
+
+
+def operator(
+    name: str,
+    forward: Callable[..., Any],
+    *,
+    fake: Callable[..., Any],
+    backward: Operator | Callable[..., Any],
+    differentiable: Sequence[str],
+    vmap: Fold | Callable[..., Any],
+    mutates: Sequence[str] = (),
+    linear: bool = False,
+) -> Operator:
+    """Register an operator.
+
+    Args:
+        name: its name in `torch.ops.pna`.
+        forward: the implementation. Its annotations are the schema. A parameter `keeping: bool`
+            is True where gradients will be needed.
+        fake: allocates the results; its parameters are some of those of `forward`. What it returns
+            names the results: a named tuple or dataclass, a tensor (`out`), or a list.
+        backward: the gradients of all that is `differentiable`, in that order. Its parameters are
+            found by name: `grad` of the first result, the only one with gradients (or `grad_y` of
+            each result y that has them, or `grads` of a list), `needs` (a bool for each), and
+            whatever it reads of arguments and results, which is saved. It is made by
+            `gradient_operator`, or a function of operators that have gradients themselves.
+        differentiable: the arguments that have gradients.
+        vmap: a `Fold`, or the rule itself.
+        mutates: the arguments that are written to.
+        linear: whether it is linear in its first argument and so has derivatives in forward mode.
+    """
+    made = get_type_hints(fake)["return"]
+    structure = _Structure(made) if is_dataclass(made) or hasattr(made, "_fields") else None
+    single = made is Tensor
+    results = None
+    if structure is not None or single:
+        results = ["out"] if structure is None else [n for n, _ in structure.arguments]
+    call = Operator(name, _Signature(forward), results)
+    call.define(mutates)
+    _implement(call, forward, structure)
+    _register_fake(call, fake, structure)
+    _differentiate(call, backward, differentiable, linear)
+    rule = vmap.rule(call) if isinstance(vmap, Fold) else vmap
+    torch.library.register_vmap(f"pna::{name}", rule, lib=library)
+    return call
+
+
+def gradient_operator(
+    name: str,
+    write: Callable[..., None],
+    *,
+    of: str,
+    like: Sequence[str] = (),
+    allocate: Callable[..., tuple[Tensor, ...]] | None = None,
+    vmap: Fold | None = None,
+) -> Operator:
+    """Register the gradient of an operator as an operator, which has no gradient itself.
+
+    Args:
+        name: its name in `torch.ops.pna`.
+        write: writes to its parameter `gradients`, a tuple. Its other parameters are the schema.
+            Not called where the gradients above have no elements: then all are 0.
+        of: what it is the gradient of, for the message that refuses a second derivative.
+        like: the argument that each gradient has the shape of. It has no elements where the
+            parameter `needs`, if there is one, says so, or the argument is None.
+        allocate: makes the gradients instead; its parameters are some of those of `write`.
+    """
+    call = Operator(name, _Signature(write, without=("gradients",)), like or ["out"])
+    parameters = call.signature.parameters
+    by_name = _by_name(call.signature, allocate) if allocate is not None else None
+    if allocate is not None:
+        hints = get_type_hints(allocate)["return"]
+        call.results = [str(i) for i in range(len(hints.__args__))]
+    call.define()
+    places = [call.signature.names.index(name) for name in like]
+    needs = call.signature.names.index("needs") if "needs" in parameters else None
+    above = [i for i, n in enumerate(call.signature.names) if n.startswith("grad")]
+
+    def make(arguments: Sequence[Any]) -> tuple[Tensor, ...]:
+        if by_name is not None:
+            return by_name(arguments)
+        given = [arguments[i] for i in places]
+        needed = arguments[needs] if needs is not None else [True] * len(given)
+        return tuple(room(t, n, given[0]) for t, n in zip(given, needed, strict=True))
+
+    def run(*arguments: Any) -> Any:
+        gradients = make(arguments)
+        if any(_has_elements(arguments[i]) for i in above):
+            write(**call.signature.unpack(arguments), gradients=gradients)
+        else:
+            for gradient in gradients:
+                gradient.zero_()
+        return _alone(gradients)
+
+    torch.library.impl(library, name, "CompositeExplicitAutograd")(run)
+    torch.library.register_fake(f"pna::{name}", lambda *a: _alone(make(a)), lib=library)
+    _refuse_second_derivative(call, of)
+    rule = one_by_one(call.overload) if vmap is None else vmap.rule(call)
+    torch.library.register_vmap(f"pna::{name}", rule, lib=library)
+    return call
+
+
+def _alone(results: tuple[Tensor, ...]) -> Any:
+    return results[0] if len(results) == 1 else results
+
+
+def _has_elements(grad: Any) -> bool:
+    if isinstance(grad, list | tuple):
+        return any(map(_has_elements, grad))
+    return grad is not None and grad.numel() > 0
+
+
+def _by_name(signature: _Signature, function: Callable[..., Any]) -> Callable[[Sequence[Any]], Any]:
+    """The function of all arguments of a schema, of which it takes those that it names."""
+    own = _Signature(function)
+    pick = _pick([signature.names.index(name) for name in own.names])
+    if own.is_flat:
+        return lambda arguments: function(*pick(arguments))
+    return lambda arguments: function(**own.unpack(pick(arguments)))
+
+
+def _implement(call: Operator, forward: Callable[..., Any], structure: _Structure | None) -> None:
+    signature = call.signature
+
+    def run(*arguments: Any) -> Any:
+        results = (
+            forward(*arguments) if signature.is_flat else forward(**signature.unpack(arguments))
+        )
+        if structure is None:
+            return results
+        into: list[Any] = []
+        structure.pack(results, into)
+        return tuple(into)
+
+    torch.library.impl(library, call.name, "CompositeExplicitAutograd")(run)
+
+
+def _register_fake(call: Operator, fake: Callable[..., Any], structure: _Structure | None) -> None:
+    make = _by_name(call.signature, fake)
+
+    def run(*arguments: Any) -> Any:
+        results = make(arguments)
+        if structure is None:
+            return results
+        into: list[Any] = []
+        structure.pack(results, into)
+        return tuple(into)
+
+    torch.library.register_fake(f"pna::{call.name}", run, lib=library)
+
+
 class Function(internals.SingleLevelFunction):
-    """What gradients of an operator are derived from."""
+    """An operator as autograd records it."""
 
     jvp = staticmethod(no_forward_mode)
 
 
-def below_autograd(operator: Any, keyset: Any, inputs: Sequence[Any]) -> Any:
+def _below_autograd(overload: Any, keyset: Any, inputs: Sequence[Any]) -> Any:
     """Run the operator itself from inside the `forward` of its `Function`.
 
-    There nothing is recorded, which is meant for one level of derivatives: inside `torch.func` the
+    Nothing is recorded there, which is meant for one level of derivatives. Inside `torch.func` the
     levels around it are met on the way down, and would be taken for constant.
     """
     with contextlib.ExitStack() as around:
@@ -45,36 +446,60 @@ def below_autograd(operator: Any, keyset: Any, inputs: Sequence[Any]) -> Any:
             around.enter_context(torch.enable_grad())
             around.enter_context(internals.set_forward_mode(True))
         around.enter_context(internals.below_autograd())
-        return operator.redispatch(keyset & internals.keys_after_autograd, *inputs)
+        return overload.redispatch(keyset & internals.keys_after_autograd, *inputs)
 
 
-def differentiate(name: str, function: type[Function]) -> None:
-    """Give the operator the gradients of `function`, whose `forward` takes a keyset first.
+def _register_autograd(call: Operator, function: type[Function], keep: Any = None) -> None:
+    """Give the operator the gradients of a function, whose `forward` takes a keyset, the lengths
+    of lists, and then all inputs: autograd does not look into lists.
 
     The transforms of `torch.func` hand one level at a time to a kernel that autograd dispatches
     to, which is all that is needed; the `apply` of a plain `torch.autograd.Function` refuses to
     run there.
     """
-
     run: Callable[..., Any] = function.apply  # type: ignore[attr-defined]
+    has_lists = any(
+        kind.endswith("[]") and "Tensor" in kind for _, kind in call.signature.arguments
+    )
 
     def apply(keyset: Any, *inputs: Any) -> Any:
+        flat, lengths = _flattened(inputs) if has_lists else (inputs, None)
+        if keep is not None:
+            flat = keep(flat)
         if not internals.in_transform():
-            return run(keyset, *inputs)
-        with internals.single_level():
-            return run(keyset, *inputs)
+            results = run(keyset, lengths, *flat)
+        else:
+            with internals.single_level():
+                results = run(keyset, lengths, *flat)
+        return list(results) if call.results is None else results
 
-    library.impl(name, apply, "Autograd", with_keyset=True)
+    library.impl(call.name, apply, "Autograd", with_keyset=True)
 
 
-def differentiate_once(name: str, of: str) -> None:
-    """Refuse the gradients of an operator that is itself a gradient, that `of` what is named."""
+def _flattened(inputs: Sequence[Any]) -> tuple[Sequence[Any], list[int]]:
+    """Inputs with their lists of tensors taken apart, and how long each was; -1 for no list."""
+    flat: list[Any] = []
+    lengths = []
+    for value in inputs:
+        is_list = isinstance(value, list | tuple) and not any(isinstance(v, int) for v in value)
+        lengths.append(len(value) if is_list else -1)
+        flat += value if is_list else [value]
+    return flat, lengths
 
+
+def _grouped(flat: Sequence[Any], lengths: Sequence[int] | None) -> Sequence[Any]:
+    """The inverse of `_flattened`."""
+    if lengths is None:
+        return flat
+    left = iter(flat)
+    return [next(left) if n < 0 else [next(left) for _ in range(n)] for n in lengths]
+
+
+def _refuse_second_derivative(call: Operator, of: str) -> None:
     class Once(Function):
         @staticmethod
-        def forward(ctx: Any, keyset: Any, shape: Any, *flat: Any) -> Any:
-            inputs = tree_unflatten(flat, shape)
-            return below_autograd(getattr(torch.ops.pna, name).default, keyset, inputs)
+        def forward(ctx: Any, keyset: Any, lengths: Any, *flat: Any) -> Any:
+            return _below_autograd(call.overload, keyset, _grouped(flat, lengths))
 
         @staticmethod
         def backward(ctx: Any, *_: Any) -> Any:
@@ -82,47 +507,101 @@ def differentiate_once(name: str, of: str) -> None:
                 f"got a second derivative of {of}, which its fast kernels do not have; {INSTEAD}"
             )
 
-    class Flat:
-        """`Once` of tensors one by one: autograd sees into no list."""
+    _register_autograd(call, Once)
+
+
+def _differentiate(
+    call: Operator,
+    backward: Operator | Callable[..., Any],
+    differentiable: Sequence[str],
+    linear: bool,
+) -> None:
+    """Register what autograd does: save what `backward` reads, and call it."""
+    names, results = call.signature.names, call.results
+    own = backward.signature if isinstance(backward, Operator) else _Signature(backward)
+    above = [n for n in own.names if n in ("grad", "grads", *(f"grad_{r}" for r in results or ()))]
+    outputs = len(above)
+    read = [name for name in own.names if name not in (*above, "needs")]
+    unknown = set(read) - {*names, *(results or ())}
+    if unknown:
+        raise TypeError(f"got {sorted(unknown)} in the gradient of {call.name}, expected its terms")
+    kinds = dict(call.signature.arguments)
+    tensors = [n for n in read if n in names and "Tensor" in kinds[n]]
+    made = [n for n in read if n not in names]
+    numbers = [n for n in read if n in names and "Tensor" not in kinds[n]]
+    pick_tensors = _pick([names.index(n) for n in tensors])
+    pick_made = _pick([(results or []).index(n) for n in made])
+    pick_numbers = _pick([names.index(n) for n in numbers])
+    pool = [*above, "needs", *tensors, *made, *numbers]
+    pick = _pick([pool.index(n) for n in own.names])
+    places = [names.index(n) for n in differentiable]
+
+    def gradients(arguments: Sequence[Any]) -> Any:
+        if isinstance(backward, Operator):
+            return backward.overload(*arguments)
+        return backward(**own.unpack(arguments))
+
+    class Differentiable(Function):
+        @staticmethod
+        def forward(ctx: Any, keyset: Any, lengths: Any, *flat: Any) -> Any:
+            inputs = _grouped(flat, lengths)
+            output = _below_autograd(call.overload, keyset, inputs)
+            every = (output,) if isinstance(output, Tensor) else tuple(output)
+            if results is not None and outputs < len(every):
+                ctx.mark_non_differentiable(*every[outputs:])
+            ctx.set_materialize_grads(False)
+            saved, ctx.saved_lengths = pick_tensors(inputs), None
+            if lengths is not None:
+                saved, ctx.saved_lengths = _flattened(saved)
+            ctx.save_for_backward(*saved, *pick_made(every))
+            ctx.numbers, ctx.lengths = pick_numbers(inputs), lengths
+            if linear:
+                ctx.save_for_forward(*saved)
+            return output if isinstance(output, Tensor) else every
 
         @staticmethod
-        def apply(keyset: Any, *inputs: Any) -> Any:
-            flat, shape = tree_flatten(inputs)
-            run: Any = Once
-            return run.apply(keyset, shape, *flat)
+        def backward(ctx: Any, *grads: Tensor | None) -> Any:
+            flat_needs = ctx.needs_input_grad[2:]
+            needed = _grouped(flat_needs, ctx.lengths)
+            needs = [_is_needed(needed[i]) for i in places]
+            given: list[Any] = [None] * len(needed)
+            if any(needs) and any(grad is not None for grad in grads):
+                saved = ctx.saved_tensors
+                if ctx.saved_lengths is not None:
+                    saved = _grouped(saved, [*ctx.saved_lengths, *[-1] * len(made)])
+                from_above = grads[:outputs] if results is not None else (list(grads),)
+                found = gradients(pick((*from_above, needs, *saved, *ctx.numbers)))
+                found = (found,) if isinstance(found, Tensor) else found
+                for i, gradient in zip(places, found, strict=True):
+                    given[i] = gradient
+            return None, None, *_only_needed(given, needed)
 
-    differentiate(name, Flat)  # type: ignore[arg-type]
+        @staticmethod
+        def jvp(ctx: Any, *tangents: Any) -> Any:
+            if not linear:
+                no_forward_mode(ctx)
+            return call.overload(tangents[2], *ctx.saved_tensors, *ctx.numbers)
 
+    keep = None
+    if "keeping" in names:
+        place = names.index("keeping")
 
-def one_by_one(name: str) -> Callable[..., Any]:
-    """A vmap rule for gradients: met only where a derivative itself is vmapped, as in
-    `torch.func.jacrev`."""
+        def keep(inputs: Sequence[Any]) -> Sequence[Any]:
+            needed = torch.is_grad_enabled() and any(inputs[i].requires_grad for i in places)
+            return (*inputs[:place], inputs[place] or needed, *inputs[place + 1 :])
 
-    def rule(info: Any, in_dims: Sequence[Any], *arguments: Any) -> Any:
-        pairs = list(zip(arguments, in_dims, strict=True))
-        results = [
-            getattr(torch.ops.pna, name)(
-                *[a.select(d, i).contiguous() if isinstance(d, int) else a for a, d in pairs]
-            )
-            for i in range(info.batch_size)
-        ]
-        stacked = tuple(torch.stack(r) for r in zip(*results, strict=True))
-        return stacked, (0,) * len(stacked)
-
-    return rule
-
-
-def fold(tensor: Tensor, dim: int | None, axis: int, batch: int) -> Tensor:
-    """The members of a vmap joined to an axis, in front of what it holds; a view, if that has
-    length 1."""
-    if dim is None:
-        shape = (*tensor.shape[:axis], batch, *tensor.shape[axis:])
-        return tensor.unsqueeze(axis).expand(shape).flatten(axis, axis + 1)
-    return tensor.movedim(dim, axis).flatten(axis, axis + 1)
+    _register_autograd(call, Differentiable, keep)
 
 
-def room(tensor: Tensor | None, needed: bool, like: Tensor) -> Tensor:
-    """An empty gradient of `tensor`; of no length where none is needed."""
-    if tensor is None or not needed:
-        return like.new_empty(0)
-    return torch.empty_like(tensor, memory_format=torch.contiguous_format)
+def _is_needed(needed: Any) -> bool:
+    return any(needed) if isinstance(needed, list) else needed
+
+
+def _only_needed(given: Sequence[Any], needed: Sequence[Any]) -> Iterator[Any]:
+    """Gradients for autograd, lists taken apart: None where none is needed."""
+    for gradient, wanted in zip(given, needed, strict=True):
+        if isinstance(wanted, list):
+            parts = gradient if gradient is not None else [None] * len(wanted)
+            yield from (g if w else None for g, w in zip(parts, wanted, strict=True))
+        else:
+            yield gradient if wanted else None

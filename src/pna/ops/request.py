@@ -1,4 +1,4 @@
-"""What is asked of the kernels of a backend, and what they keep for the backward pass."""
+"""What the kernels of a backend are asked for, and what they save for the backward pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-#: Bytes in which the gradient of an edge table or basis is made, some edges at a time.
+from pna.adjacency import Adjacency
+
+#: Bytes of workspace for the gradient of an edge table or basis, which takes some edges at a time.
 EDGE_WORKSPACE = 2**26
 
 #: The statistics that the kernels know, in the order in which they number them.
@@ -22,8 +24,8 @@ class Request:
     epsilon: float
     clamp: bool
 
-    def place(self, kind: str) -> int:
-        """Where a statistic stands in the output, or -1."""
+    def index(self, kind: str) -> int:
+        """The index of a statistic in the output, or -1."""
         return self.kinds.index(kind) if kind in self.kinds else -1
 
     @property
@@ -36,18 +38,35 @@ class Request:
 
 
 @dataclass(frozen=True)
+class Messages:
+    """What reaches every receiver: x_j, or x_j + e_ij where there is an edge term.
+
+    The edge term e is `edge` itself, edge[at] or at @ edge, for `at` absent, whole or real numbers.
+    """
+
+    x: Tensor  # (senders, features)
+    edge: Tensor | None  # (edges, features), as the edges were given; a table or a basis
+    at: Tensor | None  # (edges,) row of the table, or (edges, D) coefficients of the basis
+    adjacency: Adjacency
+
+    @property
+    def features(self) -> int:
+        return self.x.shape[1]
+
+
+@dataclass(frozen=True)
 class Saved:
     """What the backward pass needs of the forward pass besides its inputs.
 
-    The CPU kernels remember an extremum by the place of its edge in the receiver's row: in one
-    byte for rows of at most 255 slots, with 255 for none; a longer row keeps the lower byte there
-    and the whole number, or -1, in `long_places`. The GPU kernels find it again.
+    The CPU kernels store the argmax and argmin as the position of the edge in the receiver's row:
+    in one byte for rows of at most 255 slots, with 255 for none. A longer row stores the lower byte
+    there and the whole number, or -1, in `long_argmax`. The GPU kernels recompute both.
     """
 
     out: Tensor  # (receivers, kinds, features)
     mean: Tensor  # (receivers, features) in float32 or better; empty where `out` has it exactly
-    places: Tensor  # (receivers, 2, features) uint8, of the maximum and of the minimum; or empty
-    long_places: Tensor  # (long rows, 2, features) int32; or empty
+    argmax: Tensor  # (receivers, 2, features) uint8, of the maximum and of the minimum; or empty
+    long_argmax: Tensor  # (long rows, 2, features) int32; or empty
 
 
 def wide_type(dtype: torch.dtype) -> torch.dtype:

@@ -1,8 +1,8 @@
-"""Work of a captured step that runs beside other work.
+"""Work of a captured step on side streams, concurrent with other work.
 
-Kernels of a small batch leave most of a GPU idle. What nothing waits for at once, such as the
-gradients of weights, may run at the same time as the rest. Outside of a capture it is run in its
-turn: there the host is what is waited for, and a second stream would cost it more.
+Kernels of a small batch leave most of a GPU idle. Work whose result is not needed at once, such as
+the gradients of weights, may run at the same time as the rest. Outside of a capture it runs in
+order: the host is the bottleneck there, and a second stream would add overhead.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from torch import Tensor
 from pna import fast_paths
 
 
-class Beside:
-    """``with beside:`` holds the work; `join` is called before anything of it is read.
+class SideStream:
+    """``with side:`` submits work to a side stream; call `join` before its result is read.
 
-    Between the two nothing that the work reads may be written to or let go of. Works of the same
-    `number` follow one another, those of others run beside them. A `join` inside of another's
-    ``with`` has that other one wait.
+    Until then, nothing that the work reads may be written to or freed. Work submitted under the
+    same `number` runs in order; different numbers run on different streams, concurrently. A `join`
+    inside the ``with`` of another side stream makes that stream wait.
     """
 
     def __init__(self, device: torch.device, number: int = 0) -> None:
@@ -47,16 +47,16 @@ class Beside:
             self._done = self._stream.record_event()
 
     def hold(self, *held: Any) -> None:
-        """Do not let go of these while there is this object, or until `let_go`."""
+        """Keep these alive as long as this object, or until `let_go`."""
         if self._stream is not None:
             self._held += held
 
     def let_go(self) -> None:
-        """Of what is held: once the work is joined, and others hold what they need of it."""
+        """Release what is held, once the work is joined and others hold what they need of it."""
         self._held.clear()
 
     def join(self) -> None:
-        """Have all that follows wait for the work."""
+        """Make all that follows wait for the work."""
         if self._stream is not None and self._done is not None:
             torch.cuda.current_stream(self._stream.device).wait_event(self._done)
 
@@ -66,76 +66,76 @@ def _stream(device: torch.device, number: int) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-class Later:
-    """Works of a backward pass that are joined at its end, and not before.
+class DeferredJoins:
+    """Work of a backward pass that is joined at its end, and not before.
 
-    ``with later:`` is around the forward pass, in which layers `claim` the parameters whose
-    gradients they make, beside or not. Whoever does that names those whose gradients it reads
-    itself, as its `own`, and only after `join`. Of others the next to read may be autograd: of
-    weights that are made of parameters, or where two claim the same one and it adds both up. Such
-    works are joined at once. What works read is kept until the join.
+    ``with deferred:`` surrounds the forward pass, in which layers `claim` the parameters whose
+    gradients they compute. The caller registers as its `own` the parameters whose gradients it
+    reads itself, after `join`. Autograd may read the gradient of any other parameter: if weights
+    are computed from it, or if two layers claim it and autograd adds both gradients up. Such work
+    is joined at once. Whatever the work reads is kept until the join.
     """
 
     def __init__(self) -> None:
         self._own: set[int] = set()
         self._claims: Counter[int] = Counter()
-        self._works: list[Beside] = []
-        self._before: Token[Later | None] | None = None
+        self._works: list[SideStream] = []
+        self._before: Token[DeferredJoins | None] | None = None
 
     def __enter__(self) -> None:
-        self._before = _later.set(self)
+        self._before = _deferred.set(self)
 
     def __exit__(self, *problem: Any) -> None:
         assert self._before is not None
-        _later.reset(self._before)
+        _deferred.reset(self._before)
 
     def own(self, parameters: Iterable[Tensor]) -> None:
-        """Gradients of these are read after `join`, by nobody before."""
+        """Nobody reads the gradients of these before `join`."""
         self._own.update(parameter.data_ptr() for parameter in parameters)
 
     @staticmethod
     def claim(parameters: Iterable[Tensor | None]) -> Claim:
-        """The claim of a layer, to be kept for its backward pass."""
-        later = _later.get()
-        places = [p.data_ptr() for p in parameters if p is not None]
-        if later is not None:
-            later._claims.update(places)
-        return Claim(later, places)
+        """The claim of a layer, which it keeps for its backward pass."""
+        deferred = _deferred.get()
+        addresses = [p.data_ptr() for p in parameters if p is not None]
+        if deferred is not None:
+            deferred._claims.update(addresses)
+        return Claim(deferred, addresses)
 
-    def _is_alone(self, place: int) -> bool:
-        """Whether the parameter at this place is one of its own, and claimed once."""
-        return place in self._own and self._claims[place] == 1
+    def _is_alone(self, address: int) -> bool:
+        """Whether the parameter at this address is one of its own, and claimed once."""
+        return address in self._own and self._claims[address] == 1
 
     def join(self) -> None:
-        """Have all that follows wait for all the works."""
+        """Make all that follows wait for all the work."""
         for work in self._works:
             work.join()
         self._works.clear()
 
 
 class Claim:
-    """What a layer has of a `Later`."""
+    """The parameters of a layer, and the `DeferredJoins` around it, if any."""
 
-    def __init__(self, later: Later | None, places: list[int]) -> None:
-        self._later, self._places = later, places
+    def __init__(self, deferred: DeferredJoins | None, addresses: list[int]) -> None:
+        self._deferred, self._addresses = deferred, addresses
 
-    def join(self, work: Beside, *held: Any) -> None:
-        """Join the work: later, if all parameters are this layer's alone and their gradients read
-        after that, and hold what the work reads until then; else now."""
-        later = self._later
-        if later is None or not all(later._is_alone(place) for place in self._places):
+    def join(self, work: SideStream, *held: Any) -> None:
+        """Join the work at the end of the backward pass if all parameters are this layer's alone,
+        and hold what the work reads until then; else now."""
+        deferred = self._deferred
+        if deferred is None or not all(deferred._is_alone(address) for address in self._addresses):
             work.join()
             return
         work.hold(*held)
-        later._works.append(work)
+        deferred._works.append(work)
 
-    def join_later(self, work: Beside) -> None:
-        """Join the work at the end of the backward pass, before which the layer's own joins it;
-        now, where nobody waits for that end."""
-        if self._later is None:
+    def join_later(self, work: SideStream) -> None:
+        """Join the work at the end of the backward pass, before which the layer's own backward
+        joins it; now, if nothing is deferred."""
+        if self._deferred is None:
             work.join()
         else:
-            self._later._works.append(work)
+            self._deferred._works.append(work)
 
 
-_later: ContextVar[Later | None] = ContextVar("later", default=None)
+_deferred: ContextVar[DeferredJoins | None] = ContextVar("deferred", default=None)

@@ -2,90 +2,78 @@
 
     y = (x − μ) / √(σ² + ε) ⊙ w + b
 
-with the mean μ and the variance σ² of the real rows, in all processes; of x with each row times a
-factor, where these are given, and max(y, 0) of it where a ReLU is to follow. Padding is mapped like
-any other row. Kernels take two launches each way, whatever of this there is, of plain torch about
-forty.
+with the mean μ and the variance σ² of the real rows of all processes. Each row of x may first be
+multiplied by a factor, and a ReLU may follow. Padding is normalised like any other row. The kernels
+take two launches each way; plain torch takes about forty.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from pna import fast_paths
-from pna.ops.operators import (
-    Function,
-    below_autograd,
-    differentiate,
-    differentiate_once,
-    fold,
-    library,
-    one_by_one,
-    room,
-)
+from pna.ops.operators import Fold, gradient_operator, one_by_one, operator
 from pna.ops.request import wide_type
-from pna.population.all_reduce import processes, sum_of_all
+from pna.population.all_reduce import all_reduce_sum, world_size
 from pna.population.linears import has_kernels
+
+
+class Norm(NamedTuple):
+    """The parameters and running statistics, (width,) each, and what `torch.nn.BatchNorm1d` calls
+    momentum and eps."""
+
+    weight: Tensor
+    bias: Tensor
+    running_mean: Tensor
+    running_var: Tensor
+    momentum: float
+    eps: float
 
 
 def batch_norm(
     x: Tensor,
     real: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
-    momentum: float,
-    eps: float,
+    norm: Norm,
     relu: bool = False,
     factors: Tensor | None = None,
 ) -> Tensor:
-    """`torch.nn.functional.batch_norm` in training: x (rows, width) to as much, in its type.
+    """`torch.nn.functional.batch_norm` in training: x (rows, width) to the same shape and type.
 
-    real (rows,) bool is None where all rows are, factors (rows,) where all are 1; the others are
-    (width,). The running statistics
-    move by `momentum` towards those of the batch, with an unbiased variance. Where no two rows
-    are real they stay as they are, and are what is normalised with.
+    real (rows,) bool is None if all rows are real, factors (rows,) if all are 1. The running
+    statistics move by `momentum` towards those of the batch, with an unbiased variance. If fewer
+    than two rows are real, they stay as they are and normalise the batch.
     """
-    kernels = has_kernels(x, 0, 0) and weight.dtype != torch.float64 and processes() == 1
+    kernels = has_kernels(x, 0, 0) and norm.weight.dtype != torch.float64 and world_size() == 1
     kernels = kernels and fast_paths.is_on("batch_norm")
     if factors is not None and (not kernels or factors.requires_grad):
         x, factors = x * factors[:, None].to(x.dtype), None
     if not kernels:
-        y = definition(x, real, weight, bias, running_mean, running_var, momentum, eps)
+        y = definition(x, real, norm)
         return torch.relu(y) if relu else y
     if real is None:
         real = torch.ones(x.shape[0], dtype=torch.bool, device=x.device)
-    stacked = [t.unsqueeze(0) for t in (weight, bias, running_mean, running_var)]
-    y, _ = torch.ops.pna.batch_norm(x.unsqueeze(1), real, *stacked, momentum, eps, relu, factors)
-    return y.squeeze(1)
+    state: Any = (t.unsqueeze(0) for t in norm[:4])
+    stacked = Norm(*state, norm.momentum, norm.eps)
+    return _batch_norm(x.unsqueeze(1), real, stacked, relu, factors)[0].squeeze(1)
 
 
-def definition(
-    x: Tensor,
-    real: Tensor | None,
-    weight: Tensor,
-    bias: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
-    momentum: float,
-    eps: float,
-) -> Tensor:
+def definition(x: Tensor, real: Tensor | None, norm: Norm) -> Tensor:
     """`batch_norm` without factors and ReLU, in plain torch, in float32 or the weights' type."""
+    weight, bias, running_mean, running_var, momentum, eps = norm
     dtype, x = x.dtype, x.to(wide_type(weight.dtype))
     mask = None if real is None else real[:, None].to(x.dtype)
     count = x.new_full((), float(x.shape[0])) if mask is None else mask.sum()
-    total = sum_of_all(
+    total = all_reduce_sum(
         torch.cat([(x if mask is None else torch.where(mask > 0, x, 0)).sum(0), count[None]])
     )
     sums, count = total[:-1], total[-1]
     mean = sums / count.clamp(min=1)
     centred = (x - mean) if mask is None else torch.where(mask > 0, x - mean, 0)
-    squares = sum_of_all((centred * centred).sum(0))
+    squares = all_reduce_sum((centred * centred).sum(0))
     several = count > 1
     with torch.no_grad():
         share = momentum * several.to(x.dtype)
@@ -98,143 +86,79 @@ def definition(
     return torch.addcmul(bias - mean * scale, x, scale).to(dtype)
 
 
-library.define(
-    "batch_norm(Tensor x, Tensor real, Tensor weight, Tensor bias, Tensor(a!) running_mean, "
-    "Tensor(b!) running_var, float momentum, float eps, bool relu, "
-    "Tensor? factors) -> (Tensor, Tensor)"
-)
-library.define(
-    "batch_norm_backward(Tensor grad, bool[] needs, Tensor x, Tensor real, Tensor weight, "
-    "Tensor bias, Tensor moments, bool relu, Tensor? factors) -> (Tensor, Tensor, Tensor)"
-)
+class Normalised(NamedTuple):
+    """The result, and the moments for its gradients in float32: the mean and the inverse standard
+    deviation that rows were normalised with, and the weight of a row in them."""
+
+    y: Tensor  # (rows, members, width), contiguous
+    moments: Tensor  # (3, members, width)
 
 
-@torch.library.impl(library, "batch_norm", "CompositeExplicitAutograd")
-def _forward(
-    x: Tensor,
-    real: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
-    momentum: float,
-    eps: float,
-    relu: bool,
-    factors: Tensor | None,
-) -> tuple[Tensor, Tensor]:
-    """y, contiguous, of x (rows, members, width), real and factors (rows,), and others (members,
-    width).
-
-    Then, for its gradients and in float32, moments (3, members, width): the mean and the inverse
-    standard deviation that rows were normalised with, and the weight of a row in them.
-    """
+def _forward(x: Tensor, real: Tensor, norm: Norm, relu: bool, factors: Tensor | None) -> Normalised:
+    """Of x (rows, members, width), real and factors (rows,), and a norm (members, width)."""
     from pna.population.triton import batch_norm as kernels
 
-    running = running_mean.contiguous(), running_var.contiguous()
-    y, moments = _allocate(x)
-    kernels.forward(x, real, weight, bias, *running, momentum, eps, relu, factors, y, moments)
-    for given, moved in zip((running_mean, running_var), running, strict=True):
-        if moved is not given:
-            given.copy_(moved)
-    return y, moments
+    given = (norm.running_mean, norm.running_var)
+    running = [t.contiguous() for t in given]
+    results = _allocate(x)
+    whole = norm._replace(running_mean=running[0], running_var=running[1])
+    kernels.forward(x, real, whole, relu, factors, results)
+    for old, moved in zip(given, running, strict=True):
+        if moved is not old:
+            old.copy_(moved)
+    return results
 
 
-def _allocate(x: Tensor) -> tuple[Tensor, Tensor]:
-    return x.new_empty(x.shape), x.new_empty((3, *x.shape[1:]), dtype=torch.float32)
+def _allocate(x: Tensor) -> Normalised:
+    moments = x.new_empty((3, *x.shape[1:]), dtype=torch.float32)
+    return Normalised(x.new_empty(x.shape), moments)
 
 
-@torch.library.register_fake("pna::batch_norm", lib=library)
-def _(x: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return _allocate(x)
+class Inputs(NamedTuple):
+    """What the backward pass reads."""
+
+    x: Tensor
+    real: Tensor
+    weight: Tensor
+    bias: Tensor
+    moments: Tensor
+    relu: bool
+    factors: Tensor | None
 
 
-@torch.library.impl(library, "batch_norm_backward", "CompositeExplicitAutograd")
 def _backward(
-    grad: Tensor,
-    needs: Sequence[bool],
-    x: Tensor,
-    real: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    moments: Tensor,
-    relu: bool,
-    factors: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x, weight and bias; those not needed have no length."""
+    grad: Tensor, needs: Sequence[bool], inputs: Inputs, gradients: tuple[Tensor, Tensor, Tensor]
+) -> None:
+    """Gradients of x, weight and bias; moments, running statistics and factors have none."""
     from pna.population.triton import batch_norm as kernels
 
-    grads = _empty_gradients(needs, x, weight)
-    kernels.backward(grad, x, real, weight, bias, moments, relu, factors, *grads)
-    return grads
+    kernels.backward(grad, inputs, gradients)
 
 
-def _empty_gradients(
-    needs: Sequence[bool], x: Tensor, weight: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    return room(x, needs[0], x), room(weight, needs[1], weight), room(weight, needs[2], weight)
-
-
-@torch.library.register_fake("pna::batch_norm_backward", lib=library)
-def _(grad: Tensor, needs: Sequence[bool], x: Tensor, real: Tensor, weight: Tensor, *_: Any) -> Any:
-    return _empty_gradients(needs, x, weight)
-
-
-class _Differentiable(Function):
-    """The operator and its gradients; moments, running statistics and factors have none."""
-
-    @staticmethod
-    def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
-        y, moments = below_autograd(torch.ops.pna.batch_norm.default, keyset, inputs)
-        ctx.mark_non_differentiable(moments)
-        ctx.set_materialize_grads(False)
-        *_, ctx.relu, factors = inputs
-        ctx.save_for_backward(*inputs[:4], moments, factors)
-        return y, moments
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, _: Any) -> Any:
-        _, for_x, _, for_weight, for_bias, *rest = ctx.needs_input_grad
-        needs = [for_x, for_weight, for_bias]
-        if grad is None or not any(needs):
-            return (None,) * len(ctx.needs_input_grad)
-        *saved, factors = ctx.saved_tensors
-        grads = torch.ops.pna.batch_norm_backward(grad, needs, *saved, ctx.relu, factors)
-        grad_x, grad_weight, grad_bias = (
-            g if n else None for g, n in zip(grads, needs, strict=True)
-        )
-        return None, grad_x, None, grad_weight, grad_bias, *[None] * len(rest)
-
-
-differentiate("batch_norm", _Differentiable)
-differentiate_once("batch_norm_backward", "pna.population.batch_norm")
-
-
-@torch.library.register_vmap("pna::batch_norm", lib=library)
-def _(
-    info: Any, in_dims: Sequence[Any], x: Tensor, real: Tensor, *rest: Any
-) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-    """Members of a vmap are members; where they have rows or factors of their own, one after
-    another."""
-    batch = info.batch_size
+def _vmap(info: Any, in_dims: Sequence[Any], *inputs: Any) -> Any:
     if None in in_dims[4:6]:
         raise ValueError(
             "got running statistics that all members of a vmap share, but each member changes "
             "them; expected one for every member, as `Population` gives them"
         )
-    if in_dims[1] is not None or in_dims[-1] is not None:
-        pairs = list(zip((x, real, *rest), in_dims, strict=True))
-        results = [
-            torch.ops.pna.batch_norm(*[a if d is None else a.select(d, i) for a, d in pairs])
-            for i in range(batch)
-        ]
-        y, moments = (torch.stack(r, 1) for r in zip(*results, strict=True))
-        return (y, moments), (1, 1)
-    parameters = [fold(t, d, 0, batch) for t, d in zip(rest[:4], in_dims[2:6], strict=True)]
-    x = fold(x, in_dims[0], 1, batch)
-    y, moments = torch.ops.pna.batch_norm(x, real, *parameters, *rest[4:])
-    return (y.unflatten(1, (batch, -1)), moments.unflatten(1, (batch, -1))), (1, 1)
+    return _folded(info, in_dims, *inputs)
 
 
-torch.library.register_vmap(
-    "pna::batch_norm_backward", one_by_one("batch_norm_backward"), lib=library
+_batch_norm_backward = gradient_operator(
+    "batch_norm_backward", _backward, of="pna.population.batch_norm", like=("x", "weight", "bias")
 )
+_batch_norm = operator(
+    "batch_norm",
+    _forward,
+    fake=_allocate,
+    backward=_batch_norm_backward,
+    differentiable=("x", "weight", "bias"),
+    vmap=_vmap,
+    mutates=("running_mean", "running_var"),
+)
+_folded = Fold(
+    {"x": 1, **dict.fromkeys(Norm._fields[:4], 0)},
+    results=(1, 1),
+    # members with rows or factors of their own
+    otherwise=one_by_one(_batch_norm.overload, copy=False),
+).rule(_batch_norm)

@@ -1,20 +1,19 @@
-"""Dropout whose mask is a function of numbers that are told: the definition, and a kernel for it.
+"""Dropout whose mask is a function of given integers: the definition, and a kernel for it.
 
-Whole numbers are hashed in 64 bits, as torch does it in some forty steps for every number of x,
-or a kernel on the way. Under vmap members stay between rows and features.
+The integers are hashed in 64 bits: plain torch takes some forty steps for every number of x, the
+kernel one pass. Under vmap members stay between rows and features.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pna import fast_paths
-from pna.ops.operators import Function, below_autograd, differentiate, library
-from pna.population.linears import fold, has_kernels
+from pna.ops.operators import Fold, operator
+from pna.population.linears import has_kernels
 from pna.torch_internals import is_batched
 
 _MIX = 0x45D9F3B3335B369  # odd, so that multiplying by it loses nothing
@@ -40,7 +39,7 @@ def dropout(
     if plain or not fast_paths.is_on("dropout"):
         return definition(x, p, seed, passes, time, graph, place)
     told = (seed[None], passes[None], time, graph, place)
-    out, _ = torch.ops.pna.dropout(x[:, None], p, *told)
+    out, _ = _dropout(x[:, None], p, *told)
     return out.squeeze(1)
 
 
@@ -78,16 +77,11 @@ def _scramble(numbers: Tensor) -> Tensor:
     return numbers ^ (numbers >> 30)
 
 
-# x (rows, members, features); seed, passes and key (members,). The key is what a mask needs to be
-# made again when passes have gone on.
-_ROWS = "Tensor? graph, Tensor? place"
-library.define(
-    f"dropout(Tensor x, float p, Tensor seed, Tensor passes, int time, {_ROWS}) -> (Tensor, Tensor)"
-)
-library.define(f"dropout_again(Tensor x, float p, Tensor key, {_ROWS}) -> Tensor")
+class Dropped(NamedTuple):
+    out: Tensor  # (rows, members, features)
+    key: Tensor  # (members,) from which a mask is made again when `passes` has changed
 
 
-@torch.library.impl(library, "dropout", "CompositeExplicitAutograd")
 def _forward(
     x: Tensor,
     p: float,
@@ -96,17 +90,21 @@ def _forward(
     time: int,
     graph: Tensor | None,
     place: Tensor | None,
-) -> tuple[Tensor, Tensor]:
+) -> Dropped:
+    """Of x (rows, members, features), with seed and passes (members,)."""
     from pna.population.triton import dropout as kernels
 
-    out, key = _like(x), torch.empty_like(seed)
+    out, key = _allocate(x, seed)
     if out.numel() > 0:
         of_key = (seed.contiguous(), passes.contiguous(), time)
         kernels.drop(x, out, p, key, of_key, graph, place)
-    return out, key
+    return Dropped(out, key)
 
 
-@torch.library.impl(library, "dropout_again", "CompositeExplicitAutograd")
+def _allocate(x: Tensor, seed: Tensor) -> Dropped:
+    return Dropped(_like(x), torch.empty_like(seed))
+
+
 def _again(x: Tensor, p: float, key: Tensor, graph: Tensor | None, place: Tensor | None) -> Tensor:
     from pna.population.triton import dropout as kernels
 
@@ -120,71 +118,26 @@ def _like(x: Tensor) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
 
 
-@torch.library.register_fake("pna::dropout", lib=library)
-def _(x: Tensor, p: float, seed: Tensor, *_: Any) -> tuple[Tensor, Tensor]:
-    return _like(x), torch.empty_like(seed)
+def _backward(
+    grad: Tensor, p: float, key: Tensor, graph: Tensor | None, place: Tensor | None
+) -> Tensor:
+    """The gradient is dropped as x was."""
+    return _dropout_again(grad, p, key, graph, place)
 
 
-@torch.library.register_fake("pna::dropout_again", lib=library)
-def _(x: Tensor, *_: Any) -> Tensor:
-    return _like(x)
-
-
-class _Differentiable(Function):
-    """The operator, whose gradient is dropped as x was."""
-
-    @staticmethod
-    def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
-        _, ctx.p, *_, graph, place = inputs
-        ctx.set_materialize_grads(False)  # the key has none
-        out, key = below_autograd(torch.ops.pna.dropout.default, keyset, inputs)
-        ctx.save_for_backward(key, graph, place)
-        ctx.mark_non_differentiable(key)
-        return out, key
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: Any) -> Any:
-        return None, torch.ops.pna.dropout_again(grad, ctx.p, *ctx.saved_tensors), *[None] * 6
-
-
-class _DifferentiableAgain(Function):
-    @staticmethod
-    def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
-        _, ctx.p, *told = inputs
-        ctx.save_for_backward(*told)
-        return below_autograd(torch.ops.pna.dropout_again.default, keyset, inputs)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        return None, torch.ops.pna.dropout_again(grad, ctx.p, *ctx.saved_tensors), *[None] * 4
-
-
-differentiate("dropout", _Differentiable)
-differentiate("dropout_again", _DifferentiableAgain)
-
-
-@torch.library.register_vmap("pna::dropout", lib=library)
-def _(
-    info: Any,
-    in_dims: Sequence[Any],
-    x: Tensor,
-    p: float,
-    seed: Tensor,
-    passes: Tensor,
-    *told: Any,
-) -> Any:
-    batch = info.batch_size
-    x = fold(x, in_dims[0], 1, batch)
-    seed, passes = fold(seed, in_dims[2], 0, batch), fold(passes, in_dims[3], 0, batch)
-    out, key = torch.ops.pna.dropout(x, p, seed, passes, *told)
-    return (out.unflatten(1, (batch, -1)), key.unflatten(0, (batch, -1))), (1, 0)
-
-
-@torch.library.register_vmap("pna::dropout_again", lib=library)
-def _(
-    info: Any, in_dims: Sequence[Any], x: Tensor, p: float, key: Tensor, *rows: Tensor | None
-) -> Any:
-    batch = info.batch_size
-    x, key = fold(x, in_dims[0], 1, batch), fold(key, in_dims[2], 0, batch)
-    out = torch.ops.pna.dropout_again(x, p, key, *rows)
-    return out.unflatten(1, (batch, -1)), 1
+_dropout = operator(
+    "dropout",
+    _forward,
+    fake=_allocate,
+    backward=_backward,
+    differentiable=("x",),
+    vmap=Fold({"x": 1, "seed": 0, "passes": 0}, results=(1, 0)),
+)
+_dropout_again = operator(
+    "dropout_again",
+    _again,
+    fake=_like,
+    backward=_backward,
+    differentiable=("x",),
+    vmap=Fold({"x": 1, "key": 0}, results=(1,)),
+)

@@ -5,15 +5,15 @@
     n = tanh(W_in x + b_in + r ⊙ (W_hn h + b_hn))
     h' = (1 − z) ⊙ n + z ⊙ h
 
-Weights and biases hold the gates r, z, n one after another. The kernels keep nothing but the
-inputs for the backward pass and find the gates anew.
+Weights and biases hold the gates r, z, n one after another. The kernels save nothing but the
+inputs for the backward pass, which recomputes the gates.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,16 +21,7 @@ from torch.nn.functional import linear
 
 from pna import fast_paths
 from pna.ops.backend import choose
-from pna.ops.operators import (
-    Function,
-    below_autograd,
-    differentiate,
-    differentiate_once,
-    fold,
-    library,
-    one_by_one,
-    room,
-)
+from pna.ops.operators import Fold, gradient_operator, operator, room
 from pna.population import gru_cpu
 from pna.population.linears import has_kernels, of_one_type
 
@@ -38,28 +29,42 @@ from pna.population.linears import has_kernels, of_one_type
 WIDEST = 32
 
 
+class Parameters(NamedTuple):
+    """The gates r, z, n one after another."""
+
+    weight_ih: Tensor  # (3·hidden, inputs)
+    weight_hh: Tensor  # (3·hidden, hidden)
+    bias_ih: Tensor  # (3·hidden,)
+    bias_hh: Tensor  # (3·hidden,)
+
+
+class Turn(NamedTuple):
+    """Which step of a recurrence this is, and for which rows."""
+
+    until: Tensor | None
+    step: int
+    swapped: bool
+
+
 def gru_cell(
     x: Tensor,
     h: Tensor,
-    weight_ih: Tensor,
-    weight_hh: Tensor,
-    bias_ih: Tensor,
-    bias_hh: Tensor,
+    parameters: Sequence[Tensor],
     until: Tensor | None = None,
     step: int = 0,
     swapped: bool = False,
 ) -> Tensor:
     """The next state h' (rows, hidden) of h, after the input x (rows, inputs).
 
-    weight_ih is (3·hidden, inputs), weight_hh (3·hidden, hidden), biases (3·hidden). All take the
-    type of x, or autocast's. Of a recurrence this may be one `step`, of which row i takes those
-    below until[i]; then it stays as it is: h, or x where that is the state, `swapped`.
+    `parameters` are those of `Parameters`. All take the type of x, or autocast's. This may be one
+    `step` of a recurrence. Row i takes the steps below until[i]; then it stays as it is: h, or x
+    if that is the state (`swapped`).
     """
-    x, h, *parameters = of_one_type(x, h, weight_ih, weight_hh, bias_ih, bias_hh)
+    x, h, *parameters = of_one_type(x, h, *parameters)
     if has_kernels(x, max(x.shape[1], h.shape[1]), WIDEST) and fast_paths.is_on("gru"):
-        stacked = [p.unsqueeze(0) for p in parameters]
+        stacked = Parameters(*[p.unsqueeze(0) for p in parameters])
         wide = (x.unsqueeze(1), h.unsqueeze(1))
-        return torch.ops.pna.gru_cell(*wide, *stacked, until, step, swapped).squeeze(1)
+        return _gru_cell(*wide, stacked, until, step, swapped).squeeze(1)
     by_c = choose(x.device) == "cpu" and gru_cpu.takes(x, h) and fast_paths.is_on("gru_cpu")
     new = (gru_cpu.gru_cell if by_c else definition)(x, h, *parameters)
     if until is None:
@@ -78,111 +83,78 @@ def definition(
     return n + z * (h - n)
 
 
-_INPUTS = "Tensor x, Tensor h, Tensor weight_ih, Tensor weight_hh, Tensor bias_ih, Tensor bias_hh"
-_HOW = "Tensor? until, int step, bool swapped"
-_COUNT = 6
-library.define(f"gru_cell({_INPUTS}, {_HOW}) -> Tensor")
-library.define(
-    f"gru_cell_backward(Tensor grad, bool[] needs, {_INPUTS}, {_HOW}) -> (Tensor, Tensor, Tensor)"
-)
-
-
-@torch.library.impl(library, "gru_cell", "CompositeExplicitAutograd")
-def _forward(x: Tensor, h: Tensor, *rest: Any) -> Tensor:
+def _forward(
+    x: Tensor, h: Tensor, parameters: Parameters, until: Tensor | None, step: int, swapped: bool
+) -> Tensor:
     """h' (rows, members, hidden), contiguous.
 
     x and h are (rows, members, …), weights (members, 3·hidden, …), biases (members, 3·hidden).
     """
     from pna.population.triton import gru as kernels
 
-    *parameters, until, step, swapped = rest
     out = h.new_empty(h.shape)
     turn = kernels.Turn(swapped=swapped, until=until, step=step)
     kernels.forward(x, h, parameters, out, turn)
     return out
 
 
-@torch.library.register_fake("pna::gru_cell", lib=library)
-def _(x: Tensor, h: Tensor, *_: Any) -> Tensor:
+def _allocate(h: Tensor) -> Tensor:
     return h.new_empty(h.shape)
 
 
-@torch.library.impl(library, "gru_cell_backward", "CompositeExplicitAutograd")
 def _backward(
-    grad: Tensor, needs: Sequence[bool], x: Tensor, h: Tensor, *rest: Any
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x, of h, and of all parameters one after another; `needs` is of these three,
-    and those not needed have no length."""
+    grad: Tensor,
+    needs: Sequence[bool],
+    x: Tensor,
+    h: Tensor,
+    parameters: Parameters,
+    turn: Turn,
+    gradients: tuple[Tensor, Tensor, Tensor],
+) -> None:
+    """Gradients of x, of h, and of all parameters one after another; `needs` is of these three."""
     from pna.population.triton import gru as kernels
 
-    *parameters, until, step, swapped = rest
-    grads = _empty_gradients(needs, x, h, parameters)
-    turn = kernels.Turn(swapped=swapped, until=until, step=step)
-    kernels.backward(grad, x, h, parameters, *grads, turn)
-    return grads
+    until, step, swapped = turn
+    how = kernels.Turn(swapped=swapped, until=until, step=step)
+    kernels.backward(grad, x, h, parameters, *gradients, how)
 
 
 def _empty_gradients(
-    needs: Sequence[bool], x: Tensor, h: Tensor, parameters: Sequence[Tensor]
+    needs: Sequence[bool], x: Tensor, h: Tensor, parameters: Parameters
 ) -> tuple[Tensor, Tensor, Tensor]:
     size = sum(math.prod(p.shape) for p in parameters) if needs[2] else 0
     return room(x, needs[0], x), room(h, needs[1], h), x.new_empty(size)
 
 
-def _parts(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
+def gradients_in(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
     """The gradient of every parameter in the tensor that holds them all."""
     parts = flat.split([math.prod(p.shape) for p in parameters])
     return [part.view(p.shape) for part, p in zip(parts, parameters, strict=True)]
 
 
-@torch.library.register_fake("pna::gru_cell_backward", lib=library)
-def _(grad: Tensor, needs: Sequence[bool], x: Tensor, h: Tensor, *rest: Any) -> Any:
-    return _empty_gradients(needs, x, h, rest[: _COUNT - 2])
+_gru_cell_backward = gradient_operator(
+    "gru_cell_backward", _backward, of="pna.ops.gru_cell", allocate=_empty_gradients
+)
 
 
-class _Differentiable(Function):
-    """The operator and its gradients."""
-
-    @staticmethod
-    def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
-        *tensors, ctx.step, ctx.swapped = inputs
-        ctx.save_for_backward(*tensors)
-        return below_autograd(torch.ops.pna.gru_cell.default, keyset, inputs)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        _, for_x, for_h, *for_parameters = ctx.needs_input_grad[: _COUNT + 1]
-        needs = [for_x, for_h, any(for_parameters)]
-        tensors = ctx.saved_tensors
-        grad_x, grad_h, flat = torch.ops.pna.gru_cell_backward(
-            grad, needs, *tensors, ctx.step, ctx.swapped
-        )
-        given: list[Tensor | None] = [None] * 4
-        if needs[2]:
-            parts = zip(_parts(flat, tensors[2:_COUNT]), for_parameters, strict=True)
-            given = [part if needed else None for part, needed in parts]
-        return None, grad_x if for_x else None, grad_h if for_h else None, *given, *[None] * 3
+def _gradients(
+    grad: Tensor, needs: Sequence[bool], x: Tensor, h: Tensor, parameters: Parameters, turn: Turn
+) -> Any:
+    for_x, for_h, *for_parameters = needs
+    wanted = [for_x, for_h, any(for_parameters)]
+    to_x, to_h, flat = _gru_cell_backward(grad, wanted, x, h, parameters, turn)
+    return to_x, to_h, *(gradients_in(flat, parameters) if wanted[2] else [None] * 4)
 
 
-differentiate("gru_cell", _Differentiable)
-differentiate_once("gru_cell_backward", "pna.ops.gru_cell")
-
-
-@torch.library.register_vmap("pna::gru_cell", lib=library)
-def _(info: Any, in_dims: Sequence[Any], x: Tensor, h: Tensor, *rest: Any) -> tuple[Tensor, int]:
-    """Members of a vmap are members; where they have no parameters of their own, rows."""
-    batch, (*parameters, until, step, swapped) = info.batch_size, rest
-    if in_dims[_COUNT] is not None:
-        raise ValueError("got a vmapped until, expected rows that all members share")
-    x, h = (fold(t, d, 1, batch) for t, d in zip((x, h), in_dims[:2], strict=True))
-    if all(d is None for d in in_dims[2:_COUNT]):
-        x, h = (t.unflatten(1, (batch, -1)).flatten(0, 1) for t in (x, h))
-        until = None if until is None else until.repeat_interleave(batch)
-        out = torch.ops.pna.gru_cell(x, h, *parameters, until, step, swapped)
-        return out.unflatten(0, (-1, batch)), 1
-    own = [fold(p, d, 0, batch) for p, d in zip(parameters, in_dims[2:_COUNT], strict=True)]
-    out = torch.ops.pna.gru_cell(x, h, *own, until, step, swapped)
-    return out.unflatten(1, (batch, -1)), 1
-
-
-torch.library.register_vmap("pna::gru_cell_backward", one_by_one("gru_cell_backward"), lib=library)
+_gru_cell = operator(
+    "gru_cell",
+    _forward,
+    fake=_allocate,
+    backward=_gradients,
+    differentiable=("x", "h", *Parameters._fields),
+    vmap=Fold(
+        {"x": 1, "h": 1, **dict.fromkeys(Parameters._fields, 0)},
+        results=(1,),
+        rows=("x", "h", "until"),
+    ),
+)

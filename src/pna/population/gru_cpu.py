@@ -9,22 +9,13 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pna.ops import cpu
-from pna.ops.operators import (
-    Function,
-    below_autograd,
-    differentiate,
-    differentiate_once,
-    fold,
-    library,
-    one_by_one,
-    room,
-)
+from pna.ops.operators import Fold, gradient_operator, operator, room
 
 #: Kernels, numbered as in gru.c, the rows of a chunk there, and the widest input and state.
 _PACK, _FORWARD, _PACK_BACKWARD, _BACKWARD, _FINISH = range(5)
@@ -63,8 +54,8 @@ def takes(x: Tensor, h: Tensor) -> bool:
 def gru_cell(x: Tensor, h: Tensor, *parameters: Tensor) -> Tensor:
     """The next state; as in `pna.population.gru`."""
     stacked = [p.unsqueeze(0) for p in parameters]
-    keep = torch.is_grad_enabled()
-    return torch.ops.pna.gru_cell_cpu(x.unsqueeze(1), h.unsqueeze(1), *stacked, keep)[0].squeeze(1)
+    inputs = Inputs(x.unsqueeze(1), h.unsqueeze(1), *stacked)
+    return _gru_cell_cpu(inputs, torch.is_grad_enabled())[0].squeeze(1)
 
 
 class _Task:
@@ -107,132 +98,75 @@ def _up(width: int) -> int:
     return -(-width // _LANES) * _LANES
 
 
-_INPUTS = "Tensor x, Tensor h, Tensor weight_ih, Tensor weight_hh, Tensor bias_ih, Tensor bias_hh"
-library.define(f"gru_cell_cpu({_INPUTS}, bool keep) -> (Tensor, Tensor)")
-library.define(
-    "gru_cell_cpu_backward(Tensor grad, bool[] needs, Tensor x, Tensor h, Tensor weight_ih, "
-    "Tensor weight_hh, Tensor gates) -> (Tensor, Tensor, Tensor, Tensor, Tensor, Tensor)"
-)
+class Inputs(NamedTuple):
+    """As in `pna.population.gru`, with an axis of members."""
+
+    x: Tensor  # (rows, members, inputs)
+    h: Tensor  # (rows, members, hidden)
+    weight_ih: Tensor  # (members, 3·hidden, inputs)
+    weight_hh: Tensor  # (members, 3·hidden, hidden)
+    bias_ih: Tensor  # (members, 3·hidden)
+    bias_hh: Tensor  # (members, 3·hidden)
 
 
-@torch.library.impl(library, "gru_cell_cpu", "CompositeExplicitAutograd")
-def _forward(
-    x: Tensor, h: Tensor, w_i: Tensor, w_h: Tensor, b_i: Tensor, b_h: Tensor, keep: bool
-) -> tuple[Tensor, Tensor]:
-    """h' (rows, members, hidden) and, if they are to be kept, the gates of gru.c.
+class Gates(NamedTuple):
+    out: Tensor  # h', (rows, members, hidden)
+    gates: Tensor  # as in gru.c; without columns where they are not kept
 
-    x and h are (rows, members, …), weights (members, 3·hidden, …), biases (members, 3·hidden).
-    """
-    out, gates = _allocate(x, h, keep)
+
+def _forward(inputs: Inputs, keep: bool) -> Gates:
+    out, gates = _allocate(inputs.h, keep)
     if out.numel() > 0:
-        parameters = dict(zip(_PARAMETERS, (w_i, w_h, b_i, b_h), strict=True))
-        task = _Task({"x": x, "h": h, **parameters, "out": out}, _up(h.shape[2]))
+        task = _Task({**inputs._asdict(), "out": out}, _up(out.shape[2]))
         if keep:
             task.point(gates=gates)
         task.run_for_members(_PACK)
         task.run(_FORWARD)
-    return out, gates
+    return Gates(out, gates)
 
 
-def _allocate(x: Tensor, h: Tensor, keep: bool) -> tuple[Tensor, Tensor]:
+def _allocate(h: Tensor, keep: bool) -> Gates:
     rows, members, hidden = h.shape
     width = 4 * _up(hidden) if keep else 0
-    return h.new_empty(h.shape), h.new_empty((rows, members, width))
+    return Gates(h.new_empty(h.shape), h.new_empty((rows, members, width)))
 
 
-@torch.library.register_fake("pna::gru_cell_cpu", lib=library)
-def _(x: Tensor, h: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
-    return _allocate(x, h, rest[-1])
-
-
-@torch.library.impl(library, "gru_cell_cpu_backward", "CompositeExplicitAutograd")
 def _backward(
     grad: Tensor,
     needs: Sequence[bool],
-    x: Tensor,
-    h: Tensor,
-    weight_ih: Tensor,
-    weight_hh: Tensor,
+    inputs: Inputs,
     gates: Tensor,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Gradients of x, of h, and of the parameters; `needs` is of these three, and those not
-    needed have no length."""
-    grads = _empty_gradients(needs, x, h, weight_ih, weight_hh)
-    if h.numel() == 0:
-        for gradient in grads:
-            gradient.zero_()
-        return grads
-    tensors = {"x": x, "h": h, "weight_ih": weight_ih, "weight_hh": weight_hh}
-    task = _Task({**tensors, "grad": grad, "gates": gates}, gates.shape[2] // 4)
-    names = ("x", "h", *_PARAMETERS)
-    task.point(**{f"grad_{n}": g for n, g in zip(names, grads, strict=True) if g.numel() > 0})
-    if needs[2]:
+    gradients: tuple[Tensor, ...],
+) -> None:
+    x = inputs.x
+    task = _Task({**inputs._asdict(), "grad": grad, "gates": gates}, gates.shape[2] // 4)
+    given = zip(Inputs._fields, gradients, strict=True)
+    task.point(**{f"grad_{n}": g for n, g in given if g.numel() > 0})
+    if any(needs[2:]):
         task.point(partial=x.new_empty((x.shape[1], task.chunks, task.size)))
     task.run_for_members(_PACK_BACKWARD)
     task.run(_BACKWARD)
-    if needs[2]:
+    if any(needs[2:]):
         task.run_for_members(_FINISH)
-    return grads
 
 
 def _empty_gradients(
-    needs: Sequence[bool], x: Tensor, h: Tensor, w_i: Tensor, w_h: Tensor
+    needs: Sequence[bool], inputs: Inputs
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    of = (x, h, w_i, w_h, w_i[:, :, 0] if w_i.shape[2] else w_h[:, :, 0], w_h[:, :, 0])
-    needed = (*needs[:2], *[needs[2]] * 4)
-    a, b, c, d, e, f = (room(t, n, x) for t, n in zip(of, needed, strict=True))
+    """Parameters have all their gradients, or none."""
+    needed = (*needs[:2], *[any(needs[2:])] * 4)
+    a, b, c, d, e, f = (room(t, n, inputs.x) for t, n in zip(inputs, needed, strict=True))
     return a, b, c, d, e, f
 
 
-@torch.library.register_fake("pna::gru_cell_cpu_backward", lib=library)
-def _(grad: Tensor, needs: Sequence[bool], *inputs: Tensor) -> Any:
-    return _empty_gradients(needs, *inputs[:4])
-
-
-class _Differentiable(Function):
-    """The operator and its gradients; those of the gates are never asked for."""
-
-    @staticmethod
-    def forward(ctx: Any, keyset: Any, *inputs: Any) -> Any:
-        out, gates = below_autograd(torch.ops.pna.gru_cell_cpu.default, keyset, inputs)
-        ctx.mark_non_differentiable(gates)
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs[:4], gates)
-        return out, gates
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor | None, _: Any) -> Any:
-        _, for_x, for_h, *for_parameters, _ = ctx.needs_input_grad
-        wanted = (for_x, for_h, *for_parameters)
-        if grad is None or not any(wanted):
-            return (None,) * 8
-        needs = [for_x, for_h, any(for_parameters)]
-        grads = torch.ops.pna.gru_cell_cpu_backward(grad, needs, *ctx.saved_tensors)
-        return None, *[g if w else None for g, w in zip(grads, wanted, strict=True)], None
-
-
-differentiate("gru_cell_cpu", _Differentiable)
-differentiate_once("gru_cell_cpu_backward", "pna.ops.gru_cell")
-
-
-@torch.library.register_vmap("pna::gru_cell_cpu", lib=library)
-def _(
-    info: Any, in_dims: Sequence[Any], x: Tensor, h: Tensor, *rest: Any
-) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-    """Members of a vmap are members; where they have no parameters of their own, rows."""
-    batch, (*parameters, keep) = info.batch_size, rest
-    x, h = (fold(t, d, 1, batch) for t, d in zip((x, h), in_dims[:2], strict=True))
-    if all(d is None for d in in_dims[2:6]):
-        x, h = (t.unflatten(1, (batch, -1)).flatten(0, 1) for t in (x, h))
-        results = torch.ops.pna.gru_cell_cpu(x, h, *parameters, keep)
-        out, gates = (r.unflatten(0, (-1, batch)) for r in results)
-        return (out, gates), (1, 1)
-    own = [fold(p, d, 0, batch) for p, d in zip(parameters, in_dims[2:6], strict=True)]
-    results = torch.ops.pna.gru_cell_cpu(x, h, *own, keep)
-    out, gates = (r.unflatten(1, (batch, -1)) for r in results)
-    return (out, gates), (1, 1)
-
-
-torch.library.register_vmap(
-    "pna::gru_cell_cpu_backward", one_by_one("gru_cell_cpu_backward"), lib=library
+_gru_cell_cpu_backward = gradient_operator(
+    "gru_cell_cpu_backward", _backward, of="pna.ops.gru_cell", allocate=_empty_gradients
+)
+_gru_cell_cpu = operator(
+    "gru_cell_cpu",
+    _forward,
+    fake=_allocate,
+    backward=_gru_cell_cpu_backward,
+    differentiable=Inputs._fields,
+    vmap=Fold({"x": 1, "h": 1, **dict.fromkeys(_PARAMETERS, 0)}, results=(1, 1), rows=("x", "h")),
 )

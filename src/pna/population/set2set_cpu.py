@@ -13,6 +13,7 @@ from torch import Tensor
 from pna import fast_paths
 from pna.ops import cpu
 from pna.population import set2set_padded
+from pna.population.set2set_padded import Graphs, Saved
 
 #: The graphs of a chunk of set2set.c, the most features, and of what they must be a multiple.
 _CHUNK, _WIDEST, _LANES = 64, 64, 8
@@ -56,48 +57,31 @@ def _check(indptr: Tensor, steps: Tensor, nodes: int, max_steps: int) -> None:
         )
 
 
-def forward(
-    x: Tensor,
-    indptr: Tensor,
-    steps: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    out: Tensor,
-    z: Tensor,
-    cells: Tensor,
-    norms: Tensor,
-) -> None:
+def forward(graphs: Graphs, saved: Saved) -> None:
     """Write the result of `set2set`, and z and cells of the steps that graphs take."""
+    x, indptr, steps, weight, bias = graphs
+    out, z, cells, _ = saved
     _check(indptr, steps, x.shape[0], z.shape[0])
     if not takes(x):
-        set2set_padded.forward(x, indptr, steps, weight, bias, out, z, cells)
+        set2set_padded.forward(graphs, saved)
         return
     given = {"weight": weight.mT, "bias": bias, "out": out, "z": z, "cells": cells}
     _run(x, indptr, steps, given, backward=False)
 
 
 def backward(
-    grad: Tensor,
-    x: Tensor,
-    indptr: Tensor,
-    steps: Tensor,
-    weight: Tensor,
-    z: Tensor,
-    cells: Tensor,
-    norms: Tensor,
-    grad_x: Tensor,
-    grad_weight: Tensor,
-    grad_bias: Tensor,
+    grad: Tensor, graphs: Graphs, saved: Saved, grads: tuple[Tensor, Tensor, Tensor]
 ) -> None:
     """Add to the gradients of x, weight and bias."""
-    grads = (grad_x, grad_weight, grad_bias)
+    x, indptr, steps, weight, _ = graphs
     if not takes(x):
-        set2set_padded.backward(grad, x, indptr, steps, weight, z, cells, *grads)
+        set2set_padded.backward(grad, graphs, saved, grads)
         return
+    grad_x, grad_weight, grad_bias = grads
     members, rows, columns = weight.shape
     chunks = -(-steps.shape[0] // _CHUNK)
     partial = x.new_empty((members, chunks, rows * columns + rows))
-    given = {"weight": weight, "z": z, "cells": cells, "grad": grad, "grad_x": grad_x}
+    given = {"weight": weight, "z": saved.z, "cells": saved.cells, "grad": grad, "grad_x": grad_x}
     _run(x, indptr, steps, given | {"partial": partial}, backward=True)
     to_weight, to_bias = partial.sum(1).split([rows * columns, rows], 1)
     grad_weight += to_weight.view_as(grad_weight)

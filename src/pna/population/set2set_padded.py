@@ -8,12 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 #: How many times as many rows as nodes padding may make before graphs are grouped by size.
 _WASTE = 4
+
+
+class Graphs(NamedTuple):
+    """What is read, and how: the nodes of every graph, its steps, and the LSTM."""
+
+    x: Tensor  # (nodes, members, H)
+    indptr: Tensor  # (graphs + 1,)
+    steps: Tensor  # (graphs,)
+    weight: Tensor  # (members, 4H, 2H)
+    bias: Tensor  # (members, 4H)
+
+
+class Saved(NamedTuple):
+    """The result, and what the backward pass reads. Of steps that a graph does not take it may
+    hold anything."""
+
+    out: Tensor  # (graphs, members, 2H)
+    z: Tensor  # (steps, members, graphs, 2H)
+    cells: Tensor  # (steps, members, graphs, 5, H): σ(i), σ(f), tanh(g), σ(o) and c
+    norms: Tensor  # (steps, members, graphs, 2): largest score, sum of exponentials; none on a CPU
 
 
 @dataclass(frozen=True)
@@ -65,23 +86,16 @@ def _products(rows: Tensor, h: Tensor) -> Tensor:
     return (rows * h[:, :, None]).sum(3)
 
 
-def forward(
-    x: Tensor,
-    indptr: Tensor,
-    steps: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    out: Tensor,
-    z: Tensor,
-    cells: Tensor,
-) -> None:
+def forward(graphs: Graphs, saved: Saved) -> None:
     """Write the result of `set2set`, and z and cells of every step."""
+    x, indptr, steps, weight, bias = graphs
+    out, z, cells, _ = saved
     across, start = weight.mT.contiguous(), bias[:, None]
     for group in _groups(indptr, steps):
         rows = group.padded(x)
-        members, graphs, _, width = rows.shape
-        now, c = x.new_zeros((members, graphs, 2 * width)), x.new_zeros((members, graphs, width))
-        result = out.new_zeros((graphs, members, 2 * width))
+        members, count, _, width = rows.shape
+        now, c = x.new_zeros((members, count, 2 * width)), x.new_zeros((members, count, width))
+        result = out.new_zeros((count, members, 2 * width))
         for step in range(group.count):
             gates = torch.baddbmm(start, now, across).unflatten(2, (4, width))
             gates[:, :, :2].sigmoid_()
@@ -101,24 +115,18 @@ def forward(
 
 
 def backward(
-    grad: Tensor,
-    x: Tensor,
-    indptr: Tensor,
-    steps: Tensor,
-    weight: Tensor,
-    z: Tensor,
-    cells: Tensor,
-    grad_x: Tensor,
-    grad_weight: Tensor,
-    grad_bias: Tensor,
+    grad: Tensor, graphs: Graphs, saved: Saved, grads: tuple[Tensor, Tensor, Tensor]
 ) -> None:
     """Add to the gradients of x, weight and bias."""
+    x, indptr, steps, weight, _ = graphs
+    _, z, cells, _ = saved
+    grad_x, grad_weight, grad_bias = grads
     for group in _groups(indptr, steps):
         rows = group.padded(x)
-        members, graphs, _, width = rows.shape
+        members, count, _, width = rows.shape
         upstream = grad[group.graphs].transpose(0, 1)
         to_rows = torch.zeros_like(rows)
-        to_now, to_c = x.new_zeros((members, graphs, 2 * width)), x.new_zeros(1)
+        to_now, to_c = x.new_zeros((members, count, 2 * width)), x.new_zeros(1)
         for step in range(group.count - 1, -1, -1):
             enters = (group.steps == step + 1)[:, None]
             h, r = z[step, :, group.graphs].split(width, 2)

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 import torch.distributed as distributed
 
-from pna.population.all_reduce import processes, sum_of_all
+from pna.population.all_reduce import all_reduce_sum, world_size
 
 
 def device_of(asked: str | torch.device | None) -> torch.device:
@@ -35,13 +35,17 @@ def joined(device: torch.device) -> Iterator[None]:
 
 def wait_for_all() -> None:
     """Wait until every process is here."""
-    if processes() > 1:
+    if world_size() > 1:
         distributed.barrier()
 
 
 def any_of_all(said: bool, device: torch.device) -> bool:
     """Whether this is true in any process."""
-    return said if processes() == 1 else bool(sum_of_all(torch.tensor(float(said), device=device)))
+    return (
+        said
+        if world_size() == 1
+        else bool(all_reduce_sum(torch.tensor(float(said), device=device)))
+    )
 
 
 def is_first() -> bool:

@@ -24,7 +24,7 @@ from pna.data.tensor_file import bytes_of
 from pna.files import is_new
 from pna.machine import machine
 from pna.ops.aggregators import Aggregator
-from pna.population.all_reduce import processes
+from pna.population.all_reduce import world_size
 from pna.train.defaults import loss_for, model_for, settings_for
 from pna.train.distributed import any_of_all, device_of, is_first, joined, wait_for_all
 from pna.train.metrics_file import Metrics, kept_rows, readable_rows
@@ -426,7 +426,7 @@ def _summary(trainer: Trainer, config: Config, epoch: int, seconds: float) -> di
         "best_epoch": state.best_epoch.tolist(),
         "broken": state.broken.tolist(),
         "seeds": config.settings.seeds,
-        "processes": processes(),
+        "processes": world_size(),
         "device": str(trainer.population.device),
         "peak_memory": _peak_memory(trainer.population.device),
     }

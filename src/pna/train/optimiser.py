@@ -46,10 +46,10 @@ class Adam:
         if by_kernel and fast_paths.is_on("adam"):
             from pna.population.triton import adam
 
-            adam.step(
-                weights, grad, self.mean, self.square, self.steps, lr, weight_decay,
-                loss.to(weights.dtype), alive, broken, _BETAS, _EPS, self.decoupled,
-            )  # fmt: skip
+            moments = adam.Moments(self.mean, self.square, self.steps)
+            settings = adam.Settings(lr, weight_decay, _BETAS, _EPS, self.decoupled)
+            loss = loss.to(weights.dtype)
+            adam.step(weights, grad, moments, settings, loss, alive, broken)
             return
         decay = weight_decay[:, None]
         if not self.decoupled:

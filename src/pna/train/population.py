@@ -12,7 +12,7 @@ from torch.func import functional_call, vmap
 
 from pna.data.batch import Batch
 from pna.nn.architectures import Prediction
-from pna.ops.streams import Later
+from pna.ops.streams import DeferredJoins
 
 
 class Population:
@@ -61,7 +61,9 @@ class Population:
     def train(self, mode: bool = True) -> None:
         self.model.train(mode)
 
-    def parameters_from(self, flat: Tensor, later: Later | None = None) -> dict[str, Tensor]:
+    def parameters_from(
+        self, flat: Tensor, later: DeferredJoins | None = None
+    ) -> dict[str, Tensor]:
         """Every parameter as (members, *shape), from a tensor like `flat`. Gradients are read after
         the streams of `later` are joined."""
         members = flat.shape[0]
@@ -95,7 +97,7 @@ class Population:
 
         Weights and buffers are those of the population, or others of the same shapes.
         """
-        later = Later()
+        later = DeferredJoins()
         parameters = self.parameters_from(self.flat if flat is None else flat, later)
         buffers = self.buffers if buffers is None else buffers
 
@@ -140,7 +142,7 @@ class _Split(torch.autograd.Function):
     """`Tensor.split`; gradients are read after the streams that compute them are joined."""
 
     @staticmethod
-    def forward(ctx: Any, packed: Tensor, sizes: list[int], later: Later) -> Any:
+    def forward(ctx: Any, packed: Tensor, sizes: list[int], later: DeferredJoins) -> Any:
         ctx.later = later
         return packed.split(sizes)
 

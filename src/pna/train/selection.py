@@ -10,7 +10,7 @@ from torch import Tensor
 from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
 from pna.nn.architectures import Prediction
-from pna.population.all_reduce import sum_of_all
+from pna.population.all_reduce import all_reduce_sum
 from pna.train.tasks import LOSSES, Task, column_of
 
 
@@ -64,7 +64,7 @@ class RocAuc:
 
     def score(self) -> Tensor:
         """The score of all outputs stored since the last call."""
-        outputs = sum_of_all(self._outputs)
+        outputs = all_reduce_sum(self._outputs)
         areas = []
         for task, (ones, zeros) in enumerate(self._classes):
             above = outputs[:, task, ones].contiguous()

@@ -16,8 +16,8 @@ from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
 from pna.nn.architectures import Prediction
 from pna.ops.precision import multiplied
-from pna.ops.streams import Beside
-from pna.population.all_reduce import processes, sum_of_all
+from pna.ops.streams import SideStream
+from pna.population.all_reduce import all_reduce_sum, world_size
 from pna.train.average import MovingAverage, Snapshot
 from pna.train.batches import Batches, Execution
 from pna.train.capture import Captured, Memory
@@ -82,14 +82,14 @@ class Trainer:
         self.losses = torch.zeros_like(self.sums)
         self.counts = torch.zeros(2, len(self.tasks), dtype=dtype, device=device)
         self._known: WeakKeyDictionary[Batch, tuple[list[Target], Tensor]] = WeakKeyDictionary()
-        rank = distributed.get_rank() if processes() > 1 else 0
+        rank = distributed.get_rank() if world_size() > 1 else 0
         if capture is None:
-            alone = device.type == "cuda" and processes() == 1
+            alone = device.type == "cuda" and world_size() == 1
             capture = alone and fast_paths.is_on("capture")
         self._memory = Memory() if capture else None
         self._conclude = self._captured_conclusion()
         levels = getattr(population.model, "levels", None)
-        execution = Execution(self._memory, pad, levels, rank, processes())
+        execution = Execution(self._memory, pad, levels, rank, world_size())
         of_training, of_validation = diameters or (None, None)
         size = settings.batch_size
         self.training = Batches(
@@ -139,7 +139,7 @@ class Trainer:
 
     def _train(self, batch: Batch) -> None:
         population, state = self.population, self.member_state
-        beside = Beside(population.device, 2)  # the model does not need the targets
+        beside = SideStream(population.device, 2)  # the model does not need the targets
         with beside:
             targets, counts = self._targets(batch, self._complete[0])
             shares = self._of_those_left(self.weights.shares) / counts.clamp(min=1)
@@ -151,7 +151,7 @@ class Trainer:
         with self._autocast():
             sums = population.apply(batch, losses)
         if sums.shape[1] > len(self.tasks):  # the model has a loss of its own
-            of_graph = 1 / sum_of_all(count_graphs(batch)).clamp(min=1).to(shares.dtype)
+            of_graph = 1 / all_reduce_sum(count_graphs(batch)).clamp(min=1).to(shares.dtype)
             shares = torch.cat([shares, of_graph.expand(len(shares), 1)], 1)
         (grad,) = torch.autograd.grad(sums, population.flat, shares)
         with torch.no_grad():
@@ -174,7 +174,7 @@ class Trainer:
         sums, columns = found[:, : len(self.tasks)], found[:, len(self.tasks) :]
         if self._selection is not None:
             self._selection.keep(self.ids, batch, columns)
-        self._add_up(1, sum_of_all(sums), counts)
+        self._add_up(1, all_reduce_sum(sums), counts)
 
     @property
     def _validated(self) -> tuple[Tensor, dict[str, Tensor]]:
@@ -212,15 +212,15 @@ class Trainer:
         known = self._known.get(batch)
         if known is None:
             targets = targets_of(self.tasks, batch, self._dtype, complete)
-            known = (targets, sum_of_all(count_targets(targets, len(self.tasks))))
+            known = (targets, all_reduce_sum(count_targets(targets, len(self.tasks))))
             self._known[batch] = known
         return known
 
     def _reduced(self, *tensors: Tensor) -> list[Tensor]:
         """Tensors summed over all processes, with one all-reduce."""
-        if processes() == 1:
+        if world_size() == 1:
             return list(tensors)
-        flat = sum_of_all(torch.cat([t.flatten() for t in tensors]))
+        flat = all_reduce_sum(torch.cat([t.flatten() for t in tensors]))
         parts = flat.split([t.numel() for t in tensors])
         return [part.view_as(t) for part, t in zip(parts, tensors, strict=True)]
 

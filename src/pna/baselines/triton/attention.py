@@ -18,6 +18,8 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.adjacency import SEGMENT, Rows
+from pna.baselines.attention import Saved, Terms
+from pna.ops.graph import Graph
 from pna.ops.request import wide_type
 from pna.ops.triton.launch import long_arguments, triton_type, wide_index
 from pna.ops.triton.messages import offset_of, owned_rows
@@ -326,24 +328,15 @@ class _Tiles:
         return triton.cdiv(rows, self.tall), self.heads
 
 
-def forward(
-    values: Tensor,
-    scores: Tensor,
-    edge: Tensor | None,
-    own: Tensor | None,
-    slope: float,
-    rows: Rows,
-    out: Tensor,
-    slopes: Tensor,
-    norms: Tensor,
-) -> None:
+def forward(terms: Terms, slope: float, rows: Rows, saved: Saved) -> None:
     """Write attention of every node, its derivatives by the receiver's score, and the norms of
     its softmax: the largest score, and one over the sum of exponentials below it."""
-    values, heads, features = values.contiguous(), *values.shape[1:]
+    values, (out, slopes, norms) = terms.values.contiguous(), saved
+    heads, features = values.shape[1:]
     tiles = _Tiles(heads, features)
     shared = dict(
         _walk(values, rows),
-        **_terms(scores, edge, own),
+        **_terms(terms),
         **tiles.tile,
         SLOPE=slope,
         values=values,
@@ -370,28 +363,23 @@ def forward(
 
 def backward(
     grad: Tensor,
-    values: Tensor,
-    scores: Tensor,
-    edge: Tensor | None,
-    own: Tensor | None,
+    terms: Terms,
     slope: float,
-    incoming: Rows,
-    outgoing: Rows,
-    out_ranks: Tensor,
-    out: Tensor,
-    slopes: Tensor,
-    norms: Tensor,
+    graph: Graph,
+    saved: Saved,
     grads: tuple[Tensor, Tensor, Tensor, Tensor],
 ) -> None:
     """Write the gradients of values, scores, edge and own."""
-    grad, values, heads, features = grad.contiguous(), values.contiguous(), *values.shape[1:]
+    grad, values = grad.contiguous(), terms.values.contiguous()
+    heads, features = values.shape[1:]
     to_values, to_scores, to_edge, to_own = grads
-    terms = _terms(scores, edge, own)
+    (incoming, outgoing, out_ranks), (out, slopes, norms) = graph, saved
+    given = _terms(terms)
     facts = norms.new_empty((values.shape[0], heads, 4))
     tiles = _Tiles(heads, features)
     shared = dict(
         _walk(values, outgoing),
-        **terms,
+        **given,
         **tiles.tile,
         SLOPE=slope,
         grad=grad,
@@ -405,7 +393,7 @@ def backward(
     segments, wide = outgoing.segment_owner.shape[0], shared["WIDE"]
     with torch.cuda.device_of(values):
         _attention_receivers_kernel[tiles.grid(values.shape[0])](
-            grad, out, slopes, terms["scores"], norms, facts, to_scores, values.shape[0],
+            grad, out, slopes, given["scores"], norms, facts, to_scores, values.shape[0],
             heads, features, WIDE=wide, **tiles.tile,
         )  # fmt: skip
         _attention_senders_kernel[tiles.grid(outgoing.num_rows)](
@@ -445,9 +433,9 @@ def _walk(values: Tensor, rows: Rows) -> dict[str, Any]:
     )
 
 
-def _terms(scores: Tensor, edge: Tensor | None, own: Tensor | None) -> dict[str, Any]:
+def _terms(terms: Terms) -> dict[str, Any]:
     """Scores as kernel arguments; unused ones point somewhere harmless."""
-    scores = scores.contiguous()
+    scores, edge, own = terms.scores.contiguous(), terms.edge, terms.own
     return dict(
         scores=scores,
         edge=scores if edge is None else edge.contiguous(),

@@ -15,6 +15,8 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.adjacency import Rows
+from pna.baselines.gates import Saved, Terms
+from pna.ops.graph import Graph
 from pna.ops.request import wide_type
 from pna.ops.triton.alignment import aligned
 from pna.ops.triton.launch import Tiles, triton_type, wide_index
@@ -171,19 +173,10 @@ def _gates_senders_kernel(
     tl.store(to_values + own, of_values, mask=mask)
 
 
-def forward(
-    at_receiver: Tensor,
-    at_sender: Tensor,
-    values: Tensor,
-    edge: Tensor | None,
-    rows: Rows,
-    least: float,
-    out: Tensor,
-    state: Tensor,
-    gates: Tensor,
-) -> None:
+def forward(terms: Terms, rows: Rows, least: float, saved: Saved) -> None:
     """Write results and scores, and the sums of gates where there is room for them."""
-    at_receiver, at_sender, values = (t.contiguous() for t in (at_receiver, at_sender, values))
+    at_receiver, at_sender, values = (t.contiguous() for t in terms[:3])
+    edge, (out, state, gates) = terms.edge, saved
     tiles = Tiles(values.shape[1], _WIDEST)
     with torch.cuda.device_of(values):
         _gates_kernel[tiles.grid(rows.num_rows)](
@@ -195,28 +188,26 @@ def forward(
 
 
 def backward(
-    grad: Tensor,
-    grad_state: Tensor | None,
-    out: Tensor,
-    state: Tensor,
-    gates: Tensor,
+    above: tuple[Tensor, Tensor | None],
+    saved: Saved,
     values: Tensor,
-    incoming: Rows,
-    outgoing: Rows,
-    out_ranks: Tensor,
+    graph: Graph,
     least: float,
     grads: tuple[Tensor, Tensor, Tensor, Tensor],
 ) -> None:
-    """Write the gradients of what receivers and senders add to scores, of values, and of scores."""
+    """Write the gradients of what receivers and senders add to scores, of values, and of scores,
+    from those of the result and of scores, `above`."""
+    grad, grad_state = above
+    (out, state, gates), (incoming, outgoing, out_ranks) = saved, graph
     to_receiver, to_sender, to_values, to_state = grads
     grad, values = grad.contiguous(), values.contiguous()
     features = values.shape[1]
     tiles, shared = Tiles(features, _WIDEST), _shared(state, values)
     to_sum = values.new_empty(values.shape, dtype=wide_type(values.dtype))
-    above = state if grad_state is None else grad_state.contiguous()
+    of_state = state if grad_state is None else grad_state.contiguous()
     with torch.cuda.device_of(values):
         _gates_receivers_kernel[tiles.grid(incoming.num_rows)](
-            grad, above, out, state, gates, values, incoming.order, incoming.indptr,
+            grad, of_state, out, state, gates, values, incoming.order, incoming.indptr,
             incoming.neighbours, incoming.num_rows, state.shape[0], to_receiver, to_state, to_sum,
             features,
             STATE=grad_state is not None, NORMALISE=gates.shape[0] > 0, LEAST=least, **shared,

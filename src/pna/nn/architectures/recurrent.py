@@ -27,7 +27,7 @@ from pna.nn.dropout import Dropout
 from pna.nn.hooks import is_hooked
 from pna.nn.readout import max_nodes
 from pna.nn.recurrent import GRU, recur
-from pna.population.all_reduce import processes
+from pna.population.all_reduce import world_size
 from pna.torch_internals import in_transform
 
 
@@ -164,7 +164,7 @@ class Recurrent(Architecture):
                 moving = self._moving(new, state, moving, batch)
             state = new if going is None else torch.where(going[:, None], new, state)
             # processes that share sums must take the same number of steps
-            if moving is not None and processes() == 1 and _seen(moving) and not moving.any():
+            if moving is not None and world_size() == 1 and _seen(moving) and not moving.any():
                 break
         return state
 

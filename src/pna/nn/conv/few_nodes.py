@@ -19,10 +19,12 @@ from torch import Tensor
 from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.nn.conv.split import Parts, Plan, Weights, split_gradients
+from pna.ops.degree_linear import degree_linear_backward, degree_linear_operator
 from pna.ops.operators import room
-from pna.ops.request import Saved
-from pna.ops.statistics import request_arguments
-from pna.ops.streams import Beside, Claim
+from pna.ops.product import Product
+from pna.ops.request import Messages, Saved
+from pna.ops.statistics import statistics_operator
+from pna.ops.streams import Claim, SideStream
 
 Pair = tuple[Tensor | None, Tensor | None]
 
@@ -34,7 +36,7 @@ class Kept(NamedTuple):
     own: Tensor  # the receivers' part, (nodes, towers, width)
     out: Tensor  # statistics, as in `Saved`
     mean: Tensor
-    places: Tensor | None  # as in `Found`; None where no gradient will be asked for
+    places: Tensor | None  # as in `Argmax`; None where no gradient will be asked for
     long_places: Tensor | None
 
 
@@ -43,20 +45,22 @@ def forward(
     x: Tensor,
     adjacency: Adjacency,
     edge: Pair,
-    edge_work: Beside,
+    edge_work: SideStream,
     factors: Tensor,
     parts: Parts,
     training: bool,
-) -> tuple[Tensor, Kept, Beside]:
+) -> tuple[Tensor, Kept, SideStream]:
     """The result (nodes, towers, outputs), what is kept, and the work that finds the places in it;
     `edge_work` makes the edge term."""
-    from pna.ops.triton import gradients, narrow_linear, scaled_linear
+    from pna.ops.triton import narrow_linear, scaled_linear
+    from pna.ops.triton.argmax import argmax
+    from pna.ops.triton.launch import with_unit_stride
 
     (mix,), form, backend = parts.mixes, plan.form, plan.backend
     towers, outputs = mix.shape[1], mix.shape[3]
     narrow = narrow_linear.fits(form.aggregators, form.width, mix.shape[0], outputs)
     quick = not narrow and scaled_linear.is_quick(x.shape[0], x.dtype, mix)
-    of_weights, of_x = Beside(x.device), Beside(x.device)
+    of_weights, of_x = SideStream(x.device), SideStream(x.device)
     with of_weights:
         apart = scaled_linear.take_apart(mix, form.aggregators, plan.times) if quick else None
     with of_x:
@@ -67,24 +71,28 @@ def forward(
         base = base.view(x.shape[0], towers, outputs)
     sent = F.linear(x, parts.sender.flatten(0, 1))
     edge_work.join()
-    graph = request_arguments(adjacency, plan.request, backend)
-    saved = Saved(*torch.ops.pna.statistics(sent, *edge, *graph))
+    messages = Messages(sent, *edge, adjacency)
+    saved = Saved(*statistics_operator(messages, plan.request, backend))
     results = saved.out.unflatten(2, (towers, form.width))
     of_weights.join()
     if apart is None or moved is None or results.numel() == 0:
         of_x.join()
-        rest = (adjacency.indptr, adjacency.by_degree, backend)
-        out = torch.ops.pna.degree_linear(results, mix, factors, base, own, plan.times, *rest)
+        degrees = (adjacency.indptr, adjacency.by_degree)
+        product = Product(results, mix, factors, own, plan.times, *degrees)
+        out = degree_linear_operator(product, base, backend)
     else:
         every = scaled_linear.products(results, apart)
         of_x.join()
         out = x.new_empty((x.shape[0], towers, outputs))
         factors = factors.contiguous()
         scaled_linear.add_up(every, moved, factors, base, adjacency.indptr, out)
-    finding, found = Beside(x.device, 3), None  # not sooner: only the backward pass waits for it
+    finding, found = (
+        SideStream(x.device, 3),
+        None,
+    )  # not sooner: only the backward pass waits for it
     if training and adjacency.num_edges > 0:
-        with finding:
-            found = gradients.find(sent, *edge, adjacency, plan.request, saved)
+        with finding, torch.cuda.device_of(sent):
+            found = argmax(with_unit_stride(messages), plan.request, saved.out)
         finding.hold(sent, edge, saved)
     return out, Kept(sent, own, saved.out, saved.mean, *(found or (None, None))), finding
 
@@ -112,32 +120,30 @@ def backward(
     """
     from pna.ops import triton
     from pna.ops.triton import degree_linear
-    from pna.ops.triton.gradients import Found
+    from pna.ops.triton.argmax import Argmax
 
     _, for_features, for_places, for_weights = needs
     mix, form, device = parts.mixes[0], plan.form, x.device
     nodes, (towers, outputs) = x.shape[0], grad.shape[1:]
     saved = Saved(kept.out, kept.mean, grad.new_empty(0), grad.new_empty(0))
     results = kept.out.unflatten(2, (towers, form.width))
-    graph = (adjacency.indptr, adjacency.by_degree)
-    of_mix = Beside(device)
+    degrees = (adjacency.indptr, adjacency.by_degree)
+    product = Product(results, mix, factors, kept.own, plan.times, *degrees)
+    of_mix = SideStream(device)
     with of_mix:
-        inputs = (results, mix, factors, kept.own, plan.times, *graph, plan.backend)
         wanted = [False, for_weights, False, False]
-        grad_mix = torch.ops.pna.degree_linear_backward(grad, wanted, *inputs)[1]
+        grad_mix = degree_linear_backward(grad, wanted, product, plan.backend)[1]
     of_results, none = torch.empty_like(results), grad.new_empty(0)
     if grad.numel() > 0:
-        degree_linear.backward(
-            grad, results, mix, factors, kept.own, plan.times, *graph, of_results, none, none
-        )
-    of_receivers, of_rest = Beside(device, 1), Beside(device, 1)
+        degree_linear.backward(grad, product, (of_results, none, none))
+    of_receivers, of_rest = SideStream(device, 1), SideStream(device, 1)
     with of_receivers:
         widths = [towers * form.width, towers * outputs]
         rest = grad.new_empty((nodes, sum(widths)))
         of_own, of_kept = rest.split(widths, 1)
         if grad.numel() > 0:
             degree_linear.shift_gradient(
-                of_results, plan.times, graph[0], of_own.unflatten(1, (towers, -1))
+                of_results, plan.times, adjacency.indptr, of_own.unflatten(1, (towers, -1))
             )
         above = grad.flatten(1)
         grad_x = of_own @ parts.receiver.flatten(0, 1)
@@ -153,10 +159,10 @@ def backward(
     )
     found = None
     if kept.places is not None and kept.long_places is not None:
-        found = Found(kept.places, kept.long_places)
-    of_edges = Beside(device, 2)
+        found = Argmax(kept.places, kept.long_places)
+    of_edges = SideStream(device, 2)
     triton.backward(
-        of_results.flatten(2), kept.sent, *term, adjacency, plan.request, saved,
+        of_results.flatten(2), Messages(kept.sent, *term, adjacency), plan.request, saved,
         (of_sent, of_values, of_place), found, of_edges,
     )  # fmt: skip
     grad_edge, of_encoder = None, None
@@ -165,7 +171,7 @@ def backward(
             of_encoder, grad_edge = _through_encoder(of_values, parts, table, weights, towers)
         elif parts.edge is not None and for_features:
             grad_edge = of_values @ parts.edge
-    last = Beside(device)
+    last = SideStream(device)
     with last:
         grad_sender = of_sent.t() @ x
         of_rest.join()

@@ -18,9 +18,12 @@ from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.nn.conv import few_nodes
 from pna.nn.conv.split import Parts, Plan, Weights, split, split_gradients
+from pna.ops.degree_linear import degree_linear_backward, degree_linear_operator
 from pna.ops.operators import INSTEAD, no_forward_mode
-from pna.ops.statistics import request_arguments
-from pna.ops.streams import Beside, Later
+from pna.ops.product import Product
+from pna.ops.request import Messages, Saved
+from pna.ops.statistics import statistics_backward, statistics_operator
+from pna.ops.streams import DeferredJoins, SideStream
 from pna.population.linears import gradients_in, takes_towers, tower_linears
 from pna.population.untransposed import linear
 from pna.torch_internals import below_autograd, is_batch_of_gradients, saved_tensor_hooks
@@ -108,9 +111,8 @@ def _divided_gradients(
 ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
     """The gradient of x, and the gradients of the weight and bias of every product of x."""
     weights, _ = _products(parts)
-    grad_x, flat = torch.ops.pna.linears_backward(
-        grads, [True, True], x.unflatten(1, (shares, -1)), weights
-    )
+    shared = x.unflatten(1, (shares, -1))
+    grad_x, flat = torch.ops.pna.linears_backward(grads, [True, True], shared, weights)
     return grad_x.flatten(1), gradients_in(flat, weights)
 
 
@@ -122,13 +124,13 @@ class _MixingLayer(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
         ctx.save_for_backward(x, weight)
-        ctx.claim = Later.claim((weight, bias))
+        ctx.claim = DeferredJoins.claim((weight, bias))
         return F.linear(x, weight, bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, weight = ctx.saved_tensors
-        of_weight, of_bias = Beside(x.device), Beside(x.device, 3)
+        of_weight, of_bias = SideStream(x.device), SideStream(x.device, 3)
         with of_weight:
             grad_weight = grad.t() @ x
         with of_bias:
@@ -143,7 +145,7 @@ def mixing_layer(plan: Plan | None, x: Tensor, weight: Tensor, bias: Tensor) -> 
     """The linear layer after `pna_layer`, (nodes, outputs); `plan` is None without autograd."""
     if plan is None or not _has_few_nodes(plan, x):
         if plan is not None:  # else a compiler is looking, or vmap
-            Later.claim((weight, bias))
+            DeferredJoins.claim((weight, bias))
         return linear(x, weight, bias)
     return _MixingLayer.apply(x, weight, bias)
 
@@ -194,14 +196,14 @@ class _Layer(torch.autograd.Function):
         with below_autograd():
             parts = split(form, weights, encoded)
             ctx.plan, ctx.adjacency, ctx.parts = plan, adjacency, parts
-            features, beside = edge, Beside(x.device, 1)
+            features, beside = edge, SideStream(x.device, 1)
             with beside:
                 if encoded:
                     assert edge is not None and weights.encoder is not None
                     features = F.linear(edge, weights.encoder, weights.encoder_bias)
                 values, place = edge_term(features, at, parts.edge)
             inputs = (factors, x, edge, features, values, place, *given)
-            ctx.claim = Later.claim(given)
+            ctx.claim = DeferredJoins.claim(given)
             if ctx.few_nodes:
                 out, kept, ctx.finding = few_nodes.forward(
                     plan, x, adjacency, (values, place), beside, factors, parts, training
@@ -217,15 +219,15 @@ class _Layer(torch.autograd.Function):
                 sent, own, base = torch.ops.pna.linears(shares, weights_of_x, biases_of_x)
             else:
                 sent = project(x, parts.sender, None, plan.shares)
-            graph = request_arguments(adjacency, plan.request, plan.backend)
-            outputs = torch.ops.pna.statistics(sent.flatten(1), values, place, *graph)
+            messages = Messages(sent.flatten(1), values, place, adjacency)
+            outputs = statistics_operator(messages, plan.request, plan.backend)
             results = outputs[0].unflatten(2, sent.shape[1:])
             if not divided:
                 own = project(x, parts.receiver, parts.bias, plan.shares)
                 base = project(x, parts.keep, parts.keep_bias, plan.shares)
-            rest = (adjacency.indptr, adjacency.by_degree, plan.backend)
-            mix = parts.mixes[0]
-            out = torch.ops.pna.degree_linear(results, mix, factors, base, own, plan.times, *rest)
+            degrees = (adjacency.indptr, adjacency.by_degree)
+            product = Product(results, parts.mixes[0], factors, own, plan.times, *degrees)
+            out = degree_linear_operator(product, base, plan.backend)
         ctx.own = None if _saves_elsewhere() else own
         ctx.save_for_backward(*inputs, sent, *outputs)
         return out
@@ -264,13 +266,13 @@ class _Layer(torch.autograd.Function):
                     own = project(x, parts.receiver, parts.bias, plan.shares)
                 sent, *outputs = saved
                 results = outputs[0].unflatten(2, sent.shape[1:])
-                rest = (adjacency.indptr, adjacency.by_degree, plan.backend)
-                inputs = (results, parts.mixes[0], factors, own, plan.times, *rest)
+                degrees = (adjacency.indptr, adjacency.by_degree)
+                product = Product(results, parts.mixes[0], factors, own, plan.times, *degrees)
                 wanted = [True, any(for_weights), False, True]
-                grad_results, grad_mix, _, grad_own = torch.ops.pna.degree_linear_backward(
-                    grad, wanted, *inputs
+                grad_results, grad_mix, _, grad_own = degree_linear_backward(
+                    grad, wanted, product, plan.backend
                 )
-                del own, inputs
+                del own, product
                 divided = _is_divided(plan, x, parts)
                 if not divided:
                     grad_x, grad_keep = _project_backward(grad, x, parts.keep, plan.shares, None)
@@ -279,11 +281,11 @@ class _Layer(torch.autograd.Function):
                     )
                     grad_bias, grad_keep_bias = grad_own.sum(0), grad.sum(0)
                     del grad_own
-                graph = request_arguments(adjacency, plan.request, plan.backend)
+                messages = Messages(sent.flatten(1), values, place, adjacency)
                 for_term = [True, parts.edge is not None, bool(for_at)]
-                grad_sent, grad_values, grad_place = torch.ops.pna.statistics_backward(
-                    grad_results.flatten(2), sent.flatten(1), values, place, *outputs,
-                    for_term, *graph,
+                grad_sent, grad_values, grad_place = statistics_backward(
+                    grad_results.flatten(2), for_term, messages, Saved(*outputs), plan.request,
+                    plan.backend,
                 )  # fmt: skip
                 del grad_results
                 grad_sent = grad_sent.view(sent.shape)

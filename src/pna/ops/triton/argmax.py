@@ -1,19 +1,19 @@
-"""Which edge was the maximum and which the minimum, found again when gradients are asked for.
+"""The argmax and argmin over the messages of every receiver, recomputed for the backward pass.
 
-Keeping that in the forward pass would cost it as much as all the rest of its arithmetic.
+Storing them in the forward pass would cost as much as all the rest of its arithmetic.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.adjacency import SEGMENT, Adjacency
-from pna.ops.request import Request, wide_type
+from pna.adjacency import SEGMENT
+from pna.ops.request import Messages, Request, wide_type
 from pna.ops.triton.alignment import aligned
 from pna.ops.triton.launch import (
     MergeTiles,
@@ -32,11 +32,10 @@ from pna.ops.triton.messages import (
 )
 
 
-@dataclass(frozen=True)
-class Places:
-    """The place in the receiver's row of the edge that was its maximum, and its minimum.
+class Argmax(NamedTuple):
+    """The position in the receiver's row of the edge that was its maximum, and its minimum.
 
-    In one byte for rows of at most 255 slots, with 255 for none; a longer row keeps the lower
+    In one byte for rows of at most 255 slots, with 255 for none. A longer row stores the lower
     byte there and the whole number, or -1, in `long_rows`.
     """
 
@@ -63,7 +62,7 @@ def _find(
     EDGE: tl.constexpr, DEPTH: tl.constexpr, MAX: tl.constexpr, MIN: tl.constexpr,
     WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Extrema of the slots begin..end of each row and their places, counted from begin."""
+    """Extrema of the slots begin..end of each row and their positions, counted from begin."""
     first = tl.minimum(begin, num_edges - 1)
     mask = live_feature[None, :]
     largest = message(
@@ -123,8 +122,8 @@ def _without_nan(place, result, mask):
 
 
 @triton.jit
-def _places_rows_kernel(
-    x, x_stride, edge, at, order, indptr, senders, edge_ids, out, places,
+def _argmax_rows_kernel(
+    x, x_stride, edge, at, order, indptr, senders, edge_ids, out, positions,
     num_rows, num_edges, features, types,
     MAX: tl.constexpr, MIN: tl.constexpr, KINDS: tl.constexpr, EDGE: tl.constexpr,
     DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr,
@@ -155,7 +154,7 @@ def _places_rows_kernel(
             feature, live_feature, features, types, num_edges,
             EDGE, DEPTH, MAX, MIN, WIDE, WIDE_INDEX, BLOCK_R, BLOCK_F,
         )  # fmt: skip
-    to = places + row[:, None] * 2 * features + feature[None, :]
+    to = positions + row[:, None] * 2 * features + feature[None, :]
     if MAX >= 0:
         largest_at = _without_nan(largest_at, result + MAX * features, mask)
         tl.store(to, (largest_at & 255).to(tl.uint8), mask=mask)
@@ -165,7 +164,7 @@ def _places_rows_kernel(
 
 
 @triton.jit
-def _places_segments_kernel(
+def _argmax_segments_kernel(
     x, x_stride, edge, at, indptr, senders, edge_ids,
     long_rows, long_indptr, segment_owner, num_segments, num_long, partial, partial_at,
     num_edges, features, types,
@@ -173,7 +172,7 @@ def _places_segments_kernel(
     WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr, EVEN: tl.constexpr,
     UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Segments of long receivers: extrema and their places, (segments, 2, features) each."""
+    """Segments of long receivers: extrema and their positions, (segments, 2, features) each."""
     segment = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
     features = aligned(features, UNIT)
     x_stride = aligned(x_stride, UNIT)
@@ -196,8 +195,8 @@ def _places_segments_kernel(
 
 
 @triton.jit
-def _places_merge_kernel(
-    long_rows, long_indptr, num_rows, partial, partial_at, out, places, long_places, features,
+def _argmax_merge_kernel(
+    long_rows, long_indptr, num_rows, partial, partial_at, out, positions, long_positions, features,
     KIND: tl.constexpr, WHICH: tl.constexpr, KINDS: tl.constexpr, WIDE: tl.constexpr,
     BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
@@ -227,24 +226,24 @@ def _places_merge_kernel(
         largest = tl.where(above, tile, largest)
     result = out + (row * KINDS + KIND) * features + feature
     place = _without_nan(place, result, live_feature)
-    tl.store(long_places + (owner * 2 + WHICH) * features + feature, place, mask=live_feature)
-    to = places + (row * 2 + WHICH) * features + feature
+    tl.store(long_positions + (owner * 2 + WHICH) * features + feature, place, mask=live_feature)
+    to = positions + (row * 2 + WHICH) * features + feature
     tl.store(to, (place & 255).to(tl.uint8), mask=live_feature)
 
 
 @triton.jit
 def extremum_gradient(
-    grad, stride_row, stride_feature, places, long_places, long_rank, receiver, rank, mask,
+    grad, stride_row, stride_feature, positions, long_positions, long_rank, receiver, rank, mask,
     feature, features, WHICH: tl.constexpr, LONG: tl.constexpr, WIDE: tl.constexpr,
     WIDE_INDEX: tl.constexpr,
 ):  # fmt: skip
     """Gradient of the extremum where this edge was it, else 0: (BLOCK_R, BLOCK_F)."""
-    byte = places + feature[None, :]
+    byte = positions + feature[None, :]
     byte += offset_of(receiver * 2 + WHICH, features, WIDE_INDEX)[:, None]
     hit = mask & (tl.load(byte, mask=mask, other=0) == (rank & 255)[:, None])
     if LONG:  # the byte of a long row is not the whole place
         owner = tl.load(long_rank + receiver)
-        whole = long_places + feature[None, :]
+        whole = long_positions + feature[None, :]
         whole += offset_of(tl.maximum(owner, 0) * 2 + WHICH, features, WIDE_INDEX)[:, None]
         rank = tl.broadcast_to(rank[:, None], hit.shape)
         hit = hit & (tl.load(whole, mask=hit & (owner >= 0)[:, None], other=rank) == rank)
@@ -253,19 +252,13 @@ def extremum_gradient(
     return tl.load(place, mask=hit, other=0).to(WIDE)
 
 
-def find_places(
-    x: Tensor,
-    edge: Tensor | None,
-    at: Tensor | None,
-    adjacency: Adjacency,
-    request: Request,
-    out: Tensor,
-) -> Places:
-    """The places of the requested extrema; of no length where there is no such request."""
-    rows, features, wide = adjacency.incoming, x.shape[1], wide_type(x.dtype)
+def argmax(messages: Messages, request: Request, out: Tensor) -> Argmax:
+    """The argmax and argmin that are requested; without elements where none is."""
+    x, rows, features = messages.x, messages.adjacency.incoming, messages.features
+    wide = wide_type(x.dtype)
     num_rows = rows.num_rows if request.needs_extrema else 0
     num_long = rows.long_rows.shape[0] if request.needs_extrema else 0
-    found = Places(
+    found = Argmax(
         rows=x.new_empty((num_rows, 2, features), dtype=torch.uint8),
         long_rows=x.new_empty((num_long, 2, features), dtype=torch.int32),
     )
@@ -273,13 +266,13 @@ def find_places(
         return found
     tiles = Tiles(features, widest=64, strides=[x.stride(0)])
     merge = MergeTiles(features)
-    extrema = dict(MAX=request.place("max"), MIN=request.place("min"), WIDE=triton_type(wide))
-    inputs = message_arguments(x, edge, at, adjacency)
-    _places_rows_kernel[tiles.grid(num_rows)](
+    extrema = dict(MAX=request.index("max"), MIN=request.index("min"), WIDE=triton_type(wide))
+    inputs = message_arguments(messages)
+    _argmax_rows_kernel[tiles.grid(num_rows)](
         **inputs,
         **extrema,
         out=out,
-        places=found.rows,
+        positions=found.rows,
         order=rows.order,
         num_rows=num_rows,
         KINDS=len(request.kinds),
@@ -291,7 +284,7 @@ def find_places(
     segments = rows.segment_owner.shape[0]
     partial = x.new_empty((segments, 2, features), dtype=wide)
     partial_at = x.new_empty((segments, 2, features), dtype=torch.int32)
-    _places_segments_kernel[tiles.grid(segments)](
+    _argmax_segments_kernel[tiles.grid(segments)](
         **inputs,
         **extrema,
         **long_arguments(rows),
@@ -304,9 +297,9 @@ def find_places(
     )
     for which, kind in enumerate(("max", "min")):
         if kind in request.kinds:
-            _places_merge_kernel[(num_long, merge.blocks)](
+            _argmax_merge_kernel[(num_long, merge.blocks)](
                 rows.long_rows, rows.long_indptr, num_rows, partial, partial_at, out, found.rows,
-                found.long_rows, features, KIND=request.place(kind), WHICH=which,
+                found.long_rows, features, KIND=request.index(kind), WHICH=which,
                 KINDS=len(request.kinds), WIDE=extrema["WIDE"], **merge.tile,
             )  # fmt: skip
     return found

@@ -10,8 +10,8 @@ fits in that. Few nodes with few outputs go another way, see `scaled_linear`; na
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import torch
 import triton
@@ -19,6 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna import fast_paths
+from pna.ops.product import Product
 from pna.ops.triton import narrow_linear, scaled_linear, wide_linear
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.products import (
@@ -294,67 +295,47 @@ def _shift_gradient_kernel(
     tl.store(out + row[:, None] * out_row + column[None, :], once, mask=mask)
 
 
-def forward(
-    z: Tensor,
-    weight: Tensor,
-    factors: Tensor,
-    base: Tensor | None,
-    shift: Tensor | None,
-    times: Sequence[int],
-    indptr: Tensor,
-    by_degree: Tensor,
-    out: Tensor,
-) -> None:
+def forward(product: Product, base: Tensor | None, out: Tensor) -> None:
     """Write the result of `degree_linear` to out (receivers, towers, outputs)."""
+    z, weight = product.z, product.weight
     if narrow_linear.is_narrow(z, weight):
-        narrow_linear.forward(z, weight, factors, base, shift, times, indptr, out)
+        narrow_linear.forward(product, base, out)
         return
-    factors = factors.contiguous()
+    product = replace(product, factors=product.factors.contiguous())
     if scaled_linear.is_quick(z.shape[0], z.dtype, weight):
-        scaled_linear.forward(z, weight, factors, base, shift, times, indptr, out)
+        scaled_linear.forward(product, base, out)
         return
     with torch.cuda.device_of(z):
-        _multiply(z, shift, times, weight, factors, base, indptr, by_degree, out[:, None])
+        _multiply(product, base, out[:, None])
 
 
-def backward(
-    grad: Tensor,
-    z: Tensor,
-    weight: Tensor,
-    factors: Tensor,
-    shift: Tensor | None,
-    times: Sequence[int],
-    indptr: Tensor,
-    by_degree: Tensor,
-    grad_z: Tensor,
-    grad_weight: Tensor,
-    grad_shift: Tensor,
-) -> None:
-    """Write the gradients of z, weight and shift; those of no length are not needed.
+def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor]) -> None:
+    """Write the gradients of z, weight and shift; those without elements are not needed.
 
-    That of shift may be some columns of a wider tensor.
+    The gradient of shift may be some columns of a wider tensor.
     """
-    if narrow_linear.is_narrow(z, weight):
+    grad_z, grad_weight, grad_shift = grads
+    if narrow_linear.is_narrow(product.z, product.weight):
         whole = grad_shift.is_contiguous()
         of_shift = grad_shift if whole else grad_shift.new_empty(grad_shift.shape)
-        of = (grad_z, grad_weight, of_shift)
-        narrow_linear.backward(grad, z, weight, factors, shift, times, indptr, *of)
+        narrow_linear.backward(grad, product, (grad_z, grad_weight, of_shift))
         if not whole:
             grad_shift.copy_(of_shift)
         return
-    factors = factors.contiguous()
-    with torch.cuda.device_of(z):
+    product = replace(product, factors=product.factors.contiguous())
+    across = replace(
+        product, z=grad[:, None], weight=product.weight.transpose(2, 3), shift=None, times=()
+    )
+    with torch.cuda.device_of(grad):
         if grad_weight.shape[0] > 0:
-            inputs = arguments_of(z, shift, times)
-            _weight_gradient(grad, inputs, factors, indptr, by_degree, grad_weight)
+            _weight_gradient(grad, product, grad_weight)
         few = grad_z.shape[0] > 0 and grad.shape[2] <= _FEW_INPUTS
         if few and fast_paths.is_on("degree_spread"):
-            _spread(grad, weight.transpose(2, 3), factors, indptr, by_degree, grad_z)
+            _spread(grad, across, grad_z)
         elif grad_z.shape[0] > 0:
-            across = weight.transpose(2, 3)
-            _multiply(grad[:, None], None, (), across, factors, None, indptr, by_degree, grad_z)
+            _multiply(across, None, grad_z)
         if grad_shift.shape[0] > 0:
-            shift_gradient(grad_z, times, indptr, grad_shift)
+            shift_gradient(grad_z, product.times, product.indptr, grad_shift)
 
 
 def shift_gradient(
@@ -371,24 +352,17 @@ def shift_gradient(
     )  # fmt: skip
 
 
-def _multiply(
-    z: Tensor,
-    shift: Tensor | None,
-    times: Sequence[int],
-    weight: Tensor,
-    factors: Tensor,
-    base: Tensor | None,
-    indptr: Tensor,
-    by_degree: Tensor,
-    out: Tensor,
-) -> None:
+def _multiply(product: Product, base: Tensor | None, out: Tensor) -> None:
     """z (rows, A, towers, K) to out (rows, B, towers, L) through weight (R, towers, A·K, B·L), of
     which the last numbers stand side by side, or those of the inputs."""
+    weight, factors = product.weight, product.factors
     if weight.shape[0] == 1 and fast_paths.is_on("wide_linear"):
-        wide_linear.multiply(z, weight[0], out, base, factors[:, 0], shift, times, indptr)
+        shifted = (product.shift, product.times, product.indptr)
+        wide_linear.multiply(product.z, weight[0], out, base, factors[:, 0], *shifted)
         return
     num_rows, groups, towers, width = out.shape
-    outputs, inputs = groups * width, arguments_of(z, shift, times)
+    outputs = groups * width
+    inputs = arguments_of(product.z, product.shift, product.times)
     weight, across = side_by_side(weight)
     block, rest = blocks_of(outputs)
     blocks = 1 if rest > 0 else triton.cdiv(outputs, block)
@@ -396,10 +370,10 @@ def _multiply(
     _degree_linear_kernel[(triton.cdiv(num_rows, _TILE), towers, blocks)](
         **inputs, weight=weight, w_factor=weight.stride(0), w_tower=weight.stride(1),
         w_in=weight.stride(2), w_out=weight.stride(3), factors=factors,
-        base=own, base_row=own.stride(0), base_tower=own.stride(1), indptr=indptr,
-        by_degree=by_degree, out=out, out_row=out.stride(0), out_group=out.stride(1),
-        out_tower=out.stride(2), out_width=width, outputs=outputs, num_rows=num_rows,
-        R=weight.shape[0], BASE=base is not None, ACROSS=across,
+        base=own, base_row=own.stride(0), base_tower=own.stride(1),
+        indptr=product.indptr, by_degree=product.by_degree, out=out, out_row=out.stride(0),
+        out_group=out.stride(1), out_tower=out.stride(2), out_width=width, outputs=outputs,
+        num_rows=num_rows, R=weight.shape[0], BASE=base is not None, ACROSS=across,
         PRECISION=precision(inputs["z"]),
         UNIT=unit_of(
             *sizes_of(inputs), *weight.stride()[:2], weight.stride(3 if across else 2),
@@ -410,39 +384,27 @@ def _multiply(
     )  # fmt: skip
 
 
-def _spread(
-    grad: Tensor,
-    weight: Tensor,
-    factors: Tensor,
-    indptr: Tensor,
-    by_degree: Tensor,
-    out: Tensor,
-) -> None:
+def _spread(grad: Tensor, product: Product, out: Tensor) -> None:
     """grad (rows, towers, K), few K, to out (rows, B, towers, L) through (R, towers, K, B·L)."""
     num_rows, groups, towers, width = out.shape
-    grad = unit_stride(grad)
+    grad, weight = unit_stride(grad), product.weight
     block_o = min((64, 32), key=lambda block: triton.cdiv(width, block) * block)
     block_o = min(block_o, max(16, triton.next_power_of_2(width)))
     per_group = triton.cdiv(width, block_o)
     tiles, blocks = triton.cdiv(num_rows, _TILE), groups * per_group
     splits = max(1, min(blocks, _SPREAD_PROGRAMS // (tiles * towers)))
     _degree_spread_kernel[(tiles, towers, splits)](
-        grad, grad.stride(0), grad.stride(1), grad.shape[2], weight, *weight.stride(), factors,
-        indptr, by_degree, out, *out.stride()[:3], width, num_rows, blocks, per_group,
+        grad, grad.stride(0), grad.stride(1), grad.shape[2], weight, *weight.stride(),
+        product.factors, product.indptr, product.by_degree, out, *out.stride()[:3], width,
+        num_rows, blocks, per_group,
         R=weight.shape[0], PRECISION=precision(grad), BLOCK_R=_TILE,
         BLOCK_K=max(16, triton.next_power_of_2(grad.shape[2])), BLOCK_O=block_o,
         num_warps=4, num_stages=2,
     )  # fmt: skip
 
 
-def _weight_gradient(
-    grad: Tensor,
-    inputs: dict[str, Any],
-    factors: Tensor,
-    indptr: Tensor,
-    by_degree: Tensor,
-    grad_weight: Tensor,
-) -> None:
+def _weight_gradient(grad: Tensor, product: Product, grad_weight: Tensor) -> None:
+    inputs = arguments_of(product.z, product.shift, product.times)
     num_rows = grad.shape[0]
     count, towers, width, outputs = grad_weight.shape
     block_k, block_o = min(64, block_of(width)), min(64, block_of(outputs))
@@ -454,8 +416,9 @@ def _weight_gradient(
     for first in range(0, count, _AT_ONCE):
         _degree_weight_kernel[(blocks, towers, splits)](
             **inputs, grad=grad, grad_row=grad.stride(0), grad_tower=grad.stride(1),
-            outputs=outputs, factors=factors, indptr=indptr, by_degree=by_degree,
-            partial=partial, num_rows=num_rows, tiles=tiles, towers=towers, blocks=across,
+            outputs=outputs, factors=product.factors, indptr=product.indptr,
+            by_degree=product.by_degree, partial=partial, num_rows=num_rows, tiles=tiles,
+            towers=towers, blocks=across,
             first_factor=first, R=count, SUMS=min(_AT_ONCE, count - first),
             PRECISION=precision(inputs["z"]),
             UNIT=unit_of(*sizes_of(inputs), *grad.stride()[:2], outputs),

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pna import fast_paths
 from pna.adjacency import Adjacency
-from pna.ops.request import EDGE_WORKSPACE, wide_type
+from pna.ops.request import EDGE_WORKSPACE, Messages, wide_type
 from pna.ops.triton.argmax import extremum_gradient
 from pna.ops.triton.launch import DENSE
 from pna.ops.triton.messages import centre_of, edge_term
@@ -21,7 +21,7 @@ from pna.ops.triton.sums import add_up
 @triton.jit
 def _message_gradient_kernel(
     x, x_stride, senders, slot_receivers, edge_ids, weights, indptr, rows, edge, at,
-    mean, mean_stride, grad, stride_row, stride_kind, stride_feature, places, long_places,
+    mean, mean_stride, grad, stride_row, stride_kind, stride_feature, positions, long_positions,
     long_rank, to, first_slot, num_slots, features, types,
     FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, MAX: tl.constexpr,
     MIN: tl.constexpr, NORM: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr,
@@ -56,12 +56,12 @@ def _message_gradient_kernel(
     rank = (slot - tl.load(indptr + receiver, mask=live, other=0)).to(tl.int32)
     if MAX >= 0:
         result += extremum_gradient(
-            grad + MAX * stride_kind, stride_row, stride_feature, places, long_places,
+            grad + MAX * stride_kind, stride_row, stride_feature, positions, long_positions,
             long_rank, receiver, rank, mask, feature, features, 0, LONG, WIDE, True,
         )  # fmt: skip
     if MIN >= 0:
         result += extremum_gradient(
-            grad + MIN * stride_kind, stride_row, stride_feature, places, long_places,
+            grad + MIN * stride_kind, stride_row, stride_feature, positions, long_positions,
             long_rank, receiver, rank, mask, feature, features, 1, LONG, WIDE, True,
         )  # fmt: skip
     target = place
@@ -72,10 +72,10 @@ def _message_gradient_kernel(
 
 @triton.jit
 def _extremum_of(
-    grad, stride_row, stride_feature, places, row, mask, feature, features, WIDE: tl.constexpr
+    grad, stride_row, stride_feature, positions, row, mask, feature, features, WIDE: tl.constexpr
 ):
     """Which edge of short rows was the extremum, and its gradient: (BLOCK_R, BLOCK_F)."""
-    place = tl.load(places + row[:, None] * 2 * features + feature[None, :], mask=mask, other=0)
+    place = tl.load(positions + row[:, None] * 2 * features + feature[None, :], mask=mask, other=0)
     above = grad + row[:, None] * stride_row + feature[None, :] * stride_feature
     return place, tl.load(above, mask=mask, other=0).to(WIDE)
 
@@ -83,7 +83,7 @@ def _extremum_of(
 @triton.jit
 def _kind_gradient_kernel(
     x, x_stride, senders, order, edge_ids, weights, indptr, rows, edge, at,
-    mean, mean_stride, grad, stride_row, stride_kind, stride_feature, places,
+    mean, mean_stride, grad, stride_row, stride_kind, stride_feature, positions,
     partial, num_rows, tiles, features, types,
     FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, MAX: tl.constexpr,
     MIN: tl.constexpr, NORM: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr,
@@ -116,12 +116,12 @@ def _kind_gradient_kernel(
             scaled += tl.load(source + (WIDTH - 1) * features, mask=mask, other=0)
         if MAX >= 0:
             highest, to_highest = _extremum_of(
-                grad + MAX * stride_kind, stride_row, stride_feature, places,
+                grad + MAX * stride_kind, stride_row, stride_feature, positions,
                 row, mask, feature, features, WIDE,
             )  # fmt: skip
         if MIN >= 0:
             lowest, to_lowest = _extremum_of(
-                grad + MIN * stride_kind, stride_row, stride_feature, places + features,
+                grad + MIN * stride_kind, stride_row, stride_feature, positions + features,
                 row, mask, feature, features, WIDE,
             )  # fmt: skip
         for step in range(0, tl.max(end - begin)):
@@ -162,22 +162,22 @@ def _kind_gradient_kernel(
 _KINDS, _FEW_RECEIVERS = 16, 2**15
 
 #: What only kernels of long neighbourhoods need to be told.
-_OF_LONG_ROWS = ("long_places", "long_rank", "LONG", "WIDE_INDEX")
+_OF_LONG_ROWS = ("long_positions", "long_rank", "LONG", "WIDE_INDEX")
 
 #: Kinds times receivers that a program has at a time, and how many programs share the receivers.
 SUMS, SPLITS = 64, 264
 
 
 def _kind_gradient(
-    x: Tensor, adjacency: Adjacency, shared: dict[str, Any], types: int, grad_edge: Tensor
+    messages: Messages, shared: dict[str, Any], types: int, grad_edge: Tensor
 ) -> None:
     """The gradient of a table of few kinds, or of a basis of few rows."""
-    rows, features = adjacency.incoming, x.shape[1]
+    rows, features = messages.adjacency.incoming, messages.features
     kinds = triton.next_power_of_2(types)
     tall = SUMS // kinds
     tiles = triton.cdiv(rows.num_rows, tall)
     splits, block = min(tiles, SPLITS), min(32, triton.next_power_of_2(features))
-    partial = x.new_empty((splits, types * features), dtype=torch.float32)
+    partial = messages.x.new_empty((splits, types * features), dtype=torch.float32)
     given = {name: value for name, value in shared.items() if name not in _OF_LONG_ROWS}
     _kind_gradient_kernel[(splits, triton.cdiv(features, block))](
         **given | dict(types=types), senders=rows.neighbours, order=rows.order,
@@ -187,39 +187,37 @@ def _kind_gradient(
     add_up(partial, grad_edge)
 
 
-def has_few_rows(x: Tensor, edge: Tensor, adjacency: Adjacency) -> bool:
-    """Whether table or basis have few, and neighbourhoods are few and short."""
+def has_few_rows(messages: Messages) -> bool:
+    """Whether the table or basis has few rows, and neighbourhoods are few and short."""
+    adjacency, edge = messages.adjacency, messages.edge
+    assert edge is not None
     short = adjacency.incoming.segment_owner.shape[0] == 0
     few = adjacency.num_receivers <= _FEW_RECEIVERS and 0 < edge.shape[0] <= _KINDS
-    return short and few and wide_type(x.dtype) == torch.float32
+    return short and few and wide_type(messages.x.dtype) == torch.float32
 
 
 def edge_gradient(
-    x: Tensor,
-    edge: Tensor,
-    at: Tensor | None,
-    adjacency: Adjacency,
-    shared: dict[str, Any],
-    grad_edge: Tensor,
-    grad_at: Tensor,
+    messages: Messages, shared: dict[str, Any], grad_edge: Tensor, grad_at: Tensor
 ) -> None:
     """Gradients of the edge term: of every edge at once; of a table or basis alone, where it has
     few rows; or in chunks where only their sum by kind or their products with basis and
     coefficients are kept."""
+    edge, at, adjacency = messages.edge, messages.at, messages.adjacency
+    assert edge is not None
     if at is None:
-        _message_gradient(x, adjacency, shared, 0, adjacency.num_edges, grad_edge)
+        _message_gradient(adjacency, shared, 0, adjacency.num_edges, grad_edge)
         return
-    wide, features = wide_type(x.dtype), x.shape[1]
-    few = grad_at.shape[0] == 0 and has_few_rows(x, edge, adjacency)
+    wide, features = wide_type(messages.x.dtype), messages.features
+    few = grad_at.shape[0] == 0 and has_few_rows(messages)
     if few and fast_paths.is_on("kind_gradient"):
-        _kind_gradient(x, adjacency, shared, edge.shape[0], grad_edge)
+        _kind_gradient(messages, shared, edge.shape[0], grad_edge)
         return
     total = torch.zeros_like(edge, dtype=wide)
     chunk = max(1, EDGE_WORKSPACE // (features * total.element_size()))
     for first in range(0, adjacency.num_edges, chunk):
         count = min(chunk, adjacency.num_edges - first)
-        message = x.new_empty((count, features), dtype=wide)
-        _message_gradient(x, adjacency, shared, first, count, message)
+        message = total.new_empty((count, features))
+        _message_gradient(adjacency, shared, first, count, message)
         given = adjacency.edge_ids[first : first + count].long()
         if grad_at.shape[0] > 0:
             grad_at[given] = (message @ edge.to(wide).t()).to(grad_at.dtype)
@@ -243,14 +241,14 @@ def _sum_by_kind(message: Tensor, kind: Tensor, types: int) -> Tensor:
 
 
 def _message_gradient(
-    x: Tensor, adjacency: Adjacency, shared: dict[str, Any], first: int, count: int, to: Tensor
+    adjacency: Adjacency, shared: dict[str, Any], first: int, count: int, to: Tensor
 ) -> None:
     """Gradient of the messages of `count` slots into the rows of `to`, which holds either those
     or, in the order they were given, all edges."""
     if count == 0:
         return
-    features = x.shape[1]
-    slots = torch.arange(first, first + count, dtype=adjacency.indptr.dtype, device=x.device)
+    features = to.shape[1]
+    slots = torch.arange(first, first + count, dtype=adjacency.indptr.dtype, device=to.device)
     receivers = torch.searchsorted(adjacency.indptr, slots, right=True, out_int32=True) - 1
     block_f = min(128, triton.next_power_of_2(features))
     block_e = 2048 // block_f

@@ -3,18 +3,18 @@ those of the edge term, in `edge_gradients`."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.adjacency import SEGMENT, Adjacency, Rows
-from pna.ops.request import Request, Saved, wide_type
-from pna.ops.streams import Beside
+from pna.adjacency import SEGMENT, Rows
+from pna.ops.request import Messages, Request, Saved, wide_type
+from pna.ops.streams import SideStream
 from pna.ops.triton.alignment import aligned, unit_of
-from pna.ops.triton.argmax import find_places
+from pna.ops.triton.argmax import Argmax, argmax
 from pna.ops.triton.edge_gradients import edge_gradient
 from pna.ops.triton.launch import (
     MergeTiles,
@@ -22,12 +22,12 @@ from pna.ops.triton.launch import (
     edge_arguments,
     long_arguments,
     message_arguments,
-    output_places,
+    output_indices,
     sender_weights,
     std_constants,
     triton_type,
-    unit_stride,
     wide_index,
+    with_unit_stride,
 )
 from pna.ops.triton.messages import (
     centre_of,
@@ -177,123 +177,95 @@ def _long_rows_kernel(
     tl.store(place, flat, mask=live_feature)
 
 
-class Found(NamedTuple):
-    """What gradients need that can be found before they are asked for."""
-
-    places: Tensor  # of extrema, as in `Places`
-    long_places: Tensor
-
-
-def find(
-    x: Tensor,
-    edge: Tensor | None,
-    at: Tensor | None,
-    adjacency: Adjacency,
-    request: Request,
-    saved: Saved,
-) -> Found:
-    """What `backward` finds out for itself where it is not given."""
-    x = unit_stride(x)
-    with torch.cuda.device_of(x):
-        places = find_places(x, edge, at, adjacency, request, saved.out)
-    return Found(places.rows, places.long_rows)
-
-
 def _mean(request: Request, saved: Saved) -> Tensor:
-    return saved.mean if saved.mean.shape[0] > 0 else saved.out[:, request.place("mean")]
+    return saved.mean if saved.mean.shape[0] > 0 else saved.out[:, request.index("mean")]
 
 
 def backward(
     grad: Tensor,
-    x: Tensor,
-    edge: Tensor | None,
-    at: Tensor | None,
-    adjacency: Adjacency,
+    messages: Messages,
     request: Request,
     saved: Saved,
     grads: tuple[Tensor, Tensor, Tensor],
-    found: Found | None = None,
-    beside: Beside | None = None,
+    found: Argmax | None = None,
+    side: SideStream | None = None,
 ) -> None:
-    """Write the gradients of x, edge and at; those of no length are not needed.
+    """Write the gradients of x, edge and at; those without elements are not needed.
 
-    That of x may be some columns of a wider tensor; those of the edge term may be found `beside`.
+    The gradient of x may be some columns of a wider tensor. Those of the edge term may be computed
+    on another stream, `side`. `found` saves recomputing the argmax.
     """
+    messages = with_unit_stride(messages)
+    adjacency = messages.adjacency
     if adjacency.num_edges == 0:
         for result in grads:
             result.zero_()
         return
-    x = unit_stride(x)
-    if found is None:
-        found = find(x, edge, at, adjacency, request, saved)
-    if beside is None:
-        beside = Beside(torch.device("cpu"))  # in its turn
-    with torch.cuda.device_of(x):
-        linear = _receiver_rows(grad, x, edge, at, adjacency, request, saved)
+    if side is None:
+        side = SideStream(torch.device("cpu"))  # in its turn
+    with torch.cuda.device_of(messages.x):
+        if found is None:
+            found = argmax(messages, request, saved.out)
+        linear = _receiver_rows(grad, messages, request, saved)
         extrema = dict(
             grad=grad,
             stride_row=grad.stride(0),
             stride_kind=grad.stride(1),
             stride_feature=grad.stride(2),
-            places=found.places,
-            long_places=found.long_places,
+            positions=found.rows,
+            long_positions=found.long_rows,
             long_rank=adjacency.incoming.long_rank,
-            LONG=found.long_places.shape[0] > 0,
-            MAX=request.place("max"),
-            MIN=request.place("min"),
+            LONG=found.long_rows.shape[0] > 0,
+            MAX=request.index("max"),
+            MIN=request.index("min"),
         )
         by_kind = False
         if grads[0].shape[0] > 0:
-            by_kind = sums_by_kind(x, edge, at, adjacency, linear["WIDTH"], *grads[1:])
+            by_kind = sums_by_kind(messages, linear["WIDTH"], *grads[1:])
             of_edge = grads[1] if by_kind else None
-            sender_gradient(x, adjacency, linear, extrema, grads[0], of_edge, beside)
+            sender_gradient(messages, linear, extrema, grads[0], of_edge, side)
         for_edge = grads[1].shape[0] > 0 or grads[2].shape[0] > 0
-        if edge is not None and for_edge and not by_kind:
-            beside.hold(linear, extrema)
-            with beside:
-                edge_gradient(x, edge, at, adjacency, linear | extrema, grads[1], grads[2])
+        if messages.edge is not None and for_edge and not by_kind:
+            side.hold(linear, extrema)
+            with side:
+                edge_gradient(messages, linear | extrema, grads[1], grads[2])
 
 
 def _receiver_rows(
-    grad: Tensor,
-    x: Tensor,
-    edge: Tensor | None,
-    at: Tensor | None,
-    adjacency: Adjacency,
-    request: Request,
-    saved: Saved,
+    grad: Tensor, messages: Messages, request: Request, saved: Saved
 ) -> dict[str, Any]:
     """Rows A, B, C of every receiver, as arguments of the kernels that read them."""
-    wide, features, num_rows = wide_type(x.dtype), x.shape[1], adjacency.num_receivers
-    spread, norm = request.needs_spread, request.place("normalised_mean")
+    x, adjacency, features = messages.x, messages.adjacency, messages.features
+    wide, num_rows = wide_type(x.dtype), adjacency.num_receivers
+    spread, norm = request.needs_spread, request.index("normalised_mean")
     flat = spread or "mean" in request.kinds or "sum" in request.kinds
     width = flat + spread + (norm >= 0)
     rows = x.new_empty((num_rows if width else 0, width, features), dtype=wide)
     mean = _mean(request, saved) if spread else saved.mean
-    places = output_places(request)
+    indices = output_indices(request)
     weights = sender_weights(adjacency, wide) if norm >= 0 else rows
     shared = dict(
         x=x, x_stride=x.stride(0), rows=rows, mean=mean, mean_stride=mean.stride(0),
         weights=weights, features=features, WIDTH=width, FLAT=flat, SPREAD=spread, NORM=norm,
         WIDE=triton_type(wide), WIDE_INDEX=wide_index(rows, mean),
-        **edge_arguments(edge, at, adjacency),
+        **edge_arguments(messages),
     )  # fmt: skip
     if width == 0:
         return shared
     block = min(128, triton.next_power_of_2(features))
     tall = 1024 // block
-    kernel_places = {kind: places[kind] for kind in ("MEAN", "SUM", "VAR", "STD")}
-    messages = message_arguments(x, edge, at, adjacency)
+    asked = {kind: indices[kind] for kind in ("MEAN", "SUM", "VAR", "STD")}
+    inputs = message_arguments(messages)
     _receiver_rows_kernel[(triton.cdiv(num_rows, tall), triton.cdiv(features, block))](
-        grad, *grad.stride(), saved.out, mean, mean.stride(0), rows=rows, **messages,
-        num_rows=num_rows, **kernel_places, NORM=norm, KINDS=len(request.kinds), FLAT=flat,
+        grad, *grad.stride(), saved.out, mean, mean.stride(0), rows=rows, **inputs,
+        num_rows=num_rows, **asked, NORM=norm, KINDS=len(request.kinds), FLAT=flat,
         SPREAD=spread, WIDTH=width, LEAST=std_constants(request, x.dtype)["LEAST"],
         WIDE=shared["WIDE"], SEGMENT=SEGMENT,
         UNIT=unit_of(features, *grad.stride()[:2], mean.stride(0)),
         BLOCK_R=tall, BLOCK_F=block, num_warps=4,
     )  # fmt: skip
     if spread and adjacency.incoming.segment_owner.shape[0] > 0:
-        _correct_long_rows(rows, mean, messages, adjacency.incoming, width, shared["WIDE"])
+        _correct_long_rows(rows, mean, inputs, adjacency.incoming, width, shared["WIDE"])
     return shared
 
 

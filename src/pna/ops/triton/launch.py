@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.adjacency import Adjacency, Rows
-from pna.ops.request import Request
+from pna.ops.request import Messages, Request
 from pna.ops.triton.alignment import unit_of
 
 #: Forms of the edge term, as the kernels number them.
@@ -63,10 +64,9 @@ class MergeTiles:
         self.tile = dict(BLOCK_S=256, BLOCK_F=block, num_warps=8)
 
 
-def message_arguments(
-    x: Tensor, edge: Tensor | None, at: Tensor | None, adjacency: Adjacency
-) -> dict[str, Any]:
+def message_arguments(messages: Messages) -> dict[str, Any]:
     """The arguments by which kernels that walk the slots of receivers find a message."""
+    x, adjacency = messages.x, messages.adjacency
     return dict(
         x=x,
         x_stride=x.stride(0),
@@ -75,13 +75,13 @@ def message_arguments(
         num_edges=adjacency.num_edges,
         features=x.shape[1],
         WIDE_INDEX=wide_index(x),
-        **edge_arguments(edge, at, adjacency),
+        **edge_arguments(messages),
     )
 
 
-def edge_arguments(edge: Tensor | None, at: Tensor | None, adjacency: Adjacency) -> dict[str, Any]:
+def edge_arguments(messages: Messages) -> dict[str, Any]:
     """The edge term as kernel arguments; unused ones point somewhere harmless."""
-    ids = adjacency.edge_ids
+    edge, at, ids = messages.edge, messages.at, messages.adjacency.edge_ids
     if edge is None:
         return dict(edge=ids, at=ids, edge_ids=ids, types=0, EDGE=NONE, DEPTH=0)
     edge = edge.contiguous()
@@ -94,11 +94,11 @@ def edge_arguments(edge: Tensor | None, at: Tensor | None, adjacency: Adjacency)
     return dict(edge=edge, at=at, edge_ids=ids, types=edge.shape[0], EDGE=TABLE, DEPTH=0)
 
 
-def output_places(request: Request) -> dict[str, int]:
-    """Where each statistic stands in the output, or -1, by the names the kernels use."""
+def output_indices(request: Request) -> dict[str, int]:
+    """The index of each statistic in the output, or -1, by the names the kernels use."""
     names = ("mean", "sum", "var", "std", "max", "min")
-    places = {name.upper(): request.place(name) for name in names}
-    return places | {"NORM": request.place("normalised_mean")}
+    indices = {name.upper(): request.index(name) for name in names}
+    return indices | {"NORM": request.index("normalised_mean")}
 
 
 @functools.cache
@@ -126,7 +126,7 @@ def sender_weights(adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
 
 
 def wide_index(*tensors: Tensor) -> bool:
-    """Whether places in these tensors need 64 bits."""
+    """Whether offsets into these tensors need 64 bits."""
     return any(
         sum(abs(t.stride(d)) * (t.shape[d] - 1) for d in range(t.dim())) >= 2**31 for t in tensors
     )
@@ -134,6 +134,12 @@ def wide_index(*tensors: Tensor) -> bool:
 
 def unit_stride(x: Tensor) -> Tensor:
     return x if x.stride(1) == 1 or x.shape[1] == 1 else x.contiguous()
+
+
+def with_unit_stride(messages: Messages) -> Messages:
+    """The messages with x as kernels read it: the numbers of a row lie together."""
+    x = unit_stride(messages.x)
+    return messages if x is messages.x else replace(messages, x=x)
 
 
 def triton_type(dtype: torch.dtype) -> tl.dtype:

@@ -7,7 +7,6 @@ weights, and walks every so manyeth tile.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -16,6 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna import fast_paths
+from pna.ops.product import Product
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.products import parts, precision, product_of_parts, uncut_precision, unit_stride
 from pna.ops.triton.sums import Sums
@@ -259,20 +259,12 @@ def _blocks(groups: int, width: int, factors: int, outputs: int) -> dict[str, in
     )
 
 
-def forward(
-    z: Tensor,
-    weight: Tensor,
-    factors: Tensor,
-    base: Tensor | None,
-    shift: Tensor | None,
-    times: Sequence[int],
-    indptr: Tensor,
-    out: Tensor,
-) -> None:
+def forward(product: Product, base: Tensor | None, out: Tensor) -> None:
     """Write the result of `degree_linear` to out (receivers, towers, outputs)."""
+    z, weight = product.z, product.weight
     own = out if base is None else unit_stride(base)
-    shared, tiles = _shared(z, weight, factors, times, indptr)
-    inputs = _of_inputs(z, shift)
+    shared, tiles = _shared(product)
+    inputs = _of_inputs(z, product.shift)
     with torch.cuda.device_of(z):
         _narrow_linear_kernel[_grid(z, tiles, 2 * _PROGRAMS)](
             **shared, **inputs, **_of_weight(weight), base=own, base_row=own.stride(0),
@@ -281,21 +273,11 @@ def forward(
         )  # fmt: skip
 
 
-def backward(
-    grad: Tensor,
-    z: Tensor,
-    weight: Tensor,
-    factors: Tensor,
-    shift: Tensor | None,
-    times: Sequence[int],
-    indptr: Tensor,
-    grad_z: Tensor,
-    grad_weight: Tensor,
-    grad_shift: Tensor,
-) -> None:
-    """Write the gradients of z, weight and shift; those of no length are not needed."""
-    sums = sums_of(z, grad_weight)
-    add_backward(grad, z, weight, factors, shift, times, indptr, grad_z, grad_shift, sums)
+def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor]) -> None:
+    """Write the gradients of z, weight and shift; those without elements are not needed."""
+    grad_z, grad_weight, grad_shift = grads
+    sums = sums_of(product.z, grad_weight)
+    add_backward(grad, product, grad_z, grad_shift, sums)
     sums.finish()
 
 
@@ -305,20 +287,11 @@ def sums_of(z: Tensor, grad_weight: Tensor) -> Sums:
 
 
 def add_backward(
-    grad: Tensor,
-    z: Tensor,
-    weight: Tensor,
-    factors: Tensor,
-    shift: Tensor | None,
-    times: Sequence[int],
-    indptr: Tensor,
-    grad_z: Tensor,
-    grad_shift: Tensor,
-    sums: Sums,
+    grad: Tensor, product: Product, grad_z: Tensor, grad_shift: Tensor, sums: Sums
 ) -> None:
     """Write the gradients of z and shift, and add that of the weight to the sums."""
-    grad = unit_stride(grad)
-    shared, tiles = _shared(z, weight, factors, times, indptr)
+    z, weight, grad = product.z, product.weight, unit_stride(grad)
+    shared, tiles = _shared(product)
     shared |= dict(grad=grad, grad_row=grad.stride(0), grad_tower=grad.stride(1))
     with torch.cuda.device_of(z):
         if grad_z.shape[0] > 0:
@@ -333,24 +306,23 @@ def add_backward(
             tall = 2 * _SHORT_TILE if z.shape[1] == weight.shape[0] == 1 else _SHORT_TILE
             given = shared | dict(PRECISION=uncut_precision(), BLOCK_R=tall, num_warps=8)
             given["tiles"] = triton.cdiv(z.shape[0], tall)
-            inputs = _of_inputs(z, shift)
+            inputs = _of_inputs(z, product.shift)
             _narrow_weight_kernel[(sums.splits, z.shape[2])](
                 **given, **inputs, partial=sums.partial, MORE=sums.go_on(),
                 UNIT=_unit_of(z, weight, inputs, grad), num_stages=1,
             )  # fmt: skip
 
 
-def _shared(
-    z: Tensor, weight: Tensor, factors: Tensor, times: Sequence[int], indptr: Tensor
-) -> tuple[dict[str, Any], int]:
+def _shared(product: Product) -> tuple[dict[str, Any], int]:
     """What all kernels are given, and how many tiles there are."""
+    z, weight = product.z, product.weight
     tiles = triton.cdiv(z.shape[0], _TILE)
     blocks = _blocks(*_sizes(z, weight))
     given = dict(
-        width=z.shape[3], groups=z.shape[1], factors=factors.contiguous(), indptr=indptr,
-        outputs=weight.shape[3], num_rows=z.shape[0], towers=z.shape[2], tiles=tiles,
-        R=weight.shape[0], **shifts_of(times), PRECISION=precision(z), BLOCK_R=_TILE, **blocks,
-        num_warps=4,
+        width=z.shape[3], groups=z.shape[1], factors=product.factors.contiguous(),
+        indptr=product.indptr, outputs=weight.shape[3], num_rows=z.shape[0], towers=z.shape[2],
+        tiles=tiles, R=weight.shape[0], **shifts_of(product.times), PRECISION=precision(z),
+        BLOCK_R=_TILE, **blocks, num_warps=4,
     )  # fmt: skip
     return given, tiles
 

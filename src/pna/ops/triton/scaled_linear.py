@@ -18,6 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna import fast_paths
+from pna.ops.product import Product
 from pna.ops.triton.products import unit_stride
 
 #: The most nodes, and the most outputs of all factors.
@@ -105,20 +106,12 @@ def is_quick(rows: int, dtype: torch.dtype, weight: Tensor) -> bool:
     return few and dtype == torch.float32 and fast_paths.is_on("scaled_linear")
 
 
-def forward(
-    z: Tensor,
-    weight: Tensor,
-    factors: Tensor,
-    base: Tensor | None,
-    shift: Tensor | None,
-    times: Sequence[int],
-    indptr: Tensor,
-    out: Tensor,
-) -> None:
+def forward(product: Product, base: Tensor | None, out: Tensor) -> None:
     """Write the result of `degree_linear` to out (receivers, towers, outputs), float32."""
-    apart = take_apart(weight, z.shape[1], () if shift is None else times)
+    z, shift = product.z, product.shift
+    apart = take_apart(product.weight, z.shape[1], () if shift is None else product.times)
     moved = shift_products(shift, apart)
-    add_up(products(z, apart), moved, factors, base, indptr, out)
+    add_up(products(z, apart), moved, product.factors, base, product.indptr, out)
 
 
 def take_apart(weight: Tensor, groups: int, times: Sequence[int]) -> Apart:

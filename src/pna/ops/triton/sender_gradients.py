@@ -11,8 +11,8 @@ from torch import Tensor
 
 from pna import fast_paths
 from pna.adjacency import SEGMENT, Adjacency
-from pna.ops.request import wide_type
-from pna.ops.streams import Beside
+from pna.ops.request import Messages, wide_type
+from pna.ops.streams import SideStream
 from pna.ops.triton.alignment import aligned
 from pna.ops.triton.argmax import extremum_gradient
 from pna.ops.triton.edge_gradients import has_few_rows
@@ -55,7 +55,7 @@ def _linear_gradient_kernel(
     to, to_stride, x, x_stride, order, out_indptr, long_rows, long_indptr, segment_owner,
     num_rows, num_segments, num_long, receivers, out_ranks, weights, indptr, rows,
     edge, at, edge_ids, mean, mean_stride, features, types,
-    grad, stride_row, stride_kind, stride_feature, places, long_places, long_rank, by_kind,
+    grad, stride_row, stride_kind, stride_feature, positions, long_positions, long_rank, by_kind,
     FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr,
     MAX: tl.constexpr, MIN: tl.constexpr, LONG: tl.constexpr, KINDS: tl.constexpr,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
@@ -124,13 +124,13 @@ def _linear_gradient_kernel(
                     scaled += share
             if MAX >= 0:
                 result += extremum_gradient(
-                    grad + MAX * stride_kind, stride_row, stride_feature, places, long_places,
+                    grad + MAX * stride_kind, stride_row, stride_feature, positions, long_positions,
                     long_rank, receiver, rank.to(tl.int32), here, feature, features, 0, LONG, WIDE,
                     WIDE_INDEX,
                 )  # fmt: skip
             if MIN >= 0:
                 result += extremum_gradient(
-                    grad + MIN * stride_kind, stride_row, stride_feature, places, long_places,
+                    grad + MIN * stride_kind, stride_row, stride_feature, positions, long_positions,
                     long_rank, receiver, rank.to(tl.int32), here, feature, features, 1, LONG, WIDE,
                     WIDE_INDEX,
                 )  # fmt: skip
@@ -161,7 +161,7 @@ def _linear_gradient_kernel(
 def _extremum_gradient_kernel(
     to, to_stride, order, out_indptr, long_rows, long_indptr, segment_owner, num_rows,
     num_segments, num_long, receivers, out_ranks, grad, stride_row, stride_kind, stride_feature,
-    places, long_places, long_rank, features,
+    positions, long_positions, long_rank, features,
     MAX: tl.constexpr, MIN: tl.constexpr, ADD: tl.constexpr, LONG: tl.constexpr,
     WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
     SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
@@ -187,12 +187,12 @@ def _extremum_gradient_kernel(
             rank = tl.load(out_ranks + place, mask=more, other=0).to(tl.int32)
             if MAX >= 0:
                 total += extremum_gradient(
-                    grad + MAX * stride_kind, stride_row, stride_feature, places, long_places,
+                    grad + MAX * stride_kind, stride_row, stride_feature, positions, long_positions,
                     long_rank, receiver, rank, here, feature, features, 0, LONG, WIDE, WIDE_INDEX,
                 )  # fmt: skip
             if MIN >= 0:
                 total += extremum_gradient(
-                    grad + MIN * stride_kind, stride_row, stride_feature, places, long_places,
+                    grad + MIN * stride_kind, stride_row, stride_feature, positions, long_positions,
                     long_rank, receiver, rank, here, feature, features, 1, LONG, WIDE, WIDE_INDEX,
                 )  # fmt: skip
     if ADD:
@@ -206,40 +206,33 @@ def _takes_short(adjacency: Adjacency) -> bool:
     return few and fast_paths.is_on("short_rows")
 
 
-def sums_by_kind(
-    x: Tensor,
-    edge: Tensor | None,
-    at: Tensor | None,
-    adjacency: Adjacency,
-    width: int,
-    grad_edge: Tensor,
-    grad_at: Tensor,
-) -> bool:
+def sums_by_kind(messages: Messages, width: int, grad_edge: Tensor, grad_at: Tensor) -> bool:
     """Whether the gradient of a table or basis is summed on the way to that of x, which walks the
     same edges: where its rows are few. Not where `width` is 0, the rows A, B and C that the
     gradient of x has of a receiver: then extrema alone are asked for, by a kernel of their own."""
-    if edge is None or at is None or grad_edge.shape[0] == 0 or grad_at.shape[0] > 0:
+    edge, adjacency = messages.edge, messages.adjacency
+    if edge is None or messages.at is None or grad_edge.shape[0] == 0 or grad_at.shape[0] > 0:
         return False
-    if not has_few_rows(x, edge, adjacency) or width == 0:
+    if not has_few_rows(messages) or width == 0:
         return False
-    rows, tiles = adjacency.outgoing, Tiles(x.shape[1], _NARROW, True)
+    rows, tiles = adjacency.outgoing, Tiles(messages.features, _NARROW, True)
     short = _takes_short(adjacency) and rows.segment_owner.shape[0] == 0
     few = edge.shape[0] <= _ON_THE_WAY and tiles.grid(rows.num_rows)[0] <= _PROGRAMS
     return short and few and fast_paths.is_on("sums_by_kind")
 
 
 def sender_gradient(
-    x: Tensor,
-    adjacency: Adjacency,
+    messages: Messages,
     linear: dict[str, Any],
     extrema: dict[str, Any],
     grad_x: Tensor,
     grad_edge: Tensor | None,
-    beside: Beside,
+    side: SideStream,
 ) -> None:
     """Gradient of x: the linear part, then max and min added to it, then long rows merged; that of
-    a table of kinds with it, where asked for, whose parts are added up `beside`."""
-    rows, features = adjacency.outgoing, x.shape[1]
+    a table of kinds with it, where asked for, whose parts are added up `side`."""
+    x, adjacency, features = messages.x, messages.adjacency, messages.features
+    rows = adjacency.outgoing
     segments = rows.segment_owner.shape[0]
     wide = grad_x
     if grad_x.dtype != wide_type(x.dtype):
@@ -268,7 +261,7 @@ def sender_gradient(
         narrow = Tiles(features, _NARROW, short, strides)
         broad = Tiles(features, 128, short, strides)
         has_extrema = extrema["MAX"] >= 0 or extrema["MIN"] >= 0
-        far = linear["WIDE_INDEX"] or wide_index(extrema["grad"], extrema["places"])
+        far = linear["WIDE_INDEX"] or wide_index(extrema["grad"], extrema["positions"])
         together = short and has_extrema and linear["WIDTH"] > 0
         if linear["WIDTH"] > 0:
             given = shared | linear | extrema | dict(WIDE_INDEX=far)
@@ -284,8 +277,8 @@ def sender_gradient(
                 UNROLL=narrow.unroll, **narrow.tile,
             )  # fmt: skip
             if grad_edge is not None:
-                beside.hold(by_kind)
-                with beside:
+                side.hold(by_kind)
+                with side:
                     add_up(by_kind, grad_edge)
         if has_extrema and not together:
             _extremum_gradient_kernel[broad.grid(work)](

@@ -5,21 +5,20 @@ from __future__ import annotations
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from pna.adjacency import SEGMENT, Adjacency
-from pna.ops.request import Request, Saved, wide_type
+from pna.adjacency import SEGMENT
+from pna.ops.request import Messages, Request, Saved, wide_type
 from pna.ops.triton.alignment import aligned
 from pna.ops.triton.launch import (
     MergeTiles,
     Tiles,
     long_arguments,
     message_arguments,
-    output_places,
+    output_indices,
     sender_weights,
     std_constants,
     triton_type,
-    unit_stride,
+    with_unit_stride,
 )
 from pna.ops.triton.messages import (
     clamped,
@@ -367,28 +366,23 @@ def _statistics_merge_kernel(
     )  # fmt: skip
 
 
-def forward(
-    x: Tensor,
-    edge: Tensor | None,
-    at: Tensor | None,
-    adjacency: Adjacency,
-    request: Request,
-    saved: Saved,
-) -> None:
+def forward(messages: Messages, request: Request, saved: Saved) -> None:
     """Write the statistics and what the backward pass needs into `saved`."""
+    messages = with_unit_stride(messages)
+    x, adjacency = messages.x, messages.adjacency
     if adjacency.num_edges == 0:
         saved.out.zero_()
         saved.mean.zero_()
         return
-    x, rows, features = unit_stride(x), adjacency.incoming, x.shape[1]
+    rows, features = adjacency.incoming, messages.features
     tiles = Tiles(features, widest=32, strides=[x.stride(0)])
-    places = output_places(request)
+    indices = output_indices(request)
     wide = wide_type(x.dtype)
-    inputs = message_arguments(x, edge, at, adjacency)
-    inputs["weights"] = sender_weights(adjacency, wide) if places["NORM"] >= 0 else x
+    inputs = message_arguments(messages)
+    inputs["weights"] = sender_weights(adjacency, wide) if indices["NORM"] >= 0 else x
     results = dict(out=saved.out, mean_out=saved.mean)
     finish = dict(
-        places,
+        indices,
         KINDS=len(request.kinds),
         CLAMP=request.clamp,
         OWN_MEAN=saved.mean.shape[0] > 0,
@@ -416,7 +410,7 @@ def forward(
             num_long=rows.long_rows.shape[0],
             partial=partial,
             SPREAD=request.needs_spread,
-            **{kind: places[kind] >= 0 for kind in ("MAX", "MIN", "NORM")},
+            **{kind: indices[kind] >= 0 for kind in ("MAX", "MIN", "NORM")},
             WIDE=finish["WIDE"],
             SEGMENT=SEGMENT,
             **tiles.tile,

@@ -7,6 +7,7 @@ what the first one reads of a member, so what its programs share of that the fir
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import torch
 import triton
@@ -112,26 +113,37 @@ def _adam_kernel(
         tl.store(square + place, new_square, mask=mask)
 
 
+class Settings(NamedTuple):
+    lr: Tensor  # (members,)
+    decay: Tensor  # (members,)
+    betas: tuple[float, float]
+    eps: float
+    decoupled: bool
+
+
+class Moments(NamedTuple):
+    """What Adam keeps of the gradients."""
+
+    mean: Tensor  # (members, parameters)
+    square: Tensor  # (members, parameters)
+    steps: Tensor  # (members,)
+
+
 def step(
     weights: Tensor,
     grad: Tensor,
-    mean: Tensor,
-    square: Tensor,
-    steps: Tensor,
-    lr: Tensor,
-    decay: Tensor,
+    moments: Moments,
+    settings: Settings,
     loss: Tensor,
     alive: Tensor,
     broken: Tensor,
-    betas: tuple[float, float],
-    eps: float,
-    decoupled: bool,
 ) -> None:
-    """One step of rows of weights (members, parameters), with their means and squares, in place.
+    """One step of weights (members, parameters) and moments, in place.
 
-    All are float32 but `alive` and `broken` (members,), bool, which change too: those that are
-    alive and whose losses (members, losses) or weights are not finite break.
+    All are float32 but `alive` and `broken` (members,), bool, which change too. A member that is
+    alive breaks if one of its losses (members, losses) or weights is not finite.
     """
+    (mean, square, steps), (lr, decay, betas, eps, decoupled) = moments, settings
     members, size = weights.shape
     blocks = triton.cdiv(size, _BLOCK)
     inputs = dict(

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.products import unit_stride
+from pna.population.batch_norm import Inputs, Norm, Normalised
 
 #: How many numbers a tile has, and columns at most.
 _TILE, _COLUMNS = 2048, 32
@@ -240,18 +241,13 @@ def _batch_norm_gradient_kernel(
 def forward(
     x: Tensor,
     real: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    running_mean: Tensor,
-    running_var: Tensor,
-    momentum: float,
-    eps: float,
+    norm: Norm,
     relu: bool,
     factors: Tensor | None,
-    y: Tensor,
-    moments: Tensor,
+    results: Normalised,
 ) -> None:
-    """Write y and moments, and move the running statistics, which are contiguous."""
+    """Write the results, and move the running statistics, which are contiguous."""
+    y, moments = results
     if y.numel() == 0:
         return
     x = unit_stride(x)
@@ -265,45 +261,31 @@ def forward(
             **inputs, width=width, real=_bytes(real), partial=partial, **tile
         )
         _batch_norm_kernel[(blocks, _side_by_side(tile["tiles"], blocks, _PROGRAMS))](
-            **inputs, width=width, weight=weight.contiguous(), bias=bias.contiguous(),
-            running_mean=running_mean, running_var=running_var, partial=partial, splits=splits,
-            y=y, moments=moments, MOMENTUM=momentum, EPSILON=eps, RELU=relu,
-            BLOCK_S=_SPLITS, **tile,
+            **inputs, width=width, weight=norm.weight.contiguous(), bias=norm.bias.contiguous(),
+            running_mean=norm.running_mean, running_var=norm.running_var, partial=partial,
+            splits=splits, y=y, moments=moments, MOMENTUM=norm.momentum, EPSILON=norm.eps,
+            RELU=relu, BLOCK_S=_SPLITS, **tile,
         )  # fmt: skip
 
 
-def backward(
-    grad: Tensor,
-    x: Tensor,
-    real: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    moments: Tensor,
-    relu: bool,
-    factors: Tensor | None,
-    grad_x: Tensor,
-    grad_weight: Tensor,
-    grad_bias: Tensor,
-) -> None:
-    """Write the gradients of x, weight and bias; those of no length are not needed."""
-    if grad.numel() == 0:
-        grad_weight.zero_()
-        grad_bias.zero_()
-        return
+def backward(grad: Tensor, inputs: Inputs, grads: tuple[Tensor, Tensor, Tensor]) -> None:
+    """Write the gradients of x, weight and bias; those without elements are not needed."""
+    x, real, weight, bias, moments, relu, factors = inputs
+    grad_x, grad_weight, grad_bias = grads
     grad, x = unit_stride(grad), unit_stride(x)
     columns, blocks, tile = _tiles(grad, x)
     splits = _side_by_side(tile["tiles"], blocks, _SPLITS)
     partial = moments.new_empty(splits, 2 * columns)
-    inputs = _strided("grad", grad) | _strided("x", x) | _scaled(x, factors)
-    inputs |= dict(
+    given = _strided("grad", grad) | _strided("x", x) | _scaled(x, factors)
+    given |= dict(
         width=grad.shape[2], weight=weight.contiguous(), bias=bias.contiguous(), moments=moments,
         partial=partial, RELU=relu,
     )  # fmt: skip
     programs = _side_by_side(tile["tiles"], blocks, _PROGRAMS) if grad_x.numel() > 0 else 1
     with torch.cuda.device_of(x):
-        _batch_norm_sums_kernel[(blocks, splits)](**inputs, **tile)
+        _batch_norm_sums_kernel[(blocks, splits)](**given, **tile)
         _batch_norm_gradient_kernel[(blocks, programs)](
-            **inputs, real=_bytes(real), splits=splits, grad_x=grad_x, grad_weight=grad_weight,
+            **given, real=_bytes(real), splits=splits, grad_x=grad_x, grad_weight=grad_weight,
             grad_bias=grad_bias, TO_X=grad_x.numel() > 0, TO_WEIGHT=grad_weight.numel() > 0,
             TO_BIAS=grad_bias.numel() > 0, BLOCK_S=_SPLITS, **tile,
         )  # fmt: skip

@@ -13,6 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.ops.triton.products import unit_stride
+from pna.population.set2set_padded import Graphs, Saved
 
 #: How many nodes are read at a time.
 _NODES = 32
@@ -212,43 +213,27 @@ def _set2set_backward_kernel(
         tl.store(own_rows, to_rows, mask=real[:, None] & live[None, :])
 
 
-def forward(
-    x: Tensor,
-    indptr: Tensor,
-    steps: Tensor,
-    weight: Tensor,
-    bias: Tensor,
-    out: Tensor,
-    z: Tensor,
-    cells: Tensor,
-    norms: Tensor,
-) -> None:
+def forward(given: Graphs, saved: Saved) -> None:
     """Write the result of `set2set`, and what its backward pass reads of every step."""
-    max_steps, members, graphs, _ = z.shape
+    x, indptr, steps, weight, bias = given
+    max_steps, members, graphs, _ = saved.z.shape
     x, width = unit_stride(x), x.shape[2]
     by_unit = weight.unflatten(1, (4, width)).permute(0, 3, 2, 1).contiguous()
     with torch.cuda.device_of(x):
         _set2set_forward_kernel[(graphs, members)](
             x, x.stride(0), x.stride(1), indptr.contiguous(), steps.contiguous(), by_unit,
-            bias.unflatten(1, (4, width)).mT.contiguous(), out, z, cells, norms,
+            bias.unflatten(1, (4, width)).mT.contiguous(), *saved,
             max_steps, **_tile(width),
         )  # fmt: skip
 
 
 def backward(
-    grad: Tensor,
-    x: Tensor,
-    indptr: Tensor,
-    steps: Tensor,
-    weight: Tensor,
-    z: Tensor,
-    cells: Tensor,
-    norms: Tensor,
-    grad_x: Tensor,
-    grad_weight: Tensor,
-    grad_bias: Tensor,
+    grad: Tensor, given: Graphs, saved: Saved, grads: tuple[Tensor, Tensor, Tensor]
 ) -> None:
     """Write the gradients of x, weight and bias."""
+    x, indptr, steps, weight, _ = given
+    _, z, cells, norms = saved
+    grad_x, grad_weight, grad_bias = grads
     max_steps, members, graphs, _ = z.shape
     x, width = unit_stride(x), x.shape[2]
     grad_r = z.new_empty((max_steps, members, graphs, width))
