@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pna.population.gru import gru_cell
+from pna.population import gru
 from tests.ops.cases import features
 from tests.population.test_linears import Calls, assert_near
 
@@ -18,6 +18,11 @@ from tests.population.test_linears import Calls, assert_near
 pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed:UserWarning")
 
 NAMES = ("x", "h", "weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
+
+def gru_cell(x, h, weight_ih, weight_hh, bias_ih, bias_hh, *rest):
+    """`gru.gru_cell` as a function of single tensors."""
+    return gru.gru_cell(x, h, (weight_ih, weight_hh, bias_ih, bias_hh), *rest)
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,7 @@ def test_rows_that_stay_as_they_are(backend, swapped, dtype):
     until = torch.arange(70, device=backend.device) % 5
 
     def stepped(*leaves):
-        return gru_cell(*leaves[:2], leaves[2:], until, 2, swapped)
+        return gru_cell(*leaves, until, 2, swapped)
 
     def expected(*leaves):
         stays = leaves[0] if swapped else leaves[1]
@@ -136,7 +141,7 @@ def test_the_definition_by_eye(backend):
     one, none = torch.ones(1, 1, device=backend.device), torch.zeros(1, 1, device=backend.device)
     weight_hh = torch.tensor([[0.0], [0.0], [2.0]], device=backend.device)
     bias = torch.zeros(3, device=backend.device)
-    got = gru_cell(none, one, (torch.zeros_like(weight_hh), weight_hh, bias, bias))
+    got = gru_cell(none, one, torch.zeros_like(weight_hh), weight_hh, bias, bias)
     assert float(got) == pytest.approx((0.7615941559557649 + 1) / 2)
 
 
@@ -146,7 +151,7 @@ def test_small_and_large_states_keep_their_digits(backend, size):
     x = torch.tensor([[size], [-size]], device=backend.device)
     weight_ih = torch.tensor([[0.0], [0.0], [1.0]], device=backend.device)
     bias = torch.tensor([0.0, -100.0, 0.0], device=backend.device)
-    got = gru_cell(x, torch.zeros_like(x), (weight_ih, weight_ih, bias, torch.zeros_like(bias)))
+    got = gru_cell(x, torch.zeros_like(x), weight_ih, weight_ih, bias, torch.zeros_like(bias))
     torch.testing.assert_close(got, torch.tanh(x), rtol=3e-7, atol=0)
 
 
@@ -173,7 +178,7 @@ def test_only_the_gradients_asked_for(backend, wanted):
     inputs = inputs_of(Case(), torch.float32, backend.device)
     upstream = upstream_of(Case(), inputs[0])
     leaves = [t.clone().requires_grad_(i in wanted) for i, t in enumerate(inputs)]
-    out = gru_cell(*leaves[:2], leaves[2:])
+    out = gru_cell(*leaves)
     assert out.requires_grad == bool(wanted)
     if wanted:
         out.backward(upstream)
@@ -277,9 +282,7 @@ def test_repeatable_to_the_bit(fast):
 def test_second_derivatives_say_what_to_do(fast):
     x, *rest = inputs_of(Case(), torch.float32, fast.device)
     x.requires_grad_()
-    (gradient,) = torch.autograd.grad(
-        gru_cell(x, rest[0], rest[1:]).square().sum(), x, create_graph=True
-    )
+    (gradient,) = torch.autograd.grad(gru_cell(x, *rest).square().sum(), x, create_graph=True)
     with pytest.raises(RuntimeError, match=r"second derivative.*pna\.backend\('reference'\)"):
         gradient.sum().backward()
 

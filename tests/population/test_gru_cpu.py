@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from pna.ops import cpu as extension
 from pna.population import gru, gru_cpu
-from pna.population.gru import gru_cell
-from tests.population.test_gru import Case, inputs_of, outcome, upstream_of
+from tests.population.test_gru import Case, gru_cell, inputs_of, outcome, upstream_of
 from tests.population.test_linears import assert_near
 
 pytestmark = pytest.mark.skipif(
@@ -75,7 +74,7 @@ def test_members_have_chunks_of_their_own():
     got = torch.autograd.grad(together.square().sum(), stacked)
     for member in range(2):
         alone = [t[member].detach().requires_grad_() for t in stacked]
-        expected = torch.autograd.grad(gru_cell(*alone[:2], alone[2:]).square().sum(), alone)
+        expected = torch.autograd.grad(gru_cell(*alone).square().sum(), alone)
         assert all(torch.equal(a[member], b) for a, b in zip(got, expected, strict=True))
 
 
@@ -84,7 +83,7 @@ def test_members_have_chunks_of_their_own():
 def test_odd_numbers_stay_in_their_row(value, dtype):
     (x, *rest), _ = problem_of(Case(), dtype)
     x[3, 1] = value
-    got, expected = gru_cell(x, rest[0], rest[1:]), gru.definition(x, *rest)
+    got, expected = gru_cell(x, *rest), gru.definition(x, *rest)
     torch.testing.assert_close(got, expected, equal_nan=True)
     assert got.isfinite().all(1).sum() >= len(x) - 1
 
@@ -95,7 +94,7 @@ def test_nothing_is_kept_without_gradients():
     for keep, width in ((True, 4 * 8), (False, 0)):
         assert torch.ops.pna.gru_cell_cpu(*stacked, keep)[1].shape == (37, 1, width)
     with torch.no_grad(), mock.patch.object(gru_cpu, "_allocate", wraps=gru_cpu._allocate) as made:
-        torch.testing.assert_close(gru_cell(*inputs[:2], inputs[2:]), gru.definition(*inputs))
+        torch.testing.assert_close(gru_cell(*inputs), gru.definition(*inputs))
     assert made.call_args.args[-1] is False
 
 
@@ -110,7 +109,7 @@ def test_nothing_is_kept_without_gradients():
 def test_the_rest_is_left_to_torch(case, dtype):
     inputs, _ = problem_of(case, dtype)
     with mock.patch.object(gru, "definition", wraps=gru.definition) as definition:
-        gru_cell(*inputs[:2], inputs[2:])
+        gru_cell(*inputs)
     assert definition.called
 
 

@@ -81,6 +81,12 @@ def _load() -> tuple[ctypes.CDLL | None, str | None]:
 _library, _reason = _load()
 
 
+def structure(numbers: Sequence[str], pointers: Sequence[str]) -> type[ctypes.Structure]:
+    """A struct of C with these fields, numbers first."""
+    fields = [(name, _INTEGER) for name in numbers] + [(name, _POINTER) for name in pointers]
+    return type("Problem", (ctypes.Structure,), {"_fields_": fields})
+
+
 def kernel(
     name: str, problem: type[ctypes.Structure], numbers: int, interface: int
 ) -> Callable[..., None] | None:

@@ -20,21 +20,14 @@ _LANES, _INPUTS, _OUTPUTS = 4, 512, 64
 #: The most nodes of a chunk, and the fewest that a degree must have on the average.
 _CHUNK, _FEWEST = 512, 8
 
+_NUMBERS = ("groups", "towers", "width", "inner", "outputs")
 _POINTERS = (
     *("nodes", "bounds", "often", "z", "shift", "weight", "across", "base", "out", "grad"),
     *("grad_z", "grad_shift", "partial"),
 )
 
 
-class _Narrow(ctypes.Structure):
-    """`struct narrow` of narrow.c, which says what each field is."""
-
-    _fields_ = (
-        *[(name, ctypes.c_int64) for name in ("groups", "towers", "width", "inner", "outputs")],
-        *[(name, ctypes.c_void_p) for name in _POINTERS],
-    )
-
-
+_Narrow = cpu.structure(_NUMBERS, _POINTERS)  # `struct narrow` of narrow.c
 _kernel = cpu.kernel("narrow", _Narrow, 3, interface=1)
 built = _kernel is not None
 

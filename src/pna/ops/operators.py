@@ -317,8 +317,10 @@ def operator(
         results = ["out"] if structure is None else [n for n, _ in structure.arguments]
     call = Operator(name, _Signature(forward), results)
     call.define(mutates)
-    _implement(call, forward, structure)
-    _register_fake(call, fake, structure)
+    implementation = _by_name(call.signature, forward, structure)
+    torch.library.impl(library, name, "CompositeExplicitAutograd")(implementation)
+    allocation = _by_name(call.signature, fake, structure)
+    torch.library.register_fake(f"pna::{name}", allocation, lib=library)
     _differentiate(call, backward, differentiable, linear)
     rule = vmap.rule(call) if isinstance(vmap, Fold) else vmap
     torch.library.register_vmap(f"pna::{name}", rule, lib=library)
@@ -358,7 +360,7 @@ def gradient_operator(
 
     def make(arguments: Sequence[Any]) -> tuple[Tensor, ...]:
         if by_name is not None:
-            return by_name(arguments)
+            return by_name(*arguments)
         given = [arguments[i] for i in places]
         needed = arguments[needs] if needs is not None else [True] * len(given)
         return tuple(room(t, n, given[0]) for t, n in zip(given, needed, strict=True))
@@ -390,43 +392,24 @@ def _has_elements(grad: Any) -> bool:
     return grad is not None and grad.numel() > 0
 
 
-def _by_name(signature: _Signature, function: Callable[..., Any]) -> Callable[[Sequence[Any]], Any]:
-    """The function of all arguments of a schema, of which it takes those that it names."""
+def _by_name(
+    signature: _Signature, function: Callable[..., Any], structure: _Structure | None = None
+) -> Callable[..., Any]:
+    """The function of all arguments of a schema, of which it takes those that it names; what it
+    returns is taken apart where it is a structure."""
     own = _Signature(function)
     pick = _pick([signature.names.index(name) for name in own.names])
-    if own.is_flat:
-        return lambda arguments: function(*pick(arguments))
-    return lambda arguments: function(**own.unpack(pick(arguments)))
-
-
-def _implement(call: Operator, forward: Callable[..., Any], structure: _Structure | None) -> None:
-    signature = call.signature
 
     def run(*arguments: Any) -> Any:
-        results = (
-            forward(*arguments) if signature.is_flat else forward(**signature.unpack(arguments))
-        )
+        picked = pick(arguments)
+        results = function(*picked) if own.is_flat else function(**own.unpack(picked))
         if structure is None:
             return results
         into: list[Any] = []
         structure.pack(results, into)
         return tuple(into)
 
-    torch.library.impl(library, call.name, "CompositeExplicitAutograd")(run)
-
-
-def _register_fake(call: Operator, fake: Callable[..., Any], structure: _Structure | None) -> None:
-    make = _by_name(call.signature, fake)
-
-    def run(*arguments: Any) -> Any:
-        results = make(arguments)
-        if structure is None:
-            return results
-        into: list[Any] = []
-        structure.pack(results, into)
-        return tuple(into)
-
-    torch.library.register_fake(f"pna::{call.name}", run, lib=library)
+    return run
 
 
 class Function(internals.SingleLevelFunction):

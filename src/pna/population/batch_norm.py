@@ -56,8 +56,8 @@ def batch_norm(
         return torch.relu(y) if relu else y
     if real is None:
         real = torch.ones(x.shape[0], dtype=torch.bool, device=x.device)
-    state: Any = (t.unsqueeze(0) for t in norm[:4])
-    stacked = Norm(*state, norm.momentum, norm.eps)
+    weight, bias, mean, var = (t.unsqueeze(0) for t in norm[:4])
+    stacked = Norm(weight, bias, mean, var, norm.momentum, norm.eps)
     return _batch_norm(x.unsqueeze(1), real, stacked, relu, factors)[0].squeeze(1)
 
 

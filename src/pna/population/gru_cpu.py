@@ -32,15 +32,7 @@ _POINTERS = (
 )
 
 
-class _Problem(ctypes.Structure):
-    """`struct gru` of gru.c, which says what each field is."""
-
-    _fields_ = (
-        *[(name, ctypes.c_int64) for name in _NUMBERS],
-        *[(name, ctypes.c_void_p) for name in _POINTERS],
-    )
-
-
+_Problem = cpu.structure(_NUMBERS, _POINTERS)  # `struct gru` of gru.c
 _kernel = cpu.kernel("gru", _Problem, 4, interface=1)
 built = _kernel is not None  # a plain fact, which compiled code can read
 

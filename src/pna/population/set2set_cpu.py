@@ -25,15 +25,7 @@ _POINTERS = (
 )
 
 
-class _Problem(ctypes.Structure):
-    """`struct set2set` of set2set.c, which says what each field is."""
-
-    _fields_ = (
-        *[(name, ctypes.c_int64) for name in _NUMBERS],
-        *[(name, ctypes.c_void_p) for name in _POINTERS],
-    )
-
-
+_Problem = cpu.structure(_NUMBERS, _POINTERS)  # `struct set2set` of set2set.c
 _kernel = cpu.kernel("set2set", _Problem, 3, interface=1)
 built = _kernel is not None
 

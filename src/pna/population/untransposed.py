@@ -1,9 +1,9 @@
-"""Linear maps on an Arm CPU, where torch pays dearly for a weight that is read transposed.
+"""Linear maps on an Arm CPU, where torch is slow for a weight that is read transposed.
 
-There `torch.nn.functional.linear`, which does so, goes to a library that takes 0.6 ms a call,
-however small, and as much for every member of a vmap and every tower. A product with the transpose
-written out goes to another, which takes 0.03 ms; but its gradient would read that transposed. So
-both passes are said here.
+`torch.nn.functional.linear` reads it so, and calls a library that takes 0.6 ms a call, however
+small, and as much for every member of a vmap and every tower. A product with the transpose written
+out calls another library, which takes 0.03 ms; but its gradient would read that transposed. So this
+file defines both passes.
 """
 
 from __future__ import annotations
@@ -47,23 +47,8 @@ def _takes(x: Tensor, *parameters: Tensor | None) -> bool:
     return taken and fast_paths.is_on("untransposed")
 
 
-def _tangent(x: Tensor, weight: Tensor, to_x: Any, to_weight: Any, to_bias: Any) -> Tensor:
-    """How the product moves, as x, weight and bias do; None stays where it is."""
-    moved = x.new_zeros((*x.shape[:-1], weight.shape[-2]))
-    if to_x is not None:
-        moved = moved + to_x @ weight.mT
-    if to_weight is not None:
-        moved = moved + x @ to_weight.mT
-    return moved if to_bias is None else moved + to_bias
-
-
-class _Linear(torch.autograd.Function):
-    """One alone, for which a batched product takes longer."""
-
-    @staticmethod
-    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-        across = weight.t().contiguous()
-        return x @ across if bias is None else torch.addmm(bias, x, across)
+class _Product(torch.autograd.Function):
+    """The gradients of x Wᵀ + b, of one map or of several side by side."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
@@ -73,7 +58,12 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def jvp(ctx: Any, to_x: Any, to_weight: Any, to_bias: Any) -> Tensor:
         x, weight = ctx.saved_tensors
-        return _tangent(x, weight, to_x, to_weight, to_bias)
+        moved = x.new_zeros((*x.shape[:-1], weight.shape[-2]))
+        if to_x is not None:
+            moved = moved + to_x @ weight.mT
+        if to_weight is not None:
+            moved = moved + x @ to_weight.mT
+        return moved if to_bias is None else moved + to_bias.unsqueeze(-2)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -81,9 +71,18 @@ class _Linear(torch.autograd.Function):
         for_x, for_weight, for_bias = ctx.needs_input_grad
         return (
             grad @ weight if for_x else None,
-            grad.t() @ x if for_weight else None,
-            grad.sum(0) if for_bias else None,
+            grad.mT @ x if for_weight else None,
+            grad.sum(-2) if for_bias else None,
         )
+
+
+class _Linear(_Product):
+    """One map alone, for which a batched product takes longer."""
+
+    @staticmethod
+    def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        across = weight.t().contiguous()
+        return x @ across if bias is None else torch.addmm(bias, x, across)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Tensor | None) -> tuple[Tensor, int]:
@@ -91,7 +90,7 @@ class _Linear(torch.autograd.Function):
         return _Linears.apply(*_in_front(inputs, in_dims, info.batch_size)), 0
 
 
-class _Linears(torch.autograd.Function):
+class _Linears(_Product):
     """Several at once: x (maps, rows, inputs) through weight (maps, outputs, inputs) and bias
     (maps, outputs), to (maps, rows, outputs)."""
 
@@ -99,26 +98,6 @@ class _Linears(torch.autograd.Function):
     def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         across = weight.mT.contiguous()
         return torch.bmm(x, across) if bias is None else torch.baddbmm(bias[:, None], x, across)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
-        ctx.save_for_backward(*inputs[:2])
-        ctx.save_for_forward(*inputs[:2])
-
-    @staticmethod
-    def jvp(ctx: Any, to_x: Any, to_weight: Any, to_bias: Any) -> Tensor:
-        x, weight = ctx.saved_tensors
-        return _tangent(x, weight, to_x, to_weight, None if to_bias is None else to_bias[:, None])
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Any:
-        x, weight = ctx.saved_tensors
-        for_x, for_weight, for_bias = ctx.needs_input_grad
-        return (
-            torch.bmm(grad, weight) if for_x else None,
-            torch.bmm(grad.mT, x) if for_weight else None,
-            grad.sum(1) if for_bias else None,
-        )
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Tensor | None) -> tuple[Tensor, int]:
