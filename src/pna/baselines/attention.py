@@ -70,11 +70,11 @@ def definition(
     edge: Tensor | None = None,
     own: Tensor | None = None,
 ) -> Tensor:
-    """The same with every message made.
+    """The same with every message materialised.
 
-    With `own`, sums run over the edges as they are, where self-loops have that score too, then
-    self-loops are added or taken away to make one. The softmax is divided by its total at the
-    nodes.
+    With `own`, sums run over the edges as they are, and self-loops have that score too. Then
+    self-loops are added or subtracted until there is one. The softmax is divided by its total at
+    the nodes.
     """
     wide = wide_type(values.dtype)
     receiver, sender = scores.to(wide).unbind(2)

@@ -1,4 +1,4 @@
-"""Edge features in the order of slots, for layers that make every message."""
+"""Edge features in the order of slots, for layers that materialise every message."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def to_slots(
     to each row on its way: to those of the table, not of the edges, where there is one.
     """
     if isinstance(edge, Tensor):
-        # a gradient reaches every row once: no sum whose order could matter
+        # the gradient of every row has one term, so that no order of summation matters
         values = edge.index_select(0, adjacency.edge_ids)
         return values if through is None else through(values)
     table, index = edge
     table = table if through is None else through(table)
     kinds = index.index_select(0, adjacency.edge_ids).long()
     if _is_small(table):
-        # as a product: its gradient is summed in parallel, where many edges share few rows
+        # as a product: its gradient is a parallel sum if many edges share few rows
         every = torch.arange(len(table), device=table.device)
         is_kind = (kinds[:, None] == every).to(table.dtype)
         known = (kinds >= 0) & (kinds < len(table))

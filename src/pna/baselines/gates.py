@@ -22,7 +22,7 @@ from pna.ops.graph import Graph
 from pna.ops.operators import Fold, gradient_operator, operator, room
 from pna.ops.request import wide_type
 
-#: Keeps the sum of gates from 0.
+#: Keeps the sum of gates above 0.
 LEAST = 1e-6
 
 
@@ -92,7 +92,7 @@ def definition(
     edge: Tensor | None = None,
     normalise: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """The same with every message made."""
+    """The same with every message materialised."""
     state = from_receivers(at_receiver, slots) + from_senders(at_sender, slots)
     if edge is not None:
         state = state + edge

@@ -2,8 +2,8 @@
 
     out_i = f_i Σ_{j→i} f_j x_j + c_i x_i
 
-with numbers f and c of nodes that have no gradient. Its gradient is the same along the edges
-turned round, so that it can be taken any number of times, by the same kernel.
+with factors f and c of nodes that have no gradient. The gradient is the same operation along the
+reversed edges, so the same kernel computes derivatives of any order.
 """
 
 from __future__ import annotations

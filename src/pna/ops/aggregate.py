@@ -1,4 +1,4 @@
-"""`pna.aggregate`: checks what it is given and hands it to the implementation that fits."""
+"""`pna.aggregate`: checks its arguments and calls the implementation for them."""
 
 from __future__ import annotations
 
@@ -76,9 +76,10 @@ def aggregate_messages(
     edge: Tensor | tuple[Tensor, Tensor] | None,
     own: Tensor,
 ) -> Tensor:
-    """Aggregates of messages x_j + e_ij + own_i, each of which is made, some receivers at a time.
+    """Aggregates of messages x_j + e_ij + own_i, materialised for some receivers at a time.
 
-    By the definition of every aggregator, those with a kernel too. own is (receivers, features).
+    It uses the definition of every aggregator, even if there is a kernel. own is (receivers,
+    features).
     """
     x, values, at = _in_one_type(x, *_split_edge(edge))
     if choose(x.device) == "reference":
@@ -87,7 +88,7 @@ def aggregate_messages(
 
 
 def one_pass(aggregators: list[Aggregator]) -> tuple[Request | None, dict[int, int]]:
-    """What the fused pass computes, and which of its results each aggregator takes."""
+    """What the fused pass computes, and the index of the result of each aggregator in it."""
     kinds: list[str] = []
     places: dict[int, int] = {}
     std: Std | None = None
@@ -100,7 +101,7 @@ def one_pass(aggregators: list[Aggregator]) -> tuple[Request | None, dict[int, i
                 aggregator.epsilon,
                 aggregator.clamp,
             ):
-                continue  # a second convention of std is left to the definition
+                continue  # the definition computes a second convention of std
             std = aggregator
         if kind not in kinds:
             kinds.append(kind)

@@ -13,13 +13,13 @@ import torch
 from pna.names import lookup
 from pna.ops import cpu
 
-# Looked for once: compiled code cannot look.
+# Looked up once: compiled code cannot do it.
 _TRITON_FOUND = importlib.util.find_spec("triton") is not None
 
 BackendName = Literal["reference", "cpu", "triton"]
 
 _CHOICES: dict[BackendName, BackendName] = {name: name for name in get_args(BackendName)}
-# A plain variable: compiled code watches it, and not a ContextVar.
+# A plain variable: compiled code has guards for it, but not for a ContextVar.
 _chosen: BackendName | None = None
 
 
@@ -27,7 +27,7 @@ _chosen: BackendName | None = None
 def backend(name: BackendName) -> Iterator[None]:
     """Run `pna.aggregate` with the named implementation inside a ``with`` block, on all threads.
 
-    One of `reference`, `cpu`, `triton`; an error says why where this machine cannot run it.
+    One of `reference`, `cpu`, `triton`. If this machine cannot run it, an error says why.
     """
     global _chosen
     reason = availability()[lookup("backend", name, _CHOICES)]
@@ -57,7 +57,7 @@ def choose(device: torch.device) -> BackendName:
 
 
 def availability() -> dict[BackendName, str | None]:
-    """Each implementation, with the reason where this machine cannot run it, else None."""
+    """For each implementation, the reason why this machine cannot run it, or None."""
     return {"reference": None, "cpu": cpu.unavailable(), "triton": _triton_unavailable()}
 
 

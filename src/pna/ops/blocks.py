@@ -1,7 +1,7 @@
 """The definition over blocks of receivers, so that only some of the messages exist at once.
 
-For aggregators without a kernel, those of users among them. The backward pass makes each block's
-messages again.
+It serves aggregators without a kernel, including those of users. The backward pass recomputes the
+messages of each block.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ def aggregate(
     at: Tensor | None = None,
     own: Tensor | None = None,
 ) -> Tensor:
-    """As `reference.aggregate`, with the kernels for what goes between nodes and edges."""
+    """`reference.aggregate`, with kernels for the steps between nodes and edges."""
     bounds = _bounds(adjacency, x.shape[1])
     given, wide = x.dtype, wide_type(x.dtype)
-    x = x.to(wide)  # once and here: gradients of all edges and blocks are summed in it
+    x = x.to(wide)  # here and once: the gradients of all edges and blocks are summed in this type
     own = None if own is None else own.to(wide)
     if len(bounds) <= 2:
         return _aggregate(x, edges.Slots.of(adjacency), aggregators, edge, at, own).to(given)
     chosen = choose(x.device)
     sizes = [last - first for first, last in pairwise(bounds)]
-    # split and not sliced, of which the gradients would be added up
+    # split, not sliced: autograd would add up the gradients of slices
     parts_of_own = [None] * len(sizes) if own is None else own.split(sizes)
 
     def again(*arguments: Any) -> Tensor:
-        with backend(chosen):  # in the backward pass too, wherever that is
+        with backend(chosen):  # also in the backward pass, wherever it runs
             return _aggregate(*arguments)
 
     parts = [
@@ -68,13 +68,13 @@ def aggregate(
 
 @dataclass(frozen=True)
 class _Slots(reference.Neighbourhoods):
-    """Messages whose sums have a kernel, and whose gradients are gathered in place of scattered."""
+    """Messages whose sums have a kernel, and whose gradients are gathered instead of scattered."""
 
     slots: edges.Slots
     powers: dict[int, Tensor] = field(default_factory=dict)  # those that were asked for
 
     def power(self, order: int) -> Tensor:
-        """From the one below it, where that was asked for: moments mostly come in a row."""
+        """Computed from the power below if that was asked for: moments are mostly consecutive."""
         if 1 not in self.powers:
             self.powers[1] = self.centred()
         if order not in self.powers:
@@ -106,8 +106,8 @@ def _aggregate(
 def _bounds(adjacency: Adjacency, features: int) -> list[int]:
     """First receiver of every block, and the end.
 
-    One block where values cannot be read, and inside the transforms of `torch.func`, which
-    checkpointing does not know.
+    There is one block where values cannot be read, and inside the transforms of `torch.func`, which
+    checkpointing does not support.
     """
     most = max(BLOCK // max(features, 1), 1)
     if not values_readable() or adjacency.num_edges <= most:
@@ -122,7 +122,7 @@ def _bounds(adjacency: Adjacency, features: int) -> list[int]:
 
 
 def _receivers(adjacency: Adjacency, first: int, last: int) -> edges.Slots:
-    """The receivers first..last alone, with what is sent to them; of senders all is known."""
+    """Only the receivers first..last and the edges that reach them, with all senders."""
     indptr = adjacency.indptr[first : last + 1]
     begin, end = indptr[[0, -1]].tolist()
     part = Adjacency.from_csr(indptr - begin, adjacency.senders[begin:end], adjacency.num_senders)

@@ -57,7 +57,7 @@ class _Problem(ctypes.Structure):
 
 
 def _load() -> tuple[ctypes.CDLL | None, str | None]:
-    """The library made from cpu.c, or the reason why there is none."""
+    """The library built from cpu.c, or the reason why there is none."""
     remedy = "install a C compiler and reinstall pna"
     spec = importlib.util.find_spec("pna.ops._cpu")
     if spec is None or spec.origin is None:
@@ -90,8 +90,8 @@ def structure(numbers: Sequence[str], pointers: Sequence[str]) -> type[ctypes.St
 def kernel(
     name: str, problem: type[ctypes.Structure], numbers: int, interface: int
 ) -> Callable[..., None] | None:
-    """The function pna_name of a problem and so many numbers; None where it was not built, or
-    with another interface than its caller knows."""
+    """The function pna_name of a problem and so many integers; None if it was not built, or was
+    built with another interface than its caller expects."""
     try:
         built = getattr(_library, f"pna_{name}_interface")
         found: Callable[..., None] = getattr(_library, f"pna_{name}")
@@ -160,7 +160,7 @@ def backward(
 def _differentiate_statistics(
     task: _Task, adjacency: Adjacency, request: Request, saved: Saved
 ) -> None:
-    """What the messages of each receiver share of their gradient: the slopes of cpu.c."""
+    """The part of the gradient that all messages of a receiver share: the slopes of cpu.c."""
     out = saved.out.to(task.dtype).contiguous()
     stride = task.tiles * task.lanes
     parts = 1 + request.needs_spread + ("normalised_mean" in request.kinds)
@@ -238,7 +238,7 @@ class _Task:
             self.tensors.append(tensor)
 
     def room_for(self, result: Tensor) -> Tensor:
-        """Where a kernel may write a result: the tensor itself, if of the type it computes in."""
+        """Where a kernel may write a result: the tensor itself, if it has the type computed in."""
         return result if result.dtype == self.dtype else torch.empty_like(result, dtype=self.dtype)
 
     def run(self, kernel: int, rows: Rows) -> None:
@@ -254,7 +254,7 @@ class _Task:
         share(pieces, lambda *piece: run(kernel, problem, *piece), work)
 
     def _pieces(self, kernel: int, rows: Rows, parts: int, threads: int) -> list[_Piece]:
-        """The work cut by rows; by tiles where a tile has one owner, or a row is most of it."""
+        """The work cut by rows; by tiles if a tile has one owner, or one row is most of it."""
         assert _library is not None
         if kernel == _EXTREMA or (kernel == _EDGES and self.problem.edge_form != _DENSE):
             return [(0, rows.num_rows, *band) for band in _bands(self.tiles, threads)]
@@ -267,7 +267,7 @@ class _Task:
 
 
 def share(pieces: Sequence[tuple[int, ...]], call: Callable[..., None], work: int) -> None:
-    """Call with every piece, on as many threads as torch uses where there is `work` for them."""
+    """Call with every piece, on as many threads as torch uses if there is enough `work`."""
     left, threads = deque(pieces), torch.get_num_threads()
 
     def take_pieces() -> None:
@@ -282,7 +282,7 @@ def share(pieces: Sequence[tuple[int, ...]], call: Callable[..., None], work: in
     helpers = [_threads().submit(take_pieces) for _ in range(count - 1)]
     try:
         take_pieces()
-    finally:  # whatever happens, no memory is given back while a helper writes to it
+    finally:  # also after an error: no memory is freed while a helper writes to it
         for helper in helpers:
             if not helper.cancel():
                 helper.result()
@@ -304,7 +304,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def _forget_threads() -> None:
-    """Threads do not survive a fork: a child starts its own."""
+    """Threads do not survive a fork; a child process starts its own."""
     global _pool
     _pool = None
 

@@ -12,10 +12,10 @@ from pna.ops import narrow_cpu
 from pna.ops.product import Product, definition, shifted, through
 from pna.ops.request import wide_type
 
-#: Weights of all factors up to so many numbers are multiplied at once.
+#: If the weights of all factors have at most so many elements, they are multiplied at once.
 _NARROW = 4096
 
-#: A group of nodes is worth a product of its own if that spares so many operations.
+#: A group of nodes gets a product of its own if that saves so many operations.
 _WORTH = 5e6
 
 
@@ -103,7 +103,7 @@ def _is_narrow(weight: Tensor) -> bool:
 def _forward_at_once(
     z: Tensor, weight: Tensor, factors: Tensor, base: Tensor | None, out: Tensor
 ) -> None:
-    """Of shifted z: through the weights of all factors side by side, then times the factors."""
+    """Multiply shifted z by the weights of all factors at once, then by the factors."""
     every = through(z, weight.permute(1, 2, 0, 3).flatten(2))  # (receivers, towers, R × outputs)
     every = every.unflatten(2, (weight.shape[0], -1))
     total = (every * factors.to(z.dtype)[:, None, :, None]).sum(2)
@@ -134,7 +134,7 @@ def _backward_at_once(
 
 
 def add_shifted(grad_z: Tensor, times: Sequence[int], indptr: Tensor, total: Tensor) -> None:
-    """Write the gradient of `shift`: that of everything it was added to."""
+    """Write the gradient of `shift`: the sum over everything it was added to."""
     once = [grad_z[:, a] for a, often in enumerate(times) if often == 1]
     if len(once) > 1:
         torch.add(once[0], once[1], out=total)
@@ -151,8 +151,8 @@ def add_shifted(grad_z: Tensor, times: Sequence[int], indptr: Tensor, total: Ten
 
 
 def _groups(product: Product, degree: Tensor) -> Iterator[tuple[Tensor | None, Tensor | None]]:
-    """Receivers of one degree with the factors that they share; then those of rarer degrees
-    together, with none. All receivers are None."""
+    """Receivers of one degree and the factors they share; then all receivers of rare degrees, with
+    None. None instead of receivers stands for all of them."""
     factors, by_degree = product.factors, product.by_degree
     count, towers, inner, outputs = product.weight.shape
     few = _WORTH / max(2 * (count - 1) * towers * inner * outputs, 1)

@@ -1,6 +1,6 @@
 """Between nodes and edges: rows of node features for every edge, and sums of edges at nodes.
 
-For layers whose messages have to be made. Rows for edges are in the order of slots: by receiver,
+They serve layers that materialise messages. Rows of edges are in the order of slots: by receiver,
 see `Adjacency`. Reading rows and summing them are each other's gradient: every sum has one owner
 and a fixed order, in both directions, so that results repeat to the bit. Both can be
 differentiated any number of times, and a vmapped axis is folded into the features.
@@ -31,11 +31,11 @@ _NARROW = 16
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """What leads from nodes to slots and back; made once where several functions need it."""
+    """The way from nodes to slots and back; made once if several functions need it."""
 
     adjacency: Adjacency
     receivers: Tensor  # (edges,) receiver of every slot
-    by_receiver: Rows  # of which `neighbours` are slots
+    by_receiver: Rows  # whose `neighbours` are slots
     by_sender: Rows
 
     @staticmethod
@@ -91,8 +91,8 @@ def exponentials_of_receivers(
 ) -> tuple[Tensor, Tensor]:
     """exp(s − c_i) for scores s (edges, heads) by slot, and c (receivers, heads).
 
-    c_i is the largest score of a receiver, that of its `own` (receivers, heads) among them, and 0
-    where it has none. No gradient goes through c: what is made of these must not depend on it.
+    c_i is the largest score of a receiver, including its `own` (receivers, heads), and 0 if it has
+    none. No gradient goes through c, so a result must not depend on it.
     """
     slots = Slots.of(edges)
     _check("scores", scores, slots.adjacency, slots.adjacency.num_edges, "edge")
@@ -112,10 +112,10 @@ def softmax_of_receivers(scores: Tensor, edges: Adjacency | Slots) -> Tensor:
 
 
 def count_self_loops(edges: Adjacency | Slots) -> Tensor:
-    """How many edges lead from each node to itself, (receivers,) of whole numbers."""
+    """The number of self-loops of every node: (receivers,), integers."""
     adjacency = edges.adjacency if isinstance(edges, Slots) else edges
     if isinstance(edges, Adjacency) and choose(adjacency.device) == "triton":
-        # there may be edges of no node at the end, which `receivers` has no place for
+        # edges at the end may belong to no node, which `receivers` cannot express
         slots = torch.arange(adjacency.num_edges, device=adjacency.device)
         short = adjacency.indptr.dtype == torch.int32
         receivers = torch.searchsorted(adjacency.indptr[1:], slots, right=True, out_int32=short)
@@ -147,7 +147,7 @@ def _highest(scores: Tensor, slots: Slots) -> Tensor:
 
 
 def _half_adjacency(rows: Rows) -> Adjacency:
-    """What the kernels need to go through rows forward: whatever else there is, they never read."""
+    """What the forward kernels read of rows; they never read the other fields."""
     return Adjacency(
         incoming=rows,
         outgoing=rows,

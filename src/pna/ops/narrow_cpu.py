@@ -14,10 +14,10 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from pna.ops import cpu
 from pna.ops.product import Product
 
-#: Floats of a vector of narrow.c, and the most inputs and outputs that it has room for.
+#: Floats in a vector of narrow.c, and the most inputs and outputs that it supports.
 _LANES, _INPUTS, _OUTPUTS = 4, 512, 64
 
-#: The most nodes of a chunk, and the fewest that a degree must have on the average.
+#: The most nodes of a chunk, and the fewest that a degree must have on average.
 _CHUNK, _FEWEST = 512, 8
 
 _NUMBERS = ("groups", "towers", "width", "inner", "outputs")
@@ -34,7 +34,7 @@ built = _kernel is not None
 
 @dataclass(frozen=True)
 class Chunks:
-    """Nodes in the order of their degrees, cut where those change and every so often."""
+    """Nodes sorted by degree, cut into chunks of one degree."""
 
     nodes: Tensor  # (nodes,) int64
     first: Tensor  # (degrees,) int64, a node of every degree there is
@@ -45,7 +45,7 @@ _remembered: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
 
 
 def chunks_of(product: Product) -> Chunks | None:
-    """How the nodes are cut, where narrow.c is of use; remembered while the graph lives."""
+    """How the nodes are cut, or None if narrow.c does not apply; cached while the graph lives."""
     z, by_degree = product.z, product.by_degree
     inner, outputs = product.weight.shape[2:]
     fits = inner <= _INPUTS and outputs <= _OUTPUTS and outputs % _LANES == 0

@@ -1,4 +1,4 @@
-"""How accurately float32 is multiplied on a GPU: as torch is told to."""
+"""The precision of float32 products on a GPU, which follows the settings of torch."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import torch
 
 
 def is_exact() -> bool:
-    """Whether all bits of float32 count; else those of TF32 do, as in torch's own products."""
+    """Whether products use float32; else they use TF32, as torch's own products do."""
     return torch.backends.cuda.matmul.fp32_precision != "tf32"
 
 
 @contextmanager
 def multiplied(exactly: bool) -> Iterator[None]:
-    """Float32 as such, recurrent layers of cuDNN too, or as TF32.
+    """Use float32 or TF32 in all products, including the recurrent layers of cuDNN.
 
-    Torch has one setting for all products, and newer ones for each place. The former says nothing
-    of cuDNN, and cannot be read where the latter are told other things.
+    Torch has one old setting for all products, and a new one for each backend. The old one does not
+    cover cuDNN, and cannot be read while the new ones disagree.
     """
     backends: Any = torch.backends
     of_cudnn = (backends.cudnn.conv, backends.cudnn.rnn)
-    places = (backends.mkldnn.matmul, backends.cuda.matmul, *of_cudnn)
-    before = [place.fp32_precision for place in places]
+    settings = (backends.mkldnn.matmul, backends.cuda.matmul, *of_cudnn)
+    before = [setting.fp32_precision for setting in settings]
     try:
-        told = torch.get_float32_matmul_precision()
-    except RuntimeError:  # it was told place by place
-        told = "highest"
+        general = torch.get_float32_matmul_precision()
+    except RuntimeError:  # the backends have different settings
+        general = "highest"
     torch.set_float32_matmul_precision("highest" if exactly else "high")
-    for place in of_cudnn:
-        place.fp32_precision = "ieee" if exactly else "tf32"
+    for setting in of_cudnn:
+        setting.fp32_precision = "ieee" if exactly else "tf32"
     try:
         yield
     finally:
-        torch.set_float32_matmul_precision(told)
-        for place, was in zip(places, before, strict=True):
-            place.fp32_precision = was
+        torch.set_float32_matmul_precision(general)
+        for setting, was in zip(settings, before, strict=True):
+            setting.fp32_precision = was

@@ -1,7 +1,7 @@
-"""The definition: every aggregator in plain torch, readable beside the paper.
+"""The definition: every aggregator in plain torch, as the paper writes it.
 
-The oracle of every test, and what runs where nothing faster can. Differentiable any number of
-times. Messages are materialised, (edges, features).
+Every test compares with it, and it runs where nothing faster can. It can be differentiated any
+number of times. Messages are materialised, (edges, features).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def aggregate(
     Messages are x_j, or x_j + e_ij with e = edge, edge[at] or at @ edge, for `at` absent, whole
     numbers or real ones. With `own` (receivers, features), a receiver adds its row to each.
     """
-    wide = torch.promote_types(x.dtype, torch.float32)  # before: gradients are summed in it
+    wide = torch.promote_types(x.dtype, torch.float32)  # first: gradients are summed in it
     message = messages(take(x.to(wide), adjacency.senders), adjacency, edge, at)
     if own is not None:
         message = message + take(own.to(wide), adjacency.receivers)
@@ -38,14 +38,14 @@ def aggregate(
 
 
 def results(hood: Neighbourhoods, aggregators: Sequence[Aggregator]) -> Tensor:
-    """What the aggregators make of messages, (receivers, aggregators, features)."""
+    """The aggregates of the messages: (receivers, aggregators, features)."""
     empty = (hood.adjacency.degree == 0)[:, None]
     found = [defined(hood, aggregator).masked_fill(empty, 0) for aggregator in aggregators]
     return torch.stack(found, dim=1)
 
 
 def defined(hood: Neighbourhoods, aggregator: Aggregator) -> Tensor:
-    """What one aggregator makes of messages, (receivers, features), checked if it is a user's."""
+    """One aggregate, (receivers, features); checked if the aggregator is a user's."""
     found = aggregator.aggregate(hood)
     if type(aggregator) in BUILT_IN:
         return found
@@ -70,21 +70,21 @@ def defined(hood: Neighbourhoods, aggregator: Aggregator) -> Tensor:
 
 
 def messages(sent: Tensor, adjacency: Adjacency, edge: Tensor | None, at: Tensor | None) -> Tensor:
-    """Message of every slot, (edges, features), in float32 or better: what its sender `sent`, and
-    what the edge adds."""
+    """The message of every slot, (edges, features), in float32 or better: the row its sender
+    `sent`, plus the edge term."""
     wide = torch.promote_types(sent.dtype, torch.float32)
     message = sent.to(wide)
     if edge is None:
         return message
     if at is None:
-        # a gradient reaches every row once at most: no sum whose order could matter
+        # the gradient of every row has one term at most, so that no order of summation matters
         return message + edge.index_select(0, adjacency.edge_ids).to(wide)
     if not at.is_floating_point() and at.device.type == "cpu" and values_readable():
         check_table(at, edge.shape[0])
     at = take(at, adjacency.edge_ids)
     if not at.is_floating_point():
         return message + take(edge.to(wide), at.long())
-    for d in range(edge.shape[0]):  # at @ edge, in steps that autocast leaves alone
+    for d in range(edge.shape[0]):  # at @ edge, in steps that autocast does not change
         message = message + at[:, d, None].to(wide) * edge[d].to(wide)
     return message
 
@@ -94,7 +94,7 @@ class Neighbourhoods:
     """Messages grouped by receiver: what the definition of an aggregator is given.
 
     `messages` is (edges, features), in float32 or float64. Rows are in the order of slots: those of
-    one receiver stand together. `adjacency` says who sends to whom.
+    one receiver are consecutive. `adjacency` says who sends to whom.
     """
 
     messages: Tensor
@@ -158,13 +158,13 @@ class Neighbourhoods:
         return take(values, self.adjacency.senders)
 
     def from_edges(self, values: Tensor) -> Tensor:
-        """Rows in the order in which edges were given, in the order of messages: (edges, …)."""
+        """Rows in the order of the edges as given, reordered like the messages: (edges, …)."""
         return take(values, self.adjacency.edge_ids)
 
     def centred(self) -> Tensor:
-        """Messages less the mean of each receiver, (edges, features)."""
+        """Messages minus the mean of each receiver, (edges, features)."""
         once = self.messages - self.to_slots(self.mean_message())
-        # that mean was rounded, which odd powers would show; what is left of it has no gradient
+        # the mean was rounded, which odd powers would show; the correction has no gradient
         rest = self.mean(once.detach()).nan_to_num(0, 0, 0)
         return once - self.to_slots(rest)
 

@@ -1,5 +1,5 @@
 """Operators that serve populations: many models trained at once, each a slice of one tensor.
 
-The linear maps of all members, their GRU, Set2Set, BatchNorm, dropout, losses and Adam; the whole
-recurrence of the multi-task architecture; sums over graphs and over processes.
+They are linear maps, GRU, Set2Set, BatchNorm, dropout, losses and Adam, the whole recurrence of the
+multi-task architecture, and sums over graphs and over processes.
 """

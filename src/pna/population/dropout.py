@@ -29,11 +29,11 @@ def dropout(
     graph: Tensor | None = None,
     place: Tensor | None = None,
 ) -> Tensor:
-    """x (rows, features) with each number 0 with probability p, or divided by 1 − p.
+    """x (rows, features) with each element set to 0 with probability p, or divided by 1 − p.
 
-    Which ones follows from `seed` and `passes`, int64 of no axes, from `time`, and from each
-    number's `graph` and `place` in it, (rows,) int64, and feature. Without a graph, that is the
-    row's number; without a place, 0.
+    The mask is a function of `seed` and `passes`, int64 scalars, of `time`, and of the `graph` of
+    each element, its `place` in the graph, (rows,) int64 each, and its feature. The default of
+    graph is the row's number, that of place 0.
     """
     plain = not has_kernels(x, 0, 0) or _is_batched(graph) or _is_batched(place)
     if plain or not fast_paths.is_on("dropout"):
@@ -44,7 +44,7 @@ def dropout(
 
 
 def _is_batched(numbers: Tensor | None) -> bool:
-    """Whether each member of a vmap has its own."""
+    """Whether each member of a vmap has its own values."""
     return numbers is not None and is_batched(numbers)
 
 
@@ -70,7 +70,7 @@ def definition(
 
 
 def _scramble(numbers: Tensor) -> Tensor:
-    """Other whole numbers, one for each, in which every bit depends on all bits."""
+    """Hash every integer: each bit of the result depends on all bits."""
     numbers = (numbers + 1) * _GOLDEN
     for shift in (29, 32):
         numbers = (numbers ^ (numbers >> shift)) * _MIX

@@ -1,8 +1,8 @@
 """`gru_cell` of few features on a CPU: gru.c, called through ctypes on Python threads.
 
-Between many rows of few features a product is read more than it is multiplied, and plain torch
-reads and writes every gate several times over. The kernels write the gates once, where there are
-gradients to come, which the backward pass reads.
+A product of many rows with few features is limited by memory, and plain torch reads and writes
+every gate several times. The kernels write the gates once, if gradients will be needed, for the
+backward pass.
 """
 
 from __future__ import annotations

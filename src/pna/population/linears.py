@@ -20,8 +20,8 @@ from pna.ops.backend import choose
 from pna.ops.operators import Fold, gradient_operator, operator, room
 from pna.population import untransposed
 
-#: The widest input and output for which Triton's kernels are made, and the widest where some are
-#: odd, so that numbers are moved one by one; the libraries' do well beyond.
+#: The widest input and output that Triton's kernels take, and the widest if some are odd, so that
+#: numbers are loaded one by one. Beyond that the libraries are fast.
 WIDEST, WIDEST_ODD = 256, 128
 
 

@@ -19,7 +19,7 @@ from pna.ops.operators import Fold, gradient_operator, operator
 #: log(1 + eᵖ) − p y. Kernels take their numbers.
 KINDS = {"mse": 0, "mae": 1, "huber": 2, "bce": 3}
 
-#: One program adds up the rows of a task; of more rows several should.
+#: One program sums the rows of a task; more rows would need several.
 _MOST_ROWS = 2048
 
 

@@ -1,8 +1,8 @@
 """A narrow PNA layer and a GRU, over and over, as one operator: for many models at once.
 
-A step of a small model is a dozen short kernels. Alone they are as fast as they get; what autograd
-puts around them is not: it adds up, step after step, the gradient of every parameter, and those
-of the state. Here all steps are one operator, whose kernels go on with the sums of the step before.
+A step of a small model is a dozen short kernels. Autograd adds overhead around them: it sums the
+gradient of every parameter and of the state, step after step. Here all steps are one operator, and
+its kernels continue the sums of the step before.
 
     p_i = K h_i + k,   o_i = A h_i + b,   s_j = B h_j
     y_i = p_i + Σ_r f_r(d_i) · U_r ⊕_j (s_j + o_i)
@@ -77,10 +77,10 @@ def recurrence(
 ) -> Tensor:
     """The state (nodes, features) after so many steps, at least one.
 
-    `unit` has the parameters of `gru_cell`. Steps are numbered from 1; node i takes those
-    below until[i] and then stays as it is. Where `swapped`, the state is the unit's input, and the
-    layer's result its state. `fronts` says of every step among which nodes those are that take
-    it, no later one being longer.
+    `unit` has the parameters of `gru_cell`. Steps are numbered from 1. Node i takes those below
+    until[i] and then stays as it is. If `swapped`, the state is the unit's input, and the layer's
+    result its state. `fronts` gives for every step the first nodes that contain all that take it;
+    no front is longer than the one before.
     """
     *parameters, mix, factors, request, times, slope = layer
     stacked = [t.unsqueeze(0) for t in parameters] + [mix] + [t.unsqueeze(0) for t in unit]

@@ -1,6 +1,6 @@
-"""Set2Set (Vinyals et al., 2015): an LSTM that asks the nodes of a graph again and again.
+"""Set2Set (Vinyals et al., 2015): an LSTM that queries the nodes of a graph repeatedly.
 
-With z = [h, r], that is what was asked and what was read, one step is
+With z = [h, r], the query and what was read, one step is
 
     i, f, g, o = W z + b,   c ← σ(f) c + σ(i) tanh(g),   h ← σ(o) tanh(c),
     a = softmax over the nodes of (x_n · h),   r ← Σ a_n x_n.
@@ -76,7 +76,7 @@ def _is_taken(backend: str, x: Tensor) -> bool:
 def definition(
     x: Tensor, indptr: Tensor, steps: Tensor, weight: Tensor, bias: Tensor, max_steps: int
 ) -> Tensor:
-    """Of several members, x (nodes, members, H) to (graphs, members, 2H), every step in full."""
+    """The result for several members, x (nodes, members, H) to (graphs, members, 2H)."""
     nodes, members, width = x.shape
     z = x.new_zeros((indptr.shape[0] - 1, members, 2 * width))
     c = z[..., :width]

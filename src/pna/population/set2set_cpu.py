@@ -1,6 +1,6 @@
 """Set2Set on a CPU: set2set.c, called through ctypes on Python threads.
 
-Widths that are no whole number of vectors, or wide ones, are left to torch.
+Torch computes widths that are large or no multiple of a vector.
 """
 
 from __future__ import annotations

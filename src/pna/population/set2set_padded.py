@@ -1,7 +1,7 @@
 """Set2Set in plain torch: graphs padded to one size, all members and graphs a step at a time.
 
-Graphs that take fewer steps than others go on to the end: their result is read where they should
-have stopped, and the gradient enters there, being 0 after it.
+Graphs that take fewer steps than others continue to the end. Their result is read at their last
+step, and their gradient enters there; it is 0 after it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-#: How many times as many rows as nodes padding may make before graphs are grouped by size.
+#: Graphs are grouped by size if padding would make more than this many rows per node.
 _WASTE = 4
 
 
@@ -39,7 +39,7 @@ class Saved(NamedTuple):
 
 @dataclass(frozen=True)
 class _Group:
-    """Some graphs of about one size, side by side."""
+    """Some graphs of about one size, padded to the same length."""
 
     graphs: Tensor | slice  # which
     steps: Tensor  # (graphs,)
@@ -76,8 +76,8 @@ def _group(graphs: Tensor | slice, indptr: Tensor, steps: Tensor) -> _Group:
 
 
 def _shares(rows: Tensor, h: Tensor, real: Tensor) -> Tensor:
-    """softmax over nodes of x_n · h: (members, graphs, longest). What stands for a graph without
-    nodes shares too, in rows of 0."""
+    """softmax over nodes of x_n · h: (members, graphs, longest). A graph without nodes has shares
+    too, of rows that are 0."""
     return _products(rows, h).masked_fill_(~real, torch.finfo(rows.dtype).min).softmax(2)
 
 

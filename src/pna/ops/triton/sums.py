@@ -71,7 +71,7 @@ class Sums:
     """A sum over rows of which every program keeps a part, in one launch or several.
 
     Args:
-        out: what is summed, of no length where it is not needed.
+        out: where the sum goes; without elements if it is not needed.
         splits: how many programs have a part of each number.
     """
 

@@ -254,9 +254,11 @@ def _gru_backward_kernel(
 
 @dataclass(frozen=True)
 class Turn:
-    """What a step of a recurrence does besides: one of x and h is the state, the other is taken
-    times `slope` below 0; a row's state stays as it is from its step `until` on; and rows from
-    `near` on, which are in no later step, have their results, or those's gradients, in `last`."""
+    """What a step of a recurrence does in addition.
+
+    One of x and h is the state; the other is multiplied by `slope` below 0. From its step `until`
+    on, a row's state stays as it is. Rows from `near` on are in no later step: their results, or
+    the gradients of these, are in `last`."""
 
     slope: float = 1.0
     swapped: bool = False  # whether x is the state

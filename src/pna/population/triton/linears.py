@@ -334,7 +334,7 @@ def backward(
     flat: Tensor,
 ) -> None:
     """Write the gradients of x, and of each weight and its bias one after another to flat; where
-    there is no gradient above, nothing. Those of no length are not needed."""
+    there is no gradient above, nothing. Those without elements are not needed."""
     if all(g is None or g.numel() == 0 for g in grads):
         grad_x.zero_()
         flat.zero_()
