@@ -2,7 +2,6 @@
 
 import pytest
 import typer
-from pna.nn.family import KINDS
 from typer.testing import CliRunner
 
 from pna.bench import real_world
