@@ -67,7 +67,7 @@ def test_a_virtual_node(data, tmp_path):
     assert done.exit_code == 0, done.output
     assert Run(out).config.model.arguments["virtual_node"] is True
     odd = run("train", data, "--out", tmp_path / "odd", "--virtual-node")
-    assert odd.exit_code == 1 and "take the architecture stacked" in odd.output
+    assert odd.exit_code == 1 and "use the architecture stacked" in odd.output
 
 
 def test_options_arrive(data, tmp_path):
