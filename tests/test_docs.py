@@ -109,7 +109,10 @@ def exported(module: str) -> list[str]:
     return [
         name
         for name in getattr(found, "__all__", vars(found))
-        if not name.startswith("_") and not isinstance(getattr(found, name), ModuleType)
+        if not name.startswith("_")
+        and not isinstance(getattr(found, name), ModuleType)
+        and getattr(found, name).__module__.startswith("pna.")
+        and getattr(found, name).__module__ != "pna.names"  # helpers of the modules themselves
     ]
 
 
