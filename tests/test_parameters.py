@@ -13,7 +13,6 @@ PYG = "takes the parameters of a PyG class"
 OPTIONS = "its parameters are the options of a command"
 SETTINGS = "its parameters are the settings of a model, saved with it by name"
 EXCEPTIONS = {
-    "bench/pyg_models.py:__init__": PYG,
     "nn/conv/pna.py:__init__": PYG,
     "nn/conv/simple.py:__init__": PYG,
     "nn/architectures/recurrent.py:__init__": SETTINGS,
@@ -21,11 +20,7 @@ EXCEPTIONS = {
     "nn/architectures/standard.py:__init__": SETTINGS,
     "nn/models.py:__init__": SETTINGS,
     "nn/conv/few_nodes.py:backward": "one step of autograd, to be divided",
-    "nn/recurrent.py:recur": "to be given a type",
     "data/graphset.py:from_arrays": "its parameters are the arrays of a graph set",
-    "data/multitask/generate.py:multitask": OPTIONS,
-    "paper/reproduce.py:reproduce": OPTIONS,
-    "train/batches.py:__init__": "to be given a type",
     "train/loop.py:train": OPTIONS,
     "train/sweep.py:sweep": OPTIONS,
 }
