@@ -135,7 +135,11 @@ def test_a_limit_that_is_no_number_is_not_blamed_on_the_file(monkeypatch):
         load_npz("my.npz", npz(a=np.arange(3)))
 
 
-@pytest.mark.parametrize("content", [BOMB[:50], b"\x1f\x8b", gzip.compress(b"a") + b"rest"])
+@pytest.mark.parametrize(
+    "content",
+    [BOMB[:50], b"\x1f\x8b", gzip.compress(b"a") + b"rest"],
+    ids=["cut", "no header", "followed by more"],
+)
 def test_damaged_gzip(content):
     with pytest.raises(ValueError, match=r"my\.csv\.gz, which gzip cannot unpack .*copy it again"):
         gunzip("my.csv.gz", content)
