@@ -38,5 +38,6 @@ def covering(cases: Sequence[dict[str, Any]], strength: int) -> list[bool]:
 
 
 def _values(item: Any) -> dict[str, int]:
-    """The index of its value for every parameter."""
-    return dict(item.callspec.indices) if hasattr(item, "callspec") else {}
+    """Its value of every parameter, by identity: not every value can be compared."""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    return {name: id(value) for name, value in params.items()}

@@ -1,6 +1,8 @@
 from itertools import combinations, product
 
-from tests.covering import covering
+import pytest
+
+from tests.covering import covering, left_over
 
 CASES = [dict(zip("abc", values, strict=True)) for values in product(range(3), repeat=3)]
 
@@ -27,3 +29,15 @@ def test_nothing_to_cover_is_one_case():
 
 def test_a_test_without_parameters_is_taken():
     assert covering([{}], 2) == [True]
+
+
+@pytest.mark.covering(1, always=True)
+@pytest.mark.parametrize("letter", "ab")
+@pytest.mark.parametrize("values", [[1], [2], [3]], ids=str)
+def test_the_cases_of_this_test_are_covered(request, letter, values):
+    """Six, of which three are enough for both letters and three values."""
+    name = request.node.originalname
+    own = [item for item in request.session.items if getattr(item, "originalname", "") == name]
+    if len(own) == 6:  # else some were not selected
+        assert sum(item.get_closest_marker("slow") is not None for item in own) == 3
+        assert len(left_over(own)) == 3
