@@ -29,7 +29,7 @@ from pna.nn.architectures import Prediction, Recurrent
 from pna.ops.degree_linear import degree_linear
 from pna.ops.edges import sum_to_receivers, weighted_sum
 from pna.population import untransposed
-from pna.population.batch_norm import batch_norm
+from pna.population.batch_norm import Norm, batch_norm
 from pna.population.dropout import dropout
 from pna.population.gru import gru_cell
 from pna.population.linears import linear
@@ -170,7 +170,7 @@ def of_gru(device: torch.device) -> Outcome:
         normal(device, k, *shape)
         for k, shape in enumerate([(6, 4), (6, 4), (12, 4), (12, 4), (12,), (12,)])
     ]
-    return outcome(gru_cell(*given), *given)
+    return outcome(gru_cell(*given[:2], given[2:]), *given)
 
 
 def of_set2set(width: int) -> Case:
@@ -193,7 +193,7 @@ def of_batch_norm(device: torch.device) -> Outcome:
     x, weight, bias = normal(device, 0, 6, 3), normal(device, 1, 3), normal(device, 2, 3)
     real = torch.tensor([True] * 5 + [False], device=device)
     mean, var = torch.zeros(3, device=device), torch.ones(3, device=device)
-    out = batch_norm(x, real, weight, bias, mean, var, 0.1, 1e-5)
+    out = batch_norm(x, real, Norm(weight, bias, mean, var, 0.1, 1e-5))
     return [*outcome(out, x, weight, bias), mean, var]
 
 

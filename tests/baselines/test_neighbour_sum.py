@@ -104,7 +104,7 @@ def test_opcheck(triton):
 def test_no_member_has_a_graph_of_its_own(triton):
     adjacency = GRAPHS["isolated"].adjacency(triton.device)
     x, factors = torch.ones(5, 2, device=triton.device), torch.ones(3, 5, device=triton.device)
-    with pytest.raises(ValueError, match="expected what all members share"):
+    with pytest.raises(ValueError, match="expected one that all members share"):
         torch.vmap(lambda f: neighbour_sum(x, adjacency, f))(factors)
 
 

@@ -107,7 +107,7 @@ def test_the_recurrent_models_are_the_same() -> None:
 
     graphs = multitask(0, sizes=[7], counts={"train": 12, "validation": 1, "test": 0})
     graphs = graphs.split("train")
-    ours = of_stated_size(graphs, train._RECURRENT)
+    ours = of_stated_size(graphs, train.RECURRENT)
     pyg = Recurrent(2, 16, 3, 3, torch.bincount(graphs.degree.long()))
     assert count_parameters(ours) == count_parameters(pyg) == 8350
     ours.first.conv, ours.again.conv = PNAConv.from_pyg(pyg.first), PNAConv.from_pyg(pyg.again)
@@ -133,7 +133,7 @@ def test_the_molecule_models_are_the_same() -> None:
     from pna.bench.pyg_models import Molecules
 
     graphs = molecules(10)
-    ours = of_stated_size(graphs, train._STACKED, "mae")
+    ours = of_stated_size(graphs, train.STACKED, "mae")
     pyg = Molecules(28, 4, torch.bincount(graphs.degree.long()))
     assert count_parameters(ours) == count_parameters(pyg)
     ours.embed.weight.data.copy_(pyg.atoms.weight)

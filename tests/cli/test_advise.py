@@ -61,7 +61,7 @@ def test_errors_name_the_file_and_a_remedy(data: Path, monkeypatch: pytest.Monke
     cases = {
         "expected a number above 0": ("--grid", 0),
         "ends in .svg": ("--figure", "a.png"),
-        "have no split": ("--split", "train"),
+        "graphs without a split": ("--split", "train"),
     }
     for words, options in cases.items():
         done = run("advise", data, *options)

@@ -10,7 +10,7 @@ from torch import nn
 
 from pna.nn.batch_context import batch_context
 from pna.nn.norm import BatchNorm
-from pna.population.batch_norm import definition
+from pna.population.batch_norm import Norm, definition
 from tests.nn.cases import numbers, outcome
 from tests.nn.graph_cases import graphs
 
@@ -116,7 +116,7 @@ def test_many_rows_of_a_half_precision_model():
     ours, theirs = BatchNorm(WIDTH).half(), nn.BatchNorm1d(WIDTH)
     real = torch.arange(len(x)) < len(x) - 1
     state = (ours.weight, ours.bias, ours.running_mean, ours.running_var)
-    found = definition(x.half(), real, *state, ours.momentum, ours.eps)
+    found = definition(x.half(), real, Norm(*state, ours.momentum, ours.eps))
     torch.testing.assert_close(found[:-1].float(), theirs(x[:-1]), atol=0.03, rtol=0)
     torch.testing.assert_close(ours.running_mean.float(), theirs.running_mean, atol=0.01, rtol=0)
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import gradcheck
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pna.ops import degree_groups
+from pna.ops import degree_groups, product
 from pna.ops.degree_linear import degree_linear
 from pna.ops.operators import pack
 from pna.ops.product import Product, definition, shifted
@@ -239,11 +239,13 @@ def test_cpu_products_are_one_for_each_degree_that_is_worth_it(cpu, monkeypatch)
         run = on(CASES[graph], cpu.device)
         for worth in (0.0, float("inf")):
             monkeypatch.setattr(degree_groups, "_WORTH", worth)
-            with mock.patch.object(
-                degree_groups, "through", wraps=degree_groups.through
-            ) as product:
+            through = mock.Mock(wraps=product.through)
+            with (
+                mock.patch.object(degree_groups, "through", through),
+                mock.patch.object(product, "through", through),
+            ):
                 run(*inputs)
-            counts[graph, worth] = product.call_count
+            counts[graph, worth] = through.call_count
     assert list(counts.values()) == [9, 3, 1, 3]
 
 

@@ -13,9 +13,9 @@ KERNELS = {
     "_statistics_rows_kernel",
     "_statistics_segments_kernel",
     "_statistics_merge_kernel",
-    "_places_rows_kernel",
-    "_places_segments_kernel",
-    "_places_merge_kernel",
+    "_argmax_rows_kernel",
+    "_argmax_segments_kernel",
+    "_argmax_merge_kernel",
     "_receiver_rows_kernel",
     "_segment_deviations_kernel",
     "_long_rows_kernel",
@@ -74,7 +74,7 @@ KERNELS = {
 #: time.
 AT_A_TIME = {
     "_statistics_rows_kernel": 4,
-    "_places_rows_kernel": 4,
+    "_argmax_rows_kernel": 4,
     "_receiver_rows_kernel": 4,
     "_linear_gradient_kernel": 4,
     "_gates_kernel": 4,

@@ -162,7 +162,7 @@ def test_what_is_stopped_can_go_on(tmp_path: Path, kill, number) -> None:
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
-    assert "to go on" in said
+    assert "to continue" in said
     begun = [Run(path.parent) for path in tmp_path.glob("runs/*/*/config.json")]
     assert 1 <= len(begun) < 7  # not all of them were begun, and of those that were
     assert any(run.summary is None for run in begun)

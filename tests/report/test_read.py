@@ -56,7 +56,7 @@ def test_damaged_facts_are_refused(tmp_path: Path) -> None:
         ("{}", "it lacks experiment, .*, populations"),
         ("[]", "it holds .*expected facts that pna reproduce wrote; restore the file"),
         ("[" * 100_000, "nested too deeply"),
-        ('{"experiment": "\\ud800"}', "no text that can be written"),
+        ('{"experiment": "\\ud800"}', "not valid text"),
         (json.dumps(facts | {"experiment": "moment"}), "did you mean 'moments'"),
         (json.dumps(facts | {"populations": {}}), r"scores of moments-1, .* scores\.csv has"),
         (json.dumps(facts | {"populations": []}), r"populations of it is \[\], expected an object"),
