@@ -105,6 +105,7 @@ def test_the_first_graph_is_that_of_pyg(graphs):
     assert float(first.y_graph) == pytest.approx(0.8350355625152588)
 
 
+@pytest.mark.slow
 def test_out_of_all_that_is_published(graphs, tmp_path, monkeypatch):
     """Written as it is published, among others and in another order, it is the same to the bit."""
     names, rng = ("train", "val", "test"), np.random.default_rng(0)

@@ -217,6 +217,7 @@ def test_module_with_edge_features(device):
     assert layer(x, edge_index, graph_of_node, 4, edge_attr).x.shape == (4, C, 5)
 
 
+@pytest.mark.slow
 def test_compiled_whole(device):
     torch._dynamo.reset()
     layer = module(device=device)

@@ -92,6 +92,7 @@ def test_compiled_whole(fast, form):
     torch.testing.assert_close(*compiled_and_not(function, x, adjacency, edge))
 
 
+@pytest.mark.slow
 def test_the_definition_compiled_whole(device):
     adjacency = GRAPHS["repeated edges"].adjacency(device)
     x = features(3, WIDTH, torch.float64, device)

@@ -60,6 +60,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_torch_is_heard_and_left_as_it_was():
     """A new process imports torch, and each of the cases imports pna."""

@@ -53,6 +53,7 @@ def check(adjacency, form="dense", kinds=FUSED):
     )
 
 
+@pytest.mark.slow
 def test_rows_of_more_segments_than_are_merged_at_once(triton, patch):
     """Three segments, merged two and then one, of the node that receives and of that which sends.
     Messages are whole numbers, so that all segments have the same extrema."""

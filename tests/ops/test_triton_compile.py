@@ -121,6 +121,7 @@ def test_every_kernel_compiles_for_a_gpu():
     )
 
 
+@pytest.mark.slow
 def test_even_widths_are_moved_several_numbers_at_a_time():
     found = {name: int(most) for name, _, most in compiled("even")}
     assert {name: found[name] for name in AT_A_TIME} == AT_A_TIME

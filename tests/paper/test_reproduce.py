@@ -69,6 +69,7 @@ def copied(trained: Path, model: str, to: Path, part: str = "") -> Scores:
     return load(trained / model / "results")[0]
 
 
+@pytest.mark.slow
 def test_from_graphs_to_scores(tmp_path) -> None:
     """From nothing: makes the graphs, then trains and tests two models, one of them PNA."""
     heard = []
@@ -89,6 +90,7 @@ def test_from_graphs_to_scores(tmp_path) -> None:
     assert str(tmp_path) not in json.dumps(facts)
 
 
+@pytest.mark.slow
 def test_what_is_trained_is_not_trained_again(tmp_path, trained) -> None:
     first = copied(trained, "gcn", tmp_path)
     trial = EXPERIMENTS["multitask"].trials(members=2, quick=True, chosen=["gcn"])[0]

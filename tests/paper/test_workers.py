@@ -50,6 +50,7 @@ def count_and_look(name: str, until: int, told) -> tuple[str, bool]:
     return count(name, until, told), blocked()
 
 
+@pytest.mark.slow
 def test_in_order_and_told_of_and_ctrl_c_is_for_whoever_waits() -> None:
     """Workers are processes that import torch, as in all tests of this file."""
     heard: list[tuple[str, int]] = []
@@ -60,6 +61,7 @@ def test_in_order_and_told_of_and_ctrl_c_is_for_whoever_waits() -> None:
     assert not blocked()
 
 
+@pytest.mark.slow
 def test_where_one_fails_the_others_stop() -> None:
     """Workers import torch."""
     begin = time.monotonic()

@@ -272,6 +272,7 @@ def test_what_there_are_kernels_for(triton):
         assert not fits(Case(), triton.device)
 
 
+@pytest.mark.slow
 def test_opcheck(triton):
     """Schema, fake tensors, autograd registration, and tracing with dynamic shapes."""
     seen: list[tuple[object, ...]] = []

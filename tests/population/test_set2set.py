@@ -329,6 +329,7 @@ def compiled_afresh() -> Iterator[None]:
     torch._dynamo.reset()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", ["steps", "wider than kernels"])
 def test_compiled_whole(backend, case, compiled_afresh):
     inputs = inputs_of(CASES[case], torch.float32, backend.device)

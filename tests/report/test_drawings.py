@@ -19,6 +19,7 @@ def texts(svg: Path) -> list[str]:
     return ["".join(t.itertext()).strip() for t in ElementTree.parse(svg).iter(f"{SVG}text")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EXPERIMENTS)
 def test_every_experiment_is_drawn_beside_its_scores(name: str, tmp_path: Path) -> None:
     folder = make(tmp_path, name)
@@ -94,6 +95,7 @@ def test_the_heat_map_has_a_number_in_every_cell(tmp_path: Path) -> None:
     assert {"−2.23", "erdos", "renyi", "predicting the mean"} <= set(words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["multitask", "extrapolation", "graph-types", "architectures",
                                   "parameters"])  # fmt: skip
 def test_members_that_broke_or_exploded_do_not_stop_the_drawing(name: str, tmp_path: Path) -> None:

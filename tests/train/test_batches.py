@@ -138,6 +138,7 @@ def cut_while_trained_on(path: Path, most: int) -> None:
         train(path, path.with_name("run"), model, settings, report=lambda _: os.truncate(path, 10))
 
 
+@pytest.mark.slow
 def test_a_mapped_file_that_is_cut_stops_training_with_an_error(tmp_path):
     """Not with a signal, which takes a process of its own to see."""
     path = tmp_path / "set.safetensors"

@@ -105,6 +105,7 @@ def assert_same_ending(got: Run, expected: Run) -> None:
     assert summaries[0] == summaries[1]
 
 
+@pytest.mark.slow
 def test_members_left_in_the_run_that_is_compared(whole):
     """Else the comparisons below would say less."""
     run, (tensors, _) = whole, whole.read(LAST)
@@ -115,6 +116,7 @@ def test_members_left_in_the_run_that_is_compared(whole):
     assert any(0 < r["lr"] < 1e-3 for r in run.metrics())
 
 
+@pytest.mark.slow
 def test_a_run_killed_many_times_ends_as_one_that_was_not(trainings, whole, tmp_path):
     """At whatever moment: reading, training, or writing its checkpoint."""
     rng = random.Random()  # other moments every time; the result is the same
@@ -128,6 +130,7 @@ def test_a_run_killed_many_times_ends_as_one_that_was_not(trainings, whole, tmp_
     assert not list(out.glob(".*")), "what was being written was not removed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_schedule_is_resumed(trainings, tmp_path, name):
     """Killed in the middle, it ends as one that was not."""
@@ -142,6 +145,7 @@ def test_every_schedule_is_resumed(trainings, tmp_path, name):
     assert len(rates) >= 4, "the rates would be the same from any epoch on"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("send", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
 def test_a_run_asked_to_stop_saves_and_can_be_resumed(trainings, whole, tmp_path, send):
     out = tmp_path / "run"
@@ -154,6 +158,7 @@ def test_a_run_asked_to_stop_saves_and_can_be_resumed(trainings, whole, tmp_path
     assert_same_ending(Run(out), whole)
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_resumed_to_itself(trainings, whole):
     before = {path.name: path.read_bytes() for path in whole.folder.iterdir()}
     assert trainings.run(whole.folder) == 0

@@ -84,6 +84,7 @@ def test_compiled_whole_on_every_backend(backend, compiled_afresh):
     assert_equal_in_norm(got, everything(layer, layer, inputs), 1e-5)
 
 
+@pytest.mark.slow
 def test_compiled_with_bare_edges_of_any_number(cpu, compiled_afresh):
     """Compiled for the first graph, and for no other."""
     layer = made(cpu.device)
@@ -178,6 +179,7 @@ def test_members_of_a_population_on_every_backend(backend):
             torch.testing.assert_close(parameters[name].grad[i], parameter.grad)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("swap_extrema", [False, True])
 def test_divided_towers_on_every_backend(backend, swap_extrema):
     """Too wide for towers to be joined; alone, and as members of a population."""
