@@ -98,12 +98,12 @@ def test_rows_have_names_of_their_own_and_say_that_graphs_are_synthetic(tmp_path
     assert "zinc/gat" in names and "cifar10/gat, synthetic graphs" in names
 
 
-@pytest.mark.parametrize("benchmark", ["zinc", "molhiv", "mnist", "cifar10"])
-def test_synthetic_graphs_are_like_those_of_a_benchmark(benchmark: str) -> None:
-    graphs = synthetic(benchmark, 20)
-    assert len(graphs) == 20 and graphs.metadata["benchmark"] == benchmark
+@pytest.mark.parametrize("experiment", ["zinc", "molhiv", "mnist", "cifar10"])
+def test_synthetic_graphs_are_like_those_of_a_benchmark(experiment: str) -> None:
+    graphs = synthetic(experiment, 20)
+    assert len(graphs) == 20 and graphs.metadata["benchmark"] == experiment
     nodes = graphs.num_nodes / len(graphs)
-    expected = {"zinc": 23.2, "molhiv": 25.5, "mnist": 70.6, "cifar10": 117.6}[benchmark]
+    expected = {"zinc": 23.2, "molhiv": 25.5, "mnist": 70.6, "cifar10": 117.6}[experiment]
     assert nodes == pytest.approx(expected, rel=0.15)
 
 

@@ -100,11 +100,11 @@ def few(channels, count=5):
     }
 
 
-@pytest.mark.parametrize("benchmark, channels, side", [("mnist", 1, 28), ("cifar10", 3, 32)])
-def test_features(benchmark, channels, side, monkeypatch):
+@pytest.mark.parametrize("experiment, channels, side", [("mnist", 1, 28), ("cifar10", 3, 32)])
+def test_features(experiment, channels, side, monkeypatch):
     arrays = few(channels)
     monkeypatch.setattr(superpixels, "_PART", 2)
-    parts = list(from_arrays(arrays, benchmark))
+    parts = list(from_arrays(arrays, experiment))
     assert [len(part) for part in parts] == [2, 2, 1]
     x = torch.cat([part.x for part in parts]).double().numpy()
     pixels = arrays["npix"].astype(float)
@@ -169,32 +169,32 @@ PUBLISHED = {
 MEANS = {"mnist": 70.6, "cifar10": 117.6}
 
 
-@pytest.mark.parametrize("benchmark", PUBLISHED)
-def test_published_statistics(benchmark):
+@pytest.mark.parametrize("experiment", PUBLISHED)
+def test_published_statistics(experiment):
     folder = data_folder()
     held = [
         unpack(file.name, superpixels.read(file, folder), superpixels._ARRAYS)
-        for file in SOURCES[benchmark].files
+        for file in SOURCES[experiment].files
     ]
     sizes, labels, split = (
         np.concatenate([arrays[name] for arrays in held])
         for name in ("num_nodes", "label", "split")
     )
-    for place, (name, (count, span, first)) in enumerate(PUBLISHED[benchmark].items()):
+    for place, (name, (count, span, first)) in enumerate(PUBLISHED[experiment].items()):
         chosen = split == place
         assert superpixels.SPLITS[place] == name
         assert chosen.sum() == count
         assert (sizes[chosen].min(), sizes[chosen].max()) == span
         assert (sizes[chosen][0], labels[chosen][0]) == first
-    assert sizes[split == 0].mean() == pytest.approx(MEANS[benchmark], abs=0.05)
+    assert sizes[split == 0].mean() == pytest.approx(MEANS[experiment], abs=0.05)
 
 
-@pytest.mark.parametrize("benchmark", PUBLISHED)
-def test_real_graphs(benchmark, monkeypatch):
+@pytest.mark.parametrize("experiment", PUBLISHED)
+def test_real_graphs(experiment, monkeypatch):
     monkeypatch.setattr(superpixels, "_PART", 200)
-    file = SOURCES[benchmark].files[-1]
+    file = SOURCES[experiment].files[-1]
     arrays = unpack(file.name, superpixels.read(file, data_folder()), superpixels._ARRAYS)
-    graphs = next(from_arrays(arrays, benchmark))
+    graphs = next(from_arrays(arrays, experiment))
     assert (graphs.out_degree == 8).all()
     assert 3 <= int(graphs.degree.min()) < 8 < int(graphs.degree.max()) <= 17
     assert float(graphs.x.min()) >= 0 and float(graphs.x.max()) <= 1
