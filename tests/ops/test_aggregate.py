@@ -113,6 +113,20 @@ def test_bases_of_any_depth(fast, depth):
     assert_near(got, definition(x, adjacency, FUSED, edge), TOLERANCES[x.dtype])
 
 
+def test_equal_edges_round_once_each(cpu):
+    """Node 0 sends once to a receiver with a large gradient, and 60 times to one with a small one:
+    every edge rounds its sum alike, so that two roundings for each would double the error."""
+    edges = [(0, 1), (2, 1), *[(0, 3)] * 60, *[(2, 3)] * 600]
+    adjacency = pna.Adjacency.from_edge_index(torch.tensor(edges).T, 4)
+    x, grad = (features(4, 256, torch.float32, "cpu", seed) for seed in (0, 1))
+    got, want = (
+        outcome(x.to(dtype), adjacency, ["var"], upstream=grad[:, None].to(dtype))[1]
+        for dtype in (torch.float32, torch.float64)
+    )
+    error = (got.double() - want).abs() / (1 + want.abs())
+    assert error[0].max() < 2.2e-6
+
+
 def test_a_basis_of_nothing_adds_nothing(fast):
     adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
     x = features(adjacency.num_senders, WIDTH, torch.float64, fast.device)

@@ -753,17 +753,17 @@ INLINE void NAME(sum_slopes)(struct block *b, int count, int lane, int vectors, 
                 vec slope = NAME(load)(row + stride + v * STEP), m = sent[v];
                 if (flags & EDGE) m += NAME(load)(term + v * STEP);
                 m -= (vec)((mask)NAME(load)(centre + v * STEP) & NAME(is_far)(slope));
-                linear[v] += NAME(load)(row + v * STEP); /* in this order, as below */
-                linear[v] += slope * m;
+                linear[v] += NAME(load)(row + v * STEP) + slope * m;
             }
         } else {
             for (int v = 0; v < vectors; v++) {
-                linear[v] += NAME(load)(row + v * STEP);
+                vec slope = NAME(load)(row + v * STEP);
                 if (flags & SPREAD) {
                     vec m = sent[v];
                     if (flags & EDGE) m += NAME(load)(term + v * STEP);
-                    linear[v] += NAME(load)(row + stride + v * STEP) * m;
+                    slope += NAME(load)(row + stride + v * STEP) * m;
                 }
+                linear[v] += slope; /* rounded once: equal edges round alike */
             }
         }
         for (int v = 0; v < vectors && flags & WEIGHTED; v++)
