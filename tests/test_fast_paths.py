@@ -25,7 +25,7 @@ from pna.data.multitask import multitask
 from pna.data.padded import PaddedBatches
 from pna.fast_paths import FAST_PATHS, FastPath
 from pna.nn import PNAConv
-from pna.nn.architectures import Prediction, Recurrent
+from pna.nn.architectures import Recurrent
 from pna.ops.degree_linear import degree_linear
 from pna.ops.edges import sum_to_receivers, weighted_sum
 from pna.population import untransposed
@@ -33,11 +33,9 @@ from pna.population.batch_norm import Norm, batch_norm
 from pna.population.dropout import dropout
 from pna.population.gru import gru_cell
 from pna.population.linears import linear
-from pna.population.segments import segment_sum, spread
 from pna.population.set2set import set2set
 from pna.train.optimiser import Adam
 from pna.train.settings import ModelSettings, Settings
-from pna.train.tasks import summed_errors, targets_of, tasks_of
 from tests.conftest import DEVICE
 from tests.ops.cases import Graph, random_edges
 
@@ -202,19 +200,6 @@ def of_dropout(device: torch.device) -> Outcome:
     return outcome(dropout(x, 0.5, number, number), x)
 
 
-def of_segments(device: torch.device) -> Outcome:
-    x, indptr = normal(device, 0, 6, 3), torch.tensor([0, 2, 2, 6], device=device)
-    return outcome(spread(segment_sum(x, indptr), indptr, 6), x)
-
-
-def of_losses(device: torch.device) -> Outcome:
-    graphs = molecules(3)
-    tasks = tasks_of(graphs, "mae")
-    outputs = normal(device, 0, 3, 1)
-    targets = targets_of(tasks, graphs.to(device).batch(np.arange(3)), torch.float32)
-    return outcome(summed_errors(tasks, Prediction(None, outputs), targets), outputs)
-
-
 def of_adam(device: torch.device) -> Outcome:
     weights, grad = normal(device, 0, 2, 5).detach(), normal(device, 1, 2, 5).detach()
     adam = Adam(weights, None, False)
@@ -310,7 +295,6 @@ CASES: dict[str, Case] = {
     "fused": LAYER,
     "few_nodes": LAYER,
     "divided": of_layer(towers=2, divide_input=True),
-    "edge_table": of_layer(edge_types=3),
     "joined_towers": of_layer(call=lambda conv: conv.prepared(), towers=2),
     "prepared": of_layer(call=lambda conv: conv.prepared()),
     "attention": of_attention,
@@ -328,8 +312,6 @@ CASES: dict[str, Case] = {
     "set2set_padded": of_set2set(5),
     "batch_norm": of_batch_norm,
     "dropout": of_dropout,
-    "segments": of_segments,
-    "losses": of_losses,
     "adam": of_adam,
     "capture": of_trainer,
     "streams": of_trainer,

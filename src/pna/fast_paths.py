@@ -146,11 +146,6 @@ FAST_PATHS: dict[str, FastPath] = {
         "A product for each part of M and U, where towers divide the input.",
         (),
     ),
-    "edge_table": FastPath(
-        (CUDA,), "nn/conv/few_nodes.py",
-        "Products and sums of torch from the gradient of encoded edge types to their table.",
-        (),
-    ),
     "joined_towers": FastPath(
         BOTH, "nn/conv/pna.py",
         "A narrow layer with its towers one by one.",
@@ -236,16 +231,6 @@ FAST_PATHS: dict[str, FastPath] = {
     "dropout": FastPath(
         (CUDA,), "population/dropout.py",
         "The mask of dropout in about forty operations of torch.",
-        (),
-    ),
-    "segments": FastPath(
-        (CUDA,), "population/segments.py",
-        "`torch.segment_reduce` and `repeat_interleave` between nodes and graphs.",
-        (),
-    ),
-    "losses": FastPath(
-        (CUDA,), "population/losses.py",
-        "Summed errors in plain torch.",
         (),
     ),
     "adam": FastPath(

@@ -227,10 +227,9 @@ def compile_degree_linear(dtype: torch.dtype) -> None:
 
 
 def compile_training() -> None:
-    """What there is around the layers: a batch, factors, sums by kind and by graph, errors, and
-    Adam."""
-    from pna.ops.triton import assemble, edge_table, factors
-    from pna.population.triton import adam, losses, segments
+    """What there is around the layers: a batch, factors, sums by kind, and Adam."""
+    from pna.ops.triton import assemble, factors
+    from pna.population.triton import adam
 
     offsets, short = torch.arange(3), torch.zeros(4, dtype=torch.uint8)
     indptr = torch.arange(5)
@@ -240,8 +239,6 @@ def compile_training() -> None:
     for several in (False, True):
         assemble.by_length(indptr, indptr, assemble.windows(4, [], indptr.device), several)
     factors.factors(indptr, torch.ones(1), torch.ones(1), [0, 1, 2, 3, 4])
-    segments.segment_sum(torch.randn(4, 75), torch.arange(3), torch.empty(2, 75))
-    segments.spread(torch.randn(2, 75), torch.arange(3), torch.empty(4, 75))
     ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
     request, graph = Request(KINDS, 1e-5, False), Adjacency.from_edge_index(ring, 9)
     table, kinds = torch.randn(4, 75, requires_grad=True), torch.arange(9) % 4
@@ -249,10 +246,6 @@ def compile_training() -> None:
         x = torch.randn(9, 75, requires_grad=also_x)
         statistics(Messages(x, table, kinds, graph), request, "triton").sum().backward()
     statistics(Messages(x, table, torch.randn(9, 4), graph), request, "triton").sum().backward()
-    edge_table.gradients(*(torch.randn(n) for n in ((4, 375), (375, 75), (4, 50), (75, 50))))
-    table, known = torch.zeros(9, 2), torch.zeros(9, 2, dtype=torch.bool)
-    for kind in range(4):
-        losses.forward(table[:, None], table, known, kind, table[:1], table[:, None])
     row = torch.zeros(2)
     for decoupled in (False, True):
         *rows, loss = (torch.zeros(2, 5) for _ in range(5))

@@ -1,8 +1,7 @@
 """Sums and maxima over the nodes of every graph, whose nodes are consecutive rows.
 
-`torch.segment_reduce` does it, deterministically and without synchronising, but one row after
-another. On a GPU sums have a kernel, and so has `spread`. The operators add what torch lacks: a
-vmap rule, and gradients that are gathered, never scattered.
+`torch.segment_reduce` does it, deterministically and without synchronising. The operators add what
+torch lacks: a vmap rule, and gradients that are gathered, never scattered.
 """
 
 from __future__ import annotations
@@ -12,8 +11,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pna import fast_paths
-from pna.ops.backend import choose
 from pna.ops.operators import Fold, operator
 from pna.ops.request import wide_type
 
@@ -38,20 +35,11 @@ def _reduce(x: Tensor, indptr: Tensor, kind: str) -> Tensor:
     if out.numel() == 0 or x.shape[0] == 0:
         return out.zero_()
     rows = x.reshape(x.shape[0], -1)
-    if kind == "sum" and x.dtype != torch.float64 and _has_kernels(x):
-        from pna.population.triton import segments as kernels
-
-        kernels.segment_sum(rows.contiguous(), indptr.contiguous(), out.view(out.shape[0], -1))
-        return out
     rows = rows.to(wide_type(x.dtype)).contiguous()
     result = torch.segment_reduce(rows, kind, offsets=indptr.contiguous(), axis=0, unsafe=True)
     if kind == "max":
         result = result.masked_fill((indptr.diff() == 0)[:, None], 0)
     return out.copy_(result.view_as(out))
-
-
-def _has_kernels(x: Tensor) -> bool:
-    return choose(x.device) == "triton" and fast_paths.is_on("segments")
 
 
 def _allocate(x: Tensor, indptr: Tensor) -> Tensor:
@@ -68,14 +56,7 @@ def _reduce_backward(grad: Tensor, x: Tensor, out: Tensor, indptr: Tensor, kind:
 
 
 def _spread(values: Tensor, indptr: Tensor, rows: torch.SymInt) -> Tensor:
-    out = _allocate_rows(values, rows)
-    if out.numel() == 0 or not _has_kernels(values):
-        return torch.repeat_interleave(values, indptr.diff(), dim=0, output_size=rows)
-    from pna.population.triton import segments as kernels
-
-    flat = values.reshape(values.shape[0], -1).contiguous()
-    kernels.spread(flat, indptr.contiguous(), out.view(out.shape[0], -1))
-    return out
+    return torch.repeat_interleave(values, indptr.diff(), dim=0, output_size=rows)
 
 
 def _allocate_rows(values: Tensor, rows: torch.SymInt) -> Tensor:

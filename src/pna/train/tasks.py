@@ -15,7 +15,6 @@ from pna.data.graphset import GraphSet
 from pna.data.header import MOST_KINDS
 from pna.names import lookup
 from pna.nn.architectures import Prediction
-from pna.population import losses as in_kernels
 from pna.train.metrics import METRICS
 
 
@@ -27,7 +26,6 @@ class Loss:
     outputs: str  # of `OUTPUTS`: what the outputs of a model mean
     scaled: bool  # whether targets are divided by their scale; the error of a hit is then 0
     metrics: tuple[str, ...]  # shown besides the loss; names of `pna.train.metrics`
-    kernel: str | None  # name in `pna.population.losses`, or None
 
     def __post_init__(self) -> None:
         if self.outputs not in OUTPUTS:
@@ -38,11 +36,6 @@ class Loss:
             raise ValueError(f"got a loss with unknown metrics {', '.join(odd)}")
         if not self.metrics:
             raise ValueError("got a loss without metrics, expected at least one to show")
-        if self.kernel is not None and self.kernel not in in_kernels.KINDS:
-            raise ValueError(
-                f"got a loss with the kernel {self.kernel!r}, expected None or one of "
-                + ", ".join(in_kernels.KINDS)
-            )
         same = torch.tensor([-2.0, 0.0, 0.5, 3.0])
         if self.scaled and bool(self.error(same, same).any()):
             raise ValueError(
@@ -69,16 +62,14 @@ def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
 _OF_NUMBERS = ("mse", "log10_mse", "mae")
 
 LOSSES = {
-    "mse": Loss(lambda p, y: (p - y).square(), "number", True, _OF_NUMBERS, "mse"),
-    "mae": Loss(lambda p, y: (p - y).abs(), "number", True, _OF_NUMBERS, "mae"),
-    "mae_in_units": Loss(lambda p, y: (p - y).abs(), "number", False, _OF_NUMBERS, "mae"),
+    "mse": Loss(lambda p, y: (p - y).square(), "number", True, _OF_NUMBERS),
+    "mae": Loss(lambda p, y: (p - y).abs(), "number", True, _OF_NUMBERS),
+    "mae_in_units": Loss(lambda p, y: (p - y).abs(), "number", False, _OF_NUMBERS),
     "huber": Loss(
-        lambda p, y: F.smooth_l1_loss(p, y, reduction="none"), "number", True, _OF_NUMBERS, "huber"
+        lambda p, y: F.smooth_l1_loss(p, y, reduction="none"), "number", True, _OF_NUMBERS
     ),
-    "bce": Loss(
-        lambda p, y: F.softplus(p) - p * y, "probability", False, ("roc_auc", "accuracy"), "bce"
-    ),
-    "cross_entropy": Loss(_cross_entropy, "classes", False, ("accuracy",), None),
+    "bce": Loss(lambda p, y: F.softplus(p) - p * y, "probability", False, ("roc_auc", "accuracy")),
+    "cross_entropy": Loss(_cross_entropy, "classes", False, ("accuracy",)),
 }
 
 
@@ -342,10 +333,6 @@ def summed_errors(
         else:
             outputs = _columns(given, [tasks[place].first for place in target.tasks])
             outputs = outputs.to(target.values.dtype)
-            if loss.kernel is not None and in_kernels.takes(outputs, target.values):
-                group = (outputs, target.values, target.known)
-                sums.append(in_kernels.summed_errors(*group, loss.kernel))
-                continue
             outputs = torch.where(target.known, outputs, target.values)  # no error, no gradient
         errors = loss.error(outputs.to(target.values.dtype), target.values)
         sums.append((errors if loss.scaled else errors * target.known).sum(0))

@@ -16,7 +16,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.nn.conv.split import Parts, Plan, Weights, split_gradients
 from pna.ops.degree_linear import degree_linear_backward, degree_linear_operator
@@ -215,14 +214,7 @@ def _through_encoder(
     grad: Tensor, parts: Parts, table: Tensor, weights: Weights, towers: int
 ) -> tuple[tuple[Tensor, Tensor], Tensor]:
     """The gradients of the encoder, its bias and the table, given that of the edge term."""
-    from pna.ops.triton import edge_table
-
     assert parts.edge is not None and weights.encoder is not None
-    if edge_table.takes(table, weights.encoder) and fast_paths.is_on("edge_table"):
-        of_weight, of_bias, of_table = edge_table.gradients(
-            grad, parts.edge, table, weights.encoder
-        )
-        return (of_weight, of_bias), of_table
     # a sum over towers uses more of the GPU than one long product
     each = grad.unflatten(1, (towers, -1)).transpose(0, 1)
     encoded = torch.bmm(each, parts.edge.unflatten(0, (towers, -1))).sum(0)
