@@ -27,7 +27,7 @@ from pna.fast_paths import FAST_PATHS, FastPath
 from pna.nn import PNAConv
 from pna.nn.architectures import Recurrent
 from pna.ops.degree_linear import degree_linear
-from pna.ops.edges import sum_to_receivers, weighted_sum
+from pna.ops.edges import weighted_sum
 from pna.population import untransposed
 from pna.population.batch_norm import Norm, batch_norm
 from pna.population.dropout import dropout
@@ -137,12 +137,6 @@ def of_edges(features: int) -> Case:
         return outcome(weighted_sum(x, weights, adjacency), x, weights)
 
     return run
-
-
-def of_sum_narrow(device: torch.device) -> Outcome:
-    adjacency = SPARSE.adjacency(device)
-    messages = normal(device, 0, adjacency.num_edges, 3)
-    return outcome(sum_to_receivers(messages, adjacency), messages)
 
 
 def of_linear(inputs: int, outputs: int) -> Case:
@@ -282,10 +276,8 @@ CASES: dict[str, Case] = {
     "kind_gradient": of_aggregate(DENSE, table=True),
     "add_up": of_aggregate(DENSE, table=True),
     "edges": of_edges(3),
-    "sum_narrow": of_sum_narrow,
     "degree_linear": of_degree_linear(3, 4),
     "degree_groups": of_degree_linear(64, 64, nodes=700),
-    "narrow_cpu": of_degree_linear(3, 4),
     "narrow_linear": of_degree_linear(3, 4),
     "scaled_linear": of_degree_linear(70, 4),
     "degree_spread": of_degree_linear(70, 4),
@@ -309,7 +301,6 @@ CASES: dict[str, Case] = {
     "fronts": of_fronts,
     "set2set": of_set2set(8),
     "set2set_cpu": of_set2set(8),
-    "set2set_padded": of_set2set(5),
     "batch_norm": of_batch_norm,
     "dropout": of_dropout,
     "adam": of_adam,

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import torch
 
 from pna.machine import cpu_model, version
-from pna.ops import narrow_cpu
 from pna.ops.backend import availability
 from pna.population import gru_cpu, set2set_cpu
 
@@ -74,7 +73,7 @@ PACKAGES = (
 HARDWARE = {"reference": "any device", "cpu": "CPU", "triton": "CUDA GPU"}
 
 # Files that an older C library may lack, and the modules that call them.
-CALLERS = {"gru.c": gru_cpu, "narrow.c": narrow_cpu, "set2set.c": set2set_cpu}
+CALLERS = {"gru.c": gru_cpu, "set2set.c": set2set_cpu}
 
 
 def diagnose() -> Report:

@@ -78,26 +78,16 @@ FAST_PATHS: dict[str, FastPath] = {
         "Plain indexing from nodes to edges, with scattered sums back.",
         (),
     ),
-    "sum_narrow": FastPath(
-        (CPU,), "ops/edges.py",
-        "The C kernel, also for sums of fewer than 16 features.",
-        (),
-    ),
     # The degree-scaled product
     "degree_linear": FastPath(
         BOTH, "ops/degree_linear.py",
         "One matrix product for each scaler, as defined.",
-        ("fused", "few_nodes", "divided", "recurrence", "degree_groups", "narrow_cpu",
+        ("fused", "few_nodes", "divided", "recurrence", "degree_groups",
          "narrow_linear", "scaled_linear", "degree_spread"),
     ),
     "degree_groups": FastPath(
         (CPU,), "ops/degree_groups.py",
         "One product for each scaler, also for nodes that share their degree.",
-        (),
-    ),
-    "narrow_cpu": FastPath(
-        (CPU,), "ops/degree_groups.py",
-        "Products with the weights of all scalers at once in torch, in place of narrow.c.",
         (),
     ),
     "narrow_linear": FastPath(
@@ -216,11 +206,6 @@ FAST_PATHS: dict[str, FastPath] = {
     "set2set_cpu": FastPath(
         (CPU,), "population/set2set_cpu.py",
         "Set2Set in torch on padded graphs, in place of set2set.c.",
-        (),
-    ),
-    "set2set_padded": FastPath(
-        (CPU,), "population/set2set.py",
-        "Set2Set as defined, with sums over segments, where set2set.c does not take the width.",
         (),
     ),
     "batch_norm": FastPath(

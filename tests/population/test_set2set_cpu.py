@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pna.ops import cpu as extension
-from pna.population import set2set_cpu, set2set_padded
+from pna.population import set2set as module
+from pna.population import set2set_cpu
 from tests.population.test_linears import assert_near
 from tests.population.test_set2set import Case, inputs_of, on, outcome, upstream_of
 
@@ -48,7 +49,7 @@ graphs = st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), min_size=1, m
 def test_any_graphs(graphs, width, dtype):
     sizes, steps = zip(*graphs, strict=True)
     case = Case(sizes, steps, width)
-    with mock.patch.object(set2set_padded, "forward", side_effect=AssertionError("not in C")):
+    with mock.patch.object(module, "definition", side_effect=AssertionError("not in C")):
         got = results(case, dtype)
     assert_near(got, expected_of(case), 2e-5 if dtype == torch.float32 else 1e-12)
 
@@ -82,9 +83,18 @@ def test_members_are_each_as_alone():
 @pytest.mark.parametrize("width", [7, 12, 72])
 def test_the_rest_is_left_to_torch(width):
     case = Case((3, 4), (2, 3), width)
-    with mock.patch.object(set2set_padded, "forward", wraps=set2set_padded.forward) as padded:
+    with mock.patch.object(module, "definition", wraps=module.definition) as definition:
         on(case, CPU)(*inputs_of(case, torch.float32, CPU))
-    assert padded.called
+    assert definition.called
+
+
+def test_the_operator_refuses_what_it_has_no_kernel_for():
+    """It would write past the end of its arrays."""
+    case = Case((3, 4), (2, 3), 12)
+    x, *_ = inputs_of(case, torch.float32, CPU)
+    weight, bias = torch.zeros(1, 48, 24), torch.zeros(1, 48)
+    with pytest.raises(ValueError, match=r"got 12 features of torch\.float32, expected a multiple"):
+        torch.ops.pna.set2set(x[:, None], *case.graph(CPU), weight, bias, 3, "cpu")
 
 
 def test_without_the_library():

@@ -31,12 +31,12 @@ def test_gains_are_told_with_their_rows() -> None:
     results = [
         line("a", "gru_cpu", "1.5"),
         line("b, synthetic graphs", "gru_cpu", "10.25"),
-        line("c", "narrow_cpu", ""),
+        line("c", "degree_groups", ""),
         line("c", "", ""),
     ]
     by_path = {cells.split(" | ")[0]: cells for cells in table(results).splitlines()}
     assert by_path["| `gru_cpu`"].endswith("| 10.25× (b) | 1.50× (a) | 2 |")
-    assert "| fails |" in by_path["| `narrow_cpu`"]
+    assert "| fails |" in by_path["| `degree_groups`"]
     assert "| no measured row takes it |" in by_path["| `untransposed`"]
     assert "| not measured yet |" in by_path["| `adam`"]
 

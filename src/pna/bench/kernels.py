@@ -311,6 +311,7 @@ def _of_training(kind: str) -> list[Row]:
     if kind == "cuda":
         found = [
             Row("train/population", partial(_recurrent, sizes, 512, 10, False)),
+            Row("train/population, shuffled", partial(_recurrent, sizes, 512, 10, True)),
             *found,
             Row("train/multitask, shuffled", partial(_recurrent, sizes, 512, 1, True)),
         ]

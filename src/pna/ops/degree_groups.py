@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from pna import fast_paths
-from pna.ops import narrow_cpu
 from pna.ops.product import Product, definition, shifted, through
 from pna.ops.request import wide_type
 
@@ -24,10 +23,6 @@ def forward(product: Product, base: Tensor | None, out: Tensor) -> None:
     weight, factors = product.weight, product.factors
     degree = product.indptr.diff()
     if _is_narrow(weight):
-        chunks = narrow_cpu.chunks_of(product)
-        if chunks is not None and fast_paths.is_on("narrow_cpu"):
-            narrow_cpu.forward(chunks, product, base, _often(product, degree), out)
-            return
         _forward_at_once(product.shifted_z(), weight, factors, base, out)
         return
     for rows, shares in _groups(product, degree):
@@ -47,10 +42,6 @@ def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor
     indptr, (grad_z, grad_weight, grad_shift) = product.indptr, grads
     degree = indptr.diff()
     if _is_narrow(weight):
-        chunks = narrow_cpu.chunks_of(product)
-        if chunks is not None and fast_paths.is_on("narrow_cpu"):
-            narrow_cpu.backward(chunks, grad, product, _often(product, degree), grads)
-            return
         _backward_at_once(grad, product.shifted_z(), weight, factors, grad_z, grad_weight)
         if grad_shift.shape[0] > 0:
             add_shifted(grad_z, times, indptr, grad_shift)
@@ -83,15 +74,6 @@ def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor
         grad_weight.copy_(total)
     if grad_shift.shape[0] > 0:
         add_shifted(grad_z, times, indptr, grad_shift)
-
-
-def _often(product: Product, degree: Tensor) -> Tensor:
-    """How often the shift is added to every group of every node, (receivers, groups)."""
-    wanted = list(product.times) or [0] * product.z.shape[1]
-    once, each = (
-        torch.tensor([often == kind for often in wanted], dtype=torch.float32) for kind in (1, 2)
-    )
-    return torch.addcmul(once, degree[:, None].to(torch.float32), each)
 
 
 def _is_narrow(weight: Tensor) -> bool:

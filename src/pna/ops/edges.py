@@ -19,14 +19,11 @@ from pna.ops import reference
 from pna.ops.aggregators import take
 from pna.ops.backend import choose
 from pna.ops.operators import Fold, operator
-from pna.ops.request import Messages, Request, Saved, wide_type
+from pna.ops.request import Messages, Request, Saved
 from pna.ops.statistics import kernels_of, statistics
 
 _SUM = Request(("sum",), 0.0, False)
 _MAX = Request(("max",), 0.0, False)
-
-#: On the CPU, rows of fewer features than fill a cache line are summed by torch.
-_NARROW = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -196,21 +193,12 @@ def _sum_rows(values: Tensor, row_of_slot: Tensor, rows: Rows, backend: str) -> 
     """Sums over the slots of every row: `neighbours` of the rows are slots."""
     if values.shape[0] == 0:
         return values.new_zeros((rows.num_rows, values.shape[1]))
-    narrow = backend == "cpu" and values.shape[1] < _NARROW
-    if narrow and fast_paths.is_on("sum_narrow"):
-        return _sum_narrow(values, rows)
     out = values.new_empty((rows.num_rows, 1, values.shape[1]))
     if out.numel() > 0:
         none = values.new_empty((0, values.shape[1]))
         messages = Messages(values, None, None, _half_adjacency(rows))
         kernels_of(backend).forward(messages, _SUM, Saved(out, none, none, none))
     return out[:, 0]
-
-
-def _sum_narrow(values: Tensor, rows: Rows) -> Tensor:
-    wide = values.to(wide_type(values.dtype)).index_select(0, rows.neighbours)
-    out = torch.segment_reduce(wide, "sum", offsets=rows.indptr, axis=0, unsafe=True)
-    return out.to(values.dtype)
 
 
 def _sum_rows_fake(values: Tensor, indptr: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from pna.ops.operators import Fold, gradient_operator, operator
 from pna.ops.request import wide_type
 from pna.population import set2set_cpu
 from pna.population.segments import segment_max, segment_sum, spread
-from pna.population.set2set_padded import Graphs, Saved
+from pna.population.set2set_cpu import Graphs, Saved
 
 #: The widest H whose weights a Triton program holds.
 WIDEST = 64
@@ -61,6 +61,8 @@ def set2set(
     backend = choose(x.device)
     with torch.autocast(x.device.type, enabled=False):
         if backend == "reference" or not _is_taken(backend, wide[0]):
+            if x.device.type == "cpu" and not torch.compiler.is_compiling():
+                set2set_cpu.check(indptr, steps, x.shape[0], max_steps)
             return definition(*wide, max_steps).squeeze(1).to(x.dtype)
         return _set2set(wide, max_steps, backend)[0].squeeze(1).to(x.dtype)
 
@@ -70,7 +72,7 @@ def _is_taken(backend: str, x: Tensor) -> bool:
     if backend == "triton":
         by_kernel = x.dtype == torch.float32 and x.shape[2] <= WIDEST
         return by_kernel and fast_paths.is_on("set2set")
-    return set2set_cpu.takes(x) or fast_paths.is_on("set2set_padded")
+    return set2set_cpu.takes(x)
 
 
 def definition(

@@ -1,19 +1,18 @@
 """Set2Set on a CPU: set2set.c, called through ctypes on Python threads.
 
-Torch computes widths that are large or no multiple of a vector.
+The definition computes widths that are large or no multiple of a vector.
 """
 
 from __future__ import annotations
 
 import ctypes
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from pna import fast_paths
 from pna.ops import cpu
-from pna.population import set2set_padded
-from pna.population.set2set_padded import Graphs, Saved
 
 #: The graphs of a chunk of set2set.c, the most features, and of what they must be a multiple.
 _CHUNK, _WIDEST, _LANES = 64, 64, 8
@@ -30,14 +29,40 @@ _kernel = cpu.kernel("set2set", _Problem, 3, interface=1)
 built = _kernel is not None
 
 
+class Graphs(NamedTuple):
+    """What is read, and how: the nodes of every graph, its steps, and the LSTM."""
+
+    x: Tensor  # (nodes, members, H)
+    indptr: Tensor  # (graphs + 1,)
+    steps: Tensor  # (graphs,)
+    weight: Tensor  # (members, 4H, 2H)
+    bias: Tensor  # (members, 4H)
+
+
+class Saved(NamedTuple):
+    """The result, and what the backward pass reads. Of steps that a graph does not take it may
+    hold anything."""
+
+    out: Tensor  # (graphs, members, 2H)
+    z: Tensor  # (steps, members, graphs, 2H)
+    cells: Tensor  # (steps, members, graphs, 5, H): σ(i), σ(f), tanh(g), σ(o) and c
+    norms: Tensor  # (steps, members, graphs, 2): largest score, sum of exponentials; none on a CPU
+
+
 def takes(x: Tensor) -> bool:
     """Whether set2set.c is of use for nodes like these."""
+    return built and _fits(x) and fast_paths.is_on("set2set_cpu")
+
+
+def _fits(x: Tensor) -> bool:
     known = x.dtype in (torch.float32, torch.float64)
-    fits = built and known and x.shape[2] <= _WIDEST and x.shape[2] % _LANES == 0
-    return fits and fast_paths.is_on("set2set_cpu")
+    return known and x.shape[2] <= _WIDEST and x.shape[2] % _LANES == 0
 
 
-def _check(indptr: Tensor, steps: Tensor, nodes: int, max_steps: int) -> None:
+def check(indptr: Tensor, steps: Tensor, nodes: int, max_steps: int) -> None:
+    """Refuse graphs and steps that do not fit; of no graphs nothing is known."""
+    if steps.numel() == 0:
+        return
     if int(indptr[-1]) != nodes:
         raise ValueError(
             f"got graphs of {int(indptr[-1])} nodes in all, expected {nodes}, as many as x has"
@@ -53,10 +78,12 @@ def forward(graphs: Graphs, saved: Saved) -> None:
     """Write the result of `set2set`, and z and cells of the steps that graphs take."""
     x, indptr, steps, weight, bias = graphs
     out, z, cells, _ = saved
-    _check(indptr, steps, x.shape[0], z.shape[0])
-    if not takes(x):
-        set2set_padded.forward(graphs, saved)
-        return
+    if not _fits(x):
+        raise ValueError(
+            f"got {x.shape[2]} features of {x.dtype}, expected a multiple of {_LANES} up to "
+            f"{_WIDEST}, float32 or float64; call pna.population.set2set.set2set"
+        )
+    check(indptr, steps, x.shape[0], z.shape[0])
     given = {"weight": weight.mT, "bias": bias, "out": out, "z": z, "cells": cells}
     _run(x, indptr, steps, given, backward=False)
 
@@ -66,9 +93,6 @@ def backward(
 ) -> None:
     """Add to the gradients of x, weight and bias."""
     x, indptr, steps, weight, _ = graphs
-    if not takes(x):
-        set2set_padded.backward(grad, graphs, saved, grads)
-        return
     grad_x, grad_weight, grad_bias = grads
     members, rows, columns = weight.shape
     chunks = -(-steps.shape[0] // _CHUNK)

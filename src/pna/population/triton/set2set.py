@@ -13,7 +13,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.ops.triton.products import unit_stride
-from pna.population.set2set_padded import Graphs, Saved
+from pna.population.set2set_cpu import Graphs, Saved
 
 #: How many nodes are read at a time.
 _NODES = 32
