@@ -1,5 +1,5 @@
-"""Operators that serve populations: many models trained at once, each a slice of one tensor.
+"""Operators for populations: many models trained at once, each a slice of the same tensors.
 
-They are linear maps, GRU, Set2Set, BatchNorm, dropout, losses and Adam, the whole recurrence of the
-multi-task architecture, and sums over graphs and over processes.
+The package contains linear maps, GRU, Set2Set, BatchNorm, dropout and Adam, the whole recurrence of
+the multi-task architecture, and sums over graphs and over processes.
 """

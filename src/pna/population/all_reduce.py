@@ -13,12 +13,12 @@ from pna.ops.operators import operator
 
 
 def all_reduce_sum(x: Tensor) -> Tensor:
-    """The sum of this tensor over all processes; x itself where there is one process."""
+    """Return the sum of x over all processes, or x itself if there is only one process."""
     return x if world_size() == 1 else _all_reduce_sum(x)
 
 
 def world_size() -> int:
-    """How many processes work together."""
+    """Return the number of processes in the run."""
     if distributed.is_available() and distributed.is_initialized():
         return distributed.get_world_size()
     return 1
@@ -35,7 +35,7 @@ def _allocate(x: Tensor) -> Tensor:
 
 
 def _backward(grad: Tensor) -> Tensor:
-    """Each process has its share of the loss, which depends on what the others put in."""
+    """Sum the gradient over processes: the loss of each process depends on x of all processes."""
     return _all_reduce_sum(grad)
 
 

@@ -2,9 +2,9 @@
 
     y = (x − μ) / √(σ² + ε) ⊙ w + b
 
-with the mean μ and the variance σ² of the real rows of all processes. Each row of x may first be
-multiplied by a factor, and a ReLU may follow. Padding is normalised like any other row. The kernels
-take two launches each way; plain torch takes about forty.
+The mean μ and the variance σ² are those of the real rows of all processes. Each row of x may first
+be multiplied by a factor, and a ReLU may follow. Padding rows are normalised like any other row.
+The kernels need two launches per pass; plain torch needs about forty.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pna.population.linears import has_kernels
 
 
 class Norm(NamedTuple):
-    """The parameters and running statistics, (width,) each, and what `torch.nn.BatchNorm1d` calls
-    momentum and eps."""
+    """Parameters and running statistics, (width,) each; momentum and eps as in
+    `torch.nn.BatchNorm1d`."""
 
     weight: Tensor
     bias: Tensor
@@ -41,11 +41,12 @@ def batch_norm(
     relu: bool = False,
     factors: Tensor | None = None,
 ) -> Tensor:
-    """`torch.nn.functional.batch_norm` in training: x (rows, width) to the same shape and type.
+    """Apply `torch.nn.functional.batch_norm` in training mode to x (rows, width).
 
-    real (rows,) bool is None if all rows are real, factors (rows,) if all are 1. The running
-    statistics move by `momentum` towards those of the batch, with an unbiased variance. If fewer
-    than two rows are real, they stay as they are and normalise the batch.
+    The result has the shape and dtype of x. real (rows,) bool marks the real rows; None means that
+    all are real. factors (rows,) are None if all are 1. The running statistics are updated with
+    `momentum` and the unbiased variance of the batch. If fewer than two rows are real, the running
+    statistics stay unchanged and are used to normalise the batch.
     """
     kernels = has_kernels(x, 0, 0) and norm.weight.dtype != torch.float64 and world_size() == 1
     kernels = kernels and fast_paths.is_on("batch_norm")
@@ -62,7 +63,10 @@ def batch_norm(
 
 
 def definition(x: Tensor, real: Tensor | None, norm: Norm) -> Tensor:
-    """`batch_norm` without factors and ReLU, in plain torch, in float32 or the weights' type."""
+    """`batch_norm` in plain torch, without factors and ReLU.
+
+    It computes in float32, or in float64 if the weights are float64.
+    """
     weight, bias, running_mean, running_var, momentum, eps = norm
     dtype, x = x.dtype, x.to(wide_type(weight.dtype))
     mask = None if real is None else real[:, None].to(x.dtype)
@@ -87,15 +91,18 @@ def definition(x: Tensor, real: Tensor | None, norm: Norm) -> Tensor:
 
 
 class Normalised(NamedTuple):
-    """The result, and the moments for its gradients in float32: the mean and the inverse standard
-    deviation that rows were normalised with, and the weight of a row in them."""
+    """The result, and the float32 moments that the backward pass needs.
+
+    The moments are the mean and the inverse standard deviation used for normalisation, and
+    1 / (number of real rows), or 0 if the running statistics were used.
+    """
 
     y: Tensor  # (rows, members, width), contiguous
     moments: Tensor  # (3, members, width)
 
 
 def _forward(x: Tensor, real: Tensor, norm: Norm, relu: bool, factors: Tensor | None) -> Normalised:
-    """Of x (rows, members, width), real and factors (rows,), and a norm (members, width)."""
+    """x is (rows, members, width), real and factors (rows,), tensors of norm (members, width)."""
     from pna.population.triton import batch_norm as kernels
 
     given = (norm.running_mean, norm.running_var)
@@ -115,7 +122,7 @@ def _allocate(x: Tensor) -> Normalised:
 
 
 class Inputs(NamedTuple):
-    """What the backward pass reads."""
+    """Inputs of the backward pass."""
 
     x: Tensor
     real: Tensor
@@ -129,7 +136,8 @@ class Inputs(NamedTuple):
 def _backward(
     grad: Tensor, needs: Sequence[bool], inputs: Inputs, gradients: tuple[Tensor, Tensor, Tensor]
 ) -> None:
-    """Gradients of x, weight and bias; moments, running statistics and factors have none."""
+    """Write the gradients of x, weight and bias. Moments, running statistics and factors have no
+    gradient."""
     from pna.population.triton import batch_norm as kernels
 
     kernels.backward(grad, inputs, gradients)
@@ -159,6 +167,6 @@ _batch_norm = operator(
 _folded = Fold(
     {"x": 1, **dict.fromkeys(Norm._fields[:4], 0)},
     results=(1, 1),
-    # members with rows or factors of their own
+    # if `real` or `factors` differ between members
     otherwise=one_by_one(_batch_norm.overload, copy=False),
 ).rule(_batch_norm)

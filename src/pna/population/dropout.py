@@ -1,7 +1,7 @@
-"""Dropout whose mask is a function of given integers: the definition, and a kernel for it.
+"""Dropout whose mask is a hash of given integers: the definition in plain torch, and a kernel.
 
-The integers are hashed in 64 bits: plain torch takes some forty steps for every number of x, the
-kernel one pass. Under vmap members stay between rows and features.
+The hash uses 64-bit integers. Plain torch needs about forty passes over x, the kernel one. Under
+vmap the layout is (rows, members, features).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pna.ops.operators import Fold, operator
 from pna.population.linears import has_kernels
 from pna.torch_internals import is_batched
 
-_MIX = 0x45D9F3B3335B369  # odd, so that multiplying by it loses nothing
+_MIX = 0x45D9F3B3335B369  # odd, so that multiplication by it is invertible
 _GOLDEN = 0x1E3779B97F4A7C15
 
 
@@ -29,11 +29,11 @@ def dropout(
     graph: Tensor | None = None,
     place: Tensor | None = None,
 ) -> Tensor:
-    """x (rows, features) with each element set to 0 with probability p, or divided by 1 − p.
+    """Set each element of x (rows, features) to 0 with probability p, or divide it by 1 − p.
 
-    The mask is a function of `seed` and `passes`, int64 scalars, of `time`, and of the `graph` of
-    each element, its `place` in the graph, (rows,) int64 each, and its feature. The default of
-    graph is the row's number, that of place 0.
+    The mask of an element is a function of `seed` and `passes` (int64 scalars), `time`, the
+    `graph` of its row and the row's `place` in the graph ((rows,) int64 each), and the feature.
+    `graph` defaults to the row index, `place` to 0.
     """
     plain = not has_kernels(x, 0, 0) or _is_batched(graph) or _is_batched(place)
     if plain or not fast_paths.is_on("dropout"):
@@ -44,7 +44,7 @@ def dropout(
 
 
 def _is_batched(numbers: Tensor | None) -> bool:
-    """Whether each member of a vmap has its own values."""
+    """Return whether the members of a vmap have different values."""
     return numbers is not None and is_batched(numbers)
 
 
@@ -57,7 +57,7 @@ def definition(
     graph: Tensor | None,
     place: Tensor | None,
 ) -> Tensor:
-    """The same in plain torch."""
+    """`dropout` in plain torch."""
     number = torch.arange(x.shape[0], device=x.device)
     graph = number if graph is None else graph
     place = torch.zeros_like(number) if place is None else place
@@ -70,7 +70,7 @@ def definition(
 
 
 def _scramble(numbers: Tensor) -> Tensor:
-    """Hash every integer: each bit of the result depends on all bits."""
+    """Hash every integer: each bit of the result depends on all bits of the input."""
     numbers = (numbers + 1) * _GOLDEN
     for shift in (29, 32):
         numbers = (numbers ^ (numbers >> shift)) * _MIX
@@ -79,7 +79,7 @@ def _scramble(numbers: Tensor) -> Tensor:
 
 class Dropped(NamedTuple):
     out: Tensor  # (rows, members, features)
-    key: Tensor  # (members,) from which a mask is made again when `passes` has changed
+    key: Tensor  # (members,): reproduces the mask in backward, after `passes` has changed
 
 
 def _forward(
@@ -91,7 +91,7 @@ def _forward(
     graph: Tensor | None,
     place: Tensor | None,
 ) -> Dropped:
-    """Of x (rows, members, features), with seed and passes (members,)."""
+    """x is (rows, members, features); seed and passes are (members,)."""
     from pna.population.triton import dropout as kernels
 
     out, key = _allocate(x, seed)
@@ -121,7 +121,7 @@ def _like(x: Tensor) -> Tensor:
 def _backward(
     grad: Tensor, p: float, key: Tensor, graph: Tensor | None, place: Tensor | None
 ) -> Tensor:
-    """The gradient is dropped as x was."""
+    """Apply the mask of the forward pass to the gradient."""
     return _dropout_again(grad, p, key, graph, place)
 
 

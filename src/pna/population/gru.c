@@ -1,11 +1,12 @@
-/* A gated recurrent unit on the CPU, block by block of rows; gru.py has its equations.
+/* A gated recurrent unit on the CPU, computed in blocks of rows; gru.py gives the equations.
  *
- * gru_cpu.py calls pna_gru with a range of chunks of rows of one member. Sums of the parameters'
- * gradients are kept for each chunk, and are the same however the work is shared.
+ * gru_cpu.py calls pna_gru with a range of chunks of rows of one member. Each chunk has its own
+ * partial sums of the parameters' gradients, so the result does not depend on the number of
+ * threads.
  *
- * In arrays of this file the columns of a gate are padded with zeros to whole vectors. Four gates
- * are r, z, what x contributes to n, and what h does. variants.h includes the file once for each
- * number type and vector width.
+ * In the arrays of this file the columns of a gate are zero-padded to whole vectors. The four gates
+ * are r, z, the contribution of x to n, and the contribution of h to n. variants.h includes this
+ * file once for each number type and vector width.
  */
 #if !defined(REAL)
 
@@ -13,24 +14,24 @@
 #include <stdint.h>
 #include <string.h>
 
-#define CHUNK 512 /* rows that share sums */
-#define BLOCK 32  /* rows that are worked on together */
-#define WIDEST 64 /* inputs and state */
+#define CHUNK 512 /* rows per partial sum */
+#define BLOCK 32  /* rows computed together */
+#define WIDEST 64 /* largest width of input and state */
 
-/* Field by field as in gru_cpu.py. Arrays are contiguous. */
+/* The fields match those in gru_cpu.py. Arrays are contiguous. */
 struct gru {
     int64_t is_double, rows, members, inputs, hidden;
-    int64_t across, padded;            /* inputs and hidden up to whole vectors of any width */
+    int64_t across, padded;            /* inputs and hidden, padded to whole vectors of any width */
     const void *x, *h;                 /* (rows, members, inputs or hidden) */
     const void *weight_ih, *weight_hh; /* (members, 3·hidden, inputs or hidden) */
     const void *bias_ih, *bias_hh;     /* (members, 3·hidden) */
-    void *packed;                      /* (members, size) weights as the kernels read them */
-    void *out;                         /* as h */
-    void *gates;           /* (rows, members, 4·padded) r, z, n, W_hn h + b_hn, or absent */
-    const void *grad;      /* as h */
-    void *grad_x, *grad_h; /* as x and h, or absent */
-    void *partial;         /* (members, chunks, size), or absent */
-    void *grad_weight_ih, *grad_weight_hh, *grad_bias_ih, *grad_bias_hh; /* as those */
+    void *packed;                      /* (members, size): weights, repacked for the kernels */
+    void *out;                         /* the shape of h */
+    void *gates;           /* (rows, members, 4·padded): r, z, n, W_hn h + b_hn; or NULL */
+    const void *grad;      /* the shape of h */
+    void *grad_x, *grad_h; /* the shapes of x and h, or NULL */
+    void *partial;         /* (members, chunks, size), or NULL */
+    void *grad_weight_ih, *grad_weight_hh, *grad_bias_ih, *grad_bias_hh; /* shaped like each */
 };
 
 #define parts NAME(parts)
@@ -54,8 +55,8 @@ void pna_gru(const struct gru *p, int64_t which, int64_t member, int64_t chunk, 
     kernels[best_width()][p->is_double != 0][which](p, member, chunk, end_chunk);
 }
 
-/* What gru_cpu.py must find, or the library was built from another version of this file. */
-#define INTERFACE 1 /* one more with every change that gru_cpu.py must make too */
+/* gru_cpu.py compares this value, to detect a library built from another version of this file. */
+#define INTERFACE 1 /* increment with every change that gru_cpu.py must follow */
 
 int64_t pna_gru_interface(void) { return (INTERFACE << 16) + sizeof(struct gru); }
 
@@ -63,15 +64,15 @@ int64_t pna_gru_interface(void) { return (INTERFACE << 16) + sizeof(struct gru);
 
 #include "dense.h"
 
-/* Where things are in what is packed for the forward pass, or in the sums of a chunk. */
+/* Parts of the packed parameters of the forward pass, or of the partial sums of a chunk. */
 struct parts {
     REAL *x;    /* (inputs, 3·padded) */
     REAL *h;    /* (hidden, 3·padded) */
     REAL *bias; /* (4·padded,) */
 };
 
-/* Room for `parts`, and for the weights as backward reads them: (3·padded, across) and
- * (3·padded, padded). */
+/* Elements of an array that is large enough for `parts`, and also for the packed weights of the
+ * backward pass: (3·padded, across) and (3·padded, padded). */
 INLINE int64_t NAME(size)(const struct gru *p)
 {
     return 3 * p->padded * (p->across + p->padded) + 4 * p->padded;
@@ -86,7 +87,7 @@ INLINE struct parts NAME(parts_at)(const struct gru *p, void *array, int64_t pla
 
 INLINE int64_t NAME(chunks)(const struct gru *p) { return (p->rows + CHUNK - 1) / CHUNK; }
 
-/* The weights of a member with inputs in rows, and its biases. */
+/* Pack the transposed weights of a member, with one row per input, and its biases. */
 static TARGET void NAME(pack)(const struct gru *p, int64_t member, int64_t unused, int64_t none)
 {
     (void)unused, (void)none;
@@ -113,7 +114,7 @@ static TARGET void NAME(pack)(const struct gru *p, int64_t member, int64_t unuse
     }
 }
 
-/* What a block of rows adds up to in every gate, before sigmoid and tanh. */
+/* Compute the four gates of a block of rows, before sigmoid and tanh. */
 INLINE void NAME(add_up)(const struct gru *p, struct parts weights, struct matrix x,
                          struct matrix h, int64_t count, REAL *gates, int64_t stride)
 {
@@ -143,7 +144,7 @@ static TARGET void NAME(forward)(const struct gru *p, int64_t member, int64_t ch
         struct matrix of_h = {h, p->members * hidden, 1};
         NAME(add_up)(p, weights, of_x, of_h, count, gates, stride);
         for (int64_t i = 0; i < count; i++, gates += stride) {
-            /* one function a loop: of several short ones a processor overlaps more */
+            /* one function per loop: the processor overlaps more iterations of short loops */
             for (int64_t f = 0; f < 2 * padded; f += STEP)
                 NAME(store)(gates + f, NAME(sigmoid)(NAME(load)(gates + f)));
             for (int64_t f = 0; f < padded; f += STEP) {
@@ -160,7 +161,7 @@ static TARGET void NAME(forward)(const struct gru *p, int64_t member, int64_t ch
     }
 }
 
-/* The weights of a member with gates in rows. */
+/* Pack the weights of a member with one row per gate and unit. */
 static TARGET void NAME(pack_backward)(const struct gru *p, int64_t member, int64_t unused,
                                        int64_t none)
 {
@@ -180,7 +181,8 @@ static TARGET void NAME(pack_backward)(const struct gru *p, int64_t member, int6
     }
 }
 
-/* What reaches every gate of a block of rows, and h beside them. */
+/* Compute the gradient with respect to every gate of a block of rows, before sigmoid and tanh, and
+ * the direct part of the gradient of h, which is grad · z. */
 INLINE void NAME(differentiate)(const struct gru *p, int64_t place, int64_t count, REAL *slopes,
                                 REAL *grad_h)
 {
@@ -211,7 +213,7 @@ INLINE void NAME(copy_rows)(REAL *to, int64_t to_down, const REAL *from, int64_t
             NAME(store_of)(to + i * to_down, f, numbers, NAME(load)(from + i * from_down + f));
 }
 
-/* Add to the sums of a chunk what a block of rows contributes. */
+/* Add the contribution of a block of rows to the partial sums of its chunk. */
 INLINE void NAME(sum_up)(const struct gru *p, struct parts sums, struct matrix x, struct matrix h,
                          int64_t count, const REAL *slopes)
 {
@@ -271,7 +273,7 @@ static TARGET void NAME(backward)(const struct gru *p, int64_t member, int64_t c
     }
 }
 
-/* The gradients of a member's parameters, from the sums of all its chunks. */
+/* Add the partial sums of all chunks of a member and write the gradients of its parameters. */
 static TARGET void NAME(finish)(const struct gru *p, int64_t member, int64_t unused, int64_t none)
 {
     (void)unused, (void)none;

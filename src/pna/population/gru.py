@@ -1,12 +1,12 @@
-"""A gated recurrent unit, `torch.nn.GRUCell`, for many models at once and in one kernel each way.
+"""A gated recurrent unit (`torch.nn.GRUCell`) for many models at once, with one kernel per pass.
 
     r = σ(W_ir x + b_ir + W_hr h + b_hr)
     z = σ(W_iz x + b_iz + W_hz h + b_hz)
     n = tanh(W_in x + b_in + r ⊙ (W_hn h + b_hn))
     h' = (1 − z) ⊙ n + z ⊙ h
 
-Weights and biases hold the gates r, z, n one after another. The kernels save nothing but the
-inputs for the backward pass, which recomputes the gates.
+Weights and biases concatenate the gates r, z, n. The Triton kernels save only the inputs for the
+backward pass, which recomputes the gates.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from pna.ops.operators import Fold, gradient_operator, operator, room
 from pna.population import gru_cpu
 from pna.population.linears import has_kernels, of_one_type
 
-#: The widest input and state for which Triton's kernels are made: beyond, registers spill.
+#: Largest input and state width of the Triton kernels; wider tiles spill registers.
 WIDEST = 32
 
 
 class Parameters(NamedTuple):
-    """The gates r, z, n one after another."""
+    """Parameters of `torch.nn.GRUCell`; rows are the gates r, z, n, concatenated."""
 
     weight_ih: Tensor  # (3·hidden, inputs)
     weight_hh: Tensor  # (3·hidden, hidden)
@@ -39,7 +39,7 @@ class Parameters(NamedTuple):
 
 
 class Turn(NamedTuple):
-    """Which step of a recurrence this is, and for which rows."""
+    """Position in a recurrence; the fields are arguments of `gru_cell`."""
 
     until: Tensor | None
     step: int
@@ -54,11 +54,11 @@ def gru_cell(
     step: int = 0,
     swapped: bool = False,
 ) -> Tensor:
-    """The next state h' (rows, hidden) of h, after the input x (rows, inputs).
+    """Return the next state h' (rows, hidden) of state h after input x (rows, inputs).
 
-    `parameters` are those of `Parameters`. All take the type of x, or autocast's. This may be one
-    `step` of a recurrence. Row i takes the steps below until[i]; then it stays as it is: h, or x
-    if that is the state (`swapped`).
+    `parameters` are those of `Parameters`. All tensors are cast to the dtype of x, or to that of
+    autocast. The call may be one `step` of a recurrence: row i is updated while step < until[i].
+    After that, the result is its state unchanged: h, or x if `swapped`.
     """
     x, h, *parameters = of_one_type(x, h, *parameters)
     if has_kernels(x, max(x.shape[1], h.shape[1]), WIDEST) and fast_paths.is_on("gru"):
@@ -75,7 +75,7 @@ def gru_cell(
 def definition(
     x: Tensor, h: Tensor, weight_ih: Tensor, weight_hh: Tensor, bias_ih: Tensor, bias_hh: Tensor
 ) -> Tensor:
-    """`gru_cell` in plain torch, as fast on a CPU as `torch.nn.GRUCell`."""
+    """`gru_cell` in plain torch. On a CPU it is as fast as `torch.nn.GRUCell`."""
     i_r, i_z, i_n = linear(x, weight_ih, bias_ih).chunk(3, -1)
     h_r, h_z, h_n = linear(h, weight_hh, bias_hh).chunk(3, -1)
     z = torch.sigmoid(i_z + h_z)
@@ -86,7 +86,7 @@ def definition(
 def _forward(
     x: Tensor, h: Tensor, parameters: Parameters, until: Tensor | None, step: int, swapped: bool
 ) -> Tensor:
-    """h' (rows, members, hidden), contiguous.
+    """Return h' (rows, members, hidden), contiguous.
 
     x and h are (rows, members, …), weights (members, 3·hidden, …), biases (members, 3·hidden).
     """
@@ -111,7 +111,10 @@ def _backward(
     turn: Turn,
     gradients: tuple[Tensor, Tensor, Tensor],
 ) -> None:
-    """Gradients of x, of h, and of all parameters one after another; `needs` is of these three."""
+    """Write the gradients of x, of h, and of all parameters, concatenated and flat.
+
+    `needs` says which of these three are needed.
+    """
     from pna.population.triton import gru as kernels
 
     until, step, swapped = turn
@@ -127,7 +130,7 @@ def _empty_gradients(
 
 
 def gradients_in(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
-    """The gradient of every parameter in the tensor that holds them all."""
+    """Split the flat gradient of all parameters into views, one for each parameter."""
     parts = flat.split([math.prod(p.shape) for p in parameters])
     return [part.view(p.shape) for part, p in zip(parts, parameters, strict=True)]
 

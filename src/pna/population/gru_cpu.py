@@ -1,8 +1,8 @@
-"""`gru_cell` of few features on a CPU: gru.c, called through ctypes on Python threads.
+"""`gru_cell` for few features on a CPU: gru.c, called through ctypes on Python threads.
 
-A product of many rows with few features is limited by memory, and plain torch reads and writes
-every gate several times. The kernels write the gates once, if gradients will be needed, for the
-backward pass.
+A product of many rows with few features is limited by memory bandwidth, and plain torch reads and
+writes every gate several times. The kernels write the gates once, and only if the backward pass
+will need them.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from torch import Tensor
 from pna.ops import cpu
 from pna.ops.operators import Fold, gradient_operator, operator, room
 
-#: Kernels, numbered as in gru.c, the rows of a chunk there, and the widest input and state.
+#: Kernel numbers, rows per chunk, and largest input and state width, all as in gru.c.
 _PACK, _FORWARD, _PACK_BACKWARD, _BACKWARD, _FINISH = range(5)
 _CHUNK, _WIDEST = 512, 64
 
-#: Columns are padded to a multiple of the numbers of any vector.
+#: Columns are padded to a multiple of this: the lanes of the widest vector.
 _LANES = 8
 
 _NUMBERS = ("is_double", "rows", "members", "inputs", "hidden", "across", "padded")
@@ -34,24 +34,24 @@ _POINTERS = (
 
 _Problem = cpu.structure(_NUMBERS, _POINTERS)  # `struct gru` of gru.c
 _kernel = cpu.kernel("gru", _Problem, 4, interface=1)
-built = _kernel is not None  # a plain fact, which compiled code can read
+built = _kernel is not None  # a plain bool, which torch.compile can read
 
 
 def takes(x: Tensor, h: Tensor) -> bool:
-    """Whether gru.c is of use for an input and a state like these."""
+    """Return whether gru.c supports this input and state."""
     known = x.dtype in (torch.float32, torch.float64)
     return built and known and max(x.shape[1], h.shape[1]) <= _WIDEST
 
 
 def gru_cell(x: Tensor, h: Tensor, *parameters: Tensor) -> Tensor:
-    """The next state; as in `pna.population.gru`."""
+    """Return the next state, as `pna.population.gru.gru_cell` does."""
     stacked = [p.unsqueeze(0) for p in parameters]
     inputs = Inputs(x.unsqueeze(1), h.unsqueeze(1), *stacked)
     return _gru_cell_cpu(inputs, torch.is_grad_enabled())[0].squeeze(1)
 
 
 class _Task:
-    """A problem as the kernels see it, and the tensors that must outlive their calls."""
+    """The `struct gru` passed to the kernels, and the tensors that it points to."""
 
     def __init__(self, tensors: dict[str, Tensor], padded: int) -> None:
         x, h = tensors["x"], tensors["h"]
@@ -65,7 +65,7 @@ class _Task:
         self.point(**tensors, packed=x.new_empty((members, self.size)))
 
     def point(self, **tensors: Tensor) -> None:
-        """Let fields of the problem point at tensors that are not empty, and keep those alive."""
+        """Set pointers of the struct to these non-empty tensors, and keep the tensors alive."""
         for name, tensor in tensors.items():
             tensor = tensor.contiguous()
             setattr(self.problem, name, tensor.data_ptr())
@@ -80,7 +80,7 @@ class _Task:
         cpu.share(pieces, lambda *piece: run(problem, kernel, *piece), work)
 
     def run_for_members(self, kernel: int) -> None:
-        """Run a kernel that knows no chunks."""
+        """Run a kernel once per member, without chunks."""
         assert _kernel is not None
         for member in range(self.problem.members):
             _kernel(ctypes.byref(self.problem), kernel, member, 0, 0)
@@ -91,7 +91,7 @@ def _up(width: int) -> int:
 
 
 class Inputs(NamedTuple):
-    """As in `pna.population.gru`, with an axis of members."""
+    """As in `pna.population.gru`, with an additional axis of members."""
 
     x: Tensor  # (rows, members, inputs)
     h: Tensor  # (rows, members, hidden)
@@ -103,7 +103,7 @@ class Inputs(NamedTuple):
 
 class Gates(NamedTuple):
     out: Tensor  # h', (rows, members, hidden)
-    gates: Tensor  # as in gru.c; without columns where they are not kept
+    gates: Tensor  # as in gru.c; (rows, members, 0) if they are not kept
 
 
 def _forward(inputs: Inputs, keep: bool) -> Gates:
@@ -145,7 +145,7 @@ def _backward(
 def _empty_gradients(
     needs: Sequence[bool], inputs: Inputs
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """Parameters have all their gradients, or none."""
+    """Allocate the gradients of either all parameters or none."""
     needed = (*needs[:2], *[any(needs[2:])] * 4)
     a, b, c, d, e, f = (room(t, n, inputs.x) for t, n in zip(inputs, needed, strict=True))
     return a, b, c, d, e, f

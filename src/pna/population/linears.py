@@ -1,9 +1,9 @@
 """Linear maps of one input through several weights, for many models at once.
 
-`torch.vmap` turns `F.linear` into a batched product with models in front. The gradients of its
-weights, sums over all nodes, are the slowest kernel of a small model. Here members stay between
-nodes and features, (rows, members, features), as in the other operators, and sums over rows are
-split. Without kernels it is `F.linear`, or what is faster on an Arm CPU.
+`torch.vmap` turns `F.linear` into a batched product with the members as first axis. The gradients
+of its weights are sums over all nodes, and are the slowest kernel of a small model. The operator of
+this file keeps the layout (rows, members, features), like the other operators, and splits the sums
+over rows. Without kernels it calls `F.linear`, or `untransposed` on an Arm CPU.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from pna.ops.backend import choose
 from pna.ops.operators import Fold, gradient_operator, operator, room
 from pna.population import untransposed
 
-#: The widest input and output that Triton's kernels take, and the widest if some are odd, so that
-#: numbers are loaded one by one. Beyond that the libraries are fast.
+#: Largest input and output width of the Triton kernels, and the limit if a width is odd: elements
+#: are then loaded one by one. For wider maps the libraries are fast.
 WIDEST, WIDEST_ODD = 256, 128
 
 
 def linears(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> list[Tensor]:
-    """x W_kᵀ + b_k for every k: x (…, inputs), W_k (outputs, inputs), b_k (outputs) or None.
+    """Return x W_kᵀ + b_k for every k: x (…, inputs), W_k (outputs, inputs), b_k (outputs) or None.
 
-    Parameters take the type of x, and all take autocast's, as in `torch.nn.functional.linear`.
+    Parameters are cast to the dtype of x. Under autocast all tensors are cast to its dtype, as in
+    `torch.nn.functional.linear`.
     """
     x, *rest = of_one_type(x, *weights, *biases)
     weights, biases = rest[: len(weights)], rest[len(weights) :]
@@ -48,8 +49,8 @@ def linears(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor | None
 def tower_linears(
     x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor | None]
 ) -> list[Tensor]:
-    """`linears` in every tower: x (rows, towers, inputs), W_k (towers, outputs, inputs), b_k
-    (towers, outputs) or None, to (rows, towers, outputs) each."""
+    """Apply `linears` in every tower. x is (rows, towers, inputs), W_k (towers, outputs, inputs),
+    b_k (towers, outputs) or None; each result is (rows, towers, outputs)."""
     x, *rest = of_one_type(x, *weights, *biases)
     weights, biases = rest[: len(weights)], rest[len(weights) :]
     if takes_towers(x, weights):
@@ -58,12 +59,12 @@ def tower_linears(
 
 
 def takes_towers(x: Tensor, weights: Sequence[Tensor]) -> bool:
-    """Whether kernels do `tower_linears` of these, all of them at once."""
+    """Return whether the kernels compute `tower_linears` of all these weights at once."""
     return takes_widths(x, *(n for w in weights for n in w.shape[1:]))
 
 
 def takes_widths(x: Tensor, *widths: int) -> bool:
-    """Whether kernels take tensors like x with so many inputs and outputs."""
+    """Return whether the kernels support tensors like x with these input and output widths."""
     odd, widest = any(width % 2 for width in widths), max(widths)
     if not has_kernels(x, widest, WIDEST_ODD if odd else WIDEST):
         return False
@@ -73,12 +74,15 @@ def takes_widths(x: Tensor, *widths: int) -> bool:
 
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """`torch.nn.functional.linear`, fast for few features and under vmap."""
+    """`torch.nn.functional.linear`, but fast for few features and under vmap."""
     return linears(x, [weight], [bias])[0]
 
 
 def of_one_type(x: Tensor, *others: Tensor | None) -> list[Any]:
-    """All in the type of autocast where it is enabled, else in that of x."""
+    """Cast all tensors to the dtype of autocast if it is enabled, else to the dtype of x.
+
+    Autocast is ignored if x is float64.
+    """
     dtype = x.dtype
     if torch.is_autocast_enabled(x.device.type) and dtype != torch.float64:
         dtype = torch.get_autocast_dtype(x.device.type)
@@ -86,13 +90,16 @@ def of_one_type(x: Tensor, *others: Tensor | None) -> list[Any]:
 
 
 def has_kernels(x: Tensor, widest: int, limit: int) -> bool:
-    """Whether Triton's kernels take tensors like x, the widest of them as wide as said."""
+    """Return whether the Triton kernels support tensors like x whose largest width is `widest`."""
     short = x.dtype in (torch.float32, torch.bfloat16, torch.float16)
     return short and widest <= limit and choose(x.device) == "triton"
 
 
 def _forward(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> list[Tensor]:
-    """x (rows, members, inputs) through weights (members, outputs, inputs), each contiguous."""
+    """Apply weights (members, outputs, inputs) to x (rows, members, inputs).
+
+    The outputs are contiguous.
+    """
     from pna.population.triton import linears as kernels
 
     outputs = _allocate(x, weights)
@@ -111,10 +118,10 @@ def _backward(
     weights: Sequence[Tensor],
     gradients: tuple[Tensor, Tensor],
 ) -> None:
-    """Gradients of x and, one after another, of every weight and its bias.
+    """Write the gradient of x, and those of every weight and its bias, concatenated and flat.
 
-    `needs` is of x and of any parameter. Parameters with no gradient above them have room that is
-    left unwritten.
+    `needs` says whether x, and whether any parameter, needs a gradient. If an output has no
+    gradient, the part of its weight and bias in the flat tensor is not written.
     """
     from pna.population.triton import linears as kernels
 
@@ -129,12 +136,12 @@ def _empty_gradients(
 
 
 def _sizes(weights: Sequence[Tensor]) -> list[int]:
-    """How many numbers each weight has, then its bias."""
+    """Return the numbers of elements of every weight and its bias, in turn."""
     return [n for w in weights for n in (math.prod(w.shape), math.prod(w.shape[:2]))]
 
 
 def gradients_in(flat: Tensor, weights: Sequence[Tensor]) -> list[tuple[Tensor, Tensor]]:
-    """The gradients of every weight and bias in the tensor that holds them all."""
+    """Split the flat gradient into views: (weight, bias) for every linear map."""
     parts = flat.split(_sizes(weights))
     pairs = zip(parts[::2], parts[1::2], weights, strict=True)
     return [(of_w.view(w.shape), of_b.view(w.shape[:2])) for of_w, of_b, w in pairs]

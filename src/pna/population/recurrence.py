@@ -1,14 +1,15 @@
-"""A narrow PNA layer and a GRU, over and over, as one operator: for many models at once.
+"""A narrow PNA layer followed by a GRU, repeated: all steps as one operator, for many models.
 
-A step of a small model is a dozen short kernels. Autograd adds overhead around them: it sums the
-gradient of every parameter and of the state, step after step. Here all steps are one operator, and
-its kernels continue the sums of the step before.
+A step of a small model consists of a dozen short kernels. Autograd adds overhead around them: at
+every step it accumulates the gradients of every parameter and of the state. Here all steps form one
+operator, and its kernels add to the partial sums of the previous step.
 
     p_i = K h_i + k,   o_i = A h_i + b,   s_j = B h_j
     y_i = p_i + Σ_r f_r(d_i) · U_r ⊕_j (s_j + o_i)
     h_i' = GRU(act(y_i), h_i), or GRU(h_i, act(y_i))
 
-with the parts of a layer as in `pna.nn.conv.split`, ⊕ in `statistics`, U in `degree_linear`.
+The parts of the layer are those of `pna.nn.conv.split`. ⊕ is computed by `statistics`, and the
+products with U by `degree_linear`.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from pna.population import gru, linears
 
 
 class Layer(NamedTuple):
-    """A layer without towers, of as many outputs as inputs, and its activation."""
+    """A layer without towers, with as many outputs as inputs, and its activation."""
 
     keep: Tensor  # K (features, features) and k
     keep_bias: Tensor
@@ -41,11 +42,11 @@ class Layer(NamedTuple):
     factors: Tensor  # f of every node, (nodes, scalers)
     request: Request  # ⊕
     times: Sequence[int]  # how often o_i is added to each aggregate, as in `degree_linear`
-    slope: float  # of the activation below 0: 0 in ReLU, 1 where there is none
+    slope: float  # of the activation below 0: 0 for ReLU, 1 without activation
 
 
 def has_recurrence(state: Tensor, layer: Layer) -> bool:
-    """Whether there are kernels for all of it: on a GPU, in float32, for a few features."""
+    """Return whether kernels exist for the whole recurrence: on a GPU, in float32, few features."""
     *parameters, factors, request, _, slope = layer
     width, features = layer.sender.shape
     exact = "mean" in request.kinds or not request.needs_spread
@@ -75,12 +76,12 @@ def recurrence(
     swapped: bool = False,
     fronts: Sequence[Front] = (),
 ) -> Tensor:
-    """The state (nodes, features) after so many steps, at least one.
+    """Return the state (nodes, features) after `steps` steps, at least one.
 
-    `unit` has the parameters of `gru_cell`. Steps are numbered from 1. Node i takes those below
-    until[i] and then stays as it is. If `swapped`, the state is the unit's input, and the layer's
-    result its state. `fronts` gives for every step the first nodes that contain all that take it;
-    no front is longer than the one before.
+    `unit` contains the parameters of `gru_cell`. Steps are numbered from 1. Node i takes the steps
+    below until[i]; after that its state stays unchanged. If `swapped`, the GRU's input is the state
+    and the GRU's state is the result of the layer. `fronts` gives for every step a front: the first
+    nodes, among which are all nodes that take the step. No front is longer than the previous one.
     """
     *parameters, mix, factors, request, times, slope = layer
     stacked = [t.unsqueeze(0) for t in parameters] + [mix] + [t.unsqueeze(0) for t in unit]
@@ -92,7 +93,7 @@ def recurrence(
 
 
 class Inputs(NamedTuple):
-    """All that has gradients; parameters have members in front, the mix in its second axis."""
+    """All inputs with gradients. Members are axis 0 of the parameters, axis 1 of state and mix."""
 
     state: Tensor  # (nodes, members, features)
     keep: Tensor
@@ -108,7 +109,7 @@ class Inputs(NamedTuple):
 
 
 class How(NamedTuple):
-    """What else there is to know of all steps, as in `recurrence` and `Layer`."""
+    """Settings of the recurrence, as in `recurrence` and `Layer`; sizes of the fronts."""
 
     factors: Tensor
     until: Tensor | None
@@ -121,13 +122,16 @@ class How(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """The last state, and what every step makes, one after another; only the last step's if no
-    gradient will be needed. Nodes that a step leaves out have nothing there."""
+    """The last state, and the intermediate results of every step.
+
+    If no gradient will be needed, the buffers are reused and hold only one step (two states).
+    Rows of nodes that do not take a step are uninitialised.
+    """
 
     out: Tensor  # (nodes, members, features)
-    states: Tensor  # (steps − 1, nodes, members, features), without the last
+    states: Tensor  # (steps − 1, nodes, members, features): after every step but the last
     sent: Tensor  # s, (steps, nodes, members, width)
-    own: Tensor  # o, as s
+    own: Tensor  # o, the shape of s
     aggregates: Tensor  # (steps, nodes, aggregators, members, width)
     results: Tensor  # y, (steps, nodes, members, features)
 
@@ -152,7 +156,7 @@ def _empty(state: Tensor) -> Tensor:
 
 
 class _Steps:
-    """Which nodes take each step: the first so many, or all of them."""
+    """The nodes of each step: those of its front, or all nodes."""
 
     def __init__(self, adjacency: Adjacency, how: How) -> None:
         whole = (adjacency.num_receivers, adjacency.num_edges)
@@ -160,7 +164,7 @@ class _Steps:
         self._known = {whole: adjacency}
 
     def __getitem__(self, step: int) -> tuple[int, Adjacency]:
-        """How many there are, and the graph of them."""
+        """Return the number of nodes of a step, and the graph of these nodes."""
         count = self.counts[step]
         if count not in self._known:
             first, *_ = self._known.values()
@@ -168,7 +172,7 @@ class _Steps:
         return count[0], self._known[count]
 
     def near(self, step: int) -> int:
-        """How many take the next one too; all, if there is none."""
+        """Return the number of nodes of the next step; for the last step, its own number."""
         return self.counts[min(step + 1, len(self.counts) - 1)][0]
 
 
@@ -198,7 +202,7 @@ def _forward(
         linears_kernels.forward(before, weights, biases, [result, sent, own])
         messages = Messages(sent.flatten(1), None, None, adjacency)
         statistics.forward(messages, request, _saved(z))
-        # the layer's own share of the result is replaced, tile by tile, by the whole
+        # `result` contains p; the kernel overwrites each tile of p with that of y
         narrow_linear.forward(_product(z, mix, own, how, adjacency), result, result)
         after = out if i == how.steps - 1 else kept.states[i if keeping else i % 2]
         x, h = (before, result) if how.swapped else (result, before)
@@ -222,13 +226,13 @@ def _turn(how: How, step: int, near: int, last: Tensor | None) -> Any:
 def _roles(
     inputs: Inputs,
 ) -> tuple[list[Tensor], list[Tensor | None], Tensor, Sequence[Tensor]]:
-    """Weights and biases of the projections, the mix, and the parameters of the unit."""
+    """Return weights and biases of the projections, the mix, and the parameters of the GRU."""
     _, keep, keep_bias, sender, receiver, receiver_bias, mix, *unit = inputs
     return [keep, sender, receiver], [keep_bias, None, receiver_bias], mix, unit
 
 
 def _saved(z: Tensor) -> Saved:
-    """A step's aggregates as the kernels of `statistics` take them."""
+    """Wrap the aggregates of a step for the kernels of `statistics`."""
     none = z.new_empty(0)
     return Saved(z.flatten(2), none, none, none)
 
@@ -243,7 +247,7 @@ def _backward(
     backend: str,
     gradients: tuple[Tensor, Tensor],
 ) -> None:
-    """Gradients of the first state and of all parameters, one after another (`_parts`)."""
+    """Write the gradients of the first state and of all parameters, concatenated (`_parts`)."""
     from pna.ops import triton as statistics
     from pna.ops.triton import narrow_linear
     from pna.population.triton import gru as unit_kernels
@@ -299,7 +303,7 @@ class Steps(NamedTuple):
 
 
 def _sizes(inputs: Inputs) -> list[int]:
-    """How many numbers the gradients have: of projections, all with a bias, of mix and unit."""
+    """Return how many gradients the projections (each with a bias), the mix and the GRU have."""
     weights, _, mix, unit = _roles(inputs)
     return [sum(linears._sizes(weights)), *(sum(map(_numel, part)) for part in ([mix], unit))]
 
@@ -309,7 +313,7 @@ def _numel(tensor: Tensor) -> int:
 
 
 def _parts(flat: Tensor, inputs: Inputs) -> list[Tensor]:
-    """The gradient of every parameter in the tensor that holds them all."""
+    """Split the flat gradient of all parameters into views, one for each parameter."""
     weights, _, mix, unit = _roles(inputs)
     of_linears, of_mix, of_unit = flat.split(_sizes(inputs))
     keep, sender, receiver = linears.gradients_in(of_linears, weights)
@@ -349,6 +353,6 @@ _recurrence = operator(
     vmap=Fold(
         {name: 1 if name in ("state", "mix") else 0 for name in Inputs._fields},
         results=(1, 2, 2, 2, 3, 2),
-        separate=True,  # members with graphs of their own
+        separate=True,  # if members have different graphs
     ),
 )

@@ -1,7 +1,7 @@
-"""Sums and maxima over the nodes of every graph, whose nodes are consecutive rows.
+"""Sums and maxima over the nodes of every graph. The nodes of a graph are consecutive rows.
 
-`torch.segment_reduce` does it, deterministically and without synchronising. The operators add what
-torch lacks: a vmap rule, and gradients that are gathered, never scattered.
+`torch.segment_reduce` computes them, deterministically and without synchronisation. The operators
+add what torch lacks: a vmap rule, and gradients that gather and never scatter.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from pna.ops.request import wide_type
 
 
 def segment_sum(x: Tensor, indptr: Tensor) -> Tensor:
-    """Σ of the rows indptr[i]..indptr[i+1] of x (rows, …): (segments, …); 0 of no rows."""
+    """Sum the rows indptr[i]..indptr[i+1] of x (rows, …): (segments, …); empty segments give 0."""
     return _segment_reduce(x, indptr, "sum")
 
 
 def segment_max(x: Tensor, indptr: Tensor) -> Tensor:
-    """The same for the maximum. Where several rows have it, they share the gradient evenly."""
+    """Maximum over segments, as `segment_sum`. Tied rows share the gradient evenly."""
     return _segment_reduce(x, indptr, "max")
 
 
 def spread(values: Tensor, indptr: Tensor, rows: int) -> Tensor:
-    """The value of its segment for every row: (segments, …) to (rows, …)."""
+    """Repeat the value of each segment for all its rows: (segments, …) to (rows, …)."""
     return _segment_spread(values, indptr, rows)
 
 

@@ -1,10 +1,10 @@
-/* Set2Set on the CPU, block by block of graphs; set2set.py has its equations.
+/* Set2Set on the CPU, computed in blocks of graphs; set2set.py gives the equations.
  *
- * set2set_cpu.py calls pna_set2set with a chunk of graphs of one member. Graphs of a block take a
- * step together, so that they share what is read of the weight. Sums of the parameters' gradients
- * are kept for each chunk, and are the same however the work is shared.
+ * set2set_cpu.py calls pna_set2set with one chunk of graphs of one member. The graphs of a block
+ * take each step together, so they share the reads of the weight. Each chunk has its own partial
+ * sums of the parameters' gradients, so the result does not depend on the number of threads.
  *
- * variants.h includes the file once for each number type and vector width.
+ * variants.h includes this file once for each number type and vector width.
  */
 #if !defined(REAL)
 
@@ -12,32 +12,32 @@
 #include <stdint.h>
 #include <string.h>
 
-#define CHUNK 64  /* graphs that share sums */
+#define CHUNK 64  /* graphs per partial sum */
 #define BLOCK 16  /* graphs that take a step together */
-#define WIDEST 64 /* features of a node */
+#define WIDEST 64 /* most features of a node */
 
-/* Field by field as in set2set_cpu.py. Arrays are contiguous. */
+/* The fields match those in set2set_cpu.py. Arrays are contiguous. */
 struct set2set {
-    int64_t is_double, nodes, graphs, members, width; /* width is a multiple of any vector's */
+    int64_t is_double, nodes, graphs, members, width; /* width is a multiple of STEP */
     const int64_t *indptr, *steps;                    /* (graphs + 1,), (graphs,) */
     const void *x;                                    /* (nodes, members, width) */
-    const void *weight; /* (members, 2·width, 4·width); backward, the two swapped */
+    const void *weight; /* (members, 2·width, 4·width); backward: (members, 4·width, 2·width) */
     const void *bias;   /* (members, 4·width) */
     void *out;          /* (graphs, members, 2·width) */
     void *z;            /* (steps, members, graphs, 2·width) */
     void *cells;        /* (steps, members, graphs, 5·width): σ(i), σ(f), tanh(g), σ(o), c */
-    void *shares;       /* (members, nodes): room for the softmax */
-    void *slopes;       /* as shares: room for its gradient */
-    const void *grad;   /* as out */
-    void *grad_x;       /* as x, filled with 0 */
-    void *partial;      /* (members, chunks, 4·width, 2·width), then (…, 4·width), in one row */
+    void *shares;       /* (members, nodes): scratch space for the softmax */
+    void *slopes;       /* (members, nodes): scratch space for its gradient */
+    const void *grad;   /* the shape of out */
+    void *grad_x;       /* the shape of x, filled with 0 */
+    void *partial;      /* (members, chunks, 4·width · 2·width + 4·width): weight, then bias */
 };
 
 typedef void kernel(const struct set2set *p, int64_t member, int64_t chunk);
 
 static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-/* The most steps of any graph from first to end. */
+/* The largest number of steps of the graphs first..end. */
 static int64_t most_steps(const struct set2set *p, int64_t first, int64_t end)
 {
     int64_t most = 0;
@@ -61,8 +61,9 @@ void pna_set2set(const struct set2set *p, int64_t backward, int64_t member, int6
     kernels[best_width()][p->is_double != 0][backward != 0](p, member, chunk);
 }
 
-/* What set2set_cpu.py must find, or the library was built from another version of this file. */
-#define INTERFACE 1 /* one more with every change that set2set_cpu.py must make too */
+/* set2set_cpu.py compares this value, to detect a library built from another version of this
+ * file. */
+#define INTERFACE 1 /* increment with every change that set2set_cpu.py must follow */
 
 int64_t pna_set2set_interface(void) { return (INTERFACE << 16) + sizeof(struct set2set); }
 
@@ -70,7 +71,7 @@ int64_t pna_set2set_interface(void) { return (INTERFACE << 16) + sizeof(struct s
 
 #include "dense.h"
 
-/* Where a graph is in z and cells, in rows. */
+/* The row of a graph in z and cells. */
 INLINE int64_t NAME(row_of)(const struct set2set *p, int64_t step, int64_t member, int64_t graph)
 {
     return (step * p->members + member) * p->graphs + graph;
@@ -107,7 +108,7 @@ INLINE void NAME(share)(const REAL *x, int64_t down, int64_t nodes, const REAL *
     for (int64_t n = 0; n < nodes; n++) shares[n] /= total;
 }
 
-/* c and h of one graph from what its gates add up to. */
+/* Compute c and h of one graph from its gates before sigmoid and tanh. */
 INLINE void NAME(remember)(const REAL *gates, const REAL *c_before, int64_t width, REAL *cells,
                            REAL *h)
 {
@@ -154,14 +155,15 @@ static TARGET void NAME(forward)(const struct set2set *p, int64_t member, int64_
                 memcpy((REAL *)p->z + row * both, h, (size_t)both * sizeof(REAL));
             }
         }
-        for (int64_t i = 0; i < count; i++) { /* still 0, if no step was taken */
+        for (int64_t i = 0; i < count; i++) { /* `now` is still 0 if no step was taken */
             REAL *out = (REAL *)p->out + ((first + i) * p->members + member) * both;
             memcpy(out, now + i * both, (size_t)both * sizeof(REAL));
         }
     }
 }
 
-/* What reaches the nodes of a graph, and h, from what reaches [h, r]. */
+/* Add the gradient of the nodes of a graph to grad_x, and that of h through the scores to to_z,
+ * given the gradient to_z of [h, r]. */
 INLINE void NAME(to_nodes)(const struct set2set *p, int64_t member, int64_t graph, const REAL *z,
                            REAL *to_z)
 {
@@ -185,7 +187,7 @@ INLINE void NAME(to_nodes)(const struct set2set *p, int64_t member, int64_t grap
     for (int64_t n = 0; n < nodes; n++) NAME(add)(to_z, slopes[n], x + n * down, width);
 }
 
-/* What reaches the gates and the c before, from what reaches h and c. */
+/* Compute the gradients of the gates and of the previous c from those of h and c. */
 INLINE void NAME(to_gates)(const REAL *cells, const REAL *c_before, int64_t width,
                            const REAL *to_h, REAL *to_c, REAL *to)
 {
@@ -226,7 +228,7 @@ static TARGET void NAME(backward)(const struct set2set *p, int64_t member, int64
             for (int64_t i = 0; i < count; i++) {
                 int64_t graph = first + i, row = NAME(row_of)(p, step, member, graph);
                 if (p->steps[graph] <= step) continue;
-                int64_t last = row - p->members * p->graphs; /* the step before */
+                int64_t last = row - p->members * p->graphs; /* the previous step */
                 const REAL *cells = (const REAL *)p->cells + row * 5 * width, *c_before = 0;
                 const REAL *grad = (const REAL *)p->grad + (graph * p->members + member) * both;
                 if (p->steps[graph] == step + 1) NAME(add)(to_z + i * both, 1, grad, both);

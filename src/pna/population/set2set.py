@@ -1,11 +1,11 @@
 """Set2Set (Vinyals et al., 2015): an LSTM that queries the nodes of a graph repeatedly.
 
-With z = [h, r], the query and what was read, one step is
+With z = [h, r], the query h and the readout r, one step is
 
     i, f, g, o = W z + b,   c ← σ(f) c + σ(i) tanh(g),   h ← σ(o) tanh(c),
     a = softmax over the nodes of (x_n · h),   r ← Σ a_n x_n.
 
-h is both the LSTM's input and its state, so one weight (4H, 2H) stands for its two.
+h is part of the LSTM's input and also its state, so its two weights are added to one (4H, 2H).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pna.population import set2set_cpu
 from pna.population.segments import segment_max, segment_sum, spread
 from pna.population.set2set_cpu import Graphs, Saved
 
-#: The widest H whose weights a Triton program holds.
+#: Largest H for which a Triton program keeps the weights in registers.
 WIDEST = 64
 
 
@@ -38,11 +38,11 @@ def set2set(
     bias_hh: Tensor,
     max_steps: int,
 ) -> Tensor:
-    """[h, r] of every graph after as many steps as it takes: (graphs, 2H).
+    """Return [h, r] of every graph after its last step: (graphs, 2H).
 
-    The nodes indptr[i]..indptr[i+1] of x (nodes, H) are graph i, which takes steps[i] of at most
-    `max_steps` steps; weights are those of a `torch.nn.LSTM(2H, H)`. A graph without nodes reads
-    0; one that takes no step is 0.
+    Graph i consists of the nodes indptr[i]..indptr[i+1] of x (nodes, H) and takes steps[i] steps,
+    at most `max_steps`. The parameters are those of `torch.nn.LSTM(2H, H)`. For a graph without
+    nodes r is 0. For a graph that takes no step the result is 0.
     """
     width = x.shape[1]
     for name, given, columns in (
@@ -68,7 +68,7 @@ def set2set(
 
 
 def _is_taken(backend: str, x: Tensor) -> bool:
-    """Whether a backend has a faster way than the definition for x (nodes, members, H)."""
+    """Return whether a backend has a faster path than the definition for x (nodes, members, H)."""
     if backend == "triton":
         by_kernel = x.dtype == torch.float32 and x.shape[2] <= WIDEST
         return by_kernel and fast_paths.is_on("set2set")
@@ -78,7 +78,8 @@ def _is_taken(backend: str, x: Tensor) -> bool:
 def definition(
     x: Tensor, indptr: Tensor, steps: Tensor, weight: Tensor, bias: Tensor, max_steps: int
 ) -> Tensor:
-    """The result for several members, x (nodes, members, H) to (graphs, members, 2H)."""
+    """`set2set` in plain torch for several members: x (nodes, members, H) to
+    (graphs, members, 2H)."""
     nodes, members, width = x.shape
     z = x.new_zeros((indptr.shape[0] - 1, members, 2 * width))
     c = z[..., :width]
@@ -89,7 +90,7 @@ def definition(
         h = o.sigmoid() * new_c.tanh()
         score = (x * spread(h, indptr, nodes)).sum(2)
         share = (score - spread(segment_max(score.detach(), indptr), indptr, nodes)).exp()
-        total = segment_sum(share, indptr).clamp(min=1)  # at least 1, but for a graph of no nodes
+        total = segment_sum(share, indptr).clamp(min=1)  # < 1 only for a graph without nodes
         r = segment_sum(share[..., None] * x, indptr) / total[..., None]
         takes = (steps > step)[:, None, None]
         z = torch.where(takes, torch.cat([h, r], 2), z)
@@ -132,7 +133,7 @@ def _backward(
     backend: str,
     gradients: tuple[Tensor, Tensor, Tensor],
 ) -> None:
-    """Gradients of x, weight and bias."""
+    """Write the gradients of x, weight and bias."""
     for gradient in gradients:
         gradient.zero_()
     if saved.z.numel() > 0:

@@ -1,6 +1,6 @@
 """Set2Set on a CPU: set2set.c, called through ctypes on Python threads.
 
-The definition computes widths that are large or no multiple of a vector.
+Widths that are too large, or not a multiple of the vector width, use the definition in plain torch.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 from pna import fast_paths
 from pna.ops import cpu
 
-#: The graphs of a chunk of set2set.c, the most features, and of what they must be a multiple.
+#: Graphs per chunk in set2set.c, the largest width, and the number that must divide the width.
 _CHUNK, _WIDEST, _LANES = 64, 64, 8
 
 _NUMBERS = ("is_double", "nodes", "graphs", "members", "width")
@@ -30,7 +30,7 @@ built = _kernel is not None
 
 
 class Graphs(NamedTuple):
-    """What is read, and how: the nodes of every graph, its steps, and the LSTM."""
+    """Inputs: the nodes of every graph, its number of steps, and the parameters of the LSTM."""
 
     x: Tensor  # (nodes, members, H)
     indptr: Tensor  # (graphs + 1,)
@@ -40,8 +40,8 @@ class Graphs(NamedTuple):
 
 
 class Saved(NamedTuple):
-    """The result, and what the backward pass reads. Of steps that a graph does not take it may
-    hold anything."""
+    """The result, and what the backward pass reads. Entries for steps that a graph does not take
+    are unspecified."""
 
     out: Tensor  # (graphs, members, 2H)
     z: Tensor  # (steps, members, graphs, 2H)
@@ -50,7 +50,7 @@ class Saved(NamedTuple):
 
 
 def takes(x: Tensor) -> bool:
-    """Whether set2set.c is of use for nodes like these."""
+    """Return whether set2set.c supports these nodes and is enabled."""
     return built and _fits(x) and fast_paths.is_on("set2set_cpu")
 
 
@@ -60,7 +60,10 @@ def _fits(x: Tensor) -> bool:
 
 
 def check(indptr: Tensor, steps: Tensor, nodes: int, max_steps: int) -> None:
-    """Refuse graphs and steps that do not fit; of no graphs nothing is known."""
+    """Raise if indptr does not match the nodes, or if steps exceed max_steps.
+
+    Without graphs nothing is checked.
+    """
     if steps.numel() == 0:
         return
     if int(indptr[-1]) != nodes:
@@ -75,7 +78,7 @@ def check(indptr: Tensor, steps: Tensor, nodes: int, max_steps: int) -> None:
 
 
 def forward(graphs: Graphs, saved: Saved) -> None:
-    """Write the result of `set2set`, and z and cells of the steps that graphs take."""
+    """Write the result of `set2set`, and z and cells of the steps that each graph takes."""
     x, indptr, steps, weight, bias = graphs
     out, z, cells, _ = saved
     if not _fits(x):
@@ -91,7 +94,7 @@ def forward(graphs: Graphs, saved: Saved) -> None:
 def backward(
     grad: Tensor, graphs: Graphs, saved: Saved, grads: tuple[Tensor, Tensor, Tensor]
 ) -> None:
-    """Add to the gradients of x, weight and bias."""
+    """Add the gradients of x, weight and bias to `grads`."""
     x, indptr, steps, weight, _ = graphs
     grad_x, grad_weight, grad_bias = grads
     members, rows, columns = weight.shape
@@ -107,7 +110,7 @@ def backward(
 def _run(
     x: Tensor, indptr: Tensor, steps: Tensor, given: dict[str, Tensor], backward: bool
 ) -> None:
-    """Run a kernel over all chunks of graphs of all members."""
+    """Run the forward or backward kernel over all chunks of graphs of all members."""
     assert _kernel is not None
     kernel = _kernel
     (nodes, members, width), graphs = x.shape, steps.shape[0]

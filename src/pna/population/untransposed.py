@@ -1,9 +1,9 @@
-"""Linear maps on an Arm CPU, where torch is slow for a weight that is read transposed.
+"""Linear maps on an Arm CPU, where torch is slow for products with a transposed weight.
 
-`torch.nn.functional.linear` reads it so, and calls a library that takes 0.6 ms a call, however
-small, and as much for every member of a vmap and every tower. A product with the transpose written
-out calls another library, which takes 0.03 ms; but its gradient would read that transposed. So this
-file defines both passes.
+`torch.nn.functional.linear` multiplies by a transposed view of the weight. It calls a library that
+takes 0.6 ms per call, however small, and the same for every member of a vmap and every tower. A
+product with a contiguous copy of the transpose calls another library, which takes 0.03 ms. Autograd
+would multiply by the transpose of that copy, which is slow again, so this file defines both passes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pna import fast_paths
 
-#: Where torch has that library, and how many rows it takes for it to catch up.
+#: The platform on which torch uses the slow library, and the number of rows up to which it is slow.
 _IS_ARM = platform.system() == "Linux" and platform.machine() == "aarch64"
 _ROWS = 4096
 
@@ -31,8 +31,8 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 
 
 def tower_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """The same in every tower: x (rows, towers, inputs), weight (towers, outputs, inputs) and bias
-    (towers, outputs) to (rows, towers, outputs)."""
+    """Apply `linear` in every tower: x (rows, towers, inputs), weight (towers, outputs, inputs) and
+    bias (towers, outputs) to (rows, towers, outputs)."""
     if _takes(x, weight, bias):
         return _Linears.apply(x.transpose(0, 1), weight, bias).transpose(0, 1)
     out = torch.einsum("nti,toi->nto", x, weight)
@@ -48,7 +48,7 @@ def _takes(x: Tensor, *parameters: Tensor | None) -> bool:
 
 
 class _Product(torch.autograd.Function):
-    """The gradients of x Wᵀ + b, of one map or of several side by side."""
+    """The gradients of x Wᵀ + b, for one map or a batch of maps."""
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Tensor) -> None:
@@ -77,7 +77,7 @@ class _Product(torch.autograd.Function):
 
 
 class _Linear(_Product):
-    """One map alone, for which a batched product takes longer."""
+    """A single map, for which a batched product would be slower."""
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -86,13 +86,13 @@ class _Linear(_Product):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Tensor | None) -> tuple[Tensor, int]:
-        """Members of a vmap are maps."""
+        """Each member of the vmap becomes a map of `_Linears`."""
         return _Linears.apply(*_in_front(inputs, in_dims, info.batch_size)), 0
 
 
 class _Linears(_Product):
-    """Several at once: x (maps, rows, inputs) through weight (maps, outputs, inputs) and bias
-    (maps, outputs), to (maps, rows, outputs)."""
+    """A batch of maps: x (maps, rows, inputs), weight (maps, outputs, inputs) and bias
+    (maps, outputs) to (maps, rows, outputs)."""
 
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
@@ -101,7 +101,7 @@ class _Linears(_Product):
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, *inputs: Tensor | None) -> tuple[Tensor, int]:
-        """Members of a vmap are more maps."""
+        """Join the members of the vmap to the axis of maps."""
         every = _in_front(inputs, in_dims, info.batch_size)
         out = _Linears.apply(*[None if t is None else t.flatten(0, 1) for t in every])
         return out.unflatten(0, (info.batch_size, -1)), 0
@@ -110,7 +110,7 @@ class _Linears(_Product):
 def _in_front(
     tensors: Sequence[Tensor | None], dims: Sequence[int | None], batch: int
 ) -> list[Tensor | None]:
-    """With the members of a vmap as their first axis."""
+    """Move the members of the vmap to the first axis of every tensor."""
 
     def moved(tensor: Tensor, dim: int | None) -> Tensor:
         return tensor.expand(batch, *tensor.shape) if dim is None else tensor.movedim(dim, 0)
