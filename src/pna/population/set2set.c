@@ -18,7 +18,7 @@
 
 /* The fields match those in set2set_cpu.py. Arrays are contiguous. */
 struct set2set {
-    int64_t is_double, nodes, graphs, members, width; /* width is a multiple of STEP */
+    int64_t is_double, nodes, graphs, members, width; /* every STEP divides width */
     const int64_t *indptr, *steps;                    /* (graphs + 1,), (graphs,) */
     const void *x;                                    /* (nodes, members, width) */
     const void *weight; /* (members, 2·width, 4·width); backward: (members, 4·width, 2·width) */

@@ -1,7 +1,9 @@
-"""A step of Adam in two kernels: whether losses are and weights stay finite, then the step itself.
+"""A step of Adam in two kernels: the first checks that losses and new weights are finite, the
+second takes the step.
 
-The second computes anew what the first has looked at, which costs less than keeping it. It changes
-what the first one reads of a member, so what its programs share of that the first one copies.
+The second kernel recomputes the new weights, which costs less than storing them. Its first program
+per member updates `steps` and `alive`. The other programs read these values from copies that the
+first kernel has made.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-#: How many weights a program has, and how many losses or findings are read at a time.
+#: Weights per program; losses, and flags of blocks, read per iteration.
 _BLOCK, _LOSSES, _FINDINGS = 1024, 16, 1024
 
 
@@ -29,8 +31,11 @@ def _moved(
     FIRST: tl.constexpr, SECOND: tl.constexpr, LOG_FIRST: tl.constexpr, LOG_SECOND: tl.constexpr,
     EPSILON: tl.constexpr, DECOUPLED: tl.constexpr,
 ):  # fmt: skip
-    """Weights, mean and square after the step of this number, in float64, in which is found what
-    they are divided by: 1 less a number near 1."""
+    """Return weights, mean and square after step `count`.
+
+    `count` is float64, so that the bias corrections 1 − β^count are computed in float64: they are
+    differences of numbers near 1.
+    """
     weight = tl.load(weights + place, mask=mask, other=0)
     slope = tl.load(grad + place, mask=mask, other=0)
     rate = tl.load(lr + member)
@@ -57,8 +62,11 @@ def _adam_finite_kernel(
     FIRST: tl.constexpr, SECOND: tl.constexpr, LOG_FIRST: tl.constexpr, LOG_SECOND: tl.constexpr,
     EPSILON: tl.constexpr, DECOUPLED: tl.constexpr, BLOCK: tl.constexpr, BLOCK_L: tl.constexpr,
 ):  # fmt: skip
-    """Whether any of a block of a member's weights would not be finite, (members, blocks). The
-    first program says which step it is, and whether the losses allow it."""
+    """Write to found (members, blocks) whether any weight of a block would not be finite.
+
+    The first program of each member also writes the number of the step, and whether the step is
+    allowed: the member is alive and its losses are finite.
+    """
     member = tl.program_id(1).to(tl.int64)
     count = tl.load(steps + member) + 1
     if tl.program_id(0) == 0:
@@ -88,7 +96,10 @@ def _adam_kernel(
     FIRST: tl.constexpr, SECOND: tl.constexpr, LOG_FIRST: tl.constexpr, LOG_SECOND: tl.constexpr,
     EPSILON: tl.constexpr, DECOUPLED: tl.constexpr, BLOCK: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
-    """A block of a member's weights, in place; its steps and how it stands by the first program."""
+    """Update a block of a member's weights in place.
+
+    The first program of each member also updates `steps`, `alive` and `broken`.
+    """
     member = tl.program_id(1).to(tl.int64)
     count = tl.load(counts + member)
     odd = tl.zeros([BLOCK_S], tl.int32)
@@ -122,7 +133,7 @@ class Settings(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """What Adam keeps of the gradients."""
+    """The state of Adam."""
 
     mean: Tensor  # (members, parameters)
     square: Tensor  # (members, parameters)
@@ -138,10 +149,11 @@ def step(
     alive: Tensor,
     broken: Tensor,
 ) -> None:
-    """One step of weights (members, parameters) and moments, in place.
+    """Take one step: update weights (members, parameters) and moments in place.
 
-    All are float32 but `alive` and `broken` (members,), bool, which change too. A member that is
-    alive breaks if one of its losses (members, losses) or weights is not finite.
+    All tensors are float32 except `alive` and `broken` (members,), which are bool and are updated
+    too. A member that is alive breaks if one of its losses (members, losses) or new weights is not
+    finite.
     """
     (mean, square, steps), (lr, decay, betas, eps, decoupled) = moments, settings
     members, size = weights.shape

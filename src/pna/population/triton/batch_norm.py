@@ -1,9 +1,9 @@
-"""Batch normalisation over the real rows, factors before and a ReLU after it, in two kernels each
-way.
+"""Batch normalisation over the real rows, with optional row factors and ReLU: two kernels per pass.
 
-Members and features are one axis of columns. A program owns a block of them and walks every so
-manyeth tile of rows, keeping sums for every place of the tile. What the programs of a block leave
-behind is merged by each program of the next kernel: it is little, and a kernel of its own is dear.
+Members and features form one axis of columns. A program owns a block of columns and loops over
+tiles of rows with a stride of the number of programs, accumulating one sum for each element of the
+tile. It writes partial sums. Every program of the second kernel merges the partial sums of its
+block: they are few, and a third launch would cost more.
 """
 
 from __future__ import annotations
@@ -19,17 +19,19 @@ from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.products import unit_stride
 from pna.population.batch_norm import Inputs, Norm, Normalised
 
-#: How many numbers a tile has, and columns at most.
+#: Elements per tile, and its largest number of columns.
 _TILE, _COLUMNS = 2048, 32
 
-#: About how many programs run side by side, and how many at most share the rows of a column.
+#: Approximate number of programs per launch, and the most partial sums per column.
 _PROGRAMS, _SPLITS = 528, 64
 
 
 @triton.jit
 def _columns_of(x, x_member, width, column, BESIDE: tl.constexpr):
-    """Where the columns start in a tensor (rows, members, width), whose members may all stand
-    BESIDE one another."""
+    """Return pointers to the columns in row 0 of a tensor (rows, members, width).
+
+    BESIDE says that each row is contiguous over members and features.
+    """
     if BESIDE:
         return x + column
     return x + (column // width).to(tl.int64) * x_member + column % width
@@ -37,7 +39,7 @@ def _columns_of(x, x_member, width, column, BESIDE: tl.constexpr):
 
 @triton.jit
 def _values(x, x_row, row, live, mask, factors, SCALED: tl.constexpr):
-    """A tile (rows, columns), in which each row may be SCALED by its factor."""
+    """Load a tile (rows, columns). If SCALED, multiply each row by its factor."""
     value = tl.load(x[None, :] + row[:, None] * x_row, mask=mask, other=0).to(tl.float32)
     if SCALED:
         value *= tl.load(factors + row, mask=live, other=0).to(tl.float32)[:, None]
@@ -46,14 +48,16 @@ def _values(x, x_row, row, live, mask, factors, SCALED: tl.constexpr):
 
 @triton.jit
 def _normalised(value, mean, scale, shift):
-    """A tile (rows, columns), as it is before a ReLU."""
+    """Normalise a tile (rows, columns), without the ReLU."""
     return (value - mean[None, :]) * scale[None, :] + shift[None, :]
 
 
 @triton.jit
 def _gradient_above(grad, grad_row, row, mask, value, mean, scale, shift, RELU: tl.constexpr):
-    """That of a tile (rows, columns) before the ReLU, where there is one; whether it lets a
-    gradient through is computed as it was, and NaN it does."""
+    """Load the gradient of a tile (rows, columns) with respect to the input of the ReLU, if any.
+
+    The input of the ReLU is recomputed exactly as in the forward pass. NaN passes the gradient.
+    """
     above = tl.load(grad[None, :] + row[:, None] * grad_row, mask=mask, other=0).to(tl.float32)
     if RELU:
         above = tl.where(_normalised(value, mean, scale, shift) <= 0, 0.0, above)
@@ -62,10 +66,10 @@ def _gradient_above(grad, grad_row, row, mask, value, mean, scale, shift, RELU: 
 
 @triton.jit
 def _merged(count, mean, squares):
-    """Counts, means and squared deviations of groups, (groups, columns) each, as of one group.
+    """Merge counts, means and squared deviations of groups, (groups, columns) each, into one group.
 
-    The mean is found in two steps, the second about the first, so that far from zero nothing but
-    its own rounding is lost.
+    The mean is computed in two steps: the second averages the deviations from the first. For values
+    far from zero, the only error is then the rounding of the mean itself.
     """
     total = tl.sum(count, 0)
     share = count / tl.maximum(total, 1.0)[None, :]
@@ -82,8 +86,11 @@ def _batch_norm_moments_kernel(
     SCALED: tl.constexpr, BESIDE: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """Of some tiles of rows, in partial (splits, 3·columns): how many are real, their means and
-    squared deviations. Each place of a tile has running ones, by Welford."""
+    """Write the moments of some tiles of rows to partial (splits, 3·columns): the number of real
+    rows, their means, and their squared deviations.
+
+    Each element of the tile accumulates its own moments by Welford's algorithm.
+    """
     columns, x_row = aligned(columns, UNIT), aligned(x_row, UNIT)
     column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     live_column = column < columns
@@ -115,8 +122,12 @@ def _batch_norm_kernel(
     BESIDE: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_S: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """Some tiles of rows, normalised; moments (3, columns) and running statistics by the first
-    program of a block. These change only where no program reads them."""
+    """Normalise some tiles of rows.
+
+    The first program of each block of columns also writes moments (3, columns) and updates the
+    running statistics. It updates only columns with several real rows; the other programs read only
+    the other columns, so there is no race.
+    """
     columns, x_row = aligned(columns, UNIT), aligned(x_row, UNIT)
     column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     live_column = column < columns
@@ -155,7 +166,7 @@ def _batch_norm_kernel(
         value = _values(x, x_row, row, live, mask, factors, SCALED)
         value = _normalised(value, used, scale, shift)
         if RELU:
-            value = tl.where(value < 0, 0.0, value)  # so that NaN stays
+            value = tl.where(value < 0, 0.0, value)  # keeps NaN
         tl.store(y + row[:, None] * columns + column[None, :], value, mask=mask)
 
 
@@ -166,7 +177,7 @@ def _batch_norm_sums_kernel(
     RELU: tl.constexpr, SCALED: tl.constexpr, BESIDE: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """Of some tiles of rows, in partial (splits, 2·columns): Σ ∂y, and Σ ∂y · x̂."""
+    """Write the sums Σ ∂y and Σ ∂y · x̂ over some tiles of rows to partial (splits, 2·columns)."""
     columns, x_row = aligned(columns, UNIT), aligned(x_row, UNIT)
     grad_row = aligned(grad_row, UNIT)
     column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
@@ -200,7 +211,10 @@ def _batch_norm_gradient_kernel(
     SCALED: tl.constexpr, BESIDE: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_S: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """Some tiles of rows; gradients of parameters by the first program of a block."""
+    """Write the gradient of x for some tiles of rows.
+
+    The first program of each block of columns also writes the gradients of weight and bias.
+    """
     columns, x_row = aligned(columns, UNIT), aligned(x_row, UNIT)
     grad_row = aligned(grad_row, UNIT)
     column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
@@ -246,7 +260,7 @@ def forward(
     factors: Tensor | None,
     results: Normalised,
 ) -> None:
-    """Write the results, and move the running statistics, which are contiguous."""
+    """Write the results and update the running statistics, which must be contiguous."""
     y, moments = results
     if y.numel() == 0:
         return
@@ -269,7 +283,7 @@ def forward(
 
 
 def backward(grad: Tensor, inputs: Inputs, grads: tuple[Tensor, Tensor, Tensor]) -> None:
-    """Write the gradients of x, weight and bias; those without elements are not needed."""
+    """Write the gradients of x, weight and bias; tensors without elements are skipped."""
     x, real, weight, bias, moments, relu, factors = inputs
     grad_x, grad_weight, grad_bias = grads
     grad, x = unit_stride(grad), unit_stride(x)
@@ -292,7 +306,8 @@ def backward(grad: Tensor, inputs: Inputs, grads: tuple[Tensor, Tensor, Tensor])
 
 
 def _tiles(*given: Tensor) -> tuple[int, int, dict[str, Any]]:
-    """How many columns and blocks of them tensors (rows, members, width) have, and their tiles."""
+    """Return the number of columns of tensors (rows, members, width), the number of blocks of
+    columns, and the kernel arguments that describe the tiles."""
     rows, members, width = given[0].shape
     columns = members * width
     beside = all(tensor.stride(1) == width or members == 1 for tensor in given)
@@ -307,7 +322,7 @@ def _tiles(*given: Tensor) -> tuple[int, int, dict[str, Any]]:
 
 
 def _side_by_side(tiles: int, blocks: int, limit: int) -> int:
-    """Among how many programs the tiles of each block of columns are shared."""
+    """Return the number of programs among which the tiles of a block of columns are split."""
     return max(1, min(tiles, limit, _PROGRAMS // blocks))
 
 

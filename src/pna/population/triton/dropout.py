@@ -1,4 +1,4 @@
-"""Numbers dropped by a hash of where they stand: the kernel of `pna.population.dropout`."""
+"""The kernel of `pna.population.dropout`: it drops elements by a hash of their position."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 from pna.ops.triton.launch import block_of
 from pna.ops.triton.products import unit_stride
 
-_MIX = tl.constexpr(0x45D9F3B3335B369)  # those of `pna.population.dropout`
+_MIX = tl.constexpr(0x45D9F3B3335B369)  # the constants of `pna.population.dropout`
 _GOLDEN = tl.constexpr(0x1E3779B97F4A7C15)
 
-_TILE = 1024  # numbers of a member that a program has
+_TILE = 1024  # elements of a tile
 
 
 @triton.jit
@@ -31,8 +31,11 @@ def _dropout_kernel(
     LEAST: tl.constexpr, FACTOR: tl.constexpr, AGAIN: tl.constexpr, GRAPH: tl.constexpr,
     PLACE: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """A tile of rows, of one member after another: where a row stands is hashed once. The keys of
-    their masks are written, or, if AGAIN, read."""
+    """Drop elements of a tile (rows, features) for all members in a loop.
+
+    The positions are hashed once for all members. The keys of the masks are written, or, if AGAIN,
+    read.
+    """
     row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
     feature = tl.program_id(1).to(tl.int64) * BLOCK_F + tl.arange(0, BLOCK_F)
     live = row < num_rows
@@ -68,9 +71,10 @@ def drop(
     graph: Tensor | None,
     place: Tensor | None,
 ) -> None:
-    """Write x (rows, members, features) with some numbers dropped to out.
+    """Write x (rows, members, features) with dropped elements to out.
 
-    Its key (members,) is made of seed, passes and time and written too; without them, read.
+    `of_key` contains seed, passes and time. They are hashed to key (members,), which is written
+    too. If `of_key` is None, key is read instead.
     """
     x = unit_stride(x)
     rows, members, features = x.shape

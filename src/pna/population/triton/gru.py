@@ -1,9 +1,10 @@
-"""A gated recurrent unit in one kernel each way.
+"""A gated recurrent unit, with one kernel for each pass.
 
-A program owns a member and walks every so manyeth tile of its rows. Input and state stand side by
-side, and so do the weights of all gates: one product gives the gates, one the gradients of input
-and state, and one those of the weights. Backward the gates are found anew, and each program keeps
-its own sums of the parameters' gradients, which are added in the end.
+A program owns a member and loops over tiles of its rows with a stride of the number of programs.
+Input and state are concatenated, and so are the weights of all gates. One product gives the gates,
+one the gradients of input and state, and one the gradients of the weights. The backward pass
+recomputes the gates. Each program accumulates its own partial sums of the parameters' gradients;
+they are added at the end.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from pna.ops.triton.products import block_of, parts, precision, product_of_parts
 from pna.ops.triton.sums import Sums
 from pna.population.triton.linears import _TILE, _tile_of
 
-#: About how many programs that walk tiles run side by side.
+#: Approximate number of programs of a launch that loops over tiles.
 _PROGRAMS = 264
 
 
 @triton.jit
 def _side_by_side(a_0, a_1, a_2, a_3, COUNT: tl.constexpr):
-    """The first COUNT of four tiles, or all where it is 3, as one with so many more columns."""
+    """Concatenate the columns of the first COUNT of four tiles; COUNT = 3 takes all four."""
     if COUNT == 1:
         return a_0
     elif COUNT == 2:
@@ -40,7 +41,7 @@ def _side_by_side(a_0, a_1, a_2, a_3, COUNT: tl.constexpr):
 
 @triton.jit
 def _tanh(a):
-    """As accurate near zero, where exponentials cancel, as elsewhere."""
+    """tanh with a series near zero, where a difference of exponentials would cancel."""
     square = a * a
     series = -5.70498872745e-3 * square + 2.06390887954e-2
     series = series * square - 5.37397155531e-2
@@ -53,10 +54,10 @@ def _tanh(a):
 
 @triton.jit
 def _places(member, gate, unit, inputs, hidden, column, BLOCK: tl.constexpr):
-    """Where in weight_ih and in weight_hh the joint weight stands, and which of it does.
+    """Return offsets and masks that map the joint weight to weight_ih and to weight_hh.
 
-    Its gates are r, z, n as far as the input goes, and what r multiplies inside n, of the state
-    alone: so it is (4 gates × units, inputs and states).
+    The joint weight is (4 gates × units, inputs and states). Its gates are r, z, the part of n that
+    depends on the input, and the part of n that depends on the state, which r multiplies.
     """
     of_state = column - BLOCK
     live = unit < hidden
@@ -73,7 +74,7 @@ def _parameters_of(
     weight_ih, weight_hh, bias_ih, bias_hh, member, inputs, hidden, gate, unit, column,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """The joint weight and bias of a member."""
+    """Load the joint weight and bias of a member."""
     to_ih, in_ih, to_hh, in_hh = _places(member, gate, unit, inputs, hidden, column, BLOCK)
     weight = tl.load(weight_ih + to_ih, mask=in_ih, other=0).to(tl.float32)
     weight += tl.load(weight_hh + to_hh, mask=in_hh, other=0).to(tl.float32)
@@ -88,7 +89,10 @@ def _gates(
     t_1, t_2, t_3, w_1, w_2, w_3, bias,
     PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """r, z, n, and what r multiplies inside n; of the parts of inputs and of the joint weight."""
+    """Return r, z, n, and the part of n that r multiplies.
+
+    t_1..3 are the `parts` of the concatenated input and state, w_1..3 those of the joint weight.
+    """
     gates = product_of_parts(t_1, t_2, t_3, tl.trans(w_1), tl.trans(w_2), tl.trans(w_3), PRECISION)
     gates += bias[None, :]
     gates = tl.permute(tl.reshape(gates, [BLOCK_R, 2, 2, BLOCK]), (0, 3, 1, 2))
@@ -101,7 +105,8 @@ def _gates(
 
 @triton.jit
 def _bend(a, SLOPE: tl.constexpr):
-    """Times SLOPE below 0, which makes 0 of all there if it is 0, and leaves NaN."""
+    """Leaky ReLU with this SLOPE. If SLOPE is 0, negative values, −inf included, become 0. NaN
+    stays NaN."""
     if SLOPE == 1:
         return a
     elif SLOPE == 0:
@@ -112,7 +117,7 @@ def _bend(a, SLOPE: tl.constexpr):
 
 @triton.jit
 def _bend_back(grad, bent, SLOPE: tl.constexpr):
-    """The gradient of what `_bend` was given, by its sign, which its result has too."""
+    """Return the gradient of the input of `_bend`, given its output, which has the same sign."""
     if SLOPE == 1:
         return grad
     else:
@@ -127,8 +132,10 @@ def _gru_kernel(
     X_SLOPE: tl.constexpr, H_SLOPE: tl.constexpr, STAYS: tl.constexpr, FAR: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Some tiles of one member's rows; those from `near` on are written to `last`, if it is FAR
-    from there to the end."""
+    """Compute the next state for some tiles of one member's rows.
+
+    If FAR, rows from `near` on are written to `last` instead of `out`.
+    """
     member = tl.program_id(1).to(tl.int64)
     column, of_gate, unit = tl.arange(0, 2 * BLOCK), tl.arange(0, 4 * BLOCK), tl.arange(0, BLOCK)
     weight, bias = _parameters_of(
@@ -171,9 +178,13 @@ def _gru_backward_kernel(
     TO_X: tl.constexpr, TO_H: tl.constexpr, TO_PARAMETERS: tl.constexpr, MORE: tl.constexpr,
     PRECISION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Some tiles of one member's rows, and sums over them in partial (splits, size), where there
-    may be MORE: for all members weight_ih, then weight_hh, bias_ih, bias_hh. From `near` on
-    gradients come from `last`, if it is FAR from there to the end."""
+    """Write the gradients of x and h for some tiles of one member's rows, and the sums of the
+    parameters' gradients over these tiles to partial (splits, size).
+
+    A row of partial holds weight_ih of all members, then weight_hh, bias_ih, bias_hh. If MORE, the
+    sums are added to those already there. If FAR, the gradients of rows from `near` on are read
+    from `last` instead of `grad`.
+    """
     member = tl.program_id(1).to(tl.int64)
     column, of_gate, unit = tl.arange(0, 2 * BLOCK), tl.arange(0, 4 * BLOCK), tl.arange(0, BLOCK)
     gate, gate_unit = of_gate // BLOCK, of_gate % BLOCK
@@ -212,7 +223,7 @@ def _gru_backward_kernel(
             upstream += _tile_of(last, begin, row, live & ~here, last_row, unit, unit < hidden)
         else:
             upstream = _tile_of(grad, begin, row, live, grad_row, unit, unit < hidden)
-        past = tl.zeros_like(upstream)  # of what passes a row that stays as it is
+        past = tl.zeros_like(upstream)  # the gradient of rows whose state stays unchanged
         if STAYS != "none":
             going = tl.load(until + begin + row, mask=live, other=0) > step
             past = tl.where(going[:, None], 0, upstream)
@@ -254,11 +265,11 @@ def _gru_backward_kernel(
 
 @dataclass(frozen=True)
 class Turn:
-    """What a step of a recurrence does in addition.
+    """Options of a step of a recurrence.
 
-    One of x and h is the state; the other is multiplied by `slope` below 0. From its step `until`
-    on, a row's state stays as it is. Rows from `near` on are in no later step: their results, or
-    the gradients of these, are in `last`."""
+    One of x and h is the state. The other goes through an activation with this `slope` below 0.
+    From step until[i] on, the state of row i stays unchanged. Rows from `near` on take part in no
+    later step: their results, or the gradients of these, are in `last`."""
 
     slope: float = 1.0
     swapped: bool = False  # whether x is the state
@@ -290,7 +301,7 @@ _ALONE = Turn()
 def forward(
     x: Tensor, h: Tensor, parameters: Sequence[Tensor], out: Tensor, turn: Turn = _ALONE
 ) -> None:
-    """Write the next state (rows, members, hidden) to out."""
+    """Write the next state (rows, members, hidden) to `out`."""
     if out.numel() == 0:
         return
     inputs = _arguments(x, h, parameters) | turn.arguments(x)
@@ -309,8 +320,8 @@ def backward(
     flat: Tensor,
     turn: Turn = _ALONE,
 ) -> None:
-    """Write the gradients of x, of h, and of the parameters one after another to flat; those of
-    no length are not needed."""
+    """Write the gradients of x, of h, and of all parameters, concatenated, to `flat`. Tensors
+    without elements are skipped."""
     if grad.numel() == 0:
         grad_x.zero_()
         flat.zero_()
@@ -321,7 +332,7 @@ def backward(
 
 
 def sums_of(h: Tensor, flat: Tensor) -> Sums:
-    """The sums that `add_backward` goes on with, of the parameters in flat."""
+    """Return the partial sums that `add_backward` adds to; `flat` receives the result."""
     tiles = triton.cdiv(h.shape[0], _TILE)
     return Sums(flat, max(1, min(tiles, _PROGRAMS // h.shape[1])) if flat.numel() > 0 else tiles)
 
@@ -336,7 +347,7 @@ def add_backward(
     sums: Sums,
     turn: Turn = _ALONE,
 ) -> None:
-    """Write the gradients of x and h, and add those of the parameters to the sums."""
+    """Write the gradients of x and h, and add those of the parameters to `sums`."""
     grad = unit_stride(grad)
     with torch.cuda.device_of(x):
         _gru_backward_kernel[(sums.splits, grad.shape[1])](
@@ -348,7 +359,7 @@ def add_backward(
 
 
 def _arguments(x: Tensor, h: Tensor, parameters: Sequence[Tensor]) -> dict[str, Any]:
-    """What both kernels are given."""
+    """Return the arguments that both kernels share."""
     weight_ih, weight_hh, bias_ih, bias_hh = (p.contiguous() for p in parameters)
     x, h = unit_stride(x), unit_stride(h)
     block = block_of(max(x.shape[2], h.shape[2]))

@@ -1,10 +1,11 @@
 """Products of a tall input with several narrow weights of every member.
 
-A program owns a tile of a member's rows, forward and for the input's gradient, and reads it once
-for all weights. Gradients of weights and biases are sums over rows, which are many, while the sums
-are small: for these a program owns a block of a weight, walks every so manyeth tile, and keeps its
-own sums, which are added in the end. They are multiplied as they are, unless TF32 will do: what
-tensor cores would win is lost where tiles have to be turned round and cut into parts.
+In the forward pass and for the gradient of the input, a program owns a tile of a member's rows and
+reads it once for all weights. The gradients of weights and biases are small sums over many rows.
+For these a program owns a block of a weight and loops over tiles of rows with a stride of the
+number of programs. It accumulates its own partial sums, which are added at the end. Their products
+are plain float32 products unless TF32 is allowed: tensor cores would gain less than it costs to
+transpose the tiles and split them into bfloat16 parts.
 """
 
 from __future__ import annotations
@@ -31,27 +32,27 @@ from pna.ops.triton.products import (
 )
 from pna.ops.triton.sums import Sums
 
-#: How many rows a tile has.
+#: Rows per tile.
 _TILE = 64
 
-#: How many rows a tile has whose products are summed.
+#: Rows per tile in the kernel that sums over rows.
 _SHORT_TILE = 16
 
-#: The widest input and output of which a program keeps all; beyond, see `wide_linear`.
+#: Largest input and output width that fits into one program; wider maps use `wide_linear`.
 _WIDEST = 128
 
-#: How many weights a kernel takes at a time, and how many outputs of theirs backward.
+#: Most weights per launch, and most outputs of these weights in the gradient of the input.
 _AT_ONCE, _OUTPUTS_AT_ONCE = 4, 128
 
-#: About how many programs that sum products run side by side.
+#: Approximate number of programs of a launch that sums over rows.
 _PROGRAMS = 1056
 
 
 @triton.jit
 def _tile_of(x, begin, row, live, x_row, column, live_column):
-    """Some columns of the rows of a tile that starts at `begin`, in float32; zero where none is.
+    """Load columns of a tile of rows that starts at row `begin`, as float32, 0 where masked.
 
-    Within the tile 32 bits find a number, which spares half the registers."""
+    Offsets within the tile are 32-bit, which halves the registers they need."""
     place = x + begin * x_row + (row[:, None] * x_row + column[None, :])
     return tl.load(place, mask=live[:, None] & live_column[None, :], other=0).to(tl.float32)
 
@@ -62,8 +63,8 @@ def _through(
     BIAS: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr, BLOCK_I: tl.constexpr,
     REST: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
-    """Write a tile, and the rest of its columns, through one weight, a block of outputs after
-    another."""
+    """Multiply a tile by one weight and write the result, in blocks of outputs. `rest` holds the
+    columns of the tile beyond BLOCK_I."""
     outputs, w_out = aligned(outputs, UNIT), aligned(w_out, UNIT)
     for first in range(0, outputs, BLOCK_O):
         output = first + tl.arange(0, BLOCK_O)
@@ -95,8 +96,11 @@ def _linears_kernel(
     COUNT: tl.constexpr, BIASES: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_I: tl.constexpr, REST: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
-    """A tile of one member's rows through COUNT weights; bit k of BIASES says whose has a bias.
-    Its columns are in a block and the REST of them, where that leaves less room unused."""
+    """Multiply a tile of one member's rows by COUNT weights.
+
+    Bit k of BIASES says whether weight k has a bias. The columns are split into a block of BLOCK_I
+    and one of REST (0: none), if that needs less padding than a single block.
+    """
     x_row, x_member, inputs = aligned(x_row, UNIT), aligned(x_member, UNIT), aligned(inputs, UNIT)
     w_member_0, w_member_1 = aligned(w_member_0, UNIT), aligned(w_member_1, UNIT)
     w_member_2, w_member_3 = aligned(w_member_2, UNIT), aligned(w_member_3, UNIT)
@@ -140,8 +144,10 @@ def _back_through(
     total, g_1, g_2, g_3, weight, w_out, w_in, output, outputs, column, inputs,
     PRECISION: tl.constexpr, UNIT: tl.constexpr,
 ):  # fmt: skip
-    """Add to some columns of a tile what comes back through some outputs of one weight, from the
-    parts of the gradient behind them."""
+    """Add the gradient that flows through some outputs of one weight to some columns of a tile.
+
+    g_1..3 are the `parts` of the gradient of these outputs.
+    """
     w_out = aligned(w_out, UNIT)
     place = weight + output[:, None] * w_out + column[None, :] * w_in
     mask = (output < outputs)[:, None] & (column < inputs)[None, :]
@@ -159,8 +165,11 @@ def _linears_input_kernel(
     COUNT: tl.constexpr, ADD: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradient of a tile of one member's rows, from behind COUNT weights, or ADD it. The
-    outputs of one weight are in a block and the REST of them, as in `_linears_kernel`."""
+    """Write, or ADD, the gradient of a tile of one member's rows, summed over COUNT weights.
+
+    If there is one weight, its outputs may be split into a block of BLOCK_O and one of REST, as the
+    columns are in `_linears_kernel`.
+    """
     inputs, outputs_0 = aligned(inputs, UNIT), aligned(outputs_0, UNIT)
     outputs_1, outputs_2 = aligned(outputs_1, UNIT), aligned(outputs_2, UNIT)
     outputs_3, row_0, row_1 = aligned(outputs_3, UNIT), aligned(row_0, UNIT), aligned(row_1, UNIT)
@@ -175,7 +184,7 @@ def _linears_input_kernel(
     member = tl.program_id(1).to(tl.int64)
     tile = _tile_of(grad_0 + member * member_0, begin, row, live, row_0, output, output < outputs_0)
     a_1, a_2, a_3 = parts(tile, PRECISION)
-    b_1, b_2, b_3 = a_1, a_2, a_3  # as many as it takes
+    b_1, b_2, b_3 = a_1, a_2, a_3  # placeholders, replaced below if used
     c_1, c_2, c_3 = a_1, a_2, a_3
     d_1, d_2, d_3 = a_1, a_2, a_3
     if REST > 0:
@@ -240,8 +249,12 @@ def _linears_weight_kernel(
     COUNT: tl.constexpr, MORE: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_I: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
-    """Sums over some tiles of one member's rows, of a block of one of COUNT weights and of its
-    bias, which stand one after another in partial (splits, size), where there may be MORE."""
+    """Sum the gradients of a block of one of COUNT weights, and of its bias, over some tiles of one
+    member's rows.
+
+    The sums go to partial (splits, size), where each weight is followed by its bias. If MORE, they
+    are added to those already there.
+    """
     x_row, x_member, inputs = aligned(x_row, UNIT), aligned(x_member, UNIT), aligned(inputs, UNIT)
     row, member_stride = aligned(row, UNIT), aligned(member_stride, UNIT)
     outputs = aligned(outputs, UNIT)
@@ -286,7 +299,7 @@ def _linears_weight_kernel(
 def forward(
     x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor | None], outputs: Sequence[Tensor]
 ) -> None:
-    """Write x (rows, members, inputs) through each weight to its output."""
+    """Multiply x (rows, members, inputs) by each weight and write the result to its output."""
     present = [k for k, out in enumerate(outputs) if out.numel() > 0]
     if not present:
         return
@@ -333,8 +346,11 @@ def backward(
     grad_x: Tensor,
     flat: Tensor,
 ) -> None:
-    """Write the gradients of x, and of each weight and its bias one after another to flat; where
-    there is no gradient above, nothing. Those without elements are not needed."""
+    """Write the gradient of x, and those of each weight and its bias, concatenated, to `flat`.
+
+    The part of a weight whose output has no gradient is not written. Tensors without elements are
+    skipped.
+    """
     if all(g is None or g.numel() == 0 for g in grads):
         grad_x.zero_()
         flat.zero_()
@@ -345,7 +361,7 @@ def backward(
 
 
 def sums_of(x: Tensor, weights: Sequence[Tensor], flat: Tensor) -> Sums:
-    """The sums that `add_backward` goes on with, of each weight and its bias in flat."""
+    """Return the partial sums that `add_backward` adds to; `flat` receives the result."""
     rows, members, inputs = x.shape
     blocks = sum(_blocks(w.shape[1]) for w in weights) * _blocks(inputs)
     most = triton.cdiv(rows, _SHORT_TILE)
@@ -353,7 +369,7 @@ def sums_of(x: Tensor, weights: Sequence[Tensor], flat: Tensor) -> Sums:
 
 
 def _block_of_sums(width: int) -> int:
-    """How much of a width a program sums: little of it should be room that is not used."""
+    """Return the block size with the least padding for the kernel that sums over rows."""
     block = min((64, 32), key=lambda block: triton.cdiv(width, block) * block)
     return min(block, block_of(width))
 
@@ -370,7 +386,7 @@ def add_backward(
     sums: Sums,
     add: bool = False,
 ) -> None:
-    """Add the gradients of weights and biases to the sums; write that of x, or `add` it."""
+    """Add the gradients of weights and biases to `sums`; write the gradient of x, or `add` it."""
     above = {k: unit_stride(g) for k, g in enumerate(grads) if g is not None and g.numel() > 0}
     with torch.cuda.device_of(x):
         if sums.needed:
@@ -407,7 +423,7 @@ def _add_to_sums(
 
 
 def _alike(above: Mapping[int, Tensor]) -> Iterator[list[int]]:
-    """Weights one after another whose gradients lie in memory alike, which a kernel takes."""
+    """Group consecutive weights whose gradients have equal shapes and strides: one launch each."""
     group: list[int] = []
     for k, grad in above.items():
         if group:
@@ -456,7 +472,7 @@ def _write_input(
 
 
 def _narrow_enough(present: Sequence[int], outputs: Sequence[int]) -> Iterator[list[int]]:
-    """Weights of which the gradients behind fit side by side into a program."""
+    """Group weights such that the gradients of their outputs fit into one program together."""
     group: list[int] = []
     for k in present:
         wide = (len(group) + 1) * block_of(max(outputs[j] for j in [*group, k]))
@@ -468,7 +484,7 @@ def _narrow_enough(present: Sequence[int], outputs: Sequence[int]) -> Iterator[l
 
 
 def _is_wide(weights: Sequence[Tensor]) -> bool:
-    """Whether inputs or outputs are more than a program keeps."""
+    """Return whether inputs or outputs are too wide for one program."""
     return max(width for w in weights for width in w.shape[1:]) > _WIDEST
 
 
@@ -478,12 +494,13 @@ def _strided(weight: Tensor) -> dict[str, Any]:
 
 
 def _unit_of(first: Tensor, named: Sequence[dict[str, Any]], *sizes: str) -> int:
-    """That of a tensor (rows, members, width), of weights, and of more that is named with them."""
+    """Return `unit_of` the strides and width of a tensor (rows, members, width), of the strides of
+    the weights, and of the named `sizes`."""
     of_weights = (given[name] for given in named for name in ("w_member", "w_out", *sizes))
     return unit_of(*first.stride()[:2], first.shape[2], *of_weights)
 
 
 def _numbered(named: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Arguments of each weight, with its number; unused ones point somewhere harmless."""
+    """Append the weight's index to the names of its arguments; unused indices repeat weight 0."""
     padded = [*named, *[named[0]] * (_AT_ONCE - len(named))]
     return {f"{name}_{k}": v for k, given in enumerate(padded) for name, v in given.items()}

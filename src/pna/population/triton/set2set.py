@@ -1,8 +1,9 @@
-"""Set2Set in one kernel each way: a program takes one graph of one member through all its steps.
+"""Set2Set, with one kernel for each pass: a program computes all steps of one graph of one member.
 
-State and weights stay in registers. Products are plain sums in float32: a graph's are too small
-for the matrix units. The backward pass walks the steps in reverse, and then the nodes, of which
-each gathers its gradient from all steps at once; the gradient of the weights is summed after it.
+State and weights stay in registers. Products are plain float32 sums: those of one graph are too
+small for tensor cores. The backward pass loops over the steps in reverse. It then loops over the
+nodes and gathers the gradient of each from all steps. After the kernel, a batched product computes
+the gradient of the weights.
 """
 
 from __future__ import annotations
@@ -15,13 +16,13 @@ from torch import Tensor
 from pna.ops.triton.products import unit_stride
 from pna.population.set2set_cpu import Graphs, Saved
 
-#: How many nodes are read at a time.
+#: Nodes per tile.
 _NODES = 32
 
 
 @triton.jit
 def _tanh(a):
-    """tanh, also where it is small and a difference of exponentials would be rounded away."""
+    """tanh with a series near zero, where a difference of exponentials would cancel."""
     shrunk = tl.exp(-2 * tl.abs(a))
     far = (1 - shrunk) / (1 + shrunk)
     far = tl.where(a < 0, -far, far)
@@ -32,8 +33,8 @@ def _tanh(a):
 
 @triton.jit
 def _place():
-    """Which graph of which member of how many; where its first step is kept, and how far on the
-    next one is."""
+    """Return graph, member and number of members, and the row of step 0 in the saved tensors with
+    the stride between steps."""
     graph, member = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
     graphs, members = tl.num_programs(0).to(tl.int64), tl.num_programs(1).to(tl.int64)
     return graph, member, members, member * graphs + graph, members * graphs
@@ -41,7 +42,7 @@ def _place():
 
 @triton.jit
 def _rows(x, x_row, first, size, unit, live, BLOCK_N: tl.constexpr):
-    """Features of the nodes from `first` on, and which of them there are."""
+    """Return the features of BLOCK_N nodes from `first` on, and the mask of nodes that exist."""
     node = first + tl.arange(0, BLOCK_N)
     real = node < size
     place = x + node.to(tl.int64)[:, None] * x_row + unit[None, :]
@@ -53,7 +54,10 @@ def _set2set_forward_kernel(
     x, x_row, x_member, indptr, steps, weight, bias, out, z, cells, norms, max_steps,
     H: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """weight is (members, 2H, H, 4) and bias (members, H, 4): the gates of a unit together."""
+    """Compute all steps of one graph.
+
+    weight is (members, 2H, H, 4) and bias (members, H, 4): the four gates of a unit are adjacent.
+    """
     graph, member, members, here, stride = _place()
     begin = tl.load(indptr + graph).to(tl.int64)
     size = (tl.load(indptr + graph + 1) - begin).to(tl.int32)
@@ -104,9 +108,8 @@ def _set2set_forward_kernel(
     result = out + (graph * members + member) * (2 * H) + unit
     tl.store(result, h, mask=live)
     tl.store(result + H, r, mask=live)
-    for step in range(
-        tl.maximum(count, 0), max_steps
-    ):  # read where the weights' gradient is summed
+    # clear z of the steps not taken: the product that gives the weights' gradient reads them
+    for step in range(tl.maximum(count, 0), max_steps):
         row = here + step * stride
         tl.store(z + row * (2 * H) + unit, tl.zeros([BLOCK_H], tl.float32), mask=live)
         tl.store(z + row * (2 * H) + H + unit, tl.zeros([BLOCK_H], tl.float32), mask=live)
@@ -118,7 +121,7 @@ def _set2set_backward_kernel(
     grad_x, grad_r, grad_gates, grad_bias, max_steps,
     H: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of x, of the gates at every step, of r there, and of this graph's bias."""
+    """Write one graph's gradients of x, of the gates and r at every step, and of the bias."""
     graph, member, members, here, stride = _place()
     begin = tl.load(indptr + graph).to(tl.int64)
     size = (tl.load(indptr + graph + 1) - begin).to(tl.int32)
@@ -195,7 +198,7 @@ def _set2set_backward_kernel(
         for of in tl.static_range(4):
             to = grad_gates + row * (4 * H) + of * H + unit
             tl.store(to, tl.zeros([BLOCK_H], tl.float32), mask=live)
-    tl.debug_barrier()  # what one thread has written to grad_r, others read below
+    tl.debug_barrier()  # threads read below what others have written to grad_r
     for first in range(0, size, BLOCK_N):
         rows, real = _rows(x, x_row, first, size, unit, live, BLOCK_N)
         to_rows = tl.zeros([BLOCK_N, BLOCK_H], tl.float32)
@@ -214,7 +217,7 @@ def _set2set_backward_kernel(
 
 
 def forward(given: Graphs, saved: Saved) -> None:
-    """Write the result of `set2set`, and what its backward pass reads of every step."""
+    """Write the result of `set2set`, and what the backward pass reads of every step."""
     x, indptr, steps, weight, bias = given
     max_steps, members, graphs, _ = saved.z.shape
     x, width = unit_stride(x), x.shape[2]
@@ -253,7 +256,7 @@ def backward(
 
 
 def _tile(width: int) -> dict[str, int]:
-    """Each thread holds 64 numbers of the weights."""
+    """Choose the number of warps such that each thread holds 64 elements of the weights."""
     block = triton.next_power_of_2(width)
     warps = max(1, block * block // 256)
     return dict(H=width, BLOCK_H=block, BLOCK_N=_NODES, num_warps=warps, num_stages=1)
