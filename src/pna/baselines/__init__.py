@@ -1,1 +1,1 @@
-"""Operators of the layers that PNA is compared with: attention (GAT), gates (GatedGCN), sums."""
+"""Operators of the baseline layers: attention (GAT), gates (GatedGCN), and sums over neighbours."""

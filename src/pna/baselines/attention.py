@@ -1,9 +1,9 @@
-"""Attention of graphs (Veličković et al., 2018) as `torch.library` operators: in every head
+"""Graph attention (Veličković et al., 2018) as `torch.library` operators. In every head
 
-    out_i = Σ_{j→i} α_ij v_j,   α_ij the softmax over j→i of LeakyReLU(r_i + s_j [+ e_ij]).
+    out_i = Σ_{j→i} α_ij v_j,   α_ij = softmax over j→i of LeakyReLU(r_i + s_j [+ e_ij]).
 
-The kernels make no tensor with a row of features for each edge. The backward pass recomputes the
-weights from the norms of every node's softmax.
+The kernels materialise no tensor of features per edge. They save the maximum score and the inverse
+sum of exponentials of every softmax, from which the backward pass recomputes α.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from pna.ops.graph import Graph
 from pna.ops.operators import Fold, gradient_operator, operator
 from pna.ops.request import wide_type
 
-#: The most features of a head of which a Triton program holds all.
+#: Most features of a head: a Triton program holds all features of its heads.
 WIDEST = 1024
 
 
@@ -42,16 +42,16 @@ def attention(
     edge: Tensor | None = None,
     own: Tensor | None = None,
 ) -> Tensor:
-    """Attention over the in-neighbours of every node, (nodes, heads, features); 0 of none.
+    """Attend to the in-neighbours of every node: (nodes, heads, features), 0 without neighbours.
 
     Args:
         values: v (nodes, heads, features).
-        scores: (nodes, heads, 2), r of a node that receives and s of the same when it sends.
-        edges: who sends to whom.
-        negative_slope: of the LeakyReLU.
-        edge: e (edges, heads), by slot.
-        own: (nodes, heads), score before the LeakyReLU of the one self-loop that every node then
-            has, in place of those among its edges.
+        scores: (nodes, heads, 2): r and s of every node, its scores as receiver and as sender.
+        edges: the graph.
+        negative_slope: slope of the LeakyReLU below 0.
+        edge: e (edges, heads), in the order of slots.
+        own: (nodes, heads), scores of self-loops before the LeakyReLU. If given, every node has
+            exactly one self-loop with this score; self-loops among the edges are ignored.
     """
     adjacency = edges.adjacency if isinstance(edges, Slots) else edges
     _check(values, scores, adjacency, edge, own)
@@ -70,11 +70,11 @@ def definition(
     edge: Tensor | None = None,
     own: Tensor | None = None,
 ) -> Tensor:
-    """The same with every message materialised.
+    """`attention` in plain torch, with every message materialised.
 
-    With `own`, sums run over the edges as they are, and self-loops have that score too. Then
-    self-loops are added or subtracted until there is one. The softmax is divided by its total at
-    the nodes.
+    With `own`, the sums include all given edges, and self-loops among them get the score `own`.
+    Then self-loops are added or subtracted so that every node has exactly one. The sums are divided
+    by the total of the exponentials per node, not per edge.
     """
     wide = wide_type(values.dtype)
     receiver, sender = scores.to(wide).unbind(2)
@@ -90,7 +90,7 @@ def definition(
     total = sum_to_receivers(exponentials, slots)
     out = weighted_sum(values, exponentials, slots)
     if own is None:
-        total = torch.where(total == 0, 1, total)  # nothing reaches the node
+        total = torch.where(total == 0, 1, total)  # nodes without neighbours
     else:
         mine = (1 - count_self_loops(slots))[:, None] * (own - highest).exp()
         total, out = total + mine, out + mine[:, :, None] * values
@@ -119,7 +119,7 @@ def _check(
 
 
 class Terms(NamedTuple):
-    """Values and scores, as `attention` describes them."""
+    """Arguments of `attention`."""
 
     values: Tensor
     scores: Tensor
@@ -129,8 +129,8 @@ class Terms(NamedTuple):
 
 class Saved(NamedTuple):
     out: Tensor  # (nodes, heads, features)
-    slopes: Tensor  # derivatives of the result by the receiver's score, as the result
-    norms: Tensor  # (nodes, heads, 2) of the softmax
+    slopes: Tensor  # ∂out/∂r, derivative by the receiver's score, (nodes, heads, features)
+    norms: Tensor  # (nodes, heads, 2): maximum score, and 1 / sum of exponentials
 
 
 def _forward(terms: Terms, graph: Graph, slope: float) -> Saved:

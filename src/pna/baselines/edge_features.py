@@ -12,7 +12,7 @@ from pna.adjacency import Adjacency
 from pna.ops.aggregators import take
 from pna.population.linears import linear, takes_widths
 
-#: The most rows of a table that edges are multiplied with.
+#: Most rows of a table that is looked up by a product with one-hot rows.
 _KINDS = 16
 
 
@@ -21,20 +21,21 @@ def to_slots(
     adjacency: Adjacency,
     through: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor:
-    """Features of edges, as they were given, in the order of slots: (edges, …).
+    """Return edge features in the order of slots: (edges, …).
 
-    (edges, …), or a pair (table, index) with a row of the table for each edge. `through` is done
-    to each row on its way: to those of the table, not of the edges, where there is one.
+    `edge` is (edges, …) in the given order of edges, or a pair (table, index): the index gives the
+    row of the table for each edge. `through` is applied to the rows: to those of the table if there
+    is one, otherwise to those of the edges.
     """
     if isinstance(edge, Tensor):
-        # the gradient of every row has one term, so that no order of summation matters
+        # edge_ids is a permutation, so the gradient of every row has one term: deterministic
         values = edge.index_select(0, adjacency.edge_ids)
         return values if through is None else through(values)
     table, index = edge
     table = table if through is None else through(table)
     kinds = index.index_select(0, adjacency.edge_ids).long()
     if _is_small(table):
-        # as a product: its gradient is a parallel sum if many edges share few rows
+        # a product, because its gradient sums in parallel over the many edges that share a row
         every = torch.arange(len(table), device=table.device)
         is_kind = (kinds[:, None] == every).to(table.dtype)
         known = (kinds >= 0) & (kinds < len(table))
@@ -43,7 +44,7 @@ def to_slots(
 
 
 def _is_small(table: Tensor) -> bool:
-    """Whether a product of kinds with a table costs little, and rounds no more than float32."""
+    """Return whether a one-hot product with the table is cheap, and as exact as float32."""
     whole = table.dim() == 2 and not torch.is_autocast_enabled(table.device.type)
     few = whole and 0 < len(table) <= _KINDS and takes_widths(table, *table.shape)
     return few and fast_paths.is_on("small_tables")

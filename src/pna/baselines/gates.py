@@ -1,9 +1,8 @@
-"""Sums over neighbours behind gates (Bresson and Laurent, 2018) as `torch.library` operators:
+"""Gated sums over neighbours (Bresson and Laurent, 2018) as `torch.library` operators:
 
     s_ji = a_i + b_j [+ e_ji],   out_i = Σ_{j→i} σ(s_ji) ⊙ v_j [/ (Σ_{j→i} σ(s_ji) + 10⁻⁶)].
 
-The kernels make no tensors with a row of features for each edge but s, its gradient, and what is
-given and wanted of edges.
+The only tensors of features per edge that the kernels materialise are s and its gradient.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ def gated_sum(
     edge: Tensor | None = None,
     normalise: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """out (nodes, features), and s (edges, features) by slot.
+    """Return out (nodes, features), and s (edges, features) in the order of slots.
 
     Args:
         at_receiver: a (nodes, features).
         at_sender: b (nodes, features).
         values: v (nodes, features).
-        edges: who sends to whom.
-        edge: e (edges, features), by slot.
+        edges: the graph.
+        edge: e (edges, features), in the order of slots.
         normalise: divide by the sum of the gates.
     """
     _check(at_receiver, at_sender, values, edges, edge)
@@ -92,7 +91,7 @@ def definition(
     edge: Tensor | None = None,
     normalise: bool = True,
 ) -> tuple[Tensor, Tensor]:
-    """The same with every message materialised."""
+    """`gated_sum` in plain torch, with every message materialised."""
     state = from_receivers(at_receiver, slots) + from_senders(at_sender, slots)
     if edge is not None:
         state = state + edge
@@ -104,7 +103,7 @@ def definition(
 
 
 class Terms(NamedTuple):
-    """As `gated_sum` describes them."""
+    """Arguments of `gated_sum`."""
 
     at_receiver: Tensor
     at_sender: Tensor
@@ -115,7 +114,7 @@ class Terms(NamedTuple):
 class Saved(NamedTuple):
     out: Tensor  # (nodes, features)
     state: Tensor  # s, (edges, features)
-    gates: Tensor  # sums of gates (nodes, features); without rows where they are not divided by
+    gates: Tensor  # sums of gates (nodes, features); (0, features) without `normalise`
 
 
 def _forward(terms: Terms, graph: Graph, normalise: bool) -> Saved:
@@ -146,7 +145,8 @@ def _backward(
     graph: Graph,
     gradients: tuple[Tensor, Tensor, Tensor, Tensor],
 ) -> None:
-    """Gradients of all terms; that of `edge` is that of s, and is there without one too."""
+    """Write the gradients of all terms. The gradient of `edge` is that of s, which is written even
+    if `edge` is None."""
     from pna.baselines.triton import gates as kernels
 
     grad_out = torch.zeros_like(saved.out) if grad_out is None else grad_out

@@ -1,8 +1,8 @@
-"""Sums over neighbours, weighted by both ends, and the node itself, as a `torch.library` operator:
+"""Weighted sums over neighbours and the node itself, as a `torch.library` operator:
 
     out_i = f_i Σ_{j→i} f_j x_j + c_i x_i
 
-with factors f and c of nodes that have no gradient. The gradient is the same operation along the
+The factors f and c of nodes have no gradient. The gradient of x is the same operation along the
 reversed edges, so the same kernel computes derivatives of any order.
 """
 
@@ -24,8 +24,10 @@ from pna.ops.request import wide_type
 def neighbour_sum(
     x: Tensor, adjacency: Adjacency, factor: Tensor | None = None, own: Tensor | None = None
 ) -> Tensor:
-    """f_i Σ_{j→i} f_j x_j + c_i x_i of x (nodes, features): `factor` is f (nodes,), `own` is c
-    (nodes,), and each is 1 where it is None. No gradient reaches them."""
+    """Return f_i Σ_{j→i} f_j x_j + c_i x_i for x (nodes, features).
+
+    `factor` is f (nodes,) and `own` is c (nodes,); None means 1. They receive no gradient.
+    """
     if not x.shape[0] == adjacency.num_senders == adjacency.num_receivers:
         raise ValueError(
             f"got x of {x.shape[0]} nodes and {adjacency!r}, expected as many senders and receivers"
@@ -40,7 +42,7 @@ def neighbour_sum(
 def definition(
     x: Tensor, adjacency: Adjacency, factor: Tensor | None, own: Tensor | None
 ) -> Tensor:
-    """The same by `aggregate`."""
+    """`neighbour_sum` by `aggregate`."""
     factor, own = (None if t is None else t.detach()[:, None].to(x.dtype) for t in (factor, own))
     total = aggregate(x if factor is None else factor * x, adjacency, ["sum"])[:, 0]
     total = total if factor is None else factor * total
@@ -66,7 +68,7 @@ def _allocate(x: Tensor) -> Tensor:
 
 
 def _backward(grad: Tensor, factor: Tensor | None, own: Tensor | None, graph: Sides) -> Tensor:
-    """The same along the reversed edges."""
+    """Apply the operator along the reversed edges."""
     return _neighbour_sum(grad, factor, own, Sides(graph.outgoing, graph.incoming))
 
 

@@ -1,11 +1,12 @@
-"""Attention over the in-neighbours of every node: one pass forward, one back.
+"""Attention over the in-neighbours of every node: each direction reads the edges once.
 
-Forward, a program owns a few receivers and a block of heads, walks their slots and keeps a softmax
-that runs: the largest score so far, and sums of exponentials below it, by which values and slopes
-of the LeakyReLU are weighted. The derivative of a result by its receiver's score comes of the
-same sums, so that the backward pass walks the edges once, by sender; all else that it needs of a
-receiver is made once for each. Rows of more than SEGMENT slots are cut, and segments merged in
-order. No atomics, so results repeat to the bit.
+In the forward pass, a program owns a few receivers and a block of heads and loops over their slots.
+It keeps an online softmax: the maximum score so far, and sums weighted by the exponentials of
+scores minus this maximum. The sums are those of the values and of the slopes of the LeakyReLU. They
+also give the derivative of the result by the receiver's score, so the backward pass loops over the
+edges only once, by sender. All other quantities per receiver are computed once, in a kernel of
+their own. Rows of more than SEGMENT slots are split into segments, which are merged in order. There
+are no atomics, so results are reproducible bit for bit.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from pna.ops.triton.messages import offset_of, owned_rows
 
 @triton.jit
 def _cells(heads, features, BLOCK_H: tl.constexpr, BLOCK_F: tl.constexpr):
-    """The heads of this program, their features in a row, and which of both there are."""
+    """Return the heads of this program, the offsets of their features in a row, and both masks."""
     head = tl.program_id(1) * BLOCK_H + tl.arange(0, BLOCK_H)
     feature = tl.arange(0, BLOCK_F)
     live_head = head < heads
@@ -38,15 +39,19 @@ def _cells(heads, features, BLOCK_H: tl.constexpr, BLOCK_F: tl.constexpr):
 
 @triton.jit
 def _steepness(score, SLOPE: tl.constexpr):
-    """The slope of the LeakyReLU, in the type of scores."""
+    """Return the slope of the LeakyReLU, in the dtype of the scores."""
     down = tl.full([1, 1], SLOPE, score.dtype)
     return tl.where(score > 0, tl.full([1, 1], 1, score.dtype), down)
 
 
 @triton.jit
 def _leaky(score, SLOPE: tl.constexpr):
-    """LeakyReLU. Not a product with the slope: fused with the subtraction of the largest, it would
-    be rounded once for the one and twice for the other, and equal scores would differ."""
+    """LeakyReLU.
+
+    It is not written as a product with `_steepness`: the compiler could fuse that product with the
+    subtraction of the maximum. It would then be rounded differently from the maximum itself, and
+    equal scores would differ.
+    """
     return tl.where(score > 0, score, score * tl.full([1, 1], SLOPE, score.dtype))
 
 
@@ -55,7 +60,8 @@ def _store_result(
     row, mask, mask_cell, head, cell, heads, features,
     average, tilted, slope, peak, inverse, out, slopes, norms,
 ):  # fmt: skip
-    """Results of nodes, their derivatives by the receiver's score, and norms of the softmax."""
+    """Store the results of nodes, their derivatives by the receiver's score, and the norms of the
+    softmax."""
     place = (row * heads * features)[:, None, None] + cell
     tl.store(out + place, average, mask=mask_cell)
     tl.store(slopes + place, tilted - slope[:, :, None] * average, mask=mask_cell)
@@ -73,8 +79,12 @@ def _attention_kernel(
     WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """Attention of receivers; or of SEGMENTS, with `sums` (segments, heads, 3) of what they weigh,
-    and in `slopes` what the derivatives are made of."""
+    """Compute the attention of receivers, or of SEGMENTS.
+
+    Segments also write sums (segments, heads, 3): maximum score, sum of exponentials, and mean
+    slope of the LeakyReLU. Their `slopes` are the mean of slope × value, from which the merge
+    computes the derivatives.
+    """
     to, row, live, first, begin, end = owned_rows(
         order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
         SEGMENT, SEGMENTS, BLOCK_R,
@@ -98,7 +108,7 @@ def _attention_kernel(
     for step in range(0, tl.max(end - begin), UNROLL):
         for ahead in tl.static_range(UNROLL):
             slot = begin + step + ahead
-            # a mask of this load alone: Triton 3.6 gives one that others share the wrong layout
+            # this load has its own mask: Triton 3.6 gives a shared mask the wrong layout
             sender = tl.load(neighbours + slot, mask=slot < end, other=-1)
             here = sender >= 0
             if OWN:
@@ -114,7 +124,7 @@ def _attention_kernel(
             steep = _steepness(score, SLOPE)
             score = _leaky(score, SLOPE)
             higher = score > peak
-            apart = tl.exp(-tl.abs(score - peak))  # one of the two shrinks by so much
+            apart = tl.exp(-tl.abs(score - peak))  # rescales either the sums or the new term
             fade = tl.where(near & higher, apart, 1)
             share = tl.where(near, tl.where(higher, 1, apart), 0)
             peak = tl.where(near & higher, score, peak)
@@ -122,7 +132,7 @@ def _attention_kernel(
             slope = slope * fade + share * steep
             average = average * fade[:, :, None] + share[:, :, None] * value
             tilted = tilted * fade[:, :, None] + (share * steep)[:, :, None] * value
-    inverse = 1 / tl.where(total == 0, 1, total)  # nothing reaches the node
+    inverse = 1 / tl.where(total == 0, 1, total)  # total is 0 for nodes without neighbours
     slope *= inverse
     average *= inverse[:, :, None]
     tilted *= inverse[:, :, None]
@@ -146,7 +156,7 @@ def _attention_merge_kernel(
     averages, tilts, sums, long_rows, long_indptr, num_rows, out, slopes, norms, heads, features,
     WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Long receivers from their segments, in order."""
+    """Merge the segments of long receivers, in order."""
     owner = tl.program_id(0).to(tl.int64)
     row = tl.load(long_rows + owner).to(tl.int64)
     if row >= num_rows:
@@ -167,7 +177,8 @@ def _attention_merge_kernel(
         place = sums + (segment * heads * 3)[:, None] + head * 3
         peaks = tl.load(place, mask=mask, other=float("-inf"))
         higher = tl.maximum(peak, tl.max(peaks, 0)[None, :])
-        below = tl.where(higher == float("-inf"), 0, higher)  # of self-loops left out alone
+        # `higher` is -inf if all slots so far are ignored self-loops
+        below = tl.where(higher == float("-inf"), 0, higher)
         fade = tl.exp(peak - below)
         share = tl.load(place + 1, mask=mask, other=0) * tl.exp(peaks - below)
         total = total * fade + tl.sum(share, 0)[None, :]
@@ -193,8 +204,9 @@ def _attention_receivers_kernel(
     grad, out, slopes, scores, norms, facts, grad_scores, num_rows, heads, features,
     WIDE: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of every receiver's score, and what senders ask of a receiver, as `facts` (nodes,
-    heads, 4): its score, the norms of its softmax, and its gradient along its result."""
+    """Write the gradient of every receiver's score, and facts (nodes, heads, 4), which the senders'
+    kernel reads: the score, both norms of the softmax, and the dot product of gradient and
+    result."""
     row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
     head, live_head, cell, live_cell = _cells(heads, features, BLOCK_H, BLOCK_F)
     live = row < num_rows
@@ -222,8 +234,10 @@ def _attention_senders_kernel(
     WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of senders' values and scores, or of SEGMENTS their parts; of edges, by slot, and
-    of the scores of self-loops."""
+    """Write the gradients of the senders' values and scores, or the partial sums of SEGMENTS.
+
+    The kernel also writes the gradients of `edge`, in the order of slots, and of `own`.
+    """
     to, row, live, first, begin, end = owned_rows(
         order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
         SEGMENT, SEGMENTS, BLOCK_R,
@@ -273,7 +287,7 @@ def _attention_senders_kernel(
 
 @triton.jit
 def _gradients(score, upstream, value, fact, near, SLOPE: tl.constexpr):
-    """The weight of each edge, and the gradient of its score; 0 where there is none."""
+    """Return the weight α of each edge and the gradient of its score; 0 where masked."""
     steep = _steepness(score, SLOPE)
     peak = tl.load(fact + 1, mask=near, other=0)
     inverse = tl.load(fact + 2, mask=near, other=0)
@@ -289,7 +303,7 @@ def _attention_senders_merge_kernel(
     heads, features,
     WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of the senders of many edges from their segments, in order."""
+    """Add the partial gradients of the segments of long senders, in order."""
     owner = tl.program_id(0).to(tl.int64)
     row = tl.load(long_rows + owner).to(tl.int64)
     if row >= num_rows:
@@ -312,8 +326,10 @@ def _attention_senders_merge_kernel(
 
 
 class _Tiles:
-    """How work is cut: into blocks of rows and heads that a program owns, with all features of
-    a head. Narrow blocks of many rows keep what is being read in cache."""
+    """The tile of a program: a block of rows and heads, with all features of a head.
+
+    Narrow tiles of many rows keep the rows that are read in cache.
+    """
 
     def __init__(self, heads: int, features: int) -> None:
         block_f = triton.next_power_of_2(features)
@@ -329,8 +345,8 @@ class _Tiles:
 
 
 def forward(terms: Terms, slope: float, rows: Rows, saved: Saved) -> None:
-    """Write attention of every node, its derivatives by the receiver's score, and the norms of
-    its softmax: the largest score, and one over the sum of exponentials below it."""
+    """Write the attention of every node, its derivatives by the receiver's score, and the norms of
+    its softmax: the maximum score, and 1 / (sum of exponentials of scores minus the maximum)."""
     values, (out, slopes, norms) = terms.values.contiguous(), saved
     heads, features = values.shape[1:]
     tiles = _Tiles(heads, features)
@@ -413,7 +429,7 @@ def backward(
 
 
 def _walk(values: Tensor, rows: Rows) -> dict[str, Any]:
-    """What leads through the slots of rows, and the shape and type of what is found there."""
+    """Return the kernel arguments for a loop over the slots of rows, with shapes and dtypes."""
     edges = rows.neighbours.shape[0]
     return dict(
         long_arguments(rows),
@@ -426,15 +442,15 @@ def _walk(values: Tensor, rows: Rows) -> dict[str, Any]:
         heads=values.shape[1],
         features=values.shape[2],
         WIDE=triton_type(wide_type(values.dtype)),
-        # facts have four numbers for each head, edges one
+        # facts have four values per head, edges one
         WIDE_INDEX=wide_index(values) or max(4 * values.shape[0], edges) * values.shape[1] >= 2**31,
         SEGMENT=SEGMENT,
-        UNROLL=1 if edges <= 8 * rows.num_rows else 4,  # short rows gain nothing from more
+        UNROLL=1 if edges <= 8 * rows.num_rows else 4,  # unrolling does not help short rows
     )
 
 
 def _terms(terms: Terms) -> dict[str, Any]:
-    """Scores as kernel arguments; unused ones point somewhere harmless."""
+    """Return the scores as kernel arguments; absent tensors are replaced by `scores`, unread."""
     scores, edge, own = terms.scores.contiguous(), terms.edge, terms.own
     return dict(
         scores=scores,

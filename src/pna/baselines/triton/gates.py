@@ -1,8 +1,8 @@
-"""Sums over neighbours behind gates: one pass forward, two back, by receiver and by sender.
+"""Gated sums over neighbours: one kernel forward, two backward, by receiver and by sender.
 
-A program owns a few rows and a block of features and walks their slots. What comes back to a
-score is written once, by its receiver, and read again by its sender. No atomics, so results repeat
-to the bit.
+A program owns a few rows and a block of features and loops over their slots. The kernel of the
+receivers writes the gradient of every score s once; that of the senders reads it. There are no
+atomics, so results are reproducible bit for bit.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from pna.ops.triton.alignment import aligned
 from pna.ops.triton.launch import Tiles, triton_type, wide_index
 from pna.ops.triton.messages import feature_block, offset_of
 
-#: The most features of a block that a program owns.
+#: Most features per program.
 _WIDEST = 64
 
 
 @triton.jit
 def _rows(order, indptr, num_rows, BLOCK_R: tl.constexpr):
-    """The rows of this program, which of them there are, and their slots."""
+    """Return the rows of this program, their mask, and the bounds of their slots."""
     place = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     live = place < num_rows
     row = tl.load(order + place, mask=live, other=0).to(tl.int64)
@@ -39,7 +39,7 @@ def _rows(order, indptr, num_rows, BLOCK_R: tl.constexpr):
 
 @triton.jit
 def _slot(neighbours, slot, end, feature, live_feature, features, WIDE_INDEX: tl.constexpr):
-    """Which features of slots there are, and where those of their neighbours and their own are."""
+    """Return a mask, the offsets of the neighbours' features, and those of the slots' features."""
     more = slot < end
     neighbour = tl.load(neighbours + slot, mask=more, other=0)
     there = offset_of(neighbour, features, WIDE_INDEX)[:, None] + feature[None, :]
@@ -57,7 +57,7 @@ def _clear_spare(
     to, indptr, num_rows, num_edges, feature, live_feature, features,
     BLOCK_R: tl.constexpr, WIDE_INDEX: tl.constexpr,
 ):  # fmt: skip
-    """Write 0 for edges of no node, of which padded batches may have some behind all others."""
+    """Write 0 for edges that belong to no node; padded batches may have some after all others."""
     if tl.program_id(0) == 0:
         for first in range(tl.load(indptr + num_rows), num_edges, BLOCK_R):
             slot = first + tl.arange(0, BLOCK_R)
@@ -74,7 +74,7 @@ def _gates_kernel(
     WIDE_INDEX: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Results of receivers, the scores of their slots, and the sums of their gates."""
+    """Write the results of receivers, the scores of their slots, and the sums of their gates."""
     row, live, begin, end = _rows(order, indptr, num_rows, BLOCK_R)
     features = aligned(features, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
@@ -112,7 +112,7 @@ def _gates_receivers_kernel(
     WIDE_INDEX: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of the scores, of what receivers add to them, and of the sums of gated values."""
+    """Write the gradients of the scores, of `at_receiver`, and of the sums of gated values."""
     row, live, begin, end = _rows(order, indptr, num_rows, BLOCK_R)
     features = aligned(features, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
@@ -122,7 +122,7 @@ def _gates_receivers_kernel(
     )
     own = row[:, None] * features + feature[None, :]
     upstream = tl.load(grad + own, mask=mask, other=0).to(WIDE)
-    back = tl.zeros([BLOCK_R, BLOCK_F], WIDE)  # to each gate, by way of their sum
+    back = tl.zeros([BLOCK_R, BLOCK_F], WIDE)  # gradient of a gate through the sum of gates
     if NORMALISE:
         upstream /= tl.load(gates + own, mask=mask, other=0) + LEAST
         back -= upstream * tl.load(out + own, mask=mask, other=0)
@@ -149,7 +149,7 @@ def _gates_senders_kernel(
     WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
     EVEN: tl.constexpr, UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of what senders add to scores, and of values."""
+    """Write the gradients of `at_sender` and of the values."""
     row, live, begin, end = _rows(order, indptr, num_rows, BLOCK_R)
     features = aligned(features, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
@@ -174,7 +174,7 @@ def _gates_senders_kernel(
 
 
 def forward(terms: Terms, rows: Rows, least: float, saved: Saved) -> None:
-    """Write results and scores, and the sums of gates where there is room for them."""
+    """Write results and scores, and the sums of gates if `saved.gates` has rows."""
     at_receiver, at_sender, values = (t.contiguous() for t in terms[:3])
     edge, (out, state, gates) = terms.edge, saved
     tiles = Tiles(values.shape[1], _WIDEST)
@@ -195,8 +195,10 @@ def backward(
     least: float,
     grads: tuple[Tensor, Tensor, Tensor, Tensor],
 ) -> None:
-    """Write the gradients of what receivers and senders add to scores, of values, and of scores,
-    from those of the result and of scores, `above`."""
+    """Write the gradients of `at_receiver`, `at_sender`, the values and the scores.
+
+    `above` contains the gradients of the result and of the scores.
+    """
     grad, grad_state = above
     (out, state, gates), (incoming, outgoing, out_ranks) = saved, graph
     to_receiver, to_sender, to_values, to_state = grads

@@ -1,4 +1,4 @@
-"""Weighted sums over neighbours and the node itself: a program owns a few nodes and features."""
+"""Weighted sums over neighbours and the node itself: a program owns some rows and features."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ def _neighbour_sum_kernel(
     SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr,
     UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """f_i Σ f_j x_j + c_i x_i of rows, or of SEGMENTS, the first of which has c_i x_i."""
+    """Compute f_i Σ f_j x_j + c_i x_i for rows, or for SEGMENTS of long rows.
+
+    Only the first segment of a row includes c_i x_i.
+    """
     to, row, live, first, begin, end = owned_rows(
         order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
         SEGMENT, SEGMENTS, BLOCK_R,
@@ -64,7 +67,7 @@ def _neighbour_sum_kernel(
 def neighbour_sum(
     x: Tensor, factor: Tensor | None, own: Tensor | None, rows: Rows, out: Tensor
 ) -> None:
-    """Write f_i Σ f_j x_j + c_i x_i of every row; f and c in the type in which sums are kept."""
+    """Write f_i Σ f_j x_j + c_i x_i for every row; f and c have the dtype of the accumulators."""
     x, features, segments = unit_stride(x), x.shape[1], rows.segment_owner.shape[0]
     short = rows.neighbours.shape[0] <= 8 * rows.num_rows
     wide = triton_type(wide_type(x.dtype))

@@ -1,5 +1,4 @@
-"""A step of Adam in two kernels: the first checks that losses and new weights are finite, the
-second takes the step.
+"""A step of Adam in two kernels: a check that losses and new weights are finite, then the step.
 
 The second kernel recomputes the new weights, which costs less than storing them. Its first program
 per member updates `steps` and `alive`. The other programs read these values from copies that the
