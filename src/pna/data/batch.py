@@ -16,7 +16,7 @@ from pna.sharing import map_tensors, send_by_value
 class Batch:
     """Several graphs of a `GraphSet` as one graph with consecutive node numbers. Immutable.
 
-    A tensor that the set does not have is None. Edges are in the order of their receivers.
+    A tensor is None if the set does not have it. Edges are sorted by receiver.
     """
 
     adjacency: Adjacency
@@ -31,7 +31,7 @@ class Batch:
     real: Tensor | None = None  # (graphs,) bool, False for padding; None without padding
     size_range: tuple[int, int] | None = None  # bounds on the sizes of real graphs, if known
     max_diameter: int | None = None  # bound on the diameters of real graphs, if known
-    starts: Tensor | None = None  # (graphs + 1,) value of `indptr`, if known
+    starts: Tensor | None = None  # (graphs + 1,), the value of `indptr`, if known
     fronts: tuple[Front, ...] = ()  # shortest first, if graphs are sorted by size
 
     @property
@@ -47,17 +47,17 @@ class Batch:
         return None if self.real is None else self.real[self.graph_of_node]
 
     def sizes_between(self) -> tuple[int, int]:
-        """Bounds on the sizes of real graphs. Waits for the device if they are not known."""
+        """Return bounds on the sizes of real graphs. Waits for the device if they are not known."""
         if self.size_range is not None:
             return self.size_range
         sizes = self.sizes if self.real is None else self.sizes[self.real]
         return (int(sizes.min()), int(sizes.max())) if sizes.numel() else (0, 0)
 
     def largest_diameter(self) -> int:
-        """A bound on the diameters of real graphs. Waits for the device if it is not known.
+        """Return a bound on the diameters of real graphs. Waits for the device if it is not known.
 
-        Without diameters, or in compiled code, which cannot read them, it is the length of a path
-        through the largest graph.
+        Without diameters, or in compiled code, which cannot read them, the bound is the length of a
+        path through all nodes of the largest graph.
         """
         if self.max_diameter is not None:
             return self.max_diameter
@@ -87,7 +87,7 @@ class Batch:
         return self.sizes.device
 
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Batch:
-        """A copy on another device; itself if it is already there."""
+        """Return a copy on another device, or the batch itself if it is already there."""
         if torch.device(device) == self.device:
             return self
         return map_tensors(lambda t: t.to(device, non_blocking=non_blocking), self)
@@ -99,6 +99,6 @@ class Batch:
         )
 
 
-# For inputs of compiled and exported code, and to send between processes.
+# so that a batch can be an input of compiled and exported code, and be sent between processes
 torch.export.register_dataclass(Batch, serialized_type_name="pna.Batch")
 send_by_value(Batch)

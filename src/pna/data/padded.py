@@ -1,4 +1,4 @@
-"""Batches that are padded to one shape, as a captured step needs them."""
+"""Batches that are padded to a fixed shape, as a captured step (CUDA graph) requires."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from pna.ops.streams import SideStream
 
 
 class _Layout(NamedTuple):
-    """The origin of the rows of a batch of ``shape.places`` graphs and a last graph of padding."""
+    """Where the rows of a batch come from: ``shape.places`` graphs, and a last graph of padding."""
 
     ids: Tensor  # (graphs + 1,) int64, 0 for padding
     real: Tensor  # (graphs + 1,) bool
@@ -33,9 +33,9 @@ class _Layout(NamedTuple):
 class PaddedBatches:
     """Builds batches of a given shape from the graphs of a set, on its device.
 
-    Graphs of padding have no nodes, with two exceptions. Those that fill up a front have nodes
-    without edges. The last graph has all remaining nodes and edges: self-loops that are spread
-    evenly, or, if there are fronts, edges that belong to no node.
+    Graphs of padding have no nodes, with two exceptions. Graphs that fill up a front have nodes
+    without edges. The last graph has all remaining nodes and edges. These edges are self-loops,
+    spread evenly over its nodes; if there are fronts, they belong to no node.
     """
 
     def __init__(self, graphs: GraphSet, diameters: Tensor | None = None) -> None:
@@ -53,21 +53,21 @@ class PaddedBatches:
         self._constants: dict[Shape, tuple[Tensor, ...]] = {}  # kept for captured steps
 
     def shapes(self, batch_size: int, levels: Sequence[int] = ()) -> list[Shape]:
-        """`usual_shapes`, with fronts at the `levels` if kernels sort nodes by degree."""
+        """Return `usual_shapes`, with fronts at the `levels` if kernels sort nodes by degree."""
         if levels:
             made = usual_shapes(self.graphs, batch_size, levels=levels)
             ranked = all(self._has_kernels(shape) and self._ranks(shape) for shape in made)
-            # what makes messages has no place for edges of no node
+            # paths that materialise messages do not support edges that belong to no node
             made_messages = any(map(fast_paths.is_off, ("statistics", "split", "attention")))
             if ranked and not made_messages and fast_paths.is_on("fronts"):
                 return made
         return usual_shapes(self.graphs, batch_size)
 
     def batch(self, ids: Tensor, shape: Shape) -> Batch:
-        """A batch of the graphs of these ids (shape.places,), int64 on the device. −1 is no graph,
-        and −1 − n is n nodes of padding.
+        """Build a batch of the graphs with these ids (shape.places,), int64 on the device.
 
-        They must fit, as those of ``shape.arrange`` do. The call never waits for the device.
+        The id −1 means no graph, and −1 − n means n nodes of padding. The graphs must fit into the
+        shape; the ids of ``shape.arrange`` do. The call never waits for the device.
         """
         graphs = self.graphs
         ranking, of_edges = SideStream(ids.device), SideStream(ids.device, 1)
@@ -123,7 +123,7 @@ class PaddedBatches:
         first_of_edge = torch.cat([first_edge, none]) - offsets(edges)[:-1]
         from_edge = torch.where(is_edge, first_of_edge[of_edge] + edge, 0)
 
-        # the k-th of n nodes of padding has edges k·e/n up to (k + 1)·e/n of e
+        # node k of the n nodes of padding gets edges k·e/n up to (k + 1)·e/n of e edges
         spread = (place * edges[-1]).div(sizes[-1].clamp(min=1), rounding_mode="floor")
         until = ((place + 1) * edges[-1]).div(sizes[-1].clamp(min=1), rounding_mode="floor")
         padding = (until - spread) * (of_node == shape.places)
@@ -160,7 +160,7 @@ class PaddedBatches:
         return fits and fast_paths.is_on("assemble")
 
     def _ranks(self, shape: Shape) -> bool:
-        """Whether kernels sort nodes by degree."""
+        """Return whether kernels sort nodes by degree."""
         from pna.ops.triton import assemble
 
         few = self._short and 0 < shape.nodes <= assemble.MOST_RANKED
@@ -169,7 +169,7 @@ class PaddedBatches:
     def _lay_out_in_kernels(
         self, ids: Tensor, shape: Shape, ranking: SideStream
     ) -> tuple[_Layout, Adjacency]:
-        """The same with fused kernels; the stream `ranking` sorts nodes by degree."""
+        """`_lay_out` with fused kernels. Work on the stream `ranking` sorts nodes by degree."""
         from pna.ops.triton import assemble
 
         graphs = self.graphs
@@ -211,8 +211,8 @@ class PaddedBatches:
         return layout, adjacency
 
     def _constants_of(self, shape: Shape, device: torch.device) -> tuple[Tensor, ...]:
-        """The constants of a shape: edge numbers, ranks without long rows, and the windows within
-        which nodes are sorted by degree."""
+        """Return the constants of a shape: edge numbers, ranks for the case without long rows, and
+        the windows within which nodes are sorted by degree."""
         from pna.ops.triton import assemble
 
         if shape not in self._constants:
@@ -225,12 +225,12 @@ class PaddedBatches:
 
 
 def _rows(tensor: Tensor, places: Tensor) -> Tensor:
-    """These rows of a tensor; zeros if it is empty, where all rows are padding."""
+    """Return rows of a tensor, or zeros if it is empty: all rows are then padding."""
     if len(tensor) == 0:
         return tensor.new_zeros(len(places), *tensor.shape[1:])
     return tensor.index_select(0, places)
 
 
 def _with_rest(counts: Tensor, total: int) -> Tensor:
-    """Counts, and one more, so that they sum to `total`."""
+    """Append one more count, so that the counts sum to `total`."""
     return torch.cat([counts, (total - counts.sum())[None]])

@@ -16,19 +16,19 @@ from pna.front import Front
 
 @dataclass(frozen=True)
 class Shape:
-    """The size of a padded batch: graphs, and nodes and edges of all graphs."""
+    """The size of a padded batch: its numbers of graphs, nodes and edges."""
 
     graphs: int
     nodes: int
     edges: int
-    degree: int = SEGMENT  # largest number of edges of a node of padding
-    #: Fronts of graphs sorted by size, shortest first. Edges of padding then belong to no node, so
-    #: that layers, which read the edges of nodes, do not see them.
+    degree: int = SEGMENT  # largest number of edges of a padding node
+    #: Fronts of graphs sorted by size, shortest first. With fronts, padding edges belong to no
+    #: node. Layers read the edges of nodes, so they do not see padding edges.
     fronts: tuple[Front, ...] = ()
 
     def holds(self, graphs: int, nodes: int, edges: int) -> bool:
-        """Whether these fit, and the rest makes a graph of padding whose nodes have at most
-        `degree` edges."""
+        """Return whether graphs with these numbers of nodes and edges fit, and the rest can form a
+        graph of padding whose nodes have at most `degree` edges."""
         spare_nodes, spare_edges = self.nodes - nodes, self.edges - edges
         if graphs > self.graphs or spare_nodes < 0 or spare_edges < 0:
             return False
@@ -36,14 +36,17 @@ class Shape:
 
     @property
     def places(self) -> int:
-        """Number of ids of a batch: of graphs, and of the padding of each front."""
+        """Number of ids of a batch: one for each graph, and one for the padding of each front."""
         return self.graphs + len(self.fronts)
 
     def arrange(
         self, ids: NDArray[np.int64], sizes: NDArray[np.int64], edges: NDArray[np.int64]
     ) -> NDArray[np.int64] | None:
-        """The ids of graphs of these sizes and numbers of edges for `PaddedBatches.batch`,
-        (places,), largest first if there are fronts; None if they do not fit."""
+        """Arrange graphs of these sizes and numbers of edges for `PaddedBatches.batch`.
+
+        The result is ids (places,), largest graph first if there are fronts; None if the graphs do
+        not fit.
+        """
         if len(ids) > self.graphs:
             return None
         if self.fronts:
@@ -67,23 +70,23 @@ class Shape:
         return filled
 
 
-_STEP = 64  # shapes are multiples of it
+_STEP = 64  # the numbers of nodes and edges of a shape are multiples of it
 
-#: Size of each shape in standard deviations above the mean, of the batch and of a front.
+#: Size of each shape, in standard deviations above the mean: of the batch, and of its fronts.
 _ABOVE = ((0.5, 2.0), (4.0, 4.5))
 
 
 def usual_shapes(graphs: GraphSet, batch_size: int, *, levels: Sequence[int] = ()) -> list[Shape]:
-    """Two shapes that hold nearly all batches of random graphs: the first more than half of them,
-    the second those up to four standard deviations above the mean.
+    """Return two shapes that hold nearly all batches of random graphs.
 
-    Shapes have fronts for graphs of more nodes than each of the `levels`.
+    The first holds more than half of the batches, the second those up to four standard deviations
+    above the mean. For each of the `levels`, shapes have a front for the graphs of more nodes.
     """
     together = min(batch_size, len(graphs))
     left = (len(graphs) - together) / max(len(graphs) - 1, 1)
 
     def of_a_batch(numbers: Tensor) -> tuple[float, float]:
-        """Mean and standard deviation of the sum of `together` draws without replacement."""
+        """Return mean and standard deviation of the sum of `together` draws without replacement."""
         numbers = numbers.double()
         deviation = (together * left * numbers.var(unbiased=False)) ** 0.5
         return float(together * numbers.mean()), float(deviation)
@@ -94,22 +97,22 @@ def usual_shapes(graphs: GraphSet, batch_size: int, *, levels: Sequence[int] = (
         (size, of_a_batch(graphs.sizes * which), of_a_batch(graphs.edge_counts * which))
         for size, which in large
     ]
-    # so that states of padding grow with depth no faster than those of nodes
+    # limited, so that the states of padding nodes grow with depth no faster than those of real ones
     degree = min(max(-(-2 * graphs.num_edges // max(graphs.num_nodes, 1)), 1), SEGMENT)
     longest = int(graphs.sizes.max()) if len(graphs) else 0
     shapes = []
     for above, above_front in _ABOVE:
         nodes, edges = (int(mean + above * deviation) + 1 for mean, deviation in in_all)
-        left_over = (above + 4) * in_all[1][1] + _STEP  # spare edges are nearly always fewer
-        spare = 1 + int(left_over / degree)  # nodes for them, also if sizes do not vary
+        left_over = (above + 4) * in_all[1][1] + _STEP  # nearly always more than the spare edges
+        spare = 1 + int(left_over / degree)  # nodes for the spare edges, even if sizes do not vary
         fronts: list[Front] = []
         for k, (size, of_nodes, of_edges) in enumerate(in_fronts):
             first, reached = (int(m + above_front * d) + 1 for m, d in (of_nodes, of_edges))
             # the padding of each earlier front is about half a graph
             first = _rounded(first + k * longest // 2)
-            # including smaller graphs that fit
+            # edges also for the smaller graphs that fit into the front
             more = reached + degree * int(first - of_nodes[0])
-            # with more than 8 edges per node, kernels would treat rows as long
+            # at most 8 edges per node, or kernels would choose their variant for long rows
             fronts.append(Front(size, first, _rounded(max(reached, min(more, 8 * first)))))
         wide, edges = _rounded(nodes + len(fronts) * longest // 2), _rounded(edges)
         useful = _useful(fronts, wide, edges)
@@ -119,7 +122,7 @@ def usual_shapes(graphs: GraphSet, batch_size: int, *, levels: Sequence[int] = (
 
 
 def _useful(fronts: Sequence[Front], nodes: int, edges: int) -> tuple[Front, ...]:
-    """The fronts that are shorter than the next one; after the last comes the whole batch."""
+    """Select the fronts that are shorter than the next one; the whole batch follows the last."""
     found: list[Front] = []
     for front in reversed(fronts):
         if front.nodes < nodes:

@@ -1,4 +1,4 @@
-"""How many steps of message passing a recurrent model takes on a graph."""
+"""The number of message-passing steps that a recurrent model takes on a graph."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pna.data.batch import Batch
 from pna.front import Front
 from pna.names import lookup
 
-#: Rules that depend on the number of nodes only, as the authors named them.
+#: Rules that depend only on the number of nodes, with the names of the paper's authors.
 BY_SIZE: dict[str, Callable[[int], int]] = {
     "N": lambda n: n,
     "N/2": lambda n: n // 2,
@@ -23,22 +23,22 @@ BY_SIZE: dict[str, Callable[[int], int]] = {
 }
 RULES = (*BY_SIZE, "diameter", "adaptive")
 
-#: How many fronts a batch has at most; each needs some padding.
+#: Largest number of fronts of a batch; each needs some padding.
 _MOST_LEVELS = 8
 
 
 @dataclass(frozen=True)
 class Depth:
-    """How many steps each graph takes, at least one."""
+    """The number of steps of each graph, at least one."""
 
     steps: Tensor | None  # (graphs,) int64, 1 for padding; None if all take `most`
     most: int  # upper bound for all graphs
-    #: For each step but the first, the front that holds all nodes which take it; empty if unknown.
+    #: For each step but the first, a front with all nodes that take the step; empty if unknown.
     fronts: tuple[Front, ...] = ()
 
 
 def check_rule(rule: str | int) -> str | int:
-    """The rule: one of `RULES`, or the number of steps of every graph."""
+    """Return the rule if it is valid: one of `RULES`, or the number of steps of every graph."""
     if isinstance(rule, int):
         if rule < 1:
             raise ValueError(f"got depth={rule}, expected at least 1")
@@ -49,7 +49,7 @@ def check_rule(rule: str | int) -> str | int:
 
 
 def levels(rule: str | int, smallest: int, largest: int) -> list[int]:
-    """Up to 8 graph sizes, largest first, above which graphs take more steps."""
+    """Return up to 8 graph sizes, largest first, above which graphs take more steps."""
     if rule not in BY_SIZE:
         return []
     steps = BY_SIZE[str(rule)]
@@ -58,7 +58,7 @@ def levels(rule: str | int, smallest: int, largest: int) -> list[int]:
 
 
 def depth_of(batch: Batch, rule: str | int) -> Depth:
-    """The steps of each graph of a batch by a rule; for "adaptive", the number of its nodes."""
+    """Return the steps of each graph of a batch. For "adaptive" it is the number of its nodes."""
     if isinstance(rule, int):
         return Depth(None, rule)
     smallest, largest = batch.sizes_between()
@@ -79,10 +79,10 @@ def depth_of(batch: Batch, rule: str | int) -> Depth:
 
 
 def _fronts(batch: Batch, rule: str, most: int) -> tuple[Front, ...]:
-    """For each step but the first, the shortest front with all graphs that take it.
+    """Return, for each step but the first, the shortest front with all graphs that take the step.
 
-    The whole batch if there is no such front. Empty if the batch has no fronts, or if the rule
-    does not depend on the number of nodes only.
+    If there is no such front, it is the whole batch. The result is empty if the batch has no
+    fronts, or if the rule does not depend only on the number of nodes.
     """
     if not batch.fronts or rule not in BY_SIZE:
         return ()
@@ -97,7 +97,10 @@ _tables: dict[tuple[str, int, torch.device], Tensor] = {}
 
 
 def _table(rule: str, largest: int, device: torch.device) -> Tensor:
-    """Steps by graph size, (largest + 1,); cached, as a captured step cannot copy to the device."""
+    """Return the steps for every graph size, (largest + 1,).
+
+    The table is cached, because a captured step cannot copy to the device.
+    """
     key = (rule, largest, device)
     if key in _tables:
         return _tables[key]

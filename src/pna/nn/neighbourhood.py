@@ -30,7 +30,8 @@ from pna.torch_internals import is_wrapped
 
 
 class _Remembered(NamedTuple):
-    """The factors of a graph, and what they were computed from, kept so that no `id` is reused."""
+    """Cached factors of a graph, with their key. `held` keeps the tensors of the key alive, so that
+    no `id` is reused."""
 
     indptr: Callable[[], Tensor | None]
     key: tuple[Any, ...]
@@ -42,7 +43,7 @@ class _Remembered(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """The values of tensors, and a key that changes when they do."""
+    """The values of tensors, and a key that changes when the tensors change."""
 
     key: tuple[Any, ...]
     held: tuple[Tensor, ...]
@@ -55,10 +56,10 @@ _CODES: dict[tuple[type, float], int] = {
     (Linear, 0.0): 0, (Linear, 1.0): 3, (Linear, -1.0): 4,
 }  # fmt: skip
 
-#: Histograms with fewer entries are not suspected to hold the degree of every node.
+#: Histograms with fewer entries are accepted without the check in `_is_even`.
 _FEWEST = 32
 
-#: Conventions of std, as `PNAConv` describes them.
+#: Conventions for std, as described in `PNAConv`.
 StdConvention = Literal["paper", "pyg"]
 
 _STD: dict[StdConvention, Std] = {"paper": Std(), "pyg": Std(clamp=True)}
@@ -76,7 +77,7 @@ def keep_tensors(module: nn.Module, prefix: str, given: Aggregator | Power | Lin
 
 
 def with_tensors(module: nn.Module, prefix: str, given: Aggregator) -> Aggregator:
-    """The aggregator with the tensors that `keep_tensors` registered, as they are now."""
+    """Return the aggregator with the current values of the tensors registered by `keep_tensors`."""
     tensors = {
         field.name: getattr(module, f"{prefix}_{field.name}")
         for field in fields(given)
@@ -105,7 +106,7 @@ class Neighbourhood(nn.Module):
         scalers: names or objects, as in `pna.scale`.
         deg: histogram of in-degrees, or a `DegreeStats`; may be None if no scaler needs δ.
         train_norm: learn δ, which is a buffer otherwise.
-        std: convention of std, as in `PNAConv`.
+        std: convention for std, as in `PNAConv`.
     """
 
     mean_degree: Tensor
@@ -143,7 +144,7 @@ class Neighbourhood(nn.Module):
                 keep_tensors(self, f"{kind}_{i}", chosen_one)
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Neighbourhood:
-        """Restores all digits of δ on conversion to float64, unless δ has been changed."""
+        """Restore the full precision of δ on conversion to float64, unless δ has been changed."""
         names = ("mean_degree", "mean_log_degree")
         given = [
             (name, average, self._buffers[name])
@@ -164,14 +165,14 @@ class Neighbourhood(nn.Module):
         return self
 
     def reset_parameters(self) -> None:
-        """Resets a learned δ; learned parts of aggregators and scalers are left unchanged."""
+        """Reset a learned δ. Learned parameters of aggregators and scalers are left unchanged."""
         if isinstance(self.mean_degree, nn.Parameter):
             with torch.no_grad():
                 self.mean_degree.fill_(self._averages[0])
                 self.mean_log_degree.fill_(self._averages[1])
 
     def keep_averages(self) -> None:
-        """Make the present δ, such as that of a checkpoint, the one that a reset restores."""
+        """Let `reset_parameters` restore the present δ, for example that of a checkpoint."""
         self._averages = (self.mean_degree.item(), self.mean_log_degree.item())
 
     @property
@@ -184,14 +185,14 @@ class Neighbourhood(nn.Module):
 
     @property
     def aggregators(self) -> list[Aggregator]:
-        """The aggregators, with the tensors that this module holds now."""
+        """The aggregators, with the current tensors of this module."""
         return [with_tensors(self, f"aggregator_{i}", a) for i, a in enumerate(self._aggregators)]
 
     def factors(self, adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
-        """S(d) of every scaler at every receiver, (receivers, scalers); 0 where d is 0.
+        """Return S(d) of every scaler for every receiver, (receivers, scalers); 0 where d is 0.
 
         The factors of the last graph are cached, unless they are learned. On a GPU, do not write
-        to δ through `.data`: the cache does not notice that.
+        to δ through `.data`: the cache does not notice the change.
         """
         held = (*self.parameters(), *self.buffers())
         if not values_readable() or any(t.requires_grad or t.is_inference() for t in held):
@@ -228,7 +229,8 @@ class Neighbourhood(nn.Module):
         return torch.stack(columns, dim=1) * (degree > 0)[:, None]
 
     def _averages_now(self) -> tuple[float, ...] | None:
-        """δ as numbers, read from the device once; None if it cannot be read, as in a capture."""
+        """Return δ as numbers, read from the device once; None if it cannot be read, as during a
+        capture."""
         held = (self.mean_degree, self.mean_log_degree)
         if any(tensor.is_inference() for tensor in held):
             return None
@@ -240,7 +242,8 @@ class Neighbourhood(nn.Module):
         return self._read.values
 
     def _has_kernel(self, adjacency: Adjacency, dtype: torch.dtype) -> bool:
-        """Whether the scalers are built-in ones, without learned parameters, on a GPU."""
+        """Return whether the kernel can compute the factors: built-in scalers without learned
+        parameters, on a GPU, not in float64."""
         usual = all(
             not isinstance(s.alpha, Tensor) and s.delta is None and (type(s), s.alpha) in _CODES
             for s in self._scalers
@@ -261,7 +264,7 @@ class Neighbourhood(nn.Module):
 
 
 def _identity(tensor: Tensor) -> tuple[Any, ...]:
-    """A key that changes when the tensor does; includes its values on a CPU."""
+    """Return a key that changes when the tensor changes. On a CPU it includes the values."""
     values = tuple(tensor.flatten().tolist()) if tensor.device.type == "cpu" else ()
     return (id(tensor), tensor.data_ptr(), tensor._version, values)
 
@@ -279,13 +282,13 @@ def _from_histogram(deg: Tensor) -> DegreeStats:
             f"got deg {doubt}, expected a histogram: how many nodes have degree 0, 1, 2 and so on. "
             "If deg holds the degree of every node, pass pna.DegreeStats.from_degrees(deg.long()); "
             "if it is a histogram, pass pna.DegreeStats.from_histogram(deg)",
-            stacklevel=5,  # where the layer is made
+            stacklevel=5,  # the line that makes the layer
         )
     return stats
 
 
 def _doubt(stats: DegreeStats) -> str | None:
-    """Why this may be the degree of every node instead of a histogram; None if it is not."""
+    """Return why the histogram may be the degrees of all nodes instead; None if it is plausible."""
     if stats.num_nodes < stats.max_degree:
         return (
             f"in which {stats.num_nodes} nodes have degrees of up to {stats.max_degree}, as only "
@@ -301,10 +304,10 @@ def _doubt(stats: DegreeStats) -> str | None:
 
 
 def _is_even(counts: Tensor) -> bool:
-    """Whether counts are small and spread over all entries, as degrees of nodes are.
+    """Return whether counts are small and spread over all entries, like the degrees of nodes.
 
-    A histogram has a peak, or is almost 0 at one end. Histograms of a few dense graphs, with
-    degrees of all sizes, are the exception: they cannot be told from degrees.
+    A histogram has a peak, or is almost 0 at one end. The exception are histograms of a few dense
+    graphs with degrees of all sizes, which cannot be distinguished from degrees.
     """
     if len(counts) < _FEWEST or int(counts.max()) >= len(counts) / 2:
         return False

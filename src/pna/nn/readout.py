@@ -1,8 +1,9 @@
 """Readouts: x (nodes, features) to (graphs, features), for graphs of any size.
 
-The nodes of a graph are consecutive rows. `sizes` (graphs,) is the number of nodes of each graph,
-and `starts` (graphs + 1,), computed if left out, the first node of each and the end. A graph may
-have no nodes; its readout is then 0. Nothing here waits for the device, and all is deterministic.
+The nodes of a graph are consecutive rows. `sizes` (graphs,) is the number of nodes of each graph.
+`starts` (graphs + 1,) is the first node of each graph, and the end of the last; it is computed if
+not given. A graph may have no nodes; its readout is then 0. No function waits for the device, and
+all are deterministic.
 """
 
 from __future__ import annotations
@@ -18,20 +19,20 @@ from pna.population.set2set import set2set
 
 
 def sum_nodes(x: Tensor, sizes: Tensor, starts: Tensor | None = None) -> Tensor:
-    """The sum over the nodes of each graph."""
+    """Sum over the nodes of each graph."""
     return segment_sum(x, _starts(sizes) if starts is None else starts)
 
 
 def mean_nodes(x: Tensor, sizes: Tensor, starts: Tensor | None = None) -> Tensor:
-    """The mean over the nodes of each graph."""
-    wide = wide_type(x.dtype)  # half precision may not hold the sums and sizes
+    """Mean over the nodes of each graph."""
+    wide = wide_type(x.dtype)  # sums and sizes may overflow half precision
     total = sum_nodes(x.to(wide), sizes, starts)
     mean = total / sizes.clamp(min=1).to(wide)[:, None]
     return mean.to(x.dtype) if x.is_floating_point() else mean
 
 
 def max_nodes(x: Tensor, sizes: Tensor, starts: Tensor | None = None) -> Tensor:
-    """The maximum over the nodes of each graph; equal maxima share the gradient evenly."""
+    """Maximum over the nodes of each graph. Tied maxima share the gradient evenly."""
     return segment_max(x, _starts(sizes) if starts is None else starts)
 
 
@@ -65,7 +66,10 @@ class Set2Set(RecurrentWeights):
         real: Tensor | None = None,
         starts: Tensor | None = None,
     ) -> Tensor:
-        """No `real` graph may have more than `max_size` nodes; padding takes no steps."""
+        """Return the readout (graphs, 2 · width).
+
+        No `real` graph may have more than `max_size` nodes. Padding takes no steps.
+        """
         steps, most = sizes, max_size
         if self.steps is not None:
             steps, most = torch.full_like(sizes, self.steps), self.steps

@@ -39,9 +39,9 @@ class GRU(RecurrentWeights):
         step: int = 0,
         swapped: bool = False,
     ) -> Tensor:
-        """The next state. Rows whose `until` (rows,) is at most `step` keep their state.
+        """Return the next state. Rows with until[i] ≤ step keep their state; until is (rows,).
 
-        With `swapped`, x is the state that they keep.
+        With `swapped`, the state that they keep is x.
         """
         inputs = self._padded(x), self._padded(state)
         return gru_cell(*inputs, self.weights, until, step, swapped)
@@ -61,7 +61,7 @@ def recur(
     until: Tensor | None,
     swapped: bool,
 ) -> Tensor | None:
-    """All steps after the first as one operation, `recurrence`; None if it is not available.
+    """Compute all steps after the first by `recurrence`; return None if it is not available.
 
     `until` (nodes,) is the number of steps of each node; None if all take `depth.most`.
     """
@@ -79,7 +79,7 @@ def recur(
 
 
 def _slope_of(act: Callable[[Tensor], Tensor]) -> float | None:
-    """The factor for numbers below 0, if the activation does nothing else; otherwise None."""
+    """Return the slope of a (leaky) ReLU below 0, 1 for the identity, None for any other."""
     if isinstance(act, nn.Module) and is_hooked(act):
         return None
     if type(act) is nn.LeakyReLU:

@@ -26,7 +26,7 @@ class TowerLinear(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Initialises the weights as `torch.nn.Linear` does."""
+        """Initialise the parameters as `torch.nn.Linear` does."""
         bound = 1 / math.sqrt(self.weight.shape[2]) if self.weight.shape[2] > 0 else 0.0
         nn.init.uniform_(self.weight, -bound, bound)
         nn.init.uniform_(self.bias, -bound, bound)
@@ -46,7 +46,10 @@ def first_of(layers: nn.ModuleList) -> TowerLinear:
 
 
 def named_layers(name: str, layers: nn.ModuleList) -> list[tuple[str, nn.Module]]:
-    """The layers of a list with their names in errors; refuses an empty list, and None in it."""
+    """Return the layers of a list with their names for error messages.
+
+    An empty list, or None in the list, raises ValueError.
+    """
     if len(layers) == 0:
         raise ValueError(
             f"got {name} without a layer, expected at least one; replace a layer instead of "
@@ -66,6 +69,6 @@ def named_layers(name: str, layers: nn.ModuleList) -> list[tuple[str, nn.Module]
 
 
 def tower_layers(towers: int, inputs: int, outputs: int, count: int) -> nn.ModuleList:
-    """A list of `count` layers: the first takes `inputs` features, the others `outputs`."""
+    """Make `count` layers: the first takes `inputs` features, the others `outputs`."""
     widths = [inputs, *[outputs] * count]
     return nn.ModuleList(TowerLinear(towers, widths[i], widths[i + 1]) for i in range(count))

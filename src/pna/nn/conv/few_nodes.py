@@ -1,10 +1,10 @@
-"""The PNA layer of few nodes on a GPU, computed on several streams.
+"""The PNA layer for few nodes on a GPU, computed on several streams.
 
 No kernel of a small batch fills a GPU, so the time depends on how many kernels run one after the
-other. The main stream has only the critical path: the senders' part, its statistics and U, and in
-the backward pass what leads to the gradient of x. Other streams compute the receivers' part, U's
-part of x, the edge term, the argmax of max and min (after the layer), and the gradients of all
-weights.
+other. The main stream runs only the critical path: the senders' part, its statistics and U, and in
+the backward pass the kernels that lead to the gradient of x. Other streams compute the receivers'
+part, U's part for x, the edge term, the argmax of max and min (after the layer), and the gradients
+of all weights.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Kept(NamedTuple):
     own: Tensor  # the receivers' part, (nodes, towers, width)
     out: Tensor  # statistics, as in `Saved`
     mean: Tensor
-    places: Tensor | None  # as in `Argmax`; None where no gradient will be asked for
+    places: Tensor | None  # as in `Argmax`; None if no gradient will be needed
     long_places: Tensor | None
 
 
@@ -49,8 +49,8 @@ def forward(
     parts: Parts,
     training: bool,
 ) -> tuple[Tensor, Kept, SideStream]:
-    """The result (nodes, towers, outputs), what is kept, and the work that finds the places in it;
-    `edge_work` makes the edge term."""
+    """Return the result (nodes, towers, outputs), the saved tensors, and the side stream that
+    computes `places`. `edge_work` is the side stream that computes the edge term."""
     from pna.ops.triton import narrow_linear, scaled_linear
     from pna.ops.triton.argmax import argmax
     from pna.ops.triton.launch import with_unit_stride
@@ -85,10 +85,8 @@ def forward(
         out = x.new_empty((x.shape[0], towers, outputs))
         factors = factors.contiguous()
         scaled_linear.add_up(every, moved, factors, base, adjacency.indptr, out)
-    finding, found = (
-        SideStream(x.device, 3),
-        None,
-    )  # not sooner: only the backward pass waits for it
+    # the argmax starts last, because only the backward pass waits for it
+    finding, found = SideStream(x.device, 3), None
     if training and adjacency.num_edges > 0:
         with finding, torch.cuda.device_of(sent):
             found = argmax(with_unit_stride(messages), plan.request, saved.out)
@@ -111,11 +109,12 @@ def backward(
     needs: Sequence[bool],
     claim: Claim,
 ) -> tuple[Tensor, Tensor | None, Tensor, tuple[Tensor | None, ...]]:
-    """The gradients of x, of the edge features or their table, of the index into it, and of the
-    layer's weights.
+    """Return the gradients of x, of the edge features or their table, of the coefficients of edges,
+    and of the layer's weights.
 
-    `term` is the edge term, computed from `features`; these are an encoded `table`, if there is
-    one. `needs` says whether x, the features, the index and any weight need a gradient.
+    `term` is the edge term, computed from `features`. If `table` is given, `features` is the
+    encoded table. `needs` says whether x, the features, the coefficients and any weight need a
+    gradient.
     """
     from pna.ops import triton
     from pna.ops.triton import degree_linear
@@ -195,15 +194,17 @@ def backward(
 
 
 def _with_ones(x: Tensor) -> Tensor:
-    """x and a column of ones, so that the gradients of weights include those of biases."""
+    """Append a column of ones to x, so that one product gives the gradients of weight and bias."""
     return torch.cat([x, x.new_ones((x.shape[0], 1))], 1)
 
 
 def _of_parts(
     grad_sender: Tensor, total: Tensor, widths: list[int], towers: int
 ) -> tuple[Tensor, ...]:
-    """The gradients of receiver, sender, bias, keep and its bias, given that of the sender and
-    `total`, those of the receiver and keep with their biases."""
+    """Return the gradients of receiver, sender, bias, keep and keep_bias.
+
+    `total` contains those of receiver and keep, with their biases as last column.
+    """
     of_receiver, of_keep = total[:, :-1].split(widths)
     of_bias, of_keep_bias = total[:, -1].contiguous().split(widths)
     every = (of_receiver, grad_sender, of_bias, of_keep, of_keep_bias)
@@ -213,9 +214,9 @@ def _of_parts(
 def _through_encoder(
     grad: Tensor, parts: Parts, table: Tensor, weights: Weights, towers: int
 ) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """The gradients of the encoder, its bias and the table, given that of the edge term."""
+    """Return the gradients of the encoder, its bias and the table, given that of the edge term."""
     assert parts.edge is not None and weights.encoder is not None
-    # a sum over towers uses more of the GPU than one long product
+    # one product per tower and a sum use more of the GPU than one long product
     each = grad.unflatten(1, (towers, -1)).transpose(0, 1)
     encoded = torch.bmm(each, parts.edge.unflatten(0, (towers, -1))).sum(0)
     return (encoded.t() @ table, encoded.sum(0)), encoded @ weights.encoder

@@ -1,4 +1,4 @@
-"""The PNA layer as one step of autograd, with hand-written gradients.
+"""The PNA layer as one autograd function, with hand-written gradients.
 
 On graphs of up to about 100,000 edges, the overhead of autograd for each product costs more than
 the product. A hand-written backward pass also accumulates gradients in place.
@@ -30,7 +30,10 @@ from pna.torch_internals import below_autograd, is_batch_of_gradients, saved_ten
 
 
 def project(x: Tensor, weight: Tensor, bias: Tensor | None, shares: int) -> Tensor:
-    """x through a weight (towers, outputs, inputs): (nodes, towers, outputs)."""
+    """Multiply x (nodes, features) by a weight (towers, outputs, inputs): (nodes, towers, outputs).
+
+    Each tower sees all of x if `shares` is 1, otherwise its own share of the features.
+    """
     if shares == 1:
         flat = linear(x, weight.flatten(0, 1), None if bias is None else bias.flatten())
         return flat.view(x.shape[0], *weight.shape[:2])
@@ -40,7 +43,7 @@ def project(x: Tensor, weight: Tensor, bias: Tensor | None, shares: int) -> Tens
 def project_each(
     x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor | None], shares: int
 ) -> Iterator[Tensor]:
-    """`project` with one weight after the other, each when it is asked for; all at once if kernels
+    """Yield `project` for each weight. The products are computed lazily, or all at once if kernels
     support that."""
     if shares > 1:
         divided = x.unflatten(1, (shares, -1))
@@ -54,7 +57,8 @@ def project_each(
 def _project_backward(
     grad: Tensor, x: Tensor, weight: Tensor, shares: int, grad_x: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """The gradients of x, added to `grad_x` in place if it is given, and of the weight."""
+    """Return the gradients of x and of the weight. The first is added to `grad_x` in place, if
+    given."""
     if shares == 1:
         flat, matrix = grad.flatten(1), weight.flatten(0, 1)
         grad_x = flat @ matrix if grad_x is None else grad_x.addmm_(flat, matrix)
@@ -67,33 +71,37 @@ def _project_backward(
 def edge_term(
     edge: Tensor | None, at: Tensor | None, weight: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None]:
-    """C e of every edge for `statistics`, from (features, None), (table, index), (basis,
-    coefficients), or (None, coefficients), whose basis is the weight itself."""
+    """Return C e of every edge, as `statistics` expects it.
+
+    (edge, at) is (features, None), (table, index), (basis, coefficients), or (None, coefficients);
+    in the last case the basis is the weight itself.
+    """
     if weight is None:
         return None, None
     return (weight.t() if edge is None else F.linear(edge, weight)), at
 
 
 def _takes_encoded(edge: Tensor | None, at: Tensor | None, weights: Weights) -> bool:
-    """Whether the rows of a table are encoded first: if they are fewer than those of C."""
+    """Return whether to encode the table before the product with C, instead of multiplying the
+    encoder into C: if the table has at most as many rows as the encoder."""
     if weights.encoder is None or edge is None or at is None or at.is_floating_point():
         return False
     return edge.shape[0] <= weights.encoder.shape[0]
 
 
-#: Up to this number of nodes work runs on several streams, which is faster but needs more memory.
+#: Up to this number of nodes, work runs on several streams. It is faster but needs more memory.
 _FEW_NODES = 2**15
 
 
 def _has_few_nodes(plan: Plan, x: Tensor) -> bool:
-    """Whether `few_nodes` computes a layer, all of whose towers see all of x."""
+    """Return whether `few_nodes` computes the layer. Every tower must see all of x."""
     few = plan.shares == 1 and plan.backend == "triton" and x.shape[0] <= _FEW_NODES
     return few and fast_paths.is_on("few_nodes")
 
 
 def _is_divided(plan: Plan, x: Tensor, parts: Parts) -> bool:
-    """Whether one kernel computes the products of every tower with its share of x, and another
-    one all their gradients."""
+    """Return whether one kernel computes the products of all towers with their shares of x, and
+    another kernel all gradients of these products."""
     if plan.shares == 1 or plan.backend != "triton" or x.shape[0] > _FEW_NODES:
         return False
     taken = takes_towers(x, [parts.sender, parts.receiver, parts.keep])
@@ -101,7 +109,7 @@ def _is_divided(plan: Plan, x: Tensor, parts: Parts) -> bool:
 
 
 def _products(parts: Parts) -> tuple[list[Tensor], list[Tensor | None]]:
-    """Weights and biases of all products of x: the senders', the receivers' and U's part."""
+    """Return weights and biases of all products of x: the senders', the receivers' and U's part."""
     weights = [parts.sender, parts.receiver, parts.keep]
     return weights, [None, parts.bias, parts.keep_bias]
 
@@ -109,7 +117,7 @@ def _products(parts: Parts) -> tuple[list[Tensor], list[Tensor | None]]:
 def _divided_gradients(
     grads: list[Tensor], x: Tensor, parts: Parts, shares: int
 ) -> tuple[Tensor, list[tuple[Tensor, Tensor]]]:
-    """The gradient of x, and the gradients of the weight and bias of every product of x."""
+    """Return the gradient of x, and the gradients of the weight and bias of every product of x."""
     weights, _ = _products(parts)
     shared = x.unflatten(1, (shares, -1))
     grad_x, flat = torch.ops.pna.linears_backward(grads, [True, True], shared, weights)
@@ -117,7 +125,7 @@ def _divided_gradients(
 
 
 class _MixingLayer(torch.autograd.Function):
-    """A linear layer of few nodes, whose gradients are computed on several streams."""
+    """A linear layer for few nodes. Its gradients are computed on several streams."""
 
     jvp = staticmethod(no_forward_mode)
 
@@ -142,9 +150,10 @@ class _MixingLayer(torch.autograd.Function):
 
 
 def mixing_layer(plan: Plan | None, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """The linear layer after `pna_layer`, (nodes, outputs); `plan` is None without autograd."""
+    """Apply the linear layer after `pna_layer`: (nodes, outputs). `plan` is None if `pna_layer` was
+    not used, as in compiled code and under vmap."""
     if plan is None or not _has_few_nodes(plan, x):
-        if plan is not None:  # else a compiler is looking, or vmap
+        if plan is not None:
             DeferredJoins.claim((weight, bias))
         return linear(x, weight, bias)
     return _MixingLayer.apply(x, weight, bias)
@@ -159,13 +168,16 @@ def pna_layer(
     factors: Tensor,
     weights: Weights,
 ) -> Tensor:
-    """(nodes, towers, outputs)."""
+    """Compute the layer without its mixing layer: (nodes, towers, outputs).
+
+    `edge` and `at` are those of `edge_term`, `factors` (nodes, scalers).
+    """
     training = torch.is_grad_enabled()
     return _Layer.apply(plan, adjacency, training, factors, x, edge, at, *weights)
 
 
 def _saves_elsewhere() -> bool:
-    """Whether hooks move or drop the tensors that are saved for the backward pass."""
+    """Return whether hooks move or drop the tensors saved for the backward pass."""
     return saved_tensor_hooks(True) is not None
 
 
@@ -255,14 +267,14 @@ class _Layer(torch.autograd.Function):
             if ctx.few_nodes:
                 kept = few_nodes.Kept(*saved)
                 ctx.finding.join()
-                ctx.finding.let_go()  # they are saved
+                ctx.finding.let_go()  # ctx has saved these tensors
                 grad_x, grad_edge, grad_place, of_layer = few_nodes.backward(
                     plan, adjacency, grad, x, parts, factors, kept, (values, place), features,
                     edge if encoded else None, weights, needs, ctx.claim,
                 )  # fmt: skip
             else:
-                own, ctx.own = ctx.own, None  # to free its memory below
-                if own is None:  # in a second backward pass, or if it was not kept
+                own, ctx.own = ctx.own, None  # so that `del own` below frees its memory
+                if own is None:  # a second backward pass, or hooks on saved tensors
                     own = project(x, parts.receiver, parts.bias, plan.shares)
                 sent, *outputs = saved
                 results = outputs[0].unflatten(2, sent.shape[1:])

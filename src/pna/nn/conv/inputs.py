@@ -1,4 +1,4 @@
-"""Checks of the inputs of a layer, with errors that say what to do."""
+"""Checks of the inputs of a layer. The error messages say what to do."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from pna.adjacency import Adjacency, values_readable
 from pna.ops.request import check_table
 
-#: Edge features of at most this width are multiplied inside the kernel; wider ones before it.
+#: Edge features up to this width are multiplied inside the kernel, wider ones before it.
 NARROW = 16
 
 EdgeFeatures = Tensor | tuple[Tensor, Tensor] | None
@@ -20,7 +20,7 @@ _INDICES = (torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8)
 
 
 def check_sizes(**sizes: Any) -> None:
-    """Refuse sizes other than whole numbers of at least 1; None is a size that was left out."""
+    """Raise unless all sizes are integers of at least 1. None means that a size was not given."""
     for name, size in sizes.items():
         if size is None:
             continue
@@ -39,7 +39,7 @@ def check_sizes(**sizes: Any) -> None:
 
 
 def check_features(x: Any, channels: int, weight: Tensor) -> None:
-    """Refuse x other than (nodes, channels) in the dtype of `weight`."""
+    """Raise unless x is (nodes, channels) and has the dtype of `weight`."""
     if not isinstance(x, Tensor):
         raise TypeError(f"got x of type {type(x).__name__}, expected a tensor (nodes, {channels})")
     remedy = "convert it with x.float(), or embed it if it holds categories"
@@ -49,7 +49,10 @@ def check_features(x: Any, channels: int, weight: Tensor) -> None:
 def _check_matrix(
     name: str, tensor: Tensor, expected: tuple[str, str, int], remedy: str, weight: Tensor
 ) -> None:
-    """`expected`: what its rows are, and the argument that says how many columns it has."""
+    """Raise unless the tensor is a matrix of the expected width and dtype.
+
+    `expected` contains the name of the rows, the argument that sets the width, and the width.
+    """
     rows, argument, width = expected
     if not tensor.is_floating_point():
         raise TypeError(f"got {name} of dtype {tensor.dtype}, expected a floating type; {remedy}")
@@ -62,7 +65,7 @@ def _check_matrix(
 
 
 def check_graph(x: Tensor, adjacency: Adjacency) -> None:
-    """Refuse an adjacency on another device, or of another number of nodes, than x."""
+    """Raise unless the adjacency has the device and the number of nodes of x."""
     if x.device != adjacency.device:
         raise ValueError(
             f"got x on {x.device} and an adjacency on {adjacency.device}, expected one device; "
@@ -83,7 +86,7 @@ def check_edges(
     weight: Tensor,
     basis: bool = False,
 ) -> None:
-    """Refuse edge features that a layer made with ``edge_dim=width`` does not take.
+    """Raise unless a layer made with ``edge_dim=width`` accepts these edge features.
 
     With `basis`, a pair may also be (basis, coefficients).
     """
@@ -143,7 +146,7 @@ def _check_index(index: Tensor, length: int) -> None:
 
 
 def _check_type(name: str, tensor: Tensor, weight: Tensor) -> None:
-    """Refuse a dtype other than the layer's; autocast converts all dtypes but float64."""
+    """Raise unless the dtype is that of the layer; autocast converts all dtypes except float64."""
     if tensor.dtype == weight.dtype:
         return
     double = torch.float64 in (tensor.dtype, weight.dtype)
@@ -156,8 +159,8 @@ def _check_type(name: str, tensor: Tensor, weight: Tensor) -> None:
 
 
 def edge_inputs(edge_attr: EdgeFeatures) -> tuple[Tensor | None, Tensor | None]:
-    """Edge features as `edge_term` takes them: (features, None), (table, index), (basis,
-    coefficients), or, if they are narrow, (None, features)."""
+    """Convert edge features to the form that `edge_term` accepts: (features, None), (table, index),
+    (basis, coefficients), or, if they are narrow, (None, features)."""
     if isinstance(edge_attr, tuple | list):
         table, index = edge_attr
         return table, index
@@ -166,7 +169,7 @@ def edge_inputs(edge_attr: EdgeFeatures) -> tuple[Tensor | None, Tensor | None]:
 
 
 def working_type(x: Tensor) -> torch.dtype:
-    """The dtype in which products of x are computed: that of autocast if it is on."""
+    """Return the dtype in which products of x are computed: that of autocast if it is enabled."""
     device = x.device.type
     if x.dtype != torch.float64 and torch.is_autocast_enabled(device):
         return torch.get_autocast_dtype(device)

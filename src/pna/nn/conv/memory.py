@@ -23,7 +23,7 @@ _SORTING = 10 * 8
 def estimate(
     layer: PNAConv, num_nodes: int, num_edges: int, training: bool, dense: bool, called: bool
 ) -> int:
-    """Bytes at the peak of a call; see `PNAConv.memory`.
+    """Estimate the peak memory of a call in bytes; see `PNAConv.memory`.
 
     Args:
         layer: the layer.
@@ -41,10 +41,10 @@ def estimate(
     messages = num_edges * layer.towers * layer.F_in * size  # one row for each edge
     if len(layer.pre) > 1:
         block = _block(layer, num_edges, training, _count_made(layer, shifted=False))
-        if training:  # what comes in, and what each layer of M makes of it, for every view
+        if training:  # saved for every view: the input of M, and the output of each of its layers
             kept = len(layer._swapped) * len(layer.pre) * messages
             return graph + per_node * num_nodes + kept + max(messages, block)
-        # before the aggregates: parts of senders, receivers and edges, and their sum
+        # before the aggregation: the parts of senders, receivers and edges, and their sum
         nodes = (2 * layer.towers * layer.F_in + layer.out_channels) * size * num_nodes
         making = (3 + (layer.edge_dim is not None)) * messages
         return graph + nodes + max(making, messages + block)
@@ -61,8 +61,8 @@ def _size(layer: PNAConv) -> int:
 
 
 def _count_made(layer: PNAConv, shifted: bool) -> int:
-    """How many aggregators need messages, computed for a block of receivers at a time: those
-    without a kernel and, with `shifted`, those whose shift is unknown."""
+    """Count the aggregators that need messages, which are computed for a block of receivers at a
+    time: those without a kernel and, with `shifted`, those whose shift is unknown."""
     aggregators = layer.neighbourhood.aggregators
     _, fused = one_pass(aggregators)
     return sum(
@@ -72,15 +72,15 @@ def _count_made(layer: PNAConv, shifted: bool) -> int:
 
 
 def _block(layer: PNAConv, num_edges: int, training: bool, count: int) -> int:
-    """Bytes for the messages of one block, in float32 or float64, and for `count` aggregators of
-    them. The factors are fitted to measurements."""
+    """Return the bytes for the messages of one block, in float32 or float64, and for `count`
+    aggregators of them. The factors are fitted to measurements."""
     numbers = min(num_edges * layer.towers * layer.F_in, BLOCK)
     times = (4.5 + 1.3 * (count - 1)) if training else 4
     return round(numbers * max(_size(layer), 4) * times) if count else 0
 
 
 def _called(layer: PNAConv, num_nodes: int, num_edges: int, training: bool, dense: bool) -> int:
-    """Bytes if parts are called as modules: M sees every edge, U every scaler's results.
+    """Return the bytes if parts are called as modules: M for every edge, U on all scaled results.
 
     The peak is at the call of U, at the computation of the messages (in training, of their
     gradient), or at aggregators without a kernel. The bytes per node in training, except for the
@@ -91,12 +91,12 @@ def _called(layer: PNAConv, num_nodes: int, num_edges: int, training: bool, dens
     scaled = layer.neighbourhood.num_scalers * aggregators
     made = _count_made(layer, shifted=False)
     block = _block(layer, num_edges, training, made)
-    # bytes per edge: a message, the input of M, and edge features stored besides
+    # bytes per edge: a message, the input of M, and edge features that are also stored
     message, inputs = width * size, layer.towers * layer._shapes[0][2] * size
     is_table = layer.edge_dim is not None and layer.edge_dim > NARROW and not dense
     looked_up = (layer.edge_dim or 0) * size if is_table else 0
     edge = looked_up if layer.edge_encoder is None else layer.F_in * size
-    # features per node: aggregates, scaled aggregates, and these again by tower or in float32
+    # features per node: aggregates, scaled aggregates, and copies of these by tower or in float32
     columns = 2 * aggregators + 2 + scaled * (3 if layer.towers > 1 or size < 4 else 2)
     results = 2 * aggregators + 4
     if training:
@@ -122,14 +122,15 @@ def _called(layer: PNAConv, num_nodes: int, num_edges: int, training: bool, dens
 
 
 def _inference_bytes(layer: PNAConv, size: int) -> int:
-    """Bytes per node: the senders' and receivers' parts, the aggregates, and U's sums."""
+    """Return the bytes per node: the senders' and receivers' parts, aggregates, and U's sums."""
     width = layer.towers * layer.F_in
     return size * ((layer.neighbourhood.num_aggregators + 2) * width + 2 * layer.out_channels)
 
 
 def _training_bytes(layer: PNAConv, size: int) -> int:
-    """Bytes per node while the gradient of the messages is computed: messages, aggregates and
-    their gradients, what the kernels store, the output, and the gradient of x."""
+    """Return the bytes per node while the gradient of the messages is computed: messages,
+    aggregates and their gradients, tensors saved by the kernels, the output, and the gradient of
+    x."""
     width, aggregators = layer.towers * layer.F_in, layer.neighbourhood.aggregators
     kinds = {FUSED.get(type(aggregator)) for aggregator in aggregators}
     spread, extrema = bool(kinds & {"std", "var"}), bool(kinds & {"max", "min"})

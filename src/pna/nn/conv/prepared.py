@@ -30,11 +30,15 @@ class PreparedPNA:
         swapped: Sequence[bool],
         request: Request | None,
     ) -> None:
-        """`views` are groups of aggregators, which see M(x_i, x_j) or, if `swapped`, M(x_j, x_i).
-        `request` is for kernels that compute all aggregators at once; None if they cannot."""
+        """Rearrange the weights.
+
+        `views` are groups of aggregators. Each group sees M(x_i, x_j), or M(x_j, x_i) if it is
+        `swapped`. `request` is for kernels that compute all aggregators at once; None if no kernel
+        can.
+        """
         self._parts, self._neighbourhood = parts, neighbourhood
         self._views, self._request = views, request
-        # squeezed, as the gradient of a selection would be a copy
+        # squeeze, because the gradient of keep[0] would be a copy
         self._weights: list[Tensor] = [parts.keep.squeeze(0)]
         self._biases: list[Tensor | None] = [parts.keep_bias.squeeze(0)]
         for is_swapped in swapped:
@@ -44,7 +48,7 @@ class PreparedPNA:
         self._known: tuple[Adjacency, Tensor] | None = None
 
     def __call__(self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures = None) -> Tensor:
-        """As `PNAConv.forward`; the graph must be an `Adjacency`."""
+        """Compute `PNAConv.forward`; the graph must be an `Adjacency`."""
         parts = self._parts
         factors = self._factors(adjacency, x.dtype)
         edge, at = edge_inputs(edge_attr)
@@ -62,7 +66,10 @@ class PreparedPNA:
     def as_layer(
         self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures, slope: float
     ) -> Layer | None:
-        """The layer and an activation of that slope for `recurrence`; None if not supported."""
+        """Return the layer for `recurrence`, with an activation of this slope below 0.
+
+        The result is None if `recurrence` does not support the layer.
+        """
         learned = any(True for _ in self._neighbourhood.parameters())
         if edge_attr is not None or self._request is None or learned:
             return None

@@ -1,7 +1,8 @@
 """Adds the receivers' part of the messages after the aggregation of the senders' part.
 
-If M is linear, a receiver adds one vector to all of its messages. Most aggregators declare how
-this shifts their result. For the others, and in the reference, whole messages are computed.
+If M is linear, the receiver contributes the same vector to all of its messages. Most aggregators
+declare how this vector shifts their result. For the others, and in the reference backend, complete
+messages are computed.
 """
 
 from __future__ import annotations
@@ -28,24 +29,24 @@ def aggregate_shifted(
     aggregators: Sequence[Aggregator],
     edge: EdgeFeatures,
 ) -> tuple[Tensor, Tensor, list[int]]:
-    """Aggregates of messages sent_j + e_ij + own_i, which are stored only if necessary.
+    """Aggregate messages sent_j + e_ij + own_i, which are materialised only if necessary.
 
     Args:
         products: yields sent, then own, (nodes, …) with the same number of features.
         adjacency: the graph.
         aggregators: what to compute.
-        edge: e, as `aggregate` takes it.
+        edge: e, in a form that `aggregate` accepts.
 
     Returns:
-        The aggregates (nodes, aggregators, features), own, and for each aggregate the code of how
-        often `degree_linear` must still add own to it.
+        The aggregates (nodes, aggregators, features), own, and for each aggregate a code that says
+        how often `degree_linear` must still add own to it.
     """
     sent = next(products).flatten(1)
     made = [i for i, a in enumerate(aggregators) if must_be_made(a, sent.device)]
     kept = [i for i in range(len(aggregators)) if i not in made]
     known = [aggregators[i] for i in kept]
     results = aggregate(sent, adjacency, known, edge) if known else None
-    # computed after the aggregation, so that the backward pass frees it before
+    # computed after the aggregation, so that the backward pass frees it before that of `aggregate`
     own = next(products)
     if results is not None:
         results = _add_as_ones(results, own, adjacency, known)
@@ -61,24 +62,24 @@ def aggregate_shifted(
 
 
 def must_be_made(aggregator: Aggregator, device: torch.device) -> bool:
-    """Whether an aggregator needs whole messages, as all do in the reference."""
+    """Return whether an aggregator needs complete messages; in the reference backend all do."""
     return shift_of(aggregator) == "unknown" or choose(device) == "reference"
 
 
 def times_shifted(aggregators: Sequence[Aggregator]) -> list[int]:
-    """For each aggregator, the code of how often `degree_linear` adds the receivers' part."""
+    """Return for each aggregator the code of how often `degree_linear` adds the receivers' part."""
     return [_TIMES.get(shift_of(a), 0) for a in aggregators]
 
 
 def is_shifted_by_kernel(aggregator: Aggregator) -> bool:
-    """Whether `degree_linear` can add the whole of the receivers' part."""
+    """Return whether `degree_linear` alone can add the receivers' part."""
     return shift_of(aggregator) in _TIMES
 
 
 def _add_as_ones(
     results: Tensor, own: Tensor, adjacency: Adjacency, aggregators: Sequence[Aggregator]
 ) -> Tensor:
-    """Adds own × (the aggregate of messages of 1) to aggregates whose shift is "as ones"."""
+    """Add own × (the aggregate of messages of 1) to the aggregates whose shift is "as ones"."""
     special = [i for i, a in enumerate(aggregators) if shift_of(a) == "as ones"]
     if not special:
         return results
@@ -94,12 +95,12 @@ def _add_as_ones(
 
 
 def roles(parts: Parts, swapped: bool) -> tuple[Tensor, Tensor]:
-    """The weights of the receiver and of the sender, in M(x_i, x_j) or, swapped, M(x_j, x_i)."""
+    """Return the weights of receiver and sender in M(x_i, x_j), or in M(x_j, x_i) if `swapped`."""
     return (parts.sender, parts.receiver) if swapped else (parts.receiver, parts.sender)
 
 
 def as_given(values: Tensor | None, at: Tensor | None) -> EdgeFeatures:
-    """An edge term as `aggregate` takes it."""
+    """Return an edge term in the form that `aggregate` accepts."""
     if values is None or at is None:
         return values
     return (at, values) if at.is_floating_point() else (values, at)

@@ -1,8 +1,8 @@
 """The weights of a PNA layer, rearranged so that no product is computed for every edge.
 
-M = A x_i + B x_j + C e + b. Adding A x_i + b to all messages of a node adds it to their mean, max,
-min and softmax, d times it to their sum, and nothing to their variance. So only B x_j + C e is
-aggregated, and A x_i + b is added afterwards.
+M = A x_i + B x_j + C e + b. The term A x_i + b is the same for all messages of a node. It shifts
+their mean, max, min and softmax by A x_i + b, their sum by d (A x_i + b), and does not change their
+variance. Only B x_j + C e is aggregated, and A x_i + b is added afterwards.
 """
 
 from __future__ import annotations
@@ -33,14 +33,17 @@ class Plan:
 
     form: Form
     request: Request  # the statistics, in the order of the layer's aggregators
-    times: tuple[int, ...]  # how often the receivers' part is added to each
-    shares: int  # into how many shares x is divided
+    times: tuple[int, ...]  # for each aggregate, how often the receivers' part is added to it
+    shares: int  # number of shares into which the features of x are divided
     backend: str
 
 
 class Weights(NamedTuple):
-    """The parameters of a layer: weights (towers, outputs, inputs) and biases (towers, outputs)
-    unless a comment says otherwise."""
+    """The parameters of a layer.
+
+    Weights are (towers, outputs, inputs) and biases (towers, outputs), unless a comment says
+    otherwise.
+    """
 
     pre: Tensor
     pre_bias: Tensor
@@ -56,7 +59,7 @@ class Parts(NamedTuple):
     """The weights of the products with node features."""
 
     receiver: Tensor  # A, (towers, width, width)
-    sender: Tensor  # B, as A
+    sender: Tensor  # B, (towers, width, width)
     bias: Tensor  # b, (towers, width)
     keep: Tensor  # U's part for x_i, (towers, outputs, width)
     keep_bias: Tensor  # (towers, outputs)
@@ -65,9 +68,9 @@ class Parts(NamedTuple):
 
 
 def split(form: Form, weights: Weights, encoded: bool = False) -> Parts:
-    """The parts, as views of the weights if possible.
+    """Split the weights into parts, as views if possible.
 
-    The encoder of edge features is multiplied into C, unless they are already `encoded`.
+    The encoder of edge features is multiplied into C, unless the features are already `encoded`.
     """
     _, _, post, post_bias, mixing, mixing_bias, _, _ = weights
     if mixing is not None:
@@ -75,7 +78,7 @@ def split(form: Form, weights: Weights, encoded: bool = False) -> Parts:
         post = (mixing @ post[0])[None]
         post_bias = torch.addmv(mixing_bias, mixing, post_bias[0])[None]
     receiver, sender, bias, edge = _split_message(form, weights, encoded)
-    # split, as the gradients of slices would have to be added
+    # split instead of two slices, whose gradients would have to be added
     keep, mix = post.split([form.width, post.shape[2] - form.width], 2)
     # one row of blocks for each scaler, one block for each aggregator: (towers, outputs, S, A, F)
     mix = mix.unflatten(2, (form.scalers, form.aggregators, form.width))
@@ -89,8 +92,8 @@ def split(form: Form, weights: Weights, encoded: bool = False) -> Parts:
 def _split_message(
     form: Form, weights: Weights, encoded: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """The parts of M for the receiver and the sender, its bias, and its part for the edge."""
-    inputs = weights.pre.shape[2] - 2 * form.width  # of M, from an edge
+    """Return the parts of M for receiver and sender, its bias, and its part for the edge."""
+    inputs = weights.pre.shape[2] - 2 * form.width  # edge features among the inputs of M
     receiver, sender, edge = weights.pre.split([form.width, form.width, inputs], 2)
     if inputs == 0:
         return receiver, sender, weights.pre_bias, None
@@ -101,10 +104,10 @@ def _split_message(
 
 
 def join_towers(form: Form, weights: Weights, shares: int, mixing: Tensor, bias: Tensor) -> Parts:
-    """The parts of the same layer without towers, with its mixing layer multiplied into U.
+    """Return the parts of an equal layer without towers, with the mixing layer multiplied into U.
 
-    A narrow layer is limited by memory, so multiplying with the blocks of zeros between towers
-    costs less than a product for each tower.
+    A narrow layer is limited by memory bandwidth, so multiplying by the blocks of zeros between
+    towers costs less than one product per tower.
     """
     towers, outputs = weights.post.shape[:2]
     to_output = mixing.unflatten(1, (towers, outputs)).transpose(0, 1)  # (towers, all, outputs)
@@ -119,7 +122,7 @@ def join_towers(form: Form, weights: Weights, shares: int, mixing: Tensor, bias:
     ]
     receiver, sender, pre_bias, edge = _split_message(form, weights)
     sides = torch.stack([receiver, sender])
-    if shares > 1:  # each tower's block in its own columns
+    if shares > 1:  # block-diagonal: each tower has its own columns
         own = torch.eye(towers, dtype=sides.dtype, device=sides.device)
         sides = (sides[:, :, :, None] * own[:, None, :, None]).flatten(3)
     receiver, sender = sides.flatten(1, 2).unbind()
@@ -136,8 +139,11 @@ def _select(mix: Tensor, form: Form, view: int) -> Tensor:
 def split_gradients(
     form: Form, weights: Weights, grads: Sequence[Tensor], encoded: bool = False
 ) -> tuple[Tensor | None, ...]:
-    """The gradients of all weights, given those of all parts in order (`edge` only if there is
-    one). The encoder has no gradient here if edge features were already `encoded`."""
+    """Return the gradients of all weights.
+
+    `grads` are those of the parts in order, without `edge` if there is none. The gradient of the
+    encoder is None if edge features were already `encoded`.
+    """
     pre, _, post, post_bias, mixing, _, encoder, encoder_bias = weights
     receiver, sender, bias, keep, keep_bias, *rest = grads
     towers, outputs = keep.shape[:2]
