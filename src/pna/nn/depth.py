@@ -106,6 +106,6 @@ def _table(rule: str, largest: int, device: torch.device) -> Tensor:
         return _tables[key]
     steps = [max(BY_SIZE[rule](n), 1) for n in range(largest + 1)]
     table = torch.tensor(steps, device=device)
-    if type(table) is Tensor:  # not a fake tensor, as in an export
+    if type(table) is Tensor:  # torch.export makes fake tensors, which must not be cached
         _tables[key] = table
     return table

@@ -156,7 +156,7 @@ class Neighbourhood(nn.Module):
             now = self._buffers[name]
             assert before is not None and now is not None
             if before.is_meta:
-                if not now.is_meta:  # there were no values to copy
+                if not now.is_meta:  # a meta tensor has no values to copy
                     now.fill_(average)
                 continue
             wider = now.dtype == torch.float64 != before.dtype
@@ -306,8 +306,8 @@ def _doubt(stats: DegreeStats) -> str | None:
 def _is_even(counts: Tensor) -> bool:
     """Return whether counts are small and spread over all entries, like the degrees of nodes.
 
-    A histogram has a peak, or is almost 0 at one end. The exception are histograms of a few dense
-    graphs with degrees of all sizes, which cannot be distinguished from degrees.
+    A histogram has a peak, or is almost 0 at one end. Histograms of a few dense graphs, with
+    degrees of all sizes, are an exception: they cannot be distinguished from degrees.
     """
     if len(counts) < _FEWEST or int(counts.max()) >= len(counts) / 2:
         return False

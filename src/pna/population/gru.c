@@ -31,7 +31,7 @@ struct gru {
     const void *grad;      /* the shape of h */
     void *grad_x, *grad_h; /* the shapes of x and h, or NULL */
     void *partial;         /* (members, chunks, size), or NULL */
-    void *grad_weight_ih, *grad_weight_hh, *grad_bias_ih, *grad_bias_hh; /* shaped like each */
+    void *grad_weight_ih, *grad_weight_hh, *grad_bias_ih, *grad_bias_hh; /* as the parameters */
 };
 
 #define parts NAME(parts)

@@ -1,9 +1,9 @@
 """Linear maps of one input through several weights, for many models at once.
 
 `torch.vmap` turns `F.linear` into a batched product with the members as first axis. The gradients
-of its weights are sums over all nodes, and are the slowest kernel of a small model. The operator of
-this file keeps the layout (rows, members, features), like the other operators, and splits the sums
-over rows. Without kernels it calls `F.linear`, or `untransposed` on an Arm CPU.
+of its weights are sums over all nodes; their kernel is the slowest of a small model. The operator
+of this file keeps the layout (rows, members, features), like the other operators, and splits the
+sums over rows. Without kernels it calls `F.linear`, or `untransposed` on an Arm CPU.
 """
 
 from __future__ import annotations

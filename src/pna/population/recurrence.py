@@ -42,7 +42,7 @@ class Layer(NamedTuple):
     factors: Tensor  # f of every node, (nodes, scalers)
     request: Request  # ⊕
     times: Sequence[int]  # how often o_i is added to each aggregate, as in `degree_linear`
-    slope: float  # of the activation below 0: 0 for ReLU, 1 without activation
+    slope: float  # slope of the activation below 0: 0 for ReLU, 1 without activation
 
 
 def has_recurrence(state: Tensor, layer: Layer) -> bool:

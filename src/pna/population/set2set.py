@@ -90,7 +90,7 @@ def definition(
         h = o.sigmoid() * new_c.tanh()
         score = (x * spread(h, indptr, nodes)).sum(2)
         share = (score - spread(segment_max(score.detach(), indptr), indptr, nodes)).exp()
-        total = segment_sum(share, indptr).clamp(min=1)  # < 1 only for a graph without nodes
+        total = segment_sum(share, indptr).clamp(min=1)  # the sum is 0 without nodes, else ≥ 1
         r = segment_sum(share[..., None] * x, indptr) / total[..., None]
         takes = (steps > step)[:, None, None]
         z = torch.where(takes, torch.cat([h, r], 2), z)

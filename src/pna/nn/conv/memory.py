@@ -105,7 +105,7 @@ def _called(layer: PNAConv, num_nodes: int, num_edges: int, training: bool, dens
     at_nodes = (columns * width + layer.out_channels * (len(layer.post) + 1)) * size * num_nodes
     results *= width * size * num_nodes
     if training:
-        kept = inputs + depth * message  # of one view
+        kept = inputs + depth * message  # bytes per edge and view
         others = (views - 1) * kept + looked_up
         gradient = max(2 * inputs, kept) + message + _SORTING
         return max(

@@ -46,7 +46,7 @@ def aggregate_shifted(
     kept = [i for i in range(len(aggregators)) if i not in made]
     known = [aggregators[i] for i in kept]
     results = aggregate(sent, adjacency, known, edge) if known else None
-    # computed after the aggregation, so that the backward pass frees it before that of `aggregate`
+    # computed after the aggregation: backward then frees it before running that of `aggregate`
     own = next(products)
     if results is not None:
         results = _add_as_ones(results, own, adjacency, known)

@@ -111,7 +111,7 @@ def join_towers(form: Form, weights: Weights, shares: int, mixing: Tensor, bias:
     """
     towers, outputs = weights.post.shape[:2]
     to_output = mixing.unflatten(1, (towers, outputs)).transpose(0, 1)  # (towers, all, outputs)
-    folded = to_output @ weights.post  # (towers, outputs in all, inputs of U)
+    folded = to_output @ weights.post  # (towers, all, inputs of U); all = outputs of all towers
     post_bias = torch.addmv(bias, mixing, weights.post_bias.flatten())[None]
     keep = folded[:, :, : form.width]
     keep = keep.transpose(0, 1).flatten(1) if shares > 1 else keep.sum(0)

@@ -1,8 +1,8 @@
 """A step of Adam in two kernels: a check that losses and new weights are finite, then the step.
 
 The second kernel recomputes the new weights, which costs less than storing them. Its first program
-per member updates `steps` and `alive`. The other programs read these values from copies that the
-first kernel has made.
+per member updates `steps` and `alive`, so its other programs must not read these. They read the
+number of the step, and whether it is allowed, from tensors that the first kernel has written.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-#: Weights per program; losses, and flags of blocks, read per iteration.
+#: Weights per program, and losses and flags of blocks that are read per iteration.
 _BLOCK, _LOSSES, _FINDINGS = 1024, 16, 1024
 
 
@@ -132,7 +132,7 @@ class Settings(NamedTuple):
 
 
 class Moments(NamedTuple):
-    """The state of Adam."""
+    """The state of Adam: moving averages of the gradients and their squares, and step counts."""
 
     mean: Tensor  # (members, parameters)
     square: Tensor  # (members, parameters)

@@ -1,9 +1,9 @@
 """Batch normalisation over the real rows, with optional row factors and ReLU: two kernels per pass.
 
-Members and features form one axis of columns. A program owns a block of columns and loops over
-tiles of rows with a stride of the number of programs, accumulating one sum for each element of the
-tile. It writes partial sums. Every program of the second kernel merges the partial sums of its
-block: they are few, and a third launch would cost more.
+Members and features form one axis of columns. A program owns a block of columns and visits tiles of
+rows in a grid-stride loop. It accumulates one sum for each element of the tile and writes partial
+sums per column. Every program of the second kernel merges the partial sums of its block: they are
+few, and a third launch would cost more.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def _batch_norm_kernel(
     """Normalise some tiles of rows.
 
     The first program of each block of columns also writes moments (3, columns) and updates the
-    running statistics. It updates only columns with several real rows; the other programs read only
-    the other columns, so there is no race.
+    running statistics. It updates only columns with several real rows; the statistics that programs
+    read for normalisation are those of the other columns, so there is no race.
     """
     columns, x_row = aligned(columns, UNIT), aligned(x_row, UNIT)
     column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)

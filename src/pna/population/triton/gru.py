@@ -1,10 +1,9 @@
 """A gated recurrent unit, with one kernel for each pass.
 
-A program owns a member and loops over tiles of its rows with a stride of the number of programs.
-Input and state are concatenated, and so are the weights of all gates. One product gives the gates,
-one the gradients of input and state, and one the gradients of the weights. The backward pass
-recomputes the gates. Each program accumulates its own partial sums of the parameters' gradients;
-they are added at the end.
+A program owns a member and visits tiles of its rows in a grid-stride loop. Input and state are
+concatenated, and so are the weights of all gates. One product gives the gates, one the gradients of
+input and state, and one the gradients of the weights. The backward pass recomputes the gates. Each
+program accumulates its own partial sums of the parameters' gradients; they are added at the end.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ _PROGRAMS = 264
 
 @triton.jit
 def _side_by_side(a_0, a_1, a_2, a_3, COUNT: tl.constexpr):
-    """Concatenate the columns of the first COUNT of four tiles; COUNT = 3 takes all four."""
+    """Concatenate the columns of the first COUNT of four tiles; COUNT = 3 or 4 takes all four."""
     if COUNT == 1:
         return a_0
     elif COUNT == 2:

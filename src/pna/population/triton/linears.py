@@ -2,10 +2,10 @@
 
 In the forward pass and for the gradient of the input, a program owns a tile of a member's rows and
 reads it once for all weights. The gradients of weights and biases are small sums over many rows.
-For these a program owns a block of a weight and loops over tiles of rows with a stride of the
-number of programs. It accumulates its own partial sums, which are added at the end. Their products
-are plain float32 products unless TF32 is allowed: tensor cores would gain less than it costs to
-transpose the tiles and split them into bfloat16 parts.
+For these a program owns a block of a weight and visits tiles of rows in a grid-stride loop. It
+accumulates its own partial sums, which are added at the end. The products of these sums are plain
+float32 products unless TF32 is allowed: tensor cores would gain less than it costs to transpose the
+tiles and split them into bfloat16 parts.
 """
 
 from __future__ import annotations
