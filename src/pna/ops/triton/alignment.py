@@ -1,9 +1,9 @@
-"""How many numbers kernels move at a time.
+"""Vectorised loads and stores: tell the compiler which sizes are multiples of 4 or 2.
 
-The compiler reads four numbers at once where it knows that they begin at a multiple of four. Of
-sizes it is told at run time it knows this of multiples of sixteen alone, and four models of 75
-features have 300. So the host says of what the sizes are multiples by which a launch finds its
-rows, and the kernel has the compiler know it.
+The compiler loads four elements at once if it knows that their offset is a multiple of four. Of
+integers passed at run time, Triton only detects multiples of 16, and four models of 75 features
+have 300. So the host finds a common divisor of all sizes and strides that a launch computes offsets
+from, and the kernel passes it on to the compiler.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import triton.language as tl
 
 
 def unit_of(*sizes: int) -> int:
-    """What all sizes are multiples of: 4, 2 or 1."""
+    """The largest of 4, 2 and 1 that divides all sizes."""
     return math.gcd(4, *sizes)
 
 
 @triton.jit
 def aligned(size, UNIT: tl.constexpr):
-    """A size, known to be a multiple of UNIT: the compiler sees it in the product. It is rounded
-    down, which changes nothing where it is one, so UNIT must be `unit_of` all that goes in."""
+    """A size as a product with UNIT, so that the compiler knows it is a multiple. It is rounded
+    down to one, so UNIT must be `unit_of` of all sizes passed in."""
     if UNIT > 1:
         return size // UNIT * UNIT
     return size

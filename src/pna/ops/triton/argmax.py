@@ -1,6 +1,6 @@
 """The argmax and argmin over the messages of every receiver, recomputed for the backward pass.
 
-Storing them in the forward pass would cost as much as all the rest of its arithmetic.
+Storing them in the forward pass would cost as much as the rest of its arithmetic.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from pna.ops.triton.messages import (
 
 
 class Argmax(NamedTuple):
-    """The position in the receiver's row of the edge that was its maximum, and its minimum.
+    """The positions of the maximum and of the minimum in each receiver's row of slots.
 
-    In one byte for rows of at most 255 slots, with 255 for none. A longer row stores the lower
-    byte there and the whole number, or -1, in `long_rows`.
+    A row of at most 255 slots stores one byte; 255 means none. A longer row stores the low byte
+    there, and the full position, or -1, in `long_rows`.
     """
 
     rows: Tensor  # (receivers, 2, features) uint8
@@ -62,7 +62,7 @@ def _find(
     EDGE: tl.constexpr, DEPTH: tl.constexpr, MAX: tl.constexpr, MIN: tl.constexpr,
     WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Extrema of the slots begin..end of each row and their positions, counted from begin."""
+    """Extrema of the slots begin..end of each row, and their positions counted from begin."""
     first = tl.minimum(begin, num_edges - 1)
     mask = live_feature[None, :]
     largest = message(
@@ -93,7 +93,7 @@ def _find_equal(
     EDGE: tl.constexpr, DEPTH: tl.constexpr, MAX: tl.constexpr, MIN: tl.constexpr,
     WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Places of the known extrema, walking backwards so that the first is the last to be seen."""
+    """Positions of known extrema. Walks backwards, so that the first one is found last."""
     first = tl.minimum(begin, num_edges - 1)
     mask = live_feature[None, :]
     largest_at = tl.full([BLOCK_R, BLOCK_F], -1, tl.int32)
@@ -116,7 +116,7 @@ def _find_equal(
 
 @triton.jit
 def _without_nan(place, result, mask):
-    """Places, with -1 where the result is NaN: it has no gradient."""
+    """Positions, with -1 where the result is NaN, which has no gradient."""
     value = tl.load(result, mask=mask, other=0)
     return tl.where(value == value, place, -1)
 
@@ -129,7 +129,7 @@ def _argmax_rows_kernel(
     DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr,
     EVEN: tl.constexpr, UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Receivers of at most SEGMENT slots."""
+    """Argmax and argmin of receivers with at most SEGMENT slots."""
     row, live, begin, end = short_rows(order, indptr, num_rows, SEGMENT, BLOCK_R)
     features = aligned(features, UNIT)
     x_stride = aligned(x_stride, UNIT)
@@ -172,7 +172,7 @@ def _argmax_segments_kernel(
     WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr, EVEN: tl.constexpr,
     UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Segments of long receivers: extrema and their positions, (segments, 2, features) each."""
+    """Extrema and their positions in segments of long rows: (segments, 2, features) each."""
     segment = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
     features = aligned(features, UNIT)
     x_stride = aligned(x_stride, UNIT)
@@ -200,7 +200,7 @@ def _argmax_merge_kernel(
     KIND: tl.constexpr, WHICH: tl.constexpr, KINDS: tl.constexpr, WIDE: tl.constexpr,
     BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Long receivers from their segments: the first of the extreme ones, for max or min."""
+    """Merge the segments of long rows: the first argmax (WHICH = 0) or argmin (WHICH = 1)."""
     owner = tl.program_id(0).to(tl.int64)
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     live_feature = feature < features
@@ -237,11 +237,11 @@ def extremum_gradient(
     feature, features, WHICH: tl.constexpr, LONG: tl.constexpr, WIDE: tl.constexpr,
     WIDE_INDEX: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of the extremum where this edge was it, else 0: (BLOCK_R, BLOCK_F)."""
+    """Gradient of max or min if this edge is the argmax or argmin, else 0: (BLOCK_R, BLOCK_F)."""
     byte = positions + feature[None, :]
     byte += offset_of(receiver * 2 + WHICH, features, WIDE_INDEX)[:, None]
     hit = mask & (tl.load(byte, mask=mask, other=0) == (rank & 255)[:, None])
-    if LONG:  # the byte of a long row is not the whole place
+    if LONG:  # the byte of a long row is only the low part of the position
         owner = tl.load(long_rank + receiver)
         whole = long_positions + feature[None, :]
         whole += offset_of(tl.maximum(owner, 0) * 2 + WHICH, features, WIDE_INDEX)[:, None]
@@ -253,7 +253,7 @@ def extremum_gradient(
 
 
 def argmax(messages: Messages, request: Request, out: Tensor) -> Argmax:
-    """The argmax and argmin that are requested; without elements where none is."""
+    """The argmax and argmin; without elements if neither max nor min is requested."""
     x, rows, features = messages.x, messages.adjacency.incoming, messages.features
     wide = wide_type(x.dtype)
     num_rows = rows.num_rows if request.needs_extrema else 0

@@ -1,8 +1,9 @@
-"""Graphs of a set laid end to end in a batch of a given shape, on the device.
+"""Assemble graphs of a set into a batch of fixed shape, on the device.
 
-One kernel finds where every graph begins, one owns nodes, one edges: each looks up its graph and
-reads what the set holds of it. A last one puts nodes in the order of their degrees, by counting
-for each how many come before it, which for some thousands costs less than sorting.
+The first kernel computes where every graph begins. The second works on nodes, the third on edges:
+each looks up the graph of an element and copies what the set stores of it. The last kernel sorts
+nodes by degree. It counts for each node how many come before it, which is cheaper than a sort for
+some thousands of nodes.
 """
 
 from __future__ import annotations
@@ -16,28 +17,28 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-#: The most graphs of a batch, which one program adds up, and the most nodes that are ranked.
+#: The most graphs in a batch, whose sizes one program sums, and the most nodes that are ranked.
 MOST_GRAPHS, MOST_RANKED = 4096, 16384
 
 _BLOCK, _RANKED_AT_ONCE, _RANKED_BESIDE = 128, 8, 512
-#: Rows are sorted among at most so many, as in `Adjacency`.
+#: Rows are sorted within windows of at most this many, as in `Adjacency`.
 WINDOW = 4096
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where everything in a batch is from, with one graph of padding behind the others.
+    """The source of every node and edge of a batch. The last graph is padding.
 
-    Where edges left over are of no node, `indptr` ends before them."""
+    If the spare edges belong to no node, `indptr` ends before them."""
 
     ids: Tensor  # (graphs + 1,) int64, 0 for padding
     real: Tensor  # (graphs + 1,) bool
     sizes: Tensor  # (graphs + 1,) int64
-    starts: Tensor  # (graphs + 2,) int64, first node of every graph, and the end of the last
+    starts: Tensor  # (graphs + 2,) int64, first node of every graph, and the end of the last one
     graph_of_node: Tensor  # (nodes,) int64
-    from_node: Tensor  # (nodes,) int64, place in the set, 0 for padding
-    from_edge: Tensor  # (edges,) int64, likewise
-    indptr: Tensor  # (nodes + 1,) int32, as those below
+    from_node: Tensor  # (nodes,) int64, index in the set, 0 for padding
+    from_edge: Tensor  # (edges,) int64, the same for edges
+    indptr: Tensor  # (nodes + 1,) int32, as all below
     senders: Tensor  # (edges,)
     out_indptr: Tensor  # (nodes + 1,)
     receivers: Tensor  # (edges,) by sender
@@ -49,7 +50,7 @@ def _graphs_kernel(
     ids, node_offsets, edge_offsets, given, real, sizes, starts, edge_starts, firsts, edge_firsts,
     graphs, nodes, edges, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Sizes, and where every graph begins in the batch and in the set; the last is padding."""
+    """Size and first node and edge, in the batch and in the set, of every graph and the padding."""
     place = tl.arange(0, BLOCK)
     live = place < graphs
     own = tl.load(ids + place, mask=live, other=-1)
@@ -74,7 +75,7 @@ def _graphs_kernel(
 
 @triton.jit
 def _graph_of(starts, place, graphs, HALVINGS: tl.constexpr):
-    """The last graph that begins no later than each place: that which it is in."""
+    """The graph that contains each position: the last one that begins at or before it."""
     low = tl.zeros_like(place)
     high = low + graphs + 1
     for _ in tl.static_range(HALVINGS):
@@ -91,7 +92,7 @@ def _nodes_kernel(
     graph_of_node, from_node, indptr, out_indptr, graphs, nodes, edges,
     LOOSE: tl.constexpr, HALVINGS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Every node's graph, its place in the set, and its first edges."""
+    """Graph, index in the set, and first incoming and outgoing edge of every node."""
     node = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = node < nodes
     graph = _graph_of(starts, tl.minimum(node, nodes - 1), graphs, HALVINGS)
@@ -99,7 +100,7 @@ def _nodes_kernel(
     place = node - tl.load(starts + graph)
     source = tl.where(real, tl.load(firsts + graph) + place, 0)
     before = tl.load(edge_starts + graph)
-    # k-th node of padding: edges from k·e/n of the e that are spread over n
+    # e spare edges are spread over n padding nodes: node k begins at edge k·e/n
     spare_nodes = nodes - tl.load(starts + graphs)
     if LOOSE:
         edges = tl.load(edge_starts + graphs)
@@ -124,8 +125,8 @@ def _edges_kernel(
     from_edge, senders, receivers, ranks, graphs, nodes, edges,
     LOOSE: tl.constexpr, HALVINGS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Every edge's place in the set, and its ends; those of padding are self-loops, or 0 where they
-    are of no node."""
+    """Index in the set, sender, receiver and rank of every edge. Padding edges are self-loops; if
+    LOOSE, they belong to no node and their ends are 0."""
     edge = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = edge < edges
     graph = _graph_of(edge_starts, tl.minimum(edge, edges - 1), graphs, HALVINGS)
@@ -135,7 +136,7 @@ def _edges_kernel(
     before = tl.load(starts + graph)
     spare_nodes = nodes - tl.load(starts + graphs)
     spare_edges = tl.maximum(edges - tl.load(edge_starts + graphs), 1)
-    # the last node k of padding with k·e/n up to here, rounded down
+    # the last padding node k whose first edge, k·e/n rounded down, is at or before this one
     owner = ((place + 1) * spare_nodes - 1) // spare_edges
     rank = place - owner * spare_edges // tl.maximum(spare_nodes, 1)
     if LOOSE:
@@ -154,8 +155,9 @@ def _rank_kernel(
     indptr, out_indptr, windows, order, out_order, every, rows,
     BLOCK: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
-    """Rows in the order of their lengths, which are short, equal ones as they stand: those of each
-    window, whose bounds are (2, programs), for themselves; and in `every` all of them."""
+    """Stable sort of rows by length, into `order` and `out_order` within each window, and into
+    `every` over all rows. `windows` (2, programs) has the bounds of each program's window. Rows
+    must be short: the key, length × rows + row, is an int32."""
     begin, end = tl.load(windows + tl.program_id(0)), rows
     if tl.program_id(1) < 2:
         end = tl.load(windows + tl.num_programs(0) + tl.program_id(0))
@@ -188,11 +190,12 @@ def lay_out(
     ends: tuple[Tensor, Tensor, Tensor],
     loose: bool = False,
 ) -> Layout:
-    """The graphs of these ids, and padding up to so many nodes and edges; −1 − n stands for n nodes
-    of padding without edges. Edges left over are of no node if they are `loose`.
+    """The graphs with these ids, padded to the given numbers of nodes and edges.
 
-    Of the whole set: the first node and edge of every graph, the first edge of every node by
-    receiver and by sender, and senders, receivers and ranks of edges.
+    An id of −1 − n stands for n padding nodes without edges. If `loose`, the spare edges belong to
+    no node. The other arguments describe the whole set: `offsets` has the first node and the first
+    edge of every graph; `indptrs` the first edge of every node, by receiver and by sender; `ends`
+    the senders, receivers and ranks of edges.
     """
     graphs = ids.shape[0]
 
@@ -231,8 +234,8 @@ def lay_out(
 
 
 def windows(rows: int, cuts: Sequence[int], device: torch.device) -> Tensor:
-    """Within which bounds `by_length` sorts: of all rows, cut at some of them, and again where a
-    window would be long."""
+    """Bounds of the windows that `by_length` sorts, (2, programs). All rows are cut at `cuts`, and
+    again into windows of at most WINDOW rows."""
     if any(cut % _RANKED_AT_ONCE for cut in cuts):
         raise ValueError(f"got cuts {list(cuts)}, expected multiples of {_RANKED_AT_ONCE}")
     bounds = [0]
@@ -247,8 +250,8 @@ def windows(rows: int, cuts: Sequence[int], device: torch.device) -> Tensor:
 def by_length(
     indptr: Tensor, out_indptr: Tensor, windows: Tensor, several: bool
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The rows of both, sorted by how long they are, equal ones in order, within `windows`; and
-    those of the first without, if there are `several`."""
+    """Rows of `indptr` and of `out_indptr`, sorted by length within `windows` (stable); and rows of
+    `indptr` sorted without windows, which differs if there are `several` windows."""
     rows = indptr.shape[0] - 1
     order, out_order = torch.empty_like(indptr[1:]), torch.empty_like(indptr[1:])
     every = torch.empty_like(order) if several else order

@@ -1,10 +1,10 @@
-"""Products with a weight that depends on the degree: a tile of nodes of one degree takes one.
+"""Products with a weight that depends on the degree: nodes of one degree share one weight.
 
-Nodes are taken in the order of their degrees, so that most tiles hold one degree only; a tile in
-which degrees meet takes a product for each factor. Float32 is multiplied as six products of
-bfloat16 parts, whose error is below that of a float32 product, unless TF32 will do; half precision
-fits in that. Few nodes with few outputs go another way, see `scaled_linear`; narrow towers too, see
-`narrow_linear`, and those with one factor alone, see `wide_linear`.
+Nodes are sorted by degree, so that most tiles hold a single degree and need one product. A tile of
+mixed degrees needs one product per factor. Float32 is multiplied as six products of bfloat16 parts,
+whose error is below that of a float32 product, unless TF32 is allowed. Half precision uses TF32,
+which represents it exactly. Three cases have their own kernels: few nodes with few outputs
+(`scaled_linear`), narrow towers (`narrow_linear`), and a single factor (`wide_linear`).
 """
 
 from __future__ import annotations
@@ -40,20 +40,20 @@ from pna.ops.triton.wide_linear import (
     write,
 )
 
-#: How many nodes a tile has.
+#: Nodes in a tile.
 _TILE = 64
 
-#: The most inputs that a program keeps while it walks blocks of outputs, and about how many such
-#: programs there are.
+#: For `_degree_spread_kernel`: the most inputs that a program keeps while it walks blocks of
+#: outputs, and the approximate number of programs.
 _FEW_INPUTS, _SPREAD_PROGRAMS = 32, 1056
 
-#: How many factors the kernel of the weight's gradient sums at a time.
+#: Factors for which one launch of the weight-gradient kernel accumulates sums.
 _AT_ONCE = 4
 
 
 @triton.jit
 def _tile(by_degree, indptr, tile, num_rows, BLOCK_R: tl.constexpr):
-    """Nodes of a tile, which of them there are, the first, and whether all have one degree."""
+    """Nodes of a tile, their mask, the first node, and whether all have the same degree."""
     begin = tile * BLOCK_R
     place = begin + tl.arange(0, BLOCK_R)
     live = place < num_rows
@@ -66,7 +66,7 @@ def _tile(by_degree, indptr, tile, num_rows, BLOCK_R: tl.constexpr):
 
 @triton.jit
 def _combined(place, w_factor, mask, factors, first, R: tl.constexpr):
-    """The sum of all weights, each with the factor that a tile's nodes have."""
+    """Σ_r s_r W_r, with the factors s_r of node `first`, which all nodes of the tile share."""
     total = tl.load(place, mask=mask, other=0).to(tl.float32) * tl.load(factors + first * R)
     for r in tl.static_range(1, R):
         part = tl.load(place + r * w_factor, mask=mask, other=0).to(tl.float32)
@@ -83,9 +83,10 @@ def _degree_linear_kernel(
     ACROSS: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
-    """A tile of nodes, a tower, a block of outputs and the REST of them, where that leaves less
-    room unused. Both inputs and outputs come in groups of equal width, so that the same kernel
-    gives the gradient of z; the weight may lie ACROSS, as in `wide_linear`."""
+    """One tile of nodes, one tower, and one block of outputs. If REST > 0, the program also takes
+    the last outputs, in a block of REST columns: two blocks then need less padding than one. Inputs
+    and outputs both come in groups of equal width, so that the same kernel computes the gradient of
+    z. ACROSS is as in `wide_linear`."""
     z_row, z_group, z_tower = aligned(z_row, UNIT), aligned(z_group, UNIT), aligned(z_tower, UNIT)
     shift_row, shift_tower = aligned(shift_row, UNIT), aligned(shift_tower, UNIT)
     out_row, out_group = aligned(out_row, UNIT), aligned(out_group, UNIT)
@@ -117,7 +118,7 @@ def _degree_linear_kernel(
         mask = live_column[:, None] & (output < outputs)[None, :]
         beyond = weight + (column[:, None] * w_in + last[None, :] * w_out)
         beyond_mask = live_column[:, None] & (last < outputs)[None, :]
-        if uniform:  # the tile times the sum of all weights, each with its factor
+        if uniform:  # one product with the combined weight
             t_1, t_2, t_3 = parts(tile, PRECISION)
             w_1, w_2, w_3 = parts(_combined(place, w_factor, mask, factors, first, R), PRECISION)
             total += product_of_parts(t_1, t_2, t_3, w_1, w_2, w_3, PRECISION)
@@ -125,7 +126,7 @@ def _degree_linear_kernel(
                 combined = _combined(beyond, w_factor, beyond_mask, factors, first, R)
                 w_1, w_2, w_3 = parts(combined, PRECISION)
                 rest += product_of_parts(t_1, t_2, t_3, w_1, w_2, w_3, PRECISION)
-        else:  # the tile, scaled by each factor in turn, times its weight
+        else:  # one product per factor, with the tile scaled by it
             for r in range(R):
                 share = tl.load(factors + row * R + r, mask=live, other=0)
                 t_1, t_2, t_3 = parts(tile * share[:, None], PRECISION)
@@ -154,8 +155,8 @@ def _degree_spread_kernel(
     R: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
-    """A tile of nodes, a tower, every so manyeth block of outputs, of few inputs: these are read
-    once, for all the blocks."""
+    """One tile of nodes and one tower, for few inputs: a program loads the inputs once and loops
+    over blocks of outputs, with stride tl.num_programs(2)."""
     row, live, first, uniform = _tile(by_degree, indptr, tl.program_id(0), num_rows, BLOCK_R)
     tower = tl.program_id(1).to(tl.int64)
     column = tl.arange(0, BLOCK_K)
@@ -187,8 +188,8 @@ def _degree_spread_kernel(
 
 @triton.jit
 def _across(t_1, t_2, t_3, b, PRECISION: tl.constexpr):
-    """The product of a tile, given as parts, transposed, with b. Parts are transposed, and not
-    what they are of: that costs nothing where they are written for the units that multiply."""
+    """The transpose of a tile, given as parts, times b. The parts are transposed and not the tile:
+    this is free when they are written to shared memory for the tensor cores."""
     b_1, b_2, b_3 = parts(b, PRECISION)
     return product_of_parts(tl.trans(t_1), tl.trans(t_2), tl.trans(t_3), b_1, b_2, b_3, PRECISION)
 
@@ -208,7 +209,8 @@ def _degree_weight_kernel(
     PRECISION: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
-    """Sums over some tiles of nodes, for SUMS factors: (splits, R, towers, inputs, outputs)."""
+    """Partial sums of the weight gradient over some tiles of nodes, for SUMS factors from
+    first_factor on: partial (splits, R, towers, inputs, outputs)."""
     z_row, z_group, z_tower = aligned(z_row, UNIT), aligned(z_group, UNIT), aligned(z_tower, UNIT)
     shift_row, shift_tower = aligned(shift_row, UNIT), aligned(shift_tower, UNIT)
     grad_row, grad_tower = aligned(grad_row, UNIT), aligned(grad_tower, UNIT)
@@ -275,7 +277,8 @@ def _shift_gradient_kernel(
     ONCE: tl.constexpr, EACH: tl.constexpr, GROUPS: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """Some nodes and columns of out (rows, columns): the sum of what `inputs_of` moves by it."""
+    """The gradient of shift for some nodes and columns of out (rows, columns): the sum of grad_z
+    over the groups to which `inputs_of` adds the shift."""
     row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
     column = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     live = row < num_rows
@@ -310,9 +313,9 @@ def forward(product: Product, base: Tensor | None, out: Tensor) -> None:
 
 
 def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor]) -> None:
-    """Write the gradients of z, weight and shift; those without elements are not needed.
+    """Write the gradients of z, weight and shift; a gradient without elements is not needed.
 
-    The gradient of shift may be some columns of a wider tensor.
+    The gradient of shift may be a slice of the columns of a wider tensor.
     """
     grad_z, grad_weight, grad_shift = grads
     if narrow_linear.is_narrow(product.z, product.weight):
@@ -341,7 +344,7 @@ def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor
 def shift_gradient(
     grad_z: Tensor, times: Sequence[int], indptr: Tensor, grad_shift: Tensor
 ) -> None:
-    """Write the gradient of shift (rows, towers, K), of which rows may lie apart."""
+    """Write the gradient of shift (rows, towers, K), whose rows may have any stride."""
     rows, columns = grad_shift.shape[0], grad_shift.shape[1] * grad_shift.shape[2]
     block = min(128, triton.next_power_of_2(columns))
     tall = 1024 // block
@@ -353,8 +356,8 @@ def shift_gradient(
 
 
 def _multiply(product: Product, base: Tensor | None, out: Tensor) -> None:
-    """z (rows, A, towers, K) to out (rows, B, towers, L) through weight (R, towers, A·K, B·L), of
-    which the last numbers stand side by side, or those of the inputs."""
+    """z (rows, A, towers, K) through weight (R, towers, A·K, B·L) to out (rows, B, towers, L). The
+    weight is copied unless it is contiguous along its inputs or its outputs."""
     weight, factors = product.weight, product.factors
     if weight.shape[0] == 1 and fast_paths.is_on("wide_linear"):
         shifted = (product.shift, product.times, product.indptr)
@@ -385,7 +388,7 @@ def _multiply(product: Product, base: Tensor | None, out: Tensor) -> None:
 
 
 def _spread(grad: Tensor, product: Product, out: Tensor) -> None:
-    """grad (rows, towers, K), few K, to out (rows, B, towers, L) through (R, towers, K, B·L)."""
+    """grad (rows, towers, K), small K, through (R, towers, K, B·L) to out (rows, B, towers, L)."""
     num_rows, groups, towers, width = out.shape
     grad, weight = unit_stride(grad), product.weight
     block_o = min((64, 32), key=lambda block: triton.cdiv(width, block) * block)
@@ -432,14 +435,17 @@ def _weight_gradient(grad: Tensor, product: Product, grad_weight: Tensor) -> Non
 
 @cache
 def _splits(programs: int, tiles: int, size: int) -> int:
-    """Among how many the tiles of each of these programs are shared: so that as few as can be
-    follow one another, and the fewest of these, since sums of this size are to be added up."""
+    """How many programs share the tiles for each block of the weight (`programs` blocks in all).
+
+    The choice minimises the number of tiles processed one after another. Ties go to the fewest
+    splits, since each split adds partial sums of `size` elements to reduce.
+    """
     most = min(tiles, max(1, _PROGRAMS // programs, min(4, _MOST_SUMS // max(size, 1))))
     return min(
         range(1, most + 1), key=lambda n: (-(-programs * n // _PROGRAMS) * -(-tiles // n), n)
     )
 
 
-#: About how many programs of a weight's gradient run side by side, and how many sums all of them
-#: keep where not all do.
+#: The approximate number of weight-gradient programs that run concurrently, and the most elements
+#: of partial sums if more than that are launched.
 _PROGRAMS, _MOST_SUMS = 264, 2**22

@@ -1,4 +1,4 @@
-"""Gradients of the edge term, from those of the messages."""
+"""Gradients with respect to the edge term, computed from those of the messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _message_gradient_kernel(
     LONG: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, IN_GIVEN_ORDER: tl.constexpr,
     BLOCK_E: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of the messages of num_slots slots, each a row of `to`."""
+    """Gradients with respect to the messages of num_slots slots, one row of `to` each."""
     place = tl.program_id(0).to(tl.int64) * BLOCK_E + tl.arange(0, BLOCK_E)
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     live_feature = feature < features
@@ -74,7 +74,7 @@ def _message_gradient_kernel(
 def _extremum_of(
     grad, stride_row, stride_feature, positions, row, mask, feature, features, WIDE: tl.constexpr
 ):
-    """Which edge of short rows was the extremum, and its gradient: (BLOCK_R, BLOCK_F)."""
+    """Position of the extremum in short rows, and its gradient: (BLOCK_R, BLOCK_F) each."""
     place = tl.load(positions + row[:, None] * 2 * features + feature[None, :], mask=mask, other=0)
     above = grad + row[:, None] * stride_row + feature[None, :] * stride_feature
     return place, tl.load(above, mask=mask, other=0).to(WIDE)
@@ -90,8 +90,8 @@ def _kind_gradient_kernel(
     WIDE: tl.constexpr,
     BLOCK_K: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of the messages of some receivers, none of them long, summed by the kind of their
-    edges, or with each of their coefficients: partial (programs, types, features)."""
+    """Message gradients of some receivers, none of them long, summed by edge type, or weighted by
+    each coefficient: partial (programs, types, features)."""
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     live_feature = feature < features
     every = tl.arange(0, BLOCK_K)
@@ -157,21 +157,21 @@ def _kind_gradient_kernel(
     tl.store(to, tl.sum(total, 1), mask=(every < types)[:, None] & live_feature[None, :])
 
 
-#: The most kinds of edges whose sums a program keeps, and the most receivers: many programs would
-#: leave more behind than there is to sum.
+#: The most edge types, for each of which a program keeps a sum, and the most receivers: many
+#: programs would write more partial sums than there are terms to sum.
 _KINDS, _FEW_RECEIVERS = 16, 2**15
 
-#: What only kernels of long neighbourhoods need to be told.
+#: Arguments that only kernels for long rows take.
 _OF_LONG_ROWS = ("long_positions", "long_rank", "LONG", "WIDE_INDEX")
 
-#: Kinds times receivers that a program has at a time, and how many programs share the receivers.
+#: Edge types × receivers in a tile, and the most programs that share the receivers.
 SUMS, SPLITS = 64, 264
 
 
 def _kind_gradient(
     messages: Messages, shared: dict[str, Any], types: int, grad_edge: Tensor
 ) -> None:
-    """The gradient of a table of few kinds, or of a basis of few rows."""
+    """Write the gradient of a table or basis of few rows."""
     rows, features = messages.adjacency.incoming, messages.features
     kinds = triton.next_power_of_2(types)
     tall = SUMS // kinds
@@ -188,7 +188,7 @@ def _kind_gradient(
 
 
 def has_few_rows(messages: Messages) -> bool:
-    """Whether the table or basis has few rows, and neighbourhoods are few and short."""
+    """Whether the table or basis has few rows, receivers are few, and none has a long row."""
     adjacency, edge = messages.adjacency, messages.edge
     assert edge is not None
     short = adjacency.incoming.segment_owner.shape[0] == 0
@@ -199,9 +199,12 @@ def has_few_rows(messages: Messages) -> bool:
 def edge_gradient(
     messages: Messages, shared: dict[str, Any], grad_edge: Tensor, grad_at: Tensor
 ) -> None:
-    """Gradients of the edge term: of every edge at once; of a table or basis alone, where it has
-    few rows; or in chunks where only their sum by kind or their products with basis and
-    coefficients are kept."""
+    """Write the gradients of the edge term.
+
+    A dense edge term is done in one launch over all edges. A table or basis of few rows has its own
+    kernel if coefficients need no gradient. Otherwise message gradients are computed in chunks, of
+    which only the sums by type, or the products with basis and coefficients, are kept.
+    """
     edge, at, adjacency = messages.edge, messages.at, messages.adjacency
     assert edge is not None
     if at is None:
@@ -225,14 +228,14 @@ def edge_gradient(
             total += _sum_by_kind(message, at[given], edge.shape[0])
         elif grad_edge.shape[0] > 0:
             total += at[given].to(wide).t() @ message
-        del message  # before the next one is made
+        del message  # free it before the next chunk is allocated
     if grad_edge.shape[0] > 0:
         grad_edge.copy_(total)
 
 
 def _sum_by_kind(message: Tensor, kind: Tensor, types: int) -> Tensor:
-    """Sums of rows of `message`, (types, features), which it spoils. What is not finite is summed
-    apart: 0 times that would be NaN for all kinds."""
+    """Sums of the rows of `message` by type: (types, features). Overwrites `message`. Values that
+    are not finite are handled separately: 0 times such a value would be NaN for all types."""
     own = kind == torch.arange(types, device=kind.device)[:, None]
     odd = ~message.isfinite()
     broken = own.bfloat16() @ odd.bfloat16() > 0
@@ -243,8 +246,8 @@ def _sum_by_kind(message: Tensor, kind: Tensor, types: int) -> Tensor:
 def _message_gradient(
     adjacency: Adjacency, shared: dict[str, Any], first: int, count: int, to: Tensor
 ) -> None:
-    """Gradient of the messages of `count` slots into the rows of `to`, which holds either those
-    or, in the order they were given, all edges."""
+    """Write the gradients of the messages of `count` slots. The rows of `to` are these slots or,
+    for a dense edge term, all edges in their given order."""
     if count == 0:
         return
     features = to.shape[1]

@@ -1,4 +1,4 @@
-"""The usual scalers' factors of every receiver, in one kernel."""
+"""The factors of the standard scalers for every receiver, in one kernel."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ def _factors_kernel(
     indptr, mean_log, mean, out, rows, CODES: tl.constexpr, COUNT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A block of receivers; 0 where nothing reaches one. Three bits of CODES say what each scaler
-    is: 0 the identity, 1 log(d + 1) / δ, 2 its inverse, 3 d / δ, 4 its inverse. In float64, of
-    which there is little to do, so that logarithms are right to the bit."""
+    """Factors of a block of receivers; 0 for a receiver without messages. Three bits of CODES
+    encode each scaler: 0 the identity, 1 log(d + 1) / δ, 2 its inverse, 3 d / δ, 4 its inverse.
+    Computed in float64, which costs little here and makes logarithms exact to the last bit."""
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = row < rows
     degree = tl.load(indptr + row + 1, mask=live, other=0)
@@ -42,7 +42,7 @@ def _factors_kernel(
 
 
 def factors(indptr: Tensor, mean_log: Tensor, mean: Tensor, codes: Sequence[int]) -> Tensor:
-    """(receivers, scalers) float32, from where the edges of every receiver begin."""
+    """(receivers, scalers) float32, from indptr (receivers + 1,)."""
     rows = indptr.shape[0] - 1
     out = torch.empty((rows, len(codes)), dtype=torch.float32, device=indptr.device)
     if rows > 0:

@@ -1,5 +1,8 @@
-"""Gradients: rows A, B and C of receivers, from which follow that of x, in `sender_gradients`, and
-those of the edge term, in `edge_gradients`."""
+"""The backward pass, and rows A, B and C of every receiver.
+
+From these rows, `sender_gradients` computes the gradient of x, and `edge_gradients` those of the
+edge term.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +43,8 @@ from pna.ops.triton.messages import (
 from pna.ops.triton.sender_gradients import sender_gradient, sums_by_kind
 from pna.ops.triton.sums import sum_segments
 
-#: Mean over std from which deviations are taken from the mean itself, and not from 0; and from
-#: which the rounding of the mean matters, so that messages are read again to undo it.
+#: Ratios of mean to std. Above _FAR, deviations are taken from the mean instead of from 0. Above
+#: _REMOTE, the rounding of the mean matters, and messages are read again to correct for it.
 _FAR, _REMOTE = tl.constexpr(16), tl.constexpr(64)
 
 
@@ -51,7 +54,7 @@ def _sum_deviations(
     types, num_edges,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
 ):  # fmt: skip
-    """Sum over the first `steps` of the slots begin..end of m − centre, (BLOCK_R, BLOCK_F)."""
+    """Sum of m − centre over the first `steps` of the slots begin..end: (BLOCK_R, BLOCK_F)."""
     total = tl.zeros(centre.shape, WIDE)
     first = tl.minimum(begin, num_edges - 1)
     for step in range(0, steps):
@@ -74,7 +77,7 @@ def _receiver_rows_kernel(
     WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Rows A, B, C of every receiver, as needed, into rows (receivers, WIDTH, features)."""
+    """The needed ones of rows A, B, C of every receiver: rows (receivers, WIDTH, features)."""
     stride_row, stride_kind = aligned(stride_row, UNIT), aligned(stride_kind, UNIT)
     features, mean_stride = aligned(features, UNIT), aligned(mean_stride, UNIT)
     row = (tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)).to(tl.int64)
@@ -111,7 +114,7 @@ def _receiver_rows_kernel(
         flat -= tl.where(far | (slope == 0), 0, here * slope)
         remote = far & (tl.abs(here) > std * _REMOTE) & (degree <= SEGMENT)[:, None]
         steps = tl.max(tl.where(remote, degree[:, None], 0))
-        if steps > 1:  # a mean of one is exact
+        if steps > 1:  # the mean of one message is exact
             rest = _sum_deviations(
                 begin, end, steps, here, x, x_stride, senders, edge, at, edge_ids, feature, mask,
                 features, types, num_edges, EDGE, DEPTH, WIDE, WIDE_INDEX,
@@ -133,8 +136,8 @@ def _segment_deviations_kernel(
     WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Sums of m − c over segments of long rows into partial (segments, features); 0 where the
-    gradient takes deviations from 0."""
+    """Sums of m − c over segments of long rows: partial (segments, features). They are 0 where
+    c = 0, since no correction is needed there."""
     segment = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
     row, live, _, begin, end = segment_bounds(
         indptr, long_rows, long_indptr, segment_owner, segment, num_segments, num_long, SEGMENT
@@ -160,7 +163,7 @@ def _long_rows_kernel(
     rows, partial, indptr, long_rows, long_indptr, num_rows, features,
     WIDTH: tl.constexpr, WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Take B times the mean of m − c, from sums over segments, off A of every long receiver."""
+    """Subtract B times the mean of m − c, from the sums over segments, from A of long rows."""
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     live_feature = feature < features
     row, total = sum_segments(
@@ -190,10 +193,10 @@ def backward(
     found: Argmax | None = None,
     side: SideStream | None = None,
 ) -> None:
-    """Write the gradients of x, edge and at; those without elements are not needed.
+    """Write the gradients of x, edge and at; a gradient without elements is not needed.
 
-    The gradient of x may be some columns of a wider tensor. Those of the edge term may be computed
-    on another stream, `side`. `found` saves recomputing the argmax.
+    The gradient of x may be a slice of the columns of a wider tensor. The gradients of the edge
+    term may be computed on another stream, `side`. The argmax is recomputed unless `found` has it.
     """
     messages = with_unit_stride(messages)
     adjacency = messages.adjacency
@@ -202,7 +205,7 @@ def backward(
             result.zero_()
         return
     if side is None:
-        side = SideStream(torch.device("cpu"))  # in its turn
+        side = SideStream(torch.device("cpu"))  # no side stream: work runs in order
     with torch.cuda.device_of(messages.x):
         if found is None:
             found = argmax(messages, request, saved.out)
@@ -234,7 +237,7 @@ def backward(
 def _receiver_rows(
     grad: Tensor, messages: Messages, request: Request, saved: Saved
 ) -> dict[str, Any]:
-    """Rows A, B, C of every receiver, as arguments of the kernels that read them."""
+    """Compute rows A, B, C of every receiver; returns arguments of the kernels that read them."""
     x, adjacency, features = messages.x, messages.adjacency, messages.features
     wide, num_rows = wide_type(x.dtype), adjacency.num_receivers
     spread, norm = request.needs_spread, request.index("normalised_mean")
@@ -272,7 +275,7 @@ def _receiver_rows(
 def _correct_long_rows(
     rows: Tensor, mean: Tensor, messages: dict[str, Any], incoming: Rows, width: int, wide: Any
 ) -> None:
-    """Undo the rounding of the mean in A of long rows, segment by segment."""
+    """Correct A of long rows for the rounding of the mean, segment by segment."""
     features, segments = rows.shape[2], incoming.segment_owner.shape[0]
     long = long_arguments(incoming)
     tiles = Tiles(features, widest=32, strides=[messages["x_stride"]])

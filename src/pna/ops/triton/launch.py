@@ -1,4 +1,4 @@
-"""What the host prepares for the kernels: how work is cut, and their common arguments."""
+"""Host side of the launches: tile sizes, grids, and common kernel arguments."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ from pna.adjacency import Adjacency, Rows
 from pna.ops.request import Messages, Request
 from pna.ops.triton.alignment import unit_of
 
-#: Forms of the edge term, as the kernels number them.
+#: Forms of the edge term, as numbered in the kernels.
 NONE, DENSE, TABLE, COEFFICIENTS = 0, 1, 2, 3
 
 
 def block_of(features: int, widest: int) -> int:
-    """How many features a program takes at a time."""
+    """Features in the block of a program."""
     block = min(widest, max(triton.next_power_of_2(features), 4))
     while block > 32 and 4 * triton.cdiv(features, block) * block > 5 * features:
-        block //= 2  # else more than a fifth of all threads had nothing to do
+        block //= 2  # otherwise more than a fifth of the threads would be idle
     return block
 
 
 class Tiles:
-    """How work is cut: rows and features into blocks that a program owns.
+    """Tiles of rows and features; a program owns one.
 
-    Each thread has four neighbouring features of one row. Narrow blocks of many rows keep the
-    columns being read in cache; wide blocks of few rows spend fewer instructions on each edge.
-    Where rows are short, more of them side by side keep as many reads under way as long rows do
-    with several slots at a time. `strides` are by how much rows of what is read and written stand
-    apart, where that need not be `features`: how many numbers are moved at a time depends on them.
+    Each thread owns four adjacent features of one row. Narrow blocks of many rows keep the columns
+    being read in cache; wide blocks of few rows spend fewer instructions per edge. If rows are
+    `short`, a tile has more of them. This keeps as many loads in flight as long rows do by
+    unrolling over slots. `strides` are the row strides of inputs and outputs, where they may differ
+    from `features`; the width of vector loads depends on them.
     """
 
     def __init__(
@@ -51,12 +51,12 @@ class Tiles:
         )  # fmt: skip
 
     def grid(self, rows: int) -> tuple[int, int]:
-        """Programs that own this many rows, all rows of one block of features after another."""
+        """The grid for this many rows; all rows of one block of features come before the next."""
         return triton.cdiv(rows, self.tall), triton.cdiv(self.features, self.block)
 
 
 class MergeTiles:
-    """How the merging of segments is cut: a program owns a long row and a block of features."""
+    """Tiles for merging segments: a program owns one long row and a block of features."""
 
     def __init__(self, features: int) -> None:
         block = min(32, triton.next_power_of_2(features))
@@ -65,7 +65,7 @@ class MergeTiles:
 
 
 def message_arguments(messages: Messages) -> dict[str, Any]:
-    """The arguments by which kernels that walk the slots of receivers find a message."""
+    """Arguments from which kernels that walk the slots of receivers load a message."""
     x, adjacency = messages.x, messages.adjacency
     return dict(
         x=x,
@@ -80,7 +80,7 @@ def message_arguments(messages: Messages) -> dict[str, Any]:
 
 
 def edge_arguments(messages: Messages) -> dict[str, Any]:
-    """The edge term as kernel arguments; unused ones point somewhere harmless."""
+    """The edge term as kernel arguments; unused pointers refer to `edge_ids`."""
     edge, at, ids = messages.edge, messages.at, messages.adjacency.edge_ids
     if edge is None:
         return dict(edge=ids, at=ids, edge_ids=ids, types=0, EDGE=NONE, DEPTH=0)
@@ -95,7 +95,7 @@ def edge_arguments(messages: Messages) -> dict[str, Any]:
 
 
 def output_indices(request: Request) -> dict[str, int]:
-    """The index of each statistic in the output, or -1, by the names the kernels use."""
+    """The index of each statistic in the output, or -1, under the names of the kernels."""
     names = ("mean", "sum", "var", "std", "max", "min")
     indices = {name.upper(): request.index(name) for name in names}
     return indices | {"NORM": request.index("normalised_mean")}
@@ -103,10 +103,11 @@ def output_indices(request: Request) -> dict[str, int]:
 
 @functools.cache
 def std_constants(request: Request, dtype: torch.dtype) -> dict[str, float]:
-    """ε, the std of equal messages, and the next number above it, which all other std reach.
+    """ε, the std of equal messages (LEAST), and the next number above it (NEXT).
 
-    That of equal messages so tells the backward pass that they have no gradient: it would come
-    out as the difference of two large numbers. PyG's convention has a plain 0 there.
+    Every other std is at least NEXT, so LEAST tells the backward pass that messages are equal and
+    have no gradient. Computed, that gradient would be a difference of two large numbers. In PyG's
+    convention (`clamp`), the std of equal messages is 0.
     """
     if request.clamp:
         return dict(EPSILON=request.epsilon, LEAST=0.0, NEXT=0.0)
@@ -137,7 +138,7 @@ def unit_stride(x: Tensor) -> Tensor:
 
 
 def with_unit_stride(messages: Messages) -> Messages:
-    """The messages with x as kernels read it: the numbers of a row lie together."""
+    """The messages with x as the kernels read it: each row contiguous."""
     x = unit_stride(messages.x)
     return messages if x is messages.x else replace(messages, x=x)
 

@@ -1,4 +1,4 @@
-"""What a program of the kernels reads: its features, its segment, its messages."""
+"""Device functions that find and load what a program works on: features, rows, messages."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import triton.language as tl
 
 @triton.jit
 def feature_block(features, EVEN: tl.constexpr, BLOCK_F: tl.constexpr):
-    """The features of this program, and which of them there are: all of them where EVEN."""
+    """The features of this program, and their mask. With EVEN, no block is partial."""
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     if EVEN:
         return feature, tl.full([BLOCK_F], True, tl.int1)
@@ -17,7 +17,7 @@ def feature_block(features, EVEN: tl.constexpr, BLOCK_F: tl.constexpr):
 
 @triton.jit
 def offset_of(index, stride, WIDE_INDEX: tl.constexpr):
-    """Where rows begin, in 64 bits only where 32 would overflow."""
+    """Offsets of rows, in 64 bits only if 32 would overflow."""
     if WIDE_INDEX:
         index = index.to(tl.int64)
     return index * stride
@@ -28,8 +28,8 @@ def edge_term(
     edge, at, given, feature, mask, features, types,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """e of edges, by the numbers they were given, (BLOCK_R, BLOCK_F); NaN where an index is not in
-    the table."""
+    """The edge term e of the edges `given`, indices in the given order: (BLOCK_R, BLOCK_F). NaN for
+    an index outside the table."""
     if EDGE == 1:
         term = tl.load(edge + given[:, None] * features + feature[None, :], mask=mask, other=0)
         return term.to(WIDE)
@@ -42,7 +42,7 @@ def edge_term(
     term = tl.zeros([given.shape[0], feature.shape[0]], WIDE)
     for depth in tl.static_range(DEPTH):
         coefficient = tl.load(at + given * DEPTH + depth).to(WIDE)
-        # read by every row, so that it need not be passed on between threads
+        # loaded for every row, so that threads need not exchange it
         place = tl.broadcast_to(edge + depth * features + feature[None, :], term.shape)
         basis = tl.load(place, mask=tl.broadcast_to(mask, term.shape), other=0)
         term += coefficient[:, None] * basis.to(WIDE)
@@ -54,7 +54,7 @@ def message(
     x, x_stride, senders, edge, at, edge_ids, slot, feature, mask, features, types,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
 ):  # fmt: skip
-    """Messages in these slots, (BLOCK_R, BLOCK_F)."""
+    """Messages in these slots: (BLOCK_R, BLOCK_F)."""
     place = offset_of(tl.load(senders + slot), x_stride, WIDE_INDEX)
     value = tl.load(x + feature[None, :] + place[:, None], mask=mask, other=0).to(WIDE)
     if EDGE != 0:
@@ -65,7 +65,7 @@ def message(
 
 @triton.jit
 def short_rows(order, indptr, num_rows, SEGMENT: tl.constexpr, BLOCK_R: tl.constexpr):
-    """The rows of this program, which of them there are and are short, and their slots."""
+    """The rows of this program, the mask of those that exist and are short, and their slots."""
     place = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     live = place < num_rows
     row = tl.load(order + place, mask=live, other=0).to(tl.int64)
@@ -80,7 +80,10 @@ def segment_bounds(
     indptr, long_rows, long_indptr, segment_owner, segment, num_segments, num_long,
     SEGMENT: tl.constexpr,
 ):  # fmt: skip
-    """Which row each segment belongs to and which of its slots it holds; none if it is spare."""
+    """The row of each segment, its mask, the first slot of the row, and the slots of the segment.
+
+    A spare segment has no slots.
+    """
     owner = tl.load(segment_owner + segment, mask=segment < num_segments, other=num_long)
     live = owner < num_long
     row = tl.load(long_rows + owner, mask=live, other=0).to(tl.int64)
@@ -94,7 +97,7 @@ def segment_bounds(
 
 @triton.jit
 def clamped(slot, end, first, FULL: tl.constexpr):
-    """Slots, or the first one of the row again where it has run out."""
+    """Slots, replaced by `first`, the first slot of the row, at and after `end`."""
     if FULL:
         return slot
     else:
@@ -106,9 +109,9 @@ def owned_rows(
     order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
     SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK_R: tl.constexpr,
 ):  # fmt: skip
-    """What this program owns: rows of at most SEGMENT slots, or SEGMENTS of the others.
+    """What this program owns: rows of at most SEGMENT slots or, if SEGMENTS, segments of long rows.
 
-    Row of the result, node, whether there is any, whether a row begins here, and the slots.
+    Returns the row of the output, the node, the mask, whether a row begins here, and the slots.
     """
     if SEGMENTS:
         to = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
@@ -124,7 +127,7 @@ def owned_rows(
 
 @triton.jit
 def mark_far(slope, far, WIDE: tl.constexpr):
-    """The slope, whose last bit says whether the gradient takes deviations from the mean."""
+    """The slope, with its last bit set if the gradient takes deviations from the mean."""
     if WIDE == tl.float64:
         bits = slope.to(tl.int64, bitcast=True)
     else:
@@ -135,8 +138,8 @@ def mark_far(slope, far, WIDE: tl.constexpr):
 
 @triton.jit
 def centre_of(slope, mean, mask, WIDE: tl.constexpr):
-    """What the gradient takes deviations from: the mean it points at where `mark_far` said so,
-    else 0. A mean that is not wanted is not read."""
+    """The centre of deviations in the gradient: the mean, loaded from the pointer `mean`, if
+    `mark_far` marked the slope, else 0. A mean that is not needed is not loaded."""
     if WIDE == tl.float64:
         far = slope.to(tl.int64, bitcast=True) & 1
     else:

@@ -1,8 +1,8 @@
-"""`degree_linear` of towers so narrow that the weights of all factors are multiplied at once.
+"""`degree_linear` for towers so narrow that the weights of all factors are multiplied at once.
 
-Nodes stay in their order: a tile through the weights of all factors side by side, and only then
-times the factors, costs less than finding nodes of one degree. A program owns a tower, keeps its
-weights, and walks every so manyeth tile.
+Nodes keep their order: multiplying a tile by the concatenated weights of all factors, and the
+result by the factors, costs less than finding nodes of one degree. A program owns one tower, keeps
+its weights, and loops over tiles of nodes with a stride of the number of programs.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from pna.ops.triton.products import parts, precision, product_of_parts, uncut_pr
 from pna.ops.triton.sums import Sums
 from pna.ops.triton.wide_linear import shifts_of
 
-#: How many nodes a tile has, and how many where products of several groups or factors are summed.
+#: Nodes in a tile, and in a tile of the weight gradient for several groups or factors.
 _TILE, _SHORT_TILE = 64, 16
 
-#: The most columns that groups of inputs, and outputs of all factors, may take side by side.
+#: The most columns of all groups of inputs together, and of the outputs of all factors together.
 _WIDEST = 128
 
-#: The most numbers that the weights of a tower may have.
+#: The most elements in the weights of a tower.
 _LARGEST = 8192
 
-#: About how many programs run side by side.
+#: The approximate number of programs that run concurrently.
 _PROGRAMS = 264
 
 
@@ -40,7 +40,7 @@ def _inputs(
     ONCE: tl.constexpr, EACH: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
-    """A tile of all groups side by side, shifted; each has BLOCK_K columns."""
+    """A tile of shifted z, with all groups concatenated: (BLOCK_R, BLOCK_G × BLOCK_K)."""
     group, k = tl.arange(0, BLOCK_G), tl.arange(0, BLOCK_K)
     mask = (live[:, None] & (group < groups)[None, :])[:, :, None] & (k < width)[None, None, :]
     place = (row * z_row)[:, None, None] + (group * z_group)[None, :, None] + k[None, None, :]
@@ -54,7 +54,7 @@ def _inputs(
 
 @triton.jit
 def _times(indptr, begin, row, live, group, ONCE: tl.constexpr, EACH: tl.constexpr):
-    """How often the shift is added to every group of a tile's nodes."""
+    """How many times the shift is added to each group of each node: (nodes, groups)."""
     once = ((ONCE >> group) & 1).to(tl.float32)[None, :] + tl.zeros_like(row)[:, None]
     if EACH == 0:
         return once
@@ -69,7 +69,7 @@ def _weights(
     R: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_F: tl.constexpr,
     BLOCK_O: tl.constexpr,
 ):  # fmt: skip
-    """Weights of all groups (rows) and all factors (columns) of a tower."""
+    """Weights of a tower, with groups along rows and factors along columns."""
     column, output = tl.arange(0, BLOCK_G * BLOCK_K), tl.arange(0, BLOCK_F * BLOCK_O)
     group, k = column // BLOCK_K, column % BLOCK_K
     factor, o = output // BLOCK_O, output % BLOCK_O
@@ -80,7 +80,7 @@ def _weights(
 
 @triton.jit
 def _shares(factors, begin, row, live, R: tl.constexpr, BLOCK_F: tl.constexpr):
-    """Every factor of every node of a tile."""
+    """All factors of the nodes of a tile: (nodes, BLOCK_F)."""
     factor = tl.arange(0, BLOCK_F)
     place = factors + begin * R + (row * R)[:, None] + factor[None, :]
     return tl.load(place, mask=live[:, None] & (factor < R)[None, :], other=0).to(tl.float32)
@@ -95,7 +95,7 @@ def _narrow_linear_kernel(
     PRECISION: tl.constexpr, UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr,
     BLOCK_K: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
-    """Some tiles of a tower's nodes."""
+    """The product for some tiles of nodes in one tower."""
     z_row, z_group, z_tower = aligned(z_row, UNIT), aligned(z_group, UNIT), aligned(z_tower, UNIT)
     shift_row, shift_tower = aligned(shift_row, UNIT), aligned(shift_tower, UNIT)
     base_row, base_tower = aligned(base_row, UNIT), aligned(base_tower, UNIT)
@@ -119,7 +119,7 @@ def _narrow_linear_kernel(
         share = _shares(factors, begin, row, live, R, BLOCK_F)
         mask = live[:, None] & (o < outputs)[None, :]
         start = tl.zeros([BLOCK_R, BLOCK_O], tl.float32)
-        if BASE:  # read now, to be there when the product is
+        if BASE:  # loaded early, to overlap with the product
             place = base + begin * base_row + tower * base_tower
             place += (row * base_row)[:, None] + o[None, :]
             start += tl.load(place, mask=mask, other=0)
@@ -137,7 +137,7 @@ def _upstream(
     grad, grad_row, factors, begin, row, live, outputs,
     R: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of a tile's nodes times every factor, side by side."""
+    """The upstream gradient of a tile times each factor: (BLOCK_R, BLOCK_F × BLOCK_O)."""
     o = tl.arange(0, BLOCK_O)
     place = grad + begin * grad_row + (row * grad_row)[:, None] + o[None, :]
     above = tl.load(place, mask=live[:, None] & (o < outputs)[None, :], other=0).to(tl.float32)
@@ -153,7 +153,7 @@ def _narrow_input_kernel(
     PRECISION: tl.constexpr, UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr,
     BLOCK_K: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
-    """Gradients of z and shift, for some tiles of a tower's nodes."""
+    """Gradients of z and shift for some tiles of nodes in one tower."""
     grad_row, grad_tower = aligned(grad_row, UNIT), aligned(grad_tower, UNIT)
     width, outputs = aligned(width, UNIT), aligned(outputs, UNIT)
     tower = tl.program_id(1).to(tl.int64)
@@ -194,8 +194,10 @@ def _narrow_weight_kernel(
     PRECISION: tl.constexpr, UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_G: tl.constexpr,
     BLOCK_K: tl.constexpr, BLOCK_F: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
-    """Sums of the weight's gradient over some tiles of a tower's nodes, where there may be MORE:
-    (splits, R, towers, groups × width, outputs). Multiplied as they are, see `linears`."""
+    """Partial sums of the weight gradient over some tiles of nodes in one tower: partial (splits,
+    R, towers, groups × width, outputs). With MORE, they are added to the sums already there.
+    Operands are not split into bfloat16 parts: transposing and splitting tiles would cost more than
+    tensor cores gain, as in `pna.population.triton.linears`."""
     z_row, z_group, z_tower = aligned(z_row, UNIT), aligned(z_group, UNIT), aligned(z_tower, UNIT)
     shift_row, shift_tower = aligned(shift_row, UNIT), aligned(shift_tower, UNIT)
     grad_row, grad_tower = aligned(grad_row, UNIT), aligned(grad_tower, UNIT)
@@ -231,7 +233,7 @@ def _narrow_weight_kernel(
 
 
 def is_narrow(z: Tensor, weight: Tensor) -> bool:
-    """Whether a tower's weights of all factors fit in a program."""
+    """Whether the weights of a tower, for all factors, fit in one program."""
     return fits(*_sizes(z, weight))
 
 
@@ -240,7 +242,7 @@ def _sizes(z: Tensor, weight: Tensor) -> tuple[int, int, int, int]:
 
 
 def fits(groups: int, width: int, factors: int, outputs: int) -> bool:
-    """`is_narrow`, of groups of inputs, their columns, factors, and their outputs."""
+    """`is_narrow` for these sizes: groups of inputs, columns in each, factors, and outputs."""
     blocks = _blocks(groups, width, factors, outputs)
     inputs = blocks["BLOCK_G"] * blocks["BLOCK_K"]
     across = blocks["BLOCK_F"] * blocks["BLOCK_O"]
@@ -249,7 +251,7 @@ def fits(groups: int, width: int, factors: int, outputs: int) -> bool:
 
 
 def _blocks(groups: int, width: int, factors: int, outputs: int) -> dict[str, int]:
-    """Each padded to a power of two."""
+    """Block sizes: each size padded to a power of two."""
     groups, factors = triton.next_power_of_2(groups), triton.next_power_of_2(factors)
     return dict(
         BLOCK_G=groups,
@@ -274,7 +276,7 @@ def forward(product: Product, base: Tensor | None, out: Tensor) -> None:
 
 
 def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor]) -> None:
-    """Write the gradients of z, weight and shift; those without elements are not needed."""
+    """Write the gradients of z, weight and shift; a gradient without elements is not needed."""
     grad_z, grad_weight, grad_shift = grads
     sums = sums_of(product.z, grad_weight)
     add_backward(grad, product, grad_z, grad_shift, sums)
@@ -282,20 +284,20 @@ def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor
 
 
 def sums_of(z: Tensor, grad_weight: Tensor) -> Sums:
-    """The sums that `add_backward` goes on with, of the weight's gradient."""
+    """The partial sums of the weight gradient, to which `add_backward` adds."""
     return Sums(grad_weight, _grid(z, triton.cdiv(z.shape[0], _TILE), _PROGRAMS)[0])
 
 
 def add_backward(
     grad: Tensor, product: Product, grad_z: Tensor, grad_shift: Tensor, sums: Sums
 ) -> None:
-    """Write the gradients of z and shift, and add that of the weight to the sums."""
+    """Write the gradients of z and shift, and add that of the weight to the partial sums."""
     z, weight, grad = product.z, product.weight, unit_stride(grad)
     shared, tiles = _shared(product)
     shared |= dict(grad=grad, grad_row=grad.stride(0), grad_tower=grad.stride(1))
     with torch.cuda.device_of(z):
         if grad_z.shape[0] > 0:
-            # numbers that stand in fours are moved by so few registers that twice the programs fit
+            # vector loads of four need so few registers that twice as many programs fit
             fours = z.shape[3] % 4 == weight.shape[3] % 4 == 0
             room: dict[str, Any] = dict(num_stages=3, maxnreg=128) if fours else dict(num_stages=1)
             _narrow_input_kernel[_grid(z, tiles, (2 if fours else 1) * _PROGRAMS)](
@@ -314,7 +316,7 @@ def add_backward(
 
 
 def _shared(product: Product) -> tuple[dict[str, Any], int]:
-    """What all kernels are given, and how many tiles there are."""
+    """Arguments of all kernels, and the number of tiles."""
     z, weight = product.z, product.weight
     tiles = triton.cdiv(z.shape[0], _TILE)
     blocks = _blocks(*_sizes(z, weight))
@@ -337,7 +339,7 @@ def _of_inputs(z: Tensor, shift: Tensor | None) -> dict[str, Any]:
 
 
 def _unit_of(z: Tensor, weight: Tensor, inputs: dict[str, Any], outputs: Tensor) -> int:
-    """That of widths, of the strides of inputs, and of those of outputs (nodes, towers, …)."""
+    """`unit_of` the widths, the strides of inputs, and those of outputs (nodes, towers, …)."""
     strides = (inputs[name] for name in inputs if name not in ("z", "shift"))
     return unit_of(z.shape[3], weight.shape[3], *strides, *outputs.stride()[:2])
 
@@ -348,5 +350,5 @@ def _of_weight(weight: Tensor) -> dict[str, Any]:
 
 
 def _grid(z: Tensor, tiles: int, programs: int) -> tuple[int, int]:
-    """Programs for each tower, and towers."""
+    """The grid: programs per tower, and towers."""
     return max(1, min(tiles, programs // z.shape[2])), z.shape[2]

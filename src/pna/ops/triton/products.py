@@ -1,5 +1,5 @@
-"""Products of tiles that are as accurate as float32, on units that multiply bfloat16; or as TF32,
-where torch is told that it will do."""
+"""Products of tiles with the accuracy of float32, on the bfloat16 units of tensor cores; or in
+TF32, if torch's settings allow it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from pna.ops.precision import is_exact
 
 @triton.jit
 def _nearest(a):
-    """The bfloat16 number nearest to a, and what is left of a; NaN is left. Done on its bits: a
-    GPU adds many more whole numbers than it converts."""
+    """The bfloat16 number nearest to a, and the remainder, which is NaN if a is. Computed on the
+    bits: a GPU has a far higher throughput of integer additions than of conversions."""
     bits = (a.to(tl.int32, bitcast=True) + 0x8000) & -0x10000
     near = (bits >> 16).to(tl.int16).to(tl.bfloat16, bitcast=True)
     return near, a - bits.to(tl.float32, bitcast=True)
@@ -31,7 +31,7 @@ def thirds(a):
 
 @triton.jit
 def parts(a, PRECISION: tl.constexpr):
-    """What `product_of_parts` multiplies: found once, for a factor of several products."""
+    """The parts that `product_of_parts` multiplies, computed once for several products."""
     if PRECISION == "thirds":
         return thirds(a)
     else:
@@ -40,8 +40,8 @@ def parts(a, PRECISION: tl.constexpr):
 
 @triton.jit
 def product_of_parts(a_1, a_2, a_3, b_1, b_2, b_3, PRECISION: tl.constexpr):
-    """a @ b of two numbers' parts, small terms first; short enough that the unit's own sums lose
-    nothing by rounding."""
+    """a @ b from the parts of a and b, small terms first. The inner dimension of a tile is so short
+    that accumulation in the tensor cores loses nothing to rounding."""
     if PRECISION == "thirds":
         total = tl.dot(a_3, b_1)
         total = tl.dot(a_2, b_2, total)
@@ -62,30 +62,30 @@ def product(a, b, PRECISION: tl.constexpr):
 
 
 def precision(z: Tensor) -> str:
-    """How numbers are multiplied; in the interpreter, which knows no bfloat16 products, as such."""
+    """How tiles are multiplied. The interpreter has no bfloat16 products and uses float32."""
     if interpreting():
         return "ieee"
     return "thirds" if z.dtype == torch.float32 and is_exact() else "tf32"
 
 
 def uncut_precision() -> str:
-    """How they are where cutting them in parts would cost more than it wins."""
+    """The same, for products where splitting into parts would cost more than it gains."""
     return "ieee" if interpreting() or is_exact() else "tf32"
 
 
 def unit_stride(tensor: Tensor) -> Tensor:
-    """The tensor, copied where its last numbers do not stand side by side."""
+    """The tensor, copied unless its last dimension is contiguous."""
     return tensor if tensor.stride(-1) == 1 or tensor.shape[-1] == 1 else tensor.contiguous()
 
 
 def block_of(width: int) -> int:
-    """How many columns a tile of so many has: a power of two, and as many as can be multiplied."""
+    """Columns in a tile for this width: a power of two, and at least 16, as `tl.dot` requires."""
     return max(16, triton.next_power_of_2(width))
 
 
 def cut(width: int) -> tuple[int, int]:
-    """A width in a block and the rest of it, each a power of two with room: all in one, and no
-    rest, where two leave no less room unused."""
+    """A width split into a block and a rest, each padded to a power of two. The rest is 0 unless
+    two blocks need less padding than one."""
     whole = block_of(width)
     if whole <= 32 or whole // 2 + block_of(width - whole // 2) >= whole:
         return whole, 0

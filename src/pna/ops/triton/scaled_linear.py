@@ -1,10 +1,9 @@
-"""`degree_linear` of few nodes and few outputs: through the weights of all factors side by side.
+"""`degree_linear` for few nodes and few outputs, with the concatenated weights of all factors.
 
-A kernel puts these weights side by side. The library multiplies every group of every tower of z
-where it lies, and the shift with the sum of the weights it meets; another kernel adds the products
-up, times the factors. That is more to multiply than nodes
-of one degree take, and still sooner done where there are few: nothing waits for a tile in which
-degrees meet. Gradients are found by degree.
+A kernel concatenates these weights. `torch.bmm` multiplies every group of every tower of z without
+a copy, and the shift by the sum of the weights of its groups. A second kernel sums the products,
+times the factors. This is more arithmetic than one product per degree. It is still faster for few
+nodes, since nothing waits for a tile of mixed degrees. Gradients use products by degree.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from pna import fast_paths
 from pna.ops.product import Product
 from pna.ops.triton.products import unit_stride
 
-#: The most nodes, and the most outputs of all factors.
+#: The most nodes, and the most outputs of all factors together.
 MOST_ROWS, MOST_OUTPUTS = 2**15, 64
 
 _TILE, _NUMBERS = 16, 256
@@ -33,8 +32,8 @@ def _apart_kernel(
     R: tl.constexpr, GROUPS: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Some of the weights (R, towers, groups × width, outputs) as (groups, towers, width, R ×
-    outputs), and the sums of those of the groups in the bits of ONCE and of EACH."""
+    """Reorder some of the weights from (R, towers, groups × width, outputs) to (groups, towers,
+    width, R × outputs), and sum them over the groups in the bit masks ONCE and EACH."""
     place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     live = place < size
     output, factor = place % outputs, place // outputs % R
@@ -63,8 +62,8 @@ def _combine_kernel(
     R: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr, BASE: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
-    """Some nodes and a tower: what every group gives with every factor's weight, (groups × towers,
-    rows, R × outputs), and the shift alike, times the factors, in out (rows, towers, outputs)."""
+    """Some nodes of one tower: sum the products of all groups, `every` (groups × towers, rows, R ×
+    outputs), and those of the shift, times the factors, into out (rows, towers, outputs)."""
     row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
     tower = tl.program_id(1).to(tl.int64)
     output = tl.arange(0, BLOCK_O)
@@ -93,15 +92,15 @@ def _combine_kernel(
 
 
 class Apart(NamedTuple):
-    """The weights of all factors side by side, and what a shift is multiplied with."""
+    """The concatenated weights of all factors, and the weights that multiply the shift."""
 
     weight: Tensor  # (groups, towers, inputs, factors × outputs)
-    once: Tensor | None  # its sum over the groups that meet the shift once, if any does
-    each: Tensor | None  # and with every neighbour
+    once: Tensor | None  # its sum over the groups that get the shift once, if any
+    each: Tensor | None  # its sum over those that get it once per neighbour
 
 
 def is_quick(rows: int, dtype: torch.dtype, weight: Tensor) -> bool:
-    """Whether there are so few nodes and outputs that this way is the quicker one."""
+    """Whether nodes and outputs are so few that this path is faster."""
     few = rows <= MOST_ROWS and weight.shape[0] * weight.shape[3] <= MOST_OUTPUTS
     return few and dtype == torch.float32 and fast_paths.is_on("scaled_linear")
 
@@ -115,7 +114,7 @@ def forward(product: Product, base: Tensor | None, out: Tensor) -> None:
 
 
 def take_apart(weight: Tensor, groups: int, times: Sequence[int]) -> Apart:
-    """Of the weight alone, before anything else is there."""
+    """Concatenate the weights of all factors; needs the weight only, so it can run early."""
     factors, towers, inputs, outputs = weight.shape
     shape = (towers, inputs // groups, factors * outputs)
     apart, once, each = weight.new_empty((groups + 2, *shape)).split([groups, 1, 1])
@@ -130,7 +129,7 @@ def take_apart(weight: Tensor, groups: int, times: Sequence[int]) -> Apart:
 
 
 def shift_products(shift: Tensor | None, apart: Apart) -> list[Tensor | None]:
-    """What the shift (receivers, towers, K) gives, added once and with every neighbour."""
+    """Products of shift (receivers, towers, K) with `apart.once` and `apart.each`."""
     if shift is None:
         return [None, None]
     across = shift.transpose(0, 1)
@@ -138,7 +137,7 @@ def shift_products(shift: Tensor | None, apart: Apart) -> list[Tensor | None]:
 
 
 def products(z: Tensor, apart: Apart) -> Tensor:
-    """What every group of every tower gives, (groups × towers, receivers, factors × outputs)."""
+    """Products of every group and tower: (groups × towers, receivers, factors × outputs)."""
     return torch.bmm(z.flatten(1, 2).transpose(0, 1), apart.weight.flatten(0, 1))
 
 
@@ -150,7 +149,7 @@ def add_up(
     indptr: Tensor,
     out: Tensor,
 ) -> None:
-    """Write what groups give, and the shift, times the factors."""
+    """Write base plus the sum of the products of all groups and of the shift, times the factors."""
     rows, towers, outputs = out.shape
     given = out if base is None else unit_stride(base)
     once, each = (every if part is None else part for part in moved)

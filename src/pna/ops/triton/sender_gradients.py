@@ -1,4 +1,4 @@
-"""The gradient of x: what comes back to every sender over its outgoing edges."""
+"""The gradient of x: a sum over the outgoing edges of every sender."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from pna.ops.triton.launch import Tiles, long_arguments, wide_index
 from pna.ops.triton.messages import centre_of, edge_term, feature_block, offset_of, owned_rows
 from pna.ops.triton.sums import add_segments, add_up
 
-#: The most features of a tile of the linear part.
+#: The most features in a tile of the linear part.
 _NARROW = 32
 
-#: The most kinds of edges, or rows of a basis, that are summed on the way to the gradient of x, and
-#: the most programs that have each a part of these sums.
+#: The most edge types, or rows of a basis, whose gradients are summed together with that of x, and
+#: the most programs that write partial sums of them.
 _ON_THE_WAY, _PROGRAMS = 4, 1024
 
 
@@ -32,8 +32,8 @@ _ON_THE_WAY, _PROGRAMS = 4, 1024
 def _of_kind(
     result, at, given, more, NUMBER: tl.constexpr, KINDS: tl.constexpr, EDGE: tl.constexpr
 ):
-    """What the gradients of messages (BLOCK_R, BLOCK_F) add to that of one kind of edges, or to
-    that of one row of a basis."""
+    """What message gradients (BLOCK_R, BLOCK_F) contribute to the gradient of one edge type, or of
+    one row of a basis."""
     if EDGE == 2:
         own = more & (tl.load(at + given).to(tl.int32) == NUMBER)
         return tl.where(own[:, None], result, 0)
@@ -45,7 +45,7 @@ def _of_kind(
 def _store_kind(
     by_kind, total, feature, live_feature, features, NUMBER: tl.constexpr, KINDS: tl.constexpr
 ):
-    """The sum over this program's rows of what one kind of edges was added."""
+    """Store the sum over this program's rows for one edge type."""
     to = by_kind + (tl.program_id(0) * KINDS + NUMBER) * features + feature
     tl.store(to, tl.sum(total, 0), mask=live_feature)
 
@@ -62,11 +62,11 @@ def _linear_gradient_kernel(
     SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """Sum of A_i + B_i·(m − c_i) + C_i·w_j over the outgoing edges of every sender, and of the
-    gradients of MAX and MIN where an edge was it.
+    """Sum of A_i + B_i·(m − c_i) + C_i·w_j over the outgoing edges of every sender, plus the
+    gradients of MAX and MIN for edges that are the argmax or argmin.
 
-    With KINDS of edges, or so many coefficients, also their sums by kind or with each of these:
-    by_kind (programs, KINDS, features).
+    With KINDS > 0, also sums the message gradients by edge type, or weighted by each of KINDS
+    coefficients: by_kind (programs, KINDS, features).
     """
     work, row, live, _, begin, end = owned_rows(
         order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
@@ -145,7 +145,7 @@ def _linear_gradient_kernel(
                 kind_3 += _of_kind(result, at, given, more, 3, KINDS, EDGE)
     if NORM >= 0:
         flat += scaled * weight[:, None]
-    flat = tl.where((begin < end)[:, None], flat, 0)  # of NaN and infinity too, if never sent
+    flat = tl.where((begin < end)[:, None], flat, 0)  # also if x is NaN or infinite
     tl.store(to + work[:, None] * to_stride + feature[None, :], flat, mask=mask)
     if KINDS > 0:
         _store_kind(by_kind, kind_0, feature, live_feature, features, 0, KINDS)
@@ -167,7 +167,7 @@ def _extremum_gradient_kernel(
     SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of max and min for every sender, to ADD to what is there or to begin it."""
+    """The gradient of max and min for every sender; with ADD, it is added to what `to` holds."""
     work, _, live, _, begin, end = owned_rows(
         order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
         SEGMENT, SEGMENTS, BLOCK_R,
@@ -201,15 +201,15 @@ def _extremum_gradient_kernel(
 
 
 def _takes_short(adjacency: Adjacency) -> bool:
-    """Whether outgoing edges are so few that several short rows are walked side by side."""
+    """Whether senders have so few outgoing edges that tiles take several short rows at once."""
     few = adjacency.num_edges <= 8 * adjacency.outgoing.num_rows
     return few and fast_paths.is_on("short_rows")
 
 
 def sums_by_kind(messages: Messages, width: int, grad_edge: Tensor, grad_at: Tensor) -> bool:
-    """Whether the gradient of a table or basis is summed on the way to that of x, which walks the
-    same edges: where its rows are few. Not where `width` is 0, the rows A, B and C that the
-    gradient of x has of a receiver: then extrema alone are asked for, by a kernel of their own."""
+    """Whether the gradient of a table or basis of few rows is summed together with that of x, which
+    walks the same edges. Not if `width`, the number of rows A, B and C per receiver, is 0: then
+    only extrema are requested, which have their own kernel."""
     edge, adjacency = messages.edge, messages.adjacency
     if edge is None or messages.at is None or grad_edge.shape[0] == 0 or grad_at.shape[0] > 0:
         return False
@@ -229,8 +229,11 @@ def sender_gradient(
     grad_edge: Tensor | None,
     side: SideStream,
 ) -> None:
-    """Gradient of x: the linear part, then max and min added to it, then long rows merged; that of
-    a table of kinds with it, where asked for, whose parts are added up `side`."""
+    """Write the gradient of x: the linear part, then max and min, then long rows merged.
+
+    With `grad_edge`, also write the gradient of the edge table or basis; its partial sums are
+    reduced on the stream `side`.
+    """
     x, adjacency, features = messages.x, messages.adjacency, messages.features
     rows = adjacency.outgoing
     segments = rows.segment_owner.shape[0]
@@ -269,7 +272,7 @@ def sender_gradient(
                 given |= dict(MAX=-1, MIN=-1)
             by_kind, kinds = wide, 0
             if grad_edge is not None:
-                given |= dict(maxnreg=96)  # for five programs beside one another instead of four
+                given |= dict(maxnreg=96)  # fits five programs per multiprocessor, not four
                 kinds = grad_edge.shape[0]
                 by_kind = wide.new_empty((narrow.grid(work)[0], grad_edge.numel()))
             _linear_gradient_kernel[narrow.grid(work)](

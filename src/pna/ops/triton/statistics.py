@@ -47,11 +47,11 @@ def _take_four(
     MIN: tl.constexpr, NORM: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
     FULL: tl.constexpr,
 ):  # fmt: skip
-    """Take messages step..step+3 of each row into its statistics, or the fewer that are left.
+    """Add messages step..step+3 of each row, or those that are left, to its statistics.
 
-    Differences are taken from the running mean, which is mean + rest: what rounding the mean leaves
-    out would matter to the spread of messages far from 0. A row that has run out reads its first
-    message again, with no weight in the sums; it is no new extremum.
+    Deviations are taken from the running mean, stored as mean + rest: the rounding error of the
+    mean would matter to the spread of messages far from 0. A row that has run out reads its first
+    message again, with weight 0 in the sums; this message cannot be a new extremum.
     """
     s0 = clamped(begin + step, end, first, FULL)
     s1 = clamped(begin + step + 1, end, first, FULL)
@@ -103,7 +103,7 @@ def _take_four(
         w1 = tl.load(weights + tl.load(senders + s1), mask=begin + step + 1 < end, other=0)
         w2 = tl.load(weights + tl.load(senders + s2), mask=begin + step + 2 < end, other=0)
         w3 = tl.load(weights + tl.load(senders + s3), mask=begin + step + 3 < end, other=0)
-        if not FULL:  # the first message, read again, may be infinite: 0 times that is NaN
+        if not FULL:  # the repeated first message may be infinite, and 0 · ∞ is NaN
             v0 = tl.where(w0[:, None] > 0, v0, 0)
             v1 = tl.where(w1[:, None] > 0, v1, 0)
             v2 = tl.where(w2[:, None] > 0, v2, 0)
@@ -121,8 +121,8 @@ def _summarise(
     MIN: tl.constexpr, NORM: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Mean, what its rounding left out, sum of squared deviations, extrema, and the mean weighted
-    by sender, over the slots begin..end of each of BLOCK_R rows; anything where there are none."""
+    """Mean, its rounding error, sum of squared deviations, extrema, and mean weighted by sender, of
+    the slots begin..end of each of BLOCK_R rows; undefined for a row without slots."""
     count = end - begin
     longest = tl.max(count)
     shortest = tl.min(count) // 4 * 4
@@ -154,7 +154,7 @@ def _summarise(
     number = tl.maximum(count, 1).to(WIDE)[:, None]
     weighted /= number
     odd = (mean - mean != 0) | (spread != spread) | (weighted - weighted != 0)
-    if tl.max(odd.to(tl.int32)) > 0:  # something is not finite: rare, so not in the loop
+    if tl.max(odd.to(tl.int32)) > 0:  # a value is not finite: rare, so not in the main loop
         total = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
         broken = tl.zeros([BLOCK_R, BLOCK_F], tl.int32)
         infinite = tl.zeros([BLOCK_R, BLOCK_F], tl.int32)
@@ -175,7 +175,7 @@ def _summarise(
         mean = tl.where(mean - mean != 0, total, mean)
         rest = tl.where(rest - rest != 0, 0, rest)
         weighted = tl.where(weighted - weighted != 0, shared, weighted)
-        squares = (spread != spread) & (broken + infinite == 0)  # these overflow, and no message
+        squares = (spread != spread) & (broken + infinite == 0)  # squares overflow; messages do not
         spread = tl.where(squares, float("inf"), spread)
         largest = tl.where(broken > 0, float("nan"), largest)
         smallest = tl.where(broken > 0, float("nan"), smallest)
@@ -184,7 +184,7 @@ def _summarise(
 
 @triton.jit
 def _root(value, WIDE: tl.constexpr):
-    """The square root, rounded right, which Triton's own is not in float32."""
+    """The square root, correctly rounded, which `tl.sqrt` is not in float32."""
     if WIDE == tl.float32:
         return tl.sqrt_rn(value)
     else:
@@ -200,7 +200,7 @@ def _finish(
     EPSILON: tl.constexpr, LEAST: tl.constexpr, NEXT: tl.constexpr, CLAMP: tl.constexpr,
     OWN_MEAN: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Write the results of receivers; all are 0 where nothing reaches one."""
+    """Write the results of receivers; all are 0 for a receiver without messages."""
     mask = live[:, None] & live_feature[None, :]
     reached = (degree > 0)[:, None]
     count = tl.maximum(degree, 1).to(WIDE)[:, None]
@@ -218,7 +218,7 @@ def _finish(
             std = tl.where(var <= EPSILON, 0, _root(var, WIDE))
         else:
             std = _root(var + EPSILON, WIDE)
-            # as tensors: as bare numbers they would be rounded to float32
+            # tensors, since scalar constants would be rounded to float32
             least, next = tl.full([1, 1], LEAST, WIDE), tl.full([1, 1], NEXT, WIDE)
             std = tl.where(var == 0, least, tl.where(std < next, next, std))
         tl.store(to + STD * features, tl.where(reached, std, 0), mask=mask)
@@ -244,7 +244,7 @@ def _statistics_rows_kernel(
     WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Receivers of at most SEGMENT slots."""
+    """Statistics of receivers with at most SEGMENT slots."""
     row, live, begin, end = short_rows(order, indptr, num_rows, SEGMENT, BLOCK_R)
     features = aligned(features, UNIT)
     x_stride = aligned(x_stride, UNIT)
@@ -272,7 +272,7 @@ def _statistics_segments_kernel(
     SEGMENT: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Segments of long receivers, into partial (segments, 6, features)."""
+    """Statistics of segments of long rows: partial (segments, 6, features)."""
     segment = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
     features = aligned(features, UNIT)
     x_stride = aligned(x_stride, UNIT)
@@ -304,7 +304,7 @@ def _statistics_merge_kernel(
     OWN_MEAN: tl.constexpr, WIDE: tl.constexpr,
     SEGMENT: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Long receivers from their segments, in order; spreads are merged by Chan's formula."""
+    """Merge the segments of long rows in order; spreads are merged by Chan's formula."""
     owner = tl.program_id(0).to(tl.int64)
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     live_feature = feature < features
@@ -315,9 +315,9 @@ def _statistics_merge_kernel(
     begin = tl.load(long_indptr + owner).to(tl.int64)
     end = tl.load(long_indptr + owner + 1).to(tl.int64)
     base = tl.load(partial + begin * 6 * features + feature, mask=live_feature, other=0)
-    mean = tl.zeros([BLOCK_F], WIDE)  # less `base`
+    mean = tl.zeros([BLOCK_F], WIDE)  # minus `base`
     total = tl.zeros([BLOCK_F], WIDE)
-    broken = tl.zeros([BLOCK_F], WIDE)  # NaN where a segment has something that is not finite
+    broken = tl.zeros([BLOCK_F], WIDE)  # NaN where a segment has a value that is not finite
     spread = tl.zeros([BLOCK_F], WIDE)
     largest = tl.full([BLOCK_F], float("-inf"), WIDE)
     smallest = tl.full([BLOCK_F], float("inf"), WIDE)
@@ -355,7 +355,7 @@ def _statistics_merge_kernel(
             parts = tl.load(place + 4 * features, mask=mask, other=0)
             weighted += tl.sum(parts * (size / degree.to(WIDE))[:, None], 0)
     mean += base
-    mean = tl.where(mean - mean == 0, mean, total)  # of infinite ones, the differences are NaN
+    mean = tl.where(mean - mean == 0, mean, total)  # differences of infinite means are NaN
     spread = tl.where((spread != spread) & (broken == 0), float("inf"), spread)
     one = tl.zeros([1], tl.int64)
     _finish(
@@ -367,7 +367,7 @@ def _statistics_merge_kernel(
 
 
 def forward(messages: Messages, request: Request, saved: Saved) -> None:
-    """Write the statistics and what the backward pass needs into `saved`."""
+    """Write the statistics, and what the backward pass needs, to `saved`."""
     messages = with_unit_stride(messages)
     x, adjacency = messages.x, messages.adjacency
     if adjacency.num_edges == 0:

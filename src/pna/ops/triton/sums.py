@@ -1,4 +1,4 @@
-"""Sums of which several programs have each a part."""
+"""Reduction of partial sums that several programs have written."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pna.adjacency import Rows
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.launch import MergeTiles, triton_type
 
-#: How many numbers a program has at a time, and the most parts of one sum among them.
+#: Elements in a tile of a program, and the most splits in it.
 _NUMBERS, _PARTS = 4096, 64
 
 
@@ -20,7 +20,7 @@ _NUMBERS, _PARTS = 4096, 64
 def _add_up_kernel(
     partial, out, splits, size, UNIT: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr
 ):
-    """Some columns of partial (splits, size), in order."""
+    """Sum some columns of partial (splits, size) over splits, in order."""
     size = aligned(size, UNIT)
     column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)
@@ -36,8 +36,8 @@ def sum_segments(
     partial, long_rows, long_indptr, num_rows, feature, live_feature, features,
     WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """This program's long row, at least num_rows where it has none, and the sum of its segments,
-    in order."""
+    """The long row of this program and the sum of its segments, in order. The row is at least
+    num_rows if the program has none."""
     owner = tl.program_id(0).to(tl.int64)
     row = tl.load(long_rows + owner).to(tl.int64)
     live = row < num_rows
@@ -57,7 +57,7 @@ def _add_segments_kernel(
     partial, out, out_stride, long_rows, long_indptr, num_rows, features,
     WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """A long row from its segments, in order."""
+    """Sum the segments of one long row, in order."""
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     live_feature = feature < features
     row, total = sum_segments(
@@ -68,11 +68,11 @@ def _add_segments_kernel(
 
 
 class Sums:
-    """A sum over rows of which every program keeps a part, in one launch or several.
+    """A sum over rows, accumulated as partial sums by several programs, in one or more launches.
 
     Args:
-        out: where the sum goes; without elements if it is not needed.
-        splits: how many programs have a part of each number.
+        out: receives the sum; without elements if it is not needed.
+        splits: the number of partial sums of each element.
     """
 
     def __init__(self, out: Tensor, splits: int) -> None:
@@ -83,7 +83,7 @@ class Sums:
         self.needed, self._begun = out.numel() > 0, False
 
     def go_on(self) -> bool:
-        """Whether the next launch adds to the parts rather than beginning them."""
+        """Whether the next launch adds to the partial sums instead of overwriting them."""
         begun, self._begun = self._begun, True
         return begun
 
@@ -94,9 +94,9 @@ class Sums:
 
 
 def add_up(partial: Tensor, out: Tensor) -> None:
-    """Write the sum of partial (splits, size), float32, over splits to out, of as many numbers.
+    """Write the sum of partial (splits, size), float32, over splits to out (size elements).
 
-    `torch.sum` would first clear a table for programs to meet at.
+    `torch.sum` would first clear a buffer through which its thread blocks synchronise.
     """
     if not fast_paths.is_on("add_up"):
         out.view(-1).copy_(partial.sum(0))
@@ -112,7 +112,7 @@ def add_up(partial: Tensor, out: Tensor) -> None:
 
 
 def add_segments(partial: Tensor, rows: Rows, out: Tensor) -> None:
-    """Write the sums of long rows, from those of their segments (segments, features), to out."""
+    """Write the sums of long rows to out, from those of their segments (segments, features)."""
     features = out.shape[1]
     merge = MergeTiles(features)
     with torch.cuda.device_of(out):

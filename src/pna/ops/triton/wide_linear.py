@@ -1,7 +1,7 @@
-"""Products of rows with one weight of every tower, wide or not: rows stay in their order.
+"""Products of rows with one weight per tower, of any width. Rows keep their order.
 
-Inputs and outputs may come in groups of equal width that lie apart, so that one kernel multiplies
-results of several aggregators, and finds their gradient.
+Inputs and outputs may come in groups of equal width that are not adjacent in memory, so that one
+kernel multiplies the results of several aggregators, and computes their gradient.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from torch import Tensor
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.products import block_of, cut, parts, precision, product_of_parts, unit_stride
 
-#: How many rows a tile has, and how many where there are tiles enough: about so many. Eight warps
-#: share no tile of 64 rows: in products one after another each half of them would have all.
+#: Rows in a tile; rows in a tall tile; and about how many tall tiles there must be to use these.
+#: Eight warps do not share a tile of 64 rows: in chained products, each half of the warps would
+#: compute the whole tile.
 _TILE, _TALL_TILE, _ENOUGH = 64, 128, 200
 
-#: The most outputs of which a program takes all.
+#: The most outputs of which one program computes all.
 _WIDEST = 160
 
 
@@ -30,8 +31,8 @@ def inputs_of(
     z, z_row, z_group, width, shift, shift_row, indptr, row, live, column, live_column,
     ONCE: tl.constexpr, EACH: tl.constexpr,
 ):  # fmt: skip
-    """Some columns of a tile's rows, of all groups side by side, shifted in float32: bit a of ONCE
-    says of the a-th group that it is shifted once, of EACH as often as a row has neighbours."""
+    """Some columns of a tile of z, with all groups concatenated, shifted in float32. Group a is
+    shifted once if bit a of ONCE is set, and once per neighbour if bit a of EACH is set."""
     group = column // width
     within = column - group * width
     place = z + (row[:, None] * z_row + (group * z_group + within)[None, :])
@@ -54,7 +55,7 @@ def write(
     total, row, live, output, outputs, base, base_row, out, out_row, out_group, out_width,
     BASE: tl.constexpr,
 ):  # fmt: skip
-    """Some columns of a tile's results, of all groups side by side, and their base, if any."""
+    """Store some columns of a tile of results, with all groups concatenated, plus base if BASE."""
     mask = live[:, None] & (output < outputs)[None, :]
     group = output // out_width
     within = output - group * out_width
@@ -74,9 +75,10 @@ def _wide_linear_kernel(
     ACROSS: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
-    """A tile of rows, a tower, a block of outputs and the REST of them, where that leaves less room
-    unused; each row may be SCALED by its factor. The numbers of the weight that stand side by side
-    are those of an input, or, ACROSS, of an output."""
+    """One tile of rows, one tower, and one block of outputs. If REST > 0, the program also takes
+    the last outputs, in a block of REST columns: two blocks then need less padding than one. If
+    SCALED, each row is multiplied by its factor. The weight is contiguous along its outputs or, if
+    ACROSS, along its inputs."""
     z_row, z_group, z_tower = aligned(z_row, UNIT), aligned(z_group, UNIT), aligned(z_tower, UNIT)
     shift_row, shift_tower = aligned(shift_row, UNIT), aligned(shift_tower, UNIT)
     base_row, base_tower = aligned(base_row, UNIT), aligned(base_tower, UNIT)
@@ -145,8 +147,9 @@ def multiply(
 ) -> None:
     """z (rows, A, towers, K) through weight (towers, A·K, B·L) to out (rows, B, towers, L).
 
-    Each row times its factor, if given (rows); then base (rows, towers, B·L) is added, which may be
-    out itself where B is 1. Before all that z is shifted, as in `degree_linear`.
+    First z is shifted, as in `degree_linear`. Each row of the product is multiplied by its factor,
+    if factors (rows,) are given. Then base (rows, towers, B·L) is added, which may be out itself if
+    B is 1.
     """
     num_rows, groups, towers, width = out.shape
     outputs, inputs = groups * width, arguments_of(z, shift, times)
@@ -173,8 +176,8 @@ def multiply(
 
 
 def side_by_side(weight: Tensor) -> tuple[Tensor, bool]:
-    """A weight (…, inputs, outputs) of which the numbers of an input stand side by side, or those
-    of an output, as is said."""
+    """The weight (…, inputs, outputs), copied unless it is contiguous along outputs or inputs; and
+    whether it is contiguous along inputs."""
     if weight.stride(-1) == 1:
         return weight, False
     if weight.stride(-2) == 1:
@@ -183,18 +186,18 @@ def side_by_side(weight: Tensor) -> tuple[Tensor, bool]:
 
 
 def blocks_of(outputs: int) -> tuple[int, int]:
-    """A block of outputs, and the rest of them: none where there are several blocks. Little should
-    be room that is not used, but inputs are read and cut in parts for every block."""
+    """Columns in a block of outputs and in the rest, which is 0 if there are several blocks. Narrow
+    blocks need less padding, but inputs are loaded and split into parts again for every block."""
     if outputs <= _WIDEST:
         return cut(outputs)
     return min((128, 64), key=lambda block: triton.cdiv(outputs, block) * (block + 24)), 0
 
 
 def arguments_of(z: Tensor, shift: Tensor | None, times: Sequence[int]) -> dict[str, Any]:
-    """z (rows, A, towers, K) and its shift as arguments of kernels."""
+    """z (rows, A, towers, K) and its shift as kernel arguments."""
     z = unit_stride(z)
     if max(_TALL_TILE * z.stride(0), z.shape[1] * z.stride(1)) >= 2**31:
-        z = z.contiguous()  # within a tile 32 bits find a number
+        z = z.contiguous()  # offsets within a tile have 32 bits
     shift = z[:, 0] if shift is None else unit_stride(shift)
     return dict(
         z=z,
@@ -211,7 +214,7 @@ def arguments_of(z: Tensor, shift: Tensor | None, times: Sequence[int]) -> dict[
 
 
 def shifts_of(times: Sequence[int]) -> dict[str, int]:
-    """Which groups are shifted once, and which as often as a row has neighbours."""
+    """Bit masks of the groups that are shifted once, and of those shifted once per neighbour."""
     return dict(
         ONCE=sum(1 << a for a, often in enumerate(times) if often == 1),
         EACH=sum(1 << a for a, often in enumerate(times) if often == 2),
@@ -219,6 +222,6 @@ def shifts_of(times: Sequence[int]) -> dict[str, int]:
 
 
 def sizes_of(inputs: dict[str, Any]) -> list[int]:
-    """By which kernels find inputs."""
+    """Strides and sizes from which kernels compute the offsets of inputs."""
     names = ("z_row", "z_group", "z_tower", "width", "shift_row", "shift_tower")
     return [inputs[name] for name in names]
