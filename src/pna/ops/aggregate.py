@@ -1,4 +1,4 @@
-"""`pna.aggregate`: checks its arguments and calls the implementation for them."""
+"""`pna.aggregate`: check the arguments and call the implementation for them."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ def aggregate(
 ) -> Tensor:
     """Aggregate the messages that reach every node: (receivers, aggregators, features).
 
-    x is (senders, features). Messages are x_j, or x_j + e_ij where `edge` is
+    x is (senders, features). Messages are x_j, or x_j + e_ij if `edge` is given as one of
 
-    - e (edges, features), in the order in which the edges were given,
-    - a pair (table, index): e = table[index], (types, features) and whole numbers (edges,),
-    - a pair (coefficients, basis): e = coefficients @ basis, (edges, D) and (D, features).
+    - e (edges, features), in the given order of the edges,
+    - a pair (table, index): e = table[index], with (types, features) and integers (edges,),
+    - a pair (coefficients, basis): e = coefficients @ basis, with (edges, D) and (D, features).
 
-    The last two never make an (edges, features) tensor for mean, sum, var, std, max, min and
-    normalised_mean, which are taken in one pass whatever the subset; the other aggregators, also
-    those of users (`pna.aggregators.Aggregator`), make the messages of some receivers at a time.
+    Any subset of mean, sum, var, std, max, min and normalised_mean is computed in one pass; with a
+    pair, no (edges, features) tensor is materialised. Other aggregators, including custom ones
+    (`pna.aggregators.Aggregator`), materialise the messages of some receivers at a time.
 
-    The result has the type of x and `edge` (the wider of the two), autocast or not; sums are kept
-    in float32 or better. It is the same every time, to the bit. Where nothing reaches a node, it
-    gets 0. A NaN in a message makes that receiver and feature NaN in every aggregator and touches
-    nothing else, and so does an infinite one in var, std, moments, softmax and softmin; sum, mean,
-    normalised_mean, max and min follow arithmetic. docs/aggregate.md has the rules for huge values.
+    The result has the wider of the dtypes of x and `edge`, with or without autocast; sums are
+    accumulated in float32 or better. Results are bitwise reproducible. A node without messages gets
+    0. A NaN in a message makes that receiver and feature NaN in every aggregator, and affects
+    nothing else. An infinite message does the same in var, std, moments, softmax and softmin; sum,
+    mean, normalised_mean, max and min follow arithmetic. docs/aggregate.md has the rules for huge
+    values.
     """
     chosen = resolve(aggregators)
     _check_features(x, adjacency)
@@ -76,7 +77,7 @@ def aggregate_messages(
     edge: Tensor | tuple[Tensor, Tensor] | None,
     own: Tensor,
 ) -> Tensor:
-    """Aggregates of messages x_j + e_ij + own_i, materialised for some receivers at a time.
+    """Aggregate messages x_j + e_ij + own_i, materialised for some receivers at a time.
 
     It uses the definition of every aggregator, even if there is a kernel. own is (receivers,
     features).
@@ -88,7 +89,7 @@ def aggregate_messages(
 
 
 def one_pass(aggregators: list[Aggregator]) -> tuple[Request | None, dict[int, int]]:
-    """What the fused pass computes, and the index of the result of each aggregator in it."""
+    """The request for the fused pass, and the index of each aggregator's result in its output."""
     kinds: list[str] = []
     places: dict[int, int] = {}
     std: Std | None = None
@@ -101,7 +102,7 @@ def one_pass(aggregators: list[Aggregator]) -> tuple[Request | None, dict[int, i
                 aggregator.epsilon,
                 aggregator.clamp,
             ):
-                continue  # the definition computes a second convention of std
+                continue  # a second convention of std is computed by its definition
             std = aggregator
         if kind not in kinds:
             kinds.append(kind)
@@ -113,7 +114,7 @@ def one_pass(aggregators: list[Aggregator]) -> tuple[Request | None, dict[int, i
 
 
 def has_kernels(backend: str) -> bool:
-    """Whether statistics are taken in one pass by the kernels of a backend, and not defined."""
+    """Whether kernels of the backend compute the statistics, instead of their definitions."""
     if backend == "triton":
         return fast_paths.is_on("statistics")
     return backend == "cpu" and fast_paths.is_on("cpu")
@@ -144,7 +145,7 @@ def _split_edge(
 def _in_one_type(
     x: Tensor, values: Tensor | None, at: Tensor | None
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """x and an edge term in the wider of their types."""
+    """x and the edge term in the wider of their dtypes."""
     if values is not None and values.dtype != x.dtype:
         dtype = torch.promote_types(x.dtype, values.dtype)
         x, values = x.to(dtype), values.to(dtype)

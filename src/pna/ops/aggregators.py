@@ -1,7 +1,7 @@
-"""The aggregators of the paper, and the table that says all the rest depends on.
+"""The aggregators of the paper, and the tables that are derived from them.
 
-An aggregator declares its definition, how it responds to a shift of all messages, and its kernel
-if it has one. Names, definitions, fused kinds and shift rules are read from there.
+An aggregator declares its definition, its response to a shift of all messages, and its kernel if it
+has one. The rest of the package reads names, definitions, fused kinds and shift rules from here.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from pna.names import lookup
 if TYPE_CHECKING:
     from pna.ops.reference import Neighbourhoods
 
-#: What `pna.aggregators` offers.
+#: The public names of `pna.aggregators`.
 __all__ = [
     "Aggregator", "KthSmallest", "Max", "Mean", "Min", "Moment", "NormalisedMean",
     "Softmax", "Softmin", "Std", "Sum", "Var",
@@ -40,7 +40,7 @@ SHIFTS: dict[str, str] = {
 
 @dataclass(frozen=True, eq=False)
 class Aggregator:
-    """A function of the multiset of messages that reach a node; 0 where none does.
+    """A function of the multiset of messages to a node; 0 for a node without messages.
 
     A subclass declares `shift`, what adding one vector to all messages of a receiver adds to the
     aggregate:
@@ -49,10 +49,10 @@ class Aggregator:
     - ``"degree"``: the vector times the number of messages, as for a sum,
     - ``"as ones"``: the vector times the aggregate of messages that are all 1,
     - ``"none"``: nothing, as for a variance,
-    - ``"unknown"``: something else, or not known. Always right; layers then make every message.
+    - ``"unknown"``: something else, or not known. Always correct; layers then make every message.
 
-    It defines `aggregate`. Parameters are fields of a frozen dataclass; tensors among them may be
-    learned. `pna.testing.check_aggregator` finds mistakes.
+    It also defines `aggregate`. Parameters are fields of a frozen dataclass; tensors among them may
+    be learned. `pna.testing.check_aggregator` finds mistakes.
 
     Example:
         >>> class Midrange(Aggregator):
@@ -64,19 +64,19 @@ class Aggregator:
         [2.0, 1.0]
     """
 
-    name: ClassVar[str | None] = None  # how a built-in one is called in a list of names
-    kernel: ClassVar[str | None] = None  # the statistic of the fused kernels that a built-in one is
+    name: ClassVar[str | None] = None  # name of a built-in one in a list of names
+    kernel: ClassVar[str | None] = None  # statistic of the fused kernels, for a built-in one
 
     if TYPE_CHECKING:
 
         @property
         def shift(self) -> Shift:
-            """See above; a property where it depends on the parameters."""
+            """See above; a property if it depends on the parameters."""
 
         def aggregate(self, hood: Neighbourhoods) -> Tensor:
             """The definition: messages grouped by receiver to (receivers, features).
 
-            Rows of receivers that get no message must be finite, as must their gradients. They are
+            Rows of receivers without messages, and their gradients, must be finite. These rows are
             set to 0 afterwards.
             """
 
@@ -147,7 +147,7 @@ class Sum(Aggregator):
 
 @dataclass(frozen=True, eq=False)
 class Max(Aggregator):
-    """Largest m_j of each feature; its gradient goes to the edge that was given first.
+    """Largest m_j of each feature; among equal ones, the edge given first gets the gradient.
 
     Example:
         >>> pna.aggregate(x, adj, ["max"])[1, 0].tolist()
@@ -162,7 +162,7 @@ class Max(Aggregator):
 
 @dataclass(frozen=True, eq=False)
 class Min(Aggregator):
-    """Smallest m_j of each feature; its gradient goes to the edge that was given first.
+    """Smallest m_j of each feature; among equal ones, the edge given first gets the gradient.
 
     Example:
         >>> pna.aggregate(x, adj, ["min"])[1, 0].tolist()
@@ -192,7 +192,7 @@ class Var(Aggregator):
 
 @dataclass(frozen=True, eq=False)
 class Std(Aggregator):
-    """sqrt(var + ε), or with ``clamp``, as PyG has it: sqrt(var) where var > ε, else 0.
+    """sqrt(var + ε); with ``clamp``, as in PyG: sqrt(var) if var > ε, else 0.
 
     Example:
         >>> paper, pyg = pna.aggregate(x, adj, ["std", Std(clamp=True)])[0]  # one message
@@ -221,7 +221,7 @@ class Std(Aggregator):
 class Moment(Aggregator):
     """`sign(c)·((|c| + ε)^(1/n) − ε^(1/n))` with c the mean of (m_j − mean)^n.
 
-    With ``published``, the authors' form `sign(c)·(|c| + ε)^(1/n)`, which jumps at c = 0.
+    With ``published``, the authors' form `sign(c)·(|c| + ε)^(1/n)`, discontinuous at c = 0.
 
     Example:
         >>> fourth = pna.aggregate(x, adj, ["moment_4"])[1, 0]  # Moment(4)
@@ -246,12 +246,12 @@ class Moment(Aggregator):
         c = hood.mean(hood.power(self.order))
         epsilon, root = self.epsilon, 1 / self.order
         if self.published:
-            # c of many equal messages is not exactly 0, where the form jumps
+            # for many equal messages, c is not exactly 0, where this form is discontinuous
             equal = hood.largest(hood.messages) == -hood.largest(-hood.messages)
             c = torch.where(equal & c.isfinite(), 0, c)
             return c.sign() * (c.abs() + epsilon) ** root
-        sign = torch.where(c < 0, -1, 1)  # not 0 at 0, where the slope is not 0 either
-        at_zero = torch.full_like(c, epsilon) ** root  # rounded as the other root is
+        sign = torch.where(c < 0, -1, 1)  # 1 at c = 0, where the gradient is not 0
+        at_zero = torch.full_like(c, epsilon) ** root  # rounded like the other root
         return sign * ((sign * c + epsilon) ** root - at_zero)
 
 
@@ -259,14 +259,15 @@ class Moment(Aggregator):
 class Softmax(Aggregator):
     """Σ w_j m_j exp(t m_j) / Σ w_k exp(t m_k), elementwise.
 
-    The temperature t is a number or a tensor that broadcasts over features, and may be learned;
-    the weights w ≥ 0, one for each edge as given, are 1 unless there are some. The gradient of a
-    weight grows as the exponential of how far its message is above those that count.
+    The temperature t is a number, or a tensor that broadcasts over features and may be learned. The
+    weights w ≥ 0, one for each edge in the given order, are 1 by default. The gradient of a weight
+    grows exponentially with the difference between its message and the largest one that has a
+    positive weight.
 
     Example:
         >>> learned = torch.nn.Parameter(torch.tensor(2.0))
         >>> between = pna.aggregate(x, adj, [Softmax(temperature=learned)])[1, 0, 0]
-        >>> 2.0 < between.item() < 3.0  # the mean is t = 0, the maximum t → ∞
+        >>> 2.0 < between.item() < 3.0  # t = 0 is the mean, t → ∞ the maximum
         True
     """
 
@@ -277,7 +278,7 @@ class Softmax(Aggregator):
 
     @property
     def shift(self) -> Shift:
-        """Weights may all be 0 at a node, where the result is 0 and nothing shifts it."""
+        """With weights, a node whose weights are all 0 has the result 0, which no shift changes."""
         return "once" if self.weight is None else "as ones"
 
     def aggregate(self, hood: Neighbourhoods) -> Tensor:
@@ -291,14 +292,14 @@ class Softmax(Aggregator):
         else:
             weight = hood.from_edges(self.weight).to(values.dtype)[:, None]
             largest = hood.largest(torch.where(weight > 0, logits, float("-inf")))
-            # what weighs nothing may be larger still, and its weight has a gradient
+            # messages of weight 0 may be larger; their weights still have a gradient
             above = logits - hood.to_slots(largest)
             most = math.log(torch.finfo(above.dtype).max) / 2
             exponentials = weight * torch.where(above == torch.inf, 0, above.clamp(max=most)).exp()
         total = hood.sum(exponentials)
         total = torch.where(total == 0, 1, total)
-        # once without gradient, then what differs from it: else slopes are small differences of
-        # large numbers
+        # the result without gradient, plus deviations from it with gradient: otherwise gradients
+        # would be small differences of large numbers
         known = hood.sum((exponentials * values).detach()) / total.detach()
         return known + hood.sum(exponentials * (values - hood.to_slots(known))) / total
 
@@ -340,7 +341,7 @@ class NormalisedMean(Aggregator):
 
 @dataclass(frozen=True, eq=False)
 class KthSmallest(Aggregator):
-    """The k-th smallest m_j of each feature, counted from 1; 0 where fewer than k arrive.
+    """The k-th smallest m_j of each feature, counted from 1; 0 if fewer than k arrive.
 
     Example:
         >>> pna.aggregate(x, adj, [KthSmallest(2)])[:, 0].tolist()
@@ -370,24 +371,24 @@ class KthSmallest(Aggregator):
 
 
 def take(values: Tensor, index: Tensor) -> Tensor:
-    """values[index], in the form whose gradient sums in a fixed order on this device."""
+    """values[index], in the form whose gradient is summed in a fixed order on this device."""
     return values[index.long()] if values.is_cuda else values.index_select(0, index)
 
 
-#: Every aggregator of this package.
+#: All aggregators of this package.
 BUILT_IN: tuple[type[Aggregator], ...] = (
     Mean, Sum, Max, Min, Var, Std, Softmax, Softmin, NormalisedMean, Moment, KthSmallest,
 )  # fmt: skip
 
-#: What a name stands for; ``moment_n`` stands for ``Moment(n)``.
+#: Aggregators by name; ``moment_n`` stands for ``Moment(n)``.
 NAMES: dict[str, type[Aggregator]] = {kind.name: kind for kind in BUILT_IN if kind.name}
 
-#: The aggregators that the fast backends take in one pass, and what these call them.
+#: Aggregators that the fast backends compute in one pass, and their names there.
 FUSED: dict[type[Aggregator], str] = {kind: kind.kernel for kind in BUILT_IN if kind.kernel}
 
 
 def resolve(aggregators: Sequence[str | Aggregator | type[Aggregator]]) -> list[Aggregator]:
-    """The objects meant by a list of names, classes or objects."""
+    """Aggregator objects from a list of names, classes or objects."""
     if isinstance(aggregators, str) or not isinstance(aggregators, Sequence):
         raise TypeError(
             f"got aggregators {aggregators!r}, expected a list; write [{aggregators!r}] for one"
@@ -419,7 +420,7 @@ def _resolve_one(aggregator: str | Aggregator | type[Aggregator]) -> Aggregator:
 
 
 def _check_fields(kind: type[Aggregator]) -> None:
-    """Refuse parameters that are no fields: models could neither keep nor save them."""
+    """Refuse parameters that are not fields: models could neither keep nor save them."""
     if kind in BUILT_IN or torch.compiler.is_compiling():
         return
     for base in kind.__mro__[: kind.__mro__.index(Aggregator)]:

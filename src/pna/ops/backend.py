@@ -1,4 +1,4 @@
-"""Which implementation of the operation runs: chosen by device, or by the user."""
+"""The choice of an implementation (backend): by device, or by the user."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import torch
 from pna.names import lookup
 from pna.ops import cpu
 
-# Looked up once: compiled code cannot do it.
+# Looked up at import, since compiled code cannot do it.
 _TRITON_FOUND = importlib.util.find_spec("triton") is not None
 
 BackendName = Literal["reference", "cpu", "triton"]
 
 _CHOICES: dict[BackendName, BackendName] = {name: name for name in get_args(BackendName)}
-# A plain variable: compiled code has guards for it, but not for a ContextVar.
+# A plain variable: torch.compile guards on it, but not on a ContextVar.
 _chosen: BackendName | None = None
 
 
@@ -27,7 +27,7 @@ _chosen: BackendName | None = None
 def backend(name: BackendName) -> Iterator[None]:
     """Run `pna.aggregate` with the named implementation inside a ``with`` block, on all threads.
 
-    One of `reference`, `cpu`, `triton`. If this machine cannot run it, an error says why.
+    The name is `reference`, `cpu` or `triton`. If this machine cannot run it, an error says why.
     """
     global _chosen
     reason = availability()[lookup("backend", name, _CHOICES)]

@@ -1,6 +1,6 @@
-"""The definition over blocks of receivers, so that only some of the messages exist at once.
+"""The definition applied to blocks of receivers, so that only some messages exist at once.
 
-It serves aggregators without a kernel, including those of users. The backward pass recomputes the
+It serves aggregators without a kernel, including custom ones. The backward pass recomputes the
 messages of each block.
 """
 
@@ -21,8 +21,8 @@ from pna.ops.aggregators import Aggregator
 from pna.ops.backend import backend, choose
 from pna.ops.request import wide_type
 
-#: Numbers in the messages of one block, which may hold up to twice as many; a receiver that has
-#: more is a block of its own.
+#: Elements in the messages of one block. A block may hold up to twice as many; a receiver with more
+#: is a block of its own.
 BLOCK = 2**25
 
 
@@ -37,17 +37,17 @@ def aggregate(
     """`reference.aggregate`, with kernels for the steps between nodes and edges."""
     bounds = _bounds(adjacency, x.shape[1])
     given, wide = x.dtype, wide_type(x.dtype)
-    x = x.to(wide)  # here and once: the gradients of all edges and blocks are summed in this type
+    x = x.to(wide)  # once, here: gradients of all edges and blocks are summed in this dtype
     own = None if own is None else own.to(wide)
     if len(bounds) <= 2:
         return _aggregate(x, edges.Slots.of(adjacency), aggregators, edge, at, own).to(given)
     chosen = choose(x.device)
     sizes = [last - first for first, last in pairwise(bounds)]
-    # split, not sliced: autograd would add up the gradients of slices
+    # split instead of sliced: autograd would sum full-size gradients of slices
     parts_of_own = [None] * len(sizes) if own is None else own.split(sizes)
 
     def again(*arguments: Any) -> Tensor:
-        with backend(chosen):  # also in the backward pass, wherever it runs
+        with backend(chosen):  # also for the recomputation in the backward pass
             return _aggregate(*arguments)
 
     parts = [
@@ -68,13 +68,13 @@ def aggregate(
 
 @dataclass(frozen=True)
 class _Slots(reference.Neighbourhoods):
-    """Messages whose sums have a kernel, and whose gradients are gathered instead of scattered."""
+    """Messages that are summed by a kernel; gradients are gathered instead of scattered."""
 
     slots: edges.Slots
-    powers: dict[int, Tensor] = field(default_factory=dict)  # those that were asked for
+    powers: dict[int, Tensor] = field(default_factory=dict)  # computed so far
 
     def power(self, order: int) -> Tensor:
-        """Computed from the power below if that was asked for: moments are mostly consecutive."""
+        """Computed from the next lower power if available: orders are mostly consecutive."""
         if 1 not in self.powers:
             self.powers[1] = self.centred()
         if order not in self.powers:
@@ -106,7 +106,7 @@ def _aggregate(
 def _bounds(adjacency: Adjacency, features: int) -> list[int]:
     """First receiver of every block, and the end.
 
-    There is one block where values cannot be read, and inside the transforms of `torch.func`, which
+    There is one block if values cannot be read, and inside `torch.func` transforms, which
     checkpointing does not support.
     """
     most = max(BLOCK // max(features, 1), 1)
@@ -122,7 +122,7 @@ def _bounds(adjacency: Adjacency, features: int) -> list[int]:
 
 
 def _receivers(adjacency: Adjacency, first: int, last: int) -> edges.Slots:
-    """Only the receivers first..last and the edges that reach them, with all senders."""
+    """The receivers first..last and their incoming edges only, with all senders."""
     indptr = adjacency.indptr[first : last + 1]
     begin, end = indptr[[0, -1]].tolist()
     part = Adjacency.from_csr(indptr - begin, adjacency.senders[begin:end], adjacency.num_senders)

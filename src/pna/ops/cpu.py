@@ -1,8 +1,8 @@
-"""CPU kernels of the fused statistics: cpu.c, called through ctypes on Python threads.
+"""CPU kernels of the fused statistics: cpu.c, called through ctypes from Python threads.
 
-A kernel works on a range of rows and a range of tiles (features that fit a cache line). Every
-result has one owner and a fixed order of summation, so that none depends on how many threads
-share the work.
+A kernel works on a range of rows and a range of tiles (features that fill a cache line). Every
+result has one owner and a fixed order of summation, so that it does not depend on the number of
+threads.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from torch import Tensor
 from pna.adjacency import Adjacency, Rows
 from pna.ops.request import KINDS, Messages, Request, Saved, check_table, wide_type
 
-#: Kernels and edge terms, numbered as in cpu.c, and the bytes of a tile there.
+#: Kernels and forms of edge terms, numbered as in cpu.c, and the bytes in a tile.
 _FORWARD, _SLOPES, _SENDERS, _EXTREMA, _EDGES, _COEFFICIENTS = range(6)
 _NO_EDGE, _DENSE, _TABLE, _BASIS = range(4)
 _LINE = 64
 
-#: The least work worth a thread of its own, in numbers read.
+#: The least work that is worth a thread, in elements read.
 _LEAST_WORK = 2**17
 
 _INTEGER, _POINTER = ctypes.c_int64, ctypes.c_void_p
-_Piece = tuple[int, int, int, int]  # first row, end of the rows, first tile, end of the tiles
+_Piece = tuple[int, int, int, int]  # first row, end row, first tile, end tile
 
 
 class _Problem(ctypes.Structure):
-    """`struct problem` of cpu.c, which says what each field is."""
+    """`struct problem` of cpu.c, which documents the fields."""
 
     _fields_ = (
         *[(name, _INTEGER) for name in ("is_double", "is_long_index")],
@@ -57,7 +57,7 @@ class _Problem(ctypes.Structure):
 
 
 def _load() -> tuple[ctypes.CDLL | None, str | None]:
-    """The library built from cpu.c, or the reason why there is none."""
+    """The library built from cpu.c, or the reason why it is missing."""
     remedy = "install a C compiler and reinstall pna"
     spec = importlib.util.find_spec("pna.ops._cpu")
     if spec is None or spec.origin is None:
@@ -82,7 +82,7 @@ _library, _reason = _load()
 
 
 def structure(numbers: Sequence[str], pointers: Sequence[str]) -> type[ctypes.Structure]:
-    """A struct of C with these fields, numbers first."""
+    """A C struct with these fields, integers first."""
     fields = [(name, _INTEGER) for name in numbers] + [(name, _POINTER) for name in pointers]
     return type("Problem", (ctypes.Structure,), {"_fields_": fields})
 
@@ -90,8 +90,8 @@ def structure(numbers: Sequence[str], pointers: Sequence[str]) -> type[ctypes.St
 def kernel(
     name: str, problem: type[ctypes.Structure], numbers: int, interface: int
 ) -> Callable[..., None] | None:
-    """The function pna_name of a problem and so many integers; None if it was not built, or was
-    built with another interface than its caller expects."""
+    """The function `pna_<name>`, which takes a problem and a number of integers. None if it was not
+    built, or was built with another interface than its caller expects."""
     try:
         built = getattr(_library, f"pna_{name}_interface")
         found: Callable[..., None] = getattr(_library, f"pna_{name}")
@@ -106,7 +106,7 @@ def kernel(
 
 
 def unavailable() -> str | None:
-    """Why the C kernels cannot run here, with the remedy; None where they can."""
+    """Why the C kernels cannot run here, and the remedy; None if they can run."""
     return _reason
 
 
@@ -130,7 +130,7 @@ def backward(
     saved: Saved,
     grads: tuple[Tensor, Tensor, Tensor],
 ) -> None:
-    """Write to `grads` the gradients of x, edge and at; those without elements are not needed."""
+    """Write the gradients of x, edge and at; a gradient without elements is not needed."""
     adjacency, at = messages.adjacency, messages.at
     task = _Task(messages, request)
     task.point(places=saved.argmax, long_places=saved.long_argmax)
@@ -160,7 +160,7 @@ def backward(
 def _differentiate_statistics(
     task: _Task, adjacency: Adjacency, request: Request, saved: Saved
 ) -> None:
-    """The part of the gradient that all messages of a receiver share: the slopes of cpu.c."""
+    """Compute the part of the gradient that all messages of a receiver share (`slopes`)."""
     out = saved.out.to(task.dtype).contiguous()
     stride = task.tiles * task.lanes
     parts = 1 + request.needs_spread + ("normalised_mean" in request.kinds)
@@ -179,7 +179,7 @@ def _differentiate_statistics(
 
 
 class _Task:
-    """A problem as the kernels see it, and the tensors that must outlive their calls."""
+    """A problem as passed to the kernels, and the tensors that must outlive their calls."""
 
     def __init__(self, messages: Messages, request: Request) -> None:
         x, adjacency = messages.x, messages.adjacency
@@ -232,17 +232,17 @@ class _Task:
         self.problem.edge_rows = edge.shape[0]
 
     def point(self, **tensors: Tensor) -> None:
-        """Let fields of the problem point at tensors, and keep those alive."""
+        """Set pointers of the problem to tensors, and keep these alive."""
         for name, tensor in tensors.items():
             setattr(self.problem, name, tensor.data_ptr())
             self.tensors.append(tensor)
 
     def room_for(self, result: Tensor) -> Tensor:
-        """Where a kernel may write a result: the tensor itself, if it has the type computed in."""
+        """Where a kernel writes a result: the tensor, or a temporary if the dtype differs."""
         return result if result.dtype == self.dtype else torch.empty_like(result, dtype=self.dtype)
 
     def run(self, kernel: int, rows: Rows) -> None:
-        """Run a kernel over all rows and tiles, shared by as many threads as torch uses."""
+        """Run a kernel over all rows and tiles, on as many threads as torch uses."""
         assert _library is not None
         run, problem = _library.pna_run, ctypes.byref(self.problem)
         threads = torch.get_num_threads()
@@ -254,7 +254,7 @@ class _Task:
         share(pieces, lambda *piece: run(kernel, problem, *piece), work)
 
     def _pieces(self, kernel: int, rows: Rows, parts: int, threads: int) -> list[_Piece]:
-        """The work cut by rows; by tiles if a tile has one owner, or one row is most of it."""
+        """Split the work by rows; by tiles if each needs one owner; by both if one row is most."""
         assert _library is not None
         if kernel == _EXTREMA or (kernel == _EDGES and self.problem.edge_form != _DENSE):
             return [(0, rows.num_rows, *band) for band in _bands(self.tiles, threads)]
@@ -267,14 +267,14 @@ class _Task:
 
 
 def share(pieces: Sequence[tuple[int, ...]], call: Callable[..., None], work: int) -> None:
-    """Call with every piece, on as many threads as torch uses if there is enough `work`."""
+    """Call `call` on every piece, on as many threads as torch uses if there is enough `work`."""
     left, threads = deque(pieces), torch.get_num_threads()
 
     def take_pieces() -> None:
         while left:
             try:
                 piece = left.popleft()
-            except IndexError:  # another thread was quicker
+            except IndexError:  # another thread took the last piece
                 return
             call(*piece)
 
@@ -304,7 +304,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def _forget_threads() -> None:
-    """Threads do not survive a fork; a child process starts its own."""
+    """Drop the pool: threads do not survive a fork, so a child process starts its own."""
     global _pool
     _pool = None
 
@@ -314,5 +314,5 @@ if hasattr(os, "register_at_fork"):
 
 
 def _with_rows(tensor: Tensor) -> Tensor:
-    """The tensor, copied unless each of its rows lies in one piece."""
+    """The tensor, copied unless its rows are contiguous."""
     return tensor if tensor.stride(1) == 1 or tensor.shape[1] == 1 else tensor.contiguous()

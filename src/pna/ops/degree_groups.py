@@ -1,4 +1,4 @@
-"""`degree_linear` on a CPU: a product for every degree that enough nodes have."""
+"""`degree_linear` on a CPU: one product for every degree that enough nodes share."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from pna import fast_paths
 from pna.ops.product import Product, definition, shifted, through
 from pna.ops.request import wide_type
 
-#: If the weights of all factors have at most so many elements, they are multiplied at once.
+#: If the weights of all factors have at most this many elements, they are multiplied at once.
 _NARROW = 4096
 
-#: A group of nodes gets a product of its own if that saves so many operations.
+#: Nodes of one degree get their own product if that saves more than this many operations.
 _WORTH = 5e6
 
 
@@ -37,7 +37,7 @@ def forward(product: Product, base: Tensor | None, out: Tensor) -> None:
 
 
 def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor]) -> None:
-    """Write the gradients of z, weight and shift; those without elements are not needed."""
+    """Write the gradients of z, weight and shift; a gradient without elements is not needed."""
     z, weight, factors, times = product.z, product.weight, product.factors, product.times
     indptr, (grad_z, grad_weight, grad_shift) = product.indptr, grads
     degree = indptr.diff()
@@ -77,7 +77,7 @@ def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor
 
 
 def _is_narrow(weight: Tensor) -> bool:
-    """Whether a product with the weights of all factors costs less than finding equal degrees."""
+    """Whether one product with the weights of all factors costs less than grouping by degree."""
     count, _, inner, outputs = weight.shape
     return count > 1 and count * inner * outputs <= _NARROW
 
@@ -85,7 +85,7 @@ def _is_narrow(weight: Tensor) -> bool:
 def _forward_at_once(
     z: Tensor, weight: Tensor, factors: Tensor, base: Tensor | None, out: Tensor
 ) -> None:
-    """Multiply shifted z by the weights of all factors at once, then by the factors."""
+    """Multiply shifted z by the weights of all factors at once, and the result by the factors."""
     every = through(z, weight.permute(1, 2, 0, 3).flatten(2))  # (receivers, towers, R × outputs)
     every = every.unflatten(2, (weight.shape[0], -1))
     total = (every * factors.to(z.dtype)[:, None, :, None]).sum(2)
@@ -100,7 +100,7 @@ def _backward_at_once(
     grad_z: Tensor,
     grad_weight: Tensor,
 ) -> None:
-    """Gradients of shifted z and of weight."""
+    """Write the gradients of shifted z and of weight."""
     count, outputs = weight.shape[0], weight.shape[3]
     upstream = grad[:, :, None] * factors.to(grad.dtype)[:, None, :, None]
     upstream = upstream.flatten(2)  # (receivers, towers, R × outputs)
@@ -133,8 +133,8 @@ def add_shifted(grad_z: Tensor, times: Sequence[int], indptr: Tensor, total: Ten
 
 
 def _groups(product: Product, degree: Tensor) -> Iterator[tuple[Tensor | None, Tensor | None]]:
-    """Receivers of one degree and the factors they share; then all receivers of rare degrees, with
-    None. None instead of receivers stands for all of them."""
+    """Yield (receivers, factors): for each common degree, its receivers and the factors they share;
+    then the receivers of all rare degrees, and None. None for receivers means all of them."""
     factors, by_degree = product.factors, product.by_degree
     count, towers, inner, outputs = product.weight.shape
     few = _WORTH / max(2 * (count - 1) * towers * inner * outputs, 1)

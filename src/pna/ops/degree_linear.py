@@ -1,9 +1,9 @@
 """A linear map whose weight depends on the node's degree, without a copy of its input per scaler.
 
-A scaler is one number for each node, and the same for nodes of one degree. So U applied to
-scalers ⊗ aggregates is Σ_r s_r(d) · (U_r aggregates), and for the nodes of one degree a single
-product with Σ_r s_r(d) · U_r. Nodes are taken in the order of their degrees. A tile of nodes of
-one degree costs one product, any other tile one for each scaler.
+A scaler is one number per node, equal for nodes of equal degree. So U applied to scalers ⊗
+aggregates is Σ_r s_r(d) · (U_r aggregates). For the nodes of one degree, this is a single product
+with Σ_r s_r(d) · U_r. Nodes are sorted by degree. A tile of nodes of one degree costs one product,
+any other tile one product per scaler.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def degree_linear(
 ) -> Tensor:
     """base_i + Σ_r factors[i, r] · z_i W_r, in every tower: (receivers, towers, outputs).
 
-    z is (receivers, A, towers, K), weight (R, towers, A·K, outputs), base as the result. factors
-    (receivers, R) must be equal at receivers of equal degree. To the a-th of the A results in z,
-    shift (receivers, towers, K) is first added once where times[a] is 1, as often as there are
-    neighbours where it is 2.
+    z is (receivers, A, towers, K), weight (R, towers, A·K, outputs); base has the shape of the
+    result. factors (receivers, R) must be equal at receivers of equal degree. First, shift
+    (receivers, towers, K) is added to group a of the A groups of z: once if times[a] is 1, once per
+    neighbour if it is 2.
     """
     weight = weight.to(z.dtype)
     base = None if base is None else base.to(z.dtype)
@@ -77,7 +77,7 @@ def _backward(
     backend: str,
     gradients: tuple[Tensor, Tensor, Tensor, Tensor],
 ) -> None:
-    """Gradients of z, weight, factors and shift."""
+    """Write the gradients of z, weight, factors and shift."""
     grad_z, grad_weight, grad_factors, grad_shift = gradients
     if needs[2]:
         moved, one = product.shifted_z(), torch.ones_like(product.factors[:, :1])
@@ -91,7 +91,7 @@ def _backward(
 def _empty_gradients(
     needs: Sequence[bool], z: Tensor, weight: Tensor, factors: Tensor, shift: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """That of shift is the sum of some of z's."""
+    """The gradient of z is also needed for that of shift, a sum over some of its groups."""
     of_z, of_weight = room(z, needs[0] or needs[3], z), room(weight, needs[1], z)
     return of_z, of_weight, room(factors, needs[2], z), room(shift, needs[3], z)
 
@@ -118,7 +118,7 @@ def _with_own_factors(
     times: Sequence[int],
     *rest: Any,
 ) -> tuple[Tensor, int]:
-    """The vmap rule where each member has factors of its own: the definition does it."""
+    """The vmap rule if each member has its own factors: apply the definition."""
     indptr, _, base, _ = rest
     given = ((z, 0, 2), (weight, 1, 1), (base, 7, 1), (shift, 3, 1))
     folded: Any = (

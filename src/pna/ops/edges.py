@@ -1,9 +1,9 @@
-"""Between nodes and edges: rows of node features for every edge, and sums of edges at nodes.
+"""Gather node features for every edge, and sum edge features at nodes.
 
-They serve layers that materialise messages. Rows of edges are in the order of slots: by receiver,
-see `Adjacency`. Reading rows and summing them are each other's gradient: every sum has one owner
-and a fixed order, in both directions, so that results repeat to the bit. Both can be
-differentiated any number of times, and a vmapped axis is folded into the features.
+These functions serve layers that materialise messages. Edge features are in slot order: sorted by
+receiver, see `Adjacency`. Gathering and summing are each other's gradient. Every sum has one owner
+and a fixed order, in both directions, so results are bitwise reproducible. Both can be
+differentiated any number of times. A vmapped axis is folded into the features.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ _MAX = Request(("max",), 0.0, False)
 
 @dataclass(frozen=True, eq=False)
 class Slots:
-    """The way from nodes to slots and back; made once if several functions need it."""
+    """Index tensors between nodes and slots; build them once if several functions need them."""
 
     adjacency: Adjacency
     receivers: Tensor  # (edges,) receiver of every slot
-    by_receiver: Rows  # whose `neighbours` are slots
+    by_receiver: Rows  # `neighbours` are slots, here and in by_sender
     by_sender: Rows
 
     @staticmethod
@@ -49,7 +49,7 @@ class Slots:
 
 
 def from_senders(x: Tensor, edges: Adjacency | Slots) -> Tensor:
-    """Row of the sender of every slot: x (senders, …) to (edges, …)."""
+    """Gather the sender's row for every slot: x (senders, …) to (edges, …)."""
     slots = Slots.of(edges)
     adjacency = slots.adjacency
     _check("x", x, adjacency, adjacency.num_senders, "sender")
@@ -57,14 +57,14 @@ def from_senders(x: Tensor, edges: Adjacency | Slots) -> Tensor:
 
 
 def from_receivers(x: Tensor, edges: Adjacency | Slots) -> Tensor:
-    """Row of the receiver of every slot: x (receivers, …) to (edges, …)."""
+    """Gather the receiver's row for every slot: x (receivers, …) to (edges, …)."""
     slots = Slots.of(edges)
     _check("x", x, slots.adjacency, slots.adjacency.num_receivers, "receiver")
     return _take(x, slots.receivers, slots.by_receiver)
 
 
 def sum_to_receivers(messages: Tensor, edges: Adjacency | Slots) -> Tensor:
-    """Sum over the slots of every receiver: (edges, …) to (receivers, …); 0 where it has none."""
+    """Sum over the slots of every receiver: (edges, …) to (receivers, …); 0 without slots."""
     slots = Slots.of(edges)
     adjacency = slots.adjacency
     _check("messages", messages, adjacency, adjacency.num_edges, "edge")
@@ -76,8 +76,8 @@ def sum_to_receivers(messages: Tensor, edges: Adjacency | Slots) -> Tensor:
 
 
 def weighted_sum(x: Tensor, weights: Tensor, edges: Adjacency | Slots) -> Tensor:
-    """Σ_{j→i} w_ij x_j in every head: x (senders, heads, …), weights (edges, heads), by slot, to
-    (receivers, heads, …)."""
+    """Σ_{j→i} w_ij x_j in every head: x (senders, heads, …), and weights (edges, heads) in slot
+    order, to (receivers, heads, …)."""
     slots = Slots.of(edges)
     weights = weights.reshape(weights.shape + (1,) * (x.dim() - 2))
     return sum_to_receivers(from_senders(x, slots) * weights, slots)
@@ -86,10 +86,10 @@ def weighted_sum(x: Tensor, weights: Tensor, edges: Adjacency | Slots) -> Tensor
 def exponentials_of_receivers(
     scores: Tensor, edges: Adjacency | Slots, own: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """exp(s − c_i) for scores s (edges, heads) by slot, and c (receivers, heads).
+    """exp(s − c_i) for scores s (edges, heads) in slot order, and c (receivers, heads).
 
-    c_i is the largest score of a receiver, including its `own` (receivers, heads), and 0 if it has
-    none. No gradient goes through c, so a result must not depend on it.
+    c_i is the largest score of receiver i, including its `own` (receivers, heads), or 0 if it has
+    no scores. No gradient flows through c, so the final result must not depend on it.
     """
     slots = Slots.of(edges)
     _check("scores", scores, slots.adjacency, slots.adjacency.num_edges, "edge")
@@ -102,7 +102,7 @@ def exponentials_of_receivers(
 
 
 def softmax_of_receivers(scores: Tensor, edges: Adjacency | Slots) -> Tensor:
-    """Softmax over the slots of every receiver, for scores (edges, heads) by slot, of any size."""
+    """Stable softmax over the slots of every receiver, for scores (edges, heads) in slot order."""
     slots = Slots.of(edges)
     exponentials, _ = exponentials_of_receivers(scores, slots)
     return exponentials / from_receivers(sum_to_receivers(exponentials, slots), slots)
@@ -132,7 +132,7 @@ def _take(x: Tensor, row_of_slot: Tensor, rows: Rows) -> Tensor:
 
 
 def _highest(scores: Tensor, slots: Slots) -> Tensor:
-    """The largest of the scores (edges, heads) of every receiver; 0 where it has none."""
+    """The largest score (edges, heads) of every receiver; 0 for a receiver without scores."""
     adjacency = slots.adjacency
     if adjacency.num_edges == 0:
         return scores.new_zeros((adjacency.num_receivers, scores.shape[1]))
@@ -144,7 +144,7 @@ def _highest(scores: Tensor, slots: Slots) -> Tensor:
 
 
 def _half_adjacency(rows: Rows) -> Adjacency:
-    """What the forward kernels read of rows; they never read the other fields."""
+    """An adjacency for the forward kernels; they never read the other fields."""
     return Adjacency(
         incoming=rows,
         outgoing=rows,
@@ -155,7 +155,7 @@ def _half_adjacency(rows: Rows) -> Adjacency:
 
 
 def _flat(values: Tensor) -> Tensor:
-    """(rows, …) as (rows, features)."""
+    """Reshape (rows, …) to (rows, features)."""
     return values[:, None] if values.dim() == 1 else values.flatten(1)
 
 
@@ -190,7 +190,7 @@ def _take_rows_backward(grad: Tensor, row_of_slot: Tensor, rows: Rows, backend: 
 
 
 def _sum_rows(values: Tensor, row_of_slot: Tensor, rows: Rows, backend: str) -> Tensor:
-    """Sums over the slots of every row: `neighbours` of the rows are slots."""
+    """Sum over the slots of every row; `neighbours` of the rows are slots."""
     if values.shape[0] == 0:
         return values.new_zeros((rows.num_rows, values.shape[1]))
     out = values.new_empty((rows.num_rows, 1, values.shape[1]))

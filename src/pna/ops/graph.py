@@ -1,4 +1,4 @@
-"""What kernels that walk the edges both ways read of a graph."""
+"""The graph as read by kernels that walk edges in both directions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pna.adjacency import Adjacency, Rows
 
 
 class Graph(NamedTuple):
-    """A graph by receiver and by sender."""
+    """The edges of a graph, by receiver and by sender."""
 
     incoming: Rows
     outgoing: Rows

@@ -1,11 +1,11 @@
-"""One description of an operator registers all that torch has to know about it.
+"""Register a torch operator, and all that torch needs to know about it, from one description.
 
 `operator` and `gradient_operator` take plain functions with annotated parameters. They derive the
-schema, the implementation, the shapes for `torch.compile`, the gradients and the vmap rule.
+schema, the implementation, the fake kernel for `torch.compile`, the gradients and the vmap rule.
 `torch.library.register_autograd` would do the same at three times the cost of a small call.
 
-A parameter may be a dataclass or named tuple of tensors and numbers. The operator takes its fields
-one by one: a list of tensors would cost more than the kernel of a small graph.
+A parameter may be a dataclass or named tuple of tensors and numbers. Each of its fields becomes an
+argument of the operator: a list of tensors would cost more than the kernel of a small graph.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ library = torch.library.Library("pna", "FRAGMENT")
 
 INSTEAD = "run it inside `with pna.backend('reference'):`"
 
-#: The parameters that annotations are translated to in a schema.
+#: The schema type of each annotation.
 _TYPES: dict[Any, str] = {
     Tensor: "Tensor",
     Tensor | None: "Tensor?",
@@ -42,12 +42,12 @@ _TYPES: dict[Any, str] = {
     tuple[str, ...]: "str",  # joined by commas
 }
 
-#: What precedes the names of the fields of a field with this name.
+#: The prefix of the argument names of a nested structure, by the name of its field.
 _PREFIXES = {"incoming": "in_", "outgoing": "out_"}
 
 
 def no_forward_mode(ctx: Any, *_: Any) -> Any:
-    """The `jvp` of a function that has none."""
+    """The `jvp` of a function without forward-mode derivatives."""
     raise RuntimeError(
         "got a derivative in forward mode (torch.func.jvp, jacfwd, hessian), which the fast "
         f"kernels do not have; {INSTEAD}"
@@ -55,14 +55,14 @@ def no_forward_mode(ctx: Any, *_: Any) -> Any:
 
 
 def room(tensor: Tensor | None, needed: bool, like: Tensor) -> Tensor:
-    """An empty gradient of `tensor`; it has no elements where none is needed."""
+    """Allocate the gradient of `tensor`; without elements if it is not needed."""
     if tensor is None or not needed:
         return like.new_empty(0)
     return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
 class _Leaf:
-    """A parameter that is one argument of the schema."""
+    """A parameter that is one schema argument."""
 
     def __init__(self, name: str, hint: Any) -> None:
         if hint not in _TYPES:
@@ -79,7 +79,7 @@ class _Leaf:
 
 
 class _Structure:
-    """A parameter whose fields are arguments of the schema."""
+    """A parameter whose fields are schema arguments."""
 
     def __init__(self, kind: Any, prefix: str = "") -> None:
         hints = get_type_hints(kind)
@@ -105,7 +105,7 @@ def _parameter(name: str, hint: Any, prefix: str = "") -> _Leaf | _Structure:
 
 
 class _Signature:
-    """The parameters of a function, and the arguments of a schema that they stand for."""
+    """The parameters of a function, and the schema arguments that they expand to."""
 
     def __init__(self, function: Callable[..., Any], without: Sequence[str] = ()) -> None:
         hints = get_type_hints(function)
@@ -117,7 +117,7 @@ class _Signature:
         self.is_flat = all(isinstance(part, _Leaf) for part in self.parameters.values())
 
     def pack(self, values: Sequence[Any]) -> list[Any]:
-        """The arguments of the schema, from values of the parameters."""
+        """Schema arguments from parameter values."""
         if self.is_flat:
             return list(values)
         into: list[Any] = []
@@ -126,13 +126,13 @@ class _Signature:
         return into
 
     def unpack(self, arguments: Sequence[Any]) -> dict[str, Any]:
-        """The values of the parameters, from arguments of the schema."""
+        """Parameter values from schema arguments."""
         left = iter(arguments)
         return {name: part.unpack(left) for name, part in self.parameters.items()}
 
 
 def pack(*values: Any) -> list[Any]:
-    """Dataclasses and named tuples as the arguments of a schema."""
+    """Flatten dataclasses and named tuples to schema arguments."""
     into: list[Any] = []
     for value in values:
         _Structure(type(value)).pack(value, into)
@@ -140,7 +140,7 @@ def pack(*values: Any) -> list[Any]:
 
 
 def _pick(order: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """A function that picks some of a sequence, as fast as can be."""
+    """A fast function that picks these items of a sequence."""
     if len(order) > 1:
         return itemgetter(*order)
     return lambda pool: tuple(pool[i] for i in order)
@@ -148,15 +148,18 @@ def _pick(order: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
 
 @dataclass(frozen=True)
 class Fold:
-    """A vmap rule: the members of a vmap are joined to an axis that the operator already has.
+    """A vmap rule: the vmapped axis is joined to an axis that the operator already has.
+
+    A vmapped call has several members, one for each index of the vmapped axis.
 
     Args:
-        axes: the axis of every argument that may be vmapped. Members are in front of what it holds.
-        results: the axis of every result in which members are found.
-        rows: arguments with a row for each node. Where nothing else is vmapped, members are rows.
-        join: join members to the axis; else they become a new axis there.
-        otherwise: the rule where anything else is vmapped.
-        separate: run one member after another there. Without either it is refused.
+        axes: the axis that members are joined to, for every argument that may be vmapped. The
+            member is the outer index of the joined axis.
+        results: the axis that holds the members, for every result.
+        rows: arguments with one row per node. If only these are vmapped, members become rows.
+        join: join members to the axis; otherwise they become a new axis at that position.
+        otherwise: the rule to use if any other argument is vmapped.
+        separate: in that case, run one member after another. Without either, it is an error.
     """
 
     axes: dict[str, int]
@@ -223,8 +226,8 @@ def _is_vmapped(dim: Any) -> bool:
 
 
 def fold(tensor: Tensor, dim: int | None, axis: int, batch: int, behind: bool = False) -> Tensor:
-    """The members of a vmap joined to an axis, in front of what it holds or behind it; a view, if
-    that has length 1."""
+    """Join the vmapped axis `dim` to `axis`, as its outer index or, if `behind`, its inner one. The
+    result is a view if that axis has length 1."""
     to = axis + 1 if behind else axis
     if dim is None:
         shape = (*tensor.shape[:to], batch, *tensor.shape[to:])
@@ -235,7 +238,7 @@ def fold(tensor: Tensor, dim: int | None, axis: int, batch: int, behind: bool = 
 def one_by_one(call: Callable[..., Any], copy: bool = True) -> Callable[..., Any]:
     """A vmap rule that runs the operator for one member after another.
 
-    Gradients have it: it is met only where a derivative itself is vmapped, as in
+    Gradient operators use it: they are vmapped only if a derivative itself is vmapped, as in
     `torch.func.jacrev`. Each member is made contiguous unless `copy` is False.
     """
 
@@ -258,14 +261,14 @@ def one_by_one(call: Callable[..., Any], copy: bool = True) -> Callable[..., Any
 
 
 class Operator:
-    """An operator of torch, called with the parameters of the function that it was made of."""
+    """A torch operator, called with the parameters of the function that it was made from."""
 
     def __init__(self, name: str, signature: _Signature, results: Sequence[str] | None) -> None:
         self.name, self.signature = name, signature
-        self.results = results  # their names; None for a list of any length
+        self.results = results  # names of the results; None for a list of any length
 
     def define(self, mutates: Sequence[str] = ()) -> None:
-        """Tell torch the schema."""
+        """Register the schema."""
         letters = dict(zip(mutates, "abcdefgh", strict=False))
         arguments = ", ".join(
             f"{kind}({letters[name]}!) {name}" if name in letters else f"{kind} {name}"
@@ -295,19 +298,20 @@ def operator(
 
     Args:
         name: its name in `torch.ops.pna`.
-        forward: the implementation. Its annotations are the schema. A parameter `keeping: bool`
-            is True where gradients will be needed.
-        fake: allocates the results; its parameters are some of those of `forward`. What it returns
+        forward: the implementation. Its annotations define the schema. A parameter `keeping: bool`
+            is set to True if gradients will be needed.
+        fake: allocates the results; takes some of the parameters of `forward`. Its return type
             names the results: a named tuple or dataclass, a tensor (`out`), or a list.
-        backward: the gradients of all that is `differentiable`, in that order. Its parameters are
-            found by name: `grad` of the first result, the only one with gradients (or `grad_y` of
-            each result y that has them, or `grads` of a list), `needs` (a bool for each), and
-            whatever it reads of arguments and results, which is saved. It is made by
-            `gradient_operator`, or a function of operators that have gradients themselves.
+        backward: returns the gradients of the `differentiable` arguments, in that order. Its
+            parameters are matched by name. The upstream gradients are `grad`, if only the first
+            result has gradients; or `grad_y` for each result y that has them; or `grads` of a list.
+            `needs` has a bool for each differentiable argument. All others are arguments or results
+            of the operator, which are saved. `backward` is made by `gradient_operator`, or is a
+            function of operators that have gradients themselves.
         differentiable: the arguments that have gradients.
         vmap: a `Fold`, or the rule itself.
         mutates: the arguments that are written to.
-        linear: whether it is linear in its first argument and so has derivatives in forward mode.
+        linear: whether it is linear in its first argument, and so has forward-mode derivatives.
     """
     made = get_type_hints(fake)["return"]
     structure = _Structure(made) if is_dataclass(made) or hasattr(made, "_fields") else None
@@ -340,12 +344,13 @@ def gradient_operator(
 
     Args:
         name: its name in `torch.ops.pna`.
-        write: writes to its parameter `gradients`, a tuple. Its other parameters are the schema.
-            Not called where the gradients above have no elements: then all are 0.
-        of: what it is the gradient of, for the message that refuses a second derivative.
-        like: the argument that each gradient has the shape of. It has no elements where the
-            parameter `needs`, if there is one, says so, or the argument is None.
-        allocate: makes the gradients instead; its parameters are some of those of `write`.
+        write: writes to its parameter `gradients`, a tuple. Its other parameters define the schema.
+            It is not called if the upstream gradients have no elements: all gradients are then 0.
+        of: what it is the gradient of, for the error message about a second derivative.
+        like: for each gradient, the argument whose shape it has. A gradient has no elements if
+            `needs` (where there is such a parameter) is False for it, or if the argument is None.
+        allocate: makes the gradients instead of `like`; takes some of the parameters of `write`.
+        vmap: a `Fold`; by default, one member runs after another.
     """
     call = Operator(name, _Signature(write, without=("gradients",)), like or ["out"])
     parameters = call.signature.parameters
@@ -395,8 +400,8 @@ def _has_elements(grad: Any) -> bool:
 def _by_name(
     signature: _Signature, function: Callable[..., Any], structure: _Structure | None = None
 ) -> Callable[..., Any]:
-    """The function of all arguments of a schema, of which it takes those that it names; what it
-    returns is taken apart where it is a structure."""
+    """Wrap a function so that it takes all schema arguments and passes on those that it names. A
+    result that is a structure is flattened."""
     own = _Signature(function)
     pick = _pick([signature.names.index(name) for name in own.names])
 
@@ -421,8 +426,9 @@ class Function(internals.SingleLevelFunction):
 def _below_autograd(overload: Any, keyset: Any, inputs: Sequence[Any]) -> Any:
     """Run the operator itself from inside the `forward` of its `Function`.
 
-    Nothing is recorded there, which is meant for one level of derivatives. Inside `torch.func` the
-    levels around it are met on the way down, and would be taken for constant.
+    Recording is off there, which is meant for one level of derivatives. Inside `torch.func`, the
+    call still passes through the outer levels, which would treat its inputs as constants. So
+    recording is turned on again.
     """
     with contextlib.ExitStack() as around:
         if internals.in_transform():
@@ -433,12 +439,12 @@ def _below_autograd(overload: Any, keyset: Any, inputs: Sequence[Any]) -> Any:
 
 
 def _register_autograd(call: Operator, function: type[Function], keep: Any = None) -> None:
-    """Give the operator the gradients of a function, whose `forward` takes a keyset, the lengths
-    of lists, and then all inputs: autograd does not look into lists.
+    """Register a function as the autograd kernel of the operator.
 
-    The transforms of `torch.func` hand one level at a time to a kernel that autograd dispatches
-    to, which is all that is needed; the `apply` of a plain `torch.autograd.Function` refuses to
-    run there.
+    Its `forward` takes a keyset, the lengths of lists, and then all inputs, with lists flattened:
+    autograd does not look into lists. `torch.func` transforms pass one level at a time to an
+    autograd kernel, which is all that is needed here; the `apply` of a plain
+    `torch.autograd.Function` refuses to run there.
     """
     run: Callable[..., Any] = function.apply  # type: ignore[attr-defined]
     has_lists = any(
@@ -460,7 +466,7 @@ def _register_autograd(call: Operator, function: type[Function], keep: Any = Non
 
 
 def _flattened(inputs: Sequence[Any]) -> tuple[Sequence[Any], list[int]]:
-    """Inputs with their lists of tensors taken apart, and how long each was; -1 for no list."""
+    """Inputs with lists of tensors flattened, and the length of each; -1 for no list."""
     flat: list[Any] = []
     lengths = []
     for value in inputs:
@@ -499,7 +505,7 @@ def _differentiate(
     differentiable: Sequence[str],
     linear: bool,
 ) -> None:
-    """Register what autograd does: save what `backward` reads, and call it."""
+    """Register the autograd kernel, which saves what `backward` reads and calls it."""
     names, results = call.signature.names, call.results
     own = backward.signature if isinstance(backward, Operator) else _Signature(backward)
     above = [n for n in own.names if n in ("grad", "grads", *(f"grad_{r}" for r in results or ()))]
@@ -581,7 +587,7 @@ def _is_needed(needed: Any) -> bool:
 
 
 def _only_needed(given: Sequence[Any], needed: Sequence[Any]) -> Iterator[Any]:
-    """Gradients for autograd, lists taken apart: None where none is needed."""
+    """Gradients for autograd, with lists flattened; None if not needed."""
     for gradient, wanted in zip(given, needed, strict=True):
         if isinstance(wanted, list):
             parts = gradient if gradient is not None else [None] * len(wanted)

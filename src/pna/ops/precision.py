@@ -1,4 +1,4 @@
-"""The precision of float32 products on a GPU, which follows the settings of torch."""
+"""The precision of float32 products on a GPU, which follows torch's settings."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 
 def is_exact() -> bool:
-    """Whether products use float32; else they use TF32, as torch's own products do."""
+    """Whether products use float32; otherwise they use TF32, as torch's own products do."""
     return torch.backends.cuda.matmul.fp32_precision != "tf32"
 
 
@@ -18,8 +18,8 @@ def is_exact() -> bool:
 def multiplied(exactly: bool) -> Iterator[None]:
     """Use float32 or TF32 in all products, including the recurrent layers of cuDNN.
 
-    Torch has one old setting for all products, and a new one for each backend. The old one does not
-    cover cuDNN, and cannot be read while the new ones disagree.
+    Torch has an old setting for all products, and a new one for each backend. The old setting does
+    not cover cuDNN, and cannot be read while the new ones differ.
     """
     backends: Any = torch.backends
     of_cudnn = (backends.cudnn.conv, backends.cudnn.rnn)

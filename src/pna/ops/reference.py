@@ -1,7 +1,7 @@
-"""The definition: every aggregator in plain torch, as the paper writes it.
+"""The definition: every aggregator in plain torch, as written in the paper.
 
-Every test compares with it, and it runs where nothing faster can. It can be differentiated any
-number of times. Messages are materialised, (edges, features).
+All tests compare with it, and it runs where no faster backend can. It can be differentiated any
+number of times. It materialises the messages (edges, features).
 """
 
 from __future__ import annotations
@@ -27,10 +27,11 @@ def aggregate(
 ) -> Tensor:
     """Aggregate x (senders, features) to (receivers, aggregators, features).
 
-    Messages are x_j, or x_j + e_ij with e = edge, edge[at] or at @ edge, for `at` absent, whole
-    numbers or real ones. With `own` (receivers, features), a receiver adds its row to each.
+    Messages are x_j, or x_j + e_ij. The edge term e is edge if `at` is None, edge[at] if `at` is
+    integer, and at @ edge if it is floating point. With `own` (receivers, features), each receiver
+    adds its row to all its messages.
     """
-    wide = torch.promote_types(x.dtype, torch.float32)  # first: gradients are summed in it
+    wide = torch.promote_types(x.dtype, torch.float32)  # before gathers: gradients are summed in it
     message = messages(take(x.to(wide), adjacency.senders), adjacency, edge, at)
     if own is not None:
         message = message + take(own.to(wide), adjacency.receivers)
@@ -45,7 +46,7 @@ def results(hood: Neighbourhoods, aggregators: Sequence[Aggregator]) -> Tensor:
 
 
 def defined(hood: Neighbourhoods, aggregator: Aggregator) -> Tensor:
-    """One aggregate, (receivers, features); checked if the aggregator is a user's."""
+    """One aggregate (receivers, features); the result of a custom aggregator is checked."""
     found = aggregator.aggregate(hood)
     if type(aggregator) in BUILT_IN:
         return found
@@ -70,31 +71,31 @@ def defined(hood: Neighbourhoods, aggregator: Aggregator) -> Tensor:
 
 
 def messages(sent: Tensor, adjacency: Adjacency, edge: Tensor | None, at: Tensor | None) -> Tensor:
-    """The message of every slot, (edges, features), in float32 or better: the row its sender
-    `sent`, plus the edge term."""
+    """The message of every slot (edges, features), in float32 or better: the row `sent` by its
+    sender, plus the edge term."""
     wide = torch.promote_types(sent.dtype, torch.float32)
     message = sent.to(wide)
     if edge is None:
         return message
     if at is None:
-        # the gradient of every row has one term at most, so that no order of summation matters
+        # the gradient of each row has at most one term, so the order of summation does not matter
         return message + edge.index_select(0, adjacency.edge_ids).to(wide)
     if not at.is_floating_point() and at.device.type == "cpu" and values_readable():
         check_table(at, edge.shape[0])
     at = take(at, adjacency.edge_ids)
     if not at.is_floating_point():
         return message + take(edge.to(wide), at.long())
-    for d in range(edge.shape[0]):  # at @ edge, in steps that autocast does not change
+    for d in range(edge.shape[0]):  # at @ edge, in operations that autocast does not change
         message = message + at[:, d, None].to(wide) * edge[d].to(wide)
     return message
 
 
 @dataclass(frozen=True)
 class Neighbourhoods:
-    """Messages grouped by receiver: what the definition of an aggregator is given.
+    """Messages grouped by receiver: the input of the definition of an aggregator.
 
-    `messages` is (edges, features), in float32 or float64. Rows are in the order of slots: those of
-    one receiver are consecutive. `adjacency` says who sends to whom.
+    `messages` is (edges, features), in float32 or float64. Rows are in slot order: those of one
+    receiver are consecutive. `adjacency` is the graph.
     """
 
     messages: Tensor
@@ -104,7 +105,7 @@ class Neighbourhoods:
         """Σ over the messages of each receiver: (edges, …) to (receivers, …)."""
         receivers = self.adjacency.receivers
         zeros = values.new_zeros((self.adjacency.num_receivers, *values.shape[1:]))
-        if values.is_cuda:  # sorted there, where index_add would use atomics
+        if values.is_cuda:  # index_put sorts; index_add would use atomics
             return zeros.index_put((receivers.long(),), values, accumulate=True)
         return zeros.index_add(0, receivers, values)
 
@@ -114,22 +115,23 @@ class Neighbourhoods:
         return self.sum(values) / count.reshape(-1, *[1] * (values.dim() - 1))
 
     def scaled_sum(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Σ / s and s, (receivers, 1), a power of 2 above the degree, for values (edges, features).
+        """Σ / s, and s (receivers, 1), a power of 2 above the degree, for values (edges, features).
 
-        No part of the sum overflows where the values do not, and no digit is lost.
+        Partial sums do not overflow if the values do not, and the scaling loses no digits.
         """
         power = _power_above(self.adjacency.degree).to(values.dtype)[:, None]
         return self.sum(values * self.to_slots(1 / power)), power
 
     def mean_message(self) -> Tensor:
-        """The mean of the messages, finite where they are: (receivers, features)."""
+        """The mean of the messages, finite if they are: (receivers, features)."""
         total, power = self.scaled_sum(self.messages)
         return total / (self.adjacency.degree.clamp(min=1)[:, None] / power)
 
     def max(self, values: Tensor) -> Tensor:
         """Largest value of each receiver: (edges, features) to (receivers, features).
 
-        The gradient goes to the edge that was given first, none to a NaN, which is largest of all.
+        Among equal values, the edge given first gets the gradient. A NaN counts as the largest
+        value and gets no gradient.
         """
         if values.shape[0] == 0:
             return self.sum(values)
@@ -140,36 +142,36 @@ class Neighbourhoods:
         return torch.where(first > 0, picked, largest)
 
     def min(self, values: Tensor) -> Tensor:
-        """Smallest value of each receiver, as `max`."""
+        """Smallest value of each receiver; otherwise as `max`."""
         return -self.max(-values)
 
     def largest(self, values: Tensor) -> Tensor:
-        """Largest value of each receiver, without gradient; 0 for a receiver of none."""
+        """Largest value of each receiver, without gradient; 0 for a receiver without messages."""
         receivers = self.adjacency.receivers.long()[:, None].expand_as(values)
         zeros = values.new_zeros((self.adjacency.num_receivers, values.shape[1]))
         return zeros.scatter_reduce(0, receivers, values.detach(), "amax", include_self=False)
 
     def to_slots(self, values: Tensor) -> Tensor:
-        """The receiver's row for every message: (receivers, …) to (edges, …)."""
+        """Gather the receiver's row for every message: (receivers, …) to (edges, …)."""
         return take(values, self.adjacency.receivers)
 
     def from_senders(self, values: Tensor) -> Tensor:
-        """The sender's row for every message: (senders, …) to (edges, …)."""
+        """Gather the sender's row for every message: (senders, …) to (edges, …)."""
         return take(values, self.adjacency.senders)
 
     def from_edges(self, values: Tensor) -> Tensor:
-        """Rows in the order of the edges as given, reordered like the messages: (edges, …)."""
+        """Reorder rows from the given order of edges to that of the messages: (edges, …)."""
         return take(values, self.adjacency.edge_ids)
 
     def centred(self) -> Tensor:
-        """Messages minus the mean of each receiver, (edges, features)."""
+        """Messages minus the mean of each receiver: (edges, features)."""
         once = self.messages - self.to_slots(self.mean_message())
-        # the mean was rounded, which odd powers would show; the correction has no gradient
+        # correct for the rounding of the mean, which affects odd powers; without gradient
         rest = self.mean(once.detach()).nan_to_num(0, 0, 0)
         return once - self.to_slots(rest)
 
     def power(self, order: int) -> Tensor:
-        """The same, to a power."""
+        """`centred`, to a power: (edges, features)."""
         return self.centred() ** order
 
 

@@ -1,4 +1,4 @@
-"""What the kernels of a backend are asked for, and what they save for the backward pass."""
+"""The arguments of a backend's kernels, and what they save for the backward pass."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from torch import Tensor
 
 from pna.adjacency import Adjacency
 
-#: Bytes of workspace for the gradient of an edge table or basis, which takes some edges at a time.
+#: Bytes of workspace for the gradient of an edge table or basis, computed in chunks of edges.
 EDGE_WORKSPACE = 2**26
 
-#: The statistics that the kernels know, in the order in which they number them.
+#: The statistics that the kernels compute, in the order of their numbers there.
 KINDS = ("mean", "sum", "var", "std", "max", "min", "normalised_mean")
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is computed: which statistics, in which order, and the convention of std."""
+    """The statistics to compute, their order in the output, and the convention of std."""
 
     kinds: tuple[str, ...]
     epsilon: float
@@ -39,13 +39,14 @@ class Request:
 
 @dataclass(frozen=True)
 class Messages:
-    """What reaches every receiver: x_j, or x_j + e_ij where there is an edge term.
+    """The messages to every receiver: x_j, or x_j + e_ij with an edge term.
 
-    The edge term e is `edge` itself, edge[at] or at @ edge, for `at` absent, whole or real numbers.
+    The edge term e is edge if `at` is None, edge[at] if `at` is integer, and at @ edge if it is
+    floating point.
     """
 
     x: Tensor  # (senders, features)
-    edge: Tensor | None  # (edges, features), as the edges were given; a table or a basis
+    edge: Tensor | None  # (edges, features) in the given order; or a table or basis
     at: Tensor | None  # (edges,) row of the table, or (edges, D) coefficients of the basis
     adjacency: Adjacency
 
@@ -56,26 +57,26 @@ class Messages:
 
 @dataclass(frozen=True)
 class Saved:
-    """What the backward pass needs of the forward pass besides its inputs.
+    """What the backward pass needs besides the inputs of the forward pass.
 
-    The CPU kernels store the argmax and argmin as the position of the edge in the receiver's row:
-    in one byte for rows of at most 255 slots, with 255 for none. A longer row stores the lower byte
-    there and the whole number, or -1, in `long_argmax`. The GPU kernels recompute both.
+    The CPU kernels store the argmax and argmin as positions in the receiver's row of slots. A row
+    of at most 255 slots stores one byte; 255 means none. A longer row stores the low byte there,
+    and the full position, or -1, in `long_argmax`. The GPU kernels recompute both.
     """
 
     out: Tensor  # (receivers, kinds, features)
-    mean: Tensor  # (receivers, features) in float32 or better; empty where `out` has it exactly
-    argmax: Tensor  # (receivers, 2, features) uint8, of the maximum and of the minimum; or empty
+    mean: Tensor  # (receivers, features) in float32 or better; empty if `out` has it exactly
+    argmax: Tensor  # (receivers, 2, features) uint8, argmax and argmin; or empty
     long_argmax: Tensor  # (long rows, 2, features) int32; or empty
 
 
 def wide_type(dtype: torch.dtype) -> torch.dtype:
-    """The type in which sums are kept."""
+    """The dtype in which sums are accumulated."""
     return torch.promote_types(dtype, torch.float32)
 
 
 def check_table(at: Tensor, length: int) -> None:
-    """Refuse an index that leaves the table, naming the first edge that has one."""
+    """Raise if an index is outside the table; the error names the first such edge."""
     if at.numel() == 0:
         return
     low, high = (int(bound) for bound in torch.aminmax(at))

@@ -1,7 +1,7 @@
 """mean, sum, var, std, max, min and normalised mean in one pass, as `torch.library` operators.
 
-`pna::statistics` and `pna::statistics_backward` hand tensors to the kernels of one backend. A
-vmapped axis is folded into the feature axis, so that many models cost one pass over the graph.
+`pna::statistics` and `pna::statistics_backward` pass tensors to the kernels of one backend. A
+vmapped axis is folded into the feature axis, so that many models take one pass over the graph.
 """
 
 from __future__ import annotations
@@ -79,14 +79,14 @@ def _vmap(
     at: Tensor | None,
     *rest: Any,
 ) -> Any:
-    """Fold; where each member has its own `at`, its edge term becomes a row for every edge."""
+    """Fold; if each member has its own `at`, the edge terms (edges, features) are materialised."""
     if edge is not None and at is not None and in_dims[2] is not None:
         edge = edge.expand(info.batch_size, *edge.shape) if in_dims[1] is None else edge
         edge = edge if in_dims[1] is None else edge.movedim(in_dims[1], 0)
         at = at.movedim(in_dims[2], 0)
         if at.is_floating_point():
             edge = at @ edge
-        else:  # as int64: bytes would be a mask
+        else:  # as int64: a uint8 index would be a mask
             edge = torch.stack([e[a] for e, a in zip(edge, at.long(), strict=True)])
         at, in_dims = None, (in_dims[0], 0, None, *in_dims[3:])
     return _folded(info, in_dims, x, edge, at, *rest)

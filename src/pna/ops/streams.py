@@ -1,4 +1,4 @@
-"""Work of a captured step on side streams, concurrent with other work.
+"""Side streams for work of a captured step that runs concurrently with other work.
 
 Kernels of a small batch leave most of a GPU idle. Work whose result is not needed at once, such as
 the gradients of weights, may run at the same time as the rest. Outside of a capture it runs in
@@ -47,16 +47,16 @@ class SideStream:
             self._done = self._stream.record_event()
 
     def hold(self, *held: Any) -> None:
-        """Keep these alive as long as this object, or until `let_go`."""
+        """Keep these objects alive as long as this one, or until `let_go`."""
         if self._stream is not None:
             self._held += held
 
     def let_go(self) -> None:
-        """Release what is held, once the work is joined and others hold what they need of it."""
+        """Release held objects. Call this once the work is joined and its results are kept."""
         self._held.clear()
 
     def join(self) -> None:
-        """Make all that follows wait for the work."""
+        """Make all later work on the current stream wait for this work."""
         if self._stream is not None and self._done is not None:
             torch.cuda.current_stream(self._stream.device).wait_event(self._done)
 
@@ -67,13 +67,13 @@ def _stream(device: torch.device, number: int) -> torch.cuda.Stream:
 
 
 class DeferredJoins:
-    """Work of a backward pass that is joined at its end, and not before.
+    """Joins of work in a backward pass, deferred to the end of that pass.
 
     ``with deferred:`` surrounds the forward pass, in which layers `claim` the parameters whose
     gradients they compute. The caller registers as its `own` the parameters whose gradients it
     reads itself, after `join`. Autograd may read the gradient of any other parameter: if weights
-    are computed from it, or if two layers claim it and autograd adds both gradients up. Such work
-    is joined at once. Whatever the work reads is kept until the join.
+    are computed from it, or if two layers claim it and autograd adds their gradients. Such work is
+    joined at once. Tensors that the work reads are kept until the join.
     """
 
     def __init__(self) -> None:
@@ -90,12 +90,12 @@ class DeferredJoins:
         _deferred.reset(self._before)
 
     def own(self, parameters: Iterable[Tensor]) -> None:
-        """Nobody reads the gradients of these before `join`."""
+        """Register parameters whose gradients nobody reads before `join`."""
         self._own.update(parameter.data_ptr() for parameter in parameters)
 
     @staticmethod
     def claim(parameters: Iterable[Tensor | None]) -> Claim:
-        """The claim of a layer, which it keeps for its backward pass."""
+        """Register the parameters of a layer; it keeps the claim for its backward pass."""
         deferred = _deferred.get()
         addresses = [p.data_ptr() for p in parameters if p is not None]
         if deferred is not None:
@@ -103,11 +103,11 @@ class DeferredJoins:
         return Claim(deferred, addresses)
 
     def _is_alone(self, address: int) -> bool:
-        """Whether the parameter at this address is one of its own, and claimed once."""
+        """Whether the parameter at this address is registered as own and claimed once."""
         return address in self._own and self._claims[address] == 1
 
     def join(self) -> None:
-        """Make all that follows wait for all the work."""
+        """Make all later work on the current stream wait for all deferred work."""
         for work in self._works:
             work.join()
         self._works.clear()
@@ -120,8 +120,8 @@ class Claim:
         self._deferred, self._addresses = deferred, addresses
 
     def join(self, work: SideStream, *held: Any) -> None:
-        """Join the work at the end of the backward pass if all parameters are this layer's alone,
-        and hold what the work reads until then; else now."""
+        """Join the work at the end of the backward pass, and hold what it reads until then. Join it
+        now if nothing is deferred, or if a parameter is not this layer's alone."""
         deferred = self._deferred
         if deferred is None or not all(deferred._is_alone(address) for address in self._addresses):
             work.join()
@@ -130,8 +130,8 @@ class Claim:
         deferred._works.append(work)
 
     def join_later(self, work: SideStream) -> None:
-        """Join the work at the end of the backward pass, before which the layer's own backward
-        joins it; now, if nothing is deferred."""
+        """Join the work at the end of the backward pass, or now if nothing is deferred. The layer's
+        own backward pass joins it earlier."""
         if self._deferred is None:
             work.join()
         else:
