@@ -1,12 +1,12 @@
 /* Neighbourhood statistics on the CPU: one pass over the neighbours, and its gradient.
  *
  * cpu.py calls pna_run with a kernel, a problem, a range of rows and a range of tiles. A tile is
- * as many features as fit a cache line. What a row and tile get depends on nothing else, so
- * results are the same however the work is shared. Neighbour loops run over a few vectors of
+ * as many features as fill a cache line. The result of a row and tile depends on nothing else, so
+ * results do not depend on how the work is split. Neighbour loops process a few vectors of
  * features at a time, with accumulators in registers.
  *
- * The file includes itself: what is common comes first, then the kernels, once for each index
- * type, number type and vector width. Vectors are those of GCC and Clang, on any processor.
+ * The file includes itself: common code comes first, then the kernels, once for each index type,
+ * number type and vector width. Vectors use the extension of GCC and Clang, on any processor.
  */
 #if !defined(INDEX)
 
@@ -15,19 +15,19 @@
 #include <stdint.h>
 #include <string.h>
 
-#define LINE 64      /* bytes of a tile */
-#define PANEL 4      /* tiles that are worked on together */
+#define LINE 64      /* bytes in a tile */
+#define PANEL 4      /* tiles that are processed together */
 #define BLOCK 64     /* slots summed in the type of the features; blocks are merged in double */
-#define AHEAD 24     /* slots between asking for a row at random and reading it */
-#define ROWS_AHEAD 4 /* rows between asking for one and reading it, where they are in order */
-#define SHORT 255    /* longest row whose places fit a byte, where 255 means none */
-#define FAR 16       /* mean/std from which the gradient takes deviations from the mean itself */
-#define REMOTE 64    /* mean/std from which the rounding of the mean matters to the gradient */
-#define ROW_COST 4   /* what a row costs beside its slots, in slots */
+#define AHEAD 24     /* prefetch distance in slots, for rows in random order */
+#define ROWS_AHEAD 4 /* prefetch distance in rows, for rows in sequential order */
+#define SHORT 255    /* longest row whose positions fit in a byte; 255 means none */
+#define FAR 16       /* mean/std above which the gradient takes deviations from the mean */
+#define REMOTE 64    /* mean/std above which the rounding of the mean affects the gradient */
+#define ROW_COST 4   /* cost of a row in addition to its slots, in slots */
 
 enum { MEAN, SUM, VAR, STD, MAX, MIN, NORMALISED_MEAN, KINDS }; /* as in pna.ops.request */
 enum { NO_EDGE, DENSE, TABLE, COEFFICIENTS };
-enum { SPREAD = 1, EXTREMA = 2, WEIGHTED = 4, EDGE = 8 }; /* what a loop is compiled for */
+enum { SPREAD = 1, EXTREMA = 2, WEIGHTED = 4, EDGE = 8 }; /* flags that a loop is compiled for */
 
 /* Field by field as in cpu.py. Arrays are contiguous unless a stride is given. */
 struct problem {
@@ -39,13 +39,13 @@ struct problem {
     /* the messages */
     int64_t features, x_stride;
     const void *x;
-    int64_t edge_form, edge_stride, edge_rows; /* rows: of the table or basis */
+    int64_t edge_form, edge_stride, edge_rows; /* edge_rows: rows of the table or basis */
     const void *edge, *at;
     const void *weight; /* (senders,) 1/sqrt of the out-degree, for the normalised mean */
     /* the request */
     int64_t num_kinds, place[KINDS], clamp;
     double epsilon;
-    /* the results of the forward pass; mean may be one of out's, or absent */
+    /* the results of the forward pass; mean may be a part of out, or absent */
     int64_t mean_stride;
     void *out, *mean;
     uint8_t *places;
@@ -53,7 +53,7 @@ struct problem {
     /* the backward pass */
     const void *grad;
     int64_t slopes_stride; /* features rounded up to whole tiles */
-    void *slopes;          /* (receivers, parts, slopes_stride): see the kernel of that name */
+    void *slopes;          /* (receivers, parts, slopes_stride): see the kernel `slopes` */
     uint8_t *far;          /* (receivers, tiles): whether any feature of a tile is far from 0 */
     void *grad_x, *grad_edge, *grad_at;
     double *totals; /* (edge_rows, features): gradient of the table or basis */
@@ -105,7 +105,7 @@ void pna_run(int64_t which, const struct problem *p, int64_t row, int64_t end_ro
     kernels[p->is_double != 0][p->is_long_index != 0][which](p, row, end_row, tile, end_tile);
 }
 
-/* What cpu.py must find, or the library was built from another version of this file. */
+/* If cpu.py finds another size, the library was built from another version of this file. */
 int64_t pna_problem_size(void) { return sizeof(struct problem); }
 
 static int64_t work_before(const void *indptr, int64_t is_long_index, int64_t row)
@@ -114,8 +114,8 @@ static int64_t work_before(const void *indptr, int64_t is_long_index, int64_t ro
     return slots + ROW_COST * row;
 }
 
-/* Cut rows in pieces of about equal work: piece k is rows bounds[k] to bounds[k+1]. Returns how
- * many times the average the largest is: one row may be most of the graph. */
+/* Split rows into pieces of about equal work: piece k is rows bounds[k] to bounds[k+1]. Returns
+ * the ratio of the largest piece to the average: one row may be most of the graph. */
 double pna_split(const void *indptr, int64_t is_long_index, int64_t rows, int64_t pieces,
                  int64_t *bounds)
 {
@@ -175,11 +175,11 @@ double pna_split(const void *indptr, int64_t is_long_index, int64_t rows, int64_
 
 #else /* the kernels of one index type, number type and vector width */
 
-#define LANES ((int)(LINE / sizeof(REAL))) /* features of a tile */
-#define WIDE (PANEL * LANES)               /* features that are worked on together */
-#define STEP ((int)(WIDTH / sizeof(REAL))) /* features of a vector */
-#define GROUP (LINE / WIDTH / 2)           /* vectors whose statistics fit the registers */
-#define TILE (LINE / WIDTH)                /* vectors of a tile */
+#define LANES ((int)(LINE / sizeof(REAL))) /* features in a tile */
+#define WIDE (PANEL * LANES)               /* features that are processed together */
+#define STEP ((int)(WIDTH / sizeof(REAL))) /* features in a vector */
+#define GROUP (LINE / WIDTH / 2)           /* vectors whose statistics fit in registers */
+#define TILE (LINE / WIDTH)                /* vectors in a tile */
 
 #define vec NAME(vec)
 #define loose NAME(loose)
@@ -191,21 +191,21 @@ typedef REAL vec __attribute__((vector_size(WIDTH)));
 typedef REAL loose __attribute__((vector_size(WIDTH), aligned(sizeof(REAL)), may_alias));
 typedef WHOLE mask __attribute__((vector_size(WIDTH)));
 
-/* Some slots of one row, and what is known of them. */
+/* Some slots of one row, and their statistics. */
 struct block {
-    const REAL *row[BLOCK];  /* their messages, or what else is summed */
+    const REAL *row[BLOCK];  /* their messages, or other rows to sum */
     const REAL *term[BLOCK]; /* their edge terms */
     REAL weight[BLOCK];      /* 1/sqrt of the out-degree of their senders */
-    REAL stage[BLOCK][WIDE]; /* room for rows that lie nowhere as they are */
-    const REAL *centre[BLOCK];       /* means of receivers that are far from 0, or NULL */
-    REAL centre_stage[BLOCK][LANES]; /* the same for a mean that is no whole tile */
+    REAL stage[BLOCK][WIDE]; /* buffer for rows that are computed or padded */
+    const REAL *centre[BLOCK];       /* means of receivers if far from 0, or NULL */
+    REAL centre_stage[BLOCK][LANES]; /* buffer for a mean that is not whole tiles */
     REAL total[WIDE], mean[WIDE], spread[WIDE], weighted[WIDE], top[WIDE], low[WIDE];
     WHOLE top_at[WIDE], low_at[WIDE];
-    REAL drift[WIDE]; /* mean deviation from the first message; the mean, where none is wanted */
-    REAL check[WIDE]; /* not finite where the rest is not to be trusted */
+    REAL drift[WIDE]; /* mean deviation from the first message; without SPREAD, the mean */
+    REAL check[WIDE]; /* not finite where the other statistics are invalid */
 };
 
-/* What is known of the blocks before, in a row that has several. */
+/* Merged statistics of the blocks so far, in a row of several blocks. */
 struct so_far {
     double total[WIDE], mean[WIDE], spread[WIDE], weighted[WIDE];
 };
@@ -226,7 +226,7 @@ INLINE void NAME(copy)(REAL *to, const REAL *from, int width)
 
 INLINE INDEX NAME(at)(const void *array, int64_t place) { return ((const INDEX *)array)[place]; }
 
-/* A statistic of a receiver, in an array like `out`. */
+/* A statistic of a receiver, in an array with the shape of `out`. */
 INLINE REAL *NAME(row_of)(const struct problem *p, const void *array, int64_t row, int kind)
 {
     return (REAL *)array + (row * p->num_kinds + p->place[kind]) * p->features;
@@ -237,7 +237,7 @@ INLINE REAL *NAME(mean_of)(const struct problem *p, int64_t row)
     return (REAL *)p->mean + row * p->mean_stride;
 }
 
-/* How many features to work on together from a column on: whole tiles, or the rest of one. */
+/* How many features to process together from a column on: whole tiles, or a partial one. */
 INLINE int NAME(width_at)(int64_t column, int64_t end)
 {
     int64_t whole = (end - column) / LANES * LANES;
@@ -267,7 +267,7 @@ INLINE void NAME(combine_vectors)(const REAL *basis, int64_t stride, const REAL 
     for (int v = 0; v < vectors; v++) NAME(store)(sum + v * STEP, total[v]);
 }
 
-/* Σ factor · row over the rows of a basis. */
+/* Σ_d factors[d] · basis[d] over the rows of a basis. */
 OUTLINE void NAME(combine)(const REAL *basis, int64_t stride, const REAL *factors, int64_t rows,
                            int width, REAL *sum)
 {
@@ -290,7 +290,8 @@ INLINE void NAME(prefetch_edge)(const struct problem *p, int64_t edge, int64_t c
         __builtin_prefetch((const REAL *)p->at + edge * p->edge_rows);
 }
 
-/* e of one edge, for `width` features: where it lies, or made in `stage` up to whole tiles. */
+/* `width` features of e for one edge: a pointer to the input, or to `stage`, which has room for
+ * whole tiles. */
 INLINE const REAL *NAME(edge_term)(const struct problem *p, int64_t edge, int64_t column,
                                    int width, REAL *stage)
 {
@@ -306,7 +307,7 @@ INLINE const REAL *NAME(edge_term)(const struct problem *p, int64_t edge, int64_
     return stage;
 }
 
-/* Make the messages of `count` slots from rows of x, with zeros up to whole tiles. */
+/* Compute the messages of `count` slots from rows of x, padded with zeros to whole tiles. */
 OUTLINE void NAME(make_messages)(const struct problem *p, int64_t slot, int count, int64_t column,
                                  int width, struct block *b)
 {
@@ -330,7 +331,7 @@ OUTLINE void NAME(make_messages)(const struct problem *p, int64_t slot, int coun
     }
 }
 
-/* Point a block at the messages of `count` slots: rows of x, or made from them. */
+/* Point a block at the messages of `count` slots: rows of x, or messages computed from them. */
 INLINE void NAME(gather)(const struct problem *p, int64_t slot, int count, int64_t column,
                          int width, struct block *b)
 {
@@ -351,7 +352,8 @@ INLINE void NAME(gather_weights)(const struct problem *p, int64_t slot, int coun
         weight[k] = ((const REAL *)p->weight)[NAME(at)(p->senders, slot + k)];
 }
 
-/* What is true of a block where a message is not finite, or a sum or square overflows. */
+/* Recompute the statistics of a block where a message is not finite, or a sum or square
+ * overflows. */
 OUTLINE void NAME(summarise_odd)(struct block *b, int count, int lanes, int flags)
 {
     for (int f = 0; f < lanes; f++) {
@@ -374,21 +376,21 @@ OUTLINE void NAME(summarise_odd)(struct block *b, int count, int lanes, int flag
     }
 }
 
-/* Total, mean and squared deviations of a block, and the extrema from the start of the row on.
- * Deviations are from the mean, found by way of those from the first message: they are exactly 0
- * where the messages are equal. */
+/* Total, mean and squared deviations of a block, and the extrema since the start of the row. The
+ * mean for the deviations is computed from deviations from the first message, so that all of them
+ * are exactly 0 if the messages are equal. */
 INLINE void NAME(summarise)(struct block *b, int count, int64_t first, int lanes, int flags)
 {
     REAL one_nth = 1 / (REAL)count;
     mask odd = {0};
     for (int lane = 0; lane < lanes; lane += GROUP * STEP) {
         vec shift[GROUP], drift[GROUP], total[GROUP], weighted[GROUP];
-        mask top[GROUP], low[GROUP], top_at[GROUP], low_at[GROUP]; /* extrema as their bits */
+        mask top[GROUP], low[GROUP], top_at[GROUP], low_at[GROUP]; /* extrema as bit patterns */
         for (int g = 0; g < GROUP; g++) {
             int at = lane + g * STEP;
             vec m = shift[g] = NAME(load)(b->row[0] + at);
             total[g] = m;
-            drift[g] = m - m; /* not 0 but NaN where m is infinite */
+            drift[g] = m - m; /* NaN instead of 0 if m is infinite */
             if (flags & WEIGHTED) weighted[g] = b->weight[0] * m;
             top[g] = low[g] = (mask)m;
             top_at[g] = low_at[g] = (mask){0} + (WHOLE)first;
@@ -459,7 +461,7 @@ INLINE void NAME(summarise)(struct block *b, int count, int64_t first, int lanes
     if (any) NAME(summarise_odd)(b, count, lanes, flags);
 }
 
-/* Join a block to those before it, by the formula of Chan et al. */
+/* Merge a block with those before it, by the formula of Chan et al. */
 OUTLINE void NAME(merge)(const struct block *b, int count, int64_t before, int lanes, int flags,
                          struct so_far *all)
 {
@@ -471,7 +473,7 @@ OUTLINE void NAME(merge)(const struct block *b, int count, int64_t before, int l
         all->total[f] += b->total[f] - b->total[f] == 0 ? b->total[f] : b->mean[f] * (double)count;
         all->mean[f] += apart * share;
         if (flags & SPREAD) all->spread[f] += b->spread[f];
-        if (flags & SPREAD && before) /* else the square, which may overflow, counts for nothing */
+        if (flags & SPREAD && before) /* else the term is 0, but its square may overflow */
             all->spread[f] += apart * apart * (double)before * share;
         if (flags & WEIGHTED) all->weighted[f] += b->weighted[f] * (double)count;
     }
@@ -489,7 +491,7 @@ OUTLINE void NAME(take_merged)(struct block *b, int64_t degree, int lanes,
     }
 }
 
-/* Write what a block knows of a whole row. */
+/* Write the results of a row from the statistics of the whole row in b. */
 OUTLINE void NAME(finish)(const struct problem *p, int64_t row, int64_t degree, int64_t column,
                           int width, const struct block *b)
 {
@@ -511,7 +513,7 @@ OUTLINE void NAME(finish)(const struct problem *p, int64_t row, int64_t degree, 
                 REAL var = b->spread[f] * one_dth;
                 std[f] = var > epsilon ? ROOT(var) : var * 0;
             }
-        else { /* ROOT(epsilon) itself says that the messages are equal, which have no slope */
+        else { /* ROOT(epsilon) marks equal messages, which have no gradient */
             REAL least_std = ROOT(epsilon), next = least_std * (1 + LAST_PLACE);
             for (int f = 0; f < width; f++) {
                 REAL value = ROOT(b->spread[f] * one_dth + epsilon);
@@ -533,7 +535,7 @@ OUTLINE void NAME(finish)(const struct problem *p, int64_t row, int64_t degree, 
     for (int f = 0; f < width; f++) long_places[F + f] = (int32_t)b->low_at[f];
 }
 
-/* What a receiver gets that nothing reaches. */
+/* Write the results of a receiver without messages. */
 OUTLINE void NAME(finish_empty)(const struct problem *p, int64_t row, int64_t column, int width)
 {
     int64_t F = p->features;
@@ -557,7 +559,7 @@ INLINE void NAME(forward_for)(const struct problem *p, int64_t row, int64_t end_
         int64_t column = tile * LANES, end = NAME(end_column)(p, end_tile);
         for (; column < end; column += width) {
             width = NAME(width_at)(column, end);
-            if (width < LANES && p->features > LANES) /* reach back over what has been done */
+            if (width < LANES && p->features > LANES) /* overlap the previous columns */
                 column = p->features - LANES, width = LANES;
             if (degree == 0) NAME(finish_empty)(p, row, column, width);
             if (degree == 0) continue;
@@ -593,14 +595,14 @@ static TARGET void NAME(forward)(const struct problem *p, int64_t row, int64_t e
     }
 }
 
-/* The gradient of a message m of a receiver i from a sender j is, but for max and min,
+/* Apart from max and min, the gradient of a message m from sender j to receiver i is
  *     A_i + B_i (m - c_i) + C_i / sqrt(d_j)
  *     B_i = (2 g_var + g_std / std_i) / d_i
  *     A_i = g_mean / d_i + g_sum - B_i (mean_i - c_i)
  *     C_i = g_normalised_mean / sqrt(d_i)
- * A sender sums it over its receivers. c_i is 0, so that two rows are read for each edge. Where
- * the mean is FAR from 0, the terms with B_i would cancel: c_i is the mean there. The last bit of
- * B_i says which. A receiver's gradient so depends on its own messages alone. */
+ * A sender sums it over its receivers. Usually c_i is 0, so that two rows are read per edge. If
+ * the mean is FAR from 0, the terms with B_i would cancel, and c_i is the mean. The last bit of
+ * B_i says which. So a receiver's gradient depends on its own messages only. */
 INLINE int64_t NAME(num_parts)(const struct problem *p)
 {
     return 1 + wants_spread(p) + wants(p, NORMALISED_MEAN);
@@ -614,8 +616,9 @@ INLINE REAL *NAME(slopes_of)(const struct problem *p, int64_t row)
 /* Whether the gradient of a feature with this slope takes deviations from the mean. */
 INLINE mask NAME(is_far)(vec slope) { return -((mask)slope & 1); }
 
-/* Mean - c of every feature, which is 0 where that is far from 0; its slope is marked. Returns
- * whether any mean is so far that it must be found from the messages. */
+/* Compute offset = mean - c of every feature, and mark the slopes of features whose mean is far
+ * from 0; their offset is 0. Returns whether any mean is so far from 0 that its rounding error
+ * must be computed from the messages. */
 INLINE int NAME(take_centres)(const struct problem *p, int64_t row, int64_t column, int width,
                               REAL *restrict slope, REAL *restrict offset, WHOLE *restrict remote)
 {
@@ -645,8 +648,8 @@ INLINE int NAME(take_centres)(const struct problem *p, int64_t row, int64_t colu
     return any != 0;
 }
 
-/* What the rounding of the mean left out, from the messages once more; and no slope where they
- * are equal. */
+/* Compute the rounding error of the mean from the messages, into offset; set the slope to 0 where
+ * all messages are equal. */
 OUTLINE void NAME(correct)(const struct problem *p, int64_t row, int64_t column, int width,
                            const WHOLE *remote, REAL *restrict slope, REAL *restrict offset)
 {
@@ -683,7 +686,7 @@ INLINE void NAME(add_grad)(const struct problem *p, int64_t row, int kind, int64
     for (int f = 0; f < width; f++) to[f] += factor * grad[f];
 }
 
-/* The rows A, B (with var or std) and C (with normalised_mean) of every receiver. */
+/* Compute rows A, B (for var or std) and C (for normalised_mean) of every receiver. */
 static TARGET void NAME(slopes)(const struct problem *p, int64_t row, int64_t end_row,
                                 int64_t tile, int64_t end_tile)
 {
@@ -706,7 +709,7 @@ static TARGET void NAME(slopes)(const struct problem *p, int64_t row, int64_t en
             if (wants(p, NORMALISED_MEAN))
                 NAME(add_grad)(p, row, NORMALISED_MEAN, column, width, ROOT(one_dth), c);
             if (!wants_spread(p)) continue;
-            if (degree == 1) { /* alone, it is the mean */
+            if (degree == 1) { /* the only message is the mean */
                 memset(p->far + (row * stride + column) / LANES, 0,
                        (size_t)NAME(whole_tiles)(width) / LANES);
                 continue;
@@ -728,14 +731,14 @@ static TARGET void NAME(slopes)(const struct problem *p, int64_t row, int64_t en
     }
 }
 
-/* Which edge, as it was given, stands at a place among the outgoing ones. */
+/* Index in the given order of the edge at a place in the order of outgoing edges. */
 INLINE INDEX NAME(edge_at)(const struct problem *p, int64_t place)
 {
     INDEX receiver = NAME(at)(p->receivers, place);
     return NAME(at)(p->edge_ids, NAME(at)(p->indptr, receiver) + NAME(at)(p->out_ranks, place));
 }
 
-/* Sums over a block of A + B (m - c), and of C, for `vectors` vectors of features. */
+/* Sums of A + B (m - c), and of C, over a block, for `vectors` vectors of features. */
 INLINE void NAME(sum_slopes)(struct block *b, int count, int lane, int vectors, int64_t stride,
                              int flags)
 {
@@ -763,7 +766,7 @@ INLINE void NAME(sum_slopes)(struct block *b, int count, int lane, int vectors, 
                     if (flags & EDGE) m += NAME(load)(term + v * STEP);
                     slope += NAME(load)(row + stride + v * STEP) * m;
                 }
-                linear[v] += slope; /* rounded once: equal edges round alike */
+                linear[v] += slope; /* rounded once, so that equal edges round alike */
             }
         }
         for (int v = 0; v < vectors && flags & WEIGHTED; v++)
@@ -775,7 +778,7 @@ INLINE void NAME(sum_slopes)(struct block *b, int count, int lane, int vectors, 
     }
 }
 
-/* The mean of a receiver, if any of these features is far from 0; else NULL. */
+/* The mean of a receiver if it is far from 0 in any of these features, else NULL. */
 INLINE const REAL *NAME(centre_of)(const struct problem *p, int64_t receiver, int64_t column,
                                    int width, REAL *stage)
 {
@@ -789,8 +792,8 @@ INLINE const REAL *NAME(centre_of)(const struct problem *p, int64_t receiver, in
     return stage;
 }
 
-/* Sums over `count` receivers of a sender of A + B (m - c), in b->total, and of C, in b->weighted;
- * b->mean has x. */
+/* Sums over `count` receivers of a sender: of A + B (m - c) into b->total, of C into b->weighted.
+ * b->mean holds the sender's row of x. */
 INLINE void NAME(add_slopes)(const struct problem *p, int64_t place, int count, int64_t column,
                              int width, struct block *b, int flags)
 {
@@ -862,7 +865,7 @@ INLINE void NAME(senders_for)(const struct problem *p, int64_t row, int64_t end_
     }
 }
 
-/* The gradient of x but for max and min: one owner for each sender. */
+/* The gradient of x without max and min; each sender has one owner. */
 static TARGET void NAME(senders)(const struct problem *p, int64_t row, int64_t end_row,
                                  int64_t tile, int64_t end_tile)
 {
@@ -877,7 +880,7 @@ static TARGET void NAME(senders)(const struct problem *p, int64_t row, int64_t e
     }
 }
 
-/* Where in its row the maximum (which = 0) or minimum (1) of a receiver stands, or -1. */
+/* Position of the maximum (which = 0) or minimum (1) in the row of a receiver, or -1. */
 INLINE int64_t NAME(place_of)(const struct problem *p, int64_t row, int64_t degree, int which,
                               int64_t feature)
 {
@@ -888,7 +891,7 @@ INLINE int64_t NAME(place_of)(const struct problem *p, int64_t row, int64_t degr
     return p->long_places[(2 * NAME(at)(p->long_rank, row) + which) * p->features + feature];
 }
 
-/* Add the gradients of max and min to that of x, receiver by receiver: one owner a tile. */
+/* Add the gradients of max and min to that of x, receiver by receiver; each tile has one owner. */
 static TARGET void NAME(extrema)(const struct problem *p, int64_t row, int64_t end_row,
                                  int64_t tile, int64_t end_tile)
 {
@@ -914,7 +917,7 @@ static TARGET void NAME(extrema)(const struct problem *p, int64_t row, int64_t e
     }
 }
 
-/* The gradient of some messages of a receiver, in b->stage. */
+/* Compute the gradients of some messages of a receiver into b->stage. */
 OUTLINE void NAME(differentiate)(const struct problem *p, int64_t row, int64_t first, int count,
                                  int64_t column, int width, struct block *b)
 {
@@ -949,7 +952,7 @@ OUTLINE void NAME(differentiate)(const struct problem *p, int64_t row, int64_t f
     }
 }
 
-/* The gradient of an edge term given for every edge: one owner for each receiver. */
+/* The gradient of a dense edge term; each receiver has one owner. */
 INLINE void NAME(to_edges)(const struct problem *p, const INDEX *edges, int count, int64_t column,
                            int width, const struct block *b)
 {
@@ -957,7 +960,7 @@ INLINE void NAME(to_edges)(const struct problem *p, const INDEX *edges, int coun
         NAME(copy)((REAL *)p->grad_edge + edges[k] * p->features + column, b->stage[k], width);
 }
 
-/* That of a table, in double: one owner a tile. */
+/* The gradient of a table, in double; each tile has one owner. */
 INLINE void NAME(to_table)(const struct problem *p, const INDEX *edges, int count, int64_t column,
                            int width, const struct block *b)
 {
@@ -967,7 +970,7 @@ INLINE void NAME(to_table)(const struct problem *p, const INDEX *edges, int coun
     }
 }
 
-/* That of a basis, in double: one owner a tile. */
+/* The gradient of a basis, in double; each tile has one owner. */
 INLINE void NAME(to_basis)(const struct problem *p, const INDEX *edges, int count, int64_t column,
                            int width, const struct block *b)
 {
@@ -981,7 +984,7 @@ INLINE void NAME(to_basis)(const struct problem *p, const INDEX *edges, int coun
     }
 }
 
-/* That of the coefficients: one owner for each receiver, and all of its tiles. */
+/* The gradient of the coefficients; each receiver, with all its tiles, has one owner. */
 INLINE void NAME(to_coefficients)(const struct problem *p, const INDEX *edges, int count,
                                   int64_t column, int width, const struct block *b)
 {

@@ -1,13 +1,13 @@
-/* What gru.c and set2set.c share: products of narrow matrices, and the functions of gates.
+/* Shared by gru.c and set2set.c: products of narrow matrices, and the functions of gates.
  *
- * Included once for each number type and vector width (REAL, WHOLE, WIDTH, TARGET). Columns that
- * are written come in whole vectors, so narrow arrays are padded to them.
+ * Included once for each number type and vector width (REAL, WHOLE, WIDTH, TARGET). Columns are
+ * written in whole vectors, so narrow arrays are padded to a multiple of the vector length.
  */
 #if !defined(NAME)
 
-#define STEP ((int)(WIDTH / sizeof(REAL))) /* numbers of a vector */
-#define TALL 4                             /* rows of a tile of a product */
-#define BROAD (64 / WIDTH)                 /* vectors across it */
+#define STEP ((int)(WIDTH / sizeof(REAL))) /* elements in a vector */
+#define TALL 4                             /* rows in a tile of a product */
+#define BROAD (64 / WIDTH)                 /* vectors in each of its rows */
 
 #define PASTE(a, b, c) a##_##b##_##c
 #define EXPAND(a, b, c) PASTE(a, b, c)
@@ -26,7 +26,7 @@ typedef REAL vec __attribute__((vector_size(WIDTH)));
 typedef REAL loose __attribute__((vector_size(WIDTH), aligned(sizeof(REAL)), may_alias));
 typedef WHOLE mask __attribute__((vector_size(WIDTH)));
 
-/* Numbers at strides: of rows, and of columns. */
+/* A matrix with a stride between rows (down) and between columns (across). */
 struct matrix {
     const REAL *at;
     int64_t down, across;
@@ -36,7 +36,7 @@ INLINE vec NAME(load)(const REAL *from) { return *(const loose *)from; }
 
 INLINE void NAME(store)(REAL *to, vec value) { *(loose *)to = value; }
 
-/* The vector at a column of a row of some numbers, with 0 after them. */
+/* The vector at a column of a row of `numbers` elements, padded with 0. */
 INLINE vec NAME(load_of)(const REAL *row, int64_t column, int64_t numbers)
 {
     vec some = {0};
@@ -59,8 +59,8 @@ INLINE REAL NAME(sum_of)(vec value)
     return sum;
 }
 
-/* A tile of out = start + a b, whose rows and vectors are known to the compiler. start is added
- * last: sums of fewer terms lose fewer digits. */
+/* A tile of out = start + a b, whose numbers of rows and vectors are compile-time constants. start
+ * is added last: sums of fewer terms lose fewer digits. */
 INLINE void NAME(tile)(struct matrix start, struct matrix a, const REAL *b, int64_t b_down,
                        int64_t depth, REAL *out, int64_t out_down, int rows, int vectors)
 {
@@ -82,8 +82,8 @@ INLINE void NAME(tile)(struct matrix start, struct matrix a, const REAL *b, int6
         }
 }
 
-/* out = start + a b, where out is (rows, columns) and columns are whole vectors; start may be
- * out, one row for all (down = 0), or absent. */
+/* out = start + a b, where out is (rows, columns) and columns is a multiple of the vector length.
+ * start may be out, one row for all rows (down = 0), or absent. */
 OUTLINE void NAME(product)(struct matrix start, struct matrix a, const REAL *b, int64_t b_down,
                            REAL *out, int64_t out_down, int64_t rows, int64_t depth,
                            int64_t columns)
@@ -127,7 +127,7 @@ INLINE vec NAME(tangent)(vec x)
 
 #else
 
-/* x, or the bound that it passes; not-a-number passes none. */
+/* x clamped to low..high; NaN stays NaN. */
 INLINE vec NAME(between)(float low, vec x, float high)
 {
     vec least = low - (vec){0}, most = high - (vec){0};
@@ -136,10 +136,10 @@ INLINE vec NAME(between)(float low, vec x, float high)
     return (vec)bits;
 }
 
-/* 2ⁿ and eʳ − 1, where x = n log 2 + r is between −87 and 88: to 1 in the last place. */
+/* 2ⁿ and eʳ − 1, where x = n log 2 + r is between −87 and 88; the error is at most 1 ulp. */
 INLINE vec NAME(split_exponential)(vec x, vec *less_one)
 {
-    const float round = 12582912; /* 1.5 · 2²³, whose sums have n as their last bits */
+    const float round = 12582912; /* 1.5 · 2²³: adding it leaves n in the last bits */
     vec power = x * 1.44269504f + round;
     vec n = power - round;
     vec r = (x - n * 0.693359375f) - n * -2.12194440e-4f;
@@ -159,7 +159,7 @@ INLINE vec NAME(exponential)(vec x)
 
 INLINE vec NAME(sigmoid)(vec x) { return 1 / (1 + NAME(exponential)(-x)); }
 
-/* (e²ˣ − 1) / (e²ˣ + 1), which keeps all digits of a small x. */
+/* tanh x = (e²ˣ − 1) / (e²ˣ + 1), which loses no digits for small x. */
 INLINE vec NAME(tangent)(vec x)
 {
     vec less_one, scale = NAME(split_exponential)(NAME(between)(-40, 2 * x, 40), &less_one);

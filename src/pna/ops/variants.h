@@ -1,5 +1,6 @@
-/* Includes THIS_FILE, the one that includes this, once for each number type and vector width: with
- * REAL, WHOLE, WIDTH, TARGET and, of double, IS_DOUBLE. EVERY makes a table of what came of it.
+/* Includes THIS_FILE, the file that includes this one, once for each number type and vector width.
+ * Defines REAL, WHOLE, WIDTH, TARGET and, for double, IS_DOUBLE. EVERY makes a table of the
+ * resulting kernels.
  */
 #if !defined(WIDTH)
 
@@ -17,11 +18,11 @@
 #undef WIDTH
 #undef TARGET
 
-/* KERNELS of every vector width, of float and of double. */
+/* KERNELS for every vector width, for float and for double. */
 #define EVERY(KERNELS)                                                                           \
     {{KERNELS(float_16), KERNELS(double_16)}, {KERNELS(float_32), KERNELS(double_32)}}
 
-/* The place of the widest that this processor has. */
+/* The index of the widest vectors that this processor supports. */
 static int best_width(void)
 {
     return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
