@@ -49,7 +49,7 @@ class Aggregator:
     - ``"degree"``: the vector times the number of messages, as for a sum,
     - ``"as ones"``: the vector times the aggregate of messages that are all 1,
     - ``"none"``: nothing, as for a variance,
-    - ``"unknown"``: something else, or not known. Always correct; layers then make every message.
+    - ``"unknown"``: something else, or not known. Always correct; layers then materialise messages.
 
     It also defines `aggregate`. Parameters are fields of a frozen dataclass; tensors among them may
     be learned. `pna.testing.check_aggregator` finds mistakes.

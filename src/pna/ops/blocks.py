@@ -71,7 +71,7 @@ class _Slots(reference.Neighbourhoods):
     """Messages that are summed by a kernel; gradients are gathered instead of scattered."""
 
     slots: edges.Slots
-    powers: dict[int, Tensor] = field(default_factory=dict)  # computed so far
+    powers: dict[int, Tensor] = field(default_factory=dict)  # those computed so far
 
     def power(self, order: int) -> Tensor:
         """Computed from the next lower power if available: orders are mostly consecutive."""

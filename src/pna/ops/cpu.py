@@ -254,7 +254,8 @@ class _Task:
         share(pieces, lambda *piece: run(kernel, problem, *piece), work)
 
     def _pieces(self, kernel: int, rows: Rows, parts: int, threads: int) -> list[_Piece]:
-        """Split the work by rows; by tiles if each needs one owner; by both if one row is most."""
+        """Split the work by rows; by tiles if each tile needs one owner; by both if one row has
+        most of the work."""
         assert _library is not None
         if kernel == _EXTREMA or (kernel == _EDGES and self.problem.edge_form != _DENSE):
             return [(0, rows.num_rows, *band) for band in _bands(self.tiles, threads)]

@@ -91,7 +91,7 @@ def _backward(
 def _empty_gradients(
     needs: Sequence[bool], z: Tensor, weight: Tensor, factors: Tensor, shift: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """The gradient of z is also needed for that of shift, a sum over some of its groups."""
+    """Allocate gradients; that of z is also needed for that of shift, a sum over its groups."""
     of_z, of_weight = room(z, needs[0] or needs[3], z), room(weight, needs[1], z)
     return of_z, of_weight, room(factors, needs[2], z), room(shift, needs[3], z)
 

@@ -144,7 +144,7 @@ def _highest(scores: Tensor, slots: Slots) -> Tensor:
 
 
 def _half_adjacency(rows: Rows) -> Adjacency:
-    """An adjacency for the forward kernels; they never read the other fields."""
+    """An adjacency of these rows for forward kernels, which never read the other fields."""
     return Adjacency(
         incoming=rows,
         outgoing=rows,

@@ -278,7 +278,7 @@ def _shift_gradient_kernel(
     BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """The gradient of shift for some nodes and columns of out (rows, columns): the sum of grad_z
-    over the groups to which `inputs_of` adds the shift."""
+    over the groups to which `inputs_of` adds the shift, times the degree for those in EACH."""
     row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
     column = tl.program_id(1) * BLOCK_C + tl.arange(0, BLOCK_C)
     live = row < num_rows

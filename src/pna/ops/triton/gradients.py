@@ -163,7 +163,7 @@ def _long_rows_kernel(
     rows, partial, indptr, long_rows, long_indptr, num_rows, features,
     WIDTH: tl.constexpr, WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Subtract B times the mean of m − c, from the sums over segments, from A of long rows."""
+    """A −= B · mean(m − c) for every long row; the mean comes from the sums over segments."""
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     live_feature = feature < features
     row, total = sum_segments(

@@ -145,7 +145,7 @@ def _linear_gradient_kernel(
                 kind_3 += _of_kind(result, at, given, more, 3, KINDS, EDGE)
     if NORM >= 0:
         flat += scaled * weight[:, None]
-    flat = tl.where((begin < end)[:, None], flat, 0)  # also if x is NaN or infinite
+    flat = tl.where((begin < end)[:, None], flat, 0)  # 0 without edges, even if x is not finite
     tl.store(to + work[:, None] * to_stride + feature[None, :], flat, mask=mask)
     if KINDS > 0:
         _store_kind(by_kind, kind_0, feature, live_feature, features, 0, KINDS)
