@@ -21,15 +21,20 @@ def left_over(items: Iterable[Any]) -> list[Any]:
     return unneeded
 
 
-def covering(cases: Sequence[dict[str, Any]], strength: int) -> list[bool]:
+def covering(
+    cases: Sequence[dict[str, Any]], strength: int, given: Sequence[dict[str, Any]] = ()
+) -> list[bool]:
     """Whether to take each case, so that any `strength` values that occur together still do.
 
     0 keeps one case, 1 every value, 2 every pair of values of two parameters. Greedy: the next
-    case is the one that adds the most.
+    case is the one that adds the most. What occurs in a `given` case need not occur again.
     """
-    wanted = [set(combinations(sorted(case.items()), min(strength, len(case)))) for case in cases]
+    wanted, had = (
+        [set(combinations(sorted(case.items()), min(strength, len(case)))) for case in some]
+        for some in (cases, given)
+    )
     taken = [False] * len(cases)
-    missing = set().union(*wanted)
+    missing = set().union(*wanted).difference(*had)
     while missing:
         best = max(range(len(cases)), key=lambda i: len(wanted[i] & missing))
         taken[best] = True

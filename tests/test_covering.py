@@ -27,6 +27,11 @@ def test_nothing_to_cover_is_one_case():
     assert len(chosen(0)) == 1
 
 
+def test_what_is_given_is_not_covered_again():
+    taken = covering(CASES, 1, [case for case in CASES if case["a"] == 0])
+    assert sum(taken) == 2  # 1 and 2 of a; those given have every value of b and c
+
+
 def test_a_test_without_parameters_is_taken():
     assert covering([{}], 2) == [True]
 

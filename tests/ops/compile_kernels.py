@@ -1,9 +1,10 @@
 """Compile every kernel that a few calls would launch, for a GPU that need not be here.
 
 The interpreter forgives what the compiler does not. Run as a program, in a process of its own:
-Triton decides when it is imported whether it interprets. Tells each kernel's shared memory, and the
-most numbers that it moves at a time; with the argument "even", of a few kernels and widths that are
-even but not multiples of sixteen.
+Triton decides when it is imported whether it interprets. It notes what would be launched, chooses
+for each kernel enough launches for every type and every constant of each parameter to occur, and
+compiles those. Tells each kernel's shared memory, the most numbers that it moves at a time, and
+whether its widths were "even" but not multiples of sixteen, or "any".
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import re
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
+from math import prod
 from multiprocessing import get_context
 from typing import Any
 
@@ -39,6 +42,7 @@ from pna.ops.precision import multiplied
 from pna.ops.product import Product
 from pna.ops.request import KINDS, Messages, Request
 from pna.ops.statistics import statistics
+from tests.covering import covering
 from tests.ops.cases import widened
 
 TARGET = GPUTarget("cuda", 90, 32)
@@ -53,69 +57,137 @@ POINTERS = {
 }
 
 
-def compile_instead(kernel: JITFunction, *args: Any, grid: Any, warmup: bool, **named: Any) -> None:
-    """What `JITFunction.run` is replaced by: the launch's kernel compiled, and not launched."""
+@dataclass
+class Launch:
+    """What the compiler is told of a launch."""
+
+    kernel: JITFunction
+    options: dict[str, Any]
+    signature: dict[str, str] = field(default_factory=dict)
+    constants: dict[tuple[int], Any] = field(default_factory=dict)
+    known: dict[tuple[int], list[list[Any]]] = field(default_factory=dict)
+
+    def values(self) -> dict[str, str]:
+        """Each parameter's type, or its value if it is a constant, and each option."""
+        constants = {str(place): repr(value) for (place,), value in self.constants.items()}
+        return self.signature | constants | {key: repr(v) for key, v in self.options.items()}
+
+    def size(self) -> int:
+        """Grows with the tiles, and so with the shared memory."""
+        whole = [value for value in self.constants.values() if isinstance(value, int) and value > 1]
+        return prod(whole)
+
+
+#: The launches noted, in their order.
+LAUNCHES: list[Launch] = []
+
+
+def note_instead(kernel: JITFunction, *args: Any, grid: Any, warmup: bool, **named: Any) -> None:
+    """What `JITFunction.run` is replaced by: the launch noted, and not done."""
     values = dict(zip(kernel.arg_names, args, strict=False)) | named
-    signature, constants, known = {}, {}, {}
+    launch = Launch(kernel, values)
     for i, parameter in enumerate(kernel.params):
         value = values.pop(parameter.name)
         if parameter.is_constexpr:
-            signature[parameter.name] = "constexpr"
-            constants[(i,)] = value
+            launch.signature[parameter.name] = "constexpr"
+            launch.constants[(i,)] = value
         elif isinstance(value, torch.Tensor):
-            signature[parameter.name] = POINTERS[value.dtype]
-            known[(i,)] = [["tt.divisibility", 16]]
+            launch.signature[parameter.name] = POINTERS[value.dtype]
+            launch.known[(i,)] = [["tt.divisibility", 16]]
         else:
-            signature[parameter.name] = "i64" if abs(value) >= 2**31 else "i32"
+            launch.signature[parameter.name] = "i64" if abs(value) >= 2**31 else "i32"
             if value % 16 == 0:
-                known[(i,)] = [["tt.divisibility", 16]]
-    source = ASTSource(kernel, signature, constants, known)
-    compiled = compile(source, target=TARGET, options=values)
+                launch.known[(i,)] = [["tt.divisibility", 16]]
+    LAUNCHES.append(launch)
+
+
+def noted(*calls: Callable[[], None]) -> list[Launch]:
+    """What the calls launch."""
+    LAUNCHES.clear()
+    for call in calls:
+        call()
+    return list(LAUNCHES)
+
+
+def chosen(launches: list[Launch], given: list[Launch]) -> list[Launch]:
+    """Enough of the launches of one kernel for every value to occur, here or in one of the given.
+
+    Launches with large tiles come first, because they need the most shared memory.
+    """
+    launches = sorted(launches, key=Launch.size, reverse=True)
+    needed = covering([one.values() for one in launches], 1, [one.values() for one in given])
+    return [launch for launch, taken in zip(launches, needed, strict=True) if taken]
+
+
+def compile_one(launch: Launch, widths: str) -> None:
+    source = ASTSource(launch.kernel, launch.signature, launch.constants, launch.known)
+    compiled = compile(source, target=TARGET, options=launch.options)
     vectors = re.findall(r"(?:ld|st)\.global\S*\.v(\d)", compiled.asm["ptx"])
     most = max(map(int, vectors), default=1)
-    line = f"{kernel.fn.__name__} {compiled.metadata.shared} {most}\n"
+    line = f"{launch.kernel.fn.__name__} {compiled.metadata.shared} {most} {widths}\n"
     os.write(sys.stdout.fileno(), line.encode())  # whole, with other processes writing theirs
 
 
+#: What to compile, with its widths: processes that are forked find it here.
+WORK: list[tuple[Launch, str]] = []
+
+
 def main() -> None:
-    """Every family of kernels, as many at a time as there are processors."""
-    JITFunction.run = compile_instead
-    if sys.argv[1:] == ["even"]:
-        compile_even()
-        return
-    families: list[Callable[[], None]] = [compile_set2set, compile_recurrence, compile_training]
-    families.append(compile_tf32)
+    """Compile what is chosen, as many at a time as there are processors."""
+    JITFunction.run = note_instead
+    even = {launch.kernel: launch for launch in noted(launch_even)}
+    WORK.extend((launch, "even") for launch in even.values())
+    WORK.extend((launch, "any") for launch in noted(failed_before))
+    launches: dict[JITFunction, list[Launch]] = {}
+    for launch in noted(*families()):
+        launches.setdefault(launch.kernel, []).append(launch)
+    for kernel, found in launches.items():
+        given = [launch for launch, _ in WORK if launch.kernel is kernel]
+        WORK.extend((launch, "any") for launch in chosen(found, given))
+    with ProcessPoolExecutor(os.cpu_count(), get_context("fork")) as pool:
+        list(pool.map(compile_number, range(len(WORK))))
+
+
+def compile_number(number: int) -> None:
+    compile_one(*WORK[number])
+
+
+def families() -> list[Callable[[], None]]:
+    """Calls that launch every kernel."""
+    found: list[Callable[[], None]] = [launch_set2set, launch_recurrence, launch_training]
+    found.append(launch_tf32)
     for dtype in (torch.float32, torch.bfloat16):  # in float16 as in bfloat16
-        heavy = (compile_degree_linear, compile_gru, compile_linears, compile_batch_norm)
-        families += [partial(family, dtype) for family in (*heavy, compile_dropout)]
+        heavy = (launch_degree_linear, launch_gru, launch_linears, launch_batch_norm)
+        found += [partial(family, dtype) for family in (*heavy, launch_dropout)]
     cases = (  # type, features, wide indices, and the edge term
         (torch.float32, 128, False, "none"),
         (torch.float64, 33, True, "dense"),
         (torch.bfloat16, 16, False, "table"),
         (torch.float16, 7, True, "coefficients"),
     )
-    families += [partial(compile_statistics, *case) for case in cases]
+    found += [partial(launch_statistics, *case) for case in cases]
     heads = (  # type, heads, features of each, edge features, and self-loops
         (torch.float32, 40, 4, False, False),
         (torch.float64, 1, 1, True, True),
         (torch.bfloat16, 3, 33, True, True),
-        (torch.float64, 2, 4, True, False),  # many rows at a time: Triton 3.6 has failed here
     )
-    families += [partial(compile_attention, *case) for case in heads]
-    families += [compile_gates, compile_neighbour_sum]
-    with ProcessPoolExecutor(os.cpu_count(), get_context("fork")) as pool:
-        for done in [pool.submit(family) for family in families]:
-            done.result()
+    found += [partial(launch_attention, *case) for case in heads]
+    return [*found, launch_gates, launch_neighbour_sum]
 
 
-def compile_tf32() -> None:
+def failed_before() -> None:
+    """Many rows at a time, with which Triton 3.6 has failed."""
+    launch_attention(torch.float64, 2, 4, True, False)
+
+
+def launch_tf32() -> None:
     """Products of float32 where torch is told that TF32 will do."""
     with multiplied(exactly=False):
-        compile_linears(torch.float32)
-        compile_degree_linear(torch.float32)
+        launch_linears(torch.float32)
+        launch_degree_linear(torch.float32)
 
 
-def compile_even() -> None:
+def launch_even() -> None:
     """Four models of 75 features side by side; products of 70, 22 and 134 columns in each tower."""
     ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
     graph, given = Adjacency.from_edge_index(ring, 9), torch.randn(9, 300, requires_grad=True)
@@ -158,7 +230,7 @@ def graph_of(wide: bool) -> Adjacency:
     return widened(adjacency) if wide else adjacency
 
 
-def compile_statistics(dtype: torch.dtype, width: int, wide: bool, form: str) -> None:
+def launch_statistics(dtype: torch.dtype, width: int, wide: bool, form: str) -> None:
     graph = graph_of(wide)
     x = torch.randn(20, width, dtype=dtype, requires_grad=True)
     edges = graph.num_edges
@@ -176,7 +248,7 @@ def compile_statistics(dtype: torch.dtype, width: int, wide: bool, form: str) ->
     out.sum().backward()
 
 
-def compile_attention(
+def launch_attention(
     dtype: torch.dtype, heads: int, width: int, edge_features: bool, self_loops: bool
 ) -> None:
     """With self-loops, indices are wide as well."""
@@ -188,7 +260,7 @@ def compile_attention(
     torch.ops.pna.attention(*given, edge, own, *graph, 0.2)[0].sum().backward()
 
 
-def compile_gates() -> None:
+def launch_gates() -> None:
     """Sums of numbers with four at a time and others; also in wide types and indices."""
     cases = ((torch.float32, 280, False), (torch.float64, 33, True), (torch.bfloat16, 16, True))
     for dtype, width, wide in cases:
@@ -199,7 +271,7 @@ def compile_gates() -> None:
         (out.sum() + state.sum()).backward()
 
 
-def compile_neighbour_sum() -> None:
+def launch_neighbour_sum() -> None:
     for dtype, width, wide in ((torch.float32, 160, False), (torch.bfloat16, 7, True)):
         x = torch.randn(20, width, dtype=dtype, requires_grad=True)
         terms = (torch.ones(20), torch.ones(20)) if wide else (None, None)
@@ -209,7 +281,7 @@ def compile_neighbour_sum() -> None:
         ).sum().backward()
 
 
-def compile_degree_linear(dtype: torch.dtype) -> None:
+def launch_degree_linear(dtype: torch.dtype) -> None:
     """A layer of one tower and five scalers, one of four towers and three, and one of which the
     outputs of all scalers stand side by side."""
     wide = dtype == torch.float32
@@ -226,7 +298,7 @@ def compile_degree_linear(dtype: torch.dtype) -> None:
         out.sum().backward()
 
 
-def compile_training() -> None:
+def launch_training() -> None:
     """What there is around the layers: a batch, factors, sums by kind, and Adam."""
     from pna.ops.triton import assemble, factors
     from pna.population.triton import adam
@@ -255,7 +327,7 @@ def compile_training() -> None:
         adam.step(*rows[:2], moments, settings, loss, *stand)
 
 
-def compile_linears(dtype: torch.dtype) -> None:
+def launch_linears(dtype: torch.dtype) -> None:
     """The narrow maps of a population, in one kernel each way, the widest of these, some of which a
     block and a rest are taken, and wide ones."""
     widths = (
@@ -274,7 +346,7 @@ def compile_linears(dtype: torch.dtype) -> None:
         torch.cat(results, 2).sum().backward()
 
 
-def compile_gru(dtype: torch.dtype) -> None:
+def launch_gru(dtype: torch.dtype) -> None:
     for inputs, hidden in ((16, 16), (20, 32)):
         x = torch.randn(1000, 2, inputs, dtype=dtype, requires_grad=True)
         h = torch.randn(1000, 2, hidden, dtype=dtype, requires_grad=True)
@@ -284,7 +356,7 @@ def compile_gru(dtype: torch.dtype) -> None:
             torch.ops.pna.gru_cell(x, h, *parameters, until, 3, False).sum().backward()
 
 
-def compile_recurrence() -> None:
+def launch_recurrence() -> None:
     """Steps that begin sums and go on with them, for all nodes and for some of them."""
     adjacency, state = graph_of(False), torch.randn(20, 2, 16, requires_grad=True)
     shapes = ((16, 16), (16,), (16, 16), (16, 16), (16,)), ((48, 16), (48, 16), (48,), (48,))
@@ -297,7 +369,7 @@ def compile_recurrence() -> None:
         torch.ops.pna.recurrence(state, *parameters, *how, *graph)[0].sum().backward()
 
 
-def compile_batch_norm(dtype: torch.dtype) -> None:
+def launch_batch_norm(dtype: torch.dtype) -> None:
     """A block of columns, and few; with factors and a ReLU, and without."""
     for width, relu in ((20, True), (3, False)):
         x = torch.randn(1000, 2, width, dtype=dtype, requires_grad=True)
@@ -308,7 +380,7 @@ def compile_batch_norm(dtype: torch.dtype) -> None:
         torch.ops.pna.batch_norm(x, real, *state, 0.1, 1e-5, relu, factors)[0].sum().backward()
 
 
-def compile_dropout(dtype: torch.dtype) -> None:
+def launch_dropout(dtype: torch.dtype) -> None:
     """Of nodes of graphs, and of rows that are all there is."""
     seed, number = torch.zeros(2, dtype=torch.int64), torch.arange(1000)
     for told in ((number, number), (None, None)):
@@ -316,7 +388,7 @@ def compile_dropout(dtype: torch.dtype) -> None:
         torch.ops.pna.dropout(x, 0.3, seed, seed, 3, *told)[0].sum().backward()
 
 
-def compile_set2set() -> None:
+def launch_set2set() -> None:
     """The width of a population, the widest there is, an odd one and one."""
     for width, index in ((16, torch.int64), (64, torch.int32), (5, torch.int32), (1, torch.int64)):
         x = torch.randn(40, 2, width, requires_grad=True)
