@@ -12,7 +12,6 @@ import pytest
 #: Each in a process of its own: some of what torch was told cannot be taken back.
 PROGRAM = """
 TOLD
-from pna.ops.precision import is_exact, multiplied
 
 def seen():
     backends = torch.backends
@@ -32,10 +31,11 @@ print(is_exact())
 """
 
 
-#: Processes that all begin where torch has been imported, once.
+#: Processes that all begin where torch and pna have been imported, once.
 FORKS = """
 import json, os, sys
 import torch
+from pna.ops.precision import is_exact, multiplied
 
 for program in json.loads(sys.argv[1]):
     sys.stdout.flush()
@@ -60,10 +60,9 @@ CASES = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_torch_is_heard_and_left_as_it_was():
-    """A new process imports torch, and each of the cases imports pna."""
+    """A new process imports torch and pna, and is forked for each of the cases."""
     programs = [PROGRAM.replace("TOLD", told) for told, _, _ in CASES]
     done = subprocess.run(
         [sys.executable, "-c", FORKS, json.dumps(programs)],
