@@ -5,7 +5,8 @@ READY = $(VENV)/ready
 LIGHT = $(VENV)/light
 SOURCES = pyproject.toml constraints.txt setup.py $(wildcard src/pna/ops/*.[ch] src/pna/population/*.[ch])
 INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
+# Bytecode is written even where the environment says otherwise: every process of a test reads it.
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-gpu lint bench docs dist clean
