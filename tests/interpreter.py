@@ -57,16 +57,15 @@ def _build_types_once() -> None:
 
     unwrap, kind_of_values = core._unwrap_if_constexpr, core._type_for_tuple_values
     block_type, validate_shape = core.block_type, core.validate_block_shape
+    wrappers = (list, builtins.tuple, core.tuple, core.constexpr)
 
     def unwrap_quickly(value: Any) -> Any:
         kind = type(value)
         if kind is core.constexpr:
             return value.value
-        if kind is int or kind is core.tensor:
-            return value
         if kind is core.tuple and "type" not in value.__dict__:
             return core.tuple([unwrap_quickly(one) for one in value.values])
-        return unwrap(value)
+        return unwrap(value) if isinstance(value, wrappers) else value
 
     def init_constant(self: Any, value: Any) -> None:
         while isinstance(value, core.constexpr):
@@ -84,11 +83,11 @@ def _build_types_once() -> None:
         return core.constexpr(self.values == [unwrap_quickly(one) for one in other])
 
     @cache
-    def facts(shape: builtins.tuple[int, ...]) -> tuple[Any, int, Any, Any]:
-        """The shape of a type and its size, and those of a tensor."""
+    def facts(shape: builtins.tuple[int, ...]) -> tuple[Any, int, Any, Any, dict[int, Any]]:
+        """The shape of a type and its size, those of a tensor, and the types of this shape."""
         size = validate_shape(shape)
         constants = core.tuple([core.constexpr(length) for length in shape])
-        return core.tuple(shape), size, constants, core.constexpr(size)
+        return core.tuple(shape), size, constants, core.constexpr(size), {}
 
     def init_block(self: Any, element_ty: Any, shape: Any) -> None:
         if not shape:
@@ -97,11 +96,19 @@ def _build_types_once() -> None:
         self.facts = facts(builtins.tuple(unwrap_quickly(length) for length in shape))
         self.shape, self.numel = self.facts[:2]
 
+    def of_other_numbers(self: Any, scalar: Any) -> Any:
+        if type(scalar) is not core.dtype:  # of pointers there are new ones in every launch
+            return block_type(scalar, self.shape)
+        known = self.facts[4]
+        if id(scalar) not in known:
+            known[id(scalar)] = block_type(scalar, self.shape)  # keeps the scalar, and so its id
+        return known[id(scalar)]
+
     nothing = core.tuple([]), core.constexpr(1)
 
     def init_tensor(self: Any, handle: Any, type: Any) -> None:
         self.handle, self.type, self.dtype = handle, type, type.scalar
-        self.shape, self.numel = type.facts[2:] if isinstance(type, block_type) else nothing
+        self.shape, self.numel = type.facts[2:4] if isinstance(type, block_type) else nothing
 
     for kind, init in (
         (core.constexpr, init_constant),
@@ -112,6 +119,7 @@ def _build_types_once() -> None:
         kind.__init__ = init
     core._unwrap_if_constexpr = unwrap_quickly
     core.tuple.__eq__ = equal_tuples
+    block_type.with_element_ty = of_other_numbers
     block_type.name = property(lambda self: f"<{self.shape}, {self.element_ty}>")
     for kind, make in (
         (core.constexpr, lambda self: core.constexpr_type(self.value)),
