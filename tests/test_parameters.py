@@ -1,6 +1,7 @@
 """Functions take at most eight parameters: a longer list is a missing type."""
 
 import ast
+from functools import cache
 from pathlib import Path
 
 import pna
@@ -36,6 +37,7 @@ def is_kernel(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return any("jit" in ast.unparse(decorator) for decorator in function.decorator_list)
 
 
+@cache
 def long_lists() -> dict[str, int]:
     found = {}
     for path in sorted(SOURCE.rglob("*.py")):

@@ -239,8 +239,9 @@ def without_orders(adjacency: Adjacency) -> Adjacency:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(
     "convolution, swapped",
-    [("pna", False), ("pna", True), ("mpnn-sum", False), ("gat", False), ("gcn", False),
-     ("gin", False)],
+    [("pna", False), ("pna", True), ("mpnn-sum", False), ("gat", False),
+     pytest.param("gcn", False, marks=pytest.mark.slow),
+     pytest.param("gin", False, marks=pytest.mark.slow)],
 )  # fmt: skip
 def test_graphs_in_fronts_are_as_each_is_alone(triton, convolution, swapped, dtype):
     """Predictions and gradients; in training, but for batch normalisations, which see all."""

@@ -75,6 +75,7 @@ MODELS = {
 }
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("name", MODELS)
 def test_all_steps_in_one_operation(triton, name):
     """States and gradients are those of the definition, whose operations are called one by one."""

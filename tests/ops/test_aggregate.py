@@ -42,6 +42,7 @@ def test_cpu(cpu, graph, form, dtype):
     compare(cpu, graph, form, dtype)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize(
     "graph, form, dtype",
     [
@@ -92,6 +93,7 @@ def test_any_subset_in_any_order(fast, aggregators):
     compare(fast, "repeated edges", "dense", torch.float32, aggregators)
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("form", FORMS)
 def test_every_aggregator_mixed(fast, form):
     compare(fast, "random", form, torch.float64, EVERY)

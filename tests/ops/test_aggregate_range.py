@@ -83,6 +83,7 @@ def test_equal_messages_have_no_spread_however_large(backend, count, dtype, valu
     assert gradient.isfinite().all()
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("kind", ["var", "std", Std(clamp=True)], ids=["var", "std", "clamped"])
 def test_var_and_std_are_infinite_where_a_square_overflows(backend, kind):
     """NaN where a message is infinite; 0 where messages are equal, however large."""
@@ -100,6 +101,7 @@ def test_extrema_are_messages(backend):
     assert torch.equal(out.cpu(), torch.tensor(expected))
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("kind", ["sum", "mean", "normalised_mean", "max", "min", KthSmallest(1)])
 def test_gradients_that_do_not_depend_on_the_size_of_messages(backend, kind):
     x, adjacency, places = every_row(backend.device)
@@ -120,6 +122,7 @@ EVERY = ["mean", "sum", "max", "min", "var", "std", "normalised_mean", "moment_3
 EVERY += [Softmax(2.0), "softmin", KthSmallest(1), Std(clamp=True)]
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("value", [1e20, 1e30, HUGE, INF, -INF, NAN])
 def test_nothing_else_is_touched(backend, value):
     """Not another feature, and not a receiver that hears other senders: results to the bit, and

@@ -218,6 +218,7 @@ def test_cpu_with_all_factors_at_once(cpu, monkeypatch, case, dtype):
     compare(cpu, CASES[case], dtype)
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("outputs", [64, 134, 190])
 def test_tall_tiles(triton, monkeypatch, outputs):
     """As where there are many nodes with one factor: a tile and a part of one, of 128 each."""
@@ -261,11 +262,13 @@ def narrow(request, monkeypatch) -> None:
         monkeypatch.setattr(scaled_linear, "MOST_ROWS", 0)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("case", FEWER)
 def test_triton(triton, narrow, case):
     compare(triton, CASES[case], torch.float32)
 
 
+@pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 def test_triton_types(triton, narrow, dtype):
     """Two tiles: sums of weights' gradients in parts, also where the result is short."""
@@ -415,6 +418,7 @@ MEMBERS = {
 }
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("members", MEMBERS)
 def test_vmap_is_a_loop_in_one_call(backend, members):
     """Outputs, and the gradients of one ordinary backward() after it."""

@@ -253,6 +253,7 @@ def test_autocast_leaves_float64_as_it_is(double):
         made(x, EDGE_INDEX)
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("form", FORMS)
 def test_tensors_that_are_views(fast, form):
     """Transposed inputs, and a gradient that is one number expanded."""
