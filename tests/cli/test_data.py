@@ -6,8 +6,7 @@ import hashlib
 import io
 import json
 import os
-import subprocess
-import sys
+import signal
 
 import numpy as np
 import pytest
@@ -20,6 +19,7 @@ from pna.data import molecules, molhiv, slic, tensor_file, zinc
 from pna.data.multitask import generate
 from pna.data.sources import PUBLIC, SOURCES, File, Public
 from pna.data.walks import with_walks
+from tests import processes
 from tests.data.benchmarks import serving
 from tests.data.graph_sets import assert_same
 
@@ -488,6 +488,17 @@ def test_verify_without_a_checksum(made):
     assert done.exit_code == 1 and "splits is no list of names" in done.output
 
 
+def with_short_files(*arguments):
+    """`pna` where no file may have more than 1000 bytes."""
+    import resource
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # instead of a file
+    generate.COUNTS = SMALL
+    processes.command_line(*arguments)
+
+
 @pytest.mark.parametrize("name", ["graphs", "figure"])
 def test_files_that_may_not_grow(made, tmp_path, name):
     """A limit of the system on the size of files, in a process of its own; what is there stays."""
@@ -498,14 +509,7 @@ def test_files_that_may_not_grow(made, tmp_path, name):
         "graphs": ["multitask", "--out", str(made), "--sizes", "15", "--force"],
         "figure": ["describe", str(made)],
     }[name]
-    limited = (
-        "import resource, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000));"
-        "from pna.cli import app; app(sys.argv[1:])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", limited, "data", *asked], capture_output=True, text=True
-    )
+    done = processes.run(with_short_files, "data", *asked)
     assert done.returncode == 1
     (line,) = done.stderr.splitlines()
     assert line.startswith("error: cannot write ") and "ulimit -f" in line

@@ -17,9 +17,7 @@ def test_averages_are_over_tasks_and_members() -> None:
     assert Comparison(("a", "b"), (-1.0, -2.0), (score,)).baseline_average == -1.5
 
 
-@pytest.mark.slow
 def test_two_processes_score_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two processes import torch."""
     monkeypatch.setattr(demo, "MODELS", {"gcn": "GCN", "mpnn-max": "MPNN (max)"})
     graphs = make_graphs(tmp_path / "graphs.safetensors", 8)
     heard: set[tuple[str, int]] = set()

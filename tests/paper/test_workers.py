@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from pna.data.multitask import multitask
+from pna.paper.experiment import Graphs
 from pna.paper.workers import all_of
-from pna.train.run import Run
+from pna.train.run import CONFIG, Run
+from tests import processes
 
 MANY = 2400  # so that a busy machine is not taken for one that does not stop
 
@@ -50,9 +53,7 @@ def count_and_look(name: str, until: int, told) -> tuple[str, bool]:
     return count(name, until, told), blocked()
 
 
-@pytest.mark.slow
 def test_in_order_and_told_of_and_ctrl_c_is_for_whoever_waits() -> None:
-    """Workers are processes that import torch, as in all tests of this file."""
     heard: list[tuple[str, int]] = []
     jobs = [("a", 3), ("b", 2), ("c", 1)]
     done = all_of(count_and_look, jobs, 2, lambda *what: heard.append(what))
@@ -61,9 +62,7 @@ def test_in_order_and_told_of_and_ctrl_c_is_for_whoever_waits() -> None:
     assert not blocked()
 
 
-@pytest.mark.slow
 def test_where_one_fails_the_others_stop() -> None:
-    """Workers import torch."""
     begin = time.monotonic()
     with pytest.raises(ValueError, match="bad went wrong"):
         all_of(either, [("good", MANY), ("bad", 1), *[("later", MANY)] * 4], 2)
@@ -76,37 +75,29 @@ def die(name: str, until: int, told) -> str:
     return name
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
 def test_a_worker_that_is_killed_is_told_of() -> None:
-    """Workers import torch."""
     with pytest.raises(MemoryError, match=r"a worker was killed.*fewer workers.*--resume"):
         all_of(die, [("a", 1), ("b", 1)], 2)
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_workers_end_with_whoever_began_them(tmp_path: Path) -> None:
-    """Who cannot ask them to, if killed. Three processes import torch."""
-    script = tmp_path / "script.py"
-    script.write_text(
-        "from pna.paper.workers import all_of\n"
-        "from tests.paper.test_workers import say\n"
-        f"if __name__ == '__main__': all_of(say, [({str(tmp_path)!r}, k) for k in (1, 2)], 2)\n"
-    )
-    paths = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
-    with subprocess.Popen([sys.executable, str(script)], env=environment) as process:
+    """Who cannot ask them to, if killed."""
+    jobs = [(str(tmp_path), k) for k in (1, 2)]
+    parent = processes.started(tmp_path, all_of, say, jobs, 2)
+    try:
         end = time.monotonic() + 60
         while len(list(tmp_path.glob("worker-*"))) < 2:
-            assert process.poll() is None and time.monotonic() < end
-            time.sleep(0.1)
-        process.kill()
+            assert parent.is_alive() and time.monotonic() < end
+            time.sleep(0.02)
+    finally:
+        parent.kill()
     workers = [int(path.name.removeprefix("worker-")) for path in tmp_path.glob("worker-*")]
     end = time.monotonic() + 30
     while any(map(works, workers)):
         assert time.monotonic() < end
-        time.sleep(0.1)
+        time.sleep(0.02)
 
 
 def works(process: int) -> bool:
@@ -125,9 +116,7 @@ def say(folder: str, until: int, told) -> str:
     return folder
 
 
-@pytest.mark.slow
 def test_where_who_listens_fails_all_stop() -> None:
-    """Workers import torch."""
     begin = time.monotonic()
 
     def told(name: str, epoch: int) -> None:
@@ -139,32 +128,47 @@ def test_where_who_listens_fails_all_stop() -> None:
     assert time.monotonic() - begin < MANY * 0.1 / 2
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
-@pytest.mark.parametrize("kill, number", [(os.killpg, signal.SIGINT), (os.kill, signal.SIGTERM)])
-def test_what_is_stopped_can_go_on(tmp_path: Path, kill, number) -> None:
-    """By Ctrl-C in a terminal, which all processes hear; by SIGTERM to the first alone. The graphs
-    are made and three processes import torch before there is anything to stop."""
+def test_sigterm_to_the_first_process_alone_stops_all() -> None:
+    begin = time.monotonic()
+
+    def told(name: str, epoch: int) -> None:
+        assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL  # which would end the tests
+        if epoch == 3:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(KeyboardInterrupt):
+        all_of(count, [(name, MANY) for name in "abcd"], 2, told)
+    assert time.monotonic() - begin < MANY * 0.1 / 2
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+def test_ctrl_c_in_a_terminal_is_heard_by_all_and_can_be_resumed(tmp_path: Path) -> None:
+    """Two processes import torch: the command, and the one that its workers are forked from."""
+    graphs = multitask(0, sizes=(15, 16), counts={"train": 32, "validation": 2, "test": 2})
+    (tmp_path / "runs").mkdir()
+    graphs.save(tmp_path / "runs" / f"{Graphs('paper', quick=True).name}.safetensors")
     command = [
         sys.executable, "-m", "pna", "reproduce", "multitask", "--quick", "--members", "1",
         "--workers", "2", "--device", "cpu", "--runs", str(tmp_path / "runs"),
         "--out", str(tmp_path / "out"),
     ]  # fmt: skip
+    configs = f"runs/*/*/{CONFIG}"
     with subprocess.Popen(
         command, start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as process:
         try:
             end = time.monotonic() + 120
-            while not list(tmp_path.glob("runs/*/*/config.json")):
+            while not list(tmp_path.glob(configs)):
                 assert process.poll() is None and time.monotonic() < end
-                time.sleep(0.2)
-            time.sleep(1)
-            kill(process.pid, number)
+                time.sleep(0.02)
+            os.killpg(process.pid, signal.SIGINT)
             said, _ = process.communicate(timeout=60)
         finally:
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
     assert "to continue" in said
-    begun = [Run(path.parent) for path in tmp_path.glob("runs/*/*/config.json")]
+    begun = [Run(path.parent) for path in tmp_path.glob(configs)]
     assert 1 <= len(begun) < 7  # not all of them were begun, and of those that were
     assert any(run.summary is None for run in begun)

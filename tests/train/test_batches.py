@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from pna.data.diameter import diameters
 from pna.train import train
 from pna.train.batches import Batches, Execution, order
 from pna.train.settings import ModelSettings, Settings
+from tests import processes
 from tests.train.cases import random_graphs
 
 GRAPHS = random_graphs(11, 0)
@@ -117,16 +117,11 @@ def test_batches_that_never_change_are_made_once():
     assert all(one is other for one, other in zip(made[:3], made[3:], strict=True))
 
 
-CUT = """
-import sys
-from pathlib import Path
-from tests.train.test_batches import cut_while_trained_on
-
-try:
-    cut_while_trained_on(Path(sys.argv[1]), -1)
-except ValueError as error:
-    sys.exit(f"error: {error}")
-"""
+def cut_while_mapped(path: Path) -> None:
+    try:
+        cut_while_trained_on(path, -1)
+    except ValueError as error:
+        sys.exit(f"error: {error}")
 
 
 def cut_while_trained_on(path: Path, most: int) -> None:
@@ -138,11 +133,10 @@ def cut_while_trained_on(path: Path, most: int) -> None:
         train(path, path.with_name("run"), model, settings, report=lambda _: os.truncate(path, 10))
 
 
-@pytest.mark.slow
 def test_a_mapped_file_that_is_cut_stops_training_with_an_error(tmp_path):
     """Not with a signal, which takes a process of its own to see."""
     path = tmp_path / "set.safetensors"
-    done = subprocess.run([sys.executable, "-c", CUT, str(path)], capture_output=True, text=True)
+    done = processes.run(cut_while_mapped, path)
     assert done.returncode == 1, done.stderr  # SIGBUS would be -7
     line = done.stderr.splitlines()[-1]
     assert line.startswith(f"error: got {path}, which was changed while it was in use")

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-import subprocess
-import sys
-from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -16,14 +14,13 @@ from pna.population.all_reduce import all_reduce_sum, world_size
 from pna.train.distributed import any_of_all, device_of, is_first, joined, wait_for_all
 from pna.train.loop import train
 from pna.train.run import BEST, LAST, Run
-from pna.train.settings import ModelSettings, Settings
+from pna.train.settings import Settings
+from tests import processes
 from tests.train.cases import SMALL, assert_near, random_graphs, with_arguments
 
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available(), reason="torch without distributed"
 )
-
-ROOT = Path(__file__).parents[2]
 
 #: Shares of different sizes in batches of 4, none for the second process in the last, of 1.
 GRAPHS = random_graphs(train=9, validation=5, sizes=(2, 9), missing=True)
@@ -32,32 +29,26 @@ SETTINGS = {
     "clip": 0.5, "average": 0.9, "patience": None,
 }  # fmt: skip
 
-#: As `torchrun` would start it, over and over: the runs asked for, then what sums are.
-SCRIPT = """
-import json, os, sys
-import torch
-from pna.population.all_reduce import all_reduce_sum
-from pna.train.distributed import any_of_all, is_first, joined
-from pna.train.loop import train
-from pna.train.settings import ModelSettings, Settings
 
-told = []
-with joined(torch.device("cpu")):
-    rank = torch.distributed.get_rank()
-    for asked in json.loads(sys.argv[1]):
-        model = ModelSettings(**asked.pop("model"))
-        settings = Settings(**asked.pop("settings"))
-        train(**asked, model=model, settings=settings, report=lambda r: told.append(r.epoch))
-    x = torch.tensor([1.0 + rank, 2.0], requires_grad=True)
-    total = all_reduce_sum(x)
-    (total * torch.tensor([1.0, 10.0 * (1 + rank)])).sum().backward()
-    vmapped = torch.func.vmap(all_reduce_sum)(torch.full((3, 2), float(rank + 1)))
-    said = [any_of_all(rank == 1, x.device), any_of_all(False, x.device)]
-print(json.dumps({
-    "first": is_first(), "rank": rank, "told": told, "total": total.tolist(),
-    "grad": x.grad.tolist(), "vmapped": vmapped.tolist(), "said": said,
-}))
-"""
+def rank_of_two(port: int, rank: int, asked: list[dict[str, Any]]) -> None:
+    """What `torchrun` would start: trains what is asked for, then says what sums are."""
+    os.environ |= {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port),
+                   "RANK": str(rank), "LOCAL_RANK": str(rank)}  # fmt: skip
+    torch.set_num_threads(1)
+    told: list[int] = []
+    with joined(torch.device("cpu")):
+        for one in asked:
+            train(**one, device="cpu", report=lambda r: told.append(r.epoch))
+        x = torch.tensor([1.0 + rank, 2.0], requires_grad=True)
+        total = all_reduce_sum(x)
+        (total * torch.tensor([1.0, 10.0 * (1 + rank)])).sum().backward()
+        vmapped = torch.func.vmap(all_reduce_sum)(torch.full((3, 2), float(rank + 1)))
+        said = [any_of_all(rank == 1, x.device), any_of_all(False, x.device)]
+    print(json.dumps({
+        "first": is_first(), "rank": rank, "told": told, "total": total.tolist(),
+        "grad": x.grad.tolist(), "vmapped": vmapped.tolist(), "said": said,
+    }))  # fmt: skip
+
 
 MODELS = {
     # batch normalisation of nodes and graphs, again and again, and dropout
@@ -67,8 +58,6 @@ MODELS = {
     "diffpool": SMALL["diffpool stacked"],
     "adaptive": with_arguments(SMALL["gin recurrent"], depth="adaptive", tolerance=0.05),
 }
-#: Those that are not slow: statistics over all nodes, and depths of their own.
-FIRST = ("gin", "pna")
 
 
 def free_port() -> int:
@@ -78,55 +67,30 @@ def free_port() -> int:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory):
+def both(tmp_path_factory) -> tuple[dict[str, Run], list[dict[str, Any]]]:
     """Runs of two processes by name, and what each process said."""
-    return started(tmp_path_factory.mktemp("both"), FIRST)
-
-
-@pytest.fixture(scope="module")
-def others(tmp_path_factory):
-    """The same of the other models."""
-    return started(
-        tmp_path_factory.mktemp("others"), [name for name in MODELS if name not in FIRST]
-    )
-
-
-def started(folder, names):
-    data = folder / "graphs.safetensors"
-    GRAPHS.save(data)
+    folder = tmp_path_factory.mktemp("both")
+    GRAPHS.save(folder / "graphs.safetensors")
     asked = [
-        {"data": str(data), "out": str(folder / name), "model": model.as_dict(),
-         "settings": SETTINGS, "save_every": 0.0}
-        for name, model in ((name, MODELS[name]) for name in names)
+        {"data": folder / "graphs.safetensors", "out": folder / name, "model": model,
+         "settings": Settings(**SETTINGS), "save_every": 0.0}
+        for name, model in MODELS.items()
     ]  # fmt: skip
-    shared = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
-              "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}  # fmt: skip
-    started = [
-        subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, json.dumps(asked)],
-            env=os.environ | shared | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
-        )
-        for rank in range(2)
-    ]  # fmt: skip
-    try:
-        ended = [process.communicate(timeout=120) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-    for process, (_, errors) in zip(started, ended, strict=True):
-        assert process.returncode == 0, errors
-    said = [json.loads(out.splitlines()[-1]) for out, _ in ended]
-    return {name: Run(folder / name) for name in names}, said
+    port, folders = free_port(), [tmp_path_factory.mktemp(f"rank-{rank}") for rank in range(2)]
+    ranks = [
+        processes.started(own, rank_of_two, port, rank, asked) for rank, own in enumerate(folders)
+    ]
+    done = [processes.ended(*both) for both in zip(ranks, folders, strict=True)]
+    for one in done:
+        assert one.returncode == 0, one.stderr
+    said = [json.loads(one.stdout.splitlines()[-1]) for one in done]
+    return {name: Run(folder / name) for name in MODELS}, said
 
 
-@pytest.mark.parametrize(
-    "name",
-    [name if name in FIRST else pytest.param(name, marks=pytest.mark.slow) for name in MODELS],
-)
-def test_two_processes_train_what_one_does(request, tmp_path, name):
-    """The first test waits for two processes that import torch."""
-    runs, _ = request.getfixturevalue("both" if name in FIRST else "others")
+@pytest.mark.parametrize("name", MODELS)
+def test_two_processes_train_what_one_does(both, tmp_path, name):
+    """The first test waits for two processes that train all models."""
+    runs, _ = both
     alone = train(GRAPHS, tmp_path / "run", MODELS[name], Settings(**SETTINGS))
     for file in (LAST, BEST):
         got, expected = runs[name].read(file)[0], alone.read(file)[0]
@@ -145,7 +109,7 @@ def test_two_processes_train_what_one_does(request, tmp_path, name):
 def test_only_the_first_writes_and_tells(both):
     runs, said = both
     assert [s["first"] for s in said] == [True, True]  # once the group is gone, each is alone
-    assert [s["told"] for s in said] == [[1, 2] * len(FIRST), []]
+    assert [s["told"] for s in said] == [[1, 2] * len(MODELS), []]
     for run in runs.values():
         assert len(run.metrics()) == 2 * 2
 
@@ -168,12 +132,6 @@ def test_one_process_is_all_there_is():
     wait_for_all()
     with joined(torch.device("cpu")):
         assert world_size() == 1
-
-
-def test_models_are_what_the_processes_are_asked_for():
-    """They travel as JSON."""
-    for model in MODELS.values():
-        assert ModelSettings.from_dict(json.loads(json.dumps(model.as_dict()))) == model
 
 
 @pytest.mark.parametrize("device, backend, own", [("cpu", "gloo", []), ("cuda", "nccl", [1])])

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-import json
 import os
 import random
 import signal
-import subprocess
 import sys
+import time
+from functools import partial
+from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from pna.train.loop import Interrupted, train
 from pna.train.run import BEST, LAST, Run
 from pna.train.schedules import SCHEDULES
+from pna.train.settings import ModelSettings, Settings
+from tests import processes
 from tests.train.cases import random_graphs
-from tests.train.forked_runs import INTERRUPTED
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="needs signals and fork")
 
-MODEL = {"convolution": "gin", "hidden": 4, "arguments": {"dropout": 0.2}}
-EPOCHS = 45
+MODEL = ModelSettings("gin", hidden=4, arguments={"dropout": 0.2})
+INTERRUPTED = 42
+EPOCHS = 24
 #: Two members that learn nothing stop soon and leave; a plateau lowers the rates of the others.
 SETTINGS = {
     "members": 4,
@@ -29,26 +34,36 @@ SETTINGS = {
     "batch_size": 6,
     "lr": [3e-3, 0.0, 1e-3, 0.0],
     "average": 0.9,
-    "patience": 14,
+    "patience": 7,
     "schedule": "plateau",
     "plateau": 2,
     "keep_last": True,
 }
 
 
-class Trainings:
-    """Trainings as children of a process of their own."""
+def train_or_say(**asked: Any) -> None:
+    try:
+        train(**asked, device="cpu")
+    except Interrupted:
+        sys.exit(INTERRUPTED)
 
-    def __init__(self, data: Path) -> None:
-        self.data = data
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.train.forked_runs"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=os.environ | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
-            cwd=Path(__file__).parents[2],
-        )
+
+def wait_for_writes(process: BaseProcess, path: Path, writes: int) -> None:
+    """Until a file was replaced so often, or the process has ended."""
+    before = path.stat().st_mtime_ns if path.exists() else 0
+    while writes > 0 and process.is_alive():
+        now = path.stat().st_mtime_ns if path.exists() else 0
+        if now != before:
+            before, writes = now, writes - 1
+        time.sleep(0.001)
+
+
+class Trainings:
+    """Trainings in processes of their own."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.data = folder, folder / "graphs.safetensors"
+        random_graphs(train=8, validation=3, sizes=(3, 6)).save(self.data)
 
     def run(
         self,
@@ -57,31 +72,25 @@ class Trainings:
         writes: int = 0,
         after: float = 0.0,
         **settings: object,
-    ) -> int:
+    ) -> int | None:
         """How it ended, sent this signal some seconds after it wrote so many checkpoints."""
         asked = {
-            "data": str(self.data), "out": str(out), "model": MODEL,
-            "settings": SETTINGS | settings,
-            "resume": Run(out).exists, "save_every": 0.0, "signal": (send, writes, after),
+            "data": self.data, "out": out, "model": MODEL,
+            "settings": Settings(**(SETTINGS | settings)), "resume": Run(out).exists,
+            "save_every": 0.0,
         }  # fmt: skip
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(json.dumps(asked) + "\n")
-        self.process.stdin.flush()
-        return int(self.process.stdout.readline())
-
-    def close(self) -> None:
-        assert self.process.stdin is not None
-        self.process.stdin.close()
-        self.process.wait(timeout=60)
+        process = processes.started(self.folder, partial(train_or_say, **asked))
+        if send:
+            wait_for_writes(process, out / LAST, writes)
+            time.sleep(after)
+            assert process.pid is not None
+            os.kill(process.pid, send)
+        return processes.ended(process, self.folder).returncode
 
 
 @pytest.fixture(scope="module")
-def trainings(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("trainings")
-    random_graphs(train=8, validation=3, sizes=(3, 6)).save(folder / "graphs.safetensors")
-    made = Trainings(folder / "graphs.safetensors")
-    yield made
-    made.close()
+def trainings(tmp_path_factory) -> Trainings:
+    return Trainings(tmp_path_factory.mktemp("trainings"))
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +114,6 @@ def assert_same_ending(got: Run, expected: Run) -> None:
     assert summaries[0] == summaries[1]
 
 
-@pytest.mark.slow
 def test_members_left_in_the_run_that_is_compared(whole):
     """Else the comparisons below would say less."""
     run, (tensors, _) = whole, whole.read(LAST)
@@ -116,13 +124,12 @@ def test_members_left_in_the_run_that_is_compared(whole):
     assert any(0 < r["lr"] < 1e-3 for r in run.metrics())
 
 
-@pytest.mark.slow
 def test_a_run_killed_many_times_ends_as_one_that_was_not(trainings, whole, tmp_path):
     """At whatever moment: reading, training, or writing its checkpoint."""
     rng = random.Random()  # other moments every time; the result is the same
     out, epochs = tmp_path / "run", [0]
-    for _ in range(9):
-        assert trainings.run(out, signal.SIGKILL, rng.randrange(5), rng.uniform(0, 0.1)) < 0
+    for _ in range(6):
+        assert trainings.run(out, signal.SIGKILL, rng.randrange(3), rng.uniform(0, 0.1)) < 0
         epochs.append(Run(out).read(LAST)[1]["epoch"] if (out / LAST).is_file() else 0)
     assert epochs == sorted(epochs) and 0 < epochs[-1] < EPOCHS
     assert trainings.run(out) == 0
@@ -130,7 +137,6 @@ def test_a_run_killed_many_times_ends_as_one_that_was_not(trainings, whole, tmp_
     assert not list(out.glob(".*")), "what was being written was not removed"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_schedule_is_resumed(trainings, tmp_path, name):
     """Killed in the middle, it ends as one that was not."""
@@ -145,11 +151,10 @@ def test_every_schedule_is_resumed(trainings, tmp_path, name):
     assert len(rates) >= 4, "the rates would be the same from any epoch on"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("send", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
 def test_a_run_asked_to_stop_saves_and_can_be_resumed(trainings, whole, tmp_path, send):
     out = tmp_path / "run"
-    assert trainings.run(out, send, writes=20) == INTERRUPTED
+    assert trainings.run(out, send, writes=10) == INTERRUPTED
     (_, facts), rows = Run(out).read(LAST), Run(out).metrics()
     assert 0 < facts["epoch"] < EPOCHS
     assert rows[-1]["epoch"] == facts["epoch"]
@@ -158,7 +163,6 @@ def test_a_run_asked_to_stop_saves_and_can_be_resumed(trainings, whole, tmp_path
     assert_same_ending(Run(out), whole)
 
 
-@pytest.mark.slow
 def test_a_finished_run_is_resumed_to_itself(trainings, whole):
     before = {path.name: path.read_bytes() for path in whole.folder.iterdir()}
     assert trainings.run(whole.folder) == 0

@@ -40,7 +40,7 @@ def all_of(
             found.append(work(*job, told))
             done(place, found[-1])
         return found
-    context = multiprocessing.get_context("spawn")
+    context = _context()
     news: Any = context.Queue()
     stop = context.Event()
     with ProcessPoolExecutor(
@@ -61,6 +61,24 @@ def all_of(
             stop.set()
             pool.shutdown(cancel_futures=True)
             raise
+
+
+def _context() -> Any:
+    """Processes forked from one that has imported torch and has not touched a GPU.
+
+    A fork of this process could not use the GPU. A spawned process imports torch again, 3 seconds.
+    """
+    if "forkserver" not in multiprocessing.get_all_start_methods():
+        return multiprocessing.get_context("spawn")
+    context = multiprocessing.get_context("forkserver")
+    # torch imports sympy in the first step
+    context.set_forkserver_preload(["pna.paper.reproduce", "sympy"])
+    from multiprocessing import forkserver, resource_tracker
+
+    resource_tracker.ensure_running()  # it unblocks Ctrl-C, so it must not start in the next line
+    with _without_ctrl_c():
+        forkserver.ensure_running()
+    return context
 
 
 @contextmanager
