@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from pna.paper.results import FACTS
+from pna.report import experiments
 from pna.report.benchmark import LAST, Cells
+from pna.report.drawings import drawings
 from pna.report.experiments import markdown, page
 from pna.report.read import ExperimentResult
 from pna.report.results import tables
@@ -83,9 +85,9 @@ def test_members_that_broke_are_not_counted_in_silence(tmp_path):
     assert Cells(replace(result, scores=scores)).shown("pna", LAST, 3).endswith(" (2 of 3)")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", ["zinc", "molhiv", "cifar10"])
-def test_the_page(name, tmp_path):
+def test_the_page(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(experiments, "drawings", lambda result: drawings(result)[:1])
     result = ExperimentResult.read(make(tmp_path, name, members=2))
     text = page([result])
     assert "own graphs and splits" in text and "Cost of training" in text

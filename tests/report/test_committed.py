@@ -4,16 +4,13 @@ from pathlib import Path
 
 import pytest
 
+from pna.report.experiments import write_markdown
 from pna.report.read import ExperimentResult, find
 
 RESULTS = Path(__file__).parents[2] / "results"
 
 
-@pytest.mark.slow
 def test_the_document_is_that_of_the_numbers(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
-    from pna.report.experiments import write_markdown
-
     copy = tmp_path / "results"
     copy.symlink_to(RESULTS)
     write_markdown(

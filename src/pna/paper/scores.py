@@ -8,6 +8,7 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,14 @@ class Estimate:
         half = math.nan
         if count > 1 and np.isfinite(known).all():
             error = float(known.std(ddof=1)) / math.sqrt(count)
-            half = float(student.ppf(0.975, count - 1)) * error
+            half = _student(count - 1) * error
         return cls(float(known.mean()), half, tuple(known.tolist()))
+
+
+@cache
+def _student(freedom: int) -> float:
+    """The 97.5th percentile of Student's t."""
+    return float(student.ppf(0.975, freedom))
 
 
 @dataclass(frozen=True)

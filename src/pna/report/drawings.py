@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,11 +28,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Drawing:
-    """A figure, the name of its file, and what it shows."""
+    """A figure, the name of its file, and what it shows. It is drawn when it is first asked for."""
 
     name: str
     caption: str
-    figure: Figure
+    draw: Callable[[], Figure]
+
+    @cached_property
+    def figure(self) -> Figure:
+        return self.draw()
 
 
 def drawings(result: ExperimentResult) -> list[Drawing]:
@@ -102,10 +107,16 @@ def _averages_and_tasks(
 ) -> list[Drawing]:
     """A figure of the averages over tasks, one panel below the other, and one of every task."""
     name = f"{result.experiment.name}{suffix}"
-    averages, every = ([*map(panel, columns(result))] for columns in (statistics, tasks))
+
+    def averages() -> Figure:
+        return draw([*map(panel, statistics(result))], 1)
+
+    def every_task() -> Figure:
+        return draw([*map(panel, tasks(result))], 3)
+
     return [
-        Drawing(name, f"log10 of the mean square error. {caption}", draw(averages, 1)),
-        Drawing(f"{name}-tasks", "The same for each task.", draw(every, 3)),
+        Drawing(name, f"log10 of the mean square error. {caption}", averages),
+        Drawing(f"{name}-tasks", "The same for each task.", every_task),
     ]
 
 
@@ -127,7 +138,7 @@ def _curves(result: ExperimentResult) -> list[Drawing]:
         if names
     ]
     positions = [_middle(split) for split in result.scores.splits]
-    figure = draw_curves(panels, positions, "nodes of a graph", highest=0.6)
+    figure = partial(draw_curves, panels, positions, "nodes of a graph", highest=0.6)
     caption = (
         f"log10 of the ratio of the error to that of {MEAN}, average of the tasks: lower is "
         "better, above 0 is worse than the mean. All models were trained on 15 to 24 nodes."
@@ -148,7 +159,8 @@ def _heatmap(result: ExperimentResult) -> list[Drawing]:
     columns.sort(key=lambda column: column.of(names[0], TOP).mean)
     values = [[column.of(name, TOP).mean for column in columns] for name in names]
     values.append([math.nan if c.baseline is None else c.baseline for c in columns])
-    figure = draw_heatmap(
+    figure = partial(
+        draw_heatmap,
         "average of logs",
         [*(result.label(name) for name in names), MEAN],
         [column.head for column in columns],
@@ -178,7 +190,7 @@ def _sizes(result: ExperimentResult) -> list[Drawing]:
     ]
     shown = [one for one in models if all(math.isfinite(e.mean) for e in one.estimates)]
     groups = list(result.experiment.groups.values())
-    figure = draw_sizes(Panel(average.head, shown, average.baseline), groups)
+    figure = partial(draw_sizes, Panel(average.head, shown, average.baseline), groups)
     caption = (
         f"log10 of the mean square error, average of the tasks, the best {TOP} members and their "
         "95% interval: lower is better."
@@ -200,7 +212,8 @@ def _by_setting(result: ExperimentResult) -> list[Drawing]:
         ])
         for group, label in groups.items()
     ]  # fmt: skip
-    figure = draw_curves([p for p in panels if p.series], positions, what, highest=0.2)
+    shown = [panel for panel in panels if panel.series]
+    figure = partial(draw_curves, shown, positions, what, highest=0.2)
     caption = (
         f"log10 of the validation loss, mean of the members with the same {what}: 0 is {MEAN}, "
         "lower is better."
@@ -228,6 +241,9 @@ def _benchmark(result: ExperimentResult) -> list[Drawing]:
         ]  # fmt: skip
         return Panel(title, series, digits=digits)
 
+    def epochs(names: Sequence[str]) -> Figure:
+        return draw_strip_plot([panel(LAST, "last epoch", names), panel(BEST, "best epoch", names)])
+
     mean = float(result.scores.baseline[LAST].mean()) * times  # too far away to be drawn
     constant = "the most frequent class" if result.scores.metric == "accuracy" else "the mean"
     words = f"Every dot is a member. Predicting {constant} of training: {number(mean, digits)}."
@@ -235,7 +251,7 @@ def _benchmark(result: ExperimentResult) -> list[Drawing]:
         Drawing(
             f"{name}-{group}" if group else name,
             ", ".join(["Test set", *labels[group]]) + f": {what}. {words}",
-            draw_strip_plot([panel(LAST, "last epoch", names), panel(BEST, "best epoch", names)]),
+            partial(epochs, names),
         )
         for group, names in present.items()
     ]
@@ -249,7 +265,7 @@ def _benchmark(result: ExperimentResult) -> list[Drawing]:
             "Losses by epoch: means over the members still in training. Losses above the 99th "
             "percentile are cut off."
         )
-        drawn.append(Drawing(f"{name}-training", caption, draw_losses(losses)))
+        drawn.append(Drawing(f"{name}-training", caption, partial(draw_losses, losses)))
     return drawn
 
 

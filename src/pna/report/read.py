@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ class ExperimentResult:
         quick = ", quick" if self.is_quick else ""
         return f"graphs: {self.facts['protocol']}, training: {self.facts['recipe']}{quick}"
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """Populations in the order shown: the best first, or the experiment's own order."""
         names = list(self.scores.populations)
@@ -67,7 +68,7 @@ class ExperimentResult:
             return names
         return sorted(names, key=self._error)
 
-    @property
+    @cached_property
     def pairs(self) -> dict[str, list[tuple[str, str]]]:
         """By every other group that was run: pairs of populations of one row, in the first group
         and in that group."""
