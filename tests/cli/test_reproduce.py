@@ -1,16 +1,14 @@
 """`pna reproduce`: experiments listed, refused with a reason, and run."""
 
 import json
-from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
 
 from pna.cli import app
-from pna.paper import experiment as experiments
-from pna.paper import recipes
 from pna.paper.registry import EXPERIMENTS
-from tests.paper.test_real_world import made
+from tests.paper.little import make_little
+from tests.paper.test_real_world import made, narrow
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no score will be the benchmark's:UserWarning")
 
@@ -19,10 +17,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*no score will be the benchmark
 def little(monkeypatch, tmp_path):
     """Few graphs and an epoch, somewhere else."""
     monkeypatch.chdir(tmp_path)
-    for split, count in (("train", 4), ("validation", 2), ("test", 2)):
-        monkeypatch.setitem(experiments.QUICK_COUNTS, split, count)
-    for name, recipe in recipes.RECIPES.items():
-        monkeypatch.setitem(recipes.RECIPES, name, replace(recipe, quick_epochs=1))
+    make_little(monkeypatch, epochs=1)
 
 
 def run(*arguments):
@@ -48,8 +43,8 @@ def test_trains_and_shows(tmp_path):
     assert again.exit_code == 0, "what is trained is used again"
 
 
-@pytest.mark.slow
-def test_a_benchmark_with_edges_alone_then_without(tmp_path):
+def test_a_benchmark_with_edges_alone_then_without(tmp_path, monkeypatch):
+    monkeypatch.setitem(EXPERIMENTS, "zinc", narrow("zinc"))
     runs = tmp_path / "runs"
     runs.mkdir()
     made("zinc").save(runs / "zinc.safetensors")

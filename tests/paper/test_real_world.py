@@ -240,21 +240,26 @@ ROWS = {
 }
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_from_graphs_to_tables(name: str, tmp_path, monkeypatch) -> None:
+def narrow(name: str) -> RealWorld:
+    """An experiment with models of two narrow layers."""
     experiment = EXPERIMENTS[name]
-    narrow = tuple(
+    variants = tuple(
         replace(v, hidden=20 if v.convolution != "gat" else 16,
                 arguments={n: a for n, a in v.arguments.items() if n != "out_channels"}
                 | {"layers": 2})
         for v in experiment.variants
     )  # fmt: skip
-    small = replace(experiment, variants=narrow)
+    return replace(experiment, variants=variants)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_from_graphs_to_tables(name: str, tmp_path) -> None:
+    experiment = narrow(name)
     runs = tmp_path / "runs"
     runs.mkdir()
     made(name).save(runs / f"{name}.safetensors")
     options = Options(members=2, quick=True, models=ROWS[name], device="cpu")
-    scores = reproduce(small, tmp_path / "results", runs, options)
+    scores = reproduce(experiment, tmp_path / "results", runs, options)
     assert scores.metric == experiment.metric and scores.tasks == ("target",)
     assert scores.splits[:2] == ("test, last epoch", "test, best epoch")
     for population in scores.populations.values():

@@ -12,8 +12,6 @@ import pytest
 import torch
 
 from pna.data.graphset import GraphSet
-from pna.paper import experiment as experiments
-from pna.paper import recipes
 from pna.paper.experiment import Experiment, Graphs, variants
 from pna.paper.registry import EXPERIMENTS
 from pna.paper.reproduce import Options, _made, folder_of, reproduce
@@ -21,20 +19,12 @@ from pna.paper.results import load, load_curves
 from pna.paper.scores import Scores
 from pna.paper.workers import all_of
 from pna.train.run import Run
+from tests.paper.little import make_little
 
 
 @pytest.fixture(autouse=True)
 def little(monkeypatch) -> None:
-    """Few graphs and two epochs."""
     make_little(monkeypatch)
-
-
-def make_little(patch: pytest.MonkeyPatch) -> None:
-    patch.setitem(experiments.QUICK_COUNTS, "train", 4)
-    patch.setitem(experiments.QUICK_COUNTS, "validation", 2)
-    patch.setitem(experiments.QUICK_COUNTS, "test", 2)
-    for name, recipe in recipes.RECIPES.items():
-        patch.setitem(recipes.RECIPES, name, replace(recipe, quick_epochs=2))
 
 
 @pytest.fixture
@@ -69,7 +59,6 @@ def copied(trained: Path, model: str, to: Path, part: str = "") -> Scores:
     return load(trained / model / "results")[0]
 
 
-@pytest.mark.slow
 def test_from_graphs_to_scores(tmp_path) -> None:
     """From nothing: makes the graphs, then trains and tests two models, one of them PNA."""
     heard = []
@@ -90,7 +79,6 @@ def test_from_graphs_to_scores(tmp_path) -> None:
     assert str(tmp_path) not in json.dumps(facts)
 
 
-@pytest.mark.slow
 def test_what_is_trained_is_not_trained_again(tmp_path, trained) -> None:
     first = copied(trained, "gcn", tmp_path)
     trial = EXPERIMENTS["multitask"].trials(members=2, quick=True, chosen=["gcn"])[0]
@@ -152,9 +140,9 @@ def test_rows_of_the_same_run_are_not_run_again(tmp_path, trained) -> None:
     assert len(other.populations["gcn"].members) == 3
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_what_is_finished_is_kept_whatever_becomes_of_the_others(tmp_path, workers) -> None:
-    """One model more than workers is trained, and a worker is a process that imports torch."""
+    """One model more than workers is trained."""
     multitask, chosen = EXPERIMENTS["multitask"], ["gcn", "gin", "gat"][: workers + 1]
     Graphs("paper", quick=True).made(tmp_path / "runs")  # as workers know nothing of `little`
 
@@ -235,10 +223,7 @@ def test_what_two_rows_have_in_common_is_trained_once(tmp_path, monkeypatch) -> 
     assert ("redrawn", 2) in heard and ("drawn-once", 2) in heard
 
 
-@pytest.mark.slow
 def test_two_at_a_time_are_the_same(tmp_path, one_thread) -> None:
-    """Trains two models twice, and each worker is a process that imports torch."""
-    # workers are new processes, which know nothing of `little`: the graphs are made here
     one = run(tmp_path / "one", EXPERIMENTS["multitask"], models=["gcn", "mpnn-max"])
     for trial in EXPERIMENTS["multitask"].trials(members=2, quick=True, chosen=["gcn"]):
         assert Run(tmp_path / "one" / "runs" / folder_of(trial)).summary is not None
