@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pna.cli.options import Json
+from pna.cli.options import Json, explained
 from pna.cli.progress import print_json
 from pna.cli.shared import errors, make_console, make_table, say
 
@@ -19,24 +18,26 @@ if TYPE_CHECKING:
     from pna.theory.advice import Advice
 
 
+@explained
 def advise(
-    data: Annotated[Path, typer.Argument(help="File of a graph set.")],
-    grid: Annotated[
-        float,
-        typer.Option(help="Features and statistics are rounded to this many standard deviations."),
-    ] = 0.1,
-    split: Annotated[
-        str, typer.Option(help="Split to look at. Default: train, or all graphs if there is none.")
-    ] = "",
-    figure: Annotated[
-        Path | None, typer.Option(help="SVG file for a figure. Default: no figure.")
-    ] = None,
+    data: Path,
+    *,
+    grid: float = 0.1,
+    split: str = "",
+    figure: Path | None = None,
     as_json: Json = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print only the recommendation.")] = False,
+    quiet: bool = False,
 ) -> None:
     """Recommend aggregators and scalers for a graph set.
 
     The advice counts how many different neighbourhoods each combination of them merges.
+
+    Args:
+        data: File of a graph set.
+        grid: Features and statistics are rounded to this many standard deviations.
+        split: Split to look at. Default: train, or all graphs if there is none.
+        figure: SVG file for a figure. Default: no figure.
+        quiet: Print only the recommendation.
     """
     from pna.data.graphset import GraphSet
     from pna.theory.advice import advise as advice_for

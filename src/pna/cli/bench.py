@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pna.cli.options import Device, Workers
+from pna.cli.options import AtLeast1, Device, Workers, explained
 from pna.cli.shared import make_table, say, say_error
 
 Say = Callable[[str], None]
@@ -76,23 +76,23 @@ def layer(
 
 
 @app.command()
+@explained
 def train(
+    *,
     device: Device = "",
     seconds: Seconds = 5.0,
     small: Small = False,
-    only: Annotated[
-        str | None,
-        typer.Option(
-            help="Measure one case. Values: population, multitask, zinc-sized. "
-            "Default: all; on a CPU all but population."
-        ),
-    ] = None,
+    only: str | None = None,
     no_compile: NoCompile = False,
     out: Out = None,
 ) -> None:
     """Measure the time of a training epoch, and that of PyG.
 
     Prints tables, draws a figure and, with --out, writes a CSV file.
+
+    Args:
+        only: Measure one case. Values: population, multitask, zinc-sized. Default: all; on a CPU
+            all but population.
     """
     from pna.bench.train import cases
 
@@ -107,24 +107,24 @@ def train(
 
 
 @app.command()
+@explained
 def real_world(
+    *,
     device: Device = "",
     seconds: Seconds = 5.0,
-    runs: Annotated[
-        Path,
-        typer.Option(help="Folder of the graph sets; made there if missing, as by pna reproduce."),
-    ] = Path("runs"),
+    runs: Path = Path("runs"),
     small: Small = False,
-    only: Annotated[
-        str | None,
-        typer.Option(help="Measure one case. Values: zinc, molhiv, mnist, cifar10. Default: all."),
-    ] = None,
+    only: str | None = None,
     workers: Workers = 1,
     out: Out = None,
 ) -> None:
     """Measure the time of an epoch of the paper's real-world models, and that of PyG.
 
     Needs the data folder PNA_DATA, or graph sets in --runs.
+
+    Args:
+        runs: Folder of the graph sets; made there if missing, as by pna reproduce.
+        only: Measure one case. Values: zinc, molhiv, mnist, cifar10. Default: all.
     """
     from pna.bench.real_world import cases
 
@@ -268,42 +268,32 @@ def generate(small: Small = False, out: Out = None) -> None:
 
 
 @app.command()
+@explained
 def kernels(
+    *,
     device: Device = "",
-    rows: Annotated[
-        str, typer.Option(help="Rows to measure: patterns such as 'zinc/*', separated by commas.")
-    ] = "*",
-    paths: Annotated[
-        str, typer.Option(help="Fast paths to switch off: patterns, separated by commas.")
-    ] = "*",
-    repeats: Annotated[
-        int, typer.Option(min=1, help="Number of samples; the median is reported.")
-    ] = 5,
-    runs: Annotated[
-        Path,
-        typer.Option(help="Folder with graphs of pna reproduce. Without them: synthetic graphs."),
-    ] = Path("runs"),
+    rows: str = "*",
+    paths: str = "*",
+    repeats: AtLeast1 = 5,
+    runs: Path = Path("runs"),
     small: Small = False,
-    list_only: Annotated[
-        bool, typer.Option("--list", help="List rows and fast paths, and measure nothing.")
-    ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="CSV of results. Rows that it has of this commit are not measured again. "
-            "Default: no file."
-        ),
-    ] = None,
-    table: Annotated[
-        Path | None,
-        typer.Option(
-            help="Page whose table is rewritten from --out; nothing is measured. Default: none."
-        ),
-    ] = None,
+    list_only: Annotated[bool, typer.Option("--list")] = False,
+    out: Path | None = None,
+    table: Path | None = None,
 ) -> None:
     """Switch off each fast path in turn and measure how much slower that is.
 
     Prints tables and, with --out, writes a CSV file.
+
+    Args:
+        rows: Rows to measure: patterns such as 'zinc/*', separated by commas.
+        paths: Fast paths to switch off: patterns, separated by commas.
+        repeats: Number of samples; the median is reported.
+        runs: Folder with graphs of pna reproduce. Without them: synthetic graphs.
+        list_only: List rows and fast paths, and measure nothing.
+        out: CSV of results. Rows that it has of this commit are not measured again.
+            Default: no file.
+        table: Page whose table is rewritten from --out; nothing is measured. Default: none.
     """
     from fnmatch import fnmatch
 

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pna.cli.options import Force, parse_names
+from pna.cli.options import AtLeast0, AtLeast1, Force, explained, parse_names
 from pna.cli.shared import (
     check_target,
     errors,
@@ -49,40 +49,34 @@ Workers = Annotated[int, typer.Option(help="Number of worker processes, at least
 
 
 @app.command()
+@explained
 def multitask(
+    *,
     out: Out,
-    seed: Annotated[int, typer.Option(help="Random seed of the graphs.")] = 0,
-    protocol: Annotated[
-        str,
-        typer.Option(
-            help="How graphs are made. Values: paper (as the paper describes them), published (as "
-            "the authors' code makes them)."
-        ),
-    ] = "paper",
-    extrapolation: Annotated[
-        bool,
-        typer.Option("--extrapolation", help="Validate on 25 to 29 nodes, and test on 20 to 99."),
-    ] = False,
-    types: Annotated[
-        bool, typer.Option("--types", help="Add a test split for each type of graph.")
-    ] = False,
-    sizes: Annotated[
-        str, typer.Option(help="Numbers of nodes, such as 15-24 or 15,17,20-22; ends included.")
-    ] = "15-24",
-    tasks: Annotated[
-        str, typer.Option(help="Targets, separated by commas. Default: the six of the paper.")
-    ] = "",
-    mixture: Annotated[
-        str, typer.Option(help="Shares of the types, such as star=1,line=3. Default: the paper's.")
-    ] = "",
-    draws: Annotated[
-        int,
-        typer.Option(min=1, help="Number of copies of each training graph, with other inputs."),
-    ] = 1,
+    seed: int = 0,
+    protocol: str = "paper",
+    extrapolation: bool = False,
+    types: bool = False,
+    sizes: str = "15-24",
+    tasks: str = "",
+    mixture: str = "",
+    draws: AtLeast1 = 1,
     workers: Workers = 1,
     force: Force = False,
 ) -> None:
-    """Make the multi-task benchmark: random graphs of ten types, with six targets."""
+    """Make the multi-task benchmark: random graphs of ten types, with six targets.
+
+    Args:
+        seed: Random seed of the graphs.
+        protocol: How graphs are made. Values: paper (as the paper describes them), published (as
+            the authors' code makes them).
+        extrapolation: Validate on 25 to 29 nodes, and test on 20 to 99.
+        types: Add a test split for each type of graph.
+        sizes: Numbers of nodes, such as 15-24 or 15,17,20-22; ends included.
+        tasks: Targets, separated by commas. Default: the six of the paper.
+        mixture: Shares of the types, such as star=1,line=3. Default: the paper's.
+        draws: Number of copies of each training graph, with other inputs.
+    """
     from pna.data.multitask import multitask as make
     from pna.data.multitask.labels import SIX
 
@@ -212,32 +206,31 @@ def say_written(console: Console, out: Path, graphs: GraphSet) -> None:
 
 
 @app.command()
+@explained
 def molecules(
-    table: Annotated[Path, typer.Argument(help="CSV table with one molecule per row.")],
+    table: Path,
+    *,
     out: Out,
-    targets: Annotated[
-        str, typer.Option(help="Columns to predict, separated by commas. Default: none.")
-    ] = "",
-    smiles: Annotated[
-        str, typer.Option(help="Column of the SMILES. Default: found by its name.")
-    ] = "",
-    split: Annotated[
-        str,
-        typer.Option(
-            help="How molecules are split. Values: scaffold, random, or a column that holds train, "
-            "validation or test. Default: scaffold if there are targets, else no split."
-        ),
-    ] = "",
-    seed: Annotated[int, typer.Option(min=0, help="Random seed of the random split.")] = 0,
-    skip: Annotated[
-        bool, typer.Option("--skip", help="Leave out molecules that cannot be parsed.")
-    ] = False,
+    targets: str = "",
+    smiles: str = "",
+    split: str = "",
+    seed: AtLeast0 = 0,
+    skip: bool = False,
     workers: Workers = 1,
     force: Force = False,
 ) -> None:
     r"""Make a graph set of your own molecules and their measured properties. Needs pna\[chem].
 
     Cells may be empty. Columns that hold only 0 and 1 are trained as probabilities.
+
+    Args:
+        table: CSV table with one molecule per row.
+        targets: Columns to predict, separated by commas. Default: none.
+        smiles: Column of the SMILES. Default: found by its name.
+        split: How molecules are split. Values: scaffold, random, or a column that holds train,
+            validation or test. Default: scaffold if there are targets, else no split.
+        seed: Random seed of the random split.
+        skip: Leave out molecules that cannot be parsed.
     """
     from pna.data.molecule_table import from_table
     from pna.data.molecules import check_chemistry
@@ -276,25 +269,16 @@ def facts_of(graphs: GraphSet) -> Iterator[str]:
 
 
 @app.command()
+@explained
 def walks(
-    file: File,
-    out: Out,
-    steps: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Node features: the probability to return after 1 to this many steps."
-        ),
-    ] = 16,
-    edge_steps: Annotated[
-        int,
-        typer.Option(
-            min=0,
-            help="Edge features: the probability to reach the other end in 1 to this many steps.",
-        ),
-    ] = 0,
-    force: Force = False,
+    file: File, *, out: Out, steps: AtLeast0 = 16, edge_steps: AtLeast0 = 0, force: Force = False
 ) -> None:
-    """Add random-walk features to a graph set. They tell in which rings a node or edge is."""
+    """Add random-walk features to a graph set. They tell in which rings a node or edge is.
+
+    Args:
+        steps: Node features: the probability to return after 1 to this many steps.
+        edge_steps: Edge features: the probability to reach the other end in 1 to this many steps.
+    """
     from pna.data.graphset import GraphSet
     from pna.data.walks import with_walks
 
@@ -333,13 +317,13 @@ def verify(file: File) -> None:
 
 
 @app.command()
-def describe(
-    file: File,
-    figure: Annotated[
-        Path | None, typer.Option(help="SVG file for the figure. Default: next to the graph set.")
-    ] = None,
-) -> None:
-    """Print and plot sizes, degrees, types and targets, and the error of predicting the mean."""
+@explained
+def describe(file: File, *, figure: Path | None = None) -> None:
+    """Print and plot sizes, degrees, types and targets, and the error of predicting the mean.
+
+    Args:
+        figure: SVG file for the figure. Default: next to the graph set.
+    """
     from pna.data.describe import describe as figures_of
     from pna.data.graphset import GraphSet
 

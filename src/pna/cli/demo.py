@@ -11,6 +11,7 @@ import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
+from pna.cli.options import AtLeast0, explained
 from pna.cli.shared import check_folder, cores, errors, make_console, progress
 
 if TYPE_CHECKING:
@@ -18,17 +19,20 @@ if TYPE_CHECKING:
     from pna.paper.failures import Failures
 
 
+@explained
 def demo(
-    folder: Annotated[
-        Path, typer.Option("--out", help="Folder for the page, the figures and the runs.")
-    ] = Path("demo"),
+    *,
+    folder: Annotated[Path, typer.Option("--out")] = Path("demo"),
     epochs: Annotated[int, typer.Option(hidden=True)] = 0,
     graphs: Annotated[int, typer.Option(hidden=True)] = 0,
-    workers: Annotated[
-        int, typer.Option(min=0, help="Models trained at a time; 0: one for each core.")
-    ] = 0,
+    workers: AtLeast0 = 0,
 ) -> None:
-    """Train PNA and five rivals on small graphs, in minutes: a table, figures and a page."""
+    """Train PNA and five rivals on small graphs, in minutes: a table, figures and a page.
+
+    Args:
+        folder: Folder for the page, the figures and the runs.
+        workers: Models trained at a time; 0: one for each core.
+    """
     if find_spec("matplotlib") is None:
         typer.echo("matplotlib not found: pip install 'pna[plot]'", err=True)
         raise typer.Exit(1)

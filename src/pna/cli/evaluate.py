@@ -21,17 +21,13 @@ from pna.cli.shared import (
 from pna.cli.show import caption, table
 
 
+@options.explained
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="Folder of a run, as pna train wrote it.")],
-    data: Annotated[
-        Path | None, typer.Argument(help="File of a graph set. Default: that of the run.")
-    ] = None,
-    split: Annotated[
-        str, typer.Option(help="Split to evaluate on; an empty text: all graphs.")
-    ] = "test",
-    member: Annotated[
-        int | None, typer.Option(help="Only this member, counted from 0. Default: all members.")
-    ] = None,
+    run: Path,
+    data: Path | None = None,
+    *,
+    split: str = "test",
+    member: int | None = None,
     device: options.Device = "",
     as_json: options.Json = False,
 ) -> None:
@@ -39,6 +35,12 @@ def evaluate(
 
     Losses are those of training, where targets are divided by their scales. The MAE is in the
     units of the targets.
+
+    Args:
+        run: Folder of a run, as pna train wrote it.
+        data: File of a graph set. Default: that of the run.
+        split: Split to evaluate on; an empty text: all graphs.
+        member: Only this member, counted from 0. Default: all members.
     """
     from pna.train.evaluation import evaluate as evaluate_run
 
@@ -56,18 +58,15 @@ def evaluate(
             console.print(f"log10 of the mean MSE: {value:.4g}", highlight=False)
 
 
+@options.explained
 def predict(
-    run: Annotated[Path, typer.Argument(help="Folder of a run, as pna train wrote it.")],
-    data: Annotated[Path, typer.Argument(help="File of a graph set, or a CSV table of molecules.")],
-    out: Annotated[Path, typer.Option("--out", "-o", help="CSV file to write.")],
-    split: Annotated[str, typer.Option(help="Split to predict. Default: all graphs.")] = "",
-    member: Annotated[
-        int | None,
-        typer.Option(help="Only this member, counted from 0. Default: the mean of all members."),
-    ] = None,
-    smiles: Annotated[
-        str, typer.Option(help="Column of a table that has the SMILES. Default: found by its name.")
-    ] = "",
+    run: Path,
+    data: Path,
+    *,
+    out: Annotated[Path, typer.Option("--out", "-o")],
+    split: str = "",
+    member: int | None = None,
+    smiles: str = "",
     workers: options.Workers = 1,
     device: options.Device = "",
     force: options.Force = False,
@@ -75,6 +74,14 @@ def predict(
     r"""Write the mean prediction of the members of a run, in the units of the targets.
 
     For a table, which needs pna\[chem], a copy with columns of predictions is written.
+
+    Args:
+        run: Folder of a run, as pna train wrote it.
+        data: File of a graph set, or a CSV table of molecules.
+        out: CSV file to write.
+        split: Split to predict. Default: all graphs.
+        member: Only this member, counted from 0. Default: the mean of all members.
+        smiles: Column of a table that has the SMILES. Default: found by its name.
     """
     from pna.data.table import is_table
     from pna.train.prediction import files, predict_table

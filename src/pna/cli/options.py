@@ -1,13 +1,15 @@
-"""The options that commands share, and those of every command that trains."""
+"""Options of the commands, which docstrings explain, and those of every command that trains."""
 
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Collection, Iterable
+from copy import copy
 from dataclasses import fields
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, getdoc, signature
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
@@ -20,122 +22,179 @@ from pna.train.settings import OPTIMISERS, PRECISIONS, Settings
 from pna.train.tasks import LOSSES
 
 T = TypeVar("T")
+Command = TypeVar("Command", bound=Callable[..., None])
 
 Device = Annotated[
     str, typer.Option(help="Device: cpu, cuda or cuda:N. Default: a GPU if there is one, else cpu.")
 ]
+AtLeast0 = Annotated[int, typer.Option(min=0)]
+AtLeast1 = Annotated[int, typer.Option(min=1)]
 Workers = Annotated[int, typer.Option(min=1, help="Number of worker processes.")]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 
 
-def values(names: Iterable[str]) -> str:
-    """The allowed values of an option, for its help."""
+class Training:
+    """Options of commands that train. The default of `Settings` is added where none is named.
+
+    Model:
+        model: Graph convolution. {convolutions} Default: pna.
+        architecture: Model around the convolutions. {architectures} Default: recurrent for the
+            multi-task benchmark, else stacked.
+        hidden: Number of features per node. Default: 64 if stacked, else 16.
+        towers: Number of parallel towers of a layer. Default: 1 if stacked, else 4.
+        depth: Number of message-passing steps of a recurrent model. {rules} A whole number is
+            allowed too. Default: N/2, where N is the number of nodes.
+        layers: Number of convolutions of a stacked or standard model. Default: 4 if stacked, 8 if
+            standard.
+        dropout: Dropout probability, at least 0 and below 1. Default: 0.
+        readout: Pooling from nodes to graphs. Values: sum, mean, max, and set2set for recurrent
+            models. Default: set2set if recurrent, sum if stacked, mean if standard.
+        virtual_node: Add a node that is connected to all nodes of a graph. Only for stacked models.
+            Default: no.
+        init: Initialisation of the weights. {initial} Default: default.
+        edges: Use edge features. Default: yes, if the graphs have them.
+
+    Training:
+        members: Number of models trained at once, each with its own seed.
+        seed: Random seed of member 0; member k uses seed + k.
+        data_seed: Random seed of the order of the graphs.
+        epochs: Maximum number of epochs.
+        patience: Early stopping: a member stops after this many epochs without a better validation
+            loss; 0: no early stopping.
+        batch_size: Number of graphs per batch. Default: 512 for the multi-task benchmark, else 128.
+        shuffle: Draw a new order of the graphs every epoch. Default: yes, except for the multi-task
+            benchmark.
+        optimiser: Optimiser. {optimisers}
+        lr: Learning rate: one value, or one per member separated by commas.
+        weight_decay: Weight decay: one value, or one per member separated by commas.
+        schedule: {schedules}
+        warmup: Number of epochs in which the learning rate rises linearly from 0.
+        decay: Factor by which `plateau` multiplies the learning rate.
+        plateau: Number of epochs without a better validation loss after which `plateau` lowers the
+            learning rate.
+        min_lr: {lowest}
+        clip: Clip the norm of each member's gradient to this. Default: no clipping.
+        average: Decay of an exponential moving average of the weights, such as 0.999. The average
+            is validated and saved. Default: no average.
+        precision: Floating-point precision. {precisions} bfloat16 is slow on a CPU.
+
+    Targets:
+        loss: Loss for all targets, or target=loss,… for some. {losses} Default: mse; the usual loss
+            for the graphs of a benchmark; bce for the 0 or 1 columns of a table.
+        weights: Weights of the losses: target=2,… Default: 1 each.
+        balance: Divide each loss by the variance of its targets. Default: no.
+        even: Weigh each loss by the inverse of its last value, so that all of them fall.
+            Default: no.
+        tasks: Targets to train on, separated by commas. Default: all.
+        splits: Names of the splits to train and to validate on, separated by a comma.
+            Default: train,validation.
+    """
+
+    model: str
+    architecture: str
+    hidden: int
+    towers: int
+    depth: str
+    layers: int
+    dropout: float
+    readout: str
+    virtual_node: bool
+    init: str
+    edges: bool
+    members: int
+    seed: int
+    data_seed: int
+    epochs: int
+    patience: int
+    batch_size: int
+    shuffle: bool
+    optimiser: str
+    lr: str
+    weight_decay: str
+    schedule: str
+    warmup: int
+    decay: float
+    plateau: int
+    min_lr: float
+    clip: float
+    average: float
+    precision: str
+    loss: str
+    weights: str
+    balance: bool
+    even: bool
+    tasks: str
+    splits: str
+
+
+def _values(names: Iterable[str]) -> str:
     return f"Values: {', '.join(names)}."
 
 
-#: Options of commands that train, by panel and name: type and help. A default that the help does
-#: not name is that of `Settings`.
-OPTIONS: dict[str, dict[str, tuple[type, str]]] = {
-    "Model": {
-        "model": (str, f"Graph convolution. {values(CONVOLUTIONS)} Default: pna."),
-        "architecture": (
-            str,
-            f"Model around the convolutions. {values(ARCHITECTURES)} Default: recurrent for the "
-            "multi-task benchmark, else stacked.",
-        ),
-        "hidden": (int, "Number of features per node. Default: 64 if stacked, else 16."),
-        "towers": (
-            int,
-            "Number of parallel towers of a layer. Default: 1 if stacked, else 4.",
-        ),
-        "depth": (
-            str,
-            f"Number of message-passing steps of a recurrent model. {values(RULES)} A whole number "
-            "is allowed too. Default: N/2, where N is the number of nodes.",
-        ),
-        "layers": (
-            int,
-            "Number of convolutions of a stacked or standard model. Default: 4 if stacked, 8 if "
-            "standard.",
-        ),
-        "dropout": (float, "Dropout probability, at least 0 and below 1. Default: 0."),
-        "readout": (
-            str,
-            "Pooling from nodes to graphs. Values: sum, mean, max, and set2set for recurrent "
-            "models. Default: set2set if recurrent, sum if stacked, mean if standard.",
-        ),
-        "virtual_node": (
-            bool,
-            "Add a node that is connected to all nodes of a graph. Only for stacked models. "
-            "Default: no.",
-        ),
-        "init": (str, f"Initialisation of the weights. {values(INITIAL)} Default: default."),
-        "edges": (bool, "Use edge features. Default: yes, if the graphs have them."),
-    },
-    "Training": {
-        "members": (int, "Number of models trained at once, each with its own seed."),
-        "seed": (int, "Random seed of member 0; member k uses seed + k."),
-        "data_seed": (int, "Random seed of the order of the graphs."),
-        "epochs": (int, "Maximum number of epochs."),
-        "patience": (
-            int,
-            "Early stopping: a member stops after this many epochs without a better validation "
-            "loss; 0: no early stopping.",
-        ),
-        "batch_size": (
-            int, "Number of graphs per batch. Default: 512 for the multi-task benchmark, else 128."
-        ),
-        "shuffle": (
-            bool,
-            "Draw a new order of the graphs every epoch. Default: yes, except for the multi-task "
-            "benchmark.",
-        ),
-        "optimiser": (str, f"Optimiser. {values(OPTIMISERS)}"),
-        "lr": (str, "Learning rate: one value, or one per member separated by commas."),
-        "weight_decay": (str, "Weight decay: one value, or one per member separated by commas."),
-        "schedule": (str, help_of_schedules()),
-        "warmup": (int, "Number of epochs in which the learning rate rises linearly from 0."),
-        "decay": (float, "Factor by which `plateau` multiplies the learning rate."),
-        "plateau": (
-            int,
-            "Number of epochs without a better validation loss after which `plateau` lowers the "
-            "learning rate.",
-        ),
-        "min_lr": (float, help_of_lowest()),
-        "clip": (float, "Clip the norm of each member's gradient to this. Default: no clipping."),
-        "average": (
-            float,
-            "Decay of an exponential moving average of the weights, such as 0.999. The average is "
-            "validated and saved. Default: no average.",
-        ),
-        "precision": (
-            str, f"Floating-point precision. {values(PRECISIONS)} bfloat16 is slow on a CPU."
-        ),
-    },
-    "Targets": {
-        "loss": (
-            str,
-            f"Loss for all targets, or target=loss,… for some. {values(LOSSES)} Default: mse; the "
-            "usual loss for the graphs of a benchmark; bce for the 0 or 1 columns of a table.",
-        ),
-        "weights": (str, "Weights of the losses: target=2,… Default: 1 each."),
-        "balance": (bool, "Divide each loss by the variance of its targets. Default: no."),
-        "even": (
-            bool,
-            "Weigh each loss by the inverse of its last value, so that all of them fall. "
-            "Default: no.",
-        ),
-        "tasks": (str, "Targets to train on, separated by commas. Default: all."),
-        "splits": (
-            str,
-            "Names of the splits to train and to validate on, separated by a comma. "
-            "Default: train,validation.",
-        ),
-    },
-}  # fmt: skip
+def _explained(of: Any) -> dict[str, dict[str, str]]:
+    """The sections of a docstring, such as "Args:", each with an explanation by name."""
+    found: dict[str, dict[str, str]] = {}
+    for title, section in re.findall(r"^(\w+):\n((?: {4}.*\n?)+)", getdoc(of) or "", re.M):
+        entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", section, re.M)
+        found[title] = {name: " ".join(words.split()) for name, words in entries}
+    return found
 
-Command = TypeVar("Command", bound=Callable[..., None])
+
+_WORDS = {
+    "convolutions": _values(CONVOLUTIONS),
+    "architectures": _values(ARCHITECTURES),
+    "rules": _values(RULES),
+    "initial": _values(INITIAL),
+    "optimisers": _values(OPTIMISERS),
+    "schedules": help_of_schedules(),
+    "lowest": help_of_lowest(),
+    "precisions": _values(PRECISIONS),
+    "losses": _values(LOSSES),
+}
+#: Help of the options of `Training`, by panel and name.
+OPTIONS = {
+    panel: {name: words.format(**_WORDS) for name, words in options.items()}
+    for panel, options in _explained(Training).items()
+}
+
+
+def explained(command: Command) -> Command:
+    """Decorator: the section "Args:" of a command's docstring is the help of its parameters.
+
+    Keyword-only parameters are options. One that is False by default is a switch.
+    """
+    held = signature(command, eval_str=True)
+    words = _explained(command)["Args"]
+    parameters = [_with_help(p, words.pop(p.name, None)) for p in held.parameters.values()]
+    if words:
+        raise TypeError(f"{command.__name__} has no {', '.join(words)}, which it explains")
+    command.__doc__ = (getdoc(command) or "").partition("\n\nArgs:\n")[0]
+    return _with_parameters(command, parameters)
+
+
+def _with_help(parameter: Parameter, words: str | None) -> Parameter:
+    if words is None:  # its type has the help, or it is hidden
+        return parameter
+    kind = parameter.annotation
+    if get_origin(kind) is Annotated:
+        kind, info = get_args(kind)
+        info = copy(info)
+    elif parameter.kind is not Parameter.KEYWORD_ONLY:
+        info = typer.Argument()
+    elif parameter.default is False:
+        info = typer.Option(f"--{parameter.name.replace('_', '-')}")
+    else:
+        info = typer.Option()
+    info.help = words
+    return parameter.replace(annotation=Annotated[kind, info])
+
+
+def _with_parameters(command: Command, parameters: Collection[Parameter]) -> Command:
+    """The command with another signature, as Typer reads it."""
+    command.__signature__ = Signature([*parameters])  # type: ignore[attr-defined]
+    command.__annotations__ = {p.name: p.annotation for p in parameters}
+    return command
 
 
 def training_options(without: Collection[str] = ()) -> Callable[[Command], Command]:
@@ -144,21 +203,22 @@ def training_options(without: Collection[str] = ()) -> Callable[[Command], Comma
     def decorate(command: Command) -> Command:
         own = [
             parameter
-            for parameter in signature(command, eval_str=True).parameters.values()
+            for parameter in signature(explained(command)).parameters.values()
             if parameter.kind is not Parameter.VAR_KEYWORD
         ]
+        kinds = get_type_hints(Training)
         more = [
             Parameter(
                 name,
                 Parameter.KEYWORD_ONLY,
                 default=None,
                 annotation=Annotated[
-                    kind | None,
+                    kinds[name] | None,
                     typer.Option(help=_with_default(name, words), rich_help_panel=panel),
                 ],
             )
             for panel, options in OPTIONS.items()
-            for name, (kind, words) in options.items()
+            for name, words in options.items()
             if name not in without
         ]
         optional = {parameter.name for parameter in more}
@@ -167,10 +227,7 @@ def training_options(without: Collection[str] = ()) -> Callable[[Command], Comma
         def called(**arguments: Any) -> None:
             command(**{n: v for n, v in arguments.items() if n not in optional or v is not None})
 
-        parameters = [*own, *more]
-        called.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-        called.__annotations__ = {p.name: p.annotation for p in parameters}
-        return called  # type: ignore[return-value]
+        return _with_parameters(called, [*own, *more])  # type: ignore[return-value]
 
     return decorate
 

@@ -4,26 +4,22 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
+from pna.cli.options import explained
 from pna.cli.shared import check_target, errors, make_console, say
 
 
-def report(
-    results: Annotated[
-        Path, typer.Argument(help="Folder with the results of one or more `pna reproduce`.")
-    ],
-    out: Annotated[
-        Path | None, typer.Option(help="HTML file to write. Default: report.html in that folder.")
-    ] = None,
-    markdown: Annotated[
-        Path | None,
-        typer.Option(help="Also write the page as Markdown to this file. Default: no Markdown."),
-    ] = None,
-) -> None:
-    """Write one page that compares results with the paper's numbers, and draw the figures."""
+@explained
+def report(results: Path, *, out: Path | None = None, markdown: Path | None = None) -> None:
+    """Write one page that compares results with the paper's numbers, and draw the figures.
+
+    Args:
+        results: Folder with the results of one or more `pna reproduce`.
+        out: HTML file to write. Default: report.html in that folder.
+        markdown: Also write the page as Markdown to this file. Default: no Markdown.
+    """
     if find_spec("matplotlib") is None:
         typer.echo("matplotlib not found: pip install 'pna[plot]'", err=True)
         raise typer.Exit(1)

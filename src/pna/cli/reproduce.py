@@ -13,7 +13,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from pna.cli.options import Device, parse_names
+from pna.cli.options import AtLeast0, Device, explained, parse_names
 from pna.cli.shared import (
     check_device,
     check_folder,
@@ -30,70 +30,44 @@ if TYPE_CHECKING:
     from pna.paper.experiment import Experiment, Variant
 
 
+@explained
 def reproduce(
-    name: Annotated[
-        str, typer.Argument(help="Name of an experiment. Default: list all experiments.")
-    ] = "",
-    list_all: Annotated[
-        bool, typer.Option("--list", help="List the experiments and what each one shows.")
-    ] = False,
-    quick: Annotated[
-        bool,
-        typer.Option("--quick", help="Few graphs, few epochs and two members: takes minutes."),
-    ] = False,
-    protocol: Annotated[
-        str,
-        typer.Option(
-            help="Graphs. Values: paper (as the paper describes them), published (as the authors' "
-            "code makes them), benchmark (real-world data). Default: the experiment's first, see "
-            "--list."
-        ),
-    ] = "",
-    recipe: Annotated[
-        str,
-        typer.Option(
-            help="Training settings. Values: plain (the paper's), redrawn, tuned, steady (ours), "
-            "published (of real-world data). Default: the experiment's first, see --list."
-        ),
-    ] = "",
-    members: Annotated[
-        int,
-        typer.Option(
-            min=0, help="Number of runs of each model; 0: as in the paper, or 2 with --quick."
-        ),
-    ] = 0,
-    models: Annotated[
-        str,
-        typer.Option(
-            "--models", "--model", help="Rows of the table, separated by commas. Default: all."
-        ),
-    ] = "",
-    edges: Annotated[
-        bool | None,
-        typer.Option(
-            "--edges/--no-edges", help="Only rows with, or without, edge features. Default: all."
-        ),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue an interrupted experiment.")
-    ] = False,
-    out: Annotated[
-        Path | None,
-        typer.Option(help="Folder for the results. Default: results, or quick with --quick."),
-    ] = None,
-    runs: Annotated[Path, typer.Option(help="Folder for graph sets and trained models.")] = Path(
-        "runs"
-    ),
+    name: str = "",
+    *,
+    list_all: Annotated[bool, typer.Option("--list")] = False,
+    quick: bool = False,
+    protocol: str = "",
+    recipe: str = "",
+    members: AtLeast0 = 0,
+    models: Annotated[str, typer.Option("--models", "--model")] = "",
+    edges: bool | None = None,
+    resume: bool = False,
+    out: Path | None = None,
+    runs: Path = Path("runs"),
     device: Device = "",
-    workers: Annotated[
-        int,
-        typer.Option(min=0, help="Models trained at a time; 0: one per CPU core, or 1 on a GPU."),
-    ] = 0,
+    workers: AtLeast0 = 0,
 ) -> None:
     """Run an experiment of the paper and compare the results with the published numbers.
 
     Models that are already trained are used again, and rows that are already in the results are
     not run again. Ctrl-C saves a checkpoint; --resume continues.
+
+    Args:
+        name: Name of an experiment. Default: list all experiments.
+        list_all: List the experiments and what each one shows.
+        quick: Few graphs, few epochs and two members: takes minutes.
+        protocol: Graphs. Values: paper (as the paper describes them), published (as the authors'
+            code makes them), benchmark (real-world data). Default: the experiment's first, see
+            --list.
+        recipe: Training settings. Values: plain (the paper's), redrawn, tuned, steady (ours),
+            published (of real-world data). Default: the experiment's first, see --list.
+        members: Number of runs of each model; 0: as in the paper, or 2 with --quick.
+        models: Rows of the table, separated by commas. Default: all.
+        edges: Only rows with, or without, edge features. Default: all.
+        resume: Continue an interrupted experiment.
+        out: Folder for the results. Default: results, or quick with --quick.
+        runs: Folder for graph sets and trained models.
+        workers: Models trained at a time; 0: one per CPU core, or 1 on a GPU.
     """
     from pna.cli.theory import COMPUTED, compute
     from pna.names import lookup

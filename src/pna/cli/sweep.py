@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
@@ -24,51 +24,45 @@ _SEARCHED = ("members", "epochs", "lr", "weight_decay", "hidden", "dropout", "se
 
 @options.training_options(without=_SEARCHED)
 def sweep(
-    data: Annotated[Path, typer.Argument(help="File of a graph set.")],
-    out: Annotated[Path, typer.Option(help="Folder of the sweep; a new one unless --resume.")],
-    trials: Annotated[int, typer.Option(help="Number of trials.")] = 20,
-    members: Annotated[
-        int, typer.Option(help="Number of models per trial, with the seeds 0, 1, 2, …")
-    ] = 4,
-    epochs: Annotated[int, typer.Option(help="Maximum number of epochs of a trial.")] = 1000,
-    lr: Annotated[
-        str,
-        typer.Option(
-            help="Learning rates to search: LOW..HIGH, drawn uniformly on a logarithmic scale, or "
-            "values separated by commas."
-        ),
-    ] = "1e-4..1e-2",
-    weight_decay: Annotated[
-        str, typer.Option(help="Weight decays to search: LOW..HIGH, or values with commas.")
-    ] = "1e-8..1e-4",
-    width: Annotated[
-        str, typer.Option(help="Numbers of features per node to search, separated by commas.")
-    ] = "16,32,64",
-    dropout: Annotated[
-        str, typer.Option(help="Dropout probabilities to search: LOW..HIGH, or values with commas.")
-    ] = "0,0.1,0.3",
-    seed: Annotated[int, typer.Option(help="Random seed from which trials are drawn.")] = 0,
-    asha: Annotated[
-        bool, typer.Option("--asha", help="Stop the worse trials early, with ASHA.")
-    ] = False,
-    address: Annotated[
-        str,
-        typer.Option(
-            help="Ray cluster. Values: local (this machine), auto, HOST:PORT or ray://HOST:PORT."
-        ),
-    ] = "local",
-    cpus_per_trial: Annotated[int, typer.Option(help="Number of CPU cores per trial.")] = 1,
-    gpus_per_trial: Annotated[
-        float | None,
-        typer.Option(help="Number of GPUs per trial, such as 0.25. Default: 1 if there is a GPU."),
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Continue the sweep in the folder.")
-    ] = False,
+    data: Path,
+    *,
+    out: Path,
+    trials: int = 20,
+    members: int = 4,
+    epochs: int = 1000,
+    lr: str = "1e-4..1e-2",
+    weight_decay: str = "1e-8..1e-4",
+    width: str = "16,32,64",
+    dropout: str = "0,0.1,0.3",
+    seed: int = 0,
+    asha: bool = False,
+    address: str = "local",
+    cpus_per_trial: int = 1,
+    gpus_per_trial: float | None = None,
+    resume: bool = False,
     as_json: options.Json = False,
     **given: Any,
 ) -> None:
-    """Search learning rate, weight decay, width and dropout with Ray Tune."""
+    """Search learning rate, weight decay, width and dropout with Ray Tune.
+
+    Args:
+        data: File of a graph set.
+        out: Folder of the sweep; a new one unless --resume.
+        trials: Number of trials.
+        members: Number of models per trial, with the seeds 0, 1, 2, …
+        epochs: Maximum number of epochs of a trial.
+        lr: Learning rates to search: LOW..HIGH, drawn uniformly on a logarithmic scale, or values
+            separated by commas.
+        weight_decay: Weight decays to search: LOW..HIGH, or values with commas.
+        width: Numbers of features per node to search, separated by commas.
+        dropout: Dropout probabilities to search: LOW..HIGH, or values with commas.
+        seed: Random seed from which trials are drawn.
+        asha: Stop the worse trials early, with ASHA.
+        address: Ray cluster. Values: local (this machine), auto, HOST:PORT or ray://HOST:PORT.
+        cpus_per_trial: Number of CPU cores per trial.
+        gpus_per_trial: Number of GPUs per trial, such as 0.25. Default: 1 if there is a GPU.
+        resume: Continue the sweep in the folder.
+    """
     from pna.train.loop import Interrupted
     from pna.train.sweep import Space, parse_values
     from pna.train.sweep import sweep as search

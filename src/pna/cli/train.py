@@ -16,37 +16,33 @@ from pna.cli.show import caption, table
 
 @options.training_options()
 def train(
-    data: Annotated[
-        Path | None,
-        typer.Argument(help="File of a graph set. With --resume only if the file has moved."),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option(help="Folder of the run. Default: a new folder in runs/.")
-    ] = None,
-    resume: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="Continue the run in this folder.")
-    ] = None,
-    repair_metrics: Annotated[
-        bool,
-        typer.Option(
-            "--repair-metrics",
-            help="With --resume: continue with the readable rows of a damaged or missing "
-            "metrics.csv. The damaged file is kept under another name.",
-        ),
-    ] = False,
+    data: Path | None = None,
+    *,
+    out: Path | None = None,
+    resume: Annotated[Path | None, typer.Option(metavar="RUN")] = None,
+    repair_metrics: bool = False,
     device: options.Device = "",
-    save_every: Annotated[float, typer.Option(help="Seconds between checkpoints.")] = 60.0,
-    log_every: Annotated[int, typer.Option(min=1, help="Epochs between rows of metrics.csv.")] = 1,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Print only errors and warnings.")] = False,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print one JSON object per epoch, and one at the end.")
-    ] = False,
+    save_every: float = 60.0,
+    log_every: options.AtLeast1 = 1,
+    quiet: bool = False,
+    as_json: options.Json = False,
     **given: Any,
 ) -> None:
     """Train one model, or a population of models, on a graph set.
 
     Options that are left out get defaults that suit the graphs. Ctrl-C saves a checkpoint, and the
     run can be resumed.
+
+    Args:
+        data: File of a graph set. With --resume only if the file has moved.
+        out: Folder of the run. Default: a new folder in runs/.
+        resume: Continue the run in this folder.
+        repair_metrics: With --resume: continue with the readable rows of a damaged or missing
+            metrics.csv. The damaged file is kept under another name.
+        save_every: Seconds between checkpoints.
+        log_every: Epochs between rows of metrics.csv.
+        quiet: Print only errors and warnings.
+        as_json: Print one JSON object per epoch, and one at the end.
     """
     from torch import OutOfMemoryError
 
