@@ -23,8 +23,6 @@ from pna.cli.shared import make_table, say, say_error
 Say = Callable[[str], None]
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
-
     from pna.bench import epoch_times
     from pna.bench.layer import LayerResult
 
@@ -57,7 +55,6 @@ def layer(
     Prints tables, draws a figure and, with --out, writes a CSV file.
     """
     from pna.bench.layer import cases, measure_case
-    from pna.report.layer import draw_layer
 
     device = device or _usual_device()
     with _refused("--device"):
@@ -71,7 +68,7 @@ def layer(
         lambda doing, tell: (
             measure_case(case, device, seconds, not no_compile, doing, tell) for case in chosen
         ),
-        _Output(device, out, "layer.svg", words, table, draw_layer, with_failed=True),
+        _Output(device, out, "layer.svg", words, table, with_failed=True),
     )
 
 
@@ -162,7 +159,6 @@ class _Output:
     figure: str  # file name of the figure if there is no CSV
     words: str  # printed below the tables
     table: Callable[[list[Any]], Table]
-    draw: Callable[[list[Any], str], Figure | None]
     with_failed: bool  # whether rows of a case in which nothing was measured are written too
 
 
@@ -176,11 +172,10 @@ def _measure_epochs(
     words: str,
 ) -> None:
     from pna.bench.epoch_times import measure_case
-    from pna.report.train import draw_train
 
     _measure(
         lambda doing, _: (measure_case(case, device, seconds, compiled, doing) for case in cases),
-        _Output(device, out, figure, words, epochs, draw_train, with_failed=False),
+        _Output(device, out, figure, words, epochs, with_failed=False),
     )
 
 
@@ -222,9 +217,10 @@ def _measure(rows_of_cases: Callable[[Say, Say], Iterable[list[Any]]], output: _
         tell("matplotlib not found, so no figure: pip install 'pna[plot]'")
         return
     from pna.report.figures import save_svg
+    from pna.report.times import draw_times
 
     path = Path(output.figure) if output.out is None else output.out.with_suffix(".svg")
-    figure = output.draw(results, hardware)
+    figure = draw_times(results, hardware)
     if figure is not None:
         save_svg(figure, path)
         tell(f"wrote {path}")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from matplotlib.figure import Figure
 
 from pna.report.bars import Bar, Bars, draw_bars
 from pna.theory.advice import MOMENTS, Advice, Merging
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def draw_advice(advice: Advice, title: str) -> Figure:

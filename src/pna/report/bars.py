@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
-from pna.report.figures import APART, FAINT, INK, literal
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from pna.report.colours import APART, FAINT, INK
+from pna.report.figures import literal
 
 OTHER = "#b9c2cc"
 
@@ -37,8 +36,6 @@ class Bars:
 
 def draw_bars(panels: Sequence[Bars]) -> Figure:
     """The panels one below the other, each with a scale of its own."""
-    from matplotlib.figure import Figure
-
     heights = [len(panel.bars) + 1.6 for panel in panels]
     figure = Figure(figsize=(8.5, 0.34 * sum(heights)), layout="constrained")
     subplots = figure.subplots(len(panels), 1, height_ratios=heights, squeeze=False)[:, 0]

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
 
 from pna.paper.demo import EPOCHS, MEMBERS, MODELS, SIZES, Comparison, Score
 from pna.report import page
 from pna.report.bars import OTHER
-from pna.report.figures import APART, FAINT, INK
+from pna.report.colours import APART, FAINT, INK
 from pna.report.tables import Table, to_html
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def draw_comparison(result: Comparison) -> Figure:
     """A bar for each model from the baseline to its average, and a dot for each of its runs."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(5.2, 0.42 * len(result.scores) + 1.1), layout="constrained")
     axes = figure.subplots()
     start = result.baseline_average

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from pna.data.graphset import GraphSet
-from pna.report.figures import APART, FAINT, INK, literal
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from pna.report.colours import APART, FAINT, INK
+from pna.report.figures import literal
 
 
 def draw_description(graphs: GraphSet, title: str) -> Figure:
     """A histogram each, and bars for the types."""
-    from matplotlib.figure import Figure
-
     panels = [("nodes of a graph", graphs.sizes), ("degree of a node", graphs.degree)]
     for level in ("node", "graph"):
         values = getattr(graphs, f"y_{level}")

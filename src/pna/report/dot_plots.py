@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import cycle
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from pna.paper.claims import difference
-from pna.report.figures import APART, FAINT, INK, OTHER
+from pna.report.colours import APART, FAINT, INK, OTHER
 from pna.report.panels import (
     BASELINE,
     Panel,
@@ -20,10 +23,6 @@ from pna.report.panels import (
     quieten,
 )
 from pna.report.tables import number
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 _DOT: dict[str, Any] = {"marker": "o", "mec": OTHER, "ms": 5}
 _OFFSETS = (0.0, -0.13, 0.13)  # of dots from the middle of their row, so that fewer overlap

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from matplotlib.figure import Figure
 
 from pna.names import lookup
 from pna.paper.improved import ROW as IMPROVED
@@ -21,9 +22,6 @@ from pna.report.panels import Panel, Series
 from pna.report.read import ExperimentResult
 from pna.report.results import MEAN, SPREAD, Column, by_setting, splits, statistics, tasks
 from pna.report.tables import number
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)

@@ -1,32 +1,25 @@
-"""Figures of results, as SVG for pages and PNG for slides; matplotlib is imported when drawing."""
+"""Figures of results, as SVG for pages and PNG for slides."""
 
 from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+from matplotlib import rc_context
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle, FancyBboxPatch
 
 from pna.files import make_folder, replacing
 from pna.paper.failures import Failures, Neighbourhood, braces
+from pna.report.colours import ALIKE, APART, FAINT, INK
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-# Blue against grey, and a sign beside every colour: legible without colour vision.
-APART = "#0b5fa5"
-ALIKE = "#e9ebee"
-INK = "#22262b"
-FAINT = "#59616b"
-OTHER = "#7c8794"  # models that are not ours
 _NO_LETTER = "\N{REPLACEMENT CHARACTER}"
 VALUES = ("#fffaf0", "#fde3b5", "#fbc97f", "#f5a94f", "#e88a2e")  # of a leaf, from 0 to 4
 
 
 def draw_failures(result: Failures) -> Figure:
     """Each pair as two stars, and below it which methods tell the two apart."""
-    from matplotlib.figure import Figure
-
     column, row, label, tally = 2.5, 0.44, 2.45, 1.0
     width = label + column * len(result.pairs) + tally
     top, gap = 2.85, 0.22
@@ -80,8 +73,6 @@ def save(figure: Figure, folder: Path, name: str) -> list[Path]:
 
 def save_svg(figure: Figure, path: Path) -> None:
     """Write a figure, the same bytes for the same one; folders are made."""
-    from matplotlib import rc_context
-
     make_folder(path.parent)
     look = rc_context({"svg.fonttype": "none", "svg.hashsalt": path.stem})
     with look, replacing(path, binary=True) as file:
@@ -89,8 +80,6 @@ def save_svg(figure: Figure, path: Path) -> None:
 
 
 def _star(axes: Axes, x: float, y: float, leaves: Neighbourhood) -> None:
-    from matplotlib.patches import Circle
-
     reach, size = 0.43, 0.145
     start = math.pi / 2 + (math.pi / 4 if len(leaves) == 4 else 0)
     for i, value in enumerate(leaves):
@@ -106,8 +95,6 @@ def _star(axes: Axes, x: float, y: float, leaves: Neighbourhood) -> None:
 def _mark(
     axes: Axes, x: float, y: float, width: float, height: float, words: str, apart: bool
 ) -> None:
-    from matplotlib.patches import FancyBboxPatch
-
     box = FancyBboxPatch(
         (x - width / 2, y - height / 2),
         width,

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.colors import LinearSegmentedColormap
+from matplotlib.figure import Figure
 
-from pna.report.figures import INK, literal
-from pna.report.panels import WIDE
+from pna.report.colours import INK, WIDE
+from pna.report.figures import literal
 from pna.report.tables import number
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 _LIGHT, _DARK = (0.93, 0.95, 0.97), (0.02, 0.27, 0.50)
 _ON_LIGHT, _ON_DARK = "#111418", "#fefefe"  # numbers keep these colours on a dark page too
@@ -26,9 +24,6 @@ def draw_heatmap(
     strong: Sequence[bool],
 ) -> Figure:
     """A cell for each number; rows that are `strong` have bold names."""
-    from matplotlib.colors import LinearSegmentedColormap
-    from matplotlib.figure import Figure
-
     table = np.asarray(values, float)
     known = table[np.isfinite(table)]
     low, high = (known.min(), known.max()) if known.size else (0.0, 0.0)

@@ -6,26 +6,16 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle, product
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullLocator
 
-from pna.report.figures import APART, FAINT, INK, OTHER, literal
-from pna.report.panels import (
-    NARROW,
-    WIDE,
-    Panel,
-    grid,
-    interval,
-    legend,
-    quieten,
-    spread,
-    weight,
-)
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from pna.report.colours import APART, FAINT, INK, NARROW, OTHER, WIDE
+from pna.report.figures import literal
+from pna.report.panels import Panel, grid, interval, legend, quieten, spread, weight
 
 # A curve differs from others in its marker as well: legible without colour vision.
 _OURS = (APART, "o")
@@ -113,8 +103,6 @@ def draw_sizes(panel: Panel, groups: Sequence[str]) -> Figure:
 
     Filled points are the first size, hollow ones the second; bars are intervals.
     """
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(NARROW, 4.6), layout="constrained")
     axes = figure.subplots()
     baseline = panel.baseline or 0.0
@@ -166,8 +154,6 @@ class Losses:
 def draw_losses(panels: Mapping[str, Sequence[Losses]]) -> Figure:
     """A panel for each group of populations, one below the other, on a logarithmic axis. Training
     losses are faint, validation losses strong."""
-    from matplotlib.ticker import LogLocator, NullLocator
-
     least, most = _range([curve for curves in panels.values() for curve in curves])
     marked = (1, 2, 5) if most > 10 * least else (1, 1.5, 2, 3, 4, 5, 7)
     figure, places = grid(len(panels), 1, 3.0)

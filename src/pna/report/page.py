@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import io
 import re
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pna.report.figures import APART, FAINT, INK
-from pna.report.panels import NARROW
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
+
+from pna.report.colours import APART, FAINT, INK, NARROW
 
 if TYPE_CHECKING:
-    from jinja2 import Environment
     from matplotlib.figure import Figure
 
 #: Colours of figures, and their counterparts on a dark page. Other colours stay as they are.
@@ -22,25 +22,18 @@ _DARK = {
 }  # fmt: skip
 
 
-@cache
-def _templates() -> Environment:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    return Environment(loader=PackageLoader("pna.report"), autoescape=True, trim_blocks=True,
-                       undefined=StrictUndefined)  # fmt: skip
+_TEMPLATES = Environment(
+    loader=PackageLoader("pna.report"), autoescape=True, trim_blocks=True, undefined=StrictUndefined
+)
 
 
 def render(template: str, **values: Any) -> str:
     """HTML of a file in `templates`. Values are escaped, unless `render` itself returned them."""
-    from markupsafe import Markup
-
-    return Markup(_templates().get_template(template).render(values))
+    return Markup(_TEMPLATES.get_template(template).render(values))
 
 
 def document(title: str, body: str) -> str:
     """The whole page; `title` is text, `body` is HTML."""
-    from markupsafe import Markup
-
     light, dark = (
         "".join(f"--{name[1:]}:{colour};" for name, colour in colours.items())
         for colours in ({name: name for name in _DARK}, _DARK)
@@ -54,8 +47,6 @@ def figure(drawn: Figure, caption: str, name: str, adapts: bool = True) -> str:
     `name` must be unique on the page. A figure that `adapts` is dark on a dark page; others keep a
     white background.
     """
-    from markupsafe import Markup, escape
-
     svg = _inline(drawn, str(escape(caption)), name, adapts)
     broad = drawn.get_figwidth() > NARROW
     return render("figure.html", svg=Markup(svg), caption=caption, broad=broad, adapts=adapts)

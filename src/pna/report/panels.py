@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
 
 from pna.paper.scores import Estimate
-from pna.report.figures import FAINT, INK, literal
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-WIDE, NARROW = 8.6, 5.2  # inches of a figure with several columns, and with one
+from pna.report.colours import FAINT, INK, NARROW, WIDE
+from pna.report.figures import literal
 
 #: The line of predicting the mean, in legends.
 BASELINE: dict[str, dict[str, Any]] = {
@@ -50,9 +50,6 @@ def has_baseline(panels: Sequence[Panel]) -> bool:
 
 def grid(count: int, columns: int, height: float) -> tuple[Figure, list[Axes]]:
     """A figure of `count` panels, each `height` inches high, whose rows share their labels."""
-    from matplotlib.figure import Figure
-    from matplotlib.layout_engine import ConstrainedLayoutEngine
-
     rows = -(-count // columns)
     engine = ConstrainedLayoutEngine(h_pad=0.09)
     width = NARROW if columns == 1 else WIDE
@@ -92,8 +89,6 @@ def interval(value: Estimate) -> list[float]:
 
 def legend(figure: Figure, marks: dict[str, dict[str, Any]]) -> None:
     """The meaning of each mark, below the panels; marks are keywords of a line."""
-    from matplotlib.lines import Line2D
-
     drawn = [Line2D([], [], **{"linestyle": "none", **how}) for how in marks.values()]
     columns = len(marks) if figure.get_figwidth() > NARROW else 2
     figure.legend(

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from pna.paper.theory import AGGREGATORS, LARGEST, NODES, Codes, Theory
-from pna.report.figures import APART, FAINT, INK
+from pna.report.colours import APART, FAINT, INK, SECOND
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-_SECOND = "#b3530a"
-_SIZES = ("#59616b", "#0b5fa5", "#b3530a", "#3a8a5c", "#8a4f9e")  # of multisets, from 0 elements
+_SIZES = (FAINT, APART, SECOND, "#3a8a5c", "#8a4f9e")  # of multisets, from 0 elements
 _FLOAT32 = float(np.log10(np.finfo(np.float32).max))
 
 
@@ -30,8 +25,6 @@ def draw_theory(result: Theory) -> dict[str, Figure]:
 
 def draw_collisions(result: Theory) -> Figure:
     """For each n two multisets, one above the other, that n − 1 aggregators confuse."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(8.6, 0.72 * len(result.collisions) + 0.7), layout="constrained")
     axes = figure.subplots()
     labels = []
@@ -39,7 +32,7 @@ def draw_collisions(result: Theory) -> Figure:
         found = search.collision
         assert found is not None
         axes.plot(found.left, [y - 0.13] * len(found.left), "o", color=APART, ms=6.5)
-        axes.plot(found.right, [y + 0.13] * len(found.right), "s", color=_SECOND, ms=5.5)
+        axes.plot(found.right, [y + 0.13] * len(found.right), "s", color=SECOND, ms=5.5)
         labels.append(f"n = {len(found.left)}")
         exactly = f"to {found.disagreement:.1g}" if found.disagreement else "exactly"
         note = f"{'and ' if y else ''}{AGGREGATORS[y]} agree{'' if y else 's'} {exactly}"
@@ -55,14 +48,12 @@ def draw_collisions(result: Theory) -> Figure:
 
 def draw_recoveries(result: Theory) -> Figure:
     """Errors of values recovered from moments, measured and estimated, by n."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(6.4, 3.4), layout="constrained")
     axes = figure.subplots()
     n = [recovery.n for recovery in result.recoveries]
     least = np.finfo(np.float64).eps / 2
     errors = [max(recovery.error, least) for recovery in result.recoveries]
-    axes.semilogy(n, [r.recovered.error for r in result.recoveries], "--s", color=_SECOND, ms=4.5,
+    axes.semilogy(n, [r.recovered.error for r in result.recoveries], "--s", color=SECOND, ms=4.5,
                   label="what multiset_from_moments says to expect")  # fmt: skip
     axes.semilogy(n, errors, "-o", color=APART, ms=5, label="largest error of a value")
     axes.axhline(1e-6, color=FAINT, linestyle=":", linewidth=1.2)
@@ -77,8 +68,6 @@ def draw_recoveries(result: Theory) -> Figure:
 
 def draw_codes(result: Theory) -> Figure:
     """Every small multiset at its value, a row for each size, a panel for each scaler."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(8.6, 1.75 * len(result.codes) + 0.3), layout="constrained")
     for axes, codes in zip(figure.subplots(len(result.codes), 1), result.codes, strict=True):
         _draw_codes(axes, codes)
@@ -105,11 +94,9 @@ def _draw_codes(axes: Axes, codes: Codes) -> None:
 
 def draw_growth(result: Theory) -> Figure:
     """The largest feature after N/2 layers, by N: median, and the range over graphs."""
-    from matplotlib.figure import Figure
-
     figure = Figure(figsize=(6.4, 3.6), layout="constrained")
     axes = figure.subplots()
-    styles = {"linear": (_SECOND, "s"), "amplification": (APART, "o"), "identity": (FAINT, "^")}
+    styles = {"linear": (SECOND, "s"), "amplification": (APART, "o"), "identity": (FAINT, "^")}
     for scaler, (colour, mark) in styles.items():
         values = result.growth[scaler]
         low, middle, high = (np.array([f(v) for v in values]) for f in (np.min, np.median, np.max))
