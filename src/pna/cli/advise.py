@@ -12,7 +12,7 @@ from rich.table import Table
 
 from pna.cli.options import Json, explained
 from pna.cli.progress import print_json
-from pna.cli.shared import errors, make_console, make_table, say
+from pna.cli.shared import errors, make_table, say
 
 if TYPE_CHECKING:
     from pna.theory.advice import Advice
@@ -42,8 +42,7 @@ def advise(
     from pna.data.graphset import GraphSet
     from pna.theory.advice import advise as advice_for
 
-    console = make_console()
-    with errors():
+    with errors() as console:
         if figure is not None and figure.suffix != ".svg":
             raise ValueError(f"got a figure {figure}, expected a name that ends in .svg")
         if figure is not None and find_spec("matplotlib") is None:

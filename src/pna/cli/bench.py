@@ -20,8 +20,6 @@ from rich.table import Table
 from pna.cli.options import AtLeast1, Device, Workers, explained
 from pna.cli.shared import make_table, say, say_error
 
-Say = Callable[[str], None]
-
 if TYPE_CHECKING:
     from pna.bench import epoch_times
     from pna.bench.layer import LayerResult
@@ -64,12 +62,8 @@ def layer(
         "Errors are relative, in norm, against PyG in float64. Faster, less and smaller: PyG's "
         "value divided by that of the row."
     )
-    _measure(
-        lambda doing, tell: (
-            measure_case(case, device, seconds, not no_compile, doing, tell) for case in chosen
-        ),
-        _Output(device, out, "layer.svg", words, table, with_failed=True),
-    )
+    measure = partial(measure_case, device=device, seconds=seconds, compiled=not no_compile)
+    _measure(chosen, measure, _Output(device, out, "layer.svg", words, table, with_failed=True))
 
 
 @app.command()
@@ -91,6 +85,7 @@ def train(
         only: Measure one case. Values: population, multitask, zinc-sized. Default: all; on a CPU
             all but population.
     """
+    from pna.bench.epoch_times import measure_case
     from pna.bench.train import cases
 
     device = device or _usual_device()
@@ -100,7 +95,8 @@ def train(
         "Times are medians of epochs, with validation for multi-task graphs but not for molecules. "
         "Faster: epochs per second of one member, divided by those of PyG or the authors' code."
     )
-    _measure_epochs(chosen, seconds, not no_compile, device, out, "train.svg", words)
+    measure = partial(measure_case, device=device, seconds=seconds, compiled=not no_compile)
+    _measure(chosen, measure, _Output(device, out, "train.svg", words, epochs))
 
 
 @app.command()
@@ -123,6 +119,7 @@ def real_world(
         runs: Folder of the graph sets; made there if missing, as by pna reproduce.
         only: Measure one case. Values: zinc, molhiv, mnist, cifar10. Default: all.
     """
+    from pna.bench.epoch_times import measure_case
     from pna.bench.real_world import cases
 
     device = device or _usual_device()
@@ -132,7 +129,8 @@ def real_world(
         "Times are medians of training epochs, without validation. The last column: epochs per "
         "second of one member, divided by those of PyG or of its example."
     )
-    _measure_epochs(chosen, seconds, False, device, out, "real-world.svg", words)
+    measure = partial(measure_case, device=device, seconds=seconds, compiled=False)
+    _measure(chosen, measure, _Output(device, out, "real-world.svg", words, epochs))
 
 
 def _usual_device() -> str:
@@ -159,31 +157,13 @@ class _Output:
     figure: str  # file name of the figure if there is no CSV
     words: str  # printed below the tables
     table: Callable[[list[Any]], Table]
-    with_failed: bool  # whether rows of a case in which nothing was measured are written too
-
-
-def _measure_epochs(
-    cases: Iterable[epoch_times.Case],
-    seconds: float,
-    compiled: bool,
-    device: str,
-    out: Path | None,
-    figure: str,
-    words: str,
-) -> None:
-    from pna.bench.epoch_times import measure_case
-
-    _measure(
-        lambda doing, _: (measure_case(case, device, seconds, compiled, doing) for case in cases),
-        _Output(device, out, figure, words, epochs, with_failed=False),
+    with_failed: bool = (
+        False  # whether rows of a case in which nothing was measured are written too
     )
 
 
-def _measure(rows_of_cases: Callable[[Say, Say], Iterable[list[Any]]], output: _Output) -> None:
-    """Print a table of each case, write its rows, and draw a figure of all.
-
-    `rows_of_cases` is called with two functions: one shows what is being measured, one prints.
-    """
+def _measure(cases: Iterable[Any], measure: Callable[..., list[Any]], output: _Output) -> None:
+    """Print a table of each case, write its rows, and draw a figure of all."""
     import torch
 
     from pna.bench.layer import INSTALL_PYG, has_pyg
@@ -199,7 +179,8 @@ def _measure(rows_of_cases: Callable[[Say, Say], Iterable[list[Any]]], output: _
     results: list[Any] = []
     with console.status("measuring") as status:
         doing = (lambda words: status.update(escape(words))) if console.is_terminal else tell
-        for rows in rows_of_cases(doing, tell):
+        for case in cases:
+            rows = measure(case, doing=doing)
             if not rows:
                 continue
             results += rows

@@ -17,9 +17,7 @@ from pna.cli.options import AtLeast0, AtLeast1, Force, explained, parse_names
 from pna.cli.shared import (
     check_target,
     errors,
-    make_console,
     make_table,
-    needing_packages,
     progress,
     say,
     say_error,
@@ -80,8 +78,7 @@ def multitask(
     from pna.data.multitask import multitask as make
     from pna.data.multitask.labels import SIX
 
-    console = make_console()
-    with errors():
+    with errors() as console:
         check_target(out, force)
         chosen = parse_names(tasks) or list(SIX)
         span, shares = parse_sizes(sizes), parse_mixture(mixture)
@@ -98,8 +95,7 @@ def multitask(
                 workers=workers,
                 progress=told,
             )
-        graphs.save(out, force=force)
-    say_written(console, out, graphs)
+        save(graphs, out, force, console)
 
 
 @app.command()
@@ -181,26 +177,25 @@ def make_benchmark(
     """
     from pna.data.sources import FROM_PUBLIC, SOURCES, fetch_all, is_address
 
-    console, source = make_console(), SOURCES[name]
-    with errors():
+    source = SOURCES[name]
+    with errors() as console:
         check_target(out, force)
-        with needing_packages():
-            check()
-            if is_address(where):
-                with progress(console, "bytes") as told:
-                    fetch_all(source.files, where, told)
-            elif where == FROM_PUBLIC:
-                with progress(console, public[0]) as told:
-                    public[1](told)
-            with progress(console, "graphs") as told:
-                graphs = make(told)
-        graphs.save(out, force=force)
-    say_written(console, out, graphs)
-    say(console, f"licence: {source.licence}")
-    say(console, f"cite: {source.citation}")
+        check()
+        if is_address(where):
+            with progress(console, "bytes") as told:
+                fetch_all(source.files, where, told)
+        elif where == FROM_PUBLIC:
+            with progress(console, public[0]) as told:
+                public[1](told)
+        with progress(console, "graphs") as told:
+            graphs = make(told)
+        save(graphs, out, force, console)
+        say(console, f"licence: {source.licence}")
+        say(console, f"cite: {source.citation}")
 
 
-def say_written(console: Console, out: Path, graphs: GraphSet) -> None:
+def save(graphs: GraphSet, out: Path, force: bool, console: Console) -> None:
+    graphs.save(out, force=force)
     megabytes = out.stat().st_size / 1e6
     say(console, f"wrote {out}: {len(graphs):,} graphs, {megabytes:.1f} MB")
 
@@ -236,11 +231,9 @@ def molecules(
     from pna.data.molecules import check_chemistry
     from pna.data.table import Table as Written
 
-    console = make_console()
-    with errors():
+    with errors() as console:
         check_target(out, force)
-        with needing_packages():
-            check_chemistry()
+        check_chemistry()
         held = Written.read(table)
         named = [targets] if targets in held.columns else parse_names(targets)  # may have commas
         with progress(console, "molecules") as told:
@@ -248,10 +241,9 @@ def molecules(
                 held, named, smiles=smiles, split=split, seed=seed, skip=skip, workers=workers,
                 progress=told,
             )  # fmt: skip
-        graphs.save(out, force=force)
-    say_written(console, out, graphs)
-    for words in facts_of(graphs):
-        say(console, words)
+        save(graphs, out, force, console)
+        for words in facts_of(graphs):
+            say(console, words)
 
 
 def facts_of(graphs: GraphSet) -> Iterator[str]:
@@ -282,12 +274,10 @@ def walks(
     from pna.data.graphset import GraphSet
     from pna.data.walks import with_walks
 
-    console = make_console()
-    with errors():
+    with errors() as console:
         check_target(out, force)
         graphs = with_walks(GraphSet.load(file), steps, edge_steps)
-        graphs.save(out, force=force)
-    say_written(console, out, graphs)
+        save(graphs, out, force, console)
 
 
 @app.command()
@@ -299,8 +289,7 @@ def verify(file: File) -> None:
     from pna.data.graphset import GraphSet
     from pna.data.tensor_file import IN_MEMORY
 
-    console = make_console()
-    with errors():
+    with errors() as console:
         check_readable(file)
         large = file.stat().st_size > IN_MEMORY
         with progress(console, "bytes") if large else nullcontext() as told:
@@ -327,8 +316,7 @@ def describe(file: File, *, figure: Path | None = None) -> None:
     from pna.data.describe import describe as figures_of
     from pna.data.graphset import GraphSet
 
-    console = make_console()
-    with errors():
+    with errors() as console:
         graphs = GraphSet.load(file)
         found = figures_of(graphs)
         for table in tables(found):

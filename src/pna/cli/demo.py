@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 
 from pna.cli.options import AtLeast0, explained
-from pna.cli.shared import check_folder, cores, errors, make_console, progress
+from pna.cli.shared import check_folder, cores, errors, make_table, progress
 
 if TYPE_CHECKING:
-    from pna.paper.demo import Comparison
     from pna.paper.failures import Failures
+    from pna.paper.scores import Scores
 
 
 @explained
@@ -42,10 +41,9 @@ def demo(
     from pna.report.demo import draw_comparison, write_page
     from pna.report.figures import draw_failures, save, save_svg
 
-    console = make_console()
     begin = time.monotonic()
     epochs, graphs = epochs or EPOCHS, graphs or GRAPHS
-    with errors():
+    with errors() as console:
         check_folder(folder)
         confused = failures()
         console.print(marks(confused))
@@ -78,7 +76,7 @@ def marks(result: Failures) -> Table:
     """Which methods tell which pairs of neighbourhoods apart."""
     from pna.paper.failures import braces
 
-    table = _table("Which statistics tell two neighbourhoods apart?")
+    table = make_table((), title="Which statistics tell two neighbourhoods apart?")
     table.add_column("neighbours", no_wrap=True)
     for method in result.methods:
         table.add_column(method.name, justify="center")
@@ -88,13 +86,13 @@ def marks(result: Failures) -> Table:
     return table
 
 
-def scores(result: Comparison) -> Table:
+def scores(result: Scores) -> Table:
     """Every model in a row, every task in a column."""
     from pna.paper.demo import MODELS
     from pna.report.demo import table_of
 
     heads, rows = table_of(result)
-    table = _table("log10 of the mean square error on test graphs: less is better")
+    table = make_table((), title="log10 of the mean square error on test graphs: less is better")
     # 75 columns, so that a terminal of 80 shows every number whole
     table.padding, table.pad_edge, table.show_edge = (0, 0), False, False
     for head, column in zip(heads, zip(*rows, strict=True), strict=True):
@@ -105,7 +103,3 @@ def scores(result: Comparison) -> Table:
     for row in rows:
         table.add_row(*row, style="bold" if row[0] == MODELS["pna"] else None)
     return table
-
-
-def _table(title: str) -> Table:
-    return Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)

@@ -13,8 +13,6 @@ from pna.cli.shared import (
     check_device,
     check_target,
     errors,
-    make_console,
-    needing_packages,
     progress,
     say,
 )
@@ -44,8 +42,7 @@ def evaluate(
     """
     from pna.train.evaluation import evaluate as evaluate_run
 
-    console = make_console()
-    with errors():
+    with errors() as console:
         check_device(device)
         found = evaluate_run(run, data, split or None, member, device=device or None)
         if as_json:
@@ -88,8 +85,7 @@ def predict(
     from pna.train.prediction import predict as predict_with
     from pna.train.run import Run
 
-    console = make_console()
-    with errors():
+    with errors() as console:
         check_device(device)
         if is_table(data):
             check_target(out, force)
@@ -97,7 +93,7 @@ def predict(
                 raise ValueError(
                     f"got --split {split} with a table, which has no splits; leave it out"
                 )
-            with needing_packages(), progress(console, "molecules") as told:
+            with progress(console, "molecules") as told:
                 table = predict_table(
                     run, data, member, smiles=smiles, workers=workers, progress=told,
                     device=device or None,

@@ -35,7 +35,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 
 
 class Training:
-    """Options of commands that train. The default of `Settings` is added where none is named.
+    """Options of commands that train. Fields of `Settings` have their types and defaults there.
 
     Model:
         model: Graph convolution. {convolutions} Default: pna.
@@ -102,28 +102,8 @@ class Training:
     virtual_node: bool
     init: str
     edges: bool
-    members: int
-    seed: int
-    data_seed: int
-    epochs: int
-    patience: int
-    batch_size: int
-    shuffle: bool
-    optimiser: str
-    lr: str
-    weight_decay: str
-    schedule: str
-    warmup: int
-    decay: float
-    plateau: int
-    min_lr: float
-    clip: float
-    average: float
-    precision: str
     loss: str
     weights: str
-    balance: bool
-    even: bool
     tasks: str
     splits: str
 
@@ -206,7 +186,9 @@ def training_options(without: Collection[str] = ()) -> Callable[[Command], Comma
             for parameter in signature(explained(command)).parameters.values()
             if parameter.kind is not Parameter.VAR_KEYWORD
         ]
-        kinds = get_type_hints(Training)
+        of_settings = get_type_hints(Settings).items()
+        kinds = {name: str if get_origin(kind) is tuple else kind for name, kind in of_settings}
+        kinds |= get_type_hints(Training)
         more = [
             Parameter(
                 name,

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from pna.cli.options import explained
-from pna.cli.shared import check_target, errors, make_console, say
+from pna.cli.shared import check_target, errors, say
 
 
 @explained
@@ -28,9 +28,8 @@ def report(results: Path, *, out: Path | None = None, markdown: Path | None = No
     from pna.report.experiments import write_markdown, write_page
     from pna.report.read import ExperimentResult, find
 
-    console = make_console()
     page = out or results / "report.html"
-    with errors():
+    with errors() as console:
         folders = find(results)
         for target in (page, markdown):
             if target is not None:

@@ -19,7 +19,6 @@ from pna.cli.shared import (
     check_folder,
     cores,
     errors,
-    make_console,
     make_table,
     progress,
     say,
@@ -75,19 +74,18 @@ def reproduce(
     from pna.paper.reproduce import Options
     from pna.paper.reproduce import reproduce as run
     from pna.paper.results import SCORES
+    from pna.train.distributed import device_of
 
-    console = make_console()
-    if list_all or not name:
-        console.print(listed())
-        return
-    if name in COMPUTED:
-        with errors():
+    begin = time.monotonic()
+    with errors() as console:
+        if list_all or not name:
+            console.print(listed())
+            return
+        if name in COMPUTED:
             folder = (out or Path("results")) / name
             check_folder(folder)
             compute(name, folder, console)
-        return
-    begin = time.monotonic()
-    with errors():
+            return
         check_device(device)
         lookup("experiment", name, dict.fromkeys((*EXPERIMENTS, *COMPUTED)))
         experiment = EXPERIMENTS[name]
@@ -107,7 +105,8 @@ def reproduce(
                 )
         count = members or (2 if quick else experiment.members)
         trials = experiment.trials(protocol, recipe, count, quick, chosen)
-        together = min(workers or _at_a_time(device), len(trials))
+        on_gpu = device_of(device or None).type == "cuda"
+        together = min(workers or (1 if on_gpu else cores()), len(trials))
         total = sum(trial.settings.epochs for trial in trials)
         done = {trial.variant.name: 0 for trial in trials}
         if quick:
@@ -130,14 +129,7 @@ def reproduce(
                     threads=None if together == 1 else 1,
                     resume=resume,
                 )
-                run(
-                    experiment,
-                    folder,
-                    runs,
-                    options,
-                    told=told,
-                    said=partial(say, console),
-                )
+                run(experiment, folder, runs, options, told, partial(say, console))
         except KeyboardInterrupt:
             kept = f"; what was finished is in {folder}" if (folder / SCORES).is_file() else ""
             say_error(
@@ -199,11 +191,3 @@ def listed() -> Table:
     for name, (title, _) in COMPUTED.items():
         table.add_row(name, title, "", "", "")
     return table
-
-
-def _at_a_time(device: str) -> int:
-    """Models trained at a time by default: one per core of a CPU, one on a GPU."""
-    import torch
-
-    on_gpu = device.startswith("cuda") or (not device and torch.cuda.is_available())
-    return 1 if on_gpu else cores()

@@ -67,8 +67,9 @@ def make_table(left: Iterable[str], right: Iterable[str] = (), title: str | None
 
 
 @contextmanager
-def errors() -> Iterator[None]:
-    """Print errors of the user or the machine, and warnings, as one line without a traceback.
+def errors() -> Iterator[Console]:
+    """A console for a command, which prints errors of the user or the machine, and warnings, as
+    one line without a traceback.
 
     Among the processes of `torchrun`, the first one reports; when it ends, `torchrun` ends the
     others. A process that is still alive after a few seconds has an error of its own.
@@ -79,21 +80,12 @@ def errors() -> Iterator[None]:
             warnings.showwarning = lambda message, *_: (
                 say_error(f"warning: {message}") if first else None
             )
-            yield
-    except (ValueError, OSError, MemoryError) as error:
+            yield make_console()
+    except (ValueError, OSError, MemoryError, ModuleNotFoundError) as error:
         if not first:
             time.sleep(_FIRST_REPORTS)
         say_error(f"error: {error}")
         raise typer.Exit(1) from error
-
-
-@contextmanager
-def needing_packages() -> Iterator[None]:
-    """Report a missing package as an error of the user."""
-    try:
-        yield
-    except ModuleNotFoundError as error:
-        raise ValueError(str(error)) from error
 
 
 def say_error(words: str) -> None:

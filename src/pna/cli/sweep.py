@@ -12,7 +12,7 @@ from rich.table import Table
 
 from pna.cli import options
 from pna.cli.progress import print_json
-from pna.cli.shared import errors, make_console, make_table, say, say_error
+from pna.cli.shared import errors, make_table, say, say_error
 
 if TYPE_CHECKING:
     from pna.train.sweep import Sweep, Trial
@@ -68,9 +68,9 @@ def sweep(
     from pna.train.sweep import sweep as search
 
     given |= {"members": members, "epochs": epochs}
-    console, aside = make_console(), Console(stderr=True)
+    aside = Console(stderr=True)
     try:
-        with errors():
+        with errors() as console:
             found = search(
                 data,
                 out,
@@ -85,9 +85,6 @@ def sweep(
                 resume=resume,
                 say=lambda held, trial: say(aside, line(held, trial)),
             )
-    except ModuleNotFoundError as error:
-        say_error(f"error: {error}")
-        raise typer.Exit(1) from error
     except Interrupted as error:
         say_error(f"{error} with --resume")
         raise typer.Exit(130) from None

@@ -10,7 +10,7 @@ import typer
 
 from pna.cli import options
 from pna.cli.progress import print_json, show_epochs, together
-from pna.cli.shared import check_device, errors, make_console, say, say_error
+from pna.cli.shared import check_device, errors, say, say_error
 from pna.cli.show import caption, table
 
 
@@ -51,9 +51,8 @@ def train(
     from pna.train.loop import train as train_run
     from pna.train.tensorboard import events
 
-    console = make_console()
     first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun has started
-    with errors():
+    with errors() as console:
         check_device(device)
         if resume is None:
             if repair_metrics:
