@@ -285,13 +285,13 @@ def test_from_graphs_to_tables(name: str, tmp_path) -> None:
 
 def test_the_baseline_predicts_the_mean_of_training(tmp_path) -> None:
     """MAE in the units of the target; of classes the most frequent; no order for ROC curves."""
-    from pna.paper.reproduce import _baseline
+    from pna.paper.reproduce import baseline_errors
 
     for name, expected in (("zinc", None), ("mnist", None), ("molhiv", 0.5)):
         graphs = made(name)
         graphs.save(tmp_path / f"{name}.safetensors")
         measured, metric = EXPERIMENTS[name].measured, EXPERIMENTS[name].metric
-        _, found = _baseline(tmp_path / f"{name}.safetensors", measured, metric)
+        _, found = baseline_errors(tmp_path / f"{name}.safetensors", measured, metric)
         train, test = (graphs.split(s).y_graph[:, 0].numpy() for s in ("train", "test"))
         if name == "zinc":
             expected = np.abs(test - train.mean()).mean()

@@ -3,73 +3,28 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from pna.data.describe import describe
 from pna.data.graphset import GraphSet
 from pna.data.multitask import multitask
+from pna.paper.models import LABELS
+from pna.paper.reproduce import baseline_errors, test
+from pna.paper.scores import Population, Scores
 from pna.paper.workers import Told, all_of
 from pna.train.loop import train
-from pna.train.population import Population
-from pna.train.run import Run, load_population
+from pna.train.run import Run
 from pna.train.settings import ModelSettings, Settings
-from pna.train.tasks import Task, count_targets, summed_errors, targets_of
 
 #: Convolutions by the names they are shown under.
-MODELS = {
-    "pna": "PNA",
-    "mpnn-sum": "MPNN (sum)",
-    "mpnn-max": "MPNN (max)",
-    "gat": "GAT",
-    "gcn": "GCN",
-    "gin": "GIN",
-}
+MODELS = {name: LABELS[name] for name in ("pna", "mpnn-sum", "mpnn-max", "gat", "gcn", "gin")}
 SIZES = range(6, 10)  # nodes of a graph
 GRAPHS = 256  # of each size, to train and to test
 EPOCHS = 60
 MEMBERS = 2  # runs of each model
-
-
-@dataclass(frozen=True)
-class Score:
-    """How a model did on the test graphs."""
-
-    model: str  # of `MODELS`
-    seconds: float
-    errors: tuple[tuple[float, ...], ...]  # log10 of the mean square error: members, tasks
-
-    @property
-    def averages(self) -> list[float]:
-        """Of the tasks, for each member."""
-        return [sum(member) / len(member) for member in self.errors]
-
-    @property
-    def average(self) -> float:
-        return sum(self.averages) / len(self.averages)
-
-    @property
-    def tasks(self) -> list[float]:
-        """Of the members, for each task."""
-        return [sum(task) / len(task) for task in zip(*self.errors, strict=True)]
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """All models, and how far the mean of the training set gets as every prediction."""
-
-    tasks: tuple[str, ...]
-    baseline: tuple[float, ...]  # log10 of its mean square error, by task
-    scores: tuple[Score, ...]
-
-    @property
-    def baseline_average(self) -> float:
-        return sum(self.baseline) / len(self.baseline)
+_MEASURED = {"test": ("test", "best")}  # split and epoch of the only test
 
 
 def make_graphs(path: Path, graphs: int = GRAPHS) -> GraphSet:
@@ -86,7 +41,7 @@ def make_graphs(path: Path, graphs: int = GRAPHS) -> GraphSet:
 
 def compare(
     data: Path, runs: Path, epochs: int = EPOCHS, workers: int = 1, told: Told = lambda *_: None
-) -> Comparison:
+) -> Scores:
     """Train every model of `MODELS` on the graphs in `data`, each to a run of its name in `runs`.
 
     Runs that are there already are replaced. `told` hears of every epoch.
@@ -94,19 +49,14 @@ def compare(
     for model in MODELS:
         if Run(runs / model).exists:
             shutil.rmtree(runs / model)
-    graphs = GraphSet.load(data)
-    targets = describe(graphs).targets
+    tasks, baseline = baseline_errors(data, _MEASURED, "mse")
     jobs = [(model, data, runs / model, epochs) for model in MODELS]
     # one thread each: steps are so small that more would wait for each other
-    scores = all_of(_train, jobs, workers, told, threads=1)
-    return Comparison(
-        tuple(target.name for target in targets),
-        tuple(target.baseline["test"] for target in targets),
-        tuple(scores),
-    )
+    found = all_of(_train, jobs, workers, told, threads=1)
+    return Scores(tasks, ("test",), dict(zip(MODELS, found, strict=True)), baseline)
 
 
-def _train(model: str, data: Path, run: Path, epochs: int, told: Told) -> Score:
+def _train(model: str, data: Path, run: Path, epochs: int, told: Told) -> Population:
     settings = Settings(
         members=MEMBERS, epochs=epochs, patience=None, batch_size=64, shuffle=False, lr=(0.01,),
         weight_decay=(1e-6,), schedule="cosine", clip=1.0,
@@ -116,21 +66,4 @@ def _train(model: str, data: Path, run: Path, epochs: int, told: Told) -> Score:
         arguments["towers"] = 4
     kind = ModelSettings(convolution=model, arguments=arguments)
     done = train(data, run, kind, settings, device="cpu", report=lambda now: told(model, now.epoch))
-    population, config = load_population(done)
-    errors = errors_on(population, config.tasks, GraphSet.load(data).split("test"))
-    summary = done.summary
-    assert summary is not None
-    return Score(model, summary["seconds"], errors)
-
-
-@torch.no_grad()
-def errors_on(
-    population: Population, tasks: Sequence[Task], graphs: GraphSet
-) -> tuple[tuple[float, ...], ...]:
-    """log10 of the mean error of every member and task."""
-    population.train(False)
-    batch = graphs.batch()
-    targets = targets_of(tasks, batch, population.flat.dtype)
-    sums = population.apply(batch, lambda p: summed_errors(tasks, p, targets))
-    errors = (sums / count_targets(targets, len(tasks))).double().log10()
-    return tuple(tuple(member) for member in errors.tolist())
+    return test(done, data, _MEASURED, device="cpu").population

@@ -89,7 +89,7 @@ def reproduce(
     is_first = not results.rows and not any(Run(folder).exists for folder in by_folder)
     tests = experiment.tests(protocol, quick)
     files = _made({trial.graphs for trial in trials} | {tests}, runs, options.workers, said)
-    tasks, baseline = _baseline(files[tests], experiment.measured, experiment.metric)
+    tasks, baseline = baseline_errors(files[tests], experiment.measured, experiment.metric)
     results.check(baseline)
     for name in [t.variant.name for t in trials if t.variant.name in results.rows]:
         count = len(results.rows[name].population.members)
@@ -246,7 +246,7 @@ def test(
     return Row(Population(members, errors), facts, _curve(run))
 
 
-def _baseline(
+def baseline_errors(
     path: Path, measured: Measured, metric: str
 ) -> tuple[tuple[str, ...], dict[str, Numbers]]:
     """Names of the tasks, and the metric of predicting the mean of training, by test."""

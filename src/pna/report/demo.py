@@ -4,32 +4,40 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 from matplotlib.figure import Figure
 
-from pna.paper.demo import EPOCHS, MEMBERS, MODELS, SIZES, Comparison, Score
+from pna.paper.demo import EPOCHS, MEMBERS, MODELS, SIZES
+from pna.paper.scores import Estimate, Scores
 from pna.report import page
 from pna.report.bars import OTHER
 from pna.report.colours import APART, FAINT, INK
 from pna.report.tables import Table, to_html
 
 
-def draw_comparison(result: Comparison) -> Figure:
+def averages(scores: Scores) -> dict[str, Estimate]:
+    """The average of the tasks of every model, the best first."""
+    found = {name: scores.average(name, "test", top=None) for name in scores.populations}
+    return dict(sorted(found.items(), key=lambda item: item[1].mean))
+
+
+def draw_comparison(scores: Scores) -> Figure:
     """A bar for each model from the baseline to its average, and a dot for each of its runs."""
-    figure = Figure(figsize=(5.2, 0.42 * len(result.scores) + 1.1), layout="constrained")
+    found, start = averages(scores), scores.baseline_average("test")
+    figure = Figure(figsize=(5.2, 0.42 * len(found) + 1.1), layout="constrained")
     axes = figure.subplots()
-    start = result.baseline_average
-    for y, score in enumerate(_best_first(result)):
-        colour = APART if score.model == "pna" else OTHER
-        axes.barh(y, score.average - start, left=start, height=0.62, color=colour)
-        axes.plot(score.averages, [y] * len(score.averages), "o", ms=4, mfc="white", mec=INK)
-        label = f"  {score.average:.2f}"
-        furthest = min(*score.averages, score.average)
+    for y, (model, average) in enumerate(found.items()):
+        colour = APART if model == "pna" else OTHER
+        axes.barh(y, average.mean - start, left=start, height=0.62, color=colour)
+        axes.plot(average.values, [y] * len(average.values), "o", ms=4, mfc="white", mec=INK)
+        furthest = min(*average.values, average.mean)
+        label = f"  {average.mean:.2f}"
         axes.text(furthest, y, label, va="center", ha="left", fontsize=10, color=INK)
-    axes.set_yticks(range(len(result.scores)), [MODELS[s.model] for s in _best_first(result)])
+    axes.set_yticks(range(len(found)), [MODELS[model] for model in found])
     axes.tick_params(axis="y", labelsize=10.5, length=0)
     axes.tick_params(axis="x", labelsize=9, colors=FAINT)
     axes.invert_yaxis()
-    lowest = min(min(score.averages) for score in result.scores)
+    lowest = min(min(average.values) for average in found.values())
     axes.set_xlim(start, lowest - 0.2 * (start - lowest))
     axes.axvline(start, color=INK, linewidth=1)
     axes.set_xlabel("log10 of the error, average of six tasks (further right is better)",
@@ -41,55 +49,35 @@ def draw_comparison(result: Comparison) -> Figure:
     return figure
 
 
-def table_of(result: Comparison) -> tuple[list[str], list[list[str]]]:
+def table_of(scores: Scores) -> tuple[list[str], list[list[str]]]:
     """Heads and rows, best model first, the baseline last."""
-    heads = ["", "average", *(task.replace("_", " ") for task in result.tasks)]
-    rows = [
-        [MODELS[score.model], *(f"{e:.2f}" for e in (score.average, *score.tasks))]
-        for score in _best_first(result)
-    ]
-    mean = [f"{e:.2f}" for e in (result.baseline_average, *result.baseline)]
-    return heads, [*rows, ["the mean", *mean]]
+    heads = ["", "average", *(task.replace("_", " ") for task in scores.tasks)]
+    rows = {}
+    for model, average in averages(scores).items():
+        tasks = (scores.of_task(model, task, "test", top=None).mean for task in scores.tasks)
+        rows[MODELS[model]] = [average.mean, *tasks]
+    baseline = np.log10(scores.baseline["test"]).tolist()
+    rows["the mean"] = [scores.baseline_average("test"), *baseline]
+    return heads, [[label, *(f"{mean:.2f}" for mean in row)] for label, row in rows.items()]
 
 
 def write_page(
-    path: Path, result: Comparison, figures: list[tuple[str, Figure]], epochs: int = EPOCHS
+    path: Path, scores: Scores, figures: list[tuple[str, Figure]], epochs: int = EPOCHS
 ) -> None:
     """One file that needs no other and no network; `figures` are (what they show, figure)."""
-    heads, rows = table_of(result)
+    heads, rows = table_of(scores)
     table = Table(
         "log10 of the mean square error on graphs that were not trained on: less is better",
         tuple(heads),
         tuple((row[0], *(cell.replace("-", "−") for cell in row[1:])) for row in rows),
         ours=frozenset(r for r, row in enumerate(rows) if row[0] == MODELS["pna"]),
     )
-    drawn = "".join(
+    drawn = [
         page.figure(shown, words, f"demo {k}", adapts=False)
         for k, (words, shown) in enumerate(figures)
-    )
-    body = _BODY.format(
-        table=to_html(table), figures=drawn, epochs=epochs, members=MEMBERS, first=SIZES[0],
-        last=SIZES[-1],
+    ]
+    body = page.render(
+        "demo.html", table=to_html(table), figures=drawn, epochs=epochs, members=MEMBERS,
+        sizes=SIZES,
     )  # fmt: skip
     path.write_text(page.document("pna: the demo", body), encoding="utf-8")
-
-
-def _best_first(result: Comparison) -> list[Score]:
-    return sorted(result.scores, key=lambda score: score.average)
-
-
-_BODY = """<h1>Several aggregators see more of a graph than one</h1>
-<p>Six models were trained just now, on this machine, to tell of small random graphs ({first} to
-{last} nodes) how far every node is from a source, its eccentricity, the Laplacian of a feature,
-and of each graph whether it is connected, its diameter and its spectral radius. All of them have
-the same architecture and training ({epochs} epochs, {members} runs each at once); only the
-convolution differs.</p>
-{table}
-{figures}
-<p>This is the paper's comparison in small: tiny graphs, a short training, two runs, in
-a setting that was picked among several because models differ in it after minutes. With two runs
-each, a tenth more or less says nothing. Go on with <code>pna evaluate</code> and a folder in
-<code>runs</code> beside this page, or with the whole
-benchmark: <code>pna data multitask --out multitask.safetensors</code>, then
-<code>pna train</code>.</p>
-"""
