@@ -277,7 +277,7 @@ def test_an_error_of_the_disk_says_how_to_go_on(short, monkeypatch, number, reme
     with monkeypatch.context() as patched:
         patched.setattr(os, "fsync", refuse)
         writes = {
-            LAST: lambda: short.save_last(tensors, facts),
+            LAST: lambda: short.write(LAST, tensors, facts),
             SUMMARY: lambda: short.finish({}),
             ENVIRONMENT: lambda: short.start(short.config, {}),
             METRICS: metrics.close,

@@ -53,11 +53,6 @@ class Graphs:
         }
         return "-".join([self.protocol, *(name for name, is_so in parts.items() if is_so)])
 
-    @property
-    def of_a_size(self) -> int:
-        """Number of training graphs of each size."""
-        return (QUICK_COUNTS if self.quick else COUNTS)["train"]
-
     def made(self, folder: Path, workers: int = 1, progress: Progress | None = None) -> Path:
         """The file of these graphs in a folder, made if it is not there."""
         path = folder / f"{self.name}.safetensors"
@@ -201,7 +196,8 @@ class Experiment:
                 tuple(float(task == k % len(SIX)) for task in range(len(SIX)))
                 for k in range(members)
             )
-        settings = how.settings(members, quick, batch_size=graphs.of_a_size, task_weights=weights)
+        of_a_size = (QUICK_COUNTS if quick else COUNTS)["train"]
+        settings = how.settings(members, quick, batch_size=of_a_size, task_weights=weights)
         model = ModelSettings(
             variant.convolution, variant.architecture, variant.hidden, how.init, arguments
         )

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import csv
-import json
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from pna.files import alone, replacing
+from pna.files import alone
 from pna.paper.experiment import Experiment
 from pna.paper.scores import Numbers, Population, Scores
 from pna.stored import check, read_json, shown
+from pna.train.run import write_csv, write_json
 
 SCORES, FACTS, CURVES = "scores.csv", "facts.json", "curves.csv"
 _COUNTS = ("epoch", "members")
@@ -94,10 +93,9 @@ class ResultsFolder:
                 facts["took"] = took
             # Scores last: an interrupted save leaves facts without scores, which `agrees`
             # detects, and never scores without facts.
-            _save_curves(self.folder / CURVES, rows)
-            with replacing(self.folder / FACTS) as file:
-                json.dump(facts, file, indent=1, ensure_ascii=False)
-                file.write("\n")
+            curves = ({"population": name, **at} for name, row in rows.items() for at in row.curve)
+            write_csv(self.folder / CURVES, ("population", *_LOSSES), curves)
+            write_json(self.folder / FACTS, facts, indent=1)
             scores.save(self.folder / SCORES)
         return scores
 
@@ -133,14 +131,6 @@ def _told(about: Mapping[str, Any]) -> str:
     return f"{about['experiment']} ({about['protocol']}, {about['recipe']}{quick})"
 
 
-def _save_curves(path: Path, rows: Mapping[str, Row]) -> None:
-    with replacing(path) as file:
-        writer = csv.DictWriter(file, ("population", *_LOSSES))
-        writer.writeheader()
-        for name, row in rows.items():
-            writer.writerows({"population": name, **losses} for losses in row.curve)
-
-
 def load_curves(path: Path) -> dict[str, list[dict[str, float]]]:
     """Losses by epoch of every population, from ``curves.csv``; none if there is no file."""
     curves: dict[str, list[dict[str, float]]] = {}
@@ -161,38 +151,28 @@ def load_curves(path: Path) -> dict[str, list[dict[str, float]]]:
     return curves
 
 
-def load(folder: Path) -> tuple[Scores, dict[str, Any]]:
-    """Scores and facts of a folder that `pna reproduce` wrote."""
+def load(folder: Path, complete: bool = False) -> tuple[Scores, dict[str, Any]]:
+    """Scores and facts of a folder that `pna reproduce` wrote.
+
+    Fields that are shown, but not needed to add rows, may be missing unless it must be `complete`.
+    """
     if not (folder / SCORES).is_file() or not (folder / FACTS).is_file():
         raise FileNotFoundError(
             f"got {folder}, which has no {SCORES} and {FACTS}, expected results of pna reproduce"
         )
-    with _refused(folder):
+    try:
         facts = read_json(folder / FACTS)
         check(facts, _FACTS)
-        for name, held in facts["populations"].items():
-            _check_facts(name, held, [known for known in _OF_POPULATION if known in held])
-    return Scores.load(folder / SCORES), facts
-
-
-def check_complete(folder: Path, facts: Mapping[str, Any]) -> None:
-    """Raise unless the facts from `load` have all fields that are shown."""
-    with _refused(folder):
-        if "took" in facts:
+        if complete and "took" in facts:
             check(facts["took"], _TOOK, "took")
         for name, held in facts["populations"].items():
-            _check_facts(name, held, _OF_POPULATION)
-
-
-@contextmanager
-def _refused(folder: Path) -> Iterator[None]:
-    try:
-        yield
+            _check_facts(name, held, [k for k in _OF_POPULATION if complete or k in held])
     except ValueError as error:
         raise ValueError(
             f"got {folder / FACTS}, which cannot be read ({error}), expected facts that pna "
             "reproduce wrote; restore the file, or move the folder away and run pna reproduce again"
         ) from error
+    return Scores.load(folder / SCORES), facts
 
 
 def _check_facts(name: str, held: dict[str, Any], needed: Iterable[str]) -> None:

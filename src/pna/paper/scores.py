@@ -16,9 +16,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t as student
 
-from pna.files import replacing
 from pna.names import lookup
 from pna.train.metrics import METRICS
+from pna.train.run import write_csv
 
 Numbers = NDArray[np.float64]
 
@@ -162,10 +162,7 @@ class Scores:
                 rows.append(own | {self.metric: float(error)})
             for name in self.populations:
                 rows += self._lines(name, split)
-        with replacing(path) as file:
-            writer = csv.DictWriter(file, (*_COLUMNS, self.metric), restval="")
-            writer.writeheader()
-            writer.writerows(rows)
+        write_csv(path, (*_COLUMNS, self.metric), rows)
 
     def digest(self, name: str) -> str:
         """A hash of a population's lines in the file, independent of their order."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
@@ -31,7 +32,7 @@ def draw_failures(result: Failures) -> Figure:
     axes.axis("off")
 
     title = "Which statistics tell two neighbourhoods apart?"
-    _text(axes, 0.1, -0.15, title, size=13, weight="bold", align="left")
+    _text(axes, 0.1, -0.15, title, size=13, weight="bold", ha="left")
     for p, pair in enumerate(result.pairs):
         middle = label + column * (p + 0.5)
         _text(axes, middle, -0.65, pair.difference, size=9.5, weight="bold")
@@ -44,7 +45,7 @@ def draw_failures(result: Failures) -> Figure:
     for m, method in enumerate(result.methods):
         y = -top - row * m - (gap if m >= singles else 0)
         weight = "bold" if m >= singles else "normal"
-        _text(axes, label - 0.2, y, method.name, size=10, weight=weight, align="right")
+        _text(axes, label - 0.2, y, method.name, size=10, weight=weight, ha="right")
         for p, apart in enumerate(marks[m] for marks in result.told_apart):
             left, right = result.statistics[m][p]
             sign = "≠" if apart else "="
@@ -108,15 +109,6 @@ def _mark(
     _text(axes, x, y, words, size=9.5, color="white" if apart else FAINT, weight=weight)
 
 
-def _text(
-    axes: Axes,
-    x: float,
-    y: float,
-    words: str,
-    *,
-    size: float,
-    color: str = INK,
-    weight: str = "normal",
-    align: str = "center",
-) -> None:
-    axes.text(x, y, words, size=size, color=color, weight=weight, ha=align, va="center_baseline")
+def _text(axes: Axes, x: float, y: float, words: str, **look: Any) -> None:
+    usual = {"color": INK, "ha": "center", "va": "center_baseline"}
+    axes.text(x, y, words, **usual | look)

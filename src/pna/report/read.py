@@ -13,7 +13,7 @@ from pna.names import lookup
 from pna.paper.experiment import Experiment
 from pna.paper.published import Published, published
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.results import CURVES, FACTS, SCORES, agrees, check_complete, load, load_curves
+from pna.paper.results import CURVES, FACTS, SCORES, agrees, load, load_curves
 from pna.paper.scores import Scores
 
 
@@ -29,7 +29,7 @@ class ExperimentResult:
 
     @classmethod
     def read(cls, folder: Path) -> ExperimentResult:
-        scores, facts = load(folder)
+        scores, facts = load(folder, complete=True)
         try:
             experiment = lookup("experiment", facts["experiment"], EXPERIMENTS)
         except ValueError as error:
@@ -42,7 +42,6 @@ class ExperimentResult:
                 f"got {folder / FACTS} without facts of the scores of {', '.join(sorted(others))} "
                 f"that {SCORES} has; run pna reproduce again"
             )
-        check_complete(folder, facts)
         curves = load_curves(folder / CURVES)
         return cls(experiment, scores, facts, published(experiment.name), curves)
 

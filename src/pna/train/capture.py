@@ -30,11 +30,9 @@ class Memory:
         if not self._graphs:
             self._handle = torch.cuda.graph_pool_handle()
         graph, problems = torch.cuda.CUDAGraph(), list[BaseException]()
+        stream = _capture_stream(torch.cuda.current_device())
         try:
-            with (
-                no_collection(),
-                torch.cuda.graph(graph, pool=self._handle, stream=_capture_stream()),
-            ):
+            with no_collection(), torch.cuda.graph(graph, pool=self._handle, stream=stream):
                 try:
                     work()
                 except BaseException as problem:
@@ -48,13 +46,9 @@ class Memory:
         return graph
 
 
-def _capture_stream() -> torch.cuda.Stream:
-    """The stream of all captures on a device, with a higher priority than concurrent streams."""
-    return _stream(torch.cuda.current_device())
-
-
 @cache
-def _stream(device: int) -> torch.cuda.Stream:
+def _capture_stream(device: int) -> torch.cuda.Stream:
+    """The stream of all captures on a device, with a higher priority than concurrent streams."""
     return torch.cuda.Stream(device, priority=-1)
 
 
@@ -86,7 +80,8 @@ class Captured:
             return
         if self._runs < _WARM_UP:
             self._runs += 1
-            stream = _capture_stream()  # always the same: torch caches memory per stream
+            # always the same stream: torch caches memory per stream
+            stream = _capture_stream(torch.cuda.current_device())
             stream.wait_stream(torch.cuda.current_stream())
             with torch.cuda.stream(stream):
                 self._work()

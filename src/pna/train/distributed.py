@@ -41,15 +41,11 @@ def wait_for_all() -> None:
 
 def any_of_all(said: bool, device: torch.device) -> bool:
     """Whether this is true in any process."""
-    return (
-        said
-        if world_size() == 1
-        else bool(all_reduce_sum(torch.tensor(float(said), device=device)))
-    )
+    if world_size() == 1:
+        return said
+    return bool(all_reduce_sum(torch.tensor(float(said), device=device)))
 
 
 def is_first() -> bool:
     """Whether this process writes files and reports progress."""
-    return not (distributed.is_available() and distributed.is_initialized()) or (
-        distributed.get_rank() == 0
-    )
+    return world_size() == 1 or distributed.get_rank() == 0

@@ -11,7 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -256,7 +256,10 @@ def _train(
     report: Callback | None,
 ) -> Run:
     settings = config.settings
-    _forget_peak_memory(device)
+    if device.type == "cuda" and torch.cuda.is_initialized():
+        gc.collect()  # earlier trainers and their captured graphs refer to each other
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats(device)
     trainer = make_trainer(config, graphs, device)
     done, seconds, kept = 0, 0.0, list[list[str]]()
     writes = is_first()
@@ -275,20 +278,14 @@ def _train(
     try:
         with _asked_to_stop() as stop:
             while not finished:
-                begin = time.monotonic()
-                trainer.compact()
-                state = trainer.member_state
-                before = (state.alive.clone(), state.lr.clone())
-                losses = trainer.run_epoch(done)
-                results = _results(trainer, losses, *before)  # waits for the device
+                results, rows = _epoch(trainer, done)
                 done += 1
-                taken = time.monotonic() - begin
-                seconds += taken
-                finished = done >= settings.epochs or not any(results["alive"])
+                seconds += results.seconds
+                finished = done >= settings.epochs or not any(results.alive)
                 if metrics is not None and (finished or done % log_every == 0):
-                    metrics.add(_metrics_rows(done, results, taken))
+                    metrics.add(rows)
                 if report is not None and writes:
-                    report(_report(done, settings.epochs, taken, results))
+                    report(results)
                 late = time.monotonic() - saved >= save_every
                 stopping = any_of_all(stop.is_set(), trainer.population.device)
                 if metrics is not None and (late or finished or stopping):
@@ -326,7 +323,7 @@ def _restore(run: Run, trainer: Trainer, config: Config, checkpoint: _Checkpoint
     try:
         held = checkpoint.config
         if not SCHEDULES[held.settings.schedule].needs_epochs:
-            held = _with_epochs(held, config.settings.epochs)
+            held = held.with_epochs(config.settings.epochs)
         if held != config:
             raise ValueError("it belongs to another configuration")
         trainer.load_state_dict(checkpoint.tensors)
@@ -361,11 +358,7 @@ def _until(run: Run, epochs: int | None) -> Config:
                 f"got epochs={epochs} for {run.folder}, but all of its members have stopped or "
                 "broken, expected one in training; start a new run, with more patience"
             )
-    return _with_epochs(config, epochs)
-
-
-def _with_epochs(config: Config, epochs: int) -> Config:
-    return replace(config, settings=replace(config.settings, epochs=epochs))
+    return config.with_epochs(epochs)
 
 
 def _save(run: Run, trainer: Trainer, epoch: int, seconds: float, rows: int) -> None:
@@ -374,41 +367,34 @@ def _save(run: Run, trainer: Trainer, epoch: int, seconds: float, rows: int) -> 
     state = trainer.member_state
     facts = {"epoch": epoch, "seconds": seconds, "best": finite(state.best),
              "best_epoch": state.best_epoch.tolist()}  # fmt: skip
-    run.save_last(trainer.state_dict(), facts | {"rows": rows})
-    run.save_best(trainer.population, trainer.best, facts)
+    run.write(LAST, trainer.state_dict(), facts | {"rows": rows})
+    weights = trainer.population.parameters_from(trainer.best.weights)
+    run.write(BEST, weights | trainer.best.buffers, facts)
 
 
-def _results(
-    trainer: Trainer, losses: tuple[Tensor, Tensor], trained: Tensor, lr: Tensor
-) -> dict[str, list[Any]]:
-    """The results of an epoch, for every member; one transfer from the device.
-
-    `losses` are those of training and validation, (members, tasks) each. Which members were
-    `trained`, and their learning rates, are from before the epoch.
-    """
+def _epoch(trainer: Trainer, done: int) -> tuple[Report, list[list[Any]]]:
+    """Train an epoch after those that are `done`: its report, and a row of `_columns` for every
+    member that was trained. All numbers are transferred from the device at once."""
+    begin = time.monotonic()
+    trainer.compact()
     state = trainer.member_state
+    before = (state.alive.clone(), state.lr.clone())
+    losses = trainer.run_epoch(done)
     totals = [trainer.weights.total(of_tasks) for of_tasks in losses]
-    columns = [*totals, state.best, lr, state.alive, state.broken, trained, *losses[1].T]
+    columns = [*before, *totals, state.best, state.alive, state.broken, *losses[1].T]
     table = torch.stack([column.double() for column in columns]).cpu().tolist()
-    names = ("training", "validation", "best", "lr", "alive", "broken", "trained")
-    found: dict[str, list[Any]] = dict(zip(names, table, strict=False))
-    for name in ("alive", "broken", "trained"):
-        found[name] = [bool(value) for value in found[name]]
-    return found | {"tasks": table[len(names) :]}
-
-
-def _metrics_rows(epoch: int, results: dict[str, list[Any]], seconds: float) -> Iterator[list[Any]]:
-    """A row of `_columns` for every member that was trained."""
-    for member, trained in enumerate(results["trained"]):
-        if trained:
-            numbers = (results[name][member] for name in ("training", "validation", "lr"))
-            of_tasks = (losses[member] for losses in results["tasks"])
-            yield [epoch, member, *numbers, round(seconds, 6), *of_tasks]
-
-
-def _report(epoch: int, epochs: int, seconds: float, results: dict[str, list[Any]]) -> Report:
-    held = {f.name: results[f.name] for f in fields(Report) if f.name in results}
-    return Report(epoch=epoch, epochs=epochs, seconds=seconds, **held)
+    seconds = time.monotonic() - begin
+    trained, lr, training, validation, best, alive, broken, *tasks = table
+    alive, broken = ([*map(bool, column)] for column in (alive, broken))
+    report = Report(
+        done + 1, trainer.settings.epochs, seconds, training, validation, best, alive, broken, lr
+    )
+    rows = [
+        [done + 1, k, training[k], validation[k], lr[k], round(seconds, 6), *(t[k] for t in tasks)]
+        for k, was_trained in enumerate(trained)
+        if was_trained
+    ]
+    return report, rows
 
 
 def finite(numbers: Tensor) -> list[float | None]:
@@ -417,7 +403,7 @@ def finite(numbers: Tensor) -> list[float | None]:
 
 
 def _summary(trainer: Trainer, config: Config, epoch: int, seconds: float) -> dict[str, Any]:
-    state = trainer.member_state
+    state, device = trainer.member_state, trainer.population.device
     return {
         "epochs": epoch,
         "seconds": seconds,
@@ -427,22 +413,9 @@ def _summary(trainer: Trainer, config: Config, epoch: int, seconds: float) -> di
         "broken": state.broken.tolist(),
         "seeds": config.settings.seeds,
         "processes": world_size(),
-        "device": str(trainer.population.device),
-        "peak_memory": _peak_memory(trainer.population.device),
+        "device": str(device),
+        "peak_memory": torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None,
     }
-
-
-def _forget_peak_memory(device: torch.device) -> None:
-    """Reset the peak of memory, which would include earlier trainings of this process."""
-    if device.type == "cuda" and torch.cuda.is_initialized():
-        gc.collect()  # a trainer and its captured graphs refer to each other
-        torch.cuda.empty_cache()
-        torch.cuda.reset_peak_memory_stats(device)
-
-
-def _peak_memory(device: torch.device) -> int | None:
-    """Peak of reserved GPU memory in bytes; None on a CPU."""
-    return torch.cuda.max_memory_reserved(device) if device.type == "cuda" else None
 
 
 @contextmanager

@@ -27,9 +27,8 @@ class Population:
         if len(models) == 0:
             raise ValueError("got no models, expected at least one member")
         self.model = models[0]
-        self._known: dict[
-            int, tuple[Tensor, Tensor]
-        ] = {}  # kept at fixed addresses for captured steps
+        # kept at fixed addresses for captured steps
+        self._known: dict[int, tuple[Tensor, Tensor]] = {}
         self.shapes = {name: p.shape for name, p in self.model.named_parameters()}
         uses = Counter(id(p) for _, p in self.model.named_parameters(remove_duplicate=False))
         self._untied = [name for name, p in self.model.named_parameters() if uses[id(p)] == 1]

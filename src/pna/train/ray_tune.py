@@ -10,11 +10,10 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import shutil
 import socket
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -66,7 +65,10 @@ def run(
                     f"got {wanted:g} {name}s for each trial, expected at most the "
                     f"{offered.get(name, 0.0):g} that there are"
                 )
-        with _ray_folder(sweep) as ray_folder:
+        # Ray's state is in the sweep, where all machines of a cluster see it
+        with tempfile.TemporaryDirectory(
+            prefix=".ray-", dir=sweep.folder, ignore_cleanup_errors=True
+        ) as ray_folder:
             tuner = tune.Tuner(
                 tune.with_resources(_trainable(sweep, cpus, gpus), {"cpu": cpus, "gpu": gpus}),
                 param_space={"trial": tune.grid_search(sweep.waiting)},
@@ -159,13 +161,11 @@ def _connected(address: str) -> Iterator[None]:
     if ray.is_initialized():
         yield
         return
-    if address == "local":
-        with token_authentication(), _started(address):
-            yield
-    else:
+    is_local = address == "local"
+    if not is_local:
         os.environ.setdefault("RAY_gcs_server_port_wait_time_s", str(_JOINS))
-        with _started(address):
-            yield
+    with token_authentication() if is_local else nullcontext(), _started(address):
+        yield
 
 
 @contextmanager
@@ -223,13 +223,3 @@ def _started(address: str) -> Iterator[None]:
         yield
     finally:
         ray.shutdown()
-
-
-@contextmanager
-def _ray_folder(sweep: Sweep) -> Iterator[str]:
-    """A temporary folder for Ray's state, in the sweep, where all machines of a cluster see it."""
-    folder = tempfile.mkdtemp(prefix=".ray-", dir=sweep.folder)
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)

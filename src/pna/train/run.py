@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -20,7 +21,6 @@ from pna.ops.aggregators import Aggregator
 from pna.stored import check, fits, made, read_json, shown
 from pna.train import metrics_file
 from pna.train.arguments import decode, listed
-from pna.train.average import Snapshot
 from pna.train.disk_errors import disk_errors
 from pna.train.models import build, count_parameters, outline
 from pna.train.population import Population, changing_buffers
@@ -78,6 +78,10 @@ class Config:
         if outputs != {"node": config.model.node_targets, "graph": config.model.graph_targets}:
             raise ValueError("its tasks do not have the outputs of its model")
         return config
+
+    def with_epochs(self, epochs: int) -> Config:
+        """The same with another number of epochs, which may change when a run is resumed."""
+        return replace(self, settings=replace(self.settings, epochs=epochs))
 
     def with_aggregators(self, classes: Sequence[type[Aggregator]]) -> Config:
         """The same with the classes of users' own aggregators, which are in no file."""
@@ -203,25 +207,16 @@ class Run:
             if not goes_on:
                 return
             if changed:
-                (self.folder / SUMMARY).unlink(
-                    missing_ok=True
-                )  # first: the run is not finished any more
+                # first: the run is not finished any more
+                (self.folder / SUMMARY).unlink(missing_ok=True)
                 write_json(self.folder / CONFIG, config.as_dict())
             # a resume without a later checkpoint changed nothing
             before = [start for start in first.get("resumed", []) if start["after_epoch"] < epoch]
             resumed = [*before, {"after_epoch": epoch, **environment}]
             write_json(self.folder / ENVIRONMENT, {**first, "resumed": resumed})
 
-    def save_last(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Write the checkpoint, in place of the one before."""
-        self._write(LAST, tensors, facts)
-
-    def save_best(self, population: Population, best: Snapshot, facts: dict[str, Any]) -> None:
-        """Write the best weights of every member, by their names in the model."""
-        self._write(BEST, {**population.parameters_from(best.weights), **best.buffers}, facts)
-
-    def _write(self, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
-        """Write tensors with a checksum and the configuration: the file can be used alone."""
+    def write(self, name: str, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Write `BEST` or `LAST`, with a checksum and the configuration: it can be used alone."""
         on_host = {n: t.detach().cpu().contiguous() for n, t in tensors.items()}
         with disk_errors(self.folder):
             self.folder.stat()  # raises if the folder was removed
@@ -243,7 +238,7 @@ class Run:
         tensors, facts = tensor_file.read(path, kind=_KINDS[name], version=_VERSION)
         try:
             held = _checked(name, tensors, facts)
-            if _without_epochs(held) != _without_epochs(own):
+            if held.with_epochs(0) != own.with_epochs(0):
                 raise ValueError("it belongs to another configuration")
         except ValueError as error:
             raise ValueError(
@@ -358,15 +353,17 @@ def _expected_weights(name: str, tensors: dict[str, Tensor], config: Config) -> 
 _IN_LAST = {"best", "ids", "standing.alive", "weights"}
 
 
-def _without_epochs(config: Config) -> Config:
-    """The configuration without the number of epochs, which may change when a run is resumed."""
-    return replace(config, settings=replace(config.settings, epochs=0))
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
+def write_json(path: Path, content: dict[str, Any], indent: int = 2) -> None:
     with replacing(path) as file:
-        json.dump(content, file, indent=2, ensure_ascii=False)
+        json.dump(content, file, indent=indent, ensure_ascii=False)
         file.write("\n")
+
+
+def write_csv(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    with replacing(path) as file:
+        writer = csv.DictWriter(file, columns, restval="")
+        writer.writeheader()
+        writer.writerows(rows)
 
 
 def load(

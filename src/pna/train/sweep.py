@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from pna.data.graphset import GraphSet
-from pna.files import alone, is_new, remove_leftovers, replacing
+from pna.files import alone, is_new, remove_leftovers
 from pna.stored import check, read_json
 from pna.train.defaults import loss_for, model_for, settings_for
 from pna.train.loop import Interrupted, Report, configured, train
-from pna.train.run import Run, best_losses, write_json
+from pna.train.run import Run, best_losses, write_csv, write_json
 from pna.train.settings import ModelSettings, Settings
 
 PLAN, TRIALS, TABLE, BEST = "sweep.json", "trials", "sweep.csv", "best.json"
@@ -290,10 +290,7 @@ class Sweep:
     def save(self) -> None:
         """Write the table and the best trial."""
         rows = [trial.as_dict() for trial in self.trials]
-        with replacing(self.folder / TABLE) as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
+        write_csv(self.folder / TABLE, list(rows[0]), rows)
         if self.best is not None:
             folder = self.folder_of(self.best).relative_to(self.folder).as_posix()
             write_json(self.folder / BEST, self.best.as_dict() | {"folder": folder})
@@ -359,9 +356,8 @@ def run_trial(sweep: Sweep, number: int, device: str, tell: Tell) -> None:
     """
     run = Run(sweep.folder_of(sweep.trials[number]))
     if not run.exists:
-        shutil.rmtree(
-            run.folder, ignore_errors=True
-        )  # of a trial that failed before its first checkpoint
+        # of a trial that failed before its first checkpoint
+        shutil.rmtree(run.folder, ignore_errors=True)
     (run.folder / ERROR).unlink(missing_ok=True)
     try:
         _train(sweep.plan, sweep.trials[number].point, run, device, tell)
