@@ -106,3 +106,16 @@ def test_defaults_of_settings_are_named():
     for name, default in {"lr": "0.001", "epochs": "1000", "patience": "100"}.items():
         assert help_of[name].endswith(f"Default: {default}.")
     assert {name for panel in options.OPTIONS.values() for name in panel} <= help_of.keys()
+
+
+def test_only_parameters_are_explained():
+    def command(*, there: int = 0) -> None:
+        """A command.
+
+        Args:
+            there: A number.
+            gone: Another.
+        """
+
+    with pytest.raises(TypeError, match="command has no gone, which it explains"):
+        options.explained(command)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
 from dataclasses import dataclass
 
 from pna.paper.scores import Estimate
 from pna.report.read import ExperimentResult
-from pna.report.tables import NOTHING, Table, estimate, number
+from pna.report.tables import NOTHING, Block, Table, estimate, number, stacked
 from pna.train.metrics import BETTER
 
 #: Metrics: label, and the factor and the digits they are shown with.
@@ -78,39 +78,26 @@ def _scores(cells: Cells) -> Table:
     result = cells.result
     what, _, digits = SHOWN[result.scores.metric]
     sign = BETTER[result.scores.metric]
-    rows: list[tuple[str, ...]] = []
-    ours: set[int] = set()
-    strong: set[tuple[int, int]] = set()
-    leading: dict[str, tuple[float, tuple[int, int]]] = {}
+    scored, blocks = f"{result.experiment.scored} epoch", []
     for row, label in cells.rows.items():
-        names = {group: cells.name(row, group) for group in cells.groups}
-        lines: dict[str, Callable[[str | None], str]] = {
-            "last epoch": lambda name: cells.shown(name, LAST, digits),
-            "best epoch": lambda name: cells.shown(name, BEST, digits),
-            "paper": lambda name: cells.printed(name, digits),
-        }
-        if not any(name in result.scores.populations for name in names.values()):
-            if all(cells.published(name) is None for name in names.values()):
-                continue
-            lines = {"paper, not run here": lambda name: number(cells.published(name), digits)}
-        for i, (line, shown) in enumerate(lines.items()):
-            at = len(rows)
-            rows.append((label if i == 0 else "", line, *map(shown, names.values())))
-            if row == "pna":
-                ours.add(at)
-            if line == f"{result.experiment.scored} epoch":
-                for c, (group, name) in enumerate(names.items()):
-                    found = cells.measured(name, f"test, {line}")
-                    if found is not None:
-                        best = (sign * found.mean, (at, c + 2))
-                        leading[group] = min(leading.get(group, best), best)
-    if len(rows) > 3:
-        strong = {place for _, place in leading.values()}
+        names = [cells.name(row, group) for group in cells.groups]
+        is_run = any(name in result.scores.populations for name in names)
+        if not is_run and all(cells.published(name) is None for name in names):
+            continue
+        lines = {"paper, not run here": [number(cells.published(name), digits) for name in names]}
+        means: list[float] = []
+        if is_run:
+            lines = {
+                "last epoch": [cells.shown(name, LAST, digits) for name in names],
+                "best epoch": [cells.shown(name, BEST, digits) for name in names],
+                "paper": [cells.printed(name, digits) for name in names],
+            }
+            found = [cells.measured(name, f"test, {scored}") for name in names]
+            means = [math.nan if value is None else sign * value.mean for value in found]
+        blocks.append(Block(label, lines, row == "pna", means, scored))
     better = "lower" if sign > 0 else "higher"
-    return Table(
-        f"Test set, {what}: {better} is better; mean over seeds, 95% interval",
-        ("model", "", *cells.groups.values()), tuple(rows), 2, frozenset(strong), frozenset(ours),
-    )  # fmt: skip
+    title = f"Test set, {what}: {better} is better; mean over seeds, 95% interval"
+    return stacked(title, ("model", "", *cells.groups.values()), blocks)
 
 
 def _costs(result: ExperimentResult) -> Table:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +14,7 @@ from pna.paper.recipes import RECIPES
 from pna.paper.scores import BASELINE, TOP, Estimate
 from pna.report import benchmark
 from pna.report.read import ExperimentResult
-from pna.report.tables import Table, estimate, number
+from pna.report.tables import Block, Table, estimate, least, number, stacked
 
 MEAN = "predicting the mean"  # how the baseline is shown
 #: Averages of `Scores` over the tasks, and their heads.
@@ -123,33 +123,6 @@ def tables(result: ExperimentResult) -> list[Table]:
     return [errors]
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Lines of one model, of which only the first names it."""
-
-    label: str
-    lines: dict[str, list[str]]  # cells, by what they are
-    is_ours: bool = False
-    means: Sequence[float] = ()  # if given, the least of each column stands out
-
-
-def _stacked(title: str, second: str, columns: Sequence[Column], blocks: list[_Block]) -> Table:
-    rows: list[tuple[str, ...]] = []
-    ours: set[int] = set()
-    means: dict[int, Sequence[float]] = {}
-    for block in blocks:
-        ours |= set(range(len(rows), len(rows) + len(block.lines))) if block.is_ours else set()
-        if block.means:
-            means[len(rows)] = block.means
-        labels = [block.label] + [""] * (len(block.lines) - 1)
-        rows += [
-            (label, line, *cells)
-            for label, (line, cells) in zip(labels, block.lines.items(), strict=True)
-        ]
-    heads = ("model", second, *(column.head for column in columns))
-    return Table(title, heads, tuple(rows), 2, _least(means, 2), frozenset(ours))
-
-
 def beside_the_paper(title: str, result: ExperimentResult, columns: Sequence[Column]) -> Table:
     """Every population: its best members, all of them, the paper's number, the difference."""
     blocks = []
@@ -166,11 +139,12 @@ def beside_the_paper(title: str, result: ExperimentResult, columns: Sequence[Col
                 for value, measured in zip((c.paper(name) for c in columns), best, strict=True)
             ]
         means = [measured.mean for measured in best]
-        blocks.append(_Block(result.label(name), lines, result.is_ours(name), means))
+        blocks.append(Block(result.label(name), lines, result.is_ours(name), means))
     if any(column.baseline is not None for column in columns):
         here = {"here": [number(column.baseline) for column in columns]}
-        blocks.append(_Block(MEAN, here | _printed(BASELINE, columns)))
-    return _stacked(title, "members", columns, blocks)
+        blocks.append(Block(MEAN, here | _printed(BASELINE, columns)))
+    heads = (column.head for column in columns)
+    return stacked(title, ("model", "members", *heads), blocks)
 
 
 def _printed(name: str, columns: Sequence[Column]) -> dict[str, list[str]]:
@@ -193,9 +167,10 @@ def between_groups(result: ExperimentResult, columns: Sequence[Column], other: s
         }
         lines["difference"] = [str(difference(*both)) for both in zip(*found, strict=True)]
         label = result.label(pair[0], with_group=False)
-        blocks.append(_Block(label, lines, result.is_ours(pair[0])))
+        blocks.append(Block(label, lines, result.is_ours(pair[0])))
     title = f"{groups[0]} minus {groups[1]}: below 0, the first is better"
-    return _stacked(title[:1].upper() + title[1:], "", columns, blocks)
+    heads = (column.head for column in columns)
+    return stacked(title[:1].upper() + title[1:], ("model", "", *heads), blocks)
 
 
 def sizes(result: ExperimentResult) -> Table:
@@ -209,7 +184,7 @@ def sizes(result: ExperimentResult) -> Table:
     )  # fmt: skip
     means = {r: [average.of(name, TOP).mean] for r, name in enumerate(result.names)}
     heads = ("model", "parameters", "parameters in the paper", f"{average.head}, best {TOP}", "all")
-    return Table("Parameters and errors", heads, rows, 1, _least(means, 3), _ours(result))
+    return Table("Parameters and errors", heads, rows, 1, least(means, 3), _ours(result))
 
 
 def _ours(result: ExperimentResult) -> frozenset[int]:
@@ -297,15 +272,6 @@ def _starts(environment: dict[str, Any]) -> list[dict[str, Any]]:
 def words(name: str) -> str:
     """The name of a task or of a type of graph, as it is shown."""
     return _SHORT.get(name, name.replace("_", " ").replace("-", "–"))
-
-
-def _least(means: Mapping[int, Sequence[float]], first: int) -> frozenset[tuple[int, int]]:
-    """Cells (row, column) with the least mean of their column, if there are several rows."""
-    if len(means) < 2:
-        return frozenset()
-    values = np.nan_to_num(list(means.values()), nan=np.inf, posinf=np.inf)
-    rows = list(means)
-    return frozenset((rows[r], c + first) for c, r in enumerate(values.argmin(0)))
 
 
 def _time(seconds: float) -> str:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any
 
+import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.markup import escape as escape_markup
@@ -49,6 +51,46 @@ def estimate(value: Estimate, digits: int = 2) -> str:
     if not math.isfinite(value.mean) or not math.isfinite(value.half):
         return number(value.mean, digits)
     return f"{number(value.mean, digits)} ± {number(value.half, digits)}"
+
+
+@dataclass(frozen=True)
+class Block:
+    """Lines of one model, of which only the first names it."""
+
+    label: str
+    lines: dict[str, list[str]]  # cells, by what they are
+    is_ours: bool = False
+    means: Sequence[float] = ()  # if given, the least of each column stands out
+    line: str = ""  # the line of the means, by default the first
+
+
+def stacked(title: str, heads: tuple[str, ...], blocks: Sequence[Block]) -> Table:
+    """A table of blocks; the first two columns are a model and what its line is."""
+    rows: list[tuple[str, ...]] = []
+    ours: set[int] = set()
+    means: dict[int, Sequence[float]] = {}
+    for block in blocks:
+        if block.is_ours:
+            ours |= set(range(len(rows), len(rows) + len(block.lines)))
+        if block.means:
+            at = list(block.lines).index(block.line) if block.line else 0
+            means[len(rows) + at] = block.means
+        labels = [block.label] + [""] * (len(block.lines) - 1)
+        rows += [
+            (label, line, *cells)
+            for label, (line, cells) in zip(labels, block.lines.items(), strict=True)
+        ]
+    return Table(title, heads, tuple(rows), 2, least(means, 2), frozenset(ours))
+
+
+def least(means: Mapping[int, Sequence[float]], first: int) -> frozenset[tuple[int, int]]:
+    """Cells (row, column) with the least mean of their column, if there are several rows."""
+    if len(means) < 2:
+        return frozenset()
+    values = np.nan_to_num(list(means.values()), nan=np.inf, posinf=np.inf)
+    rows = list(means)
+    known = np.isfinite(values).any(0)
+    return frozenset((rows[r], c + first) for c, r in enumerate(values.argmin(0)) if known[c])
 
 
 def to_rich(table: Table) -> RichTable:
