@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -13,12 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from pna.cli.options import AtLeast1, Device, Workers, explained
-from pna.cli.shared import make_table, say, say_error
+from pna.cli.shared import make_console, make_table, say, say_error
 
 if TYPE_CHECKING:
     from pna.bench import epoch_times
@@ -38,6 +36,9 @@ Out = Annotated[
         "Default: no file."
     ),
 ]
+
+
+_WIDTH = 120  # letters of a line where there is no terminal
 
 
 @app.command()
@@ -171,7 +172,7 @@ def _measure(cases: Iterable[Any], measure: Callable[..., list[Any]], output: _O
 
     kind, here = torch.device(output.device).type, machine()
     hardware = str(here["gpu"] if kind == "cuda" else f"{here['cpu']}, {here['threads']} threads")
-    console = _console()
+    console = make_console(_WIDTH)
     tell = partial(console.print, highlight=False, markup=False)
     tell(f"{hardware}, torch {here['torch']}, PyG {here['torch_geometric'] or 'missing'}")
     if not has_pyg():
@@ -207,10 +208,6 @@ def _measure(cases: Iterable[Any], measure: Callable[..., list[Any]], output: _O
         tell(f"wrote {path}")
 
 
-def _console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 120)
-
-
 def _write(out: Path | None, device: str, rows: list[dict[str, Any]]) -> None:
     """Put rows into a CSV file, with the date and the machine; nothing without a file."""
     from pna.bench.results import write
@@ -227,7 +224,7 @@ def generate(small: Small = False, out: Out = None) -> None:
     from pna.bench.generate import measure
     from pna.machine import machine
 
-    console = _console()
+    console = make_console(_WIDTH)
     console.print(f"{machine()['cpu']}, one core", highlight=False)
     heads = ("graphs", "seconds", "graphs per second", "MiB per worker")
     shown = make_table(("case", ""), heads)
@@ -290,7 +287,7 @@ def kernels(
     if not chosen or not named:
         option, of = ("--rows", "row") if not chosen else ("--paths", "fast path")
         raise typer.BadParameter(f"no {of} of this name; --list has them all", param_hint=option)
-    console = _console()
+    console = make_console(_WIDTH)
     say = partial(console.print, highlight=False, markup=False)
     if list_only:
         for row in chosen:

@@ -47,8 +47,9 @@ def check_folder(out: Path) -> None:
         raise PermissionError(f"got {out}, but {there} is not writable; choose another")
 
 
-def make_console() -> Console:
-    return Console(width=None if sys.stdout.isatty() else 160)
+def make_console(width: int = 160) -> Console:
+    """A console as wide as the terminal, or as this where there is none."""
+    return Console(width=None if sys.stdout.isatty() else width)
 
 
 def say(console: Console, words: str) -> None:

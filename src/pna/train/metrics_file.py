@@ -69,10 +69,6 @@ class _Row(NamedTuple):
         """Epoch and member, by which rows are sorted."""
         return self.epoch, int(self.cells[1])
 
-    @property
-    def is_cut(self) -> bool:
-        return self.wrong == _CUT
-
 
 def read(path: Path) -> list[dict[str, float]]:
     """All rows of the file."""
@@ -103,7 +99,7 @@ def kept_rows(path: Path, names: Sequence[str], until: int, count: int | None) -
     expected = len(epochs) if count is None else count
     for i, row in enumerate(rows):
         is_kept = i < expected
-        if row.is_cut and not is_kept and _begins_later_row(row, len(names), until, count):
+        if row.wrong == _CUT and not is_kept and _begins_later_row(row, len(names), until, count):
             break
         if wrong[i]:
             raise _damaged(path, row.line, wrong[i])
