@@ -108,6 +108,12 @@ class Training:
     splits: str
 
 
+if Training.__doc__ is None:
+    raise ImportError(
+        "the docstrings of commands are their help, and python -OO removes them; use -O"
+    )
+
+
 def _values(names: Iterable[str]) -> str:
     return f"Values: {', '.join(names)}."
 
