@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pna.bench.epoch_times import OURS, Contender
 from pna.data.graphset import GraphSet
-from pna.train.models import build, fitted
+from pna.train.models import build, count_parameters, fitted
 from pna.train.population import Population
 from pna.train.settings import ModelSettings, Settings
 from pna.train.tasks import tasks_of
@@ -32,6 +33,12 @@ def trainer_of(
     return Trainer(population, tasks, settings, training.to(device), validation.to(device))
 
 
+def with_validation(trainer: Trainer) -> Callable[[], Any]:
+    """An epoch of training and validation at each call."""
+    numbers = itertools.count()
+    return lambda: trainer.run_epoch(next(numbers))
+
+
 def without_validation(trainer: Trainer) -> Callable[[], None]:
     """An epoch of training alone at each call."""
     numbers = itertools.count()
@@ -43,24 +50,30 @@ def without_validation(trainer: Trainer) -> Callable[[], None]:
     return epoch
 
 
-def pyg_epoch(
+def our_contender(trainer: Trainer, epoch: Callable[[], Any], name: str = "") -> Contender:
+    """Our training; its name says how many members there are, unless another is given."""
+    members = trainer.settings.members
+    name = name or f"{OURS}, {members} member{'s' if members > 1 else ''}"
+    return Contender(name, epoch, count_parameters(trainer.population.model), members)
+
+
+def pyg_contender(
+    name: str,
     model: nn.Module,
-    optimiser: torch.optim.Optimizer,
-    batches: Callable[[], Iterable[Any]],
     loss: Callable[[Any], Tensor],
-    device: torch.device,
-) -> Callable[[], None]:
-    """A step at each of the batches of PyG's, as its users write it."""
+    batches: Callable[[], Iterable[Any]],
+    settings: Settings,
+    **more: Any,
+) -> Contender:
+    """A step at each of the batches of PyG's, as its users write it; `more` are other fields."""
+    decay, lr = settings.weight_decay[0], settings.lr[0]
+    optimiser = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=decay)
 
     def epoch() -> None:
         model.train()
         for batch in batches():
-            step(optimiser, loss(batch.to(device)))
+            optimiser.zero_grad()
+            loss(batch).backward()
+            optimiser.step()
 
-    return epoch
-
-
-def step(optimiser: torch.optim.Optimizer, loss: Tensor) -> None:
-    optimiser.zero_grad()
-    loss.backward()
-    optimiser.step()
+    return Contender(name, epoch, count_parameters(model), **more)

@@ -9,13 +9,11 @@ all of them alike.
 
 from __future__ import annotations
 
-import csv
-import itertools
 import math
 import statistics
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from fnmatch import fnmatch
 from functools import partial
 from pathlib import Path
@@ -24,23 +22,26 @@ from typing import Any
 import torch
 
 from pna import fast_paths
-from pna.bench import layer, train
-from pna.bench.epochs import trainer_of, without_validation
-from pna.bench.measure import check_device, release_memory, synchronize, try_call
+from pna.bench import layer, results, train
+from pna.bench.epochs import trainer_of, with_validation, without_validation
+from pna.bench.measure import (
+    check_device,
+    release_memory,
+    seconds_a_call,
+    synchronize,
+    try_call,
+)
 from pna.bench.molecules import molecules
 from pna.bench.real_world import ROWS as REAL_WORLD
 from pna.bench.synthetic import synthetic
 from pna.data.graphset import GraphSet
-from pna.data.multitask import multitask
 from pna.fast_paths import FAST_PATHS
-from pna.files import make_folder, replacing
 from pna.machine import machine
 from pna.names import lookup
 from pna.ops.precision import multiplied
 from pna.paper.experiment import Trial
 from pna.paper.real_world import BASELINES, RealWorld
 from pna.paper.registry import EXPERIMENTS
-from pna.train.settings import Settings
 
 Say = Callable[[str], None]
 
@@ -136,19 +137,12 @@ def measure(
 
     `paths` are patterns such as ``degree_*``.
     """
-    device = torch.device(device)
-    facts = _facts(device)
     with multiplied(exactly=True):
-        found, problem = try_call(_measure, row, device, repeats, paths, known, say)
+        found, problem = try_call(_measure, row, torch.device(device), repeats, paths, known, say)
     release_memory()
-    if problem is not None or found is None:
+    if problem is not None:
         say(f"{row.name}: {problem}")
-        return None
-    base, off = found
-    results = [_result(row, path, base, samples, facts) for path, samples in off.items()]
-    if list(paths) == ["*"]:
-        results.append(_result(row, NONE, base, [], facts))
-    return results
+    return found
 
 
 def _measure(
@@ -158,8 +152,7 @@ def _measure(
     paths: Sequence[str],
     known: Collection[str],
     say: Say,
-) -> tuple[list[float], dict[str, list[float] | str]]:
-    """Samples of the row as it is, and without each path; in place of those, what failed."""
+) -> list[Result]:
     began = time.perf_counter()
     make = row.prepare(device)
     works, failed = dict[str, Work](), dict[str, str]()
@@ -185,7 +178,13 @@ def _measure(
         f"{row.name}: {statistics.median(timed[NONE]):.2f} ms, {len(chosen)} paths, "
         f"{ready - began:.0f} s to prepare, {ended - ready:.0f} s to time"
     )
-    return timed[NONE], {path: failed.get(path) or timed[path] for path in chosen}
+    if list(paths) == ["*"]:
+        chosen.append(NONE)
+    facts, base = _facts(device), timed.pop(NONE)
+    return [
+        _result(row, path, base, timed.get(path, []), failed.get(path, ""), facts)
+        for path in chosen
+    ]
 
 
 def _warmed(make: Callable[[], Work], device: torch.device, captured: bool) -> Work:
@@ -206,22 +205,12 @@ def _in_turns(
             if samples[path] and sum(samples[path]) * counts[path] > 1e3 * _LONGEST:
                 continue
             with fast_paths.without(*([path] if path else [])):
-                taken = _sample(work, device, counts.get(path, 1))
+                taken = seconds_a_call(work, device, counts.get(path, 1))
             if turn == 0:  # how often a sample has to call it
                 counts[path] = max(1, math.ceil(_SAMPLE[device.type] / taken))
             else:
                 samples[path].append(1e3 * taken)
     return samples
-
-
-def _sample(work: Work, device: torch.device, count: int) -> float:
-    """Seconds a call."""
-    synchronize(device)
-    start = time.perf_counter()
-    for _ in range(count):
-        work()
-    synchronize(device)
-    return (time.perf_counter() - start) / count
 
 
 def _facts(device: torch.device) -> dict[str, str]:
@@ -236,17 +225,16 @@ def _facts(device: torch.device) -> dict[str, str]:
 
 
 def _result(
-    row: Row, path: str, on: list[float], off: list[float] | str, facts: dict[str, str]
+    row: Row, path: str, on: list[float], off: list[float], note: str, facts: dict[str, str]
 ) -> Result:
-    note, samples = (off, []) if isinstance(off, str) else ("", off)
-    ms_on, ms_off = statistics.median(on), statistics.median(samples) if samples else None
+    ms_on, ms_off = statistics.median(on), statistics.median(off) if off else None
     return Result(
         row=row.name,
         path=path,
         ms_on=ms_on,
         ms_off=ms_off,
         gain=None if ms_off is None else ms_off / ms_on,
-        repeats=len(samples or on),
+        repeats=len(off or on),
         note=note,
         **facts,
     )
@@ -258,35 +246,18 @@ def known_paths(path: Path, row: Row, device: torch.device | str) -> set[str]:
     facts = _facts(torch.device(device))
     return {
         held["path"]
-        for held in _read(path)
+        for held in results.read(path)
         if held["row"] == row.name and all(held[name] == value for name, value in facts.items())
     }
 
 
-def write(path: Path, results: Sequence[Result]) -> None:
+def write(path: Path, found: Sequence[Result]) -> None:
     """Add results to a CSV, in place of those of the same row, device, machine and path."""
-    key = ("row", "device", "machine", "path")
-    new = [{name: _cell(value) for name, value in asdict(r).items()} for r in results]
-    replaced = {tuple(line[name] for name in key) for line in new}
-    kept = [line for line in _read(path) if tuple(line[name] for name in key) not in replaced]
-    make_folder(path.parent)
-    with replacing(path) as file:
-        writer = csv.DictWriter(file, fieldnames=[field.name for field in fields(Result)])
-        writer.writeheader()
-        writer.writerows(kept + new)
-
-
-def _cell(value: Any) -> str:
-    if value is None:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _read(path: Path) -> list[dict[str, str]]:
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+    lines = [
+        {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in asdict(result).items()}
+        for result in found
+    ]
+    results.write(path, lines, key=("row", "device", "machine", "path"))
 
 
 def _of_layers(kind: str) -> Iterator[Row]:
@@ -321,33 +292,17 @@ def _of_training(kind: str) -> list[Row]:
 def _recurrent(
     sizes: tuple[int, ...], graphs: int, members: int, shuffle: bool, device: torch.device
 ) -> Callable[[], Work]:
-    counts = {"train": graphs, "validation": max(graphs // 4, 1), "test": 0}
-    held = multitask(0, "published", sizes=sizes, counts=counts)
-    if shuffle:  # enough batches for those of padded shapes to be captured
-        held = multitask(0, "published", sizes=tuple(range(15, 25)), counts=counts)
-    parts = held.split("train"), held.split("validation")
-    settings = Settings(
-        members=members, batch_size=graphs, shuffle=shuffle, lr=(0.003,), weight_decay=(1e-6,),
-        patience=None,
-    )  # fmt: skip
-
-    def make() -> Work:
-        trainer = trainer_of(*parts, train.RECURRENT, settings, "mse", device)
-        numbers = itertools.count()
-        return lambda: trainer.run_epoch(next(numbers))
-
-    return make
+    # shuffled, there are enough batches for those of padded shapes to be captured
+    parts = train.multitask_parts(range(15, 25) if shuffle else sizes, graphs)
+    settings = replace(train.MULTITASK, members=members, batch_size=graphs, shuffle=shuffle)
+    given = (*parts, train.RECURRENT, settings, "mse", device)
+    return lambda: with_validation(trainer_of(*given))
 
 
 def _stacked(device: torch.device) -> Callable[[], Work]:
-    graphs = molecules(128 * _STEPS[device.type])
-    settings = Settings(batch_size=128, shuffle=True, lr=(1e-3,), patience=None)
-
-    def make() -> Work:
-        trainer = trainer_of(graphs, graphs[:1], train.STACKED, settings, "mae", device)
-        return without_validation(trainer)
-
-    return make
+    graphs = molecules(train.MOLECULES.batch_size * _STEPS[device.type])
+    given = (graphs, graphs[:1], train.STACKED, train.MOLECULES, "mae", device)
+    return lambda: without_validation(trainer_of(*given))
 
 
 def _of_experiments(kind: str, runs: Path, many: bool) -> Iterator[Row]:
@@ -399,12 +354,8 @@ def _experiment(
         graphs = GraphSet.load(path).split("train")[:count]
     else:
         graphs = synthetic(name, count)
-
-    def make() -> Work:
-        trainer = trainer_of(graphs, graphs[:1], trial.model, settings, trial.loss, device)
-        return without_validation(trainer)
-
-    return make
+    given = (graphs, graphs[:1], trial.model, settings, trial.loss, device)
+    return lambda: without_validation(trainer_of(*given))
 
 
 def _trial(name: str, variant: str, members: int) -> Trial:

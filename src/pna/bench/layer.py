@@ -14,7 +14,6 @@ import os
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -137,9 +136,10 @@ def measure_case(
     """
     device = torch.device(device)
     case = _fitting(case, device, say)
-    rows = _errors(case, device, doing) if case.errors else _compare(
-        case, device, seconds, compiled, doing
-    )  # fmt: skip
+    if case.errors:
+        rows = _errors(case, device, doing)
+    else:
+        rows = _compare(case, device, seconds, compiled, doing)
     return collect(rows, lambda problem: case.result("all", "set-up", note=problem))
 
 
@@ -154,9 +154,7 @@ def our_step(case: Case, device: torch.device) -> Callable[[], None]:
     """Forward and backward pass of our layer alone, at each call."""
     given = _inputs(replace(case, alone=True), device)
     layer = PNAConv(**_arguments(case, given.adjacency), std="pyg").to(device)
-    table = () if given.table is None else (given.table,)
-    leaves = (given.x, *table, *layer.parameters())
-    return _Contender(OURS, partial(_call_ours, layer, given), leaves, given.upstream).both
+    return _Contender(OURS, layer, given).both
 
 
 @dataclass(frozen=True)
@@ -174,21 +172,38 @@ class _Inputs:
 @dataclass(frozen=True)
 class _Contender:
     name: str
-    forward: Callable[[], Tensor]
-    leaves: tuple[Tensor, ...]  # all that need gradients
-    upstream: Tensor
-    held: int = 0  # bytes of what was made beforehand for this one only
+    layer: nn.Module
+    given: _Inputs
+
+    @property
+    def leaves(self) -> list[Tensor]:
+        """All that need gradients."""
+        table = [] if self.given.table is None else [self.given.table]
+        return [self.given.x, *table, *self.layer.parameters()]
+
+    @property
+    def held(self) -> int:
+        """Bytes of what was made beforehand for this one only."""
+        return _bytes(self.given.adjacency) if self.name == OURS else 0
+
+    def forward(self) -> Tensor:
+        return (_call_ours if self.name == OURS else _call_pyg)(self.layer, self.given)
 
     def both(self) -> None:
         """A training step but for the optimizer; no gradient is left behind."""
         try:
-            self.forward().backward(self.upstream)
+            self.forward().backward(self.given.upstream)
         finally:
             for leaf in self.leaves:
                 leaf.grad = None
 
     def step(self, work: str) -> Callable[[], Any]:
         return self.both if work == BOTH else self.forward
+
+    def output_and_gradient(self) -> tuple[Tensor, Tensor]:
+        output = self.forward()
+        (gradient,) = torch.autograd.grad(output, self.given.x, self.given.upstream)
+        return output.detach(), gradient
 
 
 def _compare(
@@ -237,13 +252,9 @@ def _errors(case: Case, device: torch.device, doing: Say) -> Iterator[LayerResul
             torch.manual_seed(draw)
             conv = _pyg_layer(case, given.adjacency)
         exact = _in_float64(given)
-        truth = _output_and_gradient(partial(_call_pyg, copy.deepcopy(conv).double(), exact), exact)
-        calls = {
-            OURS: partial(_call_ours, PNAConv.from_pyg(conv), given),
-            PYG: partial(_call_pyg, conv, given),
-        }
-        for name, call in calls.items():
-            got = _output_and_gradient(call, given)
+        truth = _Contender(PYG, copy.deepcopy(conv).double(), exact).output_and_gradient()
+        for name, layer in ((OURS, PNAConv.from_pyg(conv)), (PYG, conv)):
+            got = _Contender(name, layer, given).output_and_gradient()
             errors[name].append(tuple(map(_relative, got, truth)))
     for name, drawn in errors.items():
         for what, values in zip(("output", "gradient"), zip(*drawn, strict=True), strict=True):
@@ -252,24 +263,16 @@ def _errors(case: Case, device: torch.device, doing: Say) -> Iterator[LayerResul
 
 def _contenders(case: Case, device: torch.device, compiled: bool) -> list[_Contender]:
     given = _inputs(case, device)
-    table = () if given.table is None else (given.table,)
-
-    def contender(name: str, layer: nn.Module, call: Callable[[], Tensor]) -> _Contender:
-        leaves = (given.x, *table, *layer.parameters())
-        held = _bytes(given.adjacency) if name == OURS else 0
-        return _Contender(name, call, leaves, given.upstream, held)
-
     if not has_pyg():
         ours = PNAConv(**_arguments(case, given.adjacency), std="pyg").to(device)
-        return [contender(OURS, ours, partial(_call_ours, ours, given))]
+        return [_Contender(OURS, ours, given)]
     pyg = _pyg_layer(case, given.adjacency)
-    ours = PNAConv.from_pyg(pyg)
-    found = [contender(OURS, ours, partial(_call_ours, ours, given))]
+    layers: dict[str, Any] = {OURS: PNAConv.from_pyg(pyg)}
     if not case.alone:
-        found.append(contender(PYG, pyg, partial(_call_pyg, pyg, given)))
+        layers[PYG] = pyg
     if case.compiled and compiled:
-        found.append(contender(COMPILED, pyg, partial(_call_pyg, torch.compile(pyg), given)))
-    return found
+        layers[COMPILED] = torch.compile(pyg)
+    return [_Contender(name, layer, given) for name, layer in layers.items()]
 
 
 def _inputs(case: Case, device: torch.device, seed: int = 1) -> _Inputs:
@@ -331,12 +334,6 @@ def _call_pyg(layer: Callable[..., Tensor], given: _Inputs) -> Tensor:
     if given.table is None:
         return layer(given.x, given.edge_index)
     return layer(given.x, given.edge_index, given.table[given.types])
-
-
-def _output_and_gradient(forward: Callable[[], Tensor], given: _Inputs) -> tuple[Tensor, Tensor]:
-    output = forward()
-    (gradient,) = torch.autograd.grad(output, given.x, given.upstream)
-    return output.detach(), gradient
 
 
 def _relative(got: Tensor, true: Tensor) -> float:

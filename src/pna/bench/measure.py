@@ -88,18 +88,10 @@ def time_calls(
 ) -> list[Timing]:
     """As `time_call`, in turns, so that other load on the machine slows all calls alike."""
 
-    def sample(call: Callable[[], Any], repeats: int) -> float:
-        synchronize(device)
-        start = time.perf_counter()
-        for _ in range(repeats):
-            call()
-        synchronize(device)
-        return (time.perf_counter() - start) / repeats
-
     def warmed(call: Callable[[], Any]) -> float:
-        taken = [sample(call, 1)]
+        taken = [seconds_a_call(call, device)]
         while len(taken) < 3 and sum(taken) < seconds:
-            taken.append(sample(call, 1))
+            taken.append(seconds_a_call(call, device))
         return min(taken)
 
     fastest = [warmed(call) for call in calls]
@@ -107,9 +99,19 @@ def time_calls(
     end = time.perf_counter() + seconds * len(calls)
     while time.perf_counter() < end or len(samples[0]) < 3:
         for i, (own, call) in enumerate(zip(samples, calls, strict=True)):
-            own.append(sample(call, math.ceil(SAMPLE / fastest[i])))
+            own.append(seconds_a_call(call, device, math.ceil(SAMPLE / fastest[i])))
             fastest[i] = min(fastest[i], own[-1])  # the first may have compiled
-    return [_timing(own) for own in samples]
+    return [Timing(*np.quantile(own, [0.5, 0.25, 0.75]).tolist(), len(own)) for own in samples]
+
+
+def seconds_a_call(call: Callable[[], Any], device: torch.device | str, repeats: int = 1) -> float:
+    """The mean time of `repeats` calls, with the work that they submit to the device."""
+    synchronize(device)
+    start = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    synchronize(device)
+    return (time.perf_counter() - start) / repeats
 
 
 def time_by_name(
@@ -145,11 +147,6 @@ def synchronize(device: torch.device | str) -> None:
     """Wait until the device has finished all work submitted to it."""
     if torch.device(device).type != "cpu":
         torch.accelerator.synchronize(device)
-
-
-def _timing(samples: list[float]) -> Timing:
-    low, median, high = np.quantile(samples, [0.25, 0.5, 0.75]).tolist()
-    return Timing(median, low, high, len(samples))
 
 
 def _peak_of_events(call: Callable[[], Any]) -> int:

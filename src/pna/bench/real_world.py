@@ -20,8 +20,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pna.bench.epoch_times import LOADED, OURS, PYG, Case, Contender
-from pna.bench.epochs import pyg_epoch, trainer_of, without_validation
+from pna.bench.epoch_times import LOADED, PYG, Case, Contender
+from pna.bench.epochs import our_contender, pyg_contender, trainer_of, without_validation
 from pna.bench.layer import has_pyg
 from pna.bench.measure import check_device
 from pna.data.graphset import GraphSet
@@ -29,7 +29,7 @@ from pna.names import lookup
 from pna.paper.experiment import Trial
 from pna.paper.real_world import RealWorld
 from pna.paper.registry import EXPERIMENTS
-from pna.train.models import count_parameters, fitted
+from pna.train.models import fitted
 from pna.train.tasks import tasks_of
 
 EXAMPLE, EXAMPLE_LOADED = "PyG's example", "PyG's example, batches on the GPU"
@@ -117,9 +117,7 @@ def _ours(trial: Trial, graphs: GraphSet, members: int, device: torch.device) ->
     # there is no validation, so the metric to select by does not matter
     settings = replace(trial.settings, members=members, select="loss")
     trainer = trainer_of(graphs, graphs[:1], trial.model, settings, trial.loss, device)
-    name = f"{OURS}, {members} member{'s' if members > 1 else ''}"
-    parameters = count_parameters(trainer.population.model)
-    return Contender(name, without_validation(trainer), parameters, members)
+    return our_contender(trainer, without_validation(trainer))
 
 
 def _run_example(model: nn.Module, b: Any) -> Tensor:
@@ -147,14 +145,12 @@ def _pyg(
 
     def contender(name: str, batches: Callable[[], Iterable[Any]]) -> Contender:
         model = make().to(device)
-        decay, lr = trial.settings.weight_decay[0], trial.settings.lr[0]
-        optimiser = torch.optim.Adam(model.parameters(), lr=lr, weight_decay=decay)
 
         def loss(batch: Any) -> Tensor:
+            batch = batch.to(device)
             return error(run(model, batch), batch.y)
 
-        epoch = pyg_epoch(model, optimiser, batches, loss, device)
-        return Contender(name, epoch, count_parameters(model), share=share, note=note)
+        return pyg_contender(name, model, loss, batches, trial.settings, share=share, note=note)
 
     with_loader, loaded = names
     yield contender(with_loader, lambda: loader)

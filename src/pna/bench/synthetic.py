@@ -4,6 +4,7 @@ alone."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -29,16 +30,8 @@ def synthetic(benchmark: str, count: int, seed: int = 0) -> GraphSet:
 
 
 def _zinc(benchmark: str, count: int, seed: int) -> GraphSet:
-    graphs = molecules(count, seed)
-    return GraphSet.from_arrays(
-        graphs.sizes,
-        graphs.edges,
-        graphs.edge_counts,
-        x=graphs.x,
-        edge_attr=graphs.edge_attr,
-        y_graph=graphs.y_graph,
-        metadata={"benchmark": benchmark, "node_values": [ATOMS], "edge_values": [BONDS]},
-    )
+    facts = {"benchmark": benchmark, "node_values": [ATOMS], "edge_values": [BONDS]}
+    return replace(molecules(count, seed), metadata=facts)
 
 
 def _molhiv(benchmark: str, count: int, seed: int) -> GraphSet:

@@ -8,8 +8,8 @@ All graphs are on the device, except those of PyG's loader; float32, no TF32.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,14 +17,19 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pna.bench.epoch_times import AUTHORS, COMPILED, LOADED, OURS, PYG, Case, Contender
-from pna.bench.epochs import pyg_epoch, step, trainer_of, without_validation
+from pna.bench.epochs import (
+    our_contender,
+    pyg_contender,
+    trainer_of,
+    with_validation,
+    without_validation,
+)
 from pna.bench.layer import has_pyg
 from pna.bench.measure import check_device
 from pna.bench.molecules import ATOMS, BONDS, molecules
 from pna.data.graphset import GraphSet
 from pna.data.multitask import multitask
 from pna.names import lookup
-from pna.train.models import count_parameters
 from pna.train.settings import ModelSettings, Settings
 
 RECURRENT = ModelSettings(init="published", arguments={"towers": 4})
@@ -34,6 +39,9 @@ STACKED = ModelSettings(
     arguments={"towers": 5, "edge_width": 50, "layers": 4, "head": [50, 25],
                "residual": False, "readout": "sum"},
 )  # fmt: skip
+
+MULTITASK = Settings(shuffle=False, lr=(0.003,), weight_decay=(1e-6,), patience=None)
+MOLECULES = Settings(patience=None)
 
 
 def cases(
@@ -63,48 +71,41 @@ def cases(
 
 def _population(case: Case, device: torch.device) -> list[Contender]:
     """Ten runs at once, and one."""
-    graphs = _graphs(case)
-    ten, one = (_trained(graphs, case, device, members) for members in (10, 1))
-    return [ten, one]
+    parts = multitask_parts(case.sizes, case.graphs)
+    return [_trained(parts, case, device, members) for members in (10, 1)]
 
 
 def _multitask(case: Case, device: torch.device) -> list[Contender]:
     """One run of ours, and PyG's."""
-    graphs = _graphs(case)
-    ours = _trained(graphs, case, device, 1)
-    return [Contender(OURS, ours.epoch, ours.parameters), *_pyg_multitask(graphs, case, device)]
+    parts = multitask_parts(case.sizes, case.graphs)
+    ours = _trained(parts, case, device, 1, OURS)
+    return [ours, _pyg_multitask(*parts, case, device)] if has_pyg() else [ours]
 
 
-def _graphs(case: Case) -> GraphSet:
-    counts = {"train": case.graphs, "validation": max(case.graphs // 4, 1), "test": 0}
-    return multitask(0, "published", sizes=case.sizes, counts=counts)
+def multitask_parts(sizes: Sequence[int], count: int) -> tuple[GraphSet, GraphSet]:
+    """Graphs to train on, so many of each size, and to validate on."""
+    counts = {"train": count, "validation": max(count // 4, 1), "test": 0}
+    graphs = multitask(0, "published", sizes=sizes, counts=counts)
+    return graphs.split("train"), graphs.split("validation")
 
 
-def _trained(graphs: GraphSet, case: Case, device: torch.device, members: int) -> Contender:
-    settings = Settings(
-        members=members, batch_size=case.batch_size, shuffle=False, lr=(0.003,),
-        weight_decay=(1e-6,), patience=None,
-    )  # fmt: skip
-    parts = graphs.split("train"), graphs.split("validation")
+def _trained(
+    parts: tuple[GraphSet, GraphSet], case: Case, device: torch.device, members: int, name: str = ""
+) -> Contender:
+    settings = replace(MULTITASK, members=members, batch_size=case.batch_size)
     trainer = trainer_of(*parts, RECURRENT, settings, "mse", device)
-    numbers = itertools.count()
-    name = f"{OURS}, {members} member{'s' if members > 1 else ''}"
-    parameters = count_parameters(trainer.population.model)
-    return Contender(name, lambda: trainer.run_epoch(next(numbers)), parameters, members)
+    return our_contender(trainer, with_validation(trainer), name)
 
 
-def _pyg_multitask(graphs: GraphSet, case: Case, device: torch.device) -> list[Contender]:
+def _pyg_multitask(
+    training: GraphSet, validation: GraphSet, case: Case, device: torch.device
+) -> Contender:
     """PyG trains on the same batches, and validates one batch for each size of graph."""
-    if not has_pyg():
-        return []
     from pna.bench.pyg_models import Recurrent
 
-    training, validation = graphs.split("train"), graphs.split("validation")
-    assert training.x is not None
     degrees = torch.bincount(training.degree.long())
-    widths = training.x.shape[1], 16, len(graphs.node_targets), len(graphs.graph_targets)
-    model = Recurrent(*widths, degrees).to(device)
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.003, weight_decay=1e-6)
+    targets = len(training.node_targets), len(training.graph_targets)
+    model = Recurrent(len(training.node_features), 16, *targets, degrees).to(device)
     to_train = _pyg_batches(training, case.batch_size, device)
     to_validate = _pyg_batches(validation, len(validation) // len(case.sizes), device)
 
@@ -113,15 +114,15 @@ def _pyg_multitask(graphs: GraphSet, case: Case, device: torch.device) -> list[C
         errors = [(node - batch.y_node).square().mean(0), (graph - batch.y_graph).square().mean(0)]
         return torch.cat(errors).mean()
 
+    training_epoch = pyg_contender(PYG, model, lambda b: loss(*b), lambda: to_train, MULTITASK)
+
     def epoch() -> None:
-        model.train()
-        for batch, size in to_train:
-            step(optimiser, loss(batch, size))
+        training_epoch.epoch()
         model.eval()
         with torch.no_grad():
-            torch.stack([loss(batch, size) for batch, size in to_validate]).mean()
+            torch.stack([loss(*batch) for batch in to_validate]).mean()
 
-    return [Contender(PYG, epoch, count_parameters(model))]
+    return replace(training_epoch, epoch=epoch)
 
 
 def _pyg_batches(graphs: GraphSet, batch_size: int, device: torch.device) -> list[tuple[Any, int]]:
@@ -143,10 +144,9 @@ def _pyg_batches(graphs: GraphSet, batch_size: int, device: torch.device) -> lis
 def _zinc(case: Case, device: torch.device) -> list[Contender]:
     """An epoch without validation of the model of PyG's example."""
     graphs = molecules(case.graphs)
-    settings = Settings(batch_size=case.batch_size, shuffle=True, lr=(1e-3,), patience=None)
+    settings = replace(MOLECULES, batch_size=case.batch_size)
     trainer = trainer_of(graphs, graphs[:1], STACKED, settings, "mae", device)
-    parameters = count_parameters(trainer.population.model)
-    ours = Contender(OURS, without_validation(trainer), parameters)
+    ours = our_contender(trainer, without_validation(trainer), OURS)
     return [ours, *_pyg_zinc(graphs, case, device)] if has_pyg() else [ours]
 
 
@@ -162,17 +162,16 @@ def _pyg_zinc(graphs: GraphSet, case: Case, device: torch.device) -> Iterator[Co
     loader = DataLoader(data, batch_size=case.batch_size, shuffle=True)
     degrees = torch.bincount(graphs.degree.long())
 
-    def contender(name: str, batches: Sequence[Any] | Any, compiled: bool = False) -> Contender:
+    def contender(name: str, batches: Iterable[Any], compiled: bool = False) -> Contender:
         model = Molecules(ATOMS, BONDS, degrees).to(device)
-        optimiser = torch.optim.Adam(model.parameters(), lr=1e-3)
         forward: Any = torch.compile(model, dynamic=True) if compiled else model
 
         def loss(b: Any) -> Tensor:
+            b = b.to(device)
             out = forward(b.x, b.edge_index, b.edge_attr, b.batch, b.num_graphs)
             return F.l1_loss(out, b.y)
 
-        epoch = pyg_epoch(model, optimiser, lambda: batches, loss, device)
-        return Contender(name, epoch, count_parameters(model))
+        return pyg_contender(name, model, loss, lambda: batches, MOLECULES)
 
     yield contender(PYG, loader)
     if device.type == "cuda":
