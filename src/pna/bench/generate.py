@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from pna.data.multitask.draw import draw
 from pna.data.multitask.families import FAMILIES
@@ -83,12 +84,7 @@ def _by_networkx(per_type: int) -> GenerationResult:
     """NetworkX's labels for graphs that we made."""
     import networkx as nx
 
-    samples = [
-        graph
-        for family in FAMILIES
-        for graph in draw(Stream("bench", family.name), family, per_type, 20, "paper")
-    ]
-    feature = np.linspace(0, 1, 20)
+    samples, feature = _samples(per_type), np.linspace(0, 1, 20)
     start = time.perf_counter()
     for matrix in samples:
         graph = nx.from_numpy_array(matrix)
@@ -104,15 +100,20 @@ def _by_networkx(per_type: int) -> GenerationResult:
 
 def labels_alone(per_type: int = 100) -> GenerationResult:
     """Our labels, for the same graphs as NetworkX's."""
-    graphs = np.concatenate(
-        [draw(Stream("bench", family.name), family, per_type, 20, "paper") for family in FAMILIES]
-    )
+    graphs = _samples(per_type)
     start = time.perf_counter()
     source = np.zeros(len(graphs), np.int64)
     given = LabelInputs(graphs, source, np.tile(np.linspace(0, 1, 20), (len(graphs), 1)), "paper")
     for name in SIX:
         LABELS[name].compute(given)
     return GenerationResult("labels, 20 nodes", "pna", len(graphs), time.perf_counter() - start)
+
+
+def _samples(per_type: int) -> NDArray[np.bool_]:
+    """Graphs of 20 nodes of every type."""
+    return np.concatenate(
+        [draw(Stream("bench", family.name), family, per_type, 20, "paper") for family in FAMILIES]
+    )
 
 
 def _resident() -> int:

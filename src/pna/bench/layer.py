@@ -21,7 +21,6 @@ import torch
 from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
-from pna.bench.graphs import uniform_edges
 from pna.bench.measure import check_device, collect, peak_memory, time_by_name, try_call
 from pna.nn import PNAConv
 
@@ -294,6 +293,13 @@ def _inputs(case: Case, device: torch.device, seed: int = 1) -> _Inputs:
         types=types,
         upstream=normal(case.nodes, case.features),
     )
+
+
+def uniform_edges(num_nodes: int, num_edges: int, device: torch.device | str) -> Tensor:
+    """An edge_index whose senders and receivers are drawn from all nodes alike, in int32."""
+    random = torch.Generator(device).manual_seed(0)
+    shape = (2, num_edges)
+    return torch.randint(num_nodes, shape, device=device, generator=random, dtype=torch.int32)
 
 
 def _in_float64(given: _Inputs) -> _Inputs:

@@ -101,7 +101,7 @@ def time_calls(
         for i, (own, call) in enumerate(zip(samples, calls, strict=True)):
             own.append(seconds_a_call(call, device, math.ceil(SAMPLE / fastest[i])))
             fastest[i] = min(fastest[i], own[-1])  # the first may have compiled
-    return [Timing(*np.quantile(own, [0.5, 0.25, 0.75]).tolist(), len(own)) for own in samples]
+    return [Timing(*np.quantile(own, [0.5, 0.25, 0.75]), samples=len(own)) for own in samples]
 
 
 def seconds_a_call(call: Callable[[], Any], device: torch.device | str, repeats: int = 1) -> float:

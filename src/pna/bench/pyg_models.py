@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -18,10 +19,9 @@ from torch_geometric.nn import (
 )
 from torch_geometric.nn.aggr import DegreeScalerAggregation, Set2Set
 
+from pna.bench.layer import AGGREGATORS, SCALERS
 from pna.train.settings import ModelSettings
 
-AGGREGATORS = ["mean", "std", "max", "min"]
-SCALERS = ["identity", "amplification", "attenuation"]
 #: Arguments of `Stacked` that `Benchmarked` takes, with their defaults.
 _STACKED: dict[str, Any] = {
     "layers": 4, "out_channels": None, "readout": "sum", "graph_norm": False, "dropout": 0.0,
@@ -39,20 +39,13 @@ class Recurrent(nn.Module):
         node_targets: numbers to predict for each node.
         graph_targets: numbers to predict for each graph.
         deg: histogram of the training set's degrees.
-        towers: of the convolutions.
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        hidden: int,
-        node_targets: int,
-        graph_targets: int,
-        deg: Tensor,
-        towers: int = 4,
+        self, in_channels: int, hidden: int, node_targets: int, graph_targets: int, deg: Tensor
     ) -> None:
         super().__init__()
-        shared = {"aggregators": AGGREGATORS, "scalers": SCALERS, "deg": deg, "towers": towers}
+        shared = {"aggregators": AGGREGATORS, "scalers": SCALERS, "deg": deg, "towers": 4}
         self.first = PNAConv(in_channels, hidden, **shared)
         self.again = PNAConv(hidden, hidden, divide_input=True, **shared)
         self.gru = nn.GRUCell(hidden, hidden)
@@ -78,41 +71,18 @@ class Molecules(nn.Module):
     Args:
         atoms, bonds: kinds of them.
         deg: histogram of the training set's degrees.
-        hidden: features of a node.
-        edge_width: features of an edge.
-        towers: of the convolutions, which each see all features.
-        layers: how many convolutions.
-        head: widths inside the head.
     """
 
-    def __init__(
-        self,
-        atoms: int,
-        bonds: int,
-        deg: Tensor,
-        hidden: int = 75,
-        edge_width: int = 50,
-        towers: int = 5,
-        layers: int = 4,
-        head: tuple[int, ...] = (50, 25),
-    ) -> None:
+    def __init__(self, atoms: int, bonds: int, deg: Tensor) -> None:
         super().__init__()
-        self.atoms = nn.Embedding(atoms, hidden)
-        self.bonds = nn.Embedding(bonds, edge_width)
+        self.atoms, self.bonds = nn.Embedding(atoms, 75), nn.Embedding(bonds, 50)
         self.convs = nn.ModuleList(
-            PNAConv(
-                hidden, hidden, aggregators=AGGREGATORS, scalers=SCALERS, deg=deg,
-                edge_dim=edge_width, towers=towers, pre_layers=1, post_layers=1,
-                divide_input=False,
-            )
-            for _ in range(layers)
-        )  # fmt: skip
-        self.norms = nn.ModuleList(BatchNorm(hidden) for _ in range(layers))
-        widths = [hidden, *head, 1]
-        layers_of_head: list[nn.Module] = []
-        for a, b in pairwise(widths):
-            layers_of_head += [nn.Linear(a, b), nn.ReLU()]
-        self.head = nn.Sequential(*layers_of_head[:-1])
+            PNAConv(75, 75, AGGREGATORS, SCALERS, deg, edge_dim=50, towers=5) for _ in range(4)
+        )
+        self.norms = nn.ModuleList(BatchNorm(75) for _ in self.convs)
+        self.head = nn.Sequential(
+            nn.Linear(75, 50), nn.ReLU(), nn.Linear(50, 25), nn.ReLU(), nn.Linear(25, 1)
+        )
 
     def forward(
         self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor, graphs: int
@@ -152,14 +122,12 @@ class Benchmarked(nn.Module):
         if columns:
             self.embed_edges = _encoder(given["edge_values"], columns, given["edge_width"])
         widths = [model.hidden] * given["layers"] + [given["out_channels"]]
-        shared = {
-            "aggregators": AGGREGATORS, "scalers": SCALERS, "deg": torch.tensor(model.degrees)
-        }  # fmt: skip
-        make: Any = SimpleConv if simple else TowersConv
+        make: Any = SimpleConv
         if not simple:
             width = given["edge_width"] if columns else None
-            shared |= {"towers": given["towers"], "edge_dim": width}
-        self.convs = nn.ModuleList(make(a, b, **shared) for a, b in pairwise(widths))
+            make = partial(TowersConv, towers=given["towers"], edge_dim=width)
+        deg = torch.tensor(model.degrees)
+        self.convs = nn.ModuleList(make(a, b, deg) for a, b in pairwise(widths))
         self.norms = nn.ModuleList(BatchNorm(width) for width in widths[1:])
         mixing = [] if simple else [nn.Linear(width, width) for width in widths[1:]]
         self.mixing = nn.ModuleList(mixing)
@@ -194,9 +162,10 @@ class TowersConv(PNAConv):
     M as they are, and what mixes the towers is left to the model."""
 
     def __init__(
-        self, in_channels: int, out_channels: int, towers: int, edge_dim: int | None, **given: Any
+        self, in_channels: int, out_channels: int, deg: Tensor, towers: int, edge_dim: int | None
     ) -> None:
-        super().__init__(in_channels, out_channels, towers=towers, divide_input=True, **given)
+        shared = {"towers": towers, "divide_input": True}
+        super().__init__(in_channels, out_channels, AGGREGATORS, SCALERS, deg, **shared)
         self.lin = nn.Identity()
         inputs = 2 * self.F_in + (edge_dim or 0)
         self.pre_nns = nn.ModuleList(
@@ -214,16 +183,9 @@ class TowersConv(PNAConv):
 class SimpleConv(MessagePassing):
     """The authors' simple layer, of PyG's aggregation."""
 
-    def __init__(
-        self,
-        in_channels: int,
-        out_channels: int,
-        aggregators: list[str],
-        scalers: list[str],
-        deg: Tensor,
-    ) -> None:
-        super().__init__(aggr=DegreeScalerAggregation(aggregators, scalers, deg))
-        results = len(aggregators) * len(scalers)
+    def __init__(self, in_channels: int, out_channels: int, deg: Tensor) -> None:
+        super().__init__(aggr=DegreeScalerAggregation(AGGREGATORS, SCALERS, deg))
+        results = len(AGGREGATORS) * len(SCALERS)
         self.post = nn.Linear(results * in_channels, out_channels)
 
     def forward(self, x: Tensor, edge_index: Tensor, edge_attr: None = None) -> Tensor:
