@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -29,7 +30,7 @@ from pna.testing.draw import (
 )
 from pna.testing.edge_term import EdgeTerm
 from pna.testing.execution import BACKENDS, Settings, compiled, output_and_gradients
-from pna.testing.script import leaf, literal, on_device, write
+from pna.testing.script import inputs, literal, write
 from pna.testing.terms import Terms
 from pna.testing.tolerance import Arithmetic, Bound, Problem, Statistic, analyse, sum_type
 
@@ -81,46 +82,38 @@ class AggregateCase:
         return output_and_gradients(out, leaves, upstream)
 
     def _forward(self, leaves: dict[str, Tensor]) -> Tensor:
-        ends = torch.stack([self.graph.senders, self.graph.receivers]).to(self.device)
-        sizes = (self.graph.num_senders, self.graph.num_receivers)
-        index = self.edge.index(self.device)
+        ends, tensors = self.graph.edge_index.to(self.device), leaves | self.edge.index(self.device)
         if self.mode == "compile":  # one program for all sizes
             key = (self.edge.form, *(type(a) for a in self.aggregators))
-            return compiled(key, self._from_edges)(ends, sizes, leaves, index)
+            return compiled(key, self._from_edges)(ends, self.graph.sizes, tensors)
         if self.mode in BACKENDS:
             with pna.backend(BACKENDS[self.mode]):
-                return self._from_edges(ends, sizes, leaves, index)
-        return self._vmapped(pna.Adjacency.from_edge_index(ends, sizes), leaves, index)
+                return self._from_edges(ends, self.graph.sizes, tensors)
+        return self._vmapped(pna.Adjacency.from_edge_index(ends, self.graph.sizes), tensors)
 
     def _from_edges(
-        self, ends: Tensor, sizes: tuple[int, int], leaves: dict[str, Tensor], index: Tensor | None
+        self, ends: Tensor, sizes: tuple[int, int], tensors: dict[str, Tensor]
     ) -> Tensor:
-        return self._aggregate(pna.Adjacency.from_edge_index(ends, sizes), leaves, index)
+        return self._aggregate(pna.Adjacency.from_edge_index(ends, sizes), tensors)
 
-    def _aggregate(
-        self, adjacency: pna.Adjacency, leaves: dict[str, Tensor], index: Tensor | None
-    ) -> Tensor:
+    def _aggregate(self, adjacency: pna.Adjacency, tensors: dict[str, Tensor]) -> Tensor:
         chosen = list(self.aggregators)
         for i, name, _ in self._parameters():
-            chosen[i] = replace(chosen[i], **{name: leaves[f"{name}_{i}"]})
-        return pna.aggregate(leaves["x"], adjacency, chosen, self.edge.argument(leaves, index))
+            chosen[i] = replace(chosen[i], **{name: tensors[f"{name}_{i}"]})
+        return pna.aggregate(tensors["x"], adjacency, chosen, self.edge.argument(tensors))
 
-    def _vmapped(
-        self, adjacency: pna.Adjacency, leaves: dict[str, Tensor], index: Tensor | None
-    ) -> Tensor:
+    def _vmapped(self, adjacency: pna.Adjacency, tensors: dict[str, Tensor]) -> Tensor:
         """Features divided among members, each of which sees only its own."""
         width = self.x.shape[1]
         folded, dims = {}, {}
-        for name, value in leaves.items():
+        for name, value in tensors.items():
             split = value.dim() > 0 and value.shape[-1] == width and not name.startswith("weight")
-            split = split and name != "coefficients"
+            split = split and name not in ("coefficients", "index")
             shape = (*value.shape[:-1], self.members, width // self.members)
             folded[name] = value.reshape(shape) if split else value
             dims[name] = value.dim() - 1 if split else None
-        out = torch.vmap(
-            lambda own: self._aggregate(adjacency, own, index), in_dims=(dims,), out_dims=2
-        )(folded)
-        return out.flatten(2)
+        call = torch.vmap(partial(self._aggregate, adjacency), in_dims=(dims,), out_dims=2)
+        return call(folded).flatten(2)
 
     def arithmetic(self) -> Arithmetic:
         many = self.mode in ("reference", "compile") or self.dtype == torch.float64
@@ -176,7 +169,7 @@ class AggregateCase:
             yield replace(self, layout="plain")
         graph = self.graph
         senders, receivers = graph.senders.unique(), graph.receivers.unique()
-        if (len(senders), len(receivers)) != (graph.num_senders, graph.num_receivers):
+        if (len(senders), len(receivers)) != graph.sizes:
             smaller = shrink.with_nodes(graph, senders, receivers)
             yield replace(self, graph=smaller, x=self.x[senders], upstream=self.upstream[receivers])
         for keep in shrink.all_but_one(len(self.aggregators)):
@@ -186,49 +179,32 @@ class AggregateCase:
             yield replace(self, edge=EdgeTerm())
         for keep in shrink.halves(self.x.shape[1]):
             if len(keep) % self.members == 0:
-                yield self._with_features(keep)
+                edge, chosen = self.edge.with_features(keep), self._with("temperature", keep)
+                fewer = replace(self, edge=edge, aggregators=chosen)
+                yield shrink.select(fewer, keep, x=1, upstream=2)
         for keep in shrink.halves(len(graph.senders)):
-            yield self._with_edges(keep)
+            fewer = replace(self, aggregators=self._with("weight", keep))
+            yield shrink.with_edges(fewer, keep)
         for other in shrink.rounder(self.x, self.dtype):
             yield replace(self, x=other)
         for other in shrink.rounder(self.upstream, self.result_dtype):
             yield replace(self, upstream=other)
 
-    def _with_features(self, keep: list[int]) -> AggregateCase:
+    def _with(self, parameter: str, keep: list[int]) -> tuple[Any, ...]:
+        """The aggregators with these entries of their temperatures or weights."""
         chosen = list(self.aggregators)
         for i, name, value in self._parameters():
-            if name == "temperature" and value.dim() > 0:
-                chosen[i] = replace(chosen[i], temperature=value[keep])
-        return replace(
-            self,
-            x=self.x[:, keep],
-            edge=self.edge.with_features(keep),
-            aggregators=tuple(chosen),
-            upstream=self.upstream[..., keep],
-        )
-
-    def _with_edges(self, keep: list[int]) -> AggregateCase:
-        chosen = list(self.aggregators)
-        for i, name, value in self._parameters():
-            if name == "weight":
-                chosen[i] = replace(chosen[i], weight=value[keep])
-        return replace(
-            self,
-            graph=shrink.with_edges(self.graph, keep),
-            edge=self.edge.with_edges(keep),
-            aggregators=tuple(chosen),
-        )
+            if name == parameter and value.dim() > 0:
+                chosen[i] = replace(chosen[i], **{name: value[keep]})
+        return tuple(chosen)
 
     def script(self, bounds: dict[str, Bound]) -> str:
-        ends = torch.stack([self.graph.senders, self.graph.receivers])
-        sizes = (self.graph.num_senders, self.graph.num_receivers)
+        ends, sizes = literal(self.graph.edge_index), self.graph.sizes
         setup = [
-            *on_device(self.device),
-            f"adj = pna.Adjacency.from_edge_index({literal(ends)}, {sizes})",
-            *(leaf(name, *given) for name, given in self.leaves().items()),
+            *inputs(self.device, self.leaves()),
+            f"adj = pna.Adjacency.from_edge_index({ends}, {sizes})",
+            *(f"{name} = {literal(value)}" for name, value in self.edge.index("cpu").items()),
         ]
-        if self.edge.form == "table":
-            setup.append(f"index = {literal(self.edge.values[1])}")
         if self.layout != "plain":
             setup.append(f"# x lies in memory as pna.testing.draw.lay_out(x, {self.layout!r})")
         chosen = ", ".join(_written(a, i) for i, a in enumerate(self.aggregators))

@@ -22,7 +22,7 @@ from pna.testing.definition import Graph
 from pna.testing.draw import Draw, draw_aggregator, draw_batch, draw_values, every_aggregator
 from pna.testing.edge_term import EdgeTerm
 from pna.testing.execution import BACKENDS, Settings, compiled, output_and_gradients
-from pna.testing.script import leaf, literal, on_device, write
+from pna.testing.script import inputs, literal, write
 from pna.testing.tolerance import PICKS, Bound, sum_type
 
 _SAMPLES, _TIMES = 3, 32
@@ -83,9 +83,9 @@ class ConvCase:
         leaves = {k: v.to(self.device, self.dtype).detach() for k, v in leaves.items()}
         for value in leaves.values():
             value.requires_grad_()
-        x, edge = leaves["x"], self.edge.argument(leaves, self.edge.index(self.device))
+        x, edge = leaves["x"], self.edge.argument(leaves | self.edge.index(self.device))
         parameters = dict(layer.named_parameters())
-        ends = torch.stack([self.graph.senders, self.graph.receivers]).to(self.device)
+        ends = self.graph.edge_index.to(self.device)
 
         def call(own: dict[str, Tensor], *inputs: Any) -> Tensor:
             return torch.func.functional_call(layer, own, inputs)
@@ -132,7 +132,7 @@ class ConvCase:
         x, graph = leaves["x"], self.graph
         towers = layer.towers
         width = x.shape[1] // towers if layer.divide_input else x.shape[1]
-        features = self.edge.argument(leaves, self.edge.index("cpu"))
+        features = self.edge.argument(leaves | self.edge.index("cpu"))
         if self.edge.form == "table":
             features = features[0][features[1]]
         if features is not None and layer.edge_encoder is not None:
@@ -266,23 +266,15 @@ class ConvCase:
         graph = self.graph
         if not any(isinstance(getattr(a, "weight", None), Tensor) for a in self.aggregators):
             for keep in shrink.halves(len(graph.senders)):
-                yield replace(
-                    self, graph=shrink.with_edges(graph, keep), edge=self.edge.with_edges(keep)
-                )
+                yield shrink.with_edges(self, keep)
         used = torch.cat([graph.senders, graph.receivers]).unique()
         if len(used) < graph.num_senders:
-            yield replace(
-                self,
-                graph=shrink.with_nodes(graph, used, used),
-                x=self.x[used],
-                owner=self.owner[used],
-                upstream=self.upstream[used],
-            )
+            fewer = replace(self, graph=shrink.with_nodes(graph, used, used))
+            yield shrink.select(fewer, used.tolist(), x=0, owner=0, upstream=0)
         for x in shrink.rounder(self.x, self.dtype):
             yield replace(self, x=x)
 
     def script(self, bounds: dict[str, Bound]) -> str:
-        ends = torch.stack([self.graph.senders, self.graph.receivers])
         options = "".join(f", {k}={v!r}" for k, v in self.options.items())
         leaves = {"x": self.x} | self.edge.leaves()
         setup = [
@@ -291,12 +283,10 @@ class ConvCase:
             f"{list(self.aggregators)}, {list(self.scalers)}, "
             f"pna.DegreeStats.from_histogram({self.histogram.tolist()}){options})"
             f".to({self.device!r}, {self.dtype})",
-            *on_device(self.device),
-            *(leaf(name, values, self.dtype) for name, values in leaves.items()),
-            f"edge_index = {literal(ends)}",
+            *inputs(self.device, {name: (values, self.dtype) for name, values in leaves.items()}),
+            f"edge_index = {literal(self.graph.edge_index)}",
+            *(f"{name} = {literal(value)}" for name, value in self.edge.index("cpu").items()),
         ]
-        if self.edge.form == "table":
-            setup.append(f"index = {literal(self.edge.values[1])}")
 
         def gradient(name: str) -> str:
             return f"{name}.grad" if name in leaves else f"conv.get_parameter({name!r}).grad"

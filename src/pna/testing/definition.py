@@ -27,6 +27,14 @@ class Graph:
     num_senders: int
     num_receivers: int
 
+    @property
+    def edge_index(self) -> Tensor:
+        return torch.stack([self.senders, self.receivers])
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        return self.num_senders, self.num_receivers
+
     def in_degree(self) -> Tensor:
         return torch.bincount(self.receivers, minlength=self.num_receivers)
 

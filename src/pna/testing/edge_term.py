@@ -33,12 +33,13 @@ class EdgeTerm:
         """The tensors that have a gradient."""
         return {name: value for name, value in self.named().items() if name != "index"}
 
-    def index(self, device: str) -> Tensor | None:
-        return self.values[1].to(device) if self.form == "table" else None
+    def index(self, device: str) -> dict[str, Tensor]:
+        """The tensor that has none, if there is one."""
+        return {"index": self.values[1].to(device)} if self.form == "table" else {}
 
-    def argument(self, leaves: dict[str, Tensor], index: Tensor | None) -> Any:
-        """As `pna.aggregate` and layers take it, from tensors that have a gradient."""
-        parts = [index if name == "index" else leaves[name] for name in _NAMES[self.form]]
+    def argument(self, tensors: dict[str, Tensor]) -> Any:
+        """As `pna.aggregate` and layers take it, from `leaves` and `index`."""
+        parts = [tensors[name] for name in _NAMES[self.form]]
         return tuple(parts) if len(parts) > 1 else parts[0] if parts else None
 
     def written(self) -> str:

@@ -15,7 +15,7 @@ from pna.testing import shrink
 from pna.testing.definition import scaler
 from pna.testing.draw import DTYPES, Draw, draw_values
 from pna.testing.execution import Settings, output_and_gradients
-from pna.testing.script import leaf, literal, on_device, write
+from pna.testing.script import inputs, literal, write
 from pna.testing.tolerance import Bound, sum_type
 
 
@@ -87,34 +87,16 @@ class ScaleCase:
     def simpler(self) -> Iterator[ScaleCase]:
         """Cases with fewer scalers, receivers and features."""
         for left in shrink.all_but_one(len(self.scalers)):
-            yield replace(
-                self,
-                scalers=tuple(self.scalers[k] for k in left),
-                alpha=self.alpha[left],
-                delta=self.delta[left],
-                upstream=self.upstream[:, left],
-            )
+            fewer = replace(self, scalers=tuple(self.scalers[k] for k in left))
+            yield shrink.select(fewer, left, alpha=0, delta=0, upstream=1)
         for rows in shrink.halves(len(self.degree)):
-            yield replace(
-                self,
-                degree=self.degree[rows],
-                aggregates=self.aggregates[rows],
-                upstream=self.upstream[rows],
-            )
+            yield shrink.select(self, rows, degree=0, aggregates=0, upstream=0)
         for columns in shrink.halves(self.aggregates.shape[2]):
-            yield replace(
-                self,
-                aggregates=self.aggregates[..., columns],
-                upstream=self.upstream[..., columns],
-            )
+            yield shrink.select(self, columns, aggregates=2, upstream=3)
 
     def script(self, bounds: dict[str, Bound]) -> str:
         scalers = [f"{s.__name__}(alpha[{i}], delta[{i}])" for i, s in enumerate(self.scalers)]
-        setup = [
-            "from pna.degree import Linear, Power",
-            *on_device(self.device),
-            *(leaf(name, *given) for name, given in self.leaves().items()),
-        ]
+        setup = ["from pna.degree import Linear, Power", *inputs(self.device, self.leaves())]
         call = f"pna.scale(aggregates, {literal(self.degree)}, [{', '.join(scalers)}])"
         return write(setup, None, call, literal(self.upstream, self.dtype), bounds)
 

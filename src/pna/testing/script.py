@@ -21,14 +21,10 @@ def literal(values: Tensor, dtype: torch.dtype | None = None) -> str:
     return f"torch.tensor({text}{kind})"
 
 
-def leaf(name: str, values: Tensor, dtype: torch.dtype) -> str:
-    """The line that makes a tensor whose gradient is compared."""
-    return f"{name} = {literal(values, dtype)}.requires_grad_()"
-
-
-def on_device(device: str) -> list[str]:
-    """The line that makes the device the default."""
-    return [] if device == "cpu" else [f"torch.set_default_device({device!r})"]
+def inputs(device: str, leaves: dict[str, tuple[Tensor, torch.dtype]]) -> list[str]:
+    """Lines that make the device the default, and the tensors whose gradients are compared."""
+    made = [f"{n} = {literal(*given)}.requires_grad_()" for n, given in leaves.items()]
+    return [*([] if device == "cpu" else [f"torch.set_default_device({device!r})"]), *made]
 
 
 def write(

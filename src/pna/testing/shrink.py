@@ -28,6 +28,12 @@ def all_but_one(count: int) -> Iterator[list[int]]:
             yield [k for k in range(count) if k != i]
 
 
+def select(case: Any, keep: list[int], **axes: int) -> Any:
+    """A case with fewer entries along an axis of each of these tensors."""
+    fewer = torch.tensor(keep, dtype=torch.int64)
+    return replace(case, **{n: getattr(case, n).index_select(a, fewer) for n, a in axes.items()})
+
+
 def rounder(values: Tensor, dtype: torch.dtype) -> Iterator[Tensor]:
     """Numbers with fewer digits, if they have more."""
     short = [float(f"{v:.2g}") for v in values.flatten().tolist()]
@@ -43,8 +49,10 @@ def without_transform(case: Any) -> Iterator[Any]:
         yield replace(case, mode="triton" if case.device == "cuda" else "c")
 
 
-def with_edges(graph: Graph, keep: list[int]) -> Graph:
-    return replace(graph, senders=graph.senders[keep], receivers=graph.receivers[keep])
+def with_edges(case: Any, keep: list[int]) -> Any:
+    """The case with fewer edges of its graph and its edge term."""
+    graph = select(case.graph, keep, senders=0, receivers=0)
+    return replace(case, graph=graph, edge=case.edge.with_edges(keep))
 
 
 def with_nodes(graph: Graph, senders: Tensor, receivers: Tensor) -> Graph:
