@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pna.data.graphset import GraphSet
 from pna.ops.aggregate import aggregate
+from pna.ops.aggregators import Aggregator, Moment, Std
 from pna.theory.stars import star_edges
 
 Hashes: TypeAlias = np.ndarray  # uint64; all sums of them wrap around
@@ -198,25 +199,14 @@ def _column(name: str, values: Tensor, of_edges: bool, grid: float) -> _Column:
 def _aggregates(
     x: Tensor, degree: np.ndarray, aggregators: Sequence[str], grid: float
 ) -> list[Tensor]:
-    """Statistics (neighbourhoods, features) of every aggregator, in steps of the grid.
-
-    Moments are computed here together, from means of powers: one at a time they are slow.
-    """
-    adjacency = star_edges(torch.from_numpy(degree))
-    orders = {name: moment_order(name) for name in aggregators}
-    direct = ["mean", *(name for name, order in orders.items() if order == 0 and name != "mean")]
-    found = dict(zip(direct, aggregate(x, adjacency, direct).unbind(1), strict=True))
-    centred = x - found["mean"].repeat_interleave(torch.from_numpy(degree), dim=0)
-    power = centred
-    for order in range(2, max(orders.values()) + 1):
-        power = power * centred
-        mean = aggregate(power, adjacency, ["mean"]).squeeze(1)
+    """Statistics (neighbourhoods, features) of every aggregator, in steps of the grid."""
+    chosen: list[str | Aggregator] = []
+    for name in aggregators:
+        order = moment_order(name)
         epsilon = _EPSILON / grid**order
-        root = (mean.abs() + epsilon) ** (1 / order)
-        if order > 2:
-            root = mean.sign() * (root - epsilon ** (1 / order))
-        found |= {name: root for name, k in orders.items() if k == order}
-    return [found[name] for name in aggregators]
+        own = Std(epsilon) if order == 2 else Moment(order, epsilon) if order else name
+        chosen.append(own)
+    return list(aggregate(x, star_edges(torch.from_numpy(degree)), chosen).unbind(1))
 
 
 def moment_order(aggregator: str) -> int:
