@@ -59,7 +59,10 @@ class Dropout(Buffers):
     def advance(self) -> None:
         """Begin another forward pass, unless a backward pass repeats the last one
         (`torch.utils.checkpoint`), which must drop the same numbers."""
-        if self.training and self.p > 0 and not _is_repeated():
+        if not self.training or self.p == 0:
+            return
+        # compiled code cannot find out whether a backward pass is running
+        if torch.compiler.is_compiling() or backward_pass() < 0:
             self.passes += 1
 
     def forward(self, x: Tensor, time: int | None = None) -> Tensor:
@@ -74,8 +77,3 @@ class Dropout(Buffers):
 
     def extra_repr(self) -> str:
         return f"p={self.p}, level={self.level!r}"
-
-
-def _is_repeated() -> bool:
-    """Whether a backward pass is running; False in compiled code, which cannot find out."""
-    return not torch.compiler.is_compiling() and backward_pass() >= 0

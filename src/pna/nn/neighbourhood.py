@@ -38,9 +38,6 @@ class _Remembered(NamedTuple):
     held: tuple[Tensor, ...]
     factors: Tensor
 
-    def matches(self, adjacency: Adjacency, key: tuple[Any, ...]) -> bool:
-        return self.indptr() is adjacency.indptr and self.key == key
-
 
 class _Read(NamedTuple):
     """The values of tensors, and a key that changes when the tensors change."""
@@ -73,7 +70,7 @@ def keep_tensors(module: nn.Module, prefix: str, given: Aggregator | Power | Lin
     for field in fields(given):
         value = getattr(given, field.name)
         if isinstance(value, Tensor):
-            _keep(module, f"{prefix}_{field.name}", value, isinstance(value, nn.Parameter))
+            _keep(module, f"{prefix}_{field.name}", value)
 
 
 def with_tensors(module: nn.Module, prefix: str, given: Aggregator) -> Aggregator:
@@ -86,11 +83,9 @@ def with_tensors(module: nn.Module, prefix: str, given: Aggregator) -> Aggregato
     return replace(given, **tensors) if tensors else given
 
 
-def _keep(module: nn.Module, name: str, value: Tensor, learned: bool) -> None:
-    if learned:
-        module.register_parameter(
-            name, value if isinstance(value, nn.Parameter) else nn.Parameter(value)
-        )
+def _keep(module: nn.Module, name: str, value: Tensor) -> None:
+    if isinstance(value, nn.Parameter):
+        module.register_parameter(name, value)
     else:
         module.register_buffer(name, value)
 
@@ -122,11 +117,9 @@ class Neighbourhood(nn.Module):
     ) -> None:
         super().__init__()
         convention = lookup("convention of std", std, _STD)
-        chosen = resolve(aggregators)
-        named = [given in ("std", Std) for given in aggregators]
         self._aggregators = [
-            convention if is_named else aggregator
-            for is_named, aggregator in zip(named, chosen, strict=True)
+            convention if given in ("std", Std) else aggregator
+            for given, aggregator in zip(aggregators, resolve(aggregators), strict=True)
         ]
         self._scalers = resolve_scalers(scalers)
         stats = deg if isinstance(deg, DegreeStats) or deg is None else _from_histogram(deg)
@@ -135,7 +128,8 @@ class Neighbourhood(nn.Module):
                 typical_degree(scaler, stats)
         averages = (stats.mean, stats.mean_log) if stats is not None else (1.0, 1.0)
         for name, value in zip(("mean_degree", "mean_log_degree"), averages, strict=True):
-            _keep(self, name, torch.tensor([value]), learned=train_norm)
+            average = torch.tensor([value])
+            _keep(self, name, nn.Parameter(average) if train_norm else average)
         self._averages = averages
         self._last: _Remembered | None = None
         self._read: _Read | None = None
@@ -199,7 +193,7 @@ class Neighbourhood(nn.Module):
             return self._factors(adjacency, dtype)
         key = (dtype, *map(_identity, held))
         last = self._last
-        if last is not None and last.matches(adjacency, key):
+        if last is not None and last.indptr() is adjacency.indptr and last.key == key:
             return last.factors
         with torch.inference_mode(False):  # the cache may be used in training
             factors = self._factors(adjacency, dtype)

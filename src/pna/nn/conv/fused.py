@@ -176,11 +176,6 @@ def pna_layer(
     return _Layer.apply(plan, adjacency, training, factors, x, edge, at, *weights)
 
 
-def _saves_elsewhere() -> bool:
-    """Return whether hooks move or drop the tensors saved for the backward pass."""
-    return saved_tensor_hooks(True) is not None
-
-
 def _no_autocast(device: torch.device) -> Any:
     if torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
@@ -240,7 +235,8 @@ class _Layer(torch.autograd.Function):
             degrees = (adjacency.indptr, adjacency.by_degree)
             product = Product(results, parts.mixes[0], factors, own, plan.times, *degrees)
             out = degree_linear_operator(product, base, plan.backend)
-        ctx.own = None if _saves_elsewhere() else own
+        # hooks may move or drop what is saved for the backward pass
+        ctx.own = own if saved_tensor_hooks(True) is None else None
         ctx.save_for_backward(*inputs, sent, *outputs)
         return out
 

@@ -17,22 +17,17 @@ from pna.nn.activation import activation
 from pna.nn.conv import memory, pyg
 from pna.nn.conv.base import Conv, Edges
 from pna.nn.conv.fused import edge_term, mixing_layer, pna_layer, project_each
-from pna.nn.conv.inputs import (
-    NARROW,
-    EdgeFeatures,
-    edge_inputs,
-    working_type,
-)
+from pna.nn.conv.inputs import NARROW, EdgeFeatures, edge_inputs, working_type
 from pna.nn.conv.plain import call, plain_layer
 from pna.nn.conv.prepared import PreparedPNA
 from pna.nn.conv.shifts import (
     aggregate_shifted,
     as_given,
     is_shifted_by_kernel,
-    roles,
     times_shifted,
+    weights_of_x,
 )
-from pna.nn.conv.split import Form, Parts, Plan, Weights, join_towers, split
+from pna.nn.conv.split import Form, Plan, Weights, join_towers, split
 from pna.nn.hooks import may_be_read
 from pna.nn.neighbourhood import Neighbourhood, StdConvention
 from pna.nn.registry import Entry, Restriction, register
@@ -182,12 +177,7 @@ class PNAConv(Conv):
             if hasattr(layer, "reset_parameters"):
                 layer.reset_parameters()
 
-    def forward(
-        self,
-        x: Tensor,
-        edge_index: Edges,
-        edge_attr: EdgeFeatures = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
         """x (nodes, in_channels) to (nodes, out_channels).
 
         Args:
@@ -262,14 +252,14 @@ class PNAConv(Conv):
         """The plan of the fused layer, one step of autograd; None if it cannot be used."""
         if self._request is None or not self._is_linear:
             return None
-        if not _is_plain(x) or factors.requires_grad:
+        if torch.compiler.is_compiling() or in_transform() or factors.requires_grad:
+            return None
+        if torch.is_autocast_enabled(x.device.type):
             return None
         backend = choose(x.device)
         if backend == "reference" or (backend == "triton" and x.dtype == torch.float64):
             return None
-        if not (has_kernels(backend) and fast_paths.is_on("degree_linear")):
-            return None
-        if not fast_paths.is_on("fused"):
+        if not has_kernels(backend) or not all(map(fast_paths.is_on, ("degree_linear", "fused"))):
             return None
         return Plan(self._form, self._request, self._times, self._shares, backend)
 
@@ -287,7 +277,7 @@ class PNAConv(Conv):
         if at is not None and at.is_floating_point():
             at = at.to(working_type(x))
         term = as_given(*edge_term(edge, at, parts.edge))
-        products = self._products(x, parts)
+        products = project_each(x, *weights_of_x(parts, self._swapped), self._shares)
         out = next(products)
         every = self.neighbourhood.aggregators
         for which, mix in zip(self._form.views, parts.mixes, strict=True):
@@ -360,16 +350,6 @@ class PNAConv(Conv):
             )
         return weights
 
-    def _products(self, x: Tensor, parts: Parts) -> Iterator[Tensor]:
-        """U's part of x, then for each view the senders' and the receivers' parts of M."""
-        weights: list[Tensor] = [parts.keep]
-        biases: list[Tensor | None] = [parts.keep_bias]
-        for swapped in self._swapped:
-            receiver, sender = roles(parts, swapped)
-            weights += [sender, receiver]
-            biases += [None, parts.bias]
-        return project_each(x, weights, biases, self._shares)
-
     def _aggregate_messages(
         self,
         products: Iterator[Tensor],
@@ -380,12 +360,11 @@ class PNAConv(Conv):
         """Aggregates of stored messages, for an M of several layers; nothing is left to add."""
         senders, receivers = adjacency.edge_index
         messages = next(products)[senders] + next(products)[receivers]
-        if isinstance(edge, Tensor):
-            messages = messages + edge.view_as(messages)
-        elif edge is not None:
+        if isinstance(edge, tuple):
             first, second = edge
-            term = first @ second if second.is_floating_point() else first[second.long()]
-            messages = messages + term.view_as(messages)
+            edge = first @ second if second.is_floating_point() else first[second.long()]
+        if edge is not None:
+            messages = messages + edge.view_as(messages)
         for k, layer in enumerate(self.pre[1:], 1):
             messages = call(f"pre[{k}]", layer, self.act(messages), self.F_in)
         messages = messages.flatten(1)
@@ -410,13 +389,6 @@ class PNAConv(Conv):
         dense = self.edge_dim is not None and self.edge_dim > NARROW and not table
         called = self._called_part() is not None
         return memory.estimate(self, num_nodes, num_edges, training, dense, called)
-
-
-def _is_plain(x: Tensor) -> bool:
-    """Whether this call is not transformed, compiled or under autocast."""
-    if torch.compiler.is_compiling() or in_transform():
-        return False
-    return not torch.is_autocast_enabled(x.device.type)
 
 
 def _views(

@@ -10,7 +10,7 @@ from torch import Tensor
 from pna.adjacency import Adjacency
 from pna.nn.conv.fused import edge_term
 from pna.nn.conv.inputs import EdgeFeatures, edge_inputs
-from pna.nn.conv.shifts import aggregate_shifted, as_given, roles, times_shifted
+from pna.nn.conv.shifts import aggregate_shifted, as_given, times_shifted, weights_of_x
 from pna.nn.conv.split import Parts
 from pna.nn.neighbourhood import Neighbourhood
 from pna.ops.degree_linear import degree_linear
@@ -38,13 +38,10 @@ class PreparedPNA:
         """
         self._parts, self._neighbourhood = parts, neighbourhood
         self._views, self._request = views, request
-        # squeeze, because the gradient of keep[0] would be a copy
-        self._weights: list[Tensor] = [parts.keep.squeeze(0)]
-        self._biases: list[Tensor | None] = [parts.keep_bias.squeeze(0)]
-        for is_swapped in swapped:
-            receiver, sender = roles(parts, is_swapped)
-            self._weights += [sender.squeeze(0), receiver.squeeze(0)]
-            self._biases += [None, parts.bias.squeeze(0)]
+        weights, biases = weights_of_x(parts, swapped)
+        # squeeze, because the gradient of weight[0] would be a copy
+        self._weights = [weight.squeeze(0) for weight in weights]
+        self._biases = [None if bias is None else bias.squeeze(0) for bias in biases]
         self._known: tuple[Adjacency, Tensor] | None = None
 
     def __call__(self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures = None) -> Tensor:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -42,7 +42,6 @@ def arguments_of(conv: nn.Module) -> dict[str, Any]:
         )
     inner = aggr.aggr
     modules = list(inner.aggrs) if hasattr(inner, "aggrs") else [inner]
-    layers = {name: [len(list(n)) for n in getattr(conv, name)] for name in ("pre_nns", "post_nns")}
     deep = next((n for n in (*source.pre_nns, *source.post_nns) if len(n) > 1), None)
     if deep is not None and deep[1] is not None and any(True for _ in deep[1].parameters()):
         raise ValueError(
@@ -57,8 +56,8 @@ def arguments_of(conv: nn.Module) -> dict[str, Any]:
         deg=DegreeStats.from_degrees([1]),  # a placeholder: δ is loaded with the weights
         edge_dim=source.edge_dim,
         towers=source.towers,
-        pre_layers=layers["pre_nns"][0] // 2 + 1,
-        post_layers=layers["post_nns"][0] // 2 + 1,
+        pre_layers=len(source.pre_nns[0]) // 2 + 1,
+        post_layers=len(source.post_nns[0]) // 2 + 1,
         divide_input=source.divide_input,
         act=None if deep is None else copy.deepcopy(deep[1]),
         train_norm=isinstance(aggr.avg_deg_log, nn.Parameter),
@@ -98,8 +97,11 @@ def rename_keys(layer: Any, state: dict[str, Any], prefix: str, *_: Any, **__: A
         if f"{prefix}aggr_module.{theirs}" in state:
             value = state.pop(f"{prefix}aggr_module.{theirs}")
             state[f"{prefix}neighbourhood.{ours}"] = value
-    for i, temperature in _temperatures(state, prefix).items():
-        state[f"{prefix}neighbourhood.aggregator_{i}_temperature"] = temperature
+    for name in list(state):
+        softmax = re.fullmatch(rf"{re.escape(prefix)}aggr_module\.aggr\.aggrs\.(\d+)\.t", name)
+        if softmax is not None:
+            ours = f"{prefix}neighbourhood.aggregator_{softmax[1]}_temperature"
+            state[ours] = state.pop(name)
     aggregators = layer.neighbourhood.aggregators
     if found and any(isinstance(a, Std) and not a.clamp for a in aggregators):
         warnings.warn(
@@ -107,13 +109,6 @@ def rename_keys(layer: Any, state: dict[str, Any], prefix: str, *_: Any, **__: A
             'from PyG\'s where neighbours are alike; make it with std="pyg" for equal ones',
             stacklevel=2,
         )
-
-
-def _temperatures(state: dict[str, Any], prefix: str) -> Mapping[int, Tensor]:
-    """Removes the learned temperatures of PyG's softmax aggregators from the state dict."""
-    begin, end = f"{prefix}aggr_module.aggr.aggrs.", ".t"
-    names = [name for name in state if name.startswith(begin) and name.endswith(end)]
-    return {int(name[len(begin) : -len(end)]): state.pop(name) for name in names}
 
 
 def freeze_alike(layer: nn.Module, conv: nn.Module) -> None:

@@ -42,7 +42,8 @@ def aggregate_shifted(
         how often `degree_linear` must still add own to it.
     """
     sent = next(products).flatten(1)
-    made = [i for i, a in enumerate(aggregators) if must_be_made(a, sent.device)]
+    in_reference = choose(sent.device) == "reference"  # which needs whole messages
+    made = [i for i, a in enumerate(aggregators) if in_reference or shift_of(a) == "unknown"]
     kept = [i for i in range(len(aggregators)) if i not in made]
     known = [aggregators[i] for i in kept]
     results = aggregate(sent, adjacency, known, edge) if known else None
@@ -59,11 +60,6 @@ def aggregate_shifted(
     order = sorted(range(len(aggregators)), key=[*kept, *made].__getitem__)
     both, times = [*results.unbind(1), *others.unbind(1)], times_shifted(known) + [0] * len(unknown)
     return torch.stack([both[i] for i in order], 1), own, [times[i] for i in order]
-
-
-def must_be_made(aggregator: Aggregator, device: torch.device) -> bool:
-    """Return whether an aggregator needs complete messages; in the reference backend all do."""
-    return shift_of(aggregator) == "unknown" or choose(device) == "reference"
 
 
 def times_shifted(aggregators: Sequence[Aggregator]) -> list[int]:
@@ -94,9 +90,16 @@ def _add_as_ones(
     return torch.stack(parts_of, 1)
 
 
-def roles(parts: Parts, swapped: bool) -> tuple[Tensor, Tensor]:
-    """Return the weights of receiver and sender in M(x_i, x_j), or in M(x_j, x_i) if `swapped`."""
-    return (parts.sender, parts.receiver) if swapped else (parts.receiver, parts.sender)
+def weights_of_x(parts: Parts, swapped: Sequence[bool]) -> tuple[list[Tensor], list[Tensor | None]]:
+    """Return weights and biases of all products of x: U's part, then for each view the sender's and
+    the receiver's part of M(x_i, x_j), or of M(x_j, x_i) if ."""
+    weights: list[Tensor] = [parts.keep]
+    biases: list[Tensor | None] = [parts.keep_bias]
+    for is_swapped in swapped:
+        both = [parts.sender, parts.receiver]
+        weights += both[::-1] if is_swapped else both
+        biases += [None, parts.bias]
+    return weights, biases
 
 
 def as_given(values: Tensor | None, at: Tensor | None) -> EdgeFeatures:

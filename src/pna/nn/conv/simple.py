@@ -60,12 +60,7 @@ class PNASimpleConv(Conv):
         results = self.neighbourhood.num_aggregators * self.neighbourhood.num_scalers
         self.post = tower_layers(1, results * in_channels, out_channels, post_layers)
 
-    def forward(
-        self,
-        x: Tensor,
-        edge_index: Edges,
-        edge_attr: None = None,
-    ) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Edges, edge_attr: None = None) -> Tensor:
         layers = named_layers("post", self.post)
         bias = getattr(self.post[0], "bias", None)
         check_features(x, self.in_channels, bias if isinstance(bias, Tensor) else x)
