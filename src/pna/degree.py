@@ -26,7 +26,7 @@ class DegreeStats:
     def __init__(self) -> None:
         self._set(torch.zeros(0, dtype=torch.int64, device="cpu"))
 
-    def _set(self, histogram: Tensor) -> None:
+    def _set(self, histogram: Tensor) -> DegreeStats:
         """Store `histogram` without trailing zeros, and its sums as Python numbers.
 
         They are computed here, so that compiled code never waits for a tensor.
@@ -39,6 +39,7 @@ class DegreeStats:
         logs = torch.log1p(degrees.to(torch.float64))
         self._degree_sum = int((degrees * self._histogram).sum())
         self._log_sum = float((logs * self._histogram).sum())
+        return self
 
     @classmethod
     def from_degrees(cls, degrees: Tensor | np.ndarray | Sequence[int]) -> DegreeStats:
@@ -57,9 +58,7 @@ class DegreeStats:
                 f"got a histogram of no nodes ({counts.numel()} entries, all zero), expected the "
                 "count of nodes of every degree; make it with torch.bincount(degrees)"
             )
-        stats = cls()
-        stats._set(counts)
-        return stats
+        return cls()._set(counts)
 
     @classmethod
     def from_graphs(cls, graphs: Any) -> DegreeStats:
@@ -72,14 +71,11 @@ class DegreeStats:
         total = torch.zeros(0, dtype=torch.int64, device="cpu")
         for graph in [graphs] if _is_graph(graphs) else graphs:
             total = _add(total, _count(_in_degree(graph)))
-        stats = cls()
-        stats._set(total)
-        return stats
+        return cls()._set(total)
 
     def update(self, degrees: Tensor | np.ndarray | Sequence[int]) -> DegreeStats:
         """Add the degrees of more nodes, (nodes,), in place."""
-        self._set(_add(self._histogram, _count(degrees)))
-        return self
+        return self._set(_add(self._histogram, _count(degrees)))
 
     def merge(self, other: DegreeStats) -> DegreeStats:
         """Add the nodes counted by `other`, in place."""
@@ -87,8 +83,7 @@ class DegreeStats:
             raise TypeError(
                 f"got {type(other).__name__}, expected DegreeStats; for degrees use update(degrees)"
             )
-        self._set(_add(self._histogram, other._histogram))
-        return self
+        return self._set(_add(self._histogram, other._histogram))
 
     def __add__(self, other: DegreeStats) -> DegreeStats:
         return DegreeStats().merge(self).merge(other)
@@ -155,16 +150,6 @@ class DegreeStats:
         )
 
 
-def _check_parameters(alpha: Any, delta: Any) -> None:
-    _check_number("alpha", alpha)
-    if delta is not None:
-        _check_number("delta", delta)
-        if not isinstance(delta, Tensor) and delta <= 0:
-            raise ValueError(
-                f"got delta={delta}, expected a positive number; leave it out to take δ from stats"
-            )
-
-
 def _check_number(name: str, value: Any) -> None:
     if isinstance(value, Tensor):
         if value.numel() != 1:
@@ -188,7 +173,15 @@ class Scaler:
     delta: float | Tensor | None = None
 
     def __post_init__(self) -> None:
-        _check_parameters(self.alpha, self.delta)
+        _check_number("alpha", self.alpha)
+        if self.delta is None:
+            return
+        _check_number("delta", self.delta)
+        if not isinstance(self.delta, Tensor) and self.delta <= 0:
+            raise ValueError(
+                f"got delta={self.delta}, expected a positive number; leave it out to take δ from "
+                "stats"
+            )
 
     @property
     def is_identity(self) -> bool:
@@ -292,20 +285,17 @@ def scaler_factors(
             "make it with DegreeStats.from_histogram or DegreeStats.from_degrees"
         )
     counted = counted_degree(degree, dtype)
-    chosen = resolve_scalers(scalers)
-    return torch.stack([_factor_from(scaler, counted, stats) for scaler in chosen], dim=1)
+    factors = []
+    for scaler in resolve_scalers(scalers):
+        known = scaler.is_identity or scaler.delta is not None
+        delta = scaler.delta if known else typical_degree(scaler, stats)
+        factors.append(factor(scaler, counted, scaler.alpha, delta))
+    return torch.stack(factors, dim=1)
 
 
 def counted_degree(degree: Tensor, dtype: torch.dtype) -> Tensor:
     """Degrees for scalers: 0 counts as 1, in the type of the factors of aggregates of `dtype`."""
     return degree.clamp(min=1).to(torch.float64 if dtype == torch.float64 else torch.float32)
-
-
-def _factor_from(scaler: Power | Linear, degree: Tensor, stats: DegreeStats | None) -> Tensor:
-    delta = scaler.delta
-    if delta is None and not scaler.is_identity:
-        delta = typical_degree(scaler, stats)
-    return factor(scaler, degree, scaler.alpha, delta)
 
 
 def factor(

@@ -35,7 +35,9 @@ def download_file(
     if path.is_file() and path.stat().st_size == size and sha256_of(path) == sha256:
         return path
     make_folder(path.parent)
-    _remove_abandoned(path.parent)
+    for old in leftovers(path.parent):  # of killed processes; newer ones may still be in use
+        if time.time() - old.stat().st_mtime > _OLD:
+            old.unlink(missing_ok=True)
     try:
         content = download(url, size, progress)
     except ConnectionError as error:
@@ -113,10 +115,3 @@ def _chunks(url: str) -> Iterator[tuple[bytes, int | None]]:
     except (OSError, HTTPException) as error:
         said = " ".join(str(getattr(error, "reason", error)).split())  # on one line
         raise _InterruptedError(f"no more ({said})") from error
-
-
-def _remove_abandoned(folder: Path) -> None:
-    """Delete partial files of killed processes. Newer ones may still be in use."""
-    for path in leftovers(folder):
-        if time.time() - path.stat().st_mtime > _OLD:
-            path.unlink(missing_ok=True)

@@ -27,13 +27,7 @@ from pna.data.attributes import (
 )
 from pna.data.batch import Batch
 from pna.data.header import check_header
-from pna.data.structure import (
-    SMALL,
-    Structure,
-    check_structure,
-    offsets,
-    sort_edges,
-)
+from pna.data.structure import SMALL, Structure, check_structure, offsets, sort_edges
 from pna.degree import DegreeStats
 from pna.files import check_readable
 
@@ -513,8 +507,11 @@ def _check_contents(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         shape = tuple(tensors[name].shape) if name in tensors else (rows[name], 0)
         if shape != (rows[name], width):
             raise ValueError(f"{name} has shape {shape}, expected {(rows[name], width)}")
-        if name in tensors and (tensors[name].is_complex() or _is_float8(tensors[name])):
-            raise ValueError(f"{name} has type {tensors[name].dtype}, expected real numbers")
+        if name in tensors:
+            held = tensors[name]
+            is_float8 = held.is_floating_point() and held.element_size() == 1
+            if held.is_complex() or is_float8:
+                raise ValueError(f"{name} has type {held.dtype}, expected real numbers")
     for name, where in _TAGS.items():
         tags = tensors.get(name, torch.zeros(rows[name], dtype=torch.uint8))
         limit = len(facts[where]) if name in tensors else 1
@@ -524,10 +521,6 @@ def _check_contents(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
             or bool(((tags < 0) | (tags >= limit)).any())
         ):
             raise ValueError(f"{name} are not {rows[name]} indices in {where}")
-
-
-def _is_float8(tensor: Tensor) -> bool:
-    return tensor.is_floating_point() and tensor.element_size() == 1
 
 
 def _listed(names: Sequence[str]) -> str:

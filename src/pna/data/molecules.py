@@ -27,9 +27,7 @@ _BLOCK = 512  # molecules that a worker reads at a time
 class Molecules:
     """Concatenated molecules; every bond is two edges, one in each direction."""
 
-    places: NDArray[
-        np.int64
-    ]  # (molecules,) index in the given list, from which some may be skipped
+    places: NDArray[np.int64]  # (molecules,) index in the given list; some may be skipped
     sizes: NDArray[np.int64]  # (molecules,)
     edge_counts: NDArray[np.int64]  # (molecules,)
     edge_index: NDArray[np.int64]  # (2, edges), numbered within the molecule
@@ -63,10 +61,10 @@ def from_smiles(
         parts.append(part)
         if progress is not None:
             progress(min(len(parts) * _BLOCK, len(smiles)), len(smiles))
-    found = _joined([_NONE, *parts])
-    if len(found.sizes) == 0:
+    found = [part for part in parts if part is not None]
+    if not found:
         raise ValueError(f"got no molecules in {name}, expected at least one")
-    return found
+    return _joined(found)
 
 
 def as_graphs(found: Molecules, *, metadata: dict[str, Any], **given: Any) -> GraphSet:
@@ -123,11 +121,11 @@ def parse(smiles: str) -> Any:
     return molecule if problem == flags.SANITIZE_NONE else None
 
 
-def _read_block(block: tuple[int, list[str], str, list[int], bool]) -> Molecules:
+def _read_block(block: tuple[int, list[str], str, list[int], bool]) -> Molecules | None:
     from rdkit.rdBase import BlockLogs
 
     first, smiles, name, lines, skip = block
-    parts = [_NONE]
+    parts = []
     with BlockLogs():  # of refused molecules and deprecated features
         for place, (line, text) in enumerate(zip(lines, smiles, strict=True), first):
             molecule = parse(text)
@@ -138,7 +136,7 @@ def _read_block(block: tuple[int, list[str], str, list[int], bool]) -> Molecules
                     f"got {text!r} in line {line} of {name}, expected the SMILES of a molecule; "
                     "correct it, or leave it out"
                 )
-    return _joined(parts)
+    return _joined(parts) if parts else None
 
 
 def _graph(place: int, molecule: Any) -> Molecules:
@@ -167,21 +165,7 @@ def _graph(place: int, molecule: Any) -> Molecules:
     )
 
 
-_NONE = Molecules(
-    places=np.zeros(0, np.int64),
-    sizes=np.zeros(0, np.int64),
-    edge_counts=np.zeros(0, np.int64),
-    edge_index=np.zeros((2, 0), np.int64),
-    x=np.zeros((0, len(ATOM_FEATURES)), np.uint8),
-    edge_attr=np.zeros((0, len(BOND_FEATURES)), np.uint8),
-)
-
-
 def _joined(parts: Sequence[Molecules]) -> Molecules:
-    axes = {"edge_index": 1}
-    return Molecules(
-        **{
-            f.name: np.concatenate([getattr(part, f.name) for part in parts], axes.get(f.name, 0))
-            for f in fields(Molecules)
-        }
-    )
+    names = [field.name for field in fields(Molecules)]
+    axes = dict.fromkeys(names, 0) | {"edge_index": 1}
+    return Molecules(**{n: np.concatenate([getattr(p, n) for p in parts], axes[n]) for n in names})

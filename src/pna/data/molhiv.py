@@ -41,10 +41,11 @@ def molhiv(
     check_chemistry()
     if chosen(where) == FROM_PUBLIC:
         path = published()
-        return from_csv(path.read_text(), path.name, workers=workers, progress=progress)
-    (file,) = SOURCES["molhiv"].files
-    text = text_of(file.name, read(file, where))
-    return from_csv(text, file.name, workers=workers, progress=progress)
+        name, content = path.name, path.read_bytes()
+    else:
+        (file,) = SOURCES["molhiv"].files
+        name, content = file.name, read(file, where)
+    return from_csv(text_of(name, content), name, workers=workers, progress=progress)
 
 
 def published(progress: Callable[[int, int], None] | None = None) -> Path:

@@ -63,9 +63,7 @@ def load_npz(name: str, content: bytes) -> dict[str, NDArray[Any]]:
             return {name: arrays[name] for name in arrays.files}
     except _TooLargeError:
         raise
-    except (
-        Exception
-    ) as error:  # numpy parses headers as Python, so a hostile one may raise any error
+    except Exception as error:  # numpy parses headers as Python: a hostile one may raise any error
         raise ValueError(
             f"got {name}, which cannot be read as npz ({_in_short(error)}), expected one; copy it "
             "again"

@@ -64,7 +64,8 @@ def return_probabilities(graphs: GraphSet, steps: int) -> Tensor:
         pairs = [((step - 1) // 2, step // 2 - 1) for step in range(2, steps + 1)]
         back = [walk.diagonal(dim1=1, dim2=2)]
         back += [(powers[a] * powers[b].mT).sum(2) for a, b in pairs]
-        parts.append(torch.stack(back, 2)[_there(some)])
+        there = torch.arange(walk.shape[1]) < some.sizes[:, None]  # rows that are nodes
+        parts.append(torch.stack(back, 2)[there.to(walk.device)])
     return _in_order(parts, graphs, graphs.node_offsets, steps)
 
 
@@ -148,12 +149,6 @@ def _walk(graphs: GraphSet) -> Tensor:
 
 def _by_size(graphs: GraphSet) -> Tensor:
     return graphs.sizes.argsort(stable=True)
-
-
-def _there(graphs: GraphSet) -> Tensor:
-    """The rows of padded graphs that are nodes, (graphs, nodes) bool."""
-    there = torch.arange(int(graphs.sizes.max())) < graphs.sizes[:, None]
-    return there.to(graphs.device)
 
 
 def _graph_of_edge(graphs: GraphSet) -> Tensor:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -65,7 +64,9 @@ def published(progress: Progress | None = None) -> Path:
     if path.is_file() and _kept(path):
         return path
     splits = [_molecules(name, progress) for name in ("train", "val", "test")]
-    arrays = _laid_out(splits)
+    every = [molecule for split in splits for molecule in split]
+    arrays = {name: np.concatenate([one[name] for one in every]) for name in _ARRAYS[:-1]}
+    arrays["split"] = np.repeat(np.arange(3, dtype=np.uint8), [len(split) for split in splits])
     if digest(arrays) != CONTENT:
         raise ValueError(
             f"got molecules from {PUBLISHED.format('*')} whose arrays have sha256 "
@@ -145,14 +146,6 @@ def _whole(numbers: Any) -> NDArray[np.uint8]:
     if found.size and (found.dtype.kind not in "iu" or found.min() < 0 or found.max() > 255):
         raise ValueError
     return found.astype(np.uint8)
-
-
-def _laid_out(splits: Sequence[Sequence[Arrays]]) -> Arrays:
-    """Concatenated molecules, split after split."""
-    every = [molecule for split in splits for molecule in split]
-    arrays = {name: np.concatenate([one[name] for one in every]) for name in _ARRAYS[:-1]}
-    counts = [len(split) for split in splits]
-    return arrays | {"split": np.repeat(np.arange(len(splits), dtype=np.uint8), counts)}
 
 
 def from_arrays(arrays: Arrays) -> GraphSet:

@@ -210,13 +210,9 @@ def multitask(
     return replace(graphs, node_scale=first.node_scale, graph_scale=first.graph_scale)
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # matrices are small, blocks share the cores
 def make_block(block: Block) -> GeneratedGraphs:
     """Make the graphs of a block with their features and targets, on one core."""
-    with threadpool_limits(1, "blas"):  # matrices are small, and blocks share the cores
-        return _make_block(block)
-
-
-def _make_block(block: Block) -> GeneratedGraphs:
     part, n, benchmark = block.part, block.part.size, block.benchmark
     names = (VERSION, benchmark.seed, benchmark.protocol, part.split, n, block.number)
     kinds = np.full(block.count, part.family)
