@@ -26,8 +26,8 @@ from pna.files import check_readable
 
 if TYPE_CHECKING:
     from pna.data.describe import Description
-    from pna.data.download import Progress
     from pna.data.graphset import GraphSet
+    from pna.data.progress import Progress
 
 app = typer.Typer(help="Make graph sets, and look at them.", no_args_is_help=True)
 

@@ -6,13 +6,12 @@ import hashlib
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from http.client import HTTPException
 from pathlib import Path
 
+from pna.data.progress import Progress
 from pna.files import leftovers, make_folder, replacing
-
-Progress = Callable[[int, int], None]  # called with the bytes done, and the bytes in all
 
 ATTEMPTS = 3
 _TIMEOUT = 30.0  # seconds without a byte until a connection is closed

@@ -27,6 +27,7 @@ from pna.data.attributes import (
 )
 from pna.data.batch import Batch
 from pna.data.header import check_header
+from pna.data.progress import Progress
 from pna.data.structure import SMALL, Structure, check_structure, offsets, sort_edges
 from pna.degree import DegreeStats
 from pna.files import check_readable
@@ -230,7 +231,7 @@ class GraphSet:
         return cls(**(tensors | named), watch=watch)
 
     @staticmethod
-    def verify(path: str | Path, progress: tensor_file.Progress | None = None) -> bool:
+    def verify(path: str | Path, progress: Progress | None = None) -> bool:
         """Check the checksum of a file of `save`, of any size; False if it has none.
 
         A damaged file raises an error. `progress` is called with the bytes read, and in all.

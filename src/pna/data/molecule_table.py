@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pna.data.graphset import GraphSet
 from pna.data.molecules import Molecules, as_graphs, check_chemistry, from_smiles
+from pna.data.progress import Progress
 from pna.data.scaffolds import SPLITS, scaffold_split
 from pna.data.table import Table
 
@@ -26,8 +27,6 @@ _WORDS = {
 }
 _NAMED = 10  # largest number of lines that a warning names
 _RESOLUTION = 1e-6  # smallest deviation relative to the mean that float32 represents
-
-Progress = Callable[[int, int], None]
 
 
 def from_table(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from typing import Any
@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from pna.data.graphset import GraphSet
 from pna.data.pool import ordered_map
+from pna.data.progress import Progress, reporting
 
 #: OGB's features of atoms and bonds, in its order.
 ATOM_FEATURES = (
@@ -42,7 +43,7 @@ def from_smiles(
     lines: Sequence[int] | None = None,
     skip: bool = False,
     workers: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
 ) -> Molecules:
     """Read molecules, in order.
 
@@ -56,11 +57,8 @@ def from_smiles(
         (i, list(smiles[i : i + _BLOCK]), name, list(lines[i : i + _BLOCK]), skip)
         for i in range(0, len(smiles), _BLOCK)
     ]
-    parts = []
-    for part in ordered_map(_read_block, blocks, workers):
-        parts.append(part)
-        if progress is not None:
-            progress(min(len(parts) * _BLOCK, len(smiles)), len(smiles))
+    parts = ordered_map(_read_block, blocks, workers)
+    parts = reporting(parts, len(smiles), progress, lambda part: _BLOCK)
     found = [part for part in parts if part is not None]
     if not found:
         raise ValueError(f"got no molecules in {name}, expected at least one")

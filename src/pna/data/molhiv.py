@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import numpy as np
 from pna.data.download import download, sha256_of
 from pna.data.graphset import GraphSet
 from pna.data.molecules import as_graphs, check_chemistry, from_smiles
+from pna.data.progress import Progress
 from pna.data.scaffolds import SPLITS, scaffold_split
 from pna.data.sources import FROM_PUBLIC, GUIDE, SOURCES, cache, chosen, facts, read
 from pna.data.table import text_of
@@ -27,10 +27,7 @@ _COLUMNS = ["smiles", "HIV_active", "split"]
 
 
 def molhiv(
-    where: str | Path | None = None,
-    *,
-    workers: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    where: str | Path | None = None, *, workers: int = 1, progress: Progress | None = None
 ) -> GraphSet:
     """The 41,127 molecules in OGB's order, with its nine features of atoms and three of bonds.
 
@@ -48,7 +45,7 @@ def molhiv(
     return from_csv(text_of(name, content), name, workers=workers, progress=progress)
 
 
-def published(progress: Callable[[int, int], None] | None = None) -> Path:
+def published(progress: Progress | None = None) -> Path:
     """The table in the cache, made from MoleculeNet's if it is not there.
 
     MoleculeNet's table has no split: molecules are divided by scaffold, as OGB did. A table that
@@ -90,11 +87,7 @@ def _columns(content: bytes) -> tuple[list[str], list[str]]:
 
 
 def from_csv(
-    text: str,
-    name: str,
-    *,
-    workers: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    text: str, name: str, *, workers: int = 1, progress: Progress | None = None
 ) -> GraphSet:
     """Molecules of a table with the columns smiles, HIV_active (0 or 1) and split.
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from pna.data.molecules import parse
+from pna.data.progress import Progress
 
 #: OGB's names of the splits, and ours.
 SPLITS = {"train": "train", "valid": "validation", "test": "test"}
@@ -14,9 +15,7 @@ SPLITS = {"train": "train", "valid": "validation", "test": "test"}
 _BLOCK = 512
 
 
-def scaffold_split(
-    smiles: Sequence[str], progress: Callable[[int, int], None] | None = None
-) -> list[str]:
+def scaffold_split(smiles: Sequence[str], progress: Progress | None = None) -> list[str]:
     """The split of every molecule: train, valid or test, with 80, 10 and 10 percent.
 
     Scaffolds are sorted by their number of molecules, largest first; of equal ones, the one whose

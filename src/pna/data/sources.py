@@ -13,7 +13,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from pna.data.download import Progress, download_file
+from pna.data.download import download_file
+from pna.data.progress import Progress
 from pna.data.unpacking import load_npz
 
 Arrays = dict[str, NDArray[Any]]

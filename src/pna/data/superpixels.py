@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from pna.data.graphset import GraphSet
 from pna.data.images import images
+from pna.data.progress import Progress, reporting
 from pna.data.slic import CUTS, check_images, cut_all
 from pna.data.sources import FROM_PUBLIC, SOURCES, Arrays, chosen, facts, read, unpack
 
@@ -40,10 +41,7 @@ class Neighbours:
 
 
 def mnist(
-    where: str | Path | None = None,
-    *,
-    workers: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    where: str | Path | None = None, *, workers: int = 1, progress: Progress | None = None
 ) -> GraphSet:
     """70,000 digits of at most 75 superpixels; 55,000 to train on, 5,000 to validate.
 
@@ -57,10 +55,7 @@ def mnist(
 
 
 def cifar10(
-    where: str | Path | None = None,
-    *,
-    workers: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    where: str | Path | None = None, *, workers: int = 1, progress: Progress | None = None
 ) -> GraphSet:
     """60,000 images of at most 150 superpixels; 45,000 to train on, 5,000 to validate.
 
@@ -71,10 +66,7 @@ def cifar10(
 
 
 def _graphs(
-    benchmark: str,
-    where: str | Path | None,
-    workers: int,
-    progress: Callable[[int, int], None] | None,
+    benchmark: str, where: str | Path | None, workers: int, progress: Progress | None
 ) -> GraphSet:
     held: Iterable[Arrays]
     if chosen(where) == FROM_PUBLIC:
@@ -85,14 +77,8 @@ def _graphs(
         files = SOURCES[benchmark].files
         held = [unpack(file.name, read(file, where), _ARRAYS) for file in files]
         total = sum(len(arrays["label"]) for arrays in held)
-    parts: list[GraphSet] = []
-    done = 0
-    for part in (part for arrays in held for part in from_arrays(arrays, benchmark)):
-        parts.append(part)
-        done += len(part)
-        if progress is not None:
-            progress(done, total)
-    return GraphSet.concat(parts)
+    parts = (part for arrays in held for part in from_arrays(arrays, benchmark))
+    return GraphSet.concat(list(reporting(parts, total, progress, len)))
 
 
 def from_arrays(arrays: Arrays, benchmark: str) -> Iterator[GraphSet]:

@@ -21,6 +21,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from pna.data.progress import Progress
 from pna.data.table import is_table
 from pna.files import check_readable, make_folder, naming, replacing
 from pna.stored import parse_json
@@ -39,8 +40,6 @@ _INSTEAD = {
     "pna.train.best": "pass a run, or restore the best.safetensors that pna train wrote in it",
     "pna.train.last": "restore the last.safetensors that pna train wrote in the run",
 }
-
-Progress = Callable[[int, int], None]  # called with the bytes done, and the bytes in all
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
-from pna.data.download import Progress, download
+from pna.data.download import download
 from pna.data.graphset import GraphSet
+from pna.data.progress import Progress
 from pna.data.sources import FROM_PUBLIC, GUIDE, SOURCES, Arrays, cache, chosen, facts, read, unpack
 from pna.files import check_plain, make_folder, replacing
 

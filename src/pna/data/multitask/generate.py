@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from pna.data.multitask.families import FAMILIES
 from pna.data.multitask.labels import LABELS, SIX, LabelInputs
 from pna.data.multitask.stream import Stream
 from pna.data.pool import ordered_map
+from pna.data.progress import Progress, reporting
 from pna.names import lookup
 
 #: Version of the generator. It changes whenever a seed gives other graphs or labels.
@@ -170,7 +171,7 @@ def multitask(
     protocol: str = "paper",
     *,
     workers: int = 1,
-    progress: Callable[[int, int], None] | None = None,
+    progress: Progress | None = None,
     **options: Any,
 ) -> GraphSet:
     """Make the multi-task benchmark. The result does not depend on the number of workers.
@@ -195,12 +196,8 @@ def multitask(
     benchmark = Benchmark(seed, protocol, **options)
     blocks = benchmark.blocks()
     total = sum(block.count for block in blocks)
-    made, done = [], 0
-    for block, result in zip(blocks, ordered_map(make_block, blocks, workers), strict=True):
-        made.append(result)
-        done += block.count
-        if progress is not None:
-            progress(done, total)
+    results = ordered_map(make_block, blocks, workers)
+    made = list(reporting(results, total, progress, lambda found: len(found.types)))
     graphs = _collect(blocks, made)
     if benchmark.draws == 1:
         return graphs
