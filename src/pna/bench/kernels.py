@@ -24,13 +24,7 @@ import torch
 from pna import fast_paths
 from pna.bench import layer, results, train
 from pna.bench.epochs import trainer_of, with_validation, without_validation
-from pna.bench.measure import (
-    check_device,
-    release_memory,
-    seconds_a_call,
-    synchronize,
-    try_call,
-)
+from pna.bench.measure import check_device, release_memory, seconds_a_call, synchronize, try_call
 from pna.bench.molecules import molecules
 from pna.bench.real_world import ROWS as REAL_WORLD
 from pna.bench.synthetic import synthetic

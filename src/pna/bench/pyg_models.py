@@ -10,13 +10,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch_geometric.nn import (
-    BatchNorm,
-    MessagePassing,
-    PNAConv,
-    global_add_pool,
-    global_mean_pool,
-)
+from torch_geometric.nn import BatchNorm, MessagePassing, PNAConv, global_add_pool, global_mean_pool
 from torch_geometric.nn.aggr import DegreeScalerAggregation, Set2Set
 
 from pna.bench.layer import AGGREGATORS, SCALERS

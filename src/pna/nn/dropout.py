@@ -51,10 +51,7 @@ class Dropout(Buffers):
 
     def beginnings(self) -> dict[str, Tensor]:
         """A random seed, and no passes."""
-        return {
-            "seed": torch.randint(2**62, ()),
-            "passes": torch.zeros((), dtype=torch.int64),
-        }
+        return {"seed": torch.randint(2**62, ()), "passes": torch.zeros((), dtype=torch.int64)}
 
     def advance(self) -> None:
         """Begin another forward pass, unless a backward pass repeats the last one

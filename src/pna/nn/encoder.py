@@ -107,10 +107,7 @@ class Embedding(Buffers):
 
 
 def encoder(
-    values: Sequence[int],
-    columns: int,
-    width: int,
-    scales: Sequence[tuple[float, float]] = (),
+    values: Sequence[int], columns: int, width: int, scales: Sequence[tuple[float, float]] = ()
 ) -> nn.Module:
     """An `Embedding` if some columns are categorical, otherwise a linear layer."""
     return Embedding(values, width, scales) if any(values) else Linear(columns, width)

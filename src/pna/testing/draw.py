@@ -105,9 +105,7 @@ def _draw_batch(draw: Draw, square: bool, largest: str) -> Batch:
         return torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
 
     return Batch(
-        graph,
-        owners([p.num_senders for p in parts]),
-        owners([p.num_receivers for p in parts]),
+        graph, owners([p.num_senders for p in parts]), owners([p.num_receivers for p in parts])
     )
 
 

@@ -26,14 +26,7 @@ import torch
 from torch import Tensor
 
 from pna import aggregators as table
-from pna.testing.definition import (
-    Context,
-    Graph,
-    context,
-    deviations,
-    formula,
-    softmax_shares,
-)
+from pna.testing.definition import Context, Graph, context, deviations, formula, softmax_shares
 
 PICKS = (table.Max, table.Min, table.KthSmallest)
 _LINEAR = (table.Mean, table.Sum, table.NormalisedMean)

@@ -99,11 +99,7 @@ class GATConv(Conv):
         return call
 
     def _through(
-        self,
-        x: Tensor,
-        adjacency: Adjacency,
-        edge_attr: EdgeFeatures,
-        score_weight: Tensor | None,
+        self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures, score_weight: Tensor | None
     ) -> Tensor:
         if score_weight is not None:
             h, scores = linears(x, [self.lin.weight, score_weight], [None, None])
