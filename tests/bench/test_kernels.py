@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 from pna import fast_paths
 from pna.bench import kernels
 from pna.bench.kernels import NONE, Row, known_paths, measure, rows, write
+from pna.bench.real_world import trial_of
 from pna.bench.synthetic import synthetic
 from pna.cli import app
 from pna.fast_paths import FAST_PATHS
@@ -110,7 +111,7 @@ def test_synthetic_graphs_are_like_those_of_a_benchmark(experiment: str) -> None
 def test_every_row_of_an_experiment_is_one_of_its_models() -> None:
     for name in kernels._OF_BASELINES:
         for variant in ("gated-gcn", "gated-gcn edges", *kernels._MORE_ROWS):
-            assert kernels._trial(name, variant, 1).variant.name == variant
+            assert trial_of(name, variant, 1).variant.name == variant
 
 
 def test_the_command_measures_writes_and_goes_on(tmp_path: Path) -> None:

@@ -27,14 +27,13 @@ from pna.bench.epochs import trainer_of, with_validation, without_validation
 from pna.bench.measure import check_device, release_memory, seconds_a_call, synchronize, try_call
 from pna.bench.molecules import molecules
 from pna.bench.real_world import ROWS as REAL_WORLD
+from pna.bench.real_world import trial_of
 from pna.bench.synthetic import synthetic
 from pna.data.graphset import GraphSet
 from pna.fast_paths import FAST_PATHS
 from pna.machine import machine
-from pna.names import lookup
 from pna.ops.precision import multiplied
-from pna.paper.experiment import Trial
-from pna.paper.real_world import BASELINES, RealWorld
+from pna.paper.real_world import BASELINES
 from pna.paper.registry import EXPERIMENTS
 
 Say = Callable[[str], None]
@@ -105,10 +104,11 @@ def rows(device: torch.device | str, runs: Path, small: bool = False) -> list[Ro
     """
     kind = check_device(device)
     if small:
+        path = runs / "zinc.safetensors"
         return [
             Row("small layer", partial(_layer, layer.SMALL[0]), captured=False),
             Row("small multitask", partial(_recurrent, (6,), 8, 2, False)),
-            Row("small zinc", partial(_experiment, "zinc", "gat", 2, 8, 1, runs)),
+            Row("small zinc", partial(_experiment, "zinc", "gat", 2, path, small=True)),
         ]
     every = [*_of_training(kind), *_of_layers(kind)]
     every += _of_experiments(kind, runs, many=True)
@@ -267,7 +267,7 @@ def _layer(case: layer.Case, device: torch.device) -> Callable[[], Work]:
 
 def _of_training(kind: str) -> list[Row]:
     """The cases of `pna bench train`, of fewer steps; and one with shuffled batches, which are
-    padded on a GPU."""
+    padded on a GPU, and enough of them for their shapes to be captured."""
     sizes = _SIZES[kind]
     found = [
         Row("train/multitask", partial(_recurrent, sizes, _GRAPHS[kind], 1, False)),
@@ -278,16 +278,15 @@ def _of_training(kind: str) -> list[Row]:
             Row("train/population", partial(_recurrent, sizes, 512, 10, False)),
             Row("train/population, shuffled", partial(_recurrent, sizes, 512, 10, True)),
             *found,
-            Row("train/multitask, shuffled", partial(_recurrent, sizes, 512, 1, True)),
+            Row("train/multitask, shuffled", partial(_recurrent, range(15, 25), 512, 1, True)),
         ]
     return found
 
 
 def _recurrent(
-    sizes: tuple[int, ...], graphs: int, members: int, shuffle: bool, device: torch.device
+    sizes: Sequence[int], graphs: int, members: int, shuffle: bool, device: torch.device
 ) -> Callable[[], Work]:
-    # shuffled, there are enough batches for those of padded shapes to be captured
-    parts = train.multitask_parts(range(15, 25) if shuffle else sizes, graphs)
+    parts = train.multitask_parts(sizes, graphs)
     settings = replace(train.MULTITASK, members=members, batch_size=graphs, shuffle=shuffle)
     given = (*parts, train.RECURRENT, settings, "mse", device)
     return lambda: with_validation(trainer_of(*given))
@@ -306,7 +305,7 @@ def _of_experiments(kind: str, runs: Path, many: bool) -> Iterator[Row]:
         members = EXPERIMENTS[name].members if many else 1
         if kind == "cuda" or not many:
             title = f"real-world/{name}, {members} member{'s' if many else ''}"
-            yield _row_of(title, name, variant, members, kind, runs)
+            yield _row_of(title, name, variant, members, runs)
 
 
 def _of_baselines(kind: str, runs: Path) -> Iterator[Row]:
@@ -314,49 +313,28 @@ def _of_baselines(kind: str, runs: Path) -> Iterator[Row]:
     for name in _OF_BASELINES:
         members = EXPERIMENTS[name].members if kind == "cuda" else 1
         for variant in (*(baseline.name for baseline in BASELINES), *_MORE_ROWS):
-            yield _row_of(f"{name}/{variant}", name, variant, members, kind, runs)
+            yield _row_of(f"{name}/{variant}", name, variant, members, runs)
 
 
-def _row_of(title: str, experiment: str, variant: str, members: int, kind: str, runs: Path) -> Row:
-    few = kind == "cpu" and experiment in ("mnist", "cifar10")
-    batch_size = _SUPERPIXELS_ON_A_CPU if few else None
-    if not _file(runs, experiment).is_file():
+def _row_of(title: str, experiment: str, variant: str, members: int, runs: Path) -> Row:
+    path = runs / f"{experiment}.safetensors"
+    if not path.is_file():
         title = f"{title}, synthetic graphs"
-    make = partial(_experiment, experiment, variant, members, batch_size, _STEPS[kind], runs)
-    return Row(title, make)
-
-
-def _file(runs: Path, experiment: str) -> Path:
-    return runs / f"{experiment}.safetensors"
+    return Row(title, partial(_experiment, experiment, variant, members, path))
 
 
 def _experiment(
-    name: str,
-    variant: str,
-    members: int,
-    batch_size: int | None,
-    steps: int,
-    runs: Path,
-    device: torch.device,
+    name: str, variant: str, members: int, path: Path, device: torch.device, small: bool = False
 ) -> Callable[[], Work]:
-    trial = _trial(name, variant, members)
-    settings = trial.settings
-    if batch_size is not None:
-        settings = replace(settings, batch_size=batch_size)
-    count, path = steps * settings.batch_size, _file(runs, name)
-    if path.is_file():
-        graphs = GraphSet.load(path).split("train")[:count]
-    else:
-        graphs = synthetic(name, count)
+    trial = trial_of(name, variant, members)
+    settings, steps = trial.settings, _STEPS[device.type]
+    if small:
+        settings, steps = replace(settings, batch_size=8), 1
+    elif device.type == "cpu" and name in ("mnist", "cifar10"):
+        settings = replace(settings, batch_size=_SUPERPIXELS_ON_A_CPU)
+    count = steps * settings.batch_size
+    graphs = (
+        GraphSet.load(path).split("train")[:count] if path.is_file() else synthetic(name, count)
+    )
     given = (graphs, graphs[:1], trial.model, settings, trial.loss, device)
     return lambda: without_validation(trainer_of(*given))
-
-
-def _trial(name: str, variant: str, members: int) -> Trial:
-    experiment = EXPERIMENTS[name]
-    assert isinstance(experiment, RealWorld)
-    # a name alone would stand for all groups of a row
-    chosen = lookup("model", variant, {known.name: known for known in experiment.variants})
-    (trial,) = experiment.trials(members=members, chosen=[chosen])
-    # nothing is validated, so nothing need be judged
-    return replace(trial, settings=replace(trial.settings, select="loss"))

@@ -66,9 +66,7 @@ def cases(
 
 
 def _case(name: str, runs: Path, small: bool, most: int | None, workers: int) -> Case:
-    experiment = EXPERIMENTS[name]
-    assert isinstance(experiment, RealWorld)
-    (trial,) = experiment.trials(members=experiment.members, chosen=[ROWS[name]])
+    trial = trial_of(name, ROWS[name], EXPERIMENTS[name].members)
     if small:
         trial = replace(trial, settings=replace(trial.settings, batch_size=16))
     called, beside = f"small {name}" if small else name, EXAMPLE if name == "zinc" else PYG
@@ -79,6 +77,17 @@ def _case(name: str, runs: Path, small: bool, most: int | None, workers: int) ->
         return Case(called, partial(_fail, error), beside, 0, batch_size=size)
     make = partial(_contenders, trial, graphs)
     return Case(called, make, beside, len(graphs), batch_size=size)
+
+
+def trial_of(name: str, variant: str, members: int) -> Trial:
+    """The training of a row of an experiment, of so many members."""
+    experiment = EXPERIMENTS[name]
+    assert isinstance(experiment, RealWorld)
+    # a name alone would stand for all groups of a row
+    chosen = lookup("model", variant, {known.name: known for known in experiment.variants})
+    (trial,) = experiment.trials(members=members, chosen=[chosen])
+    # there is no validation, so the metric to select by does not matter
+    return replace(trial, settings=replace(trial.settings, select="loss"))
 
 
 def _training(name: str, trial: Trial, runs: Path, workers: int, most: int | None) -> GraphSet:
@@ -114,8 +123,7 @@ def _contenders(
 
 
 def _ours(trial: Trial, graphs: GraphSet, members: int, device: torch.device) -> Contender:
-    # there is no validation, so the metric to select by does not matter
-    settings = replace(trial.settings, members=members, select="loss")
+    settings = replace(trial.settings, members=members)
     trainer = trainer_of(graphs, graphs[:1], trial.model, settings, trial.loss, device)
     return our_contender(trainer, without_validation(trainer))
 
