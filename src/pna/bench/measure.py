@@ -101,7 +101,7 @@ def time_calls(
         for i, (own, call) in enumerate(zip(samples, calls, strict=True)):
             own.append(seconds_a_call(call, device, math.ceil(SAMPLE / fastest[i])))
             fastest[i] = min(fastest[i], own[-1])  # the first may have compiled
-    return [Timing(*np.quantile(own, [0.5, 0.25, 0.75]), samples=len(own)) for own in samples]
+    return [_timing(own) for own in samples]
 
 
 def seconds_a_call(call: Callable[[], Any], device: torch.device | str, repeats: int = 1) -> float:
@@ -147,6 +147,11 @@ def synchronize(device: torch.device | str) -> None:
     """Wait until the device has finished all work submitted to it."""
     if torch.device(device).type != "cpu":
         torch.accelerator.synchronize(device)
+
+
+def _timing(samples: list[float]) -> Timing:
+    low, median, high = np.quantile(samples, [0.25, 0.5, 0.75]).tolist()
+    return Timing(median, low, high, len(samples))
 
 
 def _peak_of_events(call: Callable[[], Any]) -> int:

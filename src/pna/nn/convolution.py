@@ -77,9 +77,8 @@ class Convolution(nn.Module):
     def prepared(self) -> Prepared:
         """The layer for many calls, between which its weights do not change."""
         ready = getattr(self.conv, "prepared", None)
-        if ready is None or is_hooked(self.conv):
-            return Prepared(self.conv, self.act)
-        return Prepared(ready(), self.act)
+        own = self.conv if ready is None or is_hooked(self.conv) else ready()
+        return Prepared(own, self.act)
 
 
 class Prepared(NamedTuple):

@@ -111,15 +111,11 @@ def size_from_scaled(
 
 def _central_moments(roots: np.ndarray, epsilon: float) -> _Pairs:
     """Means of (x − mean)^k, k = 2 to n, from std and moments, and what rounding does to them."""
-    central = np.empty(len(roots))
-    for place, root in enumerate(roots.tolist()):
-        k = place + 2
-        if k == 2:  # a negative one is no deviation, and gives a variance that nothing has
-            central[place] = root * abs(root) - epsilon
-        else:
-            size = (abs(root) + epsilon ** (1 / k)) ** k - epsilon
-            central[place] = math.copysign(size, root)
     orders = np.arange(2, len(roots) + 2)
+    size = (np.abs(roots) + epsilon ** (1 / orders)) ** orders - epsilon
+    central = np.copysign(size, roots)
+    # a negative std is no deviation, and gives a variance that nothing has
+    central[:1] = roots[:1] * np.abs(roots[:1]) - epsilon
     return central, 2 * orders * _ROUNDING * (np.abs(central) + epsilon)
 
 

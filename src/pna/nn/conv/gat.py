@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import torch
 import torch.nn.functional as F
@@ -87,19 +88,18 @@ class GATConv(Conv):
 
     def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
         adjacency = self._checked(x, edge_index, edge_attr, self.lin.weight)
-        return self._through(x, adjacency, edge_attr, self._score_weight())
+        return self._through(self._score_weight(), x, adjacency, edge_attr)
 
     def prepared(self) -> Callable[..., Tensor]:
         """The layer for many calls, which combines its parameters once."""
-        weight = self._score_weight()
-
-        def call(x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures = None) -> Tensor:
-            return self._through(x, adjacency, edge_attr, weight)
-
-        return call
+        return partial(self._through, self._score_weight())
 
     def _through(
-        self, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures, score_weight: Tensor | None
+        self,
+        score_weight: Tensor | None,
+        x: Tensor,
+        adjacency: Adjacency,
+        edge_attr: EdgeFeatures = None,
     ) -> Tensor:
         if score_weight is not None:
             h, scores = linears(x, [self.lin.weight, score_weight], [None, None])

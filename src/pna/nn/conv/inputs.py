@@ -132,17 +132,13 @@ def check_edges(
                 f"{len(features)} rows, expected (edges, {len(features)}), {NARROW} at most"
             )
     elif pair:
-        _check_index(rows, len(features))
-
-
-def _check_index(index: Tensor, length: int) -> None:
-    if index.dtype not in _INDICES or index.dim() != 1:
-        raise TypeError(
-            f"got an edge index of dtype {index.dtype} and shape {tuple(index.shape)}, expected "
-            "whole numbers (edges,), a row of the table for each edge"
-        )
-    if index.device.type == "cpu" and values_readable():
-        check_table(index, length)
+        if rows.dtype not in _INDICES or rows.dim() != 1:
+            raise TypeError(
+                f"got an edge index of dtype {rows.dtype} and shape {tuple(rows.shape)}, expected "
+                "whole numbers (edges,), a row of the table for each edge"
+            )
+        if rows.device.type == "cpu" and values_readable():
+            check_table(rows, len(features))
 
 
 def _check_type(name: str, tensor: Tensor, weight: Tensor) -> None:
