@@ -52,17 +52,13 @@ class Draw:
     def below(self, high: int, count: int) -> Tensor:
         return torch.from_numpy(self.rng.integers(0, max(high, 1), count))
 
-    def seed(self) -> int:
-        return self.integer(0, 2**31 - 1)
-
 
 @dataclass(frozen=True)
 class Batch:
-    """Several graphs as one, and the graph of every sender and receiver."""
+    """Several graphs as one, and the graph of every sender."""
 
     graph: Graph
     of_sender: Tensor
-    of_receiver: Tensor
 
 
 def draw_batch(draw: Draw, *, square: bool = False, largest: str = "hub") -> Batch:
@@ -93,32 +89,21 @@ def _draw_batch(draw: Draw, square: bool, largest: str) -> Batch:
             kinds += ["hub", "hub out", "window", "long hub"]
             weights += [1, 1, 0.15, 0.05] if largest == "hub" else [1, 1, 5, 0]
         parts.append(_draw_graph(draw, draw.one_of(kinds, weights)))
-    senders, receivers, before_s, before_r = [], [], 0, 0
-    for part in parts:
-        senders.append(part.senders + before_s)
-        receivers.append(part.receivers + before_r)
-        before_s, before_r = before_s + part.num_senders, before_r + part.num_receivers
-    order = torch.from_numpy(draw.rng.permutation(sum(len(s) for s in senders)))
-    graph = Graph(torch.cat(senders)[order], torch.cat(receivers)[order], before_s, before_r)
-
-    def owners(counts: list[int]) -> Tensor:
-        return torch.repeat_interleave(torch.arange(len(counts)), torch.tensor(counts))
-
-    return Batch(
-        graph, owners([p.num_senders for p in parts]), owners([p.num_receivers for p in parts])
-    )
+    sizes = torch.tensor([part.sizes for part in parts])  # (graphs, 2)
+    before = (sizes.cumsum(0) - sizes)[:, :, None]
+    ends = torch.cat([p.edge_index + b for p, b in zip(parts, before, strict=True)], 1)
+    senders, receivers = ends[:, torch.from_numpy(draw.rng.permutation(ends.shape[1]))]
+    graph = Graph(senders, receivers, *sizes.sum(0).tolist())
+    return Batch(graph, torch.repeat_interleave(torch.arange(count), sizes[:, 0]))
 
 
 def _draw_graph(draw: Draw, kind: str) -> Graph:
     """Random ends also give self-loops and repeated edges."""
     n = draw.integer(1, 12)
-    if kind == "none":
-        return _graph([], [], 0)
-    if kind == "one":
-        loops = [0] * draw.integer(0, 3)
-        return _graph(loops, loops, 1)
-    if kind == "isolated":
-        return _graph([], [], n)
+    if kind in ("none", "one", "isolated"):
+        nodes = {"none": 0, "one": 1, "isolated": n}[kind]
+        loops = torch.zeros(draw.integer(0, 3) if kind == "one" else 0, dtype=torch.int64)
+        return Graph(loops, loops, nodes, nodes)
     if kind == "ring":
         nodes = torch.arange(n)
         return Graph(nodes, (nodes + 1) % n, n, n)
@@ -142,11 +127,6 @@ def _draw_graph(draw: Draw, kind: str) -> Graph:
         return Graph(draw.below(n, edges), draw.below(n, edges), n, n)
     edges = draw.integer(0, 4) if kind == "few" else draw.integer(0, 6 * n)
     return Graph(draw.below(n, edges), draw.below(n, edges), n, n)
-
-
-def _graph(senders: list[int], receivers: list[int], nodes: int) -> Graph:
-    ends = [torch.tensor(e, dtype=torch.int64) for e in (senders, receivers)]
-    return Graph(ends[0], ends[1], nodes, nodes)
 
 
 #: The kinds of numbers, and the weights with which they are drawn.
