@@ -92,7 +92,7 @@ def _add_as_ones(
 
 def weights_of_x(parts: Parts, swapped: Sequence[bool]) -> tuple[list[Tensor], list[Tensor | None]]:
     """Return weights and biases of all products of x: U's part, then for each view the sender's and
-    the receiver's part of M(x_i, x_j), or of M(x_j, x_i) if ."""
+    the receiver's part of M(x_i, x_j), or of M(x_j, x_i) if swapped."""
     weights: list[Tensor] = [parts.keep]
     biases: list[Tensor | None] = [parts.keep_bias]
     for is_swapped in swapped:
