@@ -101,9 +101,9 @@ def _draw_graph(draw: Draw, kind: str) -> Graph:
     """Random ends also give self-loops and repeated edges."""
     n = draw.integer(1, 12)
     if kind in ("none", "one", "isolated"):
-        nodes = {"none": 0, "one": 1, "isolated": n}[kind]
+        n = {"none": 0, "one": 1, "isolated": n}[kind]
         loops = torch.zeros(draw.integer(0, 3) if kind == "one" else 0, dtype=torch.int64)
-        return Graph(loops, loops, nodes, nodes)
+        return Graph(loops, loops, n, n)
     if kind == "ring":
         nodes = torch.arange(n)
         return Graph(nodes, (nodes + 1) % n, n, n)
