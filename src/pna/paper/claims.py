@@ -13,7 +13,6 @@ from itertools import combinations
 from typing import Concatenate, ParamSpec
 
 import numpy as np
-from scipy.stats import kendalltau, levene, spearmanr, ttest_ind
 
 from pna.paper.scores import TOP, Estimate, Scores
 from pna.train.metrics import BETTER
@@ -78,6 +77,8 @@ class Difference:
 
 def difference(one: Estimate, other: Estimate) -> Difference:
     """One mean minus the other."""
+    from scipy.stats import ttest_ind  # takes a second to import
+
     mean = one.mean - other.mean
     if math.isinf(mean):
         return Difference(mean, 0.0)  # one of them overflowed: the difference is certain
@@ -232,6 +233,8 @@ def _spread(values: Sequence[float]) -> float:
 
 def _sign_of_spreads(one: Sequence[float], other: Sequence[float], gap: float) -> int:
     """Sign of the gap between two standard deviations, 0 if it is not significant."""
+    from scipy.stats import levene  # takes a second to import
+
     if math.isnan(gap) or gap == 0:
         return 0
     # an infinite gap, where members of one population overflowed, is certain
@@ -246,6 +249,8 @@ def order_kept(
 ) -> Verdict:
     """Whether no two rows swap their order between two groups. OPEN where a pair that differs
     significantly in one group is tied in the other, with means in the opposite order."""
+    from scipy.stats import kendalltau  # takes a second to import
+
     names = [[f"{row} {group}".strip() for row in rows] for group in groups]
     if missing := not_run(scores, *names[0], *names[1]):
         return missing
@@ -268,6 +273,8 @@ def order_kept(
 def rises_with(scores: Scores, name: str, places: Mapping[str, tuple[float, Measured]]) -> Verdict:
     """Whether the error of a population rises, from place to place, with a number that each has,
     by Spearman's rank correlation."""
+    from scipy.stats import spearmanr  # takes a second to import
+
     if missing := not_run(scores, name):
         return missing
     errors = {place: measured(scores, name).mean for place, (_, measured) in places.items()}

@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t as student
 
 from pna.names import lookup
 from pna.train.metrics import METRICS
@@ -62,6 +61,8 @@ class Estimate:
 @cache
 def _student(freedom: int) -> float:
     """The 97.5th percentile of Student's t."""
+    from scipy.stats import t as student  # takes a second to import
+
     return float(student.ppf(0.975, freedom))
 
 
