@@ -121,9 +121,8 @@ def test_adjacency(device, name, dynamic):
     assert_as_eager(name, dynamic, graphs, device)
 
 
-@pytest.mark.parametrize(
-    "name", ["aggregate, own", pytest.param("PNAConv, own", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["aggregate, own", "PNAConv, own"])
 def test_an_aggregator_of_a_user(device, name):
     """Compiled once for all sizes, as each has a row of three segments. Weights have no gradients
     here: those would double the code to compile, which takes the C++ compiler ten seconds."""
@@ -138,6 +137,6 @@ def test_an_aggregator_of_a_user(device, name):
 
 @pytest.mark.slow
 def test_one_edge_and_none(device):
-    """Torch compiles lengths of 0 and 1 for themselves, each of which takes seconds."""
+    """Torch compiles lengths of 0 and 1 for themselves, each of which takes ten seconds."""
     edges = torch.tensor([[0], [2]], device=device)
     assert_as_eager("aggregate", True, [(3, edges), (3, edges[:, :0])], device)
