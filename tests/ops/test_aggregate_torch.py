@@ -94,6 +94,7 @@ def test_compiled_whole(fast, form):
 
 @pytest.mark.slow
 def test_the_definition_compiled_whole(device):
+    """Torch traces every operation of every aggregator, which takes seconds."""
     adjacency = GRAPHS["repeated edges"].adjacency(device)
     x = features(3, WIDTH, torch.float64, device)
     edge = edge_term("coefficients", adjacency.num_edges, WIDTH, x.dtype, x.device)

@@ -190,6 +190,7 @@ def test_the_published_facts(published):
 
 
 def test_about_half_of_the_published_connectivity_labels_are_wrong():
+    """Generates two sets of graphs, with enough of them for a share, which takes seconds."""
     tasks = ["connected", "bipartite"]
     labels = multitask(3, "published", tasks=tasks, counts={"train": 256}).split("train").y_graph
     right = multitask(3, "published", tasks=["sssp", "connected"], counts={"train": 256})
