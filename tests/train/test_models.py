@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -14,16 +15,29 @@ from pna.nn.architectures import ARCHITECTURES
 from pna.nn.registry import CONVOLUTIONS
 from pna.train.defaults import model_for
 from pna.train.loop import train
-from pna.train.models import build, count_parameters, fitted
+from pna.train.models import build, count_parameters, fitted, outline
 from pna.train.run import load
 from pna.train.settings import ModelSettings, Settings
 from pna.train.tasks import tasks_of
+from tests import processes
 from tests.train.cases import SMALL, plain_losses, random_graphs, whole_batch, with_arguments
+from tests.train.small_runs import molecules
 
 
 def fit(model: ModelSettings, graphs: GraphSet) -> ModelSettings:
     training = graphs.split("train")
     return fitted(model, training, tasks_of(training))
+
+
+def outline_without_compiler() -> None:
+    graphs = molecules()
+    outline(fit(ModelSettings("pna", "stacked", 4), graphs), 10**6)
+    sys.exit("torch._dynamo" in sys.modules)
+
+
+def test_outlines_do_not_import_the_compiler():
+    """Which takes longer than loading a run; an operation on the meta device may do so."""
+    assert processes.run(outline_without_compiler).returncode == 0
 
 
 @pytest.mark.parametrize("name", SMALL)

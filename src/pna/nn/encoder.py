@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import accumulate
 
 import torch
 from torch import Tensor, nn
@@ -47,9 +48,10 @@ class Embedding(Buffers):
 
     def beginnings(self) -> dict[str, Tensor]:
         """The first vector of each column, which columns are numeric, and their scales."""
-        vectors, scales = torch.tensor(self.vectors), torch.tensor(self.scales)
+        scales = torch.tensor(self.scales)
+        first = [0, *accumulate(self.vectors)][:-1]  # on the meta device, torch's sum imports a lot
         return {
-            "offsets": vectors.cumsum(0) - vectors,
+            "offsets": torch.tensor(first),
             "is_number": torch.tensor([count == 0 for count in self.values]),
             "means": scales[:, 0],
             "deviations": scales[:, 1],
@@ -59,6 +61,8 @@ class Embedding(Buffers):
         """Vectors of one categorical column are drawn as in torch's embeddings; of several
         columns, whose sum would be large, as in OGB's encoders; of numeric columns as in linear
         layers."""
+        if self.weight.is_meta:
+            return  # there are no values to draw, and torch would import its compiler, 2 s
         numbers = self.values.count(0)
         begin = nn.init.normal_ if len(self.values) - numbers == 1 else nn.init.xavier_uniform_
         bound = 1 / math.sqrt(max(numbers, 1))
