@@ -28,7 +28,14 @@ def words_of(drawing: Drawing) -> list[str]:
     return [text.get_text() for text in drawing.figure.findobj(Text)]
 
 
-@pytest.mark.parametrize("name", EXPERIMENTS)
+#: Six and eight figures of the same kind as those of "single-task".
+MANY = ("architectures", "choice")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=pytest.mark.slow) if name in MANY else name for name in EXPERIMENTS],
+)
 def test_every_experiment_has_figures_of_all_its_models(name: str, tmp_path: Path) -> None:
     drawn = drawings(ExperimentResult.read(make(tmp_path, name)))
     assert drawn[0].name == name and len({drawing.name for drawing in drawn}) == len(drawn)
