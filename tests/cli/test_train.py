@@ -4,8 +4,6 @@ import csv
 import json
 import os
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 
@@ -19,6 +17,7 @@ import pna
 from pna.cli import app
 from pna.cli.progress import show_epochs
 from pna.train import Report, Run, Settings
+from tests import processes
 from tests.train.small_runs import small_multitask
 
 SMALL = ("--hidden", 8, "--epochs", 2, "--device", "cpu")
@@ -176,22 +175,21 @@ def test_a_new_folder_in_runs(data, tmp_path, monkeypatch):
         assert Run(f"runs/graphs-gcn-{number}").summary is not None
 
 
-@pytest.mark.slow
 def test_interrupted_and_resumed(data, tmp_path):
     """Ctrl-C leaves a run that goes on to where it would have come."""
     folder = tmp_path / "run"
-    command = [sys.executable, "-m", "pna", "train", data, "--out", folder, "--hidden", 8,
-               "--epochs", 25, "--device", "cpu", "--json"]  # fmt: skip
-    training = subprocess.Popen(
-        list(map(str, command)), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
+    training = processes.started(
+        tmp_path, processes.command_line, "train", data, "--out", folder, "--hidden", 8,
+        "--epochs", 25, "--device", "cpu", "--json",
     )  # fmt: skip
-    assert training.stdout is not None
-    training.stdout.readline()  # an epoch is done
-    training.send_signal(signal.SIGINT)
-    _, complaint = training.communicate(timeout=60)
-    assert training.returncode == 130
-    assert f"pna train --resume {folder}" in " ".join(complaint.split())
+    printed = tmp_path / "stdout"
+    while training.is_alive() and not (printed.is_file() and printed.stat().st_size):
+        time.sleep(0.005)  # until an epoch is done
+    assert training.pid is not None
+    os.kill(training.pid, signal.SIGINT)
+    done = processes.ended(training, tmp_path, timeout=60)
+    assert done.returncode == 130
+    assert f"pna train --resume {folder}" in " ".join(done.stderr.split())
     done = run("train", "--resume", folder, "--json", "--device", "cpu")
     assert done.exit_code == 0, done.output
     epochs = [json.loads(line).get("epoch") for line in done.stdout.splitlines()]

@@ -54,7 +54,7 @@ def test_fewer_than_n_aggregators_have_a_collision(n: int) -> None:
     confirm(find_collision(names, n).collision, names, n)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(st.data())
 def test_whichever_they_are(data: st.DataObject) -> None:
     n = data.draw(st.integers(2, 8))
@@ -87,7 +87,7 @@ def test_they_are_the_multiset(values: list[float], random: object) -> None:
 
 
 def test_n_moments_have_none_but_n_unsuitable_ones_do() -> None:
-    assert not find_collision(["mean", "std", "moment_3"], 3, starts=4)
+    assert not find_collision(["mean", "std", "moment_3"], 3, starts=2)
     # With three values the fourth moment follows from the second.
     names = ("mean", "std", "moment_4")
     confirm(find_collision(names, 3).collision, names, 3)

@@ -33,7 +33,7 @@ def test_well_separated_values_come_back(values: list[float]) -> None:
     assert found.size == len(values)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(
     st.lists(st.one_of(st.floats(-10, 10), st.integers(-3, 3)), min_size=1, max_size=12),
     st.floats(-3, 3),

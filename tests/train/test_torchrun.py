@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from typer.testing import CliRunner
 
+from pna.cli import app
 from pna.data.multitask import multitask
 from pna.train.run import LAST, Run
 
@@ -23,17 +25,27 @@ def data(tmp_path_factory):
     return path
 
 
-def train(data: Path, out: Path, *launcher: str) -> str:
-    """What the command printed; a global batch of 5 graphs, so that shares are uneven too."""
-    command = [
-        *(sys.executable, *launcher, "-m", "pna", "train", str(data), "--out", str(out)),
+def options(data: Path, out: Path) -> list[str]:
+    """Of `pna`: a global batch of 5 graphs, so that shares are uneven too."""
+    return [
+        *("train", str(data), "--out", str(out)),
         *("--members", "2", "--epochs", "2", "--batch-size", "5", "--hidden", "8"),
         *("--precision", "float64", "--dropout", "0.2", "--device", "cpu", "--json"),
     ]
-    quiet = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
+
+
+def train_alone(data: Path, out: Path) -> str:
+    """What the command printed, in this process."""
+    done = CliRunner().invoke(app, options(data, out))
+    assert done.exit_code == 0, done.output
+    return done.stdout
+
+
+def train_together(data: Path, out: Path) -> str:
+    """What the command printed, in two processes."""
     done = subprocess.run(
-        command,
-        env={**os.environ, **quiet},
+        [sys.executable, *TORCHRUN, "-m", "pna", *options(data, out)],
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"},
         cwd=data.parent,
         capture_output=True,
         text=True,
@@ -50,11 +62,11 @@ def files(folder: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_two_processes_give_what_one_gives(data, tmp_path):
-    """Four processes import torch. test_distributed.py is quicker: it starts its own two."""
+    """Three processes import torch. test_distributed.py is quicker: it starts its own two."""
     if not torch.distributed.is_available() or not torch.distributed.is_gloo_available():
         pytest.skip("this torch has no gloo")
     alone, together = tmp_path / "alone", tmp_path / "together"
-    said = [train(data, alone), train(data, together, *TORCHRUN)]
+    said = [train_alone(data, alone), train_together(data, together)]
     # One process prints, and writes: the same number of lines, each a whole one.
     lines = [[json.loads(line) for line in text.splitlines()] for text in said]
     assert len(lines[0]) == len(lines[1]) == 2 + 1
