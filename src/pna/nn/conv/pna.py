@@ -259,7 +259,9 @@ class PNAConv(Conv):
         backend = choose(x.device)
         if backend == "reference" or (backend == "triton" and x.dtype == torch.float64):
             return None
-        if not has_kernels(backend) or not all(map(fast_paths.is_on, ("degree_linear", "fused"))):
+        if not (has_kernels(backend) and fast_paths.is_on("degree_linear")):
+            return None
+        if not fast_paths.is_on("fused"):
             return None
         return Plan(self._form, self._request, self._times, self._shares, backend)
 
