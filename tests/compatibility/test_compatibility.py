@@ -33,17 +33,22 @@ HERE = Path(__file__).parent
 FOLDERS = sorted(path.parent for path in HERE.glob("*/made-with.json"))
 #: Other processors and versions of torch round differently, and training amplifies that.
 NEAR = {"rtol": 1e-4, "atol": 1e-4}
+#: The output for the spectral radius has gradients that are nothing but rounding. Adam makes steps
+#: of the learning rate, 0.01, from them.
+NEAR_AFTER_TRAINING = {"recurrent": {"rtol": 1e-4, "atol": 0.02}}
 
 pytestmark = pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 
 
-def assert_as_stored(found: Predictions, stored: Path, tmp_path: Path) -> None:
+def assert_as_stored(
+    found: Predictions, stored: Path, tmp_path: Path, near: dict[str, float] = NEAR
+) -> None:
     """Predictions, and their columns, as they stand in the CSV files of the folder."""
     for path in found.save(tmp_path / stored.name):
         with path.open() as new, (stored.parent / path.name).open() as old:
             (names, *rows), (expected_names, *expected) = csv.reader(new), csv.reader(old)
         assert names == expected_names
-        np.testing.assert_allclose(np.array(rows, float), np.array(expected, float), **NEAR)
+        np.testing.assert_allclose(np.array(rows, float), np.array(expected, float), **near)
 
 
 def graphs_of(folder: Path, name: str) -> GraphSet:
@@ -95,17 +100,19 @@ def test_interrupted_runs_resume(folder, name, tmp_path):
     """Stopped after three epochs of six, they end where the run that was not stopped did."""
     graphs, copy = graphs_of(folder, INTERRUPTED[name][0]), tmp_path / "run"
     shutil.copytree(folder / "interrupted" / name, copy)
+    near = NEAR_AFTER_TRAINING.get(name, NEAR)
     train(graphs, copy, resume=True, device="cpu")
-    assert_as_stored(predict(copy, graphs, device="cpu"), folder / f"resumed-{name}.csv", tmp_path)
+    found = predict(copy, graphs, device="cpu")
+    assert_as_stored(found, folder / f"resumed-{name}.csv", tmp_path, near)
     with (
         (copy / "metrics.csv").open() as new,
         (folder / f"resumed-{name}-metrics.csv").open() as old,
     ):
-        found, expected = list(csv.DictReader(new)), list(csv.DictReader(old))
-    assert found[0].keys() == expected[0].keys() and len(found) == len(expected) == 12
-    for name in found[0].keys() - {"seconds"}:
-        numbers = [[float(row[name]) for row in rows] for rows in (found, expected)]
-        np.testing.assert_allclose(*numbers, **NEAR, err_msg=name)
+        rows, expected = list(csv.DictReader(new)), list(csv.DictReader(old))
+    assert rows[0].keys() == expected[0].keys() and len(rows) == len(expected) == 12
+    for column in rows[0].keys() - {"seconds"}:
+        numbers = [[float(row[column]) for row in table] for table in (rows, expected)]
+        np.testing.assert_allclose(*numbers, **near, err_msg=column)
 
 
 @pytest.mark.parametrize("name", CONVOLUTIONS)
