@@ -35,7 +35,7 @@ def asking(*names: str, broken: str = "") -> Row:
     return Row("made", lambda device: lambda: work)
 
 
-def measured(row: Row, **arguments: Any) -> dict[str, kernels.Result]:
+def measured(row: Row, **arguments: Any) -> dict[str, kernels.PathResult]:
     results = measure(row, "cpu", repeats=1, say=lambda _: None, **arguments)
     assert results is not None
     return {result.path: result for result in results}

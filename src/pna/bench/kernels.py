@@ -76,7 +76,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Result:
+class PathResult:
     """One line of the CSV: milliseconds of a unit of work with and without a path, medians of
     `repeats` samples.
 
@@ -125,7 +125,7 @@ def measure(
     paths: Sequence[str] = ("*",),
     known: Collection[str] = (),
     say: Say = print,
-) -> list[Result] | None:
+) -> list[PathResult] | None:
     """A result for each path that the row takes, but for those that are `known`; after them, where
     `paths` are all of them, one without a path: the row is then complete. None if the row fails.
 
@@ -146,7 +146,7 @@ def _measure(
     paths: Sequence[str],
     known: Collection[str],
     say: Say,
-) -> list[Result]:
+) -> list[PathResult]:
     began = time.perf_counter()
     make = row.prepare(device)
     works, failed = dict[str, Work](), dict[str, str]()
@@ -220,9 +220,9 @@ def _facts(device: torch.device) -> dict[str, str]:
 
 def _result(
     row: Row, path: str, on: list[float], off: list[float], note: str, facts: dict[str, str]
-) -> Result:
+) -> PathResult:
     ms_on, ms_off = statistics.median(on), statistics.median(off) if off else None
-    return Result(
+    return PathResult(
         row=row.name,
         path=path,
         ms_on=ms_on,
@@ -245,7 +245,7 @@ def known_paths(path: Path, row: Row, device: torch.device | str) -> set[str]:
     }
 
 
-def write(path: Path, found: Sequence[Result]) -> None:
+def write(path: Path, found: Sequence[PathResult]) -> None:
     """Add results to a CSV, in place of those of the same row, device, machine and path."""
     lines = [
         {k: f"{v:.4g}" if isinstance(v, float) else v for k, v in asdict(result).items()}
