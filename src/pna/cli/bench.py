@@ -158,9 +158,7 @@ class _Output:
     figure: str  # file name of the figure if there is no CSV
     words: str  # printed below the tables
     table: Callable[[list[Any]], Table]
-    with_failed: bool = (
-        False  # whether rows of a case in which nothing was measured are written too
-    )
+    with_failed: bool = False  # whether to write rows of a case in which nothing was measured
 
 
 def _measure(cases: Iterable[Any], measure: Callable[..., list[Any]], output: _Output) -> None:
