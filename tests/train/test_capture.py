@@ -36,7 +36,8 @@ def used(monkeypatch) -> list[int]:
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(handles))
     monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(torch.cuda, "graph", record)
-    monkeypatch.setattr(capture, "_capture_stream", lambda: "line")
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(capture, "_capture_stream", lambda device: "line")
     return used
 
 
