@@ -88,7 +88,7 @@ def test_work_is_warmed_up_where_it_is_recorded(used, monkeypatch):
         streams.append(stream)
         yield
 
-    monkeypatch.setattr(capture, "_capture_stream", Line)
+    monkeypatch.setattr(capture, "_capture_stream", lambda device: Line())
     monkeypatch.setattr(torch.cuda, "current_stream", Line)
     monkeypatch.setattr(torch.cuda, "stream", within)
     done = []
