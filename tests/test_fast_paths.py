@@ -296,7 +296,6 @@ CASES: dict[str, Case] = {
     "linears": of_linear(4, 6),
     "untransposed": of_untransposed,
     "gru": of_gru,
-    "gru_cpu": of_gru,
     "recurrence": of_recurrent,
     "fronts": of_fronts,
     "set2set": of_set2set(8),

@@ -9,7 +9,7 @@ import torch
 
 from pna.machine import cpu_model, version
 from pna.ops.backend import availability
-from pna.population import gru_cpu, set2set_cpu
+from pna.population import set2set_cpu
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,7 @@ PACKAGES = (
 HARDWARE = {"reference": "any device", "cpu": "CPU", "triton": "CUDA GPU"}
 
 # Files that an older C library may lack, and the modules that call them.
-CALLERS = {"gru.c": gru_cpu, "set2set.c": set2set_cpu}
+CALLERS = {"set2set.c": set2set_cpu}
 
 
 def diagnose() -> Report:

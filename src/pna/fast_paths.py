@@ -183,11 +183,6 @@ FAST_PATHS: dict[str, FastPath] = {
         "The GRU in plain torch, in place of a Triton kernel.",
         ("recurrence",),
     ),
-    "gru_cpu": FastPath(
-        (CPU,), "population/gru.py",
-        "The GRU in plain torch, in place of gru.c.",
-        (),
-    ),
     "recurrence": FastPath(
         (CUDA,), "population/recurrence.py",
         "The recurrent architecture step by step, each with its own nodes of autograd.",

@@ -42,21 +42,21 @@ def measured(row: Row, **arguments: Any) -> dict[str, kernels.PathResult]:
 
 
 def test_paths_that_a_row_takes_are_measured_and_no_others() -> None:
-    found = measured(asking("gru_cpu", "cpu", "adam"))  # Adam's kernel is not for a CPU
-    assert list(found) == ["cpu", "gru_cpu", NONE]
+    found = measured(asking("set2set_cpu", "cpu", "adam"))  # Adam's kernel is not for a CPU
+    assert list(found) == ["cpu", "set2set_cpu", NONE]
     result = found["cpu"]
     assert result.ms_on and result.ms_off and result.gain == result.ms_off / result.ms_on
     assert found[NONE].ms_off is None and found[NONE].gain is None
 
 
 def test_patterns_choose_paths_and_leave_the_row_incomplete() -> None:
-    assert list(measured(asking("gru_cpu", "cpu"), paths=["gru*"])) == ["gru_cpu"]
+    assert list(measured(asking("set2set_cpu", "cpu"), paths=["set2set*"])) == ["set2set_cpu"]
 
 
 def test_a_path_that_fails_has_a_note_and_the_others_their_times() -> None:
-    found = measured(asking("gru_cpu", "cpu", broken="cpu"))
+    found = measured(asking("set2set_cpu", "cpu", broken="cpu"))
     assert found["cpu"].ms_off is None and "no such luck" in found["cpu"].note
-    assert found["gru_cpu"].ms_off is not None
+    assert found["set2set_cpu"].ms_off is not None
 
 
 def test_a_row_that_fails_gives_nothing() -> None:
@@ -69,14 +69,14 @@ def test_a_row_that_fails_gives_nothing() -> None:
 
 
 def test_what_is_known_is_not_measured_again(tmp_path: Path) -> None:
-    path, row = tmp_path / "folder" / "kernels.csv", asking("gru_cpu", "cpu")
-    write(path, list(measured(row, paths=["gru*"]).values()))
-    assert known_paths(path, row, "cpu") == {"gru_cpu"}
+    path, row = tmp_path / "folder" / "kernels.csv", asking("set2set_cpu", "cpu")
+    write(path, list(measured(row, paths=["set2set*"]).values()))
+    assert known_paths(path, row, "cpu") == {"set2set_cpu"}
     write(path, list(measured(row, known=known_paths(path, row, "cpu")).values()))
-    assert known_paths(path, row, "cpu") == {"gru_cpu", "cpu", NONE}
+    assert known_paths(path, row, "cpu") == {"set2set_cpu", "cpu", NONE}
     write(path, list(measured(row).values()))  # in place of those before
     with path.open(newline="") as file:
-        assert [line["path"] for line in csv.DictReader(file)] == ["cpu", "gru_cpu", NONE]
+        assert [line["path"] for line in csv.DictReader(file)] == ["cpu", "set2set_cpu", NONE]
 
 
 def test_results_of_another_commit_are_not_known(

@@ -29,13 +29,13 @@ def test_every_path_is_in_the_table_once_for_each_device() -> None:
 
 def test_gains_are_told_with_their_rows() -> None:
     results = [
-        line("a", "gru_cpu", "1.5"),
-        line("b, synthetic graphs", "gru_cpu", "10.25"),
+        line("a", "set2set_cpu", "1.5"),
+        line("b, synthetic graphs", "set2set_cpu", "10.25"),
         line("c", "degree_groups", ""),
         line("c", "", ""),
     ]
     by_path = {cells.split(" | ")[0]: cells for cells in table(results).splitlines()}
-    assert by_path["| `gru_cpu`"].endswith("| 10.25× (b) | 1.50× (a) | 2 |")
+    assert by_path["| `set2set_cpu`"].endswith("| 10.25× (b) | 1.50× (a) | 2 |")
     assert "| fails |" in by_path["| `degree_groups`"]
     assert "| no measured row takes it |" in by_path["| `untransposed`"]
     assert "| not measured yet |" in by_path["| `adam`"]

@@ -1,4 +1,4 @@
-/* Shared by gru.c and set2set.c: products of narrow matrices, and the functions of gates.
+/* Included by set2set.c: products of narrow matrices, and the functions of gates.
  *
  * Included once for each number type and vector width (REAL, WHOLE, WIDTH, TARGET). Columns are
  * written in whole vectors, so narrow arrays are padded to a multiple of the vector length.

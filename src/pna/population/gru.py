@@ -20,9 +20,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from pna import fast_paths
-from pna.ops.backend import choose
 from pna.ops.operators import Fold, gradient_operator, operator, room
-from pna.population import gru_cpu
 from pna.population.linears import has_kernels, of_one_type
 
 #: Largest input and state width of the Triton kernels; wider tiles spill registers.
@@ -65,8 +63,7 @@ def gru_cell(
         stacked = Parameters(*[p.unsqueeze(0) for p in parameters])
         wide = (x.unsqueeze(1), h.unsqueeze(1))
         return _gru_cell(*wide, stacked, until, step, swapped).squeeze(1)
-    by_c = choose(x.device) == "cpu" and gru_cpu.takes(x, h) and fast_paths.is_on("gru_cpu")
-    new = (gru_cpu.gru_cell if by_c else definition)(x, h, *parameters)
+    new = definition(x, h, *parameters)
     if until is None:
         return new
     return torch.where((until > step)[:, None], new, x if swapped else h)
