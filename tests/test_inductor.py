@@ -91,6 +91,7 @@ def assert_as_eager(name, dynamic, graphs, device, learns=True):
     [
         ("aggregate", True),
         pytest.param("aggregate", None, marks=pytest.mark.slow),
+        pytest.param("PNAConv", None, marks=pytest.mark.slow),
         pytest.param("PNA", True, marks=pytest.mark.slow),
     ],
 )
