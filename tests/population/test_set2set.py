@@ -197,7 +197,7 @@ def test_more_room_for_steps_than_any_graph_takes(backend):
 @pytest.mark.parametrize("scale, shift", [(5000, 0), (1, 50), (1, -50)])
 def test_scores_of_any_size(backend, scale, shift):
     """Softmax neither overflows nor divides by 0 where all x · q are large."""
-    case = Case((3, 40), (3, 3), width=4)
+    case = Case((3, 40), (3, 3), width=8 if scale > 1 else 4)  # 8 features are for set2set.c
     inputs = inputs_of(case, torch.float32, backend.device)
     inputs[0] = inputs[0] * scale + shift
     inputs[1] = inputs[1] / 50
@@ -207,7 +207,7 @@ def test_scores_of_any_size(backend, scale, shift):
     expected = expected_of(case, inputs, upstream)
     if scale > 1:  # the last digit of a score decides over gradients
         got, expected = ({"out": values["out"]} for values in (got, expected))
-    assert_near(got, expected, 2e-3)
+    assert_near(got, expected, 1e-3)
 
 
 def test_small_numbers_keep_their_digits(triton):
