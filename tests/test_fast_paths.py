@@ -28,7 +28,6 @@ from pna.nn import PNAConv
 from pna.nn.architectures import Recurrent
 from pna.ops.degree_linear import degree_linear
 from pna.ops.edges import weighted_sum
-from pna.population import untransposed
 from pna.population.batch_norm import Norm, batch_norm
 from pna.population.dropout import dropout
 from pna.population.gru import gru_cell
@@ -146,15 +145,6 @@ def of_linear(inputs: int, outputs: int) -> Case:
         return outcome(linear(*given, bias), *given, bias)
 
     return run
-
-
-def of_untransposed(device: torch.device) -> Outcome:
-    before, untransposed._IS_ARM = untransposed._IS_ARM, True
-    try:
-        given = normal(device, 0, 5, 4), normal(device, 1, 3, 4), normal(device, 2, 3)
-        return outcome(untransposed.linear(*given), *given)
-    finally:
-        untransposed._IS_ARM = before
 
 
 def of_gru(device: torch.device) -> Outcome:
@@ -294,7 +284,6 @@ CASES: dict[str, Case] = {
     "neighbour_sum": of_neighbour_sum,
     "small_tables": of_small_tables,
     "linears": of_linear(4, 6),
-    "untransposed": of_untransposed,
     "gru": of_gru,
     "recurrence": of_recurrent,
     "fronts": of_fronts,

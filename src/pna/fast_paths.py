@@ -173,11 +173,6 @@ FAST_PATHS: dict[str, FastPath] = {
         "`torch.nn.functional.linear`, batched over members by vmap.",
         ("divided", "recurrence", "small_tables", "wide_linear"),
     ),
-    "untransposed": FastPath(
-        (CPU,), "population/untransposed.py",
-        "`torch.nn.functional.linear`, also on an Arm CPU.",
-        (),
-    ),
     "gru": FastPath(
         (CUDA,), "population/gru.py",
         "The GRU in plain torch, in place of a Triton kernel.",

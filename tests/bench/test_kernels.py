@@ -140,3 +140,12 @@ def test_unknown_rows_and_paths_are_refused() -> None:
         command = ["bench", "kernels", "--device", "cpu", option, "nothing"]
         done = CliRunner().invoke(app, command)
         assert done.exit_code == 2 and "--list" in done.output
+
+
+def test_a_row_is_chosen_by_its_name_with_commas() -> None:
+    name = "real-world/zinc, 1 member, synthetic graphs"
+    command = ["bench", "kernels", "--device", "cpu", "--runs", "none", "--list", "--rows", name]
+    done = CliRunner().invoke(app, command)
+    assert done.exit_code == 0, done.output
+    assert next(line for line in done.output.splitlines() if "/" in line).strip() == name
+    assert "zinc/gat" not in done.output

@@ -258,7 +258,7 @@ def kernels(
     Prints tables and, with --out, writes a CSV file.
 
     Args:
-        rows: Rows to measure: patterns such as 'zinc/*', separated by commas.
+        rows: Rows to measure: a name, or patterns such as 'zinc/*' separated by commas.
         paths: Fast paths to switch off: patterns, separated by commas.
         repeats: Number of samples; the median is reported.
         runs: Folder with graphs of pna reproduce. Without them: synthetic graphs.
@@ -279,7 +279,8 @@ def kernels(
     device = device or _usual_device()
     with _refused("--device"):
         every = every_row(device, runs, small)
-    wanted, patterns = rows.split(","), paths.split(",")
+    is_name = any(row.name == rows for row in every)  # which may have commas
+    wanted, patterns = [rows] if is_name else rows.split(","), paths.split(",")
     chosen = [row for row in every if any(fnmatch(row.name, pattern) for pattern in wanted)]
     named = {n: p for n, p in FAST_PATHS.items() if any(fnmatch(n, q) for q in patterns)}
     if not chosen or not named:

@@ -6,9 +6,10 @@ import math
 from typing import cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pna.population.untransposed import linear, tower_linear
+from pna.population.linears import tower_linear
 
 
 class TowerLinear(nn.Module):
@@ -33,7 +34,7 @@ class TowerLinear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         if self.weight.shape[0] == 1:
-            return linear(x, self.weight[0], self.bias[0])
+            return F.linear(x, self.weight[0], self.bias[0])
         return tower_linear(x, self.weight, self.bias)
 
     def extra_repr(self) -> str:

@@ -3,7 +3,7 @@
 `torch.vmap` turns `F.linear` into a batched product with the members as first axis. The gradients
 of its weights are sums over all nodes; their kernel is the slowest of a small model. The operator
 of this file keeps the layout (rows, members, features), like the other operators, and splits the
-sums over rows. Without kernels it calls `F.linear`, or `untransposed` on an Arm CPU.
+sums over rows. Without kernels it calls `F.linear`.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pna import fast_paths
 from pna.ops.backend import choose
 from pna.ops.operators import Fold, gradient_operator, operator, room
-from pna.population import untransposed
 
 #: Largest input and output width of the Triton kernels, and the limit if a width is odd: elements
 #: are then loaded one by one. For wider maps the libraries are fast.
@@ -34,7 +34,7 @@ def linears(x: Tensor, weights: Sequence[Tensor], biases: Sequence[Tensor | None
     x, *rest = of_one_type(x, *weights, *biases)
     weights, biases = rest[: len(weights)], rest[len(weights) :]
     if not takes_widths(x, x.shape[-1], *(w.shape[0] for w in weights)):
-        return [untransposed.linear(x, w, b) for w, b in zip(weights, biases, strict=True)]
+        return [F.linear(x, w, b) for w, b in zip(weights, biases, strict=True)]
     rows = x.unsqueeze(0) if x.dim() == 1 else x.flatten(0, -2)
     outputs = _linears(
         rows.unsqueeze(1),
@@ -55,7 +55,14 @@ def tower_linears(
     weights, biases = rest[: len(weights)], rest[len(weights) :]
     if takes_towers(x, weights):
         return list(_linears(x, weights, biases))
-    return [untransposed.tower_linear(x, w, b) for w, b in zip(weights, biases, strict=True)]
+    return [tower_linear(x, w, b) for w, b in zip(weights, biases, strict=True)]
+
+
+def tower_linear(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Apply a linear map in every tower, in plain torch: x (rows, towers, inputs), weight
+    (towers, outputs, inputs) and bias (towers, outputs) to (rows, towers, outputs)."""
+    out = torch.einsum("nti,toi->nto", x, weight)
+    return out if bias is None else out + bias
 
 
 def takes_towers(x: Tensor, weights: Sequence[Tensor]) -> bool:

@@ -25,7 +25,6 @@ from pna.ops.request import Messages, Saved
 from pna.ops.statistics import statistics_backward, statistics_operator
 from pna.ops.streams import DeferredJoins, SideStream
 from pna.population.linears import gradients_in, takes_towers, tower_linears
-from pna.population.untransposed import linear
 from pna.torch_internals import below_autograd, is_batch_of_gradients, saved_tensor_hooks
 
 
@@ -35,7 +34,7 @@ def project(x: Tensor, weight: Tensor, bias: Tensor | None, shares: int) -> Tens
     Each tower sees all of x if `shares` is 1, otherwise its own share of the features.
     """
     if shares == 1:
-        flat = linear(x, weight.flatten(0, 1), None if bias is None else bias.flatten())
+        flat = F.linear(x, weight.flatten(0, 1), None if bias is None else bias.flatten())
         return flat.view(x.shape[0], *weight.shape[:2])
     return tower_linears(x.unflatten(1, (shares, -1)), [weight], [bias])[0]
 
@@ -155,7 +154,7 @@ def mixing_layer(plan: Plan | None, x: Tensor, weight: Tensor, bias: Tensor) -> 
     if plan is None or not _has_few_nodes(plan, x):
         if plan is not None:
             DeferredJoins.claim((weight, bias))
-        return linear(x, weight, bias)
+        return F.linear(x, weight, bias)
     return _MixingLayer.apply(x, weight, bias)
 
 
