@@ -8,14 +8,15 @@ import torch
 import pna
 from pna.baselines.edge_features import to_slots
 from pna.ops.edges import (
+    Slots,
     count_self_loops,
     exponentials_of_receivers,
     from_receivers,
     from_senders,
-    softmax_of_receivers,
     sum_to_receivers,
     weighted_sum,
 )
+from pna.ops.operators import pack
 from tests.nn.conv.baselines import assert_captures
 from tests.ops.cases import GRAPHS, TOLERANCES, features
 
@@ -54,6 +55,12 @@ def outcome(run, *inputs):
     out = run(*leaves)
     upstream = features(1, out.numel(), out.dtype, out.device, seed=6).reshape(out.shape)
     return [out.detach(), *torch.autograd.grad(out, leaves, upstream)]
+
+
+def softmax_of_receivers(scores, adjacency):
+    """The layers' use of `exponentials_of_receivers`, without a node's own score."""
+    exponentials, _ = exponentials_of_receivers(scores, adjacency)
+    return exponentials / from_receivers(sum_to_receivers(exponentials, adjacency), adjacency)
 
 
 def assert_near(got, expected, tolerance):
@@ -270,6 +277,20 @@ def test_captured_in_a_cuda_graph(triton):
         return out, *torch.autograd.grad(out, x, torch.ones_like(out))
 
     assert_captures(run, x)
+
+
+@pytest.mark.covering(0)
+@pytest.mark.parametrize("dim", ["one feature", "two features"])
+def test_opcheck(fast, dim):
+    """Schema, fake tensors, autograd registration, and tracing with dynamic shapes."""
+    adjacency = GRAPHS["isolated"].adjacency(fast.device)
+    slots = Slots.of(adjacency)
+    width = 1 if dim == "one feature" else 2
+    rest = (slots.receivers, *pack(slots.by_receiver), fast.name)
+    x = features(adjacency.num_receivers, width, torch.float32, fast.device).requires_grad_()
+    torch.library.opcheck(torch.ops.pna.take_rows.default, (x, *rest))
+    messages = features(adjacency.num_edges, width, torch.float32, fast.device).requires_grad_()
+    torch.library.opcheck(torch.ops.pna.sum_rows.default, (messages, *rest))
 
 
 def test_refuses():

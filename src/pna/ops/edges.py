@@ -101,13 +101,6 @@ def exponentials_of_receivers(
     return (scores - from_receivers(highest, slots)).exp(), highest
 
 
-def softmax_of_receivers(scores: Tensor, edges: Adjacency | Slots) -> Tensor:
-    """Stable softmax over the slots of every receiver, for scores (edges, heads) in slot order."""
-    slots = Slots.of(edges)
-    exponentials, _ = exponentials_of_receivers(scores, slots)
-    return exponentials / from_receivers(sum_to_receivers(exponentials, slots), slots)
-
-
 def count_self_loops(edges: Adjacency | Slots) -> Tensor:
     """The number of self-loops of every node: (receivers,), integers."""
     adjacency = edges.adjacency if isinstance(edges, Slots) else edges
