@@ -133,7 +133,7 @@ def gradients_in(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
 
 
 _gru_cell_backward = gradient_operator(
-    "gru_cell_backward", _backward, of="pna.ops.gru_cell", allocate=_empty_gradients
+    "gru_cell_backward", _backward, of="pna.population.gru", allocate=_empty_gradients
 )
 
 

@@ -88,7 +88,7 @@ def recurrence(
     nodes, edges = [f.nodes for f in fronts], [f.edges for f in fronts]
     how = How(factors, until, list(times), slope, swapped, steps, nodes, edges)
     inputs = Inputs(state.unsqueeze(1), *stacked)
-    outputs = _recurrence(inputs, how, False, adjacency, request, "triton")
+    outputs = _recurrence(inputs, how, False, adjacency, request)
     return outputs[0].squeeze(1)
 
 
@@ -177,7 +177,7 @@ class _Steps:
 
 
 def _forward(
-    inputs: Inputs, how: How, keeping: bool, adjacency: Adjacency, request: Request, backend: str
+    inputs: Inputs, how: How, keeping: bool, adjacency: Adjacency, request: Request
 ) -> Kept:
     from pna.ops import triton as statistics
     from pna.ops.triton import narrow_linear
@@ -244,7 +244,6 @@ def _backward(
     how: How,
     adjacency: Adjacency,
     request: Request,
-    backend: str,
     gradients: tuple[Tensor, Tensor],
 ) -> None:
     """Write the gradients of the first state and of all parameters, concatenated (`_parts`)."""
@@ -331,16 +330,9 @@ _recurrence_backward = gradient_operator(
 
 
 def _gradients(
-    grad: Tensor,
-    kept: Steps,
-    inputs: Inputs,
-    how: How,
-    adjacency: Adjacency,
-    request: Request,
-    backend: str,
+    grad: Tensor, kept: Steps, inputs: Inputs, how: How, adjacency: Adjacency, request: Request
 ) -> Any:
-    given = (grad, kept, inputs, how, adjacency, request, backend)
-    to_state, flat = _recurrence_backward(*given)
+    to_state, flat = _recurrence_backward(grad, kept, inputs, how, adjacency, request)
     return to_state, *_parts(flat, inputs)
 
 
