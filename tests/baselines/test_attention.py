@@ -228,6 +228,18 @@ def test_opcheck(triton, form):
     torch.library.opcheck(torch.ops.pna.attention.default, arguments)
 
 
+@pytest.mark.covering(0)
+@pytest.mark.parametrize("form", ["nodes", "both"])
+def test_opcheck_of_the_gradient(triton, form):
+    adjacency = GRAPHS["self-loops"].adjacency(triton.device)
+    inputs = inputs_of("self-loops", form, torch.float32, triton.device)
+    terms = [inputs.get(name) for name in NAMES]
+    graph = pack(Graph.of(adjacency))
+    saved = torch.ops.pna.attention(*terms, *graph, SLOPE)
+    arguments = (torch.ones_like(saved[0]), *saved, *terms, *graph, SLOPE)
+    torch.library.opcheck(torch.ops.pna.attention_backward.default, arguments)
+
+
 def test_repeats_to_the_bit(triton):
     adjacency = GRAPHS["random"].adjacency(triton.device)
     inputs = inputs_of("random", "both", torch.float32, triton.device)

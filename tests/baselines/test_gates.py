@@ -206,6 +206,18 @@ def test_opcheck(triton, edges, normalise):
     torch.library.opcheck(torch.ops.pna.gated_sum.default, arguments)
 
 
+@pytest.mark.covering(0)
+@pytest.mark.parametrize("normalise", [True, False])
+def test_opcheck_of_the_gradient(triton, normalise):
+    adjacency = GRAPHS["self-loops"].adjacency(triton.device)
+    inputs = inputs_of("self-loops", True, torch.float32, triton.device)
+    graph = pack(Graph.of(adjacency))
+    saved = torch.ops.pna.gated_sum(*[inputs[name] for name in NAMES], *graph, normalise)
+    upstream = (torch.ones_like(saved[0]), torch.ones_like(saved[1]))
+    arguments = (*upstream, *saved, inputs["values"], *graph)
+    torch.library.opcheck(torch.ops.pna.gated_sum_backward.default, arguments)
+
+
 def test_repeats_to_the_bit(triton):
     adjacency = GRAPHS["random"].adjacency(triton.device)
     inputs = inputs_of("random", True, torch.float32, triton.device)

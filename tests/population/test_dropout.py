@@ -120,3 +120,14 @@ def test_compiled_whole(backend):
     whole = torch.compile(lambda x: dropout(x, P, seed, seed), fullgraph=True, backend="aot_eager")
     torch.testing.assert_close(outcome(whole, x), outcome(lambda x: dropout(x, P, seed, seed), x))
     torch._dynamo.reset()
+
+
+@pytest.mark.covering(0)
+@pytest.mark.parametrize("given", [True, False], ids=["with places", "without"])
+def test_opcheck(triton, given):
+    """Schema, fake tensors, autograd registration, and tracing with dynamic shapes."""
+    x = features(6, 4, torch.float32, triton.device).reshape(6, 2, 2).requires_grad_()
+    seed, passes = (numbers(*pair, device=triton.device) for pair in ((1, 2), (3, 4)))
+    where = told(6, triton.device, given, given)
+    torch.library.opcheck(torch.ops.pna.dropout.default, (x, P, seed, passes, 0, *where))
+    torch.library.opcheck(torch.ops.pna.dropout_again.default, (x, P, seed, *where))

@@ -1,7 +1,8 @@
 """Register a torch operator, and all that torch needs to know about it, from one description.
 
 `operator` and `gradient_operator` take plain functions with annotated parameters. They derive the
-schema, the implementation, the fake kernel for `torch.compile`, the gradients and the vmap rule.
+schema, the implementation, the fake kernel for `torch.compile`, the gradients and the vmap rule. A
+description that is incomplete, or whose parts disagree, is a TypeError at registration.
 `torch.library.register_autograd` would do the same at three times the cost of a small call.
 
 A parameter may be a dataclass or named tuple of tensors and numbers. Each of its fields becomes an
@@ -12,10 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from operator import itemgetter
-from typing import Any, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import torch
 from torch import Tensor
@@ -23,6 +24,9 @@ from torch import Tensor
 from pna import torch_internals as internals
 
 library = torch.library.Library("pna", "FRAGMENT")
+
+#: Every registered operator by its name. The tests pass each one to `torch.library.opcheck`.
+OPERATORS: dict[str, Operator] = {}
 
 INSTEAD = "run it inside `with pna.backend('reference'):`"
 
@@ -110,7 +114,7 @@ class _Signature:
     def __init__(self, function: Callable[..., Any], without: Sequence[str] = ()) -> None:
         hints = get_type_hints(function)
         names = [name for name in inspect.signature(function).parameters if name not in without]
-        self.parameters = {name: _parameter(name, hints[name]) for name in names}
+        self.parameters = {name: _parameter(name, hints.get(name)) for name in names}
         self.arguments = [each for part in self.parameters.values() for each in part.arguments]
         self.names = [name for name, _ in self.arguments]
         self.owners = [name for name, part in self.parameters.items() for _ in part.arguments]
@@ -169,7 +173,18 @@ class Fold:
     otherwise: Callable[..., Any] | None = None
     separate: bool = False
 
+    def check(self, call: Operator) -> None:
+        """Refuse axes of what the operator does not have."""
+        _refuse_unknown(call, "axes", self.axes)
+        _refuse_unknown(call, "rows", self.rows)
+        if len(self.results) not in (1, len(call.results or ())):
+            raise TypeError(
+                f"got {len(self.results)} axes for the {len(call.results or ())} results of "
+                f"{call.name}, expected one for each, or one for all"
+            )
+
     def rule(self, call: Operator) -> Callable[..., Any]:
+        self.check(call)
         names, owners = call.signature.names, call.signature.owners
         otherwise = one_by_one(call.overload) if self.separate else self.otherwise
 
@@ -278,6 +293,7 @@ class Operator:
         given = f"({', '.join(['Tensor'] * count)})" if count else "Tensor[]"
         library.define(f"{self.name}({arguments}) -> {given if count != 1 else 'Tensor'}")
         self.overload: Any = getattr(torch.ops.pna, self.name).default
+        OPERATORS[self.name] = self
 
     def __call__(self, *values: Any) -> Any:
         return self.overload(*self.signature.pack(values))
@@ -300,11 +316,13 @@ def operator(
         name: its name in `torch.ops.pna`.
         forward: the implementation. Its annotations define the schema. A parameter `keeping: bool`
             is set to True if gradients will be needed.
-        fake: allocates the results; takes some of the parameters of `forward`. Its return type
-            names the results: a named tuple or dataclass, a tensor (`out`), or a list.
+        fake: allocates the results; takes some of the parameters of `forward`. Its return type,
+            that of `forward`, names the results: a named tuple or dataclass, a tensor (`out`), or a
+            list.
         backward: returns the gradients of the `differentiable` arguments, in that order. Its
             parameters are matched by name. The upstream gradients are `grad`, if only the first
-            result has gradients; or `grad_y` for each result y that has them; or `grads` of a list.
+            result has gradients; or `grad_y` for each result y that has them, which are the first
+            ones, in their order; or `grads` of a list.
             `needs` has a bool for each differentiable argument. All others are arguments or results
             of the operator, which are saved. `backward` is made by `gradient_operator`, or is a
             function of operators that have gradients themselves.
@@ -313,13 +331,19 @@ def operator(
         mutates: the arguments that are written to.
         linear: whether it is linear in its first argument, and so has forward-mode derivatives.
     """
-    made = get_type_hints(fake)["return"]
+    made = _return_type(name, forward, fake)
     structure = _Structure(made) if is_dataclass(made) or hasattr(made, "_fields") else None
-    single = made is Tensor
     results = None
-    if structure is not None or single:
-        results = ["out"] if structure is None else [n for n, _ in structure.arguments]
+    if structure is not None:
+        results = [n for n, _ in structure.arguments]
+    elif made is Tensor:
+        results = ["out"]
     call = Operator(name, _Signature(forward), results)
+    _refuse_unknown(call, "differentiable", differentiable)
+    _refuse_unknown(call, "mutates", mutates)
+    if isinstance(vmap, Fold):
+        vmap.check(call)  # before anything is registered
+    _check_backward(call, backward, differentiable)
     call.define(mutates)
     implementation = _by_name(call.signature, forward, structure)
     torch.library.impl(library, name, "CompositeExplicitAutograd")(implementation)
@@ -338,7 +362,6 @@ def gradient_operator(
     of: str,
     like: Sequence[str] = (),
     allocate: Callable[..., tuple[Tensor, ...]] | None = None,
-    vmap: Fold | None = None,
 ) -> Operator:
     """Register the gradient of an operator as an operator, which has no gradient itself.
 
@@ -350,14 +373,22 @@ def gradient_operator(
         like: for each gradient, the argument whose shape it has. A gradient has no elements if
             `needs` (where there is such a parameter) is False for it, or if the argument is None.
         allocate: makes the gradients instead of `like`; takes some of the parameters of `write`.
-        vmap: a `Fold`; by default, one member runs after another.
+            Its return type says how many there are.
+
+    If it is vmapped, one member runs after another.
     """
-    call = Operator(name, _Signature(write, without=("gradients",)), like or ["out"])
+    if bool(like) == (allocate is not None):
+        raise TypeError(f"got {name} with like={like!r} and allocate={allocate}, expected one")
+    if "gradients" not in inspect.signature(write).parameters:
+        raise TypeError(f"got {name} without a parameter `gradients`, to which it writes")
+    call = Operator(name, _Signature(write, without=("gradients",)), like)
     parameters = call.signature.parameters
-    by_name = _by_name(call.signature, allocate) if allocate is not None else None
+    by_name = None
     if allocate is not None:
-        hints = get_type_hints(allocate)["return"]
-        call.results = [str(i) for i in range(len(hints.__args__))]
+        by_name = _by_name(call.signature, allocate)
+        count = len(get_args(get_type_hints(allocate).get("return")))
+        call.results = [str(i) for i in range(count)]
+    _refuse_unknown(call, "like", like)
     call.define()
     places = [call.signature.names.index(name) for name in like]
     needs = call.signature.names.index("needs") if "needs" in parameters else None
@@ -382,9 +413,59 @@ def gradient_operator(
     torch.library.impl(library, name, "CompositeExplicitAutograd")(run)
     torch.library.register_fake(f"pna::{name}", lambda *a: _alone(make(a)), lib=library)
     _refuse_second_derivative(call, of)
-    rule = one_by_one(call.overload) if vmap is None else vmap.rule(call)
-    torch.library.register_vmap(f"pna::{name}", rule, lib=library)
+    torch.library.register_vmap(f"pna::{name}", one_by_one(call.overload), lib=library)
     return call
+
+
+def _return_type(name: str, forward: Callable[..., Any], fake: Callable[..., Any]) -> Any:
+    made, allocated = (get_type_hints(function).get("return") for function in (forward, fake))
+    is_known = made in (Tensor, list[Tensor]) or is_dataclass(made) or hasattr(made, "_fields")
+    if made != allocated or not is_known:
+        raise TypeError(
+            f"got {name} whose forward returns {made} and whose fake returns {allocated}, expected "
+            "one type for both: a tensor, a list of tensors, or a named tuple or dataclass of them"
+        )
+    return made
+
+
+def _refuse_unknown(call: Operator, what: str, names: Iterable[str]) -> None:
+    if unknown := sorted(set(names) - set(call.signature.names)):
+        raise TypeError(
+            f"got {unknown} in `{what}` of {call.name}, expected some of its arguments: "
+            + ", ".join(call.signature.names)
+        )
+
+
+def _check_backward(
+    call: Operator, backward: Operator | Callable[..., Any], differentiable: Sequence[str]
+) -> None:
+    """Refuse a `backward` that reads what is not there, or gives too few gradients."""
+    own = backward.signature if isinstance(backward, Operator) else _Signature(backward)
+    above, results = _upstream(own, call.results), call.results or ()
+    if (
+        above not in (["grad"], ["grads"], [f"grad_{r}" for r in results][: len(above)])
+        or not above
+    ):
+        raise TypeError(
+            f"got the upstream gradients {above} in the gradient of {call.name}, expected grad, "
+            f"grads, or those of its first results in their order: {', '.join(results)}"
+        )
+    read = {*own.names} - {*above, "needs", *call.signature.names, *results}
+    if read:
+        raise TypeError(
+            f"got {sorted(read)} in the gradient of {call.name}, expected its arguments and results"
+        )
+    if isinstance(backward, Operator) and len(backward.results or ()) != len(differentiable):
+        raise TypeError(
+            f"got {len(backward.results or ())} gradients for the {len(differentiable)} "
+            f"differentiable arguments of {call.name}"
+        )
+
+
+def _upstream(signature: _Signature, results: Sequence[str] | None) -> list[str]:
+    """The parameters of a gradient that are upstream gradients."""
+    known = ("grad", "grads", *(f"grad_{r}" for r in results or ()))
+    return [name for name in signature.names if name in known]
 
 
 def _alone(results: tuple[Tensor, ...]) -> Any:
@@ -508,12 +589,9 @@ def _differentiate(
     """Register the autograd kernel, which saves what `backward` reads and calls it."""
     names, results = call.signature.names, call.results
     own = backward.signature if isinstance(backward, Operator) else _Signature(backward)
-    above = [n for n in own.names if n in ("grad", "grads", *(f"grad_{r}" for r in results or ()))]
+    above = _upstream(own, results)
     outputs = len(above)
     read = [name for name in own.names if name not in (*above, "needs")]
-    unknown = set(read) - {*names, *(results or ())}
-    if unknown:
-        raise TypeError(f"got {sorted(unknown)} in the gradient of {call.name}, expected its terms")
     kinds = dict(call.signature.arguments)
     tensors = [n for n in read if n in names and "Tensor" in kinds[n]]
     made = [n for n in read if n not in names]

@@ -1,0 +1,198 @@
+"""Operators are registered whole: what is missing, misspelt or contradictory is refused."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+from torch import Tensor
+
+import pna
+from pna.ops.operators import OPERATORS, Fold, gradient_operator, operator
+
+TESTS = Path(__file__).parents[1]
+SOURCE = Path(pna.__file__).parent
+
+
+class Two(NamedTuple):
+    out: Tensor
+    spare: Tensor
+
+
+def double(x: Tensor, y: Tensor, keep: bool) -> Tensor:
+    return 2 * x
+
+
+def allocate(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
+def both(x: Tensor, y: Tensor) -> Two:
+    return Two(2 * x, 3 * y)
+
+
+def allocate_both(x: Tensor, y: Tensor) -> Two:
+    return Two(torch.empty_like(x), torch.empty_like(y))
+
+
+def doubled(grad: Tensor) -> Tensor:
+    return 2 * grad
+
+
+#: The description of an operator that is complete.
+WHOLE = {
+    "forward": double,
+    "fake": allocate,
+    "backward": doubled,
+    "differentiable": ("x",),
+    "vmap": Fold({"x": 0}, results=(0,), join=False),
+}
+
+
+def not_annotated(x, y: Tensor, keep: bool) -> Tensor:
+    return 2 * x
+
+
+def of_no_schema_type(x: Tensor, y: dict[str, Tensor]) -> Tensor:
+    return 2 * x
+
+
+def no_return_type(x: Tensor, y: Tensor, keep: bool):
+    return 2 * x
+
+
+def reads_what_is_not_there(grad: Tensor, z: Tensor) -> Tensor:
+    return grad * z
+
+
+def reads_no_gradient(x: Tensor) -> Tensor:
+    return x
+
+
+def only_of_the_second(grad_spare: Tensor) -> tuple[Tensor, Tensor]:
+    return grad_spare, grad_spare
+
+
+def in_another_order(grad_spare: Tensor, grad_out: Tensor) -> tuple[Tensor, Tensor]:
+    return 2 * grad_out, 3 * grad_spare
+
+
+TWO = {"forward": both, "fake": allocate_both, "differentiable": ("x", "y")}
+
+#: What is wrong, with the error.
+REFUSED = {
+    "no annotation": ({"forward": not_annotated}, "got a parameter x: None"),
+    "another type": ({"forward": of_no_schema_type}, "got a parameter y: dict"),
+    "no return type": ({"forward": no_return_type}, "forward returns None"),
+    "fake of other results": ({"fake": allocate_both}, "fake returns .*Two"),
+    "differentiable": ({"differentiable": ("w",)}, r"got \['w'\] in `differentiable`"),
+    "mutates": ({"mutates": ("w",)}, r"got \['w'\] in `mutates`"),
+    "axes": ({"vmap": Fold({"w": 0}, results=(0,))}, r"got \['w'\] in `axes`"),
+    "rows": ({"vmap": Fold({"x": 0}, (0,), rows=("w",))}, r"got \['w'\] in `rows`"),
+    "axes of results": ({"vmap": Fold({"x": 0}, results=(0, 1))}, "got 2 axes for the 1 results"),
+    "terms of the gradient": ({"backward": reads_what_is_not_there}, r"got \['z'\] in the grad"),
+    "no upstream gradient": ({"backward": reads_no_gradient}, r"upstream gradients \[\]"),
+    "second result only": (
+        {**TWO, "backward": only_of_the_second},
+        r"upstream gradients \['grad_spare'\].*expected .*out, spare",
+    ),
+    "results in another order": (
+        {**TWO, "backward": in_another_order},
+        r"upstream gradients \['grad_spare', 'grad_out'\]",
+    ),
+}
+
+
+@pytest.mark.parametrize("wrong", REFUSED)
+def test_incomplete_operators_are_refused(wrong):
+    change, message = REFUSED[wrong]
+    with pytest.raises(TypeError, match=message):
+        operator("refused", **{**WHOLE, **change})
+    assert "refused" not in OPERATORS and not hasattr(torch.ops.pna, "refused")
+
+
+@pytest.mark.parametrize("missing", WHOLE)
+def test_no_part_has_a_default(missing):
+    with pytest.raises(TypeError, match=f"missing .*{missing}"):
+        operator("refused", **{name: part for name, part in WHOLE.items() if name != missing})
+
+
+def write(grad: Tensor, x: Tensor, gradients: tuple[Tensor]) -> None:
+    gradients[0].copy_(2 * grad)
+
+
+def write_nowhere(grad: Tensor, x: Tensor) -> None:
+    """Has no parameter `gradients`."""
+
+
+@pytest.mark.parametrize(
+    ("function", "given", "message"),
+    [
+        (write, {}, "expected one"),
+        (write, {"like": ("x",), "allocate": allocate}, "expected one"),
+        (write, {"like": ("w",)}, r"got \['w'\] in `like`"),
+        (write_nowhere, {"like": ("x",)}, "without a parameter `gradients`"),
+    ],
+)
+def test_incomplete_gradients_are_refused(function, given, message):
+    with pytest.raises(TypeError, match=message):
+        gradient_operator("refused", function, of="a test", **given)
+    assert "refused" not in OPERATORS
+
+
+@pytest.fixture
+def forgotten():
+    """Operators of a test are no part of the package."""
+    known = set(OPERATORS)
+    yield
+    for name in set(OPERATORS) - known:
+        del OPERATORS[name]
+
+
+def test_as_many_gradients_as_arguments(forgotten):
+    gradient = gradient_operator("one_gradient", write, of="a test", like=("x",))
+    with pytest.raises(TypeError, match="got 1 gradients for the 2 differentiable"):
+        operator("refused", **{**WHOLE, "backward": gradient, "differentiable": ("x", "y")})
+
+
+def test_a_whole_operator_is_registered(forgotten):
+    call = operator("doubled_by_a_test", **WHOLE)
+    x = torch.arange(6.0).reshape(2, 3).requires_grad_()
+    torch.library.opcheck(call.overload, (x, x.detach(), False))
+    vmapped = torch.vmap(lambda one: call(one, x, False))(x)
+    assert torch.equal(vmapped, 2 * x)
+
+
+def test_opcheck_finds_a_fake_of_another_shape(forgotten):
+    def transposed(x: Tensor) -> Tensor:
+        return x.new_empty(x.shape[::-1])
+
+    call = operator("wrong_fake_of_a_test", **{**WHOLE, "fake": transposed})
+    with pytest.raises(torch.testing._internal.optests.generate_tests.OpCheckError):
+        torch.library.opcheck(call.overload, (torch.ones(2, 3), torch.ones(2, 3), False))
+
+
+def test_every_operator_has_an_opcheck():
+    """Schema, fake tensors and gradients of each one are checked somewhere in the tests."""
+    for path in SOURCE.rglob("*.py"):
+        if re.search(r"^\w+ = (gradient_)?operator\($", path.read_text(), re.MULTILINE):
+            module = path.relative_to(SOURCE).with_suffix("").parts
+            importlib.import_module(".".join(("pna", *module)))
+    call = re.compile(r"opcheck\(\s*torch\.ops\.pna\.(\w+)\.default")
+    checked = {name for path in TESTS.rglob("test_*.py") for name in call.findall(path.read_text())}
+    assert set(OPERATORS) == checked
+
+
+def test_operators_are_registered_only_here():
+    """No other file registers with torch by hand."""
+    by_hand = re.compile(r"library\.(define|impl|custom_op|register_\w+|Library|triton_op)\b")
+    users = {
+        str(path.relative_to(SOURCE))
+        for path in SOURCE.rglob("*.py")
+        if by_hand.search(path.read_text())
+    }
+    assert users == {"ops/operators.py"}
