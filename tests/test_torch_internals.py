@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 import torch
 
 import pna
@@ -22,13 +23,22 @@ def test_torch_is_a_version_that_was_tested():
 
 
 def test_only_one_file_uses_the_internals_of_torch():
-    private = re.compile(r"torch\._C|from torch\._|import torch\._|from torch[.\w]* import _")
+    private = re.compile(r"torch(\.[a-z]\w*)*\._[a-zA-Z]|from torch[.\w]* import _")
     users = {
         str(path.relative_to(SOURCE))
         for path in SOURCE.rglob("*.py")
         if private.search(path.read_text())
     }
     assert users == {"torch_internals.py"}
+
+
+def test_every_part_is_used_and_tested():
+    tests = Path(__file__).read_text()
+    source = "".join(path.read_text() for path in SOURCE.rglob("*.py"))
+    for name in internals.__all__:
+        assert f"internals.{name}" in tests
+        uses = len(re.findall(rf"\b{name}\b", source))
+        assert uses > 2 or name == "TESTED_VERSIONS", f"nothing uses {name}"
 
 
 def test_transforms_and_batches_are_recognised():
@@ -85,3 +95,44 @@ def test_hooks_of_saved_tensors_are_seen():
     assert internals.saved_tensor_hooks(True) is None
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t):
         assert internals.saved_tensor_hooks(True) is not None
+
+
+def test_a_single_level_function_runs_inside_a_transform():
+    class Double(internals.SingleLevelFunction):
+        @staticmethod
+        def forward(ctx, x):
+            return 2 * x
+
+        @staticmethod
+        def backward(ctx, grad):
+            return 2 * grad
+
+    def inside(x):
+        with internals.single_level():
+            return Double.apply(x).sum()
+
+    assert torch.func.grad(inside)(torch.ones(2)).shape == (2,)
+    with pytest.raises(RuntimeError, match="functorch"):
+        torch.func.grad(lambda x: Double.apply(x).sum())(torch.ones(2))
+
+
+def test_forward_mode_can_be_turned_off():
+    with torch.autograd.forward_ad.dual_level():
+        x = torch.autograd.forward_ad.make_dual(torch.ones(2), torch.ones(2))
+        for on in (True, False):
+            with internals.set_forward_mode(on):
+                tangent = torch.autograd.forward_ad.unpack_dual(2 * x).tangent
+            assert (tangent is not None) == on
+
+
+def test_kernels_come_after_autograd():
+    keys = torch._C._dispatch_keys(torch.ones(2, requires_grad=True))
+    assert keys.has(torch.DispatchKey.AutogradCPU)
+    after = keys & internals.keys_after_autograd
+    assert after.has(torch.DispatchKey.CPU) and not after.has(torch.DispatchKey.AutogradCPU)
+
+
+def test_lists_are_added_in_place():
+    sums = [torch.zeros(2), torch.ones(1)]
+    internals.add_lists_(sums, [torch.ones(2), torch.ones(1)])
+    assert [each.tolist() for each in sums] == [[1.0, 1.0], [2.0]]

@@ -38,9 +38,13 @@ backward_pass = torch._C._current_graph_task_id
 #: The hooks that tensors saved for a backward pass go through, or None; takes True.
 saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 
+#: Add one list of tensors to another in place, by one kernel.
+add_lists_ = torch._foreach_add_
+
 __all__ = [
     "TESTED_VERSIONS",
     "SingleLevelFunction",
+    "add_lists_",
     "backward_pass",
     "below_autograd",
     "in_transform",

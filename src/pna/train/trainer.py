@@ -18,6 +18,7 @@ from pna.nn.architectures import Prediction
 from pna.ops.precision import multiplied
 from pna.ops.streams import SideStream
 from pna.population.all_reduce import all_reduce_sum, world_size
+from pna.torch_internals import add_lists_
 from pna.train.average import MovingAverage, Snapshot
 from pna.train.batches import Batches, Execution
 from pna.train.capture import Captured, Memory
@@ -195,7 +196,7 @@ class Trainer:
     def _add_up(self, part: int, sums: Tensor, counts: Tensor) -> None:
         """Add to the sums of training (part 0) or validation (part 1) of an epoch."""
         if self._is_whole:  # one kernel for both
-            torch._foreach_add_([self.sums[part], self.counts[part]], [sums, counts])
+            add_lists_([self.sums[part], self.counts[part]], [sums, counts])
             return
         self.sums[part].index_add_(0, self.ids, sums)
         self.counts[part].add_(counts)
