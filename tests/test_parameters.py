@@ -20,7 +20,6 @@ EXCEPTIONS = {
     "nn/architectures/stacked.py:__init__": SETTINGS,
     "nn/architectures/standard.py:__init__": SETTINGS,
     "nn/models.py:__init__": SETTINGS,
-    "nn/conv/few_nodes.py:backward": "one step of autograd, to be divided",
     "data/graphset.py:from_arrays": "its parameters are the arrays of a graph set",
     "train/loop.py:train": OPTIONS,
     "train/sweep.py:sweep": OPTIONS,

@@ -39,6 +39,17 @@ class Kept(NamedTuple):
     long_places: Tensor | None
 
 
+class Inputs(NamedTuple):
+    """Inputs of the layer, as the backward pass reads them."""
+
+    adjacency: Adjacency
+    x: Tensor
+    factors: Tensor  # (nodes, scalers)
+    term: Pair  # the edge term, computed from `features`
+    features: Tensor | None  # of edges; the encoded table if there is a table
+    table: Tensor | None  # of edge features, if it is encoded before the product with C
+
+
 def forward(
     plan: Plan,
     x: Tensor,
@@ -96,30 +107,24 @@ def forward(
 
 def backward(
     plan: Plan,
-    adjacency: Adjacency,
-    grad: Tensor,
-    x: Tensor,
     parts: Parts,
-    factors: Tensor,
-    kept: Kept,
-    term: Pair,
-    features: Tensor | None,
-    table: Tensor | None,
     weights: Weights,
+    inputs: Inputs,
+    kept: Kept,
+    grad: Tensor,
     needs: Sequence[bool],
     claim: Claim,
 ) -> tuple[Tensor, Tensor | None, Tensor, tuple[Tensor | None, ...]]:
     """Return the gradients of x, of the edge features or their table, of the coefficients of edges,
     and of the layer's weights.
 
-    `term` is the edge term, computed from `features`. If `table` is given, `features` is the
-    encoded table. `needs` says whether x, the features, the coefficients and any weight need a
-    gradient.
+    `needs` says whether x, the features, the coefficients and any weight need a gradient.
     """
     from pna.ops import triton
     from pna.ops.triton import degree_linear
     from pna.ops.triton.argmax import Argmax
 
+    adjacency, x, factors, term, features, table = inputs
     _, for_features, for_places, for_weights = needs
     mix, form, device = parts.mixes[0], plan.form, x.device
     nodes, (towers, outputs) = x.shape[0], grad.shape[1:]

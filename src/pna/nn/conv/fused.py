@@ -263,10 +263,12 @@ class _Layer(torch.autograd.Function):
                 kept = few_nodes.Kept(*saved)
                 ctx.finding.join()
                 ctx.finding.let_go()  # ctx has saved these tensors
+                inputs = few_nodes.Inputs(
+                    adjacency, x, factors, (values, place), features, edge if encoded else None
+                )
                 grad_x, grad_edge, grad_place, of_layer = few_nodes.backward(
-                    plan, adjacency, grad, x, parts, factors, kept, (values, place), features,
-                    edge if encoded else None, weights, needs, ctx.claim,
-                )  # fmt: skip
+                    plan, parts, weights, inputs, kept, grad, needs, ctx.claim
+                )
             else:
                 own, ctx.own = ctx.own, None  # so that `del own` below frees its memory
                 if own is None:  # a second backward pass, or hooks on saved tensors
