@@ -1,10 +1,14 @@
 """Names are found, and misspelt ones are helped along."""
 
+import ast
 import inspect
 import re
+from collections import defaultdict
+from pathlib import Path
 
 import pytest
 
+import pna
 from pna.names import check_keywords, lookup
 
 TABLE = {"mean": 1, "max": 2, "moment_3": 3}
@@ -64,3 +68,24 @@ def test_known_keywords():
 def test_unknown_keyword(make, message):
     with pytest.raises(TypeError, match=f"^unknown argument {re.escape(message)}$"):
         make()
+
+
+SOURCE = Path(pna.__file__).parent
+#: Class names with more than one meaning, and why.
+SHARED = {
+    "Linear": "a scaler, as users name it, and torch's layer with a vmap rule",
+    "Recurrent": "a model, and its twin of PyG's layers in the benchmarks",
+    "Molecules": "graphs, and a twin of PyG's model of them in the benchmarks",
+    **dict.fromkeys(("Case", "Population", "Row", "Target", "Trial"), "to be renamed"),
+}
+
+
+def test_a_class_name_has_one_meaning():
+    found = defaultdict(list)
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found[node.name].append(str(path.relative_to(SOURCE)))
+    shared = {name: paths for name, paths in found.items() if len(paths) > 1}
+    assert not {name: paths for name, paths in shared.items() if name not in SHARED}
+    assert not SHARED.keys() - shared.keys()

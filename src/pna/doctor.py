@@ -43,7 +43,7 @@ class Backend:
 
 
 @dataclass(frozen=True)
-class Report:
+class Diagnosis:
     """Everything `pna doctor` prints."""
 
     pna: str | None
@@ -76,9 +76,9 @@ HARDWARE = {"reference": "any device", "cpu": "CPU", "triton": "CUDA GPU"}
 CALLERS = {"set2set.c": set2set_cpu}
 
 
-def diagnose() -> Report:
+def diagnose() -> Diagnosis:
     """Inspect this machine."""
-    return Report(
+    return Diagnosis(
         pna=version("pna"),
         python=platform.python_version(),
         platform=f"{platform.system()} {platform.machine()}",

@@ -7,7 +7,7 @@ from rich.console import Console
 
 from pna.paper.scores import Estimate
 from pna.report.tables import (
-    Table,
+    TextTable,
     estimate,
     number,
     print_table,
@@ -16,7 +16,7 @@ from pna.report.tables import (
     to_rich,
 )
 
-TABLE = Table(
+TABLE = TextTable(
     "A <title>",
     ("model", "error", "spectral radius of it"),
     (("[a] & b", "−1.00", "2"), ("", "−2.00", "x|y")),
@@ -59,7 +59,7 @@ def test_a_narrow_terminal_cuts_no_number(width: int) -> None:
     heads = ("model", *(f"task {i}" for i in range(6)))
     row = ("PNA, with a mean in the place of Set2Set", *(f"−{i}.25 ± 0.10" for i in range(6)))
     out = io.StringIO()
-    print_table(Console(file=out, width=width), Table("errors", heads, (row,)))
+    print_table(Console(file=out, width=width), TextTable("errors", heads, (row,)))
     shown = out.getvalue()
     assert "…" not in shown and all(number in shown for number in row[1:])
     name = " ".join(line[:26].strip() for line in shown.splitlines()[4:]).split()
@@ -71,7 +71,7 @@ def test_a_narrow_terminal_cuts_neither_heads_nor_names(width: int) -> None:
     heads = ("model", "members", "average of logs", "eccentricity", "spectral radius")
     rows = (("GCN", "paper", "–", "−1", "–"), ("GIN", "paper", "–", "−2", "–"))
     out = io.StringIO()
-    print_table(Console(file=out, width=width), Table("errors", heads, rows, 2))
+    print_table(Console(file=out, width=width), TextTable("errors", heads, rows, 2))
     shown = out.getvalue()
     for word in ("GCN", "GIN", "model", "members", "average of", "eccentricity", "spectral"):
         assert word in shown

@@ -13,10 +13,10 @@ from pna.testing import aggregate_case, conv_case
 from pna.testing.__main__ import main
 from pna.testing.definition import FORMULAS
 from pna.testing.draw import Draw
-from pna.testing.execution import MODES, Settings
+from pna.testing.execution import MODES, FuzzSettings
 from pna.testing.fuzz import _CASES, _STRETCH, check, draw_case, fuzz
 
-REFERENCE = Settings(mode=("reference",))
+REFERENCE = FuzzSettings(mode=("reference",))
 
 
 def test_smoke_of_the_definition():
@@ -37,8 +37,8 @@ def test_every_aggregator_with_a_kernel_has_a_formula():
 @pytest.fixture
 def on_gpu(monkeypatch):
     """Settings of which cases can be drawn anywhere, though not run."""
-    monkeypatch.setattr(Settings, "unavailable", lambda self, mode: None)
-    return Settings("cuda", ("triton", "vmap"))
+    monkeypatch.setattr(FuzzSettings, "unavailable", lambda self, mode: None)
+    return FuzzSettings("cuda", ("triton", "vmap"))
 
 
 def test_cases_depend_on_seed_and_number_alone(on_gpu):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pna import GraphSet
 from pna.theory import advise
 from pna.theory.advice import CANDIDATES, FOUR, NONE, PAPER
-from pna.theory.neighbourhoods import Neighbourhoods, count
+from pna.theory.neighbourhoods import DistinctNeighbourhoods, count
 
 
 def stars_of(neighbourhoods: list[list[float]], **more: object) -> GraphSet:
@@ -62,7 +62,7 @@ def test_distinct_neighbourhoods_are_counted(integer: bool, data: st.DataObject)
     messages: dict[int, list[tuple[float, ...]]] = {}
     for (s, r), attribute in zip(edge_index.T, e, strict=True):
         messages.setdefault(int(r), []).append((*x[s], *attribute))
-    hoods = Neighbourhoods.of(graphs, 0.01)
+    hoods = DistinctNeighbourhoods.of(graphs, 0.01)
     assert hoods.total == len(messages)
     whole = {frozenset(Counter(m).items()) for m in messages.values()}
     assert hoods.distinct == len(whole)
@@ -86,7 +86,7 @@ def test_statistics_are_those_of_pna(neighbourhoods: list[list[int]]) -> None:
     from pna.theory.stars import stars
 
     graphs = stars_of([[float(v) for v in leaves] for leaves in neighbourhoods])
-    hoods = Neighbourhoods.of(graphs, 1e-6)
+    hoods = DistinctNeighbourhoods.of(graphs, 1e-6)
     values, adj = stars(neighbourhoods)
     for name in ("mean", "std", "max", "min", "sum", "moment_3"):
         expected = pna.aggregate(values, adj, [name]).flatten().round(decimals=4) + 0.0

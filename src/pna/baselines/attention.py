@@ -58,7 +58,7 @@ def attention(
     plain = choose(values.device) != "triton" or values.shape[2] > WIDEST
     if plain or not fast_paths.is_on("attention"):
         return definition(values, scores, Slots.of(edges), negative_slope, edge, own)
-    terms = Terms(values, scores, edge, own)
+    terms = AttentionTerms(values, scores, edge, own)
     return _attention(terms, Graph.of(adjacency), negative_slope)[0]
 
 
@@ -118,7 +118,7 @@ def _check(
             )
 
 
-class Terms(NamedTuple):
+class AttentionTerms(NamedTuple):
     """Arguments of `attention`."""
 
     values: Tensor
@@ -127,13 +127,13 @@ class Terms(NamedTuple):
     own: Tensor | None
 
 
-class Saved(NamedTuple):
+class AttentionResults(NamedTuple):
     out: Tensor  # (nodes, heads, features)
     slopes: Tensor  # ∂out/∂r, derivative by the receiver's score, (nodes, heads, features)
     norms: Tensor  # (nodes, heads, 2): maximum score, and 1 / sum of exponentials
 
 
-def _forward(terms: Terms, graph: Graph, slope: float) -> Saved:
+def _forward(terms: AttentionTerms, graph: Graph, slope: float) -> AttentionResults:
     from pna.baselines.triton import attention as kernels
 
     saved = _allocate(terms.values)
@@ -142,9 +142,9 @@ def _forward(terms: Terms, graph: Graph, slope: float) -> Saved:
     return saved
 
 
-def _allocate(values: Tensor) -> Saved:
+def _allocate(values: Tensor) -> AttentionResults:
     wide = wide_type(values.dtype)
-    return Saved(
+    return AttentionResults(
         values.new_empty(values.shape),
         values.new_empty(values.shape, dtype=wide),
         values.new_empty((*values.shape[:2], 2), dtype=wide),
@@ -153,8 +153,8 @@ def _allocate(values: Tensor) -> Saved:
 
 def _backward(
     grad: Tensor,
-    saved: Saved,
-    terms: Terms,
+    saved: AttentionResults,
+    terms: AttentionTerms,
     graph: Graph,
     slope: float,
     gradients: tuple[Tensor, Tensor, Tensor, Tensor],
@@ -165,13 +165,13 @@ def _backward(
 
 
 _attention_backward = gradient_operator(
-    "attention_backward", _backward, of="pna.baselines.attention", like=Terms._fields
+    "attention_backward", _backward, of="pna.baselines.attention", like=AttentionTerms._fields
 )
 _attention = operator(
     "attention",
     _forward,
     fake=_allocate,
     backward=_attention_backward,
-    differentiable=Terms._fields,
-    vmap=Fold(dict.fromkeys(Terms._fields, 1), results=(1,)),
+    differentiable=AttentionTerms._fields,
+    vmap=Fold(dict.fromkeys(AttentionTerms._fields, 1), results=(1,)),
 )

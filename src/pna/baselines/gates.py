@@ -50,7 +50,7 @@ def gated_sum(
     given = (at_receiver, at_sender, values, edge)
     dtype = reduce(torch.promote_types, [t.dtype for t in given if t is not None])
     terms: Any = (None if t is None else t.to(dtype) for t in given)
-    out, state, _ = _gated_sum(Terms(*terms), Graph.of(adjacency), normalise)
+    out, state, _ = _gated_sum(GateTerms(*terms), Graph.of(adjacency), normalise)
     return out, state
 
 
@@ -102,7 +102,7 @@ def definition(
     return total, state
 
 
-class Terms(NamedTuple):
+class GateTerms(NamedTuple):
     """Arguments of `gated_sum`."""
 
     at_receiver: Tensor
@@ -111,13 +111,13 @@ class Terms(NamedTuple):
     edge: Tensor | None
 
 
-class Saved(NamedTuple):
+class GateResults(NamedTuple):
     out: Tensor  # (nodes, features)
     state: Tensor  # s, (edges, features)
     gates: Tensor  # sums of gates (nodes, features); (0, features) without `normalise`
 
 
-def _forward(terms: Terms, graph: Graph, normalise: bool) -> Saved:
+def _forward(terms: GateTerms, graph: Graph, normalise: bool) -> GateResults:
     from pna.baselines.triton import gates as kernels
 
     saved = _allocate(terms.values, graph, normalise)
@@ -126,11 +126,11 @@ def _forward(terms: Terms, graph: Graph, normalise: bool) -> Saved:
     return saved
 
 
-def _allocate(values: Tensor, graph: Graph, normalise: bool) -> Saved:
+def _allocate(values: Tensor, graph: Graph, normalise: bool) -> GateResults:
     nodes, features = values.shape
     edges = graph.incoming.neighbours.shape[0]
     wide = wide_type(values.dtype)
-    return Saved(
+    return GateResults(
         values.new_empty((nodes, features)),
         values.new_empty((edges, features)),
         values.new_empty((nodes if normalise else 0, features), dtype=wide),
@@ -140,7 +140,7 @@ def _allocate(values: Tensor, graph: Graph, normalise: bool) -> Saved:
 def _backward(
     grad_out: Tensor | None,
     grad_state: Tensor | None,
-    saved: Saved,
+    saved: GateResults,
     values: Tensor,
     graph: Graph,
     gradients: tuple[Tensor, Tensor, Tensor, Tensor],
@@ -166,6 +166,6 @@ _gated_sum = operator(
     _forward,
     fake=_allocate,
     backward=_gated_sum_backward,
-    differentiable=Terms._fields,
-    vmap=Fold(dict.fromkeys(Terms._fields, 1), results=(1,)),
+    differentiable=GateTerms._fields,
+    vmap=Fold(dict.fromkeys(GateTerms._fields, 1), results=(1,)),
 )

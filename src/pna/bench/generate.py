@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from pna.data.multitask.draw import draw
 from pna.data.multitask.families import FAMILIES
-from pna.data.multitask.generate import COUNTS, SIZES, Benchmark, Part, make_block
+from pna.data.multitask.generate import COUNTS, SIZES, MultitaskSettings, Part, make_block
 from pna.data.multitask.labels import LABELS, SIX, LabelInputs
 from pna.data.multitask.stream import Stream
 
@@ -73,7 +73,7 @@ def _made(case: str, parts: list[Part]) -> GenerationResult:
 
 def _make(case: str, parts: list[Part]) -> GenerationResult:
     before, start, graphs = _resident(), time.perf_counter(), 0
-    for block in Benchmark().blocks(parts):
+    for block in MultitaskSettings().blocks(parts):
         make_block(block)
         graphs += block.count
     seconds = time.perf_counter() - start

@@ -14,7 +14,7 @@ from pna.cli.options import Json
 from pna.cli.shared import make_table
 
 if TYPE_CHECKING:
-    from pna.doctor import Report
+    from pna.doctor import Diagnosis
 
 
 def doctor(
@@ -30,7 +30,7 @@ def doctor(
         show(report, Console())
 
 
-def show(report: Report, console: Console) -> None:
+def show(report: Diagnosis, console: Console) -> None:
     """Print a report as text and tables."""
     console.print(
         f"[bold]pna {report.pna or '(not installed)'}[/] on Python {report.python}, "

@@ -42,7 +42,7 @@ class Public:
 
 
 @dataclass(frozen=True)
-class Source:
+class DataSource:
     """The files of a benchmark, its licence, and whom to cite."""
 
     files: tuple[File, ...]
@@ -58,7 +58,7 @@ _TABLE = json.loads(resources.files("pna.data").joinpath("sources.json").read_te
 
 #: The benchmarks, and the images that two of them are made from.
 SOURCES = {
-    name: Source(_files(row["files"]), row["licence"], row["citation"])
+    name: DataSource(_files(row["files"]), row["licence"], row["citation"])
     for name, row in _TABLE.items()
 }
 PUBLIC = {

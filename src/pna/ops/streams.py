@@ -94,13 +94,13 @@ class DeferredJoins:
         self._own.update(parameter.data_ptr() for parameter in parameters)
 
     @staticmethod
-    def claim(parameters: Iterable[Tensor | None]) -> Claim:
+    def claim(parameters: Iterable[Tensor | None]) -> GradientClaim:
         """Register the parameters of a layer; it keeps the claim for its backward pass."""
         deferred = _deferred.get()
         addresses = [p.data_ptr() for p in parameters if p is not None]
         if deferred is not None:
             deferred._claims.update(addresses)
-        return Claim(deferred, addresses)
+        return GradientClaim(deferred, addresses)
 
     def _is_alone(self, address: int) -> bool:
         """Whether the parameter at this address is registered as own and claimed once."""
@@ -113,7 +113,7 @@ class DeferredJoins:
         self._works.clear()
 
 
-class Claim:
+class GradientClaim:
     """The parameters of a layer, and the `DeferredJoins` around it, if any."""
 
     def __init__(self, deferred: DeferredJoins | None, addresses: list[int]) -> None:

@@ -121,7 +121,7 @@ def _allocate(x: Tensor) -> Normalised:
     return Normalised(x.new_empty(x.shape), moments)
 
 
-class Inputs(NamedTuple):
+class NormInputs(NamedTuple):
     """Inputs of the backward pass."""
 
     x: Tensor
@@ -134,7 +134,10 @@ class Inputs(NamedTuple):
 
 
 def _backward(
-    grad: Tensor, needs: Sequence[bool], inputs: Inputs, gradients: tuple[Tensor, Tensor, Tensor]
+    grad: Tensor,
+    needs: Sequence[bool],
+    inputs: NormInputs,
+    gradients: tuple[Tensor, Tensor, Tensor],
 ) -> None:
     """Write the gradients of x, weight and bias. Moments, running statistics and factors have no
     gradient."""

@@ -36,7 +36,7 @@ class Parameters(NamedTuple):
     bias_hh: Tensor  # (3·hidden,)
 
 
-class Turn(NamedTuple):
+class StepNumber(NamedTuple):
     """Position in a recurrence; the fields are arguments of `gru_cell`."""
 
     until: Tensor | None
@@ -90,7 +90,7 @@ def _forward(
     from pna.population.triton import gru as kernels
 
     out = h.new_empty(h.shape)
-    turn = kernels.Turn(swapped=swapped, until=until, step=step)
+    turn = kernels.StepOptions(swapped=swapped, until=until, step=step)
     kernels.forward(x, h, parameters, out, turn)
     return out
 
@@ -105,7 +105,7 @@ def _backward(
     x: Tensor,
     h: Tensor,
     parameters: Parameters,
-    turn: Turn,
+    turn: StepNumber,
     gradients: tuple[Tensor, Tensor, Tensor],
 ) -> None:
     """Write the gradients of x, of h, and of all parameters, concatenated and flat.
@@ -115,7 +115,7 @@ def _backward(
     from pna.population.triton import gru as kernels
 
     until, step, swapped = turn
-    how = kernels.Turn(swapped=swapped, until=until, step=step)
+    how = kernels.StepOptions(swapped=swapped, until=until, step=step)
     kernels.backward(grad, x, h, parameters, *gradients, how)
 
 
@@ -138,7 +138,12 @@ _gru_cell_backward = gradient_operator(
 
 
 def _gradients(
-    grad: Tensor, needs: Sequence[bool], x: Tensor, h: Tensor, parameters: Parameters, turn: Turn
+    grad: Tensor,
+    needs: Sequence[bool],
+    x: Tensor,
+    h: Tensor,
+    parameters: Parameters,
+    turn: StepNumber,
 ) -> Any:
     for_x, for_h, *for_parameters = needs
     wanted = [for_x, for_h, any(for_parameters)]

@@ -87,12 +87,12 @@ def recurrence(
     stacked = [t.unsqueeze(0) for t in parameters] + [mix] + [t.unsqueeze(0) for t in unit]
     nodes, edges = [f.nodes for f in fronts], [f.edges for f in fronts]
     how = How(factors, until, list(times), slope, swapped, steps, nodes, edges)
-    inputs = Inputs(state.unsqueeze(1), *stacked)
+    inputs = RecurrenceInputs(state.unsqueeze(1), *stacked)
     outputs = _recurrence(inputs, how, False, adjacency, request)
     return outputs[0].squeeze(1)
 
 
-class Inputs(NamedTuple):
+class RecurrenceInputs(NamedTuple):
     """All inputs with gradients. Members are axis 0 of the parameters, axis 1 of state and mix."""
 
     state: Tensor  # (nodes, members, features)
@@ -121,7 +121,7 @@ class How(NamedTuple):
     edges: Sequence[int]
 
 
-class Kept(NamedTuple):
+class RecurrenceResults(NamedTuple):
     """The last state, and the intermediate results of every step.
 
     If no gradient will be needed, the buffers are reused and hold only one step (two states).
@@ -136,12 +136,14 @@ class Kept(NamedTuple):
     results: Tensor  # y, (steps, nodes, members, features)
 
 
-def _allocate(inputs: Inputs, how: How, keeping: bool, request: Request) -> Kept:
+def _allocate(
+    inputs: RecurrenceInputs, how: How, keeping: bool, request: Request
+) -> RecurrenceResults:
     state, steps = inputs.state, how.steps
     nodes, members, _ = state.shape
     of, between = (steps, steps - 1) if keeping else (1, min(steps - 1, 2))
     narrow = (of, nodes, members, inputs.sender.shape[1])
-    return Kept(
+    return RecurrenceResults(
         _empty(state),
         state.new_empty((between, *state.shape)),
         state.new_empty(narrow),
@@ -177,8 +179,8 @@ class _Steps:
 
 
 def _forward(
-    inputs: Inputs, how: How, keeping: bool, adjacency: Adjacency, request: Request
-) -> Kept:
+    inputs: RecurrenceInputs, how: How, keeping: bool, adjacency: Adjacency, request: Request
+) -> RecurrenceResults:
     from pna.ops import triton as statistics
     from pna.ops.triton import narrow_linear
     from pna.population.triton import gru as unit_kernels
@@ -218,13 +220,13 @@ def _product(z: Tensor, mix: Tensor, own: Tensor, how: How, adjacency: Adjacency
 
 
 def _turn(how: How, step: int, near: int, last: Tensor | None) -> Any:
-    from pna.population.triton.gru import Turn
+    from pna.population.triton.gru import StepOptions
 
-    return Turn(how.slope, how.swapped, how.until, step + 1, near, last)
+    return StepOptions(how.slope, how.swapped, how.until, step + 1, near, last)
 
 
 def _roles(
-    inputs: Inputs,
+    inputs: RecurrenceInputs,
 ) -> tuple[list[Tensor], list[Tensor | None], Tensor, Sequence[Tensor]]:
     """Return weights and biases of the projections, the mix, and the parameters of the GRU."""
     _, keep, keep_bias, sender, receiver, receiver_bias, mix, *unit = inputs
@@ -240,7 +242,7 @@ def _saved(z: Tensor) -> Saved:
 def _backward(
     grad: Tensor,
     kept: Steps,
-    inputs: Inputs,
+    inputs: RecurrenceInputs,
     how: How,
     adjacency: Adjacency,
     request: Request,
@@ -292,7 +294,7 @@ def _backward(
 
 
 class Steps(NamedTuple):
-    """`Kept` without the last state."""
+    """`RecurrenceResults` without the last state."""
 
     states: Tensor
     sent: Tensor
@@ -301,7 +303,7 @@ class Steps(NamedTuple):
     results: Tensor
 
 
-def _sizes(inputs: Inputs) -> list[int]:
+def _sizes(inputs: RecurrenceInputs) -> list[int]:
     """Return how many gradients the projections (each with a bias), the mix and the GRU have."""
     weights, _, mix, unit = _roles(inputs)
     return [sum(linears._sizes(weights)), *(sum(map(_numel, part)) for part in ([mix], unit))]
@@ -311,7 +313,7 @@ def _numel(tensor: Tensor) -> int:
     return math.prod(tensor.shape)
 
 
-def _parts(flat: Tensor, inputs: Inputs) -> list[Tensor]:
+def _parts(flat: Tensor, inputs: RecurrenceInputs) -> list[Tensor]:
     """Split the flat gradient of all parameters into views, one for each parameter."""
     weights, _, mix, unit = _roles(inputs)
     of_linears, of_mix, of_unit = flat.split(_sizes(inputs))
@@ -320,7 +322,7 @@ def _parts(flat: Tensor, inputs: Inputs) -> list[Tensor]:
     return [*projections, of_mix.view(mix.shape), *gru.gradients_in(of_unit, unit)]
 
 
-def _empty_gradients(inputs: Inputs) -> tuple[Tensor, Tensor]:
+def _empty_gradients(inputs: RecurrenceInputs) -> tuple[Tensor, Tensor]:
     return _empty(inputs.state), inputs.state.new_empty(sum(_sizes(inputs)))
 
 
@@ -330,7 +332,12 @@ _recurrence_backward = gradient_operator(
 
 
 def _gradients(
-    grad: Tensor, kept: Steps, inputs: Inputs, how: How, adjacency: Adjacency, request: Request
+    grad: Tensor,
+    kept: Steps,
+    inputs: RecurrenceInputs,
+    how: How,
+    adjacency: Adjacency,
+    request: Request,
 ) -> Any:
     to_state, flat = _recurrence_backward(grad, kept, inputs, how, adjacency, request)
     return to_state, *_parts(flat, inputs)
@@ -341,9 +348,9 @@ _recurrence = operator(
     _forward,
     fake=_allocate,
     backward=_gradients,
-    differentiable=Inputs._fields,
+    differentiable=RecurrenceInputs._fields,
     vmap=Fold(
-        {name: 1 if name in ("state", "mix") else 0 for name in Inputs._fields},
+        {name: 1 if name in ("state", "mix") else 0 for name in RecurrenceInputs._fields},
         results=(1, 2, 2, 2, 3, 2),
         separate=True,  # if members have different graphs
     ),

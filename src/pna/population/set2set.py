@@ -22,7 +22,7 @@ from pna.ops.operators import Fold, gradient_operator, operator
 from pna.ops.request import wide_type
 from pna.population import set2set_cpu
 from pna.population.segments import segment_max, segment_sum, spread
-from pna.population.set2set_cpu import Graphs, Saved
+from pna.population.set2set_cpu import Set2SetInputs, Set2SetResults
 
 #: Largest H for which a Triton program keeps the weights in registers.
 WIDEST = 64
@@ -57,7 +57,9 @@ def set2set(
     dtype = wide_type(x.dtype)
     weight = weight_ih + F.pad(weight_hh, (0, width))
     bias = bias_ih + bias_hh
-    wide = Graphs(x[:, None].to(dtype), indptr, steps, weight[None].to(dtype), bias[None].to(dtype))
+    wide = Set2SetInputs(
+        x[:, None].to(dtype), indptr, steps, weight[None].to(dtype), bias[None].to(dtype)
+    )
     backend = choose(x.device)
     with torch.autocast(x.device.type, enabled=False):
         if backend == "reference" or not _is_taken(backend, wide[0]):
@@ -106,7 +108,7 @@ def _kernels(backend: str) -> ModuleType:
     return set2set_cpu
 
 
-def _forward(graphs: Graphs, max_steps: torch.SymInt, backend: str) -> Saved:
+def _forward(graphs: Set2SetInputs, max_steps: torch.SymInt, backend: str) -> Set2SetResults:
     saved = _allocate(graphs.x, graphs.indptr, max_steps, backend)
     if saved.z.numel() > 0:
         _kernels(backend).forward(graphs, saved)
@@ -115,10 +117,10 @@ def _forward(graphs: Graphs, max_steps: torch.SymInt, backend: str) -> Saved:
     return saved
 
 
-def _allocate(x: Tensor, indptr: Tensor, max_steps: torch.SymInt, backend: str) -> Saved:
+def _allocate(x: Tensor, indptr: Tensor, max_steps: torch.SymInt, backend: str) -> Set2SetResults:
     graphs, (_, members, width) = indptr.shape[0] - 1, x.shape
     each = (max_steps, members, graphs)
-    return Saved(
+    return Set2SetResults(
         x.new_empty((graphs, members, 2 * width)),
         x.new_empty((*each, 2 * width)),
         x.new_empty((*each, 5, width)),
@@ -128,8 +130,8 @@ def _allocate(x: Tensor, indptr: Tensor, max_steps: torch.SymInt, backend: str) 
 
 def _backward(
     grad: Tensor,
-    graphs: Graphs,
-    saved: Saved,
+    graphs: Set2SetInputs,
+    saved: Set2SetResults,
     backend: str,
     gradients: tuple[Tensor, Tensor, Tensor],
 ) -> None:

@@ -29,7 +29,7 @@ _kernel = cpu.kernel("set2set", _Problem, 3, interface=1)
 built = _kernel is not None
 
 
-class Graphs(NamedTuple):
+class Set2SetInputs(NamedTuple):
     """Inputs: the nodes of every graph, its number of steps, and the parameters of the LSTM."""
 
     x: Tensor  # (nodes, members, H)
@@ -39,7 +39,7 @@ class Graphs(NamedTuple):
     bias: Tensor  # (members, 4H)
 
 
-class Saved(NamedTuple):
+class Set2SetResults(NamedTuple):
     """The result, and what the backward pass reads. Entries for steps that a graph does not take
     are unspecified."""
 
@@ -77,7 +77,7 @@ def check(indptr: Tensor, steps: Tensor, nodes: int, max_steps: int) -> None:
         )
 
 
-def forward(graphs: Graphs, saved: Saved) -> None:
+def forward(graphs: Set2SetInputs, saved: Set2SetResults) -> None:
     """Write the result of `set2set`, and z and cells of the steps that each graph takes."""
     x, indptr, steps, weight, bias = graphs
     out, z, cells, _ = saved
@@ -92,7 +92,7 @@ def forward(graphs: Graphs, saved: Saved) -> None:
 
 
 def backward(
-    grad: Tensor, graphs: Graphs, saved: Saved, grads: tuple[Tensor, Tensor, Tensor]
+    grad: Tensor, graphs: Set2SetInputs, saved: Set2SetResults, grads: tuple[Tensor, Tensor, Tensor]
 ) -> None:
     """Add the gradients of x, weight and bias to `grads`."""
     x, indptr, steps, weight, _ = graphs

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from pna.paper.scores import Estimate
 from pna.report.read import ExperimentResult
-from pna.report.tables import NOTHING, Block, Table, estimate, number, stacked
+from pna.report.tables import NOTHING, RowGroup, TextTable, estimate, number, stacked
 from pna.train.metrics import BETTER
 
 #: Metrics: label, and the factor and the digits they are shown with.
@@ -69,12 +69,12 @@ class Cells:
         return number(value, digits) + (", not run here" if is_alone else "")
 
 
-def tables(result: ExperimentResult) -> list[Table]:
+def tables(result: ExperimentResult) -> list[TextTable]:
     """Scores beside the paper's, and the cost of training."""
     return [_scores(Cells(result)), _costs(result)]
 
 
-def _scores(cells: Cells) -> Table:
+def _scores(cells: Cells) -> TextTable:
     result = cells.result
     what, _, digits = SHOWN[result.scores.metric]
     sign = BETTER[result.scores.metric]
@@ -94,13 +94,13 @@ def _scores(cells: Cells) -> Table:
             }
             found = [cells.measured(name, f"test, {scored}") for name in names]
             means = [math.nan if value is None else sign * value.mean for value in found]
-        blocks.append(Block(label, lines, row == "pna", means, scored))
+        blocks.append(RowGroup(label, lines, row == "pna", means, scored))
     better = "lower" if sign > 0 else "higher"
     title = f"Test set, {what}: {better} is better; mean over seeds, 95% interval"
     return stacked(title, ("model", "", *cells.groups.values()), blocks)
 
 
-def _costs(result: ExperimentResult) -> Table:
+def _costs(result: ExperimentResult) -> TextTable:
     """Parameters, epochs, seconds of an epoch of all members together, and memory."""
     rows = []
     for name in result.names:
@@ -120,4 +120,4 @@ def _costs(result: ExperimentResult) -> Table:
     heads = ("model", "parameters", "parameters in the paper", "members", "epochs, longest run",
              "seconds per epoch, all members", "peak GPU memory, GiB")  # fmt: skip
     title = "Cost of training; other processes may have shared the machine"
-    return Table(title, heads, tuple(rows), 1)
+    return TextTable(title, heads, tuple(rows), 1)

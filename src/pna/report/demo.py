@@ -12,7 +12,7 @@ from pna.paper.scores import Estimate, Scores
 from pna.report import page
 from pna.report.bars import OTHER
 from pna.report.colours import APART, FAINT, INK
-from pna.report.tables import Table, to_html
+from pna.report.tables import TextTable, to_html
 
 
 def averages(scores: Scores) -> dict[str, Estimate]:
@@ -66,7 +66,7 @@ def write_page(
 ) -> None:
     """One file that needs no other and no network; `figures` are (what they show, figure)."""
     heads, rows = table_of(scores)
-    table = Table(
+    table = TextTable(
         "log10 of the mean square error on graphs that were not trained on: less is better",
         tuple(heads),
         tuple((row[0], *(cell.replace("-", "−") for cell in row[1:])) for row in rows),

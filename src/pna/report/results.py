@@ -14,7 +14,7 @@ from pna.paper.recipes import RECIPES
 from pna.paper.scores import BASELINE, TOP, Estimate
 from pna.report import benchmark
 from pna.report.read import ExperimentResult
-from pna.report.tables import Block, Table, estimate, least, number, stacked
+from pna.report.tables import RowGroup, TextTable, estimate, least, number, stacked
 
 MEAN = "predicting the mean"  # how the baseline is shown
 #: Averages of `Scores` over the tasks, and their heads.
@@ -98,7 +98,7 @@ def splits(result: ExperimentResult, statistic: str, ratio: bool) -> list[Column
     return [Column(result, statistic, split, ratio) for split in result.scores.splits]
 
 
-def tables(result: ExperimentResult) -> list[Table]:
+def tables(result: ExperimentResult) -> list[TextTable]:
     """Tables of an experiment, the main one first."""
     figure = result.experiment.figure
     if figure == "benchmark":
@@ -123,7 +123,7 @@ def tables(result: ExperimentResult) -> list[Table]:
     return [errors]
 
 
-def beside_the_paper(title: str, result: ExperimentResult, columns: Sequence[Column]) -> Table:
+def beside_the_paper(title: str, result: ExperimentResult, columns: Sequence[Column]) -> TextTable:
     """Every population: its best members, all of them, the paper's number, the difference."""
     blocks = []
     for name in result.names:
@@ -139,10 +139,10 @@ def beside_the_paper(title: str, result: ExperimentResult, columns: Sequence[Col
                 for value, measured in zip((c.paper(name) for c in columns), best, strict=True)
             ]
         means = [measured.mean for measured in best]
-        blocks.append(Block(result.label(name), lines, result.is_ours(name), means))
+        blocks.append(RowGroup(result.label(name), lines, result.is_ours(name), means))
     if any(column.baseline is not None for column in columns):
         here = {"here": [number(column.baseline) for column in columns]}
-        blocks.append(Block(MEAN, here | _printed(BASELINE, columns)))
+        blocks.append(RowGroup(MEAN, here | _printed(BASELINE, columns)))
     heads = (column.head for column in columns)
     return stacked(title, ("model", "members", *heads), blocks)
 
@@ -154,7 +154,7 @@ def _printed(name: str, columns: Sequence[Column]) -> dict[str, list[str]]:
     return {"paper": [number(value) for value in values]} if has_any else {}
 
 
-def between_groups(result: ExperimentResult, columns: Sequence[Column], other: str) -> Table:
+def between_groups(result: ExperimentResult, columns: Sequence[Column], other: str) -> TextTable:
     """Every row in the first group and in another, and the difference between them."""
     labels = result.experiment.groups
     groups = [next(iter(labels.values())), labels[other]]
@@ -167,13 +167,13 @@ def between_groups(result: ExperimentResult, columns: Sequence[Column], other: s
         }
         lines["difference"] = [str(difference(*both)) for both in zip(*found, strict=True)]
         label = result.label(pair[0], with_group=False)
-        blocks.append(Block(label, lines, result.is_ours(pair[0])))
+        blocks.append(RowGroup(label, lines, result.is_ours(pair[0])))
     title = f"{groups[0]} minus {groups[1]}: below 0, the first is better"
     heads = (column.head for column in columns)
     return stacked(title[:1].upper() + title[1:], ("model", "", *heads), blocks)
 
 
-def sizes(result: ExperimentResult) -> Table:
+def sizes(result: ExperimentResult) -> TextTable:
     """Parameters of every population here and in the paper, and its error."""
     average = statistics(result)[0]
     rows = tuple(
@@ -184,7 +184,7 @@ def sizes(result: ExperimentResult) -> Table:
     )  # fmt: skip
     means = {r: [average.of(name, TOP).mean] for r, name in enumerate(result.names)}
     heads = ("model", "parameters", "parameters in the paper", f"{average.head}, best {TOP}", "all")
-    return Table("Parameters and errors", heads, rows, 1, least(means, 3), _ours(result))
+    return TextTable("Parameters and errors", heads, rows, 1, least(means, 3), _ours(result))
 
 
 def _ours(result: ExperimentResult) -> frozenset[int]:
@@ -208,7 +208,7 @@ def by_setting(result: ExperimentResult) -> tuple[list[float], dict[str, list[Es
     }
 
 
-def setting_table(result: ExperimentResult) -> Table:
+def setting_table(result: ExperimentResult) -> TextTable:
     """The validation loss of every population by what its members differ in."""
     _, what = SPREAD[result.experiment.figure]
     values, found = by_setting(result)
@@ -221,7 +221,7 @@ def setting_table(result: ExperimentResult) -> Table:
     )
     heads = ("model", *(f"{value:g}" for value in values))
     title = f"log10 of the validation loss by {what}: lower is better"
-    return Table(title, heads, rows, 1, least, _ours(result))
+    return TextTable(title, heads, rows, 1, least, _ours(result))
 
 
 def verdicts(result: ExperimentResult) -> list[tuple[str, Verdict]]:
@@ -229,10 +229,10 @@ def verdicts(result: ExperimentResult) -> list[tuple[str, Verdict]]:
     return [(claim.text, claim.decide(result.scores)) for claim in result.experiment.claims]
 
 
-def claims(result: ExperimentResult) -> list[Table]:
+def claims(result: ExperimentResult) -> list[TextTable]:
     """A table of the claims, if there are any."""
     rows = tuple((text, verdict.outcome, verdict.because) for text, verdict in verdicts(result))
-    return [Table("Claims", ("claim", "verdict", "evidence"), rows, 3)] if rows else []
+    return [TextTable("Claims", ("claim", "verdict", "evidence"), rows, 3)] if rows else []
 
 
 def about(result: ExperimentResult) -> dict[str, str]:

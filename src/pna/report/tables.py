@@ -25,7 +25,7 @@ _ANY = 10_000  # columns, more than any table has
 
 
 @dataclass(frozen=True)
-class Table:
+class TextTable:
     """Heads and rows of text. A row with an empty first cell belongs to the row above it."""
 
     title: str
@@ -54,7 +54,7 @@ def estimate(value: Estimate, digits: int = 2) -> str:
 
 
 @dataclass(frozen=True)
-class Block:
+class RowGroup:
     """Lines of one model, of which only the first names it."""
 
     label: str
@@ -64,7 +64,7 @@ class Block:
     line: str = ""  # the line of the means, by default the first
 
 
-def stacked(title: str, heads: tuple[str, ...], blocks: Sequence[Block]) -> Table:
+def stacked(title: str, heads: tuple[str, ...], blocks: Sequence[RowGroup]) -> TextTable:
     """A table of blocks; the first two columns are a model and what its line is."""
     rows: list[tuple[str, ...]] = []
     ours: set[int] = set()
@@ -80,7 +80,7 @@ def stacked(title: str, heads: tuple[str, ...], blocks: Sequence[Block]) -> Tabl
             (label, line, *cells)
             for label, (line, cells) in zip(labels, block.lines.items(), strict=True)
         ]
-    return Table(title, heads, tuple(rows), 2, least(means, 2), frozenset(ours))
+    return TextTable(title, heads, tuple(rows), 2, least(means, 2), frozenset(ours))
 
 
 def least(means: Mapping[int, Sequence[float]], first: int) -> frozenset[tuple[int, int]]:
@@ -93,7 +93,7 @@ def least(means: Mapping[int, Sequence[float]], first: int) -> frozenset[tuple[i
     return frozenset((rows[r], c + first) for c, r in enumerate(values.argmin(0)) if known[c])
 
 
-def to_rich(table: Table) -> RichTable:
+def to_rich(table: TextTable) -> RichTable:
     """For the terminal; `print_table` makes it wide enough for all numbers."""
     shown = RichTable(
         title=escape_markup(table.title), title_justify="left", title_style="bold", box=SIMPLE_HEAD
@@ -118,7 +118,7 @@ def to_rich(table: Table) -> RichTable:
     return shown
 
 
-def print_table(console: Console, table: Table) -> None:
+def print_table(console: Console, table: TextTable) -> None:
     """Print a table. A terminal too narrow for it breaks lines, and truncates no number."""
     shown = to_rich(table)
     least = Measurement.get(console, console.options.update(width=_ANY), shown).minimum
@@ -127,12 +127,12 @@ def print_table(console: Console, table: Table) -> None:
     console.print(shown, crop=False)
 
 
-def to_html(table: Table) -> str:
+def to_html(table: TextTable) -> str:
     """For the page, in a box that scrolls by itself where the table is wider than the page."""
     return render("table.html", table=table)
 
 
-def to_markdown(table: Table) -> str:
+def to_markdown(table: TextTable) -> str:
     """For documents; the title is a line above the table."""
     lines = [[_plain(head) for head in table.heads]]
     lines.append(["---" if c < table.words else "---:" for c in range(len(table.heads))])

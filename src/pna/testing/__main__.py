@@ -44,12 +44,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _fuzz(parser: argparse.ArgumentParser, given: argparse.Namespace) -> int:
     import torch
 
-    from pna.testing.execution import Settings
+    from pna.testing.execution import FuzzSettings
     from pna.testing.fuzz import draw_case, failure_of, fuzz
 
     if given.device == "cuda" and not torch.cuda.is_available():
         parser.error("got --device cuda, but torch finds no GPU; leave it out")
-    settings = Settings(given.device, tuple(given.mode))
+    settings = FuzzSettings(given.device, tuple(given.mode))
     for mode in given.mode:
         reason = settings.unavailable(mode)
         if reason is not None:

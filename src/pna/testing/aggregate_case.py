@@ -16,7 +16,7 @@ from pna import aggregators as table
 from pna.adjacency import SEGMENT
 from pna.ops.aggregators import FUSED
 from pna.testing import shrink
-from pna.testing.definition import Graph
+from pna.testing.definition import EdgeList
 from pna.testing.draw import (
     DTYPES,
     LAYOUTS,
@@ -29,7 +29,7 @@ from pna.testing.draw import (
     lay_out,
 )
 from pna.testing.edge_term import EdgeTerm
-from pna.testing.execution import BACKENDS, Settings, compiled, output_and_gradients
+from pna.testing.execution import BACKENDS, FuzzSettings, compiled, output_and_gradients
 from pna.testing.script import inputs, literal, write
 from pna.testing.terms import Terms
 from pna.testing.tolerance import Arithmetic, Bound, Problem, Statistic, analyse, sum_type
@@ -37,7 +37,7 @@ from pna.testing.tolerance import Arithmetic, Bound, Problem, Statistic, analyse
 
 @dataclass(frozen=True)
 class AggregateCase:
-    graph: Graph
+    graph: EdgeList
     x: Tensor  # (senders, features), float64, as are all numbers here
     dtype: torch.dtype
     edge: EdgeTerm
@@ -230,7 +230,7 @@ _COMPILED = (
 )
 
 
-def draw_case(draw: Draw, settings: Settings) -> AggregateCase:
+def draw_case(draw: Draw, settings: FuzzSettings) -> AggregateCase:
     signature = draw.signature
     mode = signature.one_of(*settings.modes())
     largest = "window" if mode == "compile" else "small" if mode == "interpreter" else "hub"

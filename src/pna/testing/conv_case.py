@@ -18,10 +18,10 @@ import pna.nn
 from pna import aggregators as table
 from pna.degree import Linear, Power
 from pna.testing import definition, shrink
-from pna.testing.definition import Graph
+from pna.testing.definition import EdgeList
 from pna.testing.draw import Draw, draw_aggregator, draw_batch, draw_values, every_aggregator
 from pna.testing.edge_term import EdgeTerm
-from pna.testing.execution import BACKENDS, Settings, compiled, output_and_gradients
+from pna.testing.execution import BACKENDS, FuzzSettings, compiled, output_and_gradients
 from pna.testing.script import inputs, literal, write
 from pna.testing.tolerance import PICKS, Bound, sum_type
 
@@ -52,7 +52,7 @@ class _Decisive:
 
 @dataclass(frozen=True)
 class ConvCase:
-    graph: Graph
+    graph: EdgeList
     owner: Tensor  # (nodes,): to which graph a node belongs
     x: Tensor
     edge: EdgeTerm  # edge_attr: none, dense or a table
@@ -295,7 +295,7 @@ class ConvCase:
         return write(setup, self.mode, call, literal(self.upstream, self.dtype), bounds, gradient)
 
 
-def draw_case(draw: Draw, settings: Settings) -> ConvCase:
+def draw_case(draw: Draw, settings: FuzzSettings) -> ConvCase:
     signature = draw.signature
     mode = signature.one_of(*settings.modes())
     batch = draw_batch(draw, square=True, largest="window" if mode == "compile" else "small")

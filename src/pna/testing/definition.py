@@ -19,7 +19,7 @@ from pna.degree import Linear
 
 
 @dataclass(frozen=True)
-class Graph:
+class EdgeList:
     """Senders and receivers in the given order, (edges,) int64 each, and the numbers of nodes."""
 
     senders: Tensor
@@ -60,7 +60,7 @@ class Context:
     temperature: Tensor | None  # (n, features): of softmax
 
 
-def context(graph: Graph, edges: Tensor, aggregator: Any, features: int) -> Context:
+def context(graph: EdgeList, edges: Tensor, aggregator: Any, features: int) -> Context:
     """For the receivers whose edges are (n, d)."""
     d_j = graph.out_degree()[graph.senders[edges]].double()
     norm = 1 / (edges.shape[1] * d_j).sqrt()[..., None]
@@ -72,7 +72,7 @@ def context(graph: Graph, edges: Tensor, aggregator: Any, features: int) -> Cont
     return Context(norm, weight, t.expand(len(edges), features))
 
 
-def aggregate(graph: Graph, messages: Tensor, aggregators: Sequence[Any]) -> Tensor:
+def aggregate(graph: EdgeList, messages: Tensor, aggregators: Sequence[Any]) -> Tensor:
     """(receivers, aggregators, features) from messages (edges, features); 0 where none arrive."""
     features = messages.shape[1]
     results = []

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from pna import aggregators as table
-from pna.testing.definition import FORMULAS, Graph
+from pna.testing.definition import FORMULAS, EdgeList
 
 T = TypeVar("T")
 
@@ -54,14 +54,14 @@ class Draw:
 
 
 @dataclass(frozen=True)
-class Batch:
+class DrawnBatch:
     """Several graphs as one, and the graph of every sender."""
 
-    graph: Graph
+    graph: EdgeList
     of_sender: Tensor
 
 
-def draw_batch(draw: Draw, *, square: bool = False, largest: str = "hub") -> Batch:
+def draw_batch(draw: Draw, *, square: bool = False, largest: str = "hub") -> DrawnBatch:
     """One to three graphs. `largest` limits their size: "small", "hub" or "window".
 
     Triton compiles a kernel again if a count is 1 or a multiple of 16. To share kernels, four of
@@ -77,7 +77,7 @@ def draw_batch(draw: Draw, *, square: bool = False, largest: str = "hub") -> Bat
     return batch
 
 
-def _draw_batch(draw: Draw, square: bool, largest: str) -> Batch:
+def _draw_batch(draw: Draw, square: bool, largest: str) -> DrawnBatch:
     count = draw.one_of([1, 2, 3], [4, 4, 1])
     parts = []
     for i in range(count):
@@ -93,40 +93,40 @@ def _draw_batch(draw: Draw, square: bool, largest: str) -> Batch:
     before = (sizes.cumsum(0) - sizes)[:, :, None]
     ends = torch.cat([p.edge_index + b for p, b in zip(parts, before, strict=True)], 1)
     senders, receivers = ends[:, torch.from_numpy(draw.rng.permutation(ends.shape[1]))]
-    graph = Graph(senders, receivers, *sizes.sum(0).tolist())
-    return Batch(graph, torch.repeat_interleave(torch.arange(count), sizes[:, 0]))
+    graph = EdgeList(senders, receivers, *sizes.sum(0).tolist())
+    return DrawnBatch(graph, torch.repeat_interleave(torch.arange(count), sizes[:, 0]))
 
 
-def _draw_graph(draw: Draw, kind: str) -> Graph:
+def _draw_graph(draw: Draw, kind: str) -> EdgeList:
     """Random ends also give self-loops and repeated edges."""
     n = draw.integer(1, 12)
     if kind in ("none", "one", "isolated"):
         n = {"none": 0, "one": 1, "isolated": n}[kind]
         loops = torch.zeros(draw.integer(0, 3) if kind == "one" else 0, dtype=torch.int64)
-        return Graph(loops, loops, n, n)
+        return EdgeList(loops, loops, n, n)
     if kind == "ring":
         nodes = torch.arange(n)
-        return Graph(nodes, (nodes + 1) % n, n, n)
+        return EdgeList(nodes, (nodes + 1) % n, n, n)
     if kind == "degrees":  # 0, 1, 2, 3, … messages: kernels take several at a time
         receivers = torch.repeat_interleave(torch.arange(n), torch.arange(n))
-        return Graph(draw.below(n, len(receivers)), receivers, n, n)
+        return EdgeList(draw.below(n, len(receivers)), receivers, n, n)
     if kind == "bipartite":
         s, r = draw.integer(0, 9), draw.integer(0, 9)
         edges = draw.integer(0, 30) if s * r > 0 else 0
-        return Graph(draw.below(s, edges), draw.below(r, edges), s, r)
+        return EdgeList(draw.below(s, edges), draw.below(r, edges), s, r)
     if kind in ("hub", "hub out", "long hub"):  # 255 is the longest row that is not cut
         n = draw.integer(2, 60)
         length = 255**2 + draw.integer(1, 300) if kind == "long hub" else draw.integer(200, 900)
         ends, hub = draw.below(n, length), draw.below(n, 1).expand(length)
         more = [draw.below(n, 2 * n) for _ in range(2)]
         first, second = (hub, ends) if kind == "hub out" else (ends, hub)
-        return Graph(torch.cat([first, more[0]]), torch.cat([second, more[1]]), n, n)
+        return EdgeList(torch.cat([first, more[0]]), torch.cat([second, more[1]]), n, n)
     if kind == "window":  # rows are sorted by degree in windows of 4096
         n = draw.integer(4000, 9000)
         edges = draw.integer(n, 2 * n)
-        return Graph(draw.below(n, edges), draw.below(n, edges), n, n)
+        return EdgeList(draw.below(n, edges), draw.below(n, edges), n, n)
     edges = draw.integer(0, 4) if kind == "few" else draw.integer(0, 6 * n)
-    return Graph(draw.below(n, edges), draw.below(n, edges), n, n)
+    return EdgeList(draw.below(n, edges), draw.below(n, edges), n, n)
 
 
 #: The kinds of numbers, and the weights with which they are drawn.

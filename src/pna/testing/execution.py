@@ -34,7 +34,7 @@ _programs: dict[Hashable, Any] = {}
 
 
 @dataclass(frozen=True)
-class Settings:
+class FuzzSettings:
     device: str = "cpu"
     mode: tuple[str, ...] = ()  # modes to draw from; empty: all that can run here
 

@@ -19,11 +19,11 @@ from torch import Tensor
 
 from pna.testing import aggregate_case, conv_case, scale_case
 from pna.testing.draw import Draw
-from pna.testing.execution import Settings
+from pna.testing.execution import FuzzSettings
 from pna.testing.tolerance import Bound
 
 #: The kinds of cases, and the weights with which they are drawn.
-_CASES: tuple[tuple[Callable[[Draw, Settings], Any], float], ...] = (
+_CASES: tuple[tuple[Callable[[Draw, FuzzSettings], Any], float], ...] = (
     (aggregate_case.draw_case, 4.0),
     (conv_case.draw_case, 1.0),
     (scale_case.draw_case, 0.2),
@@ -46,7 +46,7 @@ class Failure:
     script: str
 
 
-def draw_case(seed: int, number: int, settings: Settings) -> Any:
+def draw_case(seed: int, number: int, settings: FuzzSettings) -> Any:
     signature = None
     if settings.device == "cuda":
         signature = Draw(seed, number // _STRETCH, _STRETCH)
@@ -114,7 +114,7 @@ def failure_of(number: int, case: Any) -> Failure | None:
     return Failure(number, case, what or "it fails only sometimes", script)
 
 
-def fuzz(seed: int, seconds: float, settings: Settings, max_failures: int = 1) -> list[Failure]:
+def fuzz(seed: int, seconds: float, settings: FuzzSettings, max_failures: int = 1) -> list[Failure]:
     """Run cases 0, 1, … until the time is over or `max_failures` cases have failed."""
     begin = reported = time.monotonic()
     failures: list[Failure] = []

@@ -14,7 +14,7 @@ from pna.degree import Linear, Power
 from pna.testing import shrink
 from pna.testing.definition import scaler
 from pna.testing.draw import DTYPES, Draw, draw_values
-from pna.testing.execution import Settings, output_and_gradients
+from pna.testing.execution import FuzzSettings, output_and_gradients
 from pna.testing.script import inputs, literal, write
 from pna.testing.tolerance import Bound, sum_type
 
@@ -101,7 +101,7 @@ class ScaleCase:
         return write(setup, None, call, literal(self.upstream, self.dtype), bounds)
 
 
-def draw_case(draw: Draw, settings: Settings) -> ScaleCase:
+def draw_case(draw: Draw, settings: FuzzSettings) -> ScaleCase:
     rows, count, width = draw.integer(0, 20), draw.integer(1, 4), draw.integer(1, 9)
     dtype = draw.one_of(DTYPES)
     scalers = draw.integer(1, 4)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pna.testing.definition import Graph
+from pna.testing.definition import EdgeList
 
 
 def halves(count: int) -> Iterator[list[int]]:
@@ -55,9 +55,9 @@ def with_edges(case: Any, keep: list[int]) -> Any:
     return replace(case, graph=graph, edge=case.edge.with_edges(keep))
 
 
-def with_nodes(graph: Graph, senders: Tensor, receivers: Tensor) -> Graph:
+def with_nodes(graph: EdgeList, senders: Tensor, receivers: Tensor) -> EdgeList:
     """Only these nodes, in ascending order. They must include the ends of all edges."""
-    return Graph(
+    return EdgeList(
         torch.searchsorted(senders, graph.senders),
         torch.searchsorted(receivers, graph.receivers),
         len(senders),

@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from pna import aggregators as table
-from pna.testing.definition import Context, Graph, context, deviations, formula, softmax_shares
+from pna.testing.definition import Context, EdgeList, context, deviations, formula, softmax_shares
 
 PICKS = (table.Max, table.Min, table.KthSmallest)
 _LINEAR = (table.Mean, table.Sum, table.NormalisedMean)
@@ -83,7 +83,7 @@ class Statistic:
 
 @dataclass
 class Problem:
-    graph: Graph
+    graph: EdgeList
     messages: Tensor  # (edges, features) float64
     size: Tensor  # (edges, features): the sum of |terms| of a message
     arithmetic: Arithmetic

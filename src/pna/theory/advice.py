@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from pna.data.graphset import GraphSet
-from pna.theory.neighbourhoods import Hashes, Neighbourhoods, count, moment_order
+from pna.theory.neighbourhoods import DistinctNeighbourhoods, Hashes, count, moment_order
 
 MOMENTS = ("mean", "std", "moment_3", "moment_4", "moment_5")
 FOUR = ("mean", "std", "max", "min")
@@ -108,7 +108,7 @@ def advise(graphs: GraphSet, *, grid: float = 0.1, split: str | None = None) -> 
     graphs = (graphs.split(split) if split else graphs).to("cpu")
     if graphs.num_edges == 0:
         raise ValueError("got a graph set without an edge, expected neighbourhoods to look at")
-    hoods = Neighbourhoods.of(graphs, grid)
+    hoods = DistinctNeighbourhoods.of(graphs, grid)
     told = _Told(hoods, tuple(dict.fromkeys([*CANDIDATES, *MOMENTS, "sum"])))
     constant = bool((hoods.degree == hoods.degree[0]).all())
     sets = tuple(told(*names) for names in SHOWN)
@@ -144,7 +144,7 @@ def advise(graphs: GraphSet, *, grid: float = 0.1, split: str | None = None) -> 
 class _Told:
     """Counts of merged neighbourhoods by sets of aggregators, each computed once."""
 
-    def __init__(self, hoods: Neighbourhoods, aggregators: Sequence[str]) -> None:
+    def __init__(self, hoods: DistinctNeighbourhoods, aggregators: Sequence[str]) -> None:
         self.places = {name: i for i, name in enumerate(aggregators)}
         self.distinct = hoods.distinct
         self._alone, self._scaled = hoods.statistics(aggregators)
@@ -206,7 +206,7 @@ def _worth_of(moments: tuple[MomentUse, ...], distinct: int) -> str:
 
 def _reasons(
     told: _Told,
-    hoods: Neighbourhoods,
+    hoods: DistinctNeighbourhoods,
     constant: bool,
     recommended: Merging,
     moments: tuple[MomentUse, ...],

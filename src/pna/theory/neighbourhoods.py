@@ -49,7 +49,7 @@ class _Column:
 
 
 @dataclass(frozen=True)
-class Neighbourhoods:
+class DistinctNeighbourhoods:
     """Every distinct neighbourhood of a graph set once.
 
     Two neighbourhoods are the same if their messages (features of sender and edge) are the same
@@ -69,7 +69,7 @@ class Neighbourhoods:
         return len(self.degree)
 
     @classmethod
-    def of(cls, graphs: GraphSet, grid: float) -> Neighbourhoods:
+    def of(cls, graphs: GraphSet, grid: float) -> DistinctNeighbourhoods:
         """`grid` is in standard deviations of each feature."""
         adjacency = graphs.batch().adjacency
         senders = adjacency.senders.numpy().astype(np.int64)

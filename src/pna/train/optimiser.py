@@ -47,7 +47,7 @@ class Adam:
             from pna.population.triton import adam
 
             moments = adam.Moments(self.mean, self.square, self.steps)
-            settings = adam.Settings(lr, weight_decay, _BETAS, _EPS, self.decoupled)
+            settings = adam.AdamSettings(lr, weight_decay, _BETAS, _EPS, self.decoupled)
             loss = loss.to(weights.dtype)
             adam.step(weights, grad, moments, settings, loss, alive, broken)
             return

@@ -113,7 +113,7 @@ def test_splits_sizes_and_names():
 
 
 def test_default_counts():
-    parts = generate.Benchmark().parts()
+    parts = generate.MultitaskSettings().parts()
     totals = {}
     for part in parts:
         totals[part.split] = totals.get(part.split, 0) + part.count
@@ -122,7 +122,7 @@ def test_default_counts():
 
 
 def test_extrapolation():
-    parts = generate.Benchmark(extrapolation=True).parts()
+    parts = generate.MultitaskSettings(extrapolation=True).parts()
     spans = {}
     for part in parts:
         spans.setdefault(part.split, []).append(part.size)

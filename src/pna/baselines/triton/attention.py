@@ -19,7 +19,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.adjacency import SEGMENT, Rows
-from pna.baselines.attention import Saved, Terms
+from pna.baselines.attention import AttentionResults, AttentionTerms
 from pna.ops.graph import Graph
 from pna.ops.request import wide_type
 from pna.ops.triton.launch import long_arguments, triton_type, wide_index
@@ -344,7 +344,7 @@ class _Tiles:
         return triton.cdiv(rows, self.tall), self.heads
 
 
-def forward(terms: Terms, slope: float, rows: Rows, saved: Saved) -> None:
+def forward(terms: AttentionTerms, slope: float, rows: Rows, saved: AttentionResults) -> None:
     """Write the attention of every node, its derivatives by the receiver's score, and the norms of
     its softmax: the maximum score, and 1 / (sum of exponentials of scores minus the maximum)."""
     values, (out, slopes, norms) = terms.values.contiguous(), saved
@@ -379,10 +379,10 @@ def forward(terms: Terms, slope: float, rows: Rows, saved: Saved) -> None:
 
 def backward(
     grad: Tensor,
-    terms: Terms,
+    terms: AttentionTerms,
     slope: float,
     graph: Graph,
-    saved: Saved,
+    saved: AttentionResults,
     grads: tuple[Tensor, Tensor, Tensor, Tensor],
 ) -> None:
     """Write the gradients of values, scores, edge and own."""
@@ -449,7 +449,7 @@ def _walk(values: Tensor, rows: Rows) -> dict[str, Any]:
     )
 
 
-def _terms(terms: Terms) -> dict[str, Any]:
+def _terms(terms: AttentionTerms) -> dict[str, Any]:
     """Return the scores as kernel arguments; absent tensors are replaced by `scores`, unread."""
     scores, edge, own = terms.scores.contiguous(), terms.edge, terms.own
     return dict(

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.adjacency import Rows
-from pna.baselines.gates import Saved, Terms
+from pna.baselines.gates import GateResults, GateTerms
 from pna.ops.graph import Graph
 from pna.ops.request import wide_type
 from pna.ops.triton.alignment import aligned
@@ -173,7 +173,7 @@ def _gates_senders_kernel(
     tl.store(to_values + own, of_values, mask=mask)
 
 
-def forward(terms: Terms, rows: Rows, least: float, saved: Saved) -> None:
+def forward(terms: GateTerms, rows: Rows, least: float, saved: GateResults) -> None:
     """Write results and scores, and the sums of gates if `saved.gates` has rows."""
     at_receiver, at_sender, values = (t.contiguous() for t in terms[:3])
     edge, (out, state, gates) = terms.edge, saved
@@ -189,7 +189,7 @@ def forward(terms: Terms, rows: Rows, least: float, saved: Saved) -> None:
 
 def backward(
     above: tuple[Tensor, Tensor | None],
-    saved: Saved,
+    saved: GateResults,
     values: Tensor,
     graph: Graph,
     least: float,

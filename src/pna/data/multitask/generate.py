@@ -36,7 +36,7 @@ _BLOCK = 256  # graphs made at a time, by one worker, from their own random stre
 
 
 @dataclass(frozen=True)
-class Benchmark:
+class MultitaskSettings:
     """Everything that determines the graphs of a benchmark. `multitask` explains the fields."""
 
     seed: int = 0
@@ -150,7 +150,7 @@ class Block:
     part: Part
     number: int
     count: int
-    benchmark: Benchmark
+    benchmark: MultitaskSettings
     draw: int = 0  # later draws have the same graphs with other sources and features
 
 
@@ -193,7 +193,7 @@ def multitask(
         draws: how often each training graph occurs. The later draws stand at the end, with new
             sources, features and targets. Default: 1.
     """
-    benchmark = Benchmark(seed, protocol, **options)
+    benchmark = MultitaskSettings(seed, protocol, **options)
     blocks = benchmark.blocks()
     total = sum(block.count for block in blocks)
     results = ordered_map(make_block, blocks, workers)

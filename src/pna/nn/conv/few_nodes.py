@@ -17,13 +17,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from pna.adjacency import Adjacency
-from pna.nn.conv.split import Parts, Plan, Weights, split_gradients
+from pna.nn.conv.split import LayerPlan, Parts, Weights, split_gradients
 from pna.ops.degree_linear import degree_linear_backward, degree_linear_operator
 from pna.ops.operators import room
 from pna.ops.product import Product
 from pna.ops.request import Messages, Saved
 from pna.ops.statistics import statistics_operator
-from pna.ops.streams import Claim, SideStream
+from pna.ops.streams import GradientClaim, SideStream
 
 Pair = tuple[Tensor | None, Tensor | None]
 
@@ -39,7 +39,7 @@ class Kept(NamedTuple):
     long_places: Tensor | None
 
 
-class Inputs(NamedTuple):
+class LayerInputs(NamedTuple):
     """Inputs of the layer, as the backward pass reads them."""
 
     adjacency: Adjacency
@@ -51,7 +51,7 @@ class Inputs(NamedTuple):
 
 
 def forward(
-    plan: Plan,
+    plan: LayerPlan,
     x: Tensor,
     adjacency: Adjacency,
     edge: Pair,
@@ -106,14 +106,14 @@ def forward(
 
 
 def backward(
-    plan: Plan,
+    plan: LayerPlan,
     parts: Parts,
     weights: Weights,
-    inputs: Inputs,
+    inputs: LayerInputs,
     kept: Kept,
     grad: Tensor,
     needs: Sequence[bool],
-    claim: Claim,
+    claim: GradientClaim,
 ) -> tuple[Tensor, Tensor | None, Tensor, tuple[Tensor | None, ...]]:
     """Return the gradients of x, of the edge features or their table, of the coefficients of edges,
     and of the layer's weights.

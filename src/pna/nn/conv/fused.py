@@ -17,7 +17,7 @@ from torch import Tensor
 from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.nn.conv import few_nodes
-from pna.nn.conv.split import Parts, Plan, Weights, split, split_gradients
+from pna.nn.conv.split import LayerPlan, Parts, Weights, split, split_gradients
 from pna.ops.degree_linear import degree_linear_backward, degree_linear_operator
 from pna.ops.operators import INSTEAD, no_forward_mode
 from pna.ops.product import Product
@@ -92,13 +92,13 @@ def _takes_encoded(edge: Tensor | None, at: Tensor | None, weights: Weights) -> 
 _FEW_NODES = 2**15
 
 
-def _has_few_nodes(plan: Plan, x: Tensor) -> bool:
+def _has_few_nodes(plan: LayerPlan, x: Tensor) -> bool:
     """Return whether `few_nodes` computes the layer. Every tower must see all of x."""
     few = plan.shares == 1 and plan.backend == "triton" and x.shape[0] <= _FEW_NODES
     return few and fast_paths.is_on("few_nodes")
 
 
-def _is_divided(plan: Plan, x: Tensor, parts: Parts) -> bool:
+def _is_divided(plan: LayerPlan, x: Tensor, parts: Parts) -> bool:
     """Return whether one kernel computes the products of all towers with their shares of x, and
     another kernel all gradients of these products."""
     if plan.shares == 1 or plan.backend != "triton" or x.shape[0] > _FEW_NODES:
@@ -148,7 +148,7 @@ class _MixingLayer(torch.autograd.Function):
         return grad_x, grad_weight, grad_bias
 
 
-def mixing_layer(plan: Plan | None, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+def mixing_layer(plan: LayerPlan | None, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Apply the linear layer after `pna_layer`: (nodes, outputs). `plan` is None if `pna_layer` was
     not used, as in compiled code and under vmap."""
     if plan is None or not _has_few_nodes(plan, x):
@@ -159,7 +159,7 @@ def mixing_layer(plan: Plan | None, x: Tensor, weight: Tensor, bias: Tensor) -> 
 
 
 def pna_layer(
-    plan: Plan,
+    plan: LayerPlan,
     x: Tensor,
     adjacency: Adjacency,
     edge: Tensor | None,
@@ -187,7 +187,7 @@ class _Layer(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any,
-        plan: Plan,
+        plan: LayerPlan,
         adjacency: Adjacency,
         training: bool,
         factors: Tensor,
@@ -263,7 +263,7 @@ class _Layer(torch.autograd.Function):
                 kept = few_nodes.Kept(*saved)
                 ctx.finding.join()
                 ctx.finding.let_go()  # ctx has saved these tensors
-                inputs = few_nodes.Inputs(
+                inputs = few_nodes.LayerInputs(
                     adjacency, x, factors, (values, place), features, edge if encoded else None
                 )
                 grad_x, grad_edge, grad_place, of_layer = few_nodes.backward(

@@ -27,7 +27,7 @@ from pna.nn.conv.shifts import (
     times_shifted,
     weights_of_x,
 )
-from pna.nn.conv.split import Form, Plan, Weights, join_towers, split
+from pna.nn.conv.split import Form, LayerPlan, Weights, join_towers, split
 from pna.nn.hooks import may_be_read
 from pna.nn.neighbourhood import Neighbourhood, StdConvention
 from pna.nn.registry import Entry, Restriction, register
@@ -248,7 +248,7 @@ class PNAConv(Conv):
             return False
         return self.towers == 1 or fast_paths.is_on("joined_towers")
 
-    def _plan(self, x: Tensor, factors: Tensor) -> Plan | None:
+    def _plan(self, x: Tensor, factors: Tensor) -> LayerPlan | None:
         """The plan of the fused layer, one step of autograd; None if it cannot be used."""
         if self._request is None or not self._is_linear:
             return None
@@ -263,7 +263,7 @@ class PNAConv(Conv):
             return None
         if not fast_paths.is_on("fused"):
             return None
-        return Plan(self._form, self._request, self._times, self._shares, backend)
+        return LayerPlan(self._form, self._request, self._times, self._shares, backend)
 
     def _step_by_step(
         self,

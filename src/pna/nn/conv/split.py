@@ -28,7 +28,7 @@ class Form:
 
 
 @dataclass(frozen=True)
-class Plan:
+class LayerPlan:
     """How to compute a layer, without its tensors."""
 
     form: Form

@@ -123,7 +123,7 @@ def _adam_kernel(
         tl.store(square + place, new_square, mask=mask)
 
 
-class Settings(NamedTuple):
+class AdamSettings(NamedTuple):
     lr: Tensor  # (members,)
     decay: Tensor  # (members,)
     betas: tuple[float, float]
@@ -143,7 +143,7 @@ def step(
     weights: Tensor,
     grad: Tensor,
     moments: Moments,
-    settings: Settings,
+    settings: AdamSettings,
     loss: Tensor,
     alive: Tensor,
     broken: Tensor,

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.products import unit_stride
-from pna.population.batch_norm import Inputs, Norm, Normalised
+from pna.population.batch_norm import Norm, Normalised, NormInputs
 
 #: Elements per tile, and its largest number of columns.
 _TILE, _COLUMNS = 2048, 32
@@ -282,7 +282,7 @@ def forward(
         )  # fmt: skip
 
 
-def backward(grad: Tensor, inputs: Inputs, grads: tuple[Tensor, Tensor, Tensor]) -> None:
+def backward(grad: Tensor, inputs: NormInputs, grads: tuple[Tensor, Tensor, Tensor]) -> None:
     """Write the gradients of x, weight and bias; tensors without elements are skipped."""
     x, real, weight, bias, moments, relu, factors = inputs
     grad_x, grad_weight, grad_bias = grads

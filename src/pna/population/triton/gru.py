@@ -263,7 +263,7 @@ def _gru_backward_kernel(
 
 
 @dataclass(frozen=True)
-class Turn:
+class StepOptions:
     """Options of a step of a recurrence.
 
     One of x and h is the state. The other goes through an activation with this `slope` below 0.
@@ -294,11 +294,11 @@ class Turn:
         )
 
 
-_ALONE = Turn()
+_ALONE = StepOptions()
 
 
 def forward(
-    x: Tensor, h: Tensor, parameters: Sequence[Tensor], out: Tensor, turn: Turn = _ALONE
+    x: Tensor, h: Tensor, parameters: Sequence[Tensor], out: Tensor, turn: StepOptions = _ALONE
 ) -> None:
     """Write the next state (rows, members, hidden) to `out`."""
     if out.numel() == 0:
@@ -317,7 +317,7 @@ def backward(
     grad_x: Tensor,
     grad_h: Tensor,
     flat: Tensor,
-    turn: Turn = _ALONE,
+    turn: StepOptions = _ALONE,
 ) -> None:
     """Write the gradients of x, of h, and of all parameters, concatenated, to `flat`. Tensors
     without elements are skipped."""
@@ -344,7 +344,7 @@ def add_backward(
     grad_x: Tensor,
     grad_h: Tensor,
     sums: Sums,
-    turn: Turn = _ALONE,
+    turn: StepOptions = _ALONE,
 ) -> None:
     """Write the gradients of x and h, and add those of the parameters to `sums`."""
     grad = unit_stride(grad)

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.ops.triton.products import unit_stride
-from pna.population.set2set_cpu import Graphs, Saved
+from pna.population.set2set_cpu import Set2SetInputs, Set2SetResults
 
 #: Nodes per tile.
 _NODES = 32
@@ -216,7 +216,7 @@ def _set2set_backward_kernel(
         tl.store(own_rows, to_rows, mask=real[:, None] & live[None, :])
 
 
-def forward(given: Graphs, saved: Saved) -> None:
+def forward(given: Set2SetInputs, saved: Set2SetResults) -> None:
     """Write the result of `set2set`, and what the backward pass reads of every step."""
     x, indptr, steps, weight, bias = given
     max_steps, members, graphs, _ = saved.z.shape
@@ -231,7 +231,7 @@ def forward(given: Graphs, saved: Saved) -> None:
 
 
 def backward(
-    grad: Tensor, given: Graphs, saved: Saved, grads: tuple[Tensor, Tensor, Tensor]
+    grad: Tensor, given: Set2SetInputs, saved: Set2SetResults, grads: tuple[Tensor, Tensor, Tensor]
 ) -> None:
     """Write the gradients of x, weight and bias."""
     x, indptr, steps, weight, _ = given
