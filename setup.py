@@ -20,8 +20,8 @@ setup(
         Extension(
             "pna.ops._cpu",
             [f"src/pna/{name}.c" for name in _SOURCES],
-            depends=["src/pna/ops/dense.h", "src/pna/ops/variants.h"],
-            include_dirs=["src/pna/ops", "src/pna/population"],
+            depends=["src/pna/population/dense.h", "src/pna/population/variants.h"],
+            include_dirs=["src/pna/population"],
             extra_compile_args=["-O3", "-fno-math-errno", "-fno-trapping-math"],
             optional=True,
         )

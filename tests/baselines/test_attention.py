@@ -12,7 +12,7 @@ from torch.autograd import gradcheck
 import pna
 from pna.baselines import attention as module
 from pna.baselines.attention import attention
-from pna.ops.graph import Graph
+from pna.baselines.graph import Graph
 from pna.ops.operators import pack
 from tests.ops.cases import GRAPHS, features, widened
 from tests.ops.cases import TOLERANCES as OF_SUMS

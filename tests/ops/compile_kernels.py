@@ -36,7 +36,7 @@ import pna.population.linears
 import pna.population.recurrence
 import pna.population.set2set  # noqa: F401  (registers the operator, as do those above)
 from pna.adjacency import Adjacency
-from pna.ops.graph import Graph
+from pna.baselines.graph import Graph
 from pna.ops.operators import pack
 from pna.ops.precision import multiplied
 from pna.ops.product import Product

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from pna import fast_paths
 from pna.adjacency import Adjacency
+from pna.baselines.graph import Graph
 from pna.ops.backend import choose
 from pna.ops.edges import (
     Slots,
@@ -26,7 +27,6 @@ from pna.ops.edges import (
     sum_to_receivers,
     weighted_sum,
 )
-from pna.ops.graph import Graph
 from pna.ops.operators import Fold, gradient_operator, operator
 from pna.ops.request import wide_type
 

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from pna import fast_paths
 from pna.adjacency import Adjacency
+from pna.baselines.graph import Graph
 from pna.ops.backend import choose
 from pna.ops.edges import Slots, from_receivers, from_senders, sum_to_receivers
-from pna.ops.graph import Graph
 from pna.ops.operators import Fold, gradient_operator, operator, room
 from pna.ops.request import wide_type
 

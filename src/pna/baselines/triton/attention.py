@@ -20,7 +20,7 @@ from torch import Tensor
 
 from pna.adjacency import SEGMENT, Rows
 from pna.baselines.attention import AttentionResults, AttentionTerms
-from pna.ops.graph import Graph
+from pna.baselines.graph import Graph
 from pna.ops.request import wide_type
 from pna.ops.triton.launch import long_arguments, triton_type, wide_index
 from pna.ops.triton.messages import offset_of, owned_rows

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from pna.adjacency import Rows
 from pna.baselines.gates import GateResults, GateTerms
-from pna.ops.graph import Graph
+from pna.baselines.graph import Graph
 from pna.ops.request import wide_type
 from pna.ops.triton.alignment import aligned
 from pna.ops.triton.launch import Tiles, triton_type, wide_index
