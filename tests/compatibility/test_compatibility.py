@@ -31,6 +31,7 @@ from tests.compatibility.make import (
 
 HERE = Path(__file__).parent
 FOLDERS = sorted(path.parent for path in HERE.glob("*/made-with.json"))
+assert FOLDERS, "got no stored files: all tests here would be skipped"
 #: Other processors and versions of torch round differently, and training amplifies that.
 NEAR = {"rtol": 1e-4, "atol": 1e-4}
 #: Columns of the resumed recurrent run that depend on the outputs for graphs. Some gradients there

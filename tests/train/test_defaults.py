@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import pytest
 
+from pna.data.sources import SOURCES
+from pna.nn.architectures import ARCHITECTURES
 from pna.train import Settings
-from pna.train.defaults import loss_for, model_for, settings_for
+from pna.train.defaults import BENCHMARKS, loss_for, model_for, settings_for
+from pna.train.tasks import LOSSES
 from tests.train.small_runs import molecules, small_multitask
 
 
@@ -74,3 +77,12 @@ def test_refuses():
         model_for(molecules(), "pna", {"layer": 3})
     with pytest.raises(ValueError, match="unknown architecture 'stack'"):
         model_for(molecules(), "pna", {"architecture": "stack"})
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_benchmark_is_described(name):
+    """A misspelt setting would be ignored, and a default would take its place."""
+    usual = dict(BENCHMARKS[name])
+    assert usual.pop("architecture") in ARCHITECTURES and usual.pop("loss") in LOSSES
+    assert replace(Settings(), **usual) != Settings() or not usual
+    assert name in {"multitask", *SOURCES}
