@@ -48,8 +48,8 @@ struct problem {
     /* the results of the forward pass; mean may be a part of out, or absent */
     int64_t mean_stride;
     void *out, *mean;
-    uint8_t *places;
-    int32_t *long_places;
+    uint8_t *argmax;
+    int32_t *long_argmax;
     /* the backward pass */
     const void *grad;
     int64_t slopes_stride; /* features rounded up to whole tiles */
@@ -526,13 +526,13 @@ OUTLINE void NAME(finish)(const struct problem *p, int64_t row, int64_t degree, 
         for (int f = 0; f < width; f++) normalised[f] = b->weighted[f] * root;
     }
     if (!wants_extrema(p)) return;
-    uint8_t *restrict places = p->places + 2 * row * F + column;
-    for (int f = 0; f < width; f++) places[f] = (uint8_t)b->top_at[f];
-    for (int f = 0; f < width; f++) places[F + f] = (uint8_t)b->low_at[f];
+    uint8_t *restrict argmax = p->argmax + 2 * row * F + column;
+    for (int f = 0; f < width; f++) argmax[f] = (uint8_t)b->top_at[f];
+    for (int f = 0; f < width; f++) argmax[F + f] = (uint8_t)b->low_at[f];
     if (degree <= SHORT) return;
-    int32_t *restrict long_places = p->long_places + 2 * NAME(at)(p->long_rank, row) * F + column;
-    for (int f = 0; f < width; f++) long_places[f] = (int32_t)b->top_at[f];
-    for (int f = 0; f < width; f++) long_places[F + f] = (int32_t)b->low_at[f];
+    int32_t *restrict long_argmax = p->long_argmax + 2 * NAME(at)(p->long_rank, row) * F + column;
+    for (int f = 0; f < width; f++) long_argmax[f] = (int32_t)b->top_at[f];
+    for (int f = 0; f < width; f++) long_argmax[F + f] = (int32_t)b->low_at[f];
 }
 
 /* Write the results of a receiver without messages. */
@@ -544,8 +544,8 @@ OUTLINE void NAME(finish_empty)(const struct problem *p, int64_t row, int64_t co
     for (int64_t k = 0; k < p->num_kinds; k++) memset(out + k * F, 0, bytes);
     if (p->mean) memset(NAME(mean_of)(p, row) + column, 0, bytes);
     if (!wants_extrema(p)) return;
-    memset(p->places + 2 * row * F + column, SHORT, (size_t)width);
-    memset(p->places + (2 * row + 1) * F + column, SHORT, (size_t)width);
+    memset(p->argmax + 2 * row * F + column, SHORT, (size_t)width);
+    memset(p->argmax + (2 * row + 1) * F + column, SHORT, (size_t)width);
 }
 
 INLINE void NAME(forward_for)(const struct problem *p, int64_t row, int64_t end_row, int64_t tile,
@@ -885,10 +885,10 @@ INLINE int64_t NAME(place_of)(const struct problem *p, int64_t row, int64_t degr
                               int64_t feature)
 {
     if (degree <= SHORT) {
-        int place = p->places[(2 * row + which) * p->features + feature];
+        int place = p->argmax[(2 * row + which) * p->features + feature];
         return place == SHORT ? -1 : place;
     }
-    return p->long_places[(2 * NAME(at)(p->long_rank, row) + which) * p->features + feature];
+    return p->long_argmax[(2 * NAME(at)(p->long_rank, row) + which) * p->features + feature];
 }
 
 /* Add the gradients of max and min to that of x, receiver by receiver; each tile has one owner. */

@@ -49,7 +49,7 @@ class _Problem(ctypes.Structure):
         ("clamp", _INTEGER),
         ("epsilon", ctypes.c_double),
         ("mean_stride", _INTEGER),
-        *[(name, _POINTER) for name in ("out", "mean", "places", "long_places", "grad")],
+        *[(name, _POINTER) for name in ("out", "mean", "argmax", "long_argmax", "grad")],
         ("slopes_stride", _INTEGER),
         *[(name, _POINTER) for name in ("slopes", "far")],
         *[(name, _POINTER) for name in ("grad_x", "grad_edge", "grad_at", "totals")],
@@ -114,7 +114,7 @@ def forward(messages: Messages, request: Request, saved: Saved) -> None:
     """Write the statistics of the messages to `saved`."""
     task = _Task(messages, request)
     out = task.room_for(saved.out)
-    task.point(out=out, places=saved.argmax, long_places=saved.long_argmax)
+    task.point(out=out, argmax=saved.argmax, long_argmax=saved.long_argmax)
     if saved.mean.shape[0] > 0:
         task.point(mean=saved.mean)
         task.problem.mean_stride = saved.mean.shape[1]
@@ -133,7 +133,7 @@ def backward(
     """Write the gradients of x, edge and at; a gradient without elements is not needed."""
     adjacency, at = messages.adjacency, messages.at
     task = _Task(messages, request)
-    task.point(places=saved.argmax, long_places=saved.long_argmax)
+    task.point(argmax=saved.argmax, long_argmax=saved.long_argmax)
     task.point(grad=grad.to(task.dtype).contiguous())
     _differentiate_statistics(task, adjacency, request, saved)
     results = [task.room_for(gradient) for gradient in grads]

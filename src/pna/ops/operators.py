@@ -390,14 +390,14 @@ def gradient_operator(
         call.results = [str(i) for i in range(count)]
     _refuse_unknown(call, "like", like)
     call.define()
-    places = [call.signature.names.index(name) for name in like]
+    indices = [call.signature.names.index(name) for name in like]
     needs = call.signature.names.index("needs") if "needs" in parameters else None
     above = [i for i, n in enumerate(call.signature.names) if n.startswith("grad")]
 
     def make(arguments: Sequence[Any]) -> tuple[Tensor, ...]:
         if by_name is not None:
             return by_name(*arguments)
-        given = [arguments[i] for i in places]
+        given = [arguments[i] for i in indices]
         needed = arguments[needs] if needs is not None else [True] * len(given)
         return tuple(room(t, n, given[0]) for t, n in zip(given, needed, strict=True))
 
@@ -601,7 +601,7 @@ def _differentiate(
     pick_numbers = _pick([names.index(n) for n in numbers])
     pool = [*above, "needs", *tensors, *made, *numbers]
     pick = _pick([pool.index(n) for n in own.names])
-    places = [names.index(n) for n in differentiable]
+    indices = [names.index(n) for n in differentiable]
 
     def gradients(arguments: Sequence[Any]) -> Any:
         if isinstance(backward, Operator):
@@ -630,7 +630,7 @@ def _differentiate(
         def backward(ctx: Any, *grads: Tensor | None) -> Any:
             flat_needs = ctx.needs_input_grad[2:]
             needed = _grouped(flat_needs, ctx.lengths)
-            needs = [_is_needed(needed[i]) for i in places]
+            needs = [_is_needed(needed[i]) for i in indices]
             given: list[Any] = [None] * len(needed)
             if any(needs) and any(grad is not None for grad in grads):
                 saved = ctx.saved_tensors
@@ -639,7 +639,7 @@ def _differentiate(
                 from_above = grads[:outputs] if results is not None else (list(grads),)
                 found = gradients(pick((*from_above, needs, *saved, *ctx.numbers)))
                 found = (found,) if isinstance(found, Tensor) else found
-                for i, gradient in zip(places, found, strict=True):
+                for i, gradient in zip(indices, found, strict=True):
                     given[i] = gradient
             return None, None, *_only_needed(given, needed)
 
@@ -654,7 +654,7 @@ def _differentiate(
         place = names.index("keeping")
 
         def keep(inputs: Sequence[Any]) -> Sequence[Any]:
-            needed = torch.is_grad_enabled() and any(inputs[i].requires_grad for i in places)
+            needed = torch.is_grad_enabled() and any(inputs[i].requires_grad for i in indices)
             return (*inputs[:place], inputs[place] or needed, *inputs[place + 1 :])
 
     _register_autograd(call, Differentiable, keep)

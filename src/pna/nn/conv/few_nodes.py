@@ -35,8 +35,8 @@ class Kept(NamedTuple):
     own: Tensor  # the receivers' part, (nodes, towers, width)
     out: Tensor  # statistics, as in `Saved`
     mean: Tensor
-    places: Tensor | None  # as in `Argmax`; None if no gradient will be needed
-    long_places: Tensor | None
+    argmax: Tensor | None  # as in `Argmax`; None if no gradient will be needed
+    long_argmax: Tensor | None
 
 
 class LayerInputs(NamedTuple):
@@ -61,7 +61,7 @@ def forward(
     training: bool,
 ) -> tuple[Tensor, Kept, SideStream]:
     """Return the result (nodes, towers, outputs), the saved tensors, and the side stream that
-    computes `places`. `edge_work` is the side stream that computes the edge term."""
+    computes `argmax`. `edge_work` is the side stream that computes the edge term."""
     from pna.ops.triton import narrow_linear, scaled_linear
     from pna.ops.triton.argmax import argmax
     from pna.ops.triton.launch import with_unit_stride
@@ -161,8 +161,8 @@ def backward(
         for part, needed in zip(term, (parts.edge is not None, for_places), strict=True)
     )
     found = None
-    if kept.places is not None and kept.long_places is not None:
-        found = Argmax(kept.places, kept.long_places)
+    if kept.argmax is not None and kept.long_argmax is not None:
+        found = Argmax(kept.argmax, kept.long_argmax)
     of_edges = SideStream(device, 2)
     triton.backward(
         of_results.flatten(2), Messages(kept.sent, *term, adjacency), plan.request, saved,

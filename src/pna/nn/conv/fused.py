@@ -202,8 +202,8 @@ class _Layer(torch.autograd.Function):
         with below_autograd():
             parts = split(form, weights, encoded)
             ctx.plan, ctx.adjacency, ctx.parts = plan, adjacency, parts
-            features, beside = edge, SideStream(x.device, 1)
-            with beside:
+            features, edge_work = edge, SideStream(x.device, 1)
+            with edge_work:
                 if encoded:
                     assert edge is not None and weights.encoder is not None
                     features = F.linear(edge, weights.encoder, weights.encoder_bias)
@@ -212,12 +212,12 @@ class _Layer(torch.autograd.Function):
             ctx.claim = DeferredJoins.claim(given)
             if ctx.few_nodes:
                 out, kept, ctx.finding = few_nodes.forward(
-                    plan, x, adjacency, (values, place), beside, factors, parts, training
+                    plan, x, adjacency, (values, place), edge_work, factors, parts, training
                 )
                 ctx.claim.join_later(ctx.finding)
                 ctx.save_for_backward(*inputs, *kept)
                 return out
-            beside.join()
+            edge_work.join()
             divided = _is_divided(plan, x, parts)
             if divided:
                 weights_of_x, biases_of_x = _products(parts)

@@ -176,8 +176,8 @@ def _rank_kernel(
         mask = other < end
         long = tl.load(indptr + other + 1, mask=mask, other=0)
         long -= tl.load(indptr + other, mask=mask, other=0)
-        beside = long * rows + other
-        before += (mask[None, :] & (beside[None, :] < key[:, None])).to(tl.int32)
+        other_key = long * rows + other
+        before += (mask[None, :] & (other_key[None, :] < key[:, None])).to(tl.int32)
     tl.store(order + begin + tl.sum(before, 1), row, mask=live)
 
 
