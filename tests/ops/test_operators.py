@@ -96,6 +96,7 @@ REFUSED = {
     "axes of results": ({"vmap": Fold({"x": 0}, results=(0, 1))}, "got 2 axes for the 1 results"),
     "terms of the gradient": ({"backward": reads_what_is_not_there}, r"got \['z'\] in the grad"),
     "no upstream gradient": ({"backward": reads_no_gradient}, r"upstream gradients \[\]"),
+    "linear": ({"linear": True}, "whose gradient does not read its arguments y, keep"),
     "second result only": (
         {**TWO, "backward": only_of_the_second},
         r"upstream gradients \['grad_spare'\].*expected .*out, spare",

@@ -330,6 +330,7 @@ def operator(
         vmap: a `Fold`, or the rule itself.
         mutates: the arguments that are written to.
         linear: whether it is linear in its first argument, and so has forward-mode derivatives.
+            `backward` must then read all other arguments, in their order.
     """
     made = _return_type(name, forward, fake)
     structure = _Structure(made) if is_dataclass(made) or hasattr(made, "_fields") else None
@@ -343,7 +344,7 @@ def operator(
     _refuse_unknown(call, "mutates", mutates)
     if isinstance(vmap, Fold):
         vmap.check(call)  # before anything is registered
-    _check_backward(call, backward, differentiable)
+    _check_backward(call, backward, differentiable, linear)
     call.define(mutates)
     implementation = _by_name(call.signature, forward, structure)
     torch.library.impl(library, name, "CompositeExplicitAutograd")(implementation)
@@ -437,7 +438,10 @@ def _refuse_unknown(call: Operator, what: str, names: Iterable[str]) -> None:
 
 
 def _check_backward(
-    call: Operator, backward: Operator | Callable[..., Any], differentiable: Sequence[str]
+    call: Operator,
+    backward: Operator | Callable[..., Any],
+    differentiable: Sequence[str],
+    linear: bool,
 ) -> None:
     """Refuse a `backward` that reads what is not there, or gives too few gradients."""
     own = backward.signature if isinstance(backward, Operator) else _Signature(backward)
@@ -454,6 +458,11 @@ def _check_backward(
     if read:
         raise TypeError(
             f"got {sorted(read)} in the gradient of {call.name}, expected its arguments and results"
+        )
+    if linear and [n for n in own.names if n not in above] != call.signature.names[1:]:
+        raise TypeError(
+            f"got the linear operator {call.name}, whose gradient does not read its arguments "
+            f"{', '.join(call.signature.names[1:])}, in this order"
         )
     if isinstance(backward, Operator) and len(backward.results or ()) != len(differentiable):
         raise TypeError(
