@@ -13,8 +13,7 @@ import pna
 from pna.baselines import attention as module
 from pna.baselines.attention import attention
 from pna.baselines.graph import Graph
-from pna.ops.operators import pack
-from tests.ops.cases import GRAPHS, features, widened
+from tests.ops.cases import GRAPHS, features, pack, widened
 from tests.ops.cases import TOLERANCES as OF_SUMS
 
 SLOPE = 0.2

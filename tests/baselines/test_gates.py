@@ -13,8 +13,7 @@ from torch.autograd import gradcheck
 import pna
 from pna.baselines.gates import LEAST, gated_sum
 from pna.baselines.graph import Graph
-from pna.ops.operators import pack
-from tests.ops.cases import GRAPHS, features, widened
+from tests.ops.cases import GRAPHS, features, pack, widened
 from tests.ops.cases import TOLERANCES as OF_SUMS
 
 NAMES = ("at_receiver", "at_sender", "values", "edge")

@@ -7,8 +7,7 @@ import torch
 from torch.autograd import gradgradcheck
 
 from pna.baselines.neighbour_sum import neighbour_sum
-from pna.ops.operators import pack
-from tests.ops.cases import GRAPHS, TOLERANCES, features, widened
+from tests.ops.cases import GRAPHS, TOLERANCES, features, pack, widened
 
 SHORT = [n for n, g in GRAPHS.items() if isinstance(g.nodes, int) and "hub" not in n]
 TERMS = {"none": (), "factors": (0,), "own": (1,), "both": (0, 1)}

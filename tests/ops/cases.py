@@ -11,6 +11,7 @@ from torch import Tensor
 
 import pna
 from pna.ops.aggregators import Aggregator, KthSmallest, Moment, Softmax, Softmin, Std
+from pna.ops.operators import _Structure
 
 Edge = Tensor | tuple[Tensor, Tensor] | None
 
@@ -196,3 +197,11 @@ def widened(adjacency: pna.Adjacency) -> pna.Adjacency:
         return type(part)(*[widen(getattr(part, field.name)) for field in fields(part)])
 
     return cast(pna.Adjacency, widen(adjacency))
+
+
+def pack(*values: Any) -> list[Any]:
+    """Dataclasses and named tuples as schema arguments, to call an operator itself."""
+    into: list[Any] = []
+    for value in values:
+        _Structure(type(value)).pack(value, into)
+    return into

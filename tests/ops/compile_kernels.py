@@ -37,13 +37,12 @@ import pna.population.recurrence
 import pna.population.set2set  # noqa: F401  (registers the operator, as do those above)
 from pna.adjacency import Adjacency
 from pna.baselines.graph import Graph
-from pna.ops.operators import pack
 from pna.ops.precision import multiplied
 from pna.ops.product import Product
 from pna.ops.request import KINDS, Messages, Request
 from pna.ops.statistics import statistics
 from tests.covering import covering
-from tests.ops.cases import widened
+from tests.ops.cases import pack, widened
 
 TARGET = GPUTarget("cuda", 90, 32)
 POINTERS = {

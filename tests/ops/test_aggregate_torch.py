@@ -13,7 +13,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 
 import pna
-from pna.ops.operators import pack
 from tests.ops.cases import (
     EVERY,
     FORMS,
@@ -24,6 +23,7 @@ from tests.ops.cases import (
     edge_term,
     features,
     outcome,
+    pack,
     random_edges,
 )
 

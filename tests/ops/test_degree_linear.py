@@ -15,9 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pna.ops import degree_groups, product
 from pna.ops.degree_linear import degree_linear
-from pna.ops.operators import pack
 from pna.ops.product import Product, definition, shifted
-from tests.ops.cases import GRAPHS, Graph, features, into, random_edges, widened
+from tests.ops.cases import GRAPHS, Graph, features, into, pack, random_edges, widened
 
 # torch says so of processors that multiply no short numbers
 pytestmark = pytest.mark.filterwarnings("ignore:mkldnn_matmul failed:UserWarning")

@@ -16,9 +16,8 @@ from pna.ops.edges import (
     sum_to_receivers,
     weighted_sum,
 )
-from pna.ops.operators import pack
 from tests.nn.conv.baselines import assert_captures
-from tests.ops.cases import GRAPHS, TOLERANCES, features
+from tests.ops.cases import GRAPHS, TOLERANCES, features, pack
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")  # torch's own
 

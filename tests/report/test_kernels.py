@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from pna.bench.results import read
 from pna.fast_paths import FAST_PATHS
-from pna.report.kernels import read, table, with_table
+from pna.report.kernels import table, with_table
 
 ROOT = Path(__file__).parents[2]
 

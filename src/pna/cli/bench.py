@@ -324,7 +324,8 @@ def kernels(
 
 
 def _write_table(page: Path, results: Path | None) -> None:
-    from pna.report.kernels import read, with_table
+    from pna.bench.results import read
+    from pna.report.kernels import with_table
 
     if results is None or not results.is_file():
         raise typer.BadParameter("--table needs the CSV of results", param_hint="--out")

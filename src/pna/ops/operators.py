@@ -135,14 +135,6 @@ class _Signature:
         return {name: part.unpack(left) for name, part in self.parameters.items()}
 
 
-def pack(*values: Any) -> list[Any]:
-    """Flatten dataclasses and named tuples to schema arguments."""
-    into: list[Any] = []
-    for value in values:
-        _Structure(type(value)).pack(value, into)
-    return into
-
-
 def _pick(order: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """A fast function that picks these items of a sequence."""
     if len(order) > 1:

@@ -5,9 +5,7 @@ docs.write_text(with_table(docs.read_text(), results))
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from pna.fast_paths import FAST_PATHS, FastPath
 
@@ -15,14 +13,6 @@ _BEGIN, _END = "<!-- table: begin -->", "<!-- table: end -->"
 _DEVICES = {"cuda": "GPU", "cpu": "CPU"}
 
 Lines = Sequence[Mapping[str, str]]
-
-
-def read(path: Path) -> list[dict[str, str]]:
-    """The lines of a CSV of `pna bench kernels`; none where there is no such file."""
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 def with_table(page: str, results: Lines) -> str:
