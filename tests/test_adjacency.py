@@ -26,9 +26,12 @@ from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data
 
 from pna import adjacency as module
+from pna import fast_paths, native
 from pna.adjacency import Adjacency, Rows, as_adjacency
 
 EDGES = [[2, 0, 1, 0, 3], [0, 1, 0, 1, 3]]
+
+needs_kernel = pytest.mark.skipif(not native.can_build(), reason="the C kernel was not built")
 
 
 def edge_index(dtype=torch.int64):
@@ -745,3 +748,44 @@ def test_bad_edge_index_given_to_a_layer_is_not_remembered():
         with pytest.raises(ValueError, match="receiver 3 in edge 4"):
             as_adjacency(edges, (4, 3))
     assert_is_the_graph(as_adjacency(edges, 4))
+
+
+@st.composite
+def edges_between(draw):
+    """Senders, receivers and edges; some graphs have rows that are cut, or several windows."""
+    senders, receivers = draw(st.sampled_from([(0, 0), (1, 1), (7, 7), (3, 9000), (9000, 3)]))
+    most = 0 if min(senders, receivers) == 0 else draw(st.sampled_from([0, 1, 20, 2000]))
+    random = torch.Generator().manual_seed(draw(st.integers(0, 2**31)))
+    ends = [torch.randint(0, max(n, 1), (most,), generator=random) for n in (senders, receivers)]
+    dtype = draw(st.sampled_from([torch.int64, torch.int32]))
+    together = torch.stack(ends).to(dtype)
+    return (senders, receivers), draw(st.sampled_from([together, together.t().contiguous().t()]))
+
+
+@needs_kernel
+@settings(max_examples=40, deadline=None)
+@given(edges_between())
+def test_counting_sorts_make_what_the_sorts_of_torch_make(graph):
+    sizes, edges = graph
+    with fast_paths.asked() as asked:
+        built = Adjacency.from_edge_index(edges, sizes)
+    assert "build" in asked
+    with fast_paths.without("build"):
+        assert_same(built, Adjacency.from_edge_index(edges, sizes))
+
+
+@needs_kernel
+@pytest.mark.parametrize("bad", [-1, 4, 2**31, -(2**40)])
+@pytest.mark.parametrize("row", [0, 1])
+def test_counting_sorts_refuse_an_index_that_is_no_node(row, bad):
+    edges = edge_index()
+    edges[row, 3] = bad
+    with pytest.raises(ValueError, match=f"{bad} in edge 3"):
+        Adjacency.from_edge_index(edges, 4)
+
+
+def test_a_library_of_another_version_is_not_called(monkeypatch):
+    monkeypatch.setattr(native, "size_of", lambda library, name: 0)
+    assert native._load() is None
+    monkeypatch.setattr(native, "_library", None)
+    assert_is_the_graph(Adjacency.from_edge_index(edge_index(), 4))

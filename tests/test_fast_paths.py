@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 import pna
 from pna import fast_paths
@@ -115,6 +116,11 @@ def of_gates(device: torch.device) -> Outcome:
     terms = [normal(device, seed, 9, 3) for seed in range(3)]
     out, state = gated_sum(*terms, SPARSE.adjacency(device))
     return outcome(torch.cat([out, state]), *terms)
+
+
+def of_build(device: torch.device) -> Outcome:
+    adjacency = pna.Adjacency.from_edge_index(SPARSE.adjacency(device).edge_index, 9)
+    return [torch.cat([leaf.double() for leaf in tree_leaves(adjacency)])]
 
 
 def of_neighbour_sum(device: torch.device) -> Outcome:
@@ -259,6 +265,7 @@ def of_trainer(device: torch.device) -> Outcome:
 
 LAYER = of_layer()
 CASES: dict[str, Case] = {
+    "build": of_build,
     "cpu": of_aggregate(),
     "statistics": of_aggregate(),
     "short_rows": of_aggregate(),

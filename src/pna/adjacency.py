@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
+from pna import fast_paths, native
 from pna.sharing import map_tensors, send_by_value
 from pna.torch_internals import in_transform, is_wrapped
 
@@ -73,8 +74,14 @@ class Adjacency:
             num_nodes = None if None in known else known
         edge_index = _plain(edge_index)
         num_senders, num_receivers = _sizes(num_nodes)
-        check_edge_index(edge_index, num_senders, num_receivers)
+        _check_form(edge_index)
         index = _index_type(edge_index.shape[1], num_senders, num_receivers)
+        if _is_built_in_c(edge_index, index):
+            built = native.build(edge_index, num_senders, num_receivers, SEGMENT)
+            if built is not None:
+                incoming, outgoing, rest = built
+                return Adjacency(Rows(*incoming), Rows(*outgoing), *rest)
+        check_edge_index(edge_index, num_senders, num_receivers)
         senders, receivers = edge_index[0].to(index), edge_index[1].to(index)
         receivers, edge_ids = torch.sort(receivers, stable=True)
         edge_ids = edge_ids.to(index)
@@ -280,6 +287,12 @@ def _from_tensor(edges: Tensor, num_nodes: int | tuple[int, int]) -> Adjacency:
     return Adjacency.from_edge_index(edges, num_nodes)
 
 
+def _is_built_in_c(edge_index: Tensor, index: torch.dtype) -> bool:
+    if edge_index.device.type != "cpu" or index != torch.int32 or not values_readable():
+        return False
+    return native.can_build() and fast_paths.is_on("build")
+
+
 def _transpose(
     indptr: Tensor, senders: Tensor, receivers: Tensor, num_senders: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -466,16 +479,7 @@ def _sizes(num_nodes: int | tuple[int, int] | None) -> tuple[int, int]:
 
 def check_edge_index(edge_index: Tensor, num_senders: int, num_receivers: int) -> None:
     """Raise unless these are integers (2, edges) and, if values are visible, existing nodes."""
-    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
-        raise ValueError(
-            f"got edge_index of shape {tuple(edge_index.shape)}, expected (2, edges): row 0 the "
-            "senders, row 1 the receivers"
-        )
-    if edge_index.dtype not in _INTEGERS:
-        raise TypeError(
-            f"got edge_index of dtype {edge_index.dtype}, expected int64, int32, int16, int8 or "
-            "uint8; convert it with edge_index.long()"
-        )
+    _check_form(edge_index)
     if edge_index.shape[1] == 0 or not values_visible():
         return
     low, high = torch.aminmax(edge_index, dim=1)
@@ -488,4 +492,17 @@ def check_edge_index(edge_index: Tensor, num_senders: int, num_receivers: int) -
         raise ValueError(
             f"got {role} {int(indices[edge])} in edge {edge}, expected a node, counted "
             f"from 0 (num_nodes is {size}); renumber the nodes or correct num_nodes"
+        )
+
+
+def _check_form(edge_index: Tensor) -> None:
+    if edge_index.dim() != 2 or edge_index.shape[0] != 2:
+        raise ValueError(
+            f"got edge_index of shape {tuple(edge_index.shape)}, expected (2, edges): row 0 the "
+            "senders, row 1 the receivers"
+        )
+    if edge_index.dtype not in _INTEGERS:
+        raise TypeError(
+            f"got edge_index of dtype {edge_index.dtype}, expected int64, int32, int16, int8 or "
+            "uint8; convert it with edge_index.long()"
         )

@@ -42,6 +42,12 @@ class FastPath:
 
 #: Named by the modules that they live in, or by what they do where a module has several.
 FAST_PATHS: dict[str, FastPath] = {
+    # The graph
+    "build": FastPath(
+        (CPU,), "adjacency.py",
+        "An Adjacency made by torch's sorts, in place of counting sorts in C.",
+        (),
+    ),
     # The aggregation
     "cpu": FastPath(
         (CPU,), "ops/aggregate.py",

@@ -3,7 +3,8 @@
     for case in cases("cpu"):
         results = measure_case(case, "cpu")
 
-x, all parameters and the table of edge types need gradients; the Adjacency is made beforehand.
+x, all parameters and the table of edge types need gradients. The Adjacency is made beforehand,
+unless a case gives a fresh edge_index at every call.
 Both sides compute in float32, without TF32.
 """
 
@@ -54,6 +55,7 @@ class Case:
     towers: int = 1  # undivided
     edge_types: int = 0  # embedded in EDGE_DIM; 0: edges without features
     compiled: bool = False  # beside PyG's layer under torch.compile as well
+    fresh: bool = False  # a new edge_index at every call, as a DataLoader gives it
     alone: bool = False  # PyG needs more memory than there is
     errors: bool = False  # against PyG's layer in float64, instead of time and memory
 
@@ -61,7 +63,9 @@ class Case:
     def size(self) -> str:
         towers = f", {self.towers} towers" if self.towers > 1 else ""
         types = f", {self.edge_types} edge types" if self.edge_types else ""
-        return f"{self.nodes:,} nodes, {self.edges:,} edges, F = {self.features}{towers}{types}"
+        fresh = ", fresh edge_index" if self.fresh else ""
+        sizes = f"{self.nodes:,} nodes, {self.edges:,} edges, F = {self.features}"
+        return f"{sizes}{towers}{types}{fresh}"
 
     def result(self, contender: str, work: str, **values: Any) -> LayerResult:
         sizes = (self.nodes, self.edges, self.features, self.towers)
@@ -87,17 +91,25 @@ class LayerResult:
     note: str | None = None
 
 
+#: A batch of 128 molecules, and one alone.
+MOLECULES = (
+    Case("molecules", 3_000, 6_500, 64),
+    Case("molecules, fresh edges", 3_000, 6_500, 64, fresh=True),
+    Case("molecule, fresh edges", 24, 52, 64, fresh=True),
+)
 CASES = {
     "cuda": (
         Case("layer", 100_000, 1_600_000, 128, compiled=True),
         Case("many edges", 200_000, 10_000_000, 128),
         Case("towers", 100_000, 1_000_000, 75, towers=5, edge_types=4),
         Case("large", 1_000_000, 100_000_000, 128, alone=True),
+        *MOLECULES,
         Case("errors", 2_000, 32_000, 128, errors=True),
     ),
     "cpu": (
         Case("layer", 10_000, 100_000, 64, compiled=True),
         Case("many edges", 20_000, 320_000, 128),
+        *MOLECULES,
         Case("errors", 2_000, 32_000, 128, errors=True),
     ),
 }
@@ -105,6 +117,7 @@ CASES = {
 SMALL = (
     Case("small layer", 200, 2_000, 16, compiled=True),
     Case("small towers", 100, 1_000, 15, towers=5, edge_types=4),
+    Case("small fresh", 200, 2_000, 16, fresh=True),
     Case("small alone", 200, 2_000, 16, alone=True),
     Case("small errors", 200, 2_000, 16, errors=True),
 )
@@ -166,6 +179,14 @@ class _Inputs:
     table: Tensor | None  # of edge types
     types: Tensor | None
     upstream: Tensor  # the gradient of the result
+    fresh: bool  # whether a call gets a new edge_index
+
+    def edges(self, ours: bool) -> Tensor | Adjacency:
+        """The edges for one call."""
+        if self.fresh:
+            assert self.edge_index is not None
+            return self.edge_index.clone()
+        return self.adjacency if ours or self.edge_index is None else self.edge_index
 
 
 @dataclass(frozen=True)
@@ -183,7 +204,8 @@ class _Contender:
     @property
     def held(self) -> int:
         """Bytes of what was made beforehand for this one only."""
-        return _bytes(self.given.adjacency) if self.name == OURS else 0
+        made = self.name == OURS and not self.given.fresh
+        return _bytes(self.given.adjacency) if made else 0
 
     def forward(self) -> Tensor:
         return (_call_ours if self.name == OURS else _call_pyg)(self.layer, self.given)
@@ -286,12 +308,13 @@ def _inputs(case: Case, device: torch.device, seed: int = 1) -> _Inputs:
         table = normal(case.edge_types, EDGE_DIM).requires_grad_()
         types = torch.randint(case.edge_types, (case.edges,), device=device, generator=random)
     return _Inputs(
-        edge_index=None if case.alone else edges.long(),
+        edge_index=None if case.alone and not case.fresh else edges.long(),
         adjacency=Adjacency.from_edge_index(edges, case.nodes),
         x=normal(case.nodes, case.features).requires_grad_(),
         table=table,
         types=types,
         upstream=normal(case.nodes, case.features),
+        fresh=case.fresh,
     )
 
 
@@ -332,14 +355,14 @@ def _pyg_layer(case: Case, adjacency: Adjacency) -> nn.Module:
 
 def _call_ours(layer: Callable[..., Tensor], given: _Inputs) -> Tensor:
     if given.table is None:
-        return layer(given.x, given.adjacency)
-    return layer(given.x, given.adjacency, (given.table, given.types))
+        return layer(given.x, given.edges(ours=True))
+    return layer(given.x, given.edges(ours=True), (given.table, given.types))
 
 
 def _call_pyg(layer: Callable[..., Tensor], given: _Inputs) -> Tensor:
     if given.table is None:
-        return layer(given.x, given.edge_index)
-    return layer(given.x, given.edge_index, given.table[given.types])
+        return layer(given.x, given.edges(ours=False))
+    return layer(given.x, given.edges(ours=False), given.table[given.types])
 
 
 def _relative(got: Tensor, true: Tensor) -> float:

@@ -8,7 +8,6 @@ threads.
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import os
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -18,6 +17,7 @@ import torch
 from torch import Tensor
 
 from pna.adjacency import Adjacency, Rows
+from pna.native import OTHER_VERSION, find_library, size_of
 from pna.ops.request import KINDS, Messages, Request, Saved, check_table, wide_type
 
 #: Kernels and forms of edge terms, numbered as in cpu.c, and the bytes in a tile.
@@ -58,19 +58,11 @@ class _Problem(ctypes.Structure):
 
 def _load() -> tuple[ctypes.CDLL | None, str | None]:
     """The library built from cpu.c, or the reason why it is missing."""
-    remedy = "install a C compiler and reinstall pna"
-    spec = importlib.util.find_spec("pna.ops._cpu")
-    if spec is None or spec.origin is None:
-        reason = "the C kernel was not built: no compiler was found when pna was installed"
-        return None, f"{reason}; {remedy}"
-    try:
-        library = ctypes.CDLL(spec.origin)
-        library.pna_problem_size.restype = _INTEGER
-        known = library.pna_problem_size() == ctypes.sizeof(_Problem)
-    except (OSError, AttributeError) as error:
-        return None, f"the C kernel {spec.origin} cannot be loaded ({error}); {remedy}"
-    if not known:
-        return None, f"the C kernel {spec.origin} belongs to another version of pna; {remedy}"
+    library, reason = find_library()
+    if library is None:
+        return None, reason
+    if size_of(library, "problem") != ctypes.sizeof(_Problem):
+        return None, OTHER_VERSION
     library.pna_run.argtypes = (_INTEGER, ctypes.POINTER(_Problem), *[_INTEGER] * 4)
     library.pna_run.restype = None
     library.pna_split.argtypes = [_POINTER, _INTEGER, _INTEGER, _INTEGER, _POINTER]
