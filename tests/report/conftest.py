@@ -8,6 +8,7 @@ collect_ignore = (
     else [
         "test_benchmark.py",
         "test_browser.py",
+        "test_demo.py",
         "test_describe.py",
         "test_drawings.py",
         "test_experiments.py",

@@ -92,7 +92,7 @@ def scores(result: Scores) -> Table:
     from pna.report.demo import table_of
 
     heads, rows = table_of(result)
-    table = make_table((), title="log10 of the mean square error on test graphs: less is better")
+    table = make_table((), title="log10 of the mean square error on test graphs: lower is better")
     # 75 columns, so that a terminal of 80 shows every number whole
     table.padding, table.pad_edge, table.show_edge = (0, 0), False, False
     for head, column in zip(heads, zip(*rows, strict=True), strict=True):
@@ -102,4 +102,5 @@ def scores(result: Scores) -> Table:
         )  # fmt: skip
     for row in rows:
         table.add_row(*row, style="bold" if row[0] == MODELS["pna"] else None)
+    table.caption, table.caption_justify = "the mean: a model that always predicts it", "left"
     return table

@@ -31,8 +31,10 @@ def draw_comparison(scores: Scores) -> Figure:
         axes.barh(y, average.mean - start, left=start, height=0.62, color=colour)
         axes.plot(average.values, [y] * len(average.values), "o", ms=4, mfc="white", mec=INK)
         furthest = min(*average.values, average.mean)
-        label = f"  {average.mean:.2f}"
-        axes.text(furthest, y, label, va="center", ha="left", fontsize=10, color=INK)
+        axes.annotate(
+            f"{average.mean:.2f}".replace("-", "−"), (furthest, y), (8, 0),
+            textcoords="offset points", va="center", ha="left", fontsize=10, color=INK,
+        )  # fmt: skip
     axes.set_yticks(range(len(found)), [MODELS[model] for model in found])
     axes.tick_params(axis="y", labelsize=10.5, length=0)
     axes.tick_params(axis="x", labelsize=9, colors=FAINT)
@@ -42,7 +44,8 @@ def draw_comparison(scores: Scores) -> Figure:
     axes.axvline(start, color=INK, linewidth=1)
     axes.set_xlabel("log10 of the error, average of six tasks (further right is better)",
                     fontsize=9, color=FAINT)  # fmt: skip
-    title = f"Left edge: always predicting the mean ({start:.2f})"
+    baseline = f"{start:.2f}".replace("-", "−")
+    title = f"Left edge: always predicting the mean ({baseline})"
     axes.set_title(title, loc="left", fontsize=9.5, color=INK)
     for side in ("top", "right", "left"):
         axes.spines[side].set_visible(False)
@@ -67,7 +70,7 @@ def write_page(
     """One file that needs no other and no network; `figures` are (what they show, figure)."""
     heads, rows = table_of(scores)
     table = TextTable(
-        "log10 of the mean square error on graphs that were not trained on: less is better",
+        "log10 of the mean square error on test graphs: lower is better",
         tuple(heads),
         tuple((row[0], *(cell.replace("-", "−") for cell in row[1:])) for row in rows),
         ours=frozenset(r for r, row in enumerate(rows) if row[0] == MODELS["pna"]),
