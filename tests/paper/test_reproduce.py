@@ -14,10 +14,10 @@ import torch
 from pna.data.graphset import GraphSet
 from pna.paper.experiment import Experiment, Graphs, variants
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.reproduce import Options, _made, folder_of, reproduce
+from pna.paper.reproduce import Options, _make_files, folder_of, reproduce
 from pna.paper.results import load, load_curves
 from pna.paper.scores import Scores
-from pna.paper.workers import all_of
+from pna.paper.workers import run_jobs
 from pna.train.run import Run
 from tests.paper.little import make_little
 
@@ -37,9 +37,9 @@ def one_thread() -> Iterator[None]:
 
 
 def run(folder: Path, experiment: Experiment, **given):
-    heard = {name: given.pop(name) for name in ("told", "said") if name in given}
+    callbacks = {name: given.pop(name) for name in ("on_epoch", "log") if name in given}
     options = Options(**{"members": 2, "quick": True, "device": "cpu", **given})
-    return reproduce(experiment, folder / "results", folder / "runs", options, **heard)
+    return reproduce(experiment, folder / "results", folder / "runs", options, **callbacks)
 
 
 @pytest.fixture(scope="module")
@@ -61,15 +61,15 @@ def copied(trained: Path, model: str, to: Path, part: str = "") -> Scores:
 
 def test_from_graphs_to_scores(tmp_path) -> None:
     """From nothing: makes the graphs, then trains and tests two models, one of them PNA."""
-    heard = []
+    epochs = []
     scores = run(
         tmp_path, EXPERIMENTS["multitask"], models=["pna", "gcn"],
-        told=lambda name, epoch: heard.append((name, epoch)),
+        on_epoch=lambda name, epoch: epochs.append((name, epoch)),
     )  # fmt: skip
     assert list(scores.populations) == ["pna", "gcn"]
     assert scores.populations["pna"].errors["test"].shape == (2, 6)
     assert np.isfinite(scores.average("pna", "test", None, ratio=True).mean)
-    assert ("pna", 2) in heard and ("gcn", 2) in heard
+    assert ("pna", 2) in epochs and ("gcn", 2) in epochs
     read, facts = load(tmp_path / "results")
     np.testing.assert_array_equal(
         read.populations["gcn"].errors["test"], scores.populations["gcn"].errors["test"]
@@ -126,12 +126,12 @@ def test_rows_that_results_have_already_stay(tmp_path, trained) -> None:
 
 
 def test_rows_of_the_same_run_are_not_run_again(tmp_path, trained) -> None:
-    multitask, heard = EXPERIMENTS["multitask"], []
+    multitask, epochs = EXPERIMENTS["multitask"], []
     first = copied(trained, "gcn", tmp_path)
     facts = load(tmp_path / "results")[1]
     shutil.rmtree(tmp_path / "runs")
-    again = run(tmp_path, multitask, models=["gcn"], told=lambda *what: heard.append(what))
-    assert not (tmp_path / "runs").exists() and heard == [("gcn", 2)]
+    again = run(tmp_path, multitask, models=["gcn"], on_epoch=lambda *what: epochs.append(what))
+    assert not (tmp_path / "runs").exists() and epochs == [("gcn", 2)]
     assert load(tmp_path / "results")[1] == facts and facts["took"]
     np.testing.assert_array_equal(
         again.populations["gcn"].errors["test"], first.populations["gcn"].errors["test"]
@@ -151,7 +151,7 @@ def test_what_is_finished_is_kept_whatever_becomes_of_the_others(tmp_path, worke
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, multitask, models=chosen, told=stop, workers=workers, threads=1)
+        run(tmp_path, multitask, models=chosen, on_epoch=stop, workers=workers, threads=1)
     kept, facts = load(tmp_path / "results")
     assert 1 <= len(kept.populations) < len(chosen) and "took" not in facts
     whole = run(tmp_path, multitask, models=chosen, resume=True)
@@ -184,7 +184,7 @@ def test_what_was_interrupted_needs_resume(tmp_path, trained) -> None:
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        run(tmp_path, multitask, models=["gcn"], told=stop)
+        run(tmp_path, multitask, models=["gcn"], on_epoch=stop)
     with pytest.raises(FileExistsError, match="go on with --resume"):
         run(tmp_path, multitask, models=["gcn"])
     resumed = run(tmp_path, multitask, models=["gcn"], resume=True)
@@ -209,18 +209,18 @@ def test_what_two_rows_have_in_common_is_trained_once(tmp_path, monkeypatch) -> 
 
     def spied(one, jobs, *rest):
         asked.append(len(jobs))
-        return all_of(one, jobs, *rest)
+        return run_jobs(one, jobs, *rest)
 
-    monkeypatch.setattr("pna.paper.reproduce.all_of", spied)
-    heard = []
+    monkeypatch.setattr("pna.paper.reproduce.run_jobs", spied)
+    epochs = []
     scores = run(
         tmp_path, EXPERIMENTS["training"], models=["redrawn", "drawn-once"],
-        told=lambda name, epoch: heard.append((name, epoch)),
+        on_epoch=lambda name, epoch: epochs.append((name, epoch)),
     )  # fmt: skip
     assert asked == [1]
     ours, once = (scores.populations[name].errors["test"] for name in ("redrawn", "drawn-once"))
     np.testing.assert_array_equal(ours, once)
-    assert ("redrawn", 2) in heard and ("drawn-once", 2) in heard
+    assert ("redrawn", 2) in epochs and ("drawn-once", 2) in epochs
 
 
 def test_two_at_a_time_are_the_same(tmp_path, one_thread) -> None:
@@ -254,7 +254,7 @@ def test_two_at_once_make_the_graphs_once(tmp_path):
 
     slow = Slow()
     with ThreadPoolExecutor(2) as pool:
-        found = [pool.submit(_made, [slow], tmp_path / "runs", 1, print) for _ in range(2)]
+        found = [pool.submit(_make_files, [slow], tmp_path / "runs", 1, print) for _ in range(2)]
     assert len(made) == 1 and [one.result() for one in found] == [{slow: made[0]}] * 2
 
 
@@ -263,7 +263,7 @@ def test_graphs_that_take_long_are_told_of(tmp_path, trained, monkeypatch) -> No
     copied(trained, "gin", tmp_path, "runs")
     (trial,) = EXPERIMENTS["multitask"].trials(members=2, quick=True, chosen=["gin"])
     trial.graphs.made(tmp_path / "runs").unlink()
-    said: list[str] = []
-    run(tmp_path, EXPERIMENTS["multitask"], models=["gin"], said=said.append)
-    assert any(re.fullmatch(r"[\d,]+ of [\d,]+ graphs", words) for words in said)
-    assert said[0].startswith("making the graphs")
+    log: list[str] = []
+    run(tmp_path, EXPERIMENTS["multitask"], models=["gin"], log=log.append)
+    assert any(re.fullmatch(r"[\d,]+ of [\d,]+ graphs", words) for words in log)
+    assert log[0].startswith("making the graphs")

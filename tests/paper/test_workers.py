@@ -13,20 +13,20 @@ import pytest
 
 from pna.data.multitask import multitask
 from pna.paper.experiment import Graphs
-from pna.paper.workers import all_of
+from pna.paper.workers import run_jobs
 from pna.train.run import CONFIG, Run
 from tests import processes
 
 MANY = 2400  # so that a busy machine is not taken for one that does not stop
 
 
-def count(name: str, until: int, told) -> str:
+def count(name: str, until: int, on_epoch) -> str:
     """Tells of epochs, a tenth of a second each, until it is asked to stop."""
     asked = []
     before = signal.signal(signal.SIGTERM, lambda *_: asked.append(name))
     try:
         for epoch in range(until):
-            told(name, epoch)
+            on_epoch(name, epoch)
             if asked:
                 raise KeyboardInterrupt
             time.sleep(0.1)
@@ -35,13 +35,13 @@ def count(name: str, until: int, told) -> str:
     return name
 
 
-def fail(name: str, until: int, told) -> str:
-    told(name, until)
+def fail(name: str, until: int, on_epoch) -> str:
+    on_epoch(name, until)
     raise ValueError(f"{name} went wrong")
 
 
-def either(name: str, until: int, told) -> str:
-    return (fail if name == "bad" else count)(name, until, told)
+def either(name: str, until: int, on_epoch) -> str:
+    return (fail if name == "bad" else count)(name, until, on_epoch)
 
 
 def blocked() -> bool:
@@ -49,28 +49,28 @@ def blocked() -> bool:
     return signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
-def count_and_look(name: str, until: int, told) -> tuple[str, bool]:
-    return count(name, until, told), blocked()
+def count_and_look(name: str, until: int, on_epoch) -> tuple[str, bool]:
+    return count(name, until, on_epoch), blocked()
 
 
 def test_in_order_and_told_of_and_ctrl_c_is_for_whoever_waits() -> None:
-    heard: list[tuple[str, int]] = []
+    epochs: list[tuple[str, int]] = []
     jobs = [("a", 3), ("b", 2), ("c", 1)]
-    done = all_of(count_and_look, jobs, 2, lambda *what: heard.append(what))
+    done = run_jobs(count_and_look, jobs, 2, lambda *what: epochs.append(what))
     assert done == [("a", True), ("b", True), ("c", True)]
-    assert sorted(heard) == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)]
+    assert sorted(epochs) == [("a", 0), ("a", 1), ("a", 2), ("b", 0), ("b", 1), ("c", 0)]
     assert not blocked()
 
 
 def test_where_one_fails_the_others_stop() -> None:
     begin = time.monotonic()
     with pytest.raises(ValueError, match="bad went wrong"):
-        all_of(either, [("good", MANY), ("bad", 1), *[("later", MANY)] * 4], 2)
+        run_jobs(either, [("good", MANY), ("bad", 1), *[("later", MANY)] * 4], 2)
     assert time.monotonic() - begin < MANY * 0.1 / 2
 
 
-def die(name: str, until: int, told) -> str:
-    told(name, until)
+def die(name: str, until: int, on_epoch) -> str:
+    on_epoch(name, until)
     os.kill(os.getpid(), signal.SIGKILL)
     return name
 
@@ -78,14 +78,14 @@ def die(name: str, until: int, told) -> str:
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
 def test_a_worker_that_is_killed_is_told_of() -> None:
     with pytest.raises(MemoryError, match=r"a worker was killed.*fewer workers.*--resume"):
-        all_of(die, [("a", 1), ("b", 1)], 2)
+        run_jobs(die, [("a", 1), ("b", 1)], 2)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_workers_end_with_whoever_began_them(tmp_path: Path) -> None:
     """Who cannot ask them to, if killed."""
     jobs = [(str(tmp_path), k) for k in (1, 2)]
-    parent = processes.started(tmp_path, all_of, say, jobs, 2)
+    parent = processes.started(tmp_path, run_jobs, write_pid, jobs, 2)
     try:
         end = time.monotonic() + 60
         while len(list(tmp_path.glob("worker-*"))) < 2:
@@ -109,8 +109,8 @@ def works(process: int) -> bool:
     return state != "Z"
 
 
-def say(folder: str, until: int, told) -> str:
-    """Leaves its number behind, and works on and on without telling."""
+def write_pid(folder: str, until: int, on_epoch) -> str:
+    """Write the number of its process to a file, then run for long without a report."""
     (Path(folder) / f"worker-{os.getpid()}").touch()
     time.sleep(MANY)
     return folder
@@ -119,12 +119,12 @@ def say(folder: str, until: int, told) -> str:
 def test_where_who_listens_fails_all_stop() -> None:
     begin = time.monotonic()
 
-    def told(name: str, epoch: int) -> None:
+    def on_epoch(name: str, epoch: int) -> None:
         if epoch == 3:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        all_of(count, [(name, MANY) for name in "abcd"], 2, told)
+        run_jobs(count, [(name, MANY) for name in "abcd"], 2, on_epoch)
     assert time.monotonic() - begin < MANY * 0.1 / 2
 
 
@@ -132,13 +132,13 @@ def test_where_who_listens_fails_all_stop() -> None:
 def test_sigterm_to_the_first_process_alone_stops_all() -> None:
     begin = time.monotonic()
 
-    def told(name: str, epoch: int) -> None:
+    def on_epoch(name: str, epoch: int) -> None:
         assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL  # which would end the tests
         if epoch == 3:
             os.kill(os.getpid(), signal.SIGTERM)
 
     with pytest.raises(KeyboardInterrupt):
-        all_of(count, [(name, MANY) for name in "abcd"], 2, told)
+        run_jobs(count, [(name, MANY) for name in "abcd"], 2, on_epoch)
     assert time.monotonic() - begin < MANY * 0.1 / 2
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 

@@ -147,12 +147,12 @@ def _as_shown(gap: Difference, metric: str) -> Difference:
 
 @decides
 def best_everywhere(
-    scores: Scores, name: str, others: Sequence[str], places: Mapping[str, Measured]
+    scores: Scores, name: str, others: Sequence[str], tests: Mapping[str, Measured]
 ) -> Verdict:
-    """Whether a population is the best in each of several places; OPEN if it is tied in some."""
-    verdicts = {place: best(name, others, measured)(scores) for place, measured in places.items()}
+    """Whether a population is the best in each of several tests; OPEN if it is tied in some."""
+    verdicts = {test: best(name, others, measured)(scores) for test, measured in tests.items()}
     found = {
-        outcome: [place for place, verdict in verdicts.items() if verdict.outcome == outcome]
+        outcome: [test for test, verdict in verdicts.items() if verdict.outcome == outcome]
         for outcome in (HOLDS, OPEN, FAILS, NOT_RUN)
     }
     if found[NOT_RUN]:
@@ -270,16 +270,16 @@ def order_kept(
 
 
 @decides
-def rises_with(scores: Scores, name: str, places: Mapping[str, tuple[float, Measured]]) -> Verdict:
-    """Whether the error of a population rises, from place to place, with a number that each has,
+def rises_with(scores: Scores, name: str, tests: Mapping[str, tuple[float, Measured]]) -> Verdict:
+    """Whether the error of a population rises, from test to test, with a number that each test has,
     by Spearman's rank correlation."""
     from scipy.stats import spearmanr  # takes a second to import
 
     if missing := not_run(scores, name):
         return missing
-    errors = {place: measured(scores, name).mean for place, (_, measured) in places.items()}
-    found = spearmanr([number for number, _ in places.values()], list(errors.values()))
-    hardest = sorted(errors, key=lambda place: -errors[place])
+    errors = {test: measured(scores, name).mean for test, (_, measured) in tests.items()}
+    found = spearmanr([number for number, _ in tests.values()], list(errors.values()))
+    hardest = sorted(errors, key=lambda test: -errors[test])
     words = f"rank correlation {found.statistic:.2f}".replace("-", "−")
     words += f"; from the most error to the least: {', '.join(hardest)}"
     if not found.pvalue <= 0.05:

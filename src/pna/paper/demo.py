@@ -13,7 +13,7 @@ from pna.data.multitask import multitask
 from pna.paper.models import LABELS
 from pna.paper.reproduce import baseline_errors, test
 from pna.paper.scores import Population, Scores
-from pna.paper.workers import Told, all_of
+from pna.paper.workers import OnEpoch, run_jobs
 from pna.train.loop import train
 from pna.train.run import Run
 from pna.train.settings import ModelSettings, Settings
@@ -40,11 +40,15 @@ def make_graphs(path: Path, graphs: int = GRAPHS) -> GraphSet:
 
 
 def compare(
-    data: Path, runs: Path, epochs: int = EPOCHS, workers: int = 1, told: Told = lambda *_: None
+    data: Path,
+    runs: Path,
+    epochs: int = EPOCHS,
+    workers: int = 1,
+    on_epoch: OnEpoch = lambda *_: None,
 ) -> Scores:
     """Train every model of `MODELS` on the graphs in `data`, each to a run of its name in `runs`.
 
-    Runs that are there already are replaced. `told` hears of every epoch.
+    Runs that are there already are replaced. `on_epoch` is called after every epoch.
     """
     for model in MODELS:
         if Run(runs / model).exists:
@@ -52,11 +56,11 @@ def compare(
     tasks, baseline = baseline_errors(data, _MEASURED, "mse")
     jobs = [(model, data, runs / model, epochs) for model in MODELS]
     # one thread each: steps are so small that more would wait for each other
-    found = all_of(_train, jobs, workers, told, threads=1)
-    return Scores(tasks, ("test",), dict(zip(MODELS, found, strict=True)), baseline)
+    populations = run_jobs(_train, jobs, workers, on_epoch, threads=1)
+    return Scores(tasks, ("test",), dict(zip(MODELS, populations, strict=True)), baseline)
 
 
-def _train(model: str, data: Path, run: Path, epochs: int, told: Told) -> Population:
+def _train(model: str, data: Path, run: Path, epochs: int, on_epoch: OnEpoch) -> Population:
     settings = Settings(
         members=MEMBERS, epochs=epochs, patience=None, batch_size=64, shuffle=False, lr=(0.01,),
         weight_decay=(1e-6,), schedule="cosine", clip=1.0,
@@ -64,6 +68,13 @@ def _train(model: str, data: Path, run: Path, epochs: int, told: Told) -> Popula
     arguments: dict[str, Any] = {"final": "none"}
     if model.startswith(("pna", "mpnn")):
         arguments["towers"] = 4
-    kind = ModelSettings(convolution=model, arguments=arguments)
-    done = train(data, run, kind, settings, device="cpu", report=lambda now: told(model, now.epoch))
-    return test(done, data, _MEASURED, device="cpu").population
+    model_settings = ModelSettings(convolution=model, arguments=arguments)
+    finished = train(
+        data,
+        run,
+        model_settings,
+        settings,
+        device="cpu",
+        report=lambda report: on_epoch(model, report.epoch),
+    )
+    return test(finished, data, _MEASURED, device="cpu").population

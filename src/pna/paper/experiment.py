@@ -148,11 +148,11 @@ class Experiment:
         known = dict.fromkeys(
             name for variant in self.variants for name in (variant.row, variant.name)
         )
-        asked = {name for name in names if isinstance(name, str)}
+        wanted = {name for name in names if isinstance(name, str)}
         these = [name for name in names if isinstance(name, Variant)]
-        for name in asked:
+        for name in wanted:
             lookup("model", name, known)
-        return [v for v in self.variants if not names or asked & {v.row, v.name} or v in these]
+        return [v for v in self.variants if not names or wanted & {v.row, v.name} or v in these]
 
     def tests(self, protocol: str, quick: bool = False) -> Source:
         """The graphs it is tested on, in `splits`."""

@@ -88,15 +88,15 @@ def failures(
     tolerance: float = 1e-9,
 ) -> Failures:
     """Aggregate both neighbourhoods of every pair and compare, in float64."""
-    told = pairs() if pairs_to_tell is None else tuple(pairs_to_tell)
-    values, adj = stars([side for pair in told for side in (pair.left, pair.right)])
+    compared = pairs() if pairs_to_tell is None else tuple(pairs_to_tell)
+    values, adj = stars([side for pair in compared for side in (pair.left, pair.right)])
     stats = DegreeStats.from_degrees(adj.degree)
 
     statistics = []
     for method in methods:
         out = aggregate(values, adj, method.aggregators)
         out = scale(out, adj.degree, method.scalers, stats)
-        statistics.append(out.reshape(len(told), 2, -1))
+        statistics.append(out.reshape(len(compared), 2, -1))
 
     differ = [((s[:, 0] - s[:, 1]).abs() > tolerance).any(dim=1).tolist() for s in statistics]
-    return Failures(told, methods, tuple(statistics), tuple(zip(*differ, strict=True)))
+    return Failures(compared, methods, tuple(statistics), tuple(zip(*differ, strict=True)))

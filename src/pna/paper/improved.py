@@ -67,14 +67,14 @@ def improved(
     )
 
 
-def changed(whole: Variant, change: Change) -> Variant:
+def changed(variant: Variant, change: Change) -> Variant:
     """The improved row with one change."""
     return replace(
-        whole,
-        row=f"{whole.row} {change.name}",
-        label=f"{whole.label}, {change.label}",
-        hidden=whole.hidden if change.hidden is None else change.hidden,
-        walks=whole.walks if change.walks is None else change.walks,
-        arguments=whole.arguments | dict(change.arguments),
-        changes=whole.changes | dict(change.changes),
+        variant,
+        row=f"{variant.row} {change.name}",
+        label=f"{variant.label}, {change.label}",
+        hidden=variant.hidden if change.hidden is None else change.hidden,
+        walks=variant.walks if change.walks is None else change.walks,
+        arguments=variant.arguments | dict(change.arguments),
+        changes=variant.changes | dict(change.changes),
     )

@@ -32,20 +32,20 @@ def published(experiment: str) -> Published:
     return parse(file.name, json.loads(file.read_text(encoding="utf-8")))
 
 
-def parse(name: str, held: dict[str, Any]) -> Published:
+def parse(name: str, content: dict[str, Any]) -> Published:
     """A table from the content of its file, after a check of its shape."""
-    missing = {"source", "notes", "columns", "rows"} ^ set(held)
+    missing = {"source", "notes", "columns", "rows"} ^ set(content)
     if missing:
         raise ValueError(
             f"got {name}, which lacks or should not have {', '.join(sorted(missing))}; expected "
             "source, notes, columns and rows"
         )
-    columns = held["columns"]
-    for row, values in held["rows"].items():
+    columns = content["columns"]
+    for row, values in content["rows"].items():
         if len(values) != len(columns):
             raise ValueError(
                 f"got {len(values)} numbers in row {row} of {name}, expected one for each of "
                 f"{len(columns)} columns, null where there is none"
             )
-    rows = {row: dict(zip(columns, values, strict=True)) for row, values in held["rows"].items()}
-    return Published(held["source"], held["notes"], rows)
+    rows = {row: dict(zip(columns, values, strict=True)) for row, values in content["rows"].items()}
+    return Published(content["source"], content["notes"], rows)

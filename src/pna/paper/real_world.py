@@ -88,8 +88,8 @@ class Benchmark:
             bare = Benchmark(self.benchmark, self.quick).made(folder, workers, progress)
             graphs = with_walks(GraphSet.load(bare), *self.walks)
         elif self.quick:
-            whole = GraphSet.load(Benchmark(self.benchmark).made(folder, workers, progress))
-            graphs = first_of_splits(whole, QUICK_GRAPHS)
+            full = GraphSet.load(Benchmark(self.benchmark).made(folder, workers, progress))
+            graphs = first_of_splits(full, QUICK_GRAPHS)
         else:
             module, _ = lookup("benchmark", self.benchmark, BENCHMARKS)
             make: Callable[..., GraphSet] = getattr(import_module(module), self.benchmark)
@@ -103,9 +103,9 @@ class Benchmark:
     def _check(self, path: Path) -> None:
         """Raise unless a file holds these graphs; warn if it holds only a part of them."""
         graphs = GraphSet.load(path)
-        held = graphs.metadata.get("benchmark"), steps_of(graphs)
-        if held != (self.benchmark, self.walks):
-            of, walks = held
+        stored = graphs.metadata.get("benchmark"), steps_of(graphs)
+        if stored != (self.benchmark, self.walks):
+            of, walks = stored
             raise ValueError(
                 f"got {path} with graphs of {of or 'no benchmark'} and walks of {walks} steps of "
                 f"nodes and edges, expected {self.benchmark} and {self.walks}; move it away, and "
@@ -134,10 +134,10 @@ def _and(counts: Sequence[int]) -> str:
 def first_of_splits(graphs: GraphSet, count: int) -> GraphSet:
     """The first graphs of every split."""
     assert graphs.split_of_graph is not None
-    places = [
+    indices = [
         (graphs.split_of_graph == split).nonzero()[:count, 0] for split in range(len(graphs.splits))
     ]
-    return graphs[torch.cat(places)]
+    return graphs[torch.cat(indices)]
 
 
 @dataclass(frozen=True)

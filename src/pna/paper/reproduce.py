@@ -17,7 +17,7 @@ from pna.machine import machine
 from pna.paper.experiment import Experiment, Progress, Source, Trial, Variant
 from pna.paper.results import ResultsFolder, Row, load
 from pna.paper.scores import Member, Numbers, Population, Scores
-from pna.paper.workers import Told, all_of
+from pna.paper.workers import OnEpoch, run_jobs
 from pna.train.evaluation import evaluate
 from pna.train.loop import check_data, train
 from pna.train.metrics import BETTER, measure
@@ -50,8 +50,8 @@ def reproduce(
     out: Path,
     runs: Path,
     options: Options,
-    told: Told = lambda *_: None,
-    said: Callable[[str], None] = lambda _: None,
+    on_epoch: OnEpoch = lambda *_: None,
+    log: Callable[[str], None] = lambda _: None,
 ) -> Scores:
     """Train and test the populations of an experiment; return its scores, also written to `out`.
 
@@ -62,10 +62,10 @@ def reproduce(
         runs: folder of graph sets and runs, which experiments share: a population that is
             already trained is not trained again.
         options: see `Options`.
-        told: called with the name of a population and the epochs it has done.
-        said: called with messages on what is being done.
+        on_epoch: called with the name of a population and the epochs it has done.
+        log: called with messages on what is being done.
     """
-    begin = time.monotonic()
+    start = time.monotonic()
     protocol, recipe = options.protocol or experiment.protocols[0], options.recipe
     quick, members = options.quick, options.members or experiment.members
     recipe = recipe or experiment.recipes[0]
@@ -73,13 +73,13 @@ def reproduce(
         "experiment": experiment.name, "protocol": protocol, "recipe": recipe, "quick": quick
     }  # fmt: skip
     results = ResultsFolder.open(out, experiment, about)
-    asked = experiment.trials(protocol, recipe, members, quick, options.models)
-    trials = [t for t in asked if not results.has(t.variant.name, folder_of(t))]
-    for trial in asked:
+    requested = experiment.trials(protocol, recipe, members, quick, options.models)
+    trials = [t for t in requested if not results.has(t.variant.name, folder_of(t))]
+    for trial in requested:
         if trial not in trials:
-            told(trial.variant.name, trial.settings.epochs)
-    if len(trials) < len(asked):
-        said(f"{out} has {len(asked) - len(trials)} of {len(asked)} populations already")
+            on_epoch(trial.variant.name, trial.settings.epochs)
+    if len(trials) < len(requested):
+        log(f"{out} has {len(requested) - len(trials)} of {len(requested)} populations already")
     if not trials:
         return load(out)[0]
     by_folder: dict[Path, list[Trial]] = {}  # some trials are the same where it is quick
@@ -88,48 +88,48 @@ def reproduce(
     _check_unfinished(by_folder, options.resume)
     is_first = not results.rows and not any(Run(folder).exists for folder in by_folder)
     tests = experiment.tests(protocol, quick)
-    files = _made({trial.graphs for trial in trials} | {tests}, runs, options.workers, said)
+    files = _make_files({trial.graphs for trial in trials} | {tests}, runs, options.workers, log)
     tasks, baseline = baseline_errors(files[tests], experiment.measured, experiment.metric)
     results.check(baseline)
     for name in [t.variant.name for t in trials if t.variant.name in results.rows]:
         count = len(results.rows[name].population.members)
-        said(f"{name}: a row of {count} members is there, and will be replaced")
-    said(f"training {len(trials)} populations of {members}")
+        log(f"{name}: a row of {count} members is there, and will be replaced")
+    log(f"training {len(trials)} populations of {members}")
     jobs = [
         (trial, files[trial.graphs], folder, files[experiment.tests_of(trial, protocol, quick)],
          experiment.measured, experiment.metric, options.device)
         for folder, (trial, *_) in by_folder.items()
     ]  # fmt: skip
 
-    def done(place: int, row: Row) -> None:
+    def done(index: int, row: Row) -> None:
         """Keep a row as soon as it is there, even if others fail later."""
-        for trial in list(by_folder.values())[place]:
-            told(trial.variant.name, trial.settings.epochs)
+        for trial in list(by_folder.values())[index]:
+            on_epoch(trial.variant.name, trial.settings.epochs)
             results.add(trial.variant.name, _named(row, trial))
         results.save(tasks, baseline)
 
-    all_of(_train_and_test, jobs, options.workers, told, options.threads, done)
-    seconds = round(time.monotonic() - begin, 1)
+    run_jobs(_train_and_test, jobs, options.workers, on_epoch, options.threads, done)
+    seconds = round(time.monotonic() - start, 1)
     # the time is unknown if some rows or runs were there before
     took = {"seconds": seconds, "at a time": options.workers} if is_first else None
     return results.save(tasks, baseline, took)
 
 
-def _made(
-    held: Iterable[Source], runs: Path, workers: int, said: Callable[[str], None]
+def _make_files(
+    sources: Iterable[Source], runs: Path, workers: int, log: Callable[[str], None]
 ) -> dict[Source, Path]:
     """The files of graphs; missing ones are made."""
     files = {}
     runs.mkdir(parents=True, exist_ok=True)
-    for graphs in sorted(held, key=lambda g: g.name):
-        if not (runs / f"{graphs.name}.safetensors").is_file():
-            said(f"making the graphs {graphs.name}")
+    for source in sorted(sources, key=lambda g: g.name):
+        if not (runs / f"{source.name}.safetensors").is_file():
+            log(f"making the graphs {source.name}")
         with alone(runs):  # a second process finds the graphs that the first has made
-            files[graphs] = graphs.made(runs, workers, _now_and_then(said))
+            files[source] = source.made(runs, workers, _throttled(log))
     return files
 
 
-def _now_and_then(said: Callable[[str], None]) -> Progress:
+def _throttled(log: Callable[[str], None]) -> Progress:
     """Report how many graphs are made, every few seconds."""
     last = time.monotonic()
 
@@ -137,7 +137,7 @@ def _now_and_then(said: Callable[[str], None]) -> Progress:
         nonlocal last
         if time.monotonic() - last >= _SILENCE:
             last = time.monotonic()
-            said(f"{done:,} of {total:,} graphs")
+            log(f"{done:,} of {total:,} graphs")
 
     return progress
 
@@ -178,7 +178,7 @@ def _train_and_test(
     measured: Measured,
     metric: str,
     device: str | None,
-    told: Told,
+    on_epoch: OnEpoch,
 ) -> Row:
     run = Run(folder)
     name = trial.variant.name
@@ -192,11 +192,11 @@ def _train_and_test(
             device=device,
             resume=run.exists,
             log_every=1 if trial.settings.epochs <= _FEW_EPOCHS else _LOG_EVERY,
-            report=lambda now: told(name, now.epoch),
+            report=lambda now: on_epoch(name, now.epoch),
         )
     else:
         check_data(run.config, GraphSet.load(data), run)
-    told(name, trial.settings.epochs)
+    on_epoch(name, trial.settings.epochs)
     return test(run, tests, measured, metric, device)
 
 
@@ -254,8 +254,8 @@ def baseline_errors(
     names = targets_by_name(graphs)
     known = {split: graphs.split(split) for split in {"train", *(s for s, _ in measured.values())}}
     errors = {
-        name: np.array([_of_the_mean(known["train"], known[split], *place, metric)
-                        for place in names.values()])
+        name: np.array([_of_the_mean(known["train"], known[split], *target, metric)
+                        for target in names.values()])
         for name, (split, _) in measured.items()
     }  # fmt: skip
     return tuple(names), errors

@@ -120,13 +120,13 @@ def _rows(folder: Path, experiment: Experiment, about: Mapping[str, Any]) -> dic
     }
     if known != dict(about) or scores.splits != tuple(experiment.measured):
         raise ValueError(
-            f"got {folder}, which has results of {_told(known)}, expected some of {_told(about)} "
-            "to add to; move them away, or choose another folder"
+            f"got {folder}, which has results of {_described(known)}, expected some of "
+            f"{_described(about)} to add to; move them away, or choose another folder"
         )
     return rows
 
 
-def _told(about: Mapping[str, Any]) -> str:
+def _described(about: Mapping[str, Any]) -> str:
     quick = ", quick" if about["quick"] else ""
     return f"{about['experiment']} ({about['protocol']}, {about['recipe']}{quick})"
 
@@ -165,8 +165,10 @@ def load(folder: Path, complete: bool = False) -> tuple[Scores, dict[str, Any]]:
         check(facts, _FACTS)
         if complete and "took" in facts:
             check(facts["took"], _TOOK, "took")
-        for name, held in facts["populations"].items():
-            _check_facts(name, held, [k for k in _OF_POPULATION if complete or k in held])
+        for name, population in facts["populations"].items():
+            _check_facts(
+                name, population, [k for k in _OF_POPULATION if complete or k in population]
+            )
     except ValueError as error:
         raise ValueError(
             f"got {folder / FACTS}, which cannot be read ({error}), expected facts that pna "
@@ -175,12 +177,12 @@ def load(folder: Path, complete: bool = False) -> tuple[Scores, dict[str, Any]]:
     return Scores.load(folder / SCORES), facts
 
 
-def _check_facts(name: str, held: dict[str, Any], needed: Iterable[str]) -> None:
+def _check_facts(name: str, facts: dict[str, Any], needed: Iterable[str]) -> None:
     what = f"the population {shown(name)}"
-    check(held, {known: _OF_POPULATION[known] for known in needed}, what)
+    check(facts, {known: _OF_POPULATION[known] for known in needed}, what)
     if "settings" in needed:
-        check(held["settings"], {"epochs": int}, f"the settings of {what}")
-    resumed = held.get("environment", {}).get("resumed", [])
+        check(facts["settings"], {"epochs": int}, f"the settings of {what}")
+    resumed = facts.get("environment", {}).get("resumed", [])
     check({"resumed": resumed}, {"resumed": list[dict[str, Any]]}, f"the environment of {what}")
 
 

@@ -116,7 +116,7 @@ class Scores:
 
     def mean(self, name: str, split: str, times: float = 1.0) -> Estimate:
         """Mean of the errors over all members and tasks, multiplied by `times`."""
-        return Estimate.of(times * self._whole(name, split, None).mean(1))
+        return Estimate.of(times * self._complete_errors(name, split, None).mean(1))
 
     def of_task(self, name: str, task: str, split: str, top: int | None = TOP) -> Estimate:
         """log10 of the mean square error of one task."""
@@ -128,13 +128,13 @@ class Scores:
     def average(
         self, name: str, split: str, top: int | None = TOP, ratio: bool = False
     ) -> Estimate:
-        values = np.log10(self._whole(name, split, top)).mean(1)
+        values = np.log10(self._complete_errors(name, split, top)).mean(1)
         return Estimate.of(values - (self.baseline_average(split) if ratio else 0))
 
     def overall(
         self, name: str, split: str, top: int | None = TOP, ratio: bool = False
     ) -> Estimate:
-        values = np.log10(self._whole(name, split, top).mean(1))
+        values = np.log10(self._complete_errors(name, split, top).mean(1))
         return Estimate.of(values - (self.baseline_overall(split) if ratio else 0))
 
     def baseline_average(self, split: str) -> float:
@@ -143,7 +143,7 @@ class Scores:
     def baseline_overall(self, split: str) -> float:
         return float(np.log10(self.baseline[split].mean()))
 
-    def _whole(self, name: str, split: str, top: int | None) -> Numbers:
+    def _complete_errors(self, name: str, split: str, top: int | None) -> Numbers:
         """Errors (members, tasks). If members learn one task each, the first row has the best
         member of every task, the second row the second best, and so on."""
         found = lookup("population", name, dict(self.populations))
@@ -176,9 +176,9 @@ class Scores:
         lines = []
         for member, errors in zip(population.members, population.errors[split], strict=True):
             values = zip(_MEMBER.items(), astuple(member), strict=True)
-            held = {"population": name, **{column: kind(v) for (column, kind), v in values}}
+            shared = {"population": name, **{column: kind(v) for (column, kind), v in values}}
             lines += [
-                held | {"split": split, "task": task, self.metric: float(error)}
+                shared | {"split": split, "task": task, self.metric: float(error)}
                 for task, error in zip(self.tasks, errors, strict=True)
                 if not np.isnan(error)
             ]

@@ -50,10 +50,8 @@ _NO_MIRROR = Change("without mirror", "not mirrored", arguments={"mirror": ()})
 def _improved(seen: dict[str, Any], *changes: Change) -> list[Variant]:
     """The plain model with improved training, and its ablations."""
     training: dict[str, Any] = {"optimiser": "adamw", "weight_decay": 0.1, "lr": 2e-3}
-    whole = improved(
-        _PLAIN, _PLAIN.hidden, epochs=50, arguments=seen | {"dropout": 0.1}, **training
-    )
-    return [whole, *(changed(whole, change) for change in (*changes, *_CHANGES))]
+    full = improved(_PLAIN, _PLAIN.hidden, epochs=50, arguments=seen | {"dropout": 0.1}, **training)
+    return [full, *(changed(full, change) for change in (*changes, *_CHANGES))]
 
 
 def _experiment(name: str, title: str, better: list[Variant], with_edges: str) -> RealWorld:

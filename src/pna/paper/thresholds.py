@@ -32,13 +32,13 @@ def within(scores: Scores, name: str, limits: Mapping[str, tuple[float, Measured
     """
     if missing := not_run(scores, name):
         return missing
-    found = {place: measured(scores, name) for place, (_, measured) in limits.items()}
+    found = {test: measured(scores, name) for test, (_, measured) in limits.items()}
     words = "; ".join(
-        f"{place}: {_shown(value)} against {_minus(limits[place][0])}"
-        for place, value in found.items()
+        f"{test}: {_shown(value)} against {_minus(limits[test][0])}"
+        for test, value in found.items()
     )
-    above = [place for place, value in found.items() if not value.mean <= limits[place][0]]
-    if any(_side(found[place], limits[place][0]) > 0 for place in above):
+    above = [test for test, value in found.items() if not value.mean <= limits[test][0]]
+    if any(_side(found[test], limits[test][0]) > 0 for test in above):
         return Verdict(FAILS, words)
     return Verdict(OPEN if above else HOLDS, words)
 

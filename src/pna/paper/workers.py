@@ -15,42 +15,42 @@ from typing import Any, TypeVar
 
 import torch
 
-Told = Callable[[str, int], None]  # name of a training, and the epochs it has done
+OnEpoch = Callable[[str, int], None]  # name of a training, and the epochs it has done
 T = TypeVar("T")
-Done = Callable[[int, T], None]  # index of a job, and its result
+OnDone = Callable[[int, T], None]  # index of a job, and its result
 
 
-def all_of(
-    work: Callable[..., T],
+def run_jobs(
+    function: Callable[..., T],
     jobs: Sequence[tuple[Any, ...]],
     workers: int = 1,
-    told: Told = lambda *_: None,
+    on_epoch: OnEpoch = lambda *_: None,
     threads: int | None = None,
-    done: Done[T] = lambda *_: None,
+    on_done: OnDone[T] = lambda *_: None,
 ) -> list[T]:
-    """`work(*job, told)` for every job, in order; at most `workers` at a time.
+    """`function(*job, on_epoch)` for every job, in order; at most `workers` at a time.
 
-    One worker runs in this process; several are processes with `threads` each. `work` must be a
-    function of a module. It reports its epochs through `told`; `done` is called with each job that
-    ends. If a job fails, or at Ctrl-C, the others stop at their next report.
+    One worker runs in this process; several are processes with `threads` each. `function` must be a
+    function of a module. It reports its epochs through `on_epoch`; `on_done` is called with each
+    job that ends. If a job fails, or at Ctrl-C, the others stop at their next report.
     """
     if workers == 1:
-        found = []
-        for place, job in enumerate(jobs):
-            found.append(work(*job, told))
-            done(place, found[-1])
-        return found
+        results = []
+        for index, job in enumerate(jobs):
+            results.append(function(*job, on_epoch))
+            on_done(index, results[-1])
+        return results
     context = _context()
-    news: Any = context.Queue()
+    reports: Any = context.Queue()
     stop = context.Event()
     with ProcessPoolExecutor(
-        workers, mp_context=context, initializer=_begin, initargs=(news, stop, threads)
+        workers, mp_context=context, initializer=_start_worker, initargs=(reports, stop, threads)
     ) as pool:
         try:
             with _without_ctrl_c():
-                running = [pool.submit(_work, work, job) for job in jobs]
+                running = [pool.submit(_run_job, function, job) for job in jobs]
             with _sigterm_as_ctrl_c():
-                _listen(running, news, told, done)
+                _forward_reports(running, reports, on_epoch, on_done)
             return [future.result() for future in running]
         except BrokenProcessPool as error:
             raise MemoryError(
@@ -108,28 +108,30 @@ def _sigterm_as_ctrl_c() -> Iterator[None]:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
 
-def _listen(running: Sequence[Future[T]], news: Any, told: Told, done: Done[T]) -> None:
+def _forward_reports(
+    running: Sequence[Future[T]], reports: Any, on_epoch: OnEpoch, on_done: OnDone[T]
+) -> None:
     """Pass on reports of workers until all are done; raise the error of one that fails."""
     waiting = dict(enumerate(running))
     while waiting:
         with suppress(queue.Empty):
-            told(*news.get(timeout=0.2))
-        for place in [place for place, future in waiting.items() if future.done()]:
-            done(place, waiting.pop(place).result())
+            on_epoch(*reports.get(timeout=0.2))
+        for index in [index for index, future in waiting.items() if future.done()]:
+            on_done(index, waiting.pop(index).result())
     while True:
         try:
-            told(*news.get(timeout=0.05))
+            on_epoch(*reports.get(timeout=0.05))
         except queue.Empty:
             return
 
 
-_news: Any = None  # queue of a worker's reports
+_reports: Any = None  # queue of a worker's reports
 _stop: Any = None  # event that asks a worker to stop
 
 
-def _begin(news: Any, stop: Any, threads: int | None) -> None:
-    global _news, _stop
-    _news, _stop = news, stop
+def _start_worker(reports: Any, stop: Any, threads: int | None) -> None:
+    global _reports, _stop
+    _reports, _stop = reports, stop
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is handled by the parent
     threading.Thread(target=_end_with_parent, daemon=True).start()
     if threads is not None:
@@ -144,13 +146,13 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _work(work: Callable[..., T], job: tuple[Any, ...]) -> T:
+def _run_job(function: Callable[..., T], job: tuple[Any, ...]) -> T:
     if _stop.is_set():
         raise KeyboardInterrupt
-    return work(*job, _tell)
+    return function(*job, _report)
 
 
-def _tell(*what: Any) -> None:
-    _news.put(what)
+def _report(*what: Any) -> None:
+    _reports.put(what)
     if _stop.is_set() and signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL:
         signal.raise_signal(signal.SIGTERM)  # a training saves a checkpoint, and stops
