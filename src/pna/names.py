@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
 Init = TypeVar("Init", bound=Callable[..., None])
+AnyFunction = TypeVar("AnyFunction", bound=Callable[..., Any])
 
 
 def lookup(kind: str, name: str, table: Mapping[Any, T]) -> T:
@@ -55,29 +56,29 @@ def check_keywords(*others: type) -> Callable[[Init], Init]:
     return decorate
 
 
-def renamed_keywords(**names: str) -> Callable[[Init], Init]:
-    """Decorates an `__init__`: keywords under their former names work, with a warning.
+def renamed_keywords(**names: str) -> Callable[[AnyFunction], AnyFunction]:
+    """Decorate a function or an `__init__`: keywords under their former names work, with a warning.
 
     `names` maps each former name to the present one.
     """
 
-    def decorate(init: Init) -> Init:
-        owner = init.__qualname__.removesuffix(".__init__")
+    def decorate(function: AnyFunction) -> AnyFunction:
+        owner = function.__qualname__.removesuffix(".__init__")
 
-        @functools.wraps(init)
-        def renamed(self: Any, *args: Any, **kwargs: Any) -> None:
+        @functools.wraps(function)
+        def renamed(*args: Any, **kwargs: Any) -> Any:
             for old in kwargs.keys() & names.keys():
                 warn_renamed(f"the argument {old} of {owner}", names[old], stacklevel=2)
                 kwargs[names[old]] = kwargs.pop(old)
-            init(self, *args, **kwargs)
+            return function(*args, **kwargs)
 
-        return cast(Init, renamed)
+        return cast(AnyFunction, renamed)
 
     return decorate
 
 
 def warn_renamed(old: str, new: str, stacklevel: int) -> None:
-    """Say that something has another name now; `stacklevel` as in `warnings.warn`."""
+    """Warn that something has another name now; `stacklevel` as in `warnings.warn`."""
     message = f"{old} is now called {new}; the former name will be removed"
     warnings.warn(message, DeprecationWarning, stacklevel=stacklevel + 1)
 

@@ -248,15 +248,28 @@ def test_another_sweep_is_refused(tmp_path):
         Sweep(tmp_path / "none", plan, 3).resume()
 
 
+def test_the_former_name_of_the_callback_works(data, tmp_path):
+    deprecated = pytest.warns(DeprecationWarning, match="say of sweep is now called report")
+    refused = pytest.raises((ValueError, ModuleNotFoundError), match=r"got trials=0|pna\[ray")
+    with deprecated, refused:
+        sweep(data, tmp_path / "out", MODEL, SETTINGS, SPACE, trials=0, say=lambda *_: None)
+
+
 def test_sweep(cluster, data, tmp_path):
     """Two trials; then one is spoilt, and one more is asked for."""
     out = tmp_path / "out"
-    said = []
+    reported = []
     found = sweep(
-        data, out, MODEL, SETTINGS, SPACE, trials=2, say=lambda _, trial: said.append(trial.number)
+        data,
+        out,
+        MODEL,
+        SETTINGS,
+        SPACE,
+        trials=2,
+        report=lambda _, trial: reported.append(trial.number),
     )
     assert [t.state for t in found.trials] == ["finished", "finished"]
-    assert sorted(said) == [0, 1] and found.best is not None
+    assert sorted(reported) == [0, 1] and found.best is not None
     for trial in found.trials:
         run = Run(found.folder_of(trial))
         assert trial.objective == sum(run.summary["best"]) / 2 and trial.epochs == 2

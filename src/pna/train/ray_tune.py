@@ -53,7 +53,7 @@ def run(
     address: str,
     cpus: int,
     gpus: float | None,
-    say: Callable[[Sweep, Trial], None] | None,
+    on_trial: Callable[[Sweep, Trial], None] | None,
 ) -> None:
     """Run the waiting trials on a cluster, or on this machine if `address` is "local"."""
     with _connected(address):
@@ -77,7 +77,7 @@ def run(
                     name="ray",
                     storage_path=ray_folder,
                     verbose=0,
-                    callbacks=[_Recorder(sweep, say)],
+                    callbacks=[_Recorder(sweep, on_trial)],
                 ),
             )
             tuner.fit()
@@ -134,12 +134,12 @@ def _scheduler(sweep: Sweep) -> Any:
 class _Recorder(tune.Callback):
     """Records every trial that ends."""
 
-    def __init__(self, sweep: Sweep, say: Callable[[Sweep, Trial], None] | None) -> None:
-        self._sweep, self._say = sweep, say
+    def __init__(self, sweep: Sweep, on_trial: Callable[[Sweep, Trial], None] | None) -> None:
+        self._sweep, self._on_trial = sweep, on_trial
 
     def __getstate__(self) -> dict[str, Any]:
         """For the copy that Ray keeps, and uses on a cluster: it has no terminal."""
-        return vars(self) | {"_say": None}
+        return vars(self) | {"_on_trial": None}
 
     def on_trial_complete(self, iteration: int, trials: list[Any], trial: Any, **_: Any) -> None:
         self._record(trial)
@@ -149,8 +149,8 @@ class _Recorder(tune.Callback):
 
     def _record(self, trial: Any, failed: bool = False) -> None:
         ended = self._sweep.record(trial.config["trial"], trial.last_result or {}, failed)
-        if self._say is not None:
-            self._say(self._sweep, ended)
+        if self._on_trial is not None:
+            self._on_trial(self._sweep, ended)
 
 
 @contextmanager

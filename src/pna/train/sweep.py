@@ -24,6 +24,7 @@ import numpy as np
 
 from pna.data.graphset import GraphSet
 from pna.files import alone, is_new, remove_leftovers
+from pna.names import renamed_keywords
 from pna.stored import check, read_json
 from pna.train.defaults import loss_for, model_for, settings_for
 from pna.train.loop import Interrupted, Report, configured, train
@@ -92,8 +93,8 @@ class Space:
 
     def __post_init__(self) -> None:
         def check(name: str, fits: Callable[[float], bool], expected: str) -> None:
-            held = getattr(self, name)
-            values = (held.low, held.high) if isinstance(held, LogRange) else held
+            setting = getattr(self, name)
+            values = (setting.low, setting.high) if isinstance(setting, LogRange) else setting
             if not values or not all(math.isfinite(v) and fits(v) for v in values):
                 shown = ",".join(f"{v:g}" for v in values)
                 raise ValueError(f"got {name} {shown or 'of no values'}, expected {expected}")
@@ -139,9 +140,9 @@ class Plan:
         return model, replace(self.settings, lr=(point.lr,), weight_decay=(point.weight_decay,))
 
     def as_dict(self) -> dict[str, Any]:
-        whole = asdict(self) | {"model": self.model.as_dict()}
-        held: dict[str, Any] = json.loads(json.dumps(whole))  # with the types that JSON has
-        return held
+        content = asdict(self) | {"model": self.model.as_dict()}
+        stored: dict[str, Any] = json.loads(json.dumps(content))  # with the types that JSON has
+        return stored
 
 
 @dataclass(frozen=True)
@@ -162,8 +163,8 @@ class Trial:
 
     def as_dict(self) -> dict[str, Any]:
         known = {"trial": self.number} | asdict(self.point) | {"objective": self.objective}
-        told = {"epochs": self.epochs, "seconds": round(self.seconds, 3), "state": self.state}
-        return known | told | {"error": self.error}
+        ended = {"epochs": self.epochs, "seconds": round(self.seconds, 3), "state": self.state}
+        return known | ended | {"error": self.error}
 
 
 _STATES = ("waiting", "finished", "stopped", "failed")
@@ -213,24 +214,24 @@ class Sweep:
             )
         own = self.plan.as_dict()
         try:
-            held = read_json(path)
-            check(held, {"version": int, "trials": int})
+            stored = read_json(path)
+            check(stored, {"version": int, "trials": int})
         except ValueError as error:
             raise ValueError(
                 f"got {path}, which cannot be read ({error}), expected what pna sweep wrote; "
                 "restore the file, or start the sweep in another folder"
             ) from error
-        if held["version"] != _VERSION:
-            raise ValueError(f"got {path} of version {held['version']}, expected {_VERSION}")
-        differing = [k for k in own if k != "data" and held.get(k) != own[k]]
+        if stored["version"] != _VERSION:
+            raise ValueError(f"got {path} of version {stored['version']}, expected {_VERSION}")
+        differing = [k for k in own if k != "data" and stored.get(k) != own[k]]
         if differing:
             raise ValueError(
                 f"got other {', '.join(differing)} than {self.folder} was started with, "
                 f"expected the same to resume it; they are in {path}"
             )
-        if held["trials"] > len(self.trials):
+        if stored["trials"] > len(self.trials):
             raise ValueError(
-                f"got {len(self.trials)} trials, expected at least the {held['trials']} that "
+                f"got {len(self.trials)} trials, expected at least the {stored['trials']} that "
                 f"{self.folder} was started with"
             )
         self.update()  # reads everything before anything is written
@@ -264,15 +265,15 @@ class Sweep:
             seconds=summary["seconds"],
         )
 
-    def record(self, number: int, told: dict[str, Any], failed: bool = False) -> Trial:
+    def record(self, number: int, metrics: dict[str, Any], failed: bool = False) -> Trial:
         """Record that a trial has ended, with its last report, and write the table."""
         trial = self.trials[number]
         ended = self._finished(trial) or replace(
             trial,
             state="failed" if failed else "stopped",
-            objective=told.get("objective"),
-            epochs=told.get("epoch", 0),
-            seconds=told.get("seconds", 0.0),
+            objective=metrics.get("objective"),
+            epochs=metrics.get("epoch", 0),
+            seconds=metrics.get("seconds", 0.0),
             error=self._error(trial) if failed else "",
         )
         self.trials[number] = ended
@@ -346,11 +347,11 @@ def objective(best: list[float]) -> float:
     return sum(best) / len(best)
 
 
-Tell = Callable[[dict[str, Any]], None]
+ReportMetrics = Callable[[dict[str, Any]], None]  # as `ray.tune.report`
 
 
-def run_trial(sweep: Sweep, number: int, device: str, tell: Tell) -> None:
-    """Train or resume the population of a trial; `tell` is called after each epoch.
+def run_trial(sweep: Sweep, number: int, device: str, report_metrics: ReportMetrics) -> None:
+    """Train or resume the population of a trial; `report_metrics` is called after each epoch.
 
     The traceback of an error is written to its folder, and the error is raised.
     """
@@ -360,14 +361,14 @@ def run_trial(sweep: Sweep, number: int, device: str, tell: Tell) -> None:
         shutil.rmtree(run.folder, ignore_errors=True)
     (run.folder / ERROR).unlink(missing_ok=True)
     try:
-        _train(sweep.plan, sweep.trials[number].point, run, device, tell)
+        _train(sweep.plan, sweep.trials[number].point, run, device, report_metrics)
     except Exception:
         run.folder.mkdir(parents=True, exist_ok=True)
         (run.folder / ERROR).write_text(traceback.format_exc(), encoding="utf-8")
         raise
 
 
-def _train(plan: Plan, point: Point, run: Run, device: str, tell: Tell) -> None:
+def _train(plan: Plan, point: Point, run: Run, device: str, report_metrics: ReportMetrics) -> None:
     seconds = 0.0
 
     def each_epoch(report: Report) -> None:
@@ -375,8 +376,8 @@ def _train(plan: Plan, point: Point, run: Run, device: str, tell: Tell) -> None:
         seconds += report.seconds
         # Ray may stop the trial here; the last epoch is reported after it was saved.
         if report.epoch < report.epochs and any(report.alive):
-            told = {"objective": objective(report.best), "epoch": report.epoch}
-            tell(told | {"seconds": seconds})
+            metrics = {"objective": objective(report.best), "epoch": report.epoch}
+            report_metrics(metrics | {"seconds": seconds})
 
     train(
         plan.data,
@@ -393,10 +394,11 @@ def _train(plan: Plan, point: Point, run: Run, device: str, tell: Tell) -> None:
     )
     summary = run.summary
     assert summary is not None
-    told = {"objective": objective(best_losses(summary)), "epoch": summary["epochs"]}
-    tell(told | {"seconds": summary["seconds"]})
+    metrics = {"objective": objective(best_losses(summary)), "epoch": summary["epochs"]}
+    report_metrics(metrics | {"seconds": summary["seconds"]})
 
 
+@renamed_keywords(say="report")
 def sweep(
     data: str | Path,
     out: str | Path,
@@ -415,7 +417,7 @@ def sweep(
     cpus_per_trial: int = 1,
     gpus_per_trial: float | None = None,
     resume: bool = False,
-    say: Callable[[Sweep, Trial], None] | None = None,
+    report: Callable[[Sweep, Trial], None] | None = None,
 ) -> Sweep:
     """Search for the lowest validation loss with Ray Tune, each trial in ``out/trials``.
 
@@ -433,7 +435,7 @@ def sweep(
         cpus_per_trial: number of CPU cores per trial.
         gpus_per_trial: number of GPUs per trial, such as 0.25. Default: 1 if the cluster has any.
         resume: continue the sweep in `out`. Trials that failed run again.
-        say: callback after every trial.
+        report: callback after every trial.
     """
     try:
         from pna.train import ray_tune
@@ -458,20 +460,20 @@ def sweep(
     # errors that every trial would have are raised before the first one
     found = configured(graphs, path, kind, usual, *target).data["fingerprint"]
     plan = Plan(str(path), found, kind, usual, space or Space(), seed, asha, *target)
-    held = Sweep(Path(os.path.realpath(out)), plan, trials)
+    state = Sweep(Path(os.path.realpath(out)), plan, trials)
     ray_tune.check_address(address)
     if not resume:
-        held.start()
-    with alone(held.folder, wait=False) if held.folder.is_dir() else nullcontext():
+        state.start()
+    with alone(state.folder, wait=False) if state.folder.is_dir() else nullcontext():
         if resume:
-            held.resume()
-        held.save()
+            state.resume()
+        state.save()
         try:
-            if held.waiting:
-                ray_tune.run(held, address, cpus_per_trial, gpus_per_trial, say)
+            if state.waiting:
+                ray_tune.run(state, address, cpus_per_trial, gpus_per_trial, report)
         except KeyboardInterrupt:
-            done = trials - len(held.waiting)
+            done = trials - len(state.waiting)
             raise Interrupted(
-                f"stopped with {done} of {trials} trials done; {held.folder} can be resumed"
+                f"stopped with {done} of {trials} trials done; {state.folder} can be resumed"
             ) from None
-    return held
+    return state
