@@ -767,7 +767,7 @@ def edges_between(draw):
 @given(edges_between())
 def test_counting_sorts_make_what_the_sorts_of_torch_make(graph):
     sizes, edges = graph
-    with fast_paths.asked() as asked:
+    with fast_paths.queried() as asked:
         built = Adjacency.from_edge_index(edges, sizes)
     assert "build" in asked
     with fast_paths.without("build"):

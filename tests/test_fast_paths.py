@@ -321,12 +321,12 @@ def test_a_path_that_is_off_changes_nothing_but_time(name: str, device: str) -> 
         pytest.skip("needs a GPU")
     where, chosen = (torch.device("cpu"), "cpu") if device == "cpu" else (DEVICE, "triton")
     with pna.backend(chosen) if name not in NEEDS_A_GPU else nullcontext():
-        with fast_paths.asked() as asked:
+        with fast_paths.queried() as queried:
             expected = CASES[name](where)
-        with fast_paths.without(name), fast_paths.asked() as asked_without:
+        with fast_paths.without(name), fast_paths.queried() as queried_without:
             got = CASES[name](where)
-    assert name in asked
-    assert asked_without.isdisjoint(FAST_PATHS[name].needed_by)
+    assert name in queried
+    assert queried_without.isdisjoint(FAST_PATHS[name].needed_by)
     assert len(got) == len(expected)
     for ours, theirs in zip(got, expected, strict=True):
         scale = max(float(theirs.abs().max()), 1e-6)
@@ -338,13 +338,13 @@ def test_every_path_has_a_case() -> None:
 
 
 def test_every_path_is_asked_for_in_its_file_and_nothing_else_is() -> None:
-    asked: dict[str, set[str]] = {}
+    queried: dict[str, set[str]] = {}
     for source in SOURCES.rglob("*.py"):
         for name in re.findall(r'fast_paths\.is_on\("(\w+)"\)', source.read_text()):
-            asked.setdefault(name, set()).add(str(source.relative_to(SOURCES)))
-    assert set(asked) == set(FAST_PATHS)
+            queried.setdefault(name, set()).add(str(source.relative_to(SOURCES)))
+    assert set(queried) == set(FAST_PATHS)
     for name, path in FAST_PATHS.items():
-        assert path.file in asked[name], name
+        assert path.file in queried[name], name
 
 
 def test_needed_by_names_paths_and_runs_on_their_devices() -> None:
@@ -380,8 +380,8 @@ def test_an_unknown_path_is_refused() -> None:
 
 
 def test_what_is_asked_inside_is_heard_outside_too() -> None:
-    with fast_paths.asked() as outer:
-        with fast_paths.asked() as inner:
+    with fast_paths.queried() as outer:
+        with fast_paths.queried() as inner:
             fast_paths.is_on("gru")
         fast_paths.is_on("cpu")
     assert inner == {"gru"} and outer == {"gru", "cpu"}

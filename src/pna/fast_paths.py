@@ -27,7 +27,7 @@ class FastPath:
     """
 
     devices: tuple[str, ...]  # where it runs: "cpu", "cuda"
-    file: str  # where it is asked for, below src/pna
+    file: str  # where it is queried, below src/pna
     replaces: str  # what runs without it, in one sentence
     needed_by: tuple[str, ...]
 
@@ -244,13 +244,13 @@ FAST_PATHS: dict[str, FastPath] = {
 
 # Plain variables: compiled code watches them, and all threads see them.
 _off: frozenset[str] = frozenset()
-_asked: set[str] | None = None
+_queried: set[str] | None = None
 
 
 def is_on(name: str) -> bool:
     """Whether this fast path may be taken. Asked where it would be, after all other conditions."""
-    if _asked is not None:
-        _asked.add(name)
+    if _queried is not None:
+        _queried.add(name)
     return name not in _off
 
 
@@ -276,14 +276,14 @@ def without(*names: str) -> Iterator[None]:
 
 
 @contextmanager
-def asked() -> Iterator[set[str]]:
-    """The fast paths that are asked for inside a ``with`` block, on or off."""
-    global _asked
-    before, _asked = _asked, set()
-    found = _asked
+def queried() -> Iterator[set[str]]:
+    """Record the fast paths that are queried inside a ``with`` block, on or off."""
+    global _queried
+    before, _queried = _queried, set()
+    found = _queried
     try:
         yield found
     finally:
-        _asked = before
+        _queried = before
         if before is not None:
             before |= found

@@ -7,7 +7,7 @@ from pna.cli import app
 
 
 def test_rows():
-    rows = list(measure(small=True, doing=lambda _: None))
+    rows = list(measure(small=True, status=lambda _: None))
     assert [(row.case, row.contender) for row in rows] == [
         ("default set", "pna"),
         ("a quarter", "pna"),

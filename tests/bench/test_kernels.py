@@ -36,7 +36,7 @@ def asking(*names: str, broken: str = "") -> Row:
 
 
 def measured(row: Row, **arguments: Any) -> dict[str, kernels.PathResult]:
-    results = measure(row, "cpu", repeats=1, say=lambda _: None, **arguments)
+    results = measure(row, "cpu", repeats=1, log=lambda _: None, **arguments)
     assert results is not None
     return {result.path: result for result in results}
 
@@ -63,9 +63,9 @@ def test_a_row_that_fails_gives_nothing() -> None:
     def prepare(device: torch.device) -> Any:
         raise RuntimeError("no memory")
 
-    said: list[str] = []
-    assert measure(Row("made", prepare), "cpu", say=said.append) is None
-    assert "no memory" in said[0]
+    messages: list[str] = []
+    assert measure(Row("made", prepare), "cpu", log=messages.append) is None
+    assert "no memory" in messages[0]
 
 
 def test_what_is_known_is_not_measured_again(tmp_path: Path) -> None:

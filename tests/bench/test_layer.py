@@ -25,7 +25,7 @@ needs_pyg = pytest.mark.skipif(not layer.has_pyg(), reason="needs PyG: pip insta
 
 
 def measured(case: Case, compiled: bool = False) -> list[LayerResult]:
-    return measure_case(case, "cpu", 0.01, compiled, doing=lambda _: None)
+    return measure_case(case, "cpu", 0.01, compiled, status=lambda _: None)
 
 
 def kinds(rows: list[LayerResult]) -> list[tuple[str, str]]:
@@ -119,13 +119,13 @@ def test_a_case_that_cannot_be_set_up_is_one_row(monkeypatch: pytest.MonkeyPatch
 
 def test_little_memory_makes_small_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(layer, "free_memory", lambda device: 2**20)
-    heard: list[str] = []
+    messages: list[str] = []
     case = Case("wide", 1000, 16_000, 128, alone=True)  # ours: 13.8 MB
-    rows = measure_case(case, "cpu", 0.01, False, doing=lambda _: None, say=heard.append)
+    rows = measure_case(case, "cpu", 0.01, False, status=lambda _: None, log=messages.append)
     assert (rows[0].nodes, rows[0].edges) == (31, 500)
-    assert len(heard) == 1
-    assert "1,000 nodes, 16,000 edges, F = 128 need about" in heard[0]
-    assert "31 nodes, 500 edges" in heard[0]
+    assert len(messages) == 1
+    assert "1,000 nodes, 16,000 edges, F = 128 need about" in messages[0]
+    assert "31 nodes, 500 edges" in messages[0]
 
 
 def test_tf32_is_off_while_measuring_and_as_before_after(monkeypatch: pytest.MonkeyPatch) -> None:

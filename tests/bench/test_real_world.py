@@ -124,13 +124,13 @@ def test_the_models_are_the_same(name: str) -> None:
 @pytest.mark.parametrize("name", ["zinc", "molhiv"])
 def test_epochs_are_measured(runs: Path, name: str) -> None:
     (case,) = cases("cpu", runs, small=True, only=name)
-    rows = {r.contender: r for r in measure_case(case, "cpu", 0.01, doing=lambda _: None)}
+    rows = {r.contender: r for r in measure_case(case, "cpu", 0.01, status=lambda _: None)}
     members = EXPERIMENTS[name].members
-    beside = EXAMPLE if name == "zinc" else PYG
+    baseline = EXAMPLE if name == "zinc" else PYG
     names = ["pna, 1 member", f"pna, {members} members", PYG]
     assert list(rows) == ([*names, EXAMPLE] if name == "zinc" else names)
     assert all(row.ms and row.graphs == 32 and not row.note for row in rows.values())
-    assert {row.beside for row in rows.values()} == {beside}
+    assert {row.beside for row in rows.values()} == {baseline}
     assert rows[names[1]].members == members
     assert rows[names[0]].parameters == rows[PYG].parameters
 
@@ -145,7 +145,7 @@ def test_long_epochs_are_told_from_some_steps(runs: Path, monkeypatch: pytest.Mo
     assert contenders["pna, 1 member"].share == 1
     monkeypatch.setattr(measure, "time_calls", lambda calls, *_: [Timing(1.0, 0.5, 2.0, 3)])
     alone = replace(case, make=lambda case, device: [contenders[PYG]])
-    (row,) = measure_case(alone, "cpu", 0.01, doing=lambda _: None)
+    (row,) = measure_case(alone, "cpu", 0.01, status=lambda _: None)
     assert (row.ms, row.ms_low, row.ms_high, row.per_second) == (2000, 1000, 4000, 0.5)
     assert row.note == "told from 1 of 2 steps"
 
@@ -155,7 +155,7 @@ def test_missing_graphs_are_a_row_that_says_how_to_get_them(
 ) -> None:
     monkeypatch.delenv("PNA_DATA", raising=False)
     (case,) = cases("cpu", Path("nowhere"), only="zinc")
-    (row,) = measure_case(case, "cpu", 0.01, doing=lambda _: None)
+    (row,) = measure_case(case, "cpu", 0.01, status=lambda _: None)
     assert (row.contender, row.ms) == ("all", None)
     assert "pna data zinc --out nowhere/zinc.safetensors" in str(row.note)
 

@@ -29,7 +29,7 @@ needs_pyg = pytest.mark.skipif(not has_pyg(), reason="needs PyG: pip install 'pn
 
 
 def measured(case: Case) -> list[EpochResult]:
-    return measure_case(case, "cpu", 0.01, doing=lambda _: None)
+    return measure_case(case, "cpu", 0.01, status=lambda _: None)
 
 
 def made_of(*contenders: Contender, **values: Any) -> Case:
@@ -50,7 +50,7 @@ def test_rates_count_members_and_are_told_beside_another() -> None:
 
 
 def test_the_authors_time_is_marked_as_a_constant() -> None:
-    case = replace(made_of(Contender(OURS, lambda: None, 1)), beside=AUTHORS, published=True)
+    case = replace(made_of(Contender(OURS, lambda: None, 1)), baseline=AUTHORS, published=True)
     ours, authors = measured(case)
     assert (authors.contender, authors.ms, authors.faster) == (AUTHORS, 1530, 1)
     assert "not in this run" in str(authors.note)

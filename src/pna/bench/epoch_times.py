@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from pna.bench.measure import collect, time_by_name, try_call
+from pna.bench.measure import Log, collect, time_by_name, try_call
 
 OURS, PYG, AUTHORS = "pna", "PyG", "the authors' code"
 LOADED, COMPILED = "PyG, batches on the GPU", "PyG, compiled, batches on the GPU"
@@ -21,8 +21,6 @@ LOADED, COMPILED = "PyG, batches on the GPU", "PyG, compiled, batches on the GPU
 #: their code, not by this benchmark.
 AUTHORS_SECONDS = 1.53
 _LONGEST_COMPILATION = 240  # seconds
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -43,7 +41,7 @@ class Case:
 
     name: str
     make: Callable[[Case, torch.device], list[Contender]]
-    beside: str  # name of a contender
+    baseline: str  # name of a contender
     graphs: int  # of each size, or in all
     sizes: tuple[int, ...] = ()  # of multi-task graphs
     batch_size: int = 512
@@ -69,8 +67,8 @@ class EpochResult:
     ms_low: float | None = None
     ms_high: float | None = None
     per_second: float | None = None  # epochs a second of one member
-    faster: float | None = None  # ratio of these to those of the contender `beside`
-    beside: str | None = None
+    faster: float | None = None  # ratio of these to those of the contender named in `beside`
+    beside: str | None = None  # name of the baseline, if it was measured; a column of stored files
     note: str | None = None
 
 
@@ -79,34 +77,34 @@ def measure_case(
     device: torch.device | str = "cpu",
     seconds: float = 5.0,
     compiled: bool = True,
-    doing: Say = print,
+    status: Log = print,
 ) -> list[EpochResult]:
     """All rows of a case. A contender that fails becomes a row whose note is the error."""
     return collect(
-        _compare(case, torch.device(device), seconds, compiled, doing),
+        _compare(case, torch.device(device), seconds, compiled, status),
         lambda problem: _row(case, Contender("all", lambda: None, 0), note=problem),
     )
 
 
 def _compare(
-    case: Case, device: torch.device, seconds: float, compiled: bool, doing: Say
+    case: Case, device: torch.device, seconds: float, compiled: bool, status: Log
 ) -> Iterator[EpochResult]:
     """A first epoch each, to compile and to capture graphs; then in turns."""
-    doing(f"{case.name}: making {case.size}")
+    status(f"{case.name}: making {case.size}")
     contenders = [c for c in case.make(case, device) if compiled or c.name != COMPILED]
     notes = {contender.name: contender.note for contender in contenders}
     standing = {}
     for contender in contenders:
         limit = _LONGEST_COMPILATION if contender.name == COMPILED else None
         hint = ", which may compile for minutes" if limit else ""
-        doing(f"{case.name}: first epoch of {contender.name}{hint}")
+        status(f"{case.name}: first epoch of {contender.name}{hint}")
         with _at_most(limit):
             _, problem = try_call(contender.epoch)
         if problem is None:
             standing[contender.name] = contender
         else:
             notes[contender.name] = problem
-    doing(f"{case.name}: timing {' / '.join(standing)}")
+    status(f"{case.name}: timing {' / '.join(standing)}")
     times: dict[str, dict[str, float]] = {}
     calls = {name: contender.epoch for name, contender in standing.items()}
     for name, (timing, problem) in time_by_name(calls, device, seconds).items():
@@ -131,13 +129,13 @@ def _row(
     rate: Mapping[str, float] = MappingProxyType({}),
     note: str | None = None,
 ) -> EpochResult:
-    own, other = rate.get(contender.name), rate.get(case.beside)
+    own, other = rate.get(contender.name), rate.get(case.baseline)
     graphs = case.graphs * max(len(case.sizes), 1)
     return EpochResult(
         case.name, contender.name, contender.members, contender.parameters or None, graphs,
         case.batch_size, **(times or {}), per_second=own,
         faster=None if own is None or other is None else own / other,
-        beside=None if other is None else case.beside, note=note,
+        beside=None if other is None else case.baseline, note=note,
     )  # fmt: skip
 
 

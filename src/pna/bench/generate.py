@@ -6,12 +6,13 @@ import multiprocessing
 import resource
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pna.bench.measure import Log
 from pna.data.multitask.draw import draw
 from pna.data.multitask.families import FAMILIES
 from pna.data.multitask.generate import COUNTS, SIZES, MultitaskSettings, Part, make_block
@@ -20,8 +21,6 @@ from pna.data.multitask.stream import Stream
 
 #: Types of which few draws have an isolated node, also where graphs are large.
 OFTEN_WHOLE = ("erdos_renyi", "barabasi_albert", "grid", "caveman", "ladder")
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -39,27 +38,27 @@ class GenerationResult:
         return self.graphs / self.seconds
 
 
-def measure(small: bool = False, doing: Say = print) -> Iterator[GenerationResult]:
+def measure(small: bool = False, status: Log = print) -> Iterator[GenerationResult]:
     """All rows, on one core."""
     share = 16 if small else 1
     default = [
         Part(split, size, count // share) for split, count in COUNTS.items() for size in SIZES
     ]
-    doing("the default set")
+    status("the default set")
     yield _made("default set", default)
-    doing("a quarter of it")
+    status("a quarter of it")
     yield _made("a quarter", [Part(part.split, part.size, part.count // 4) for part in default])
-    doing("labels alone, and NetworkX's")
+    status("labels alone, and NetworkX's")
     yield labels_alone(10 if small else 100)
     yield _by_networkx(2 if small else 10)
     if small:
         return
     for i, family in enumerate(FAMILIES):
         if family.name in OFTEN_WHOLE:
-            doing(f"{family.name}, 95 to 99 nodes")
+            status(f"{family.name}, 95 to 99 nodes")
             parts = [Part("test", size, 256, i) for size in range(95, 100)]
             yield _made(f"{family.name}, 95-99", parts)
-    doing("the whole test of 95 to 99 nodes")
+    status("the whole test of 95 to 99 nodes")
     yield _made("test 95-99", [Part("test 95-99", size, 256) for size in range(95, 100)])
 
 

@@ -24,7 +24,14 @@ import torch
 from pna import fast_paths
 from pna.bench import layer, results, train
 from pna.bench.epochs import trainer_of, with_validation, without_validation
-from pna.bench.measure import check_device, release_memory, seconds_a_call, synchronize, try_call
+from pna.bench.measure import (
+    Log,
+    check_device,
+    release_memory,
+    seconds_a_call,
+    synchronize,
+    try_call,
+)
 from pna.bench.molecules import molecules
 from pna.bench.real_world import ROWS as REAL_WORLD
 from pna.bench.real_world import trial_of
@@ -35,8 +42,6 @@ from pna.machine import machine
 from pna.ops.precision import multiplied
 from pna.paper.real_world import BASELINES
 from pna.paper.registry import EXPERIMENTS
-
-Say = Callable[[str], None]
 
 #: One unit of work: both passes of a layer, or an epoch.
 Work = Callable[[], Any]
@@ -124,7 +129,7 @@ def measure(
     repeats: int = 5,
     paths: Sequence[str] = ("*",),
     known: Collection[str] = (),
-    say: Say = print,
+    log: Log = print,
 ) -> list[PathResult] | None:
     """A result for each path that the row takes, but for those that are `known`; after them, where
     `paths` are all of them, one without a path: the row is then complete. None if the row fails.
@@ -132,10 +137,10 @@ def measure(
     `paths` are patterns such as ``degree_*``.
     """
     with multiplied(exactly=True):
-        found, problem = try_call(_measure, row, torch.device(device), repeats, paths, known, say)
+        found, problem = try_call(_measure, row, torch.device(device), repeats, paths, known, log)
     release_memory()
     if problem is not None:
-        say(f"{row.name}: {problem}")
+        log(f"{row.name}: {problem}")
     return found
 
 
@@ -145,17 +150,17 @@ def _measure(
     repeats: int,
     paths: Sequence[str],
     known: Collection[str],
-    say: Say,
+    log: Log,
 ) -> list[PathResult]:
     began = time.perf_counter()
     make = row.prepare(device)
-    works, failed = dict[str, Work](), dict[str, str]()
-    with fast_paths.asked() as asked:
-        works[NONE] = _warmed(make, device, row.captured)
+    variants, failed = dict[str, Work](), dict[str, str]()
+    with fast_paths.queried() as queried:
+        variants[NONE] = _warmed(make, device, row.captured)
     chosen = [
         path
         for path, entry in FAST_PATHS.items()
-        if path in asked and device.type in entry.devices and path not in known
+        if path in queried and device.type in entry.devices and path not in known
         if any(fnmatch(path, pattern) for pattern in paths)
     ]
     for path in chosen:
@@ -164,11 +169,11 @@ def _measure(
         if work is None:
             failed[path] = problem or "failed"
         else:
-            works[path] = work
+            variants[path] = work
     ready = time.perf_counter()
-    timed = _in_turns(works, device, repeats)
+    timed = _in_turns(variants, device, repeats)
     ended = time.perf_counter()
-    say(
+    log(
         f"{row.name}: {statistics.median(timed[NONE]):.2f} ms, {len(chosen)} paths, "
         f"{ready - began:.0f} s to prepare, {ended - ready:.0f} s to time"
     )
@@ -190,12 +195,12 @@ def _warmed(make: Callable[[], Work], device: torch.device, captured: bool) -> W
 
 
 def _in_turns(
-    works: Mapping[str, Work], device: torch.device, repeats: int
+    variants: Mapping[str, Work], device: torch.device, repeats: int
 ) -> dict[str, list[float]]:
     """So many samples of each, in milliseconds; fewer of what takes long."""
-    counts, samples = dict[str, int](), {path: list[float]() for path in works}
+    counts, samples = dict[str, int](), {path: list[float]() for path in variants}
     for turn in range(repeats + 1):
-        for path, work in works.items():
+        for path, work in variants.items():
             if samples[path] and sum(samples[path]) * counts[path] > 1e3 * _LONGEST:
                 continue
             with fast_paths.without(*([path] if path else [])):
@@ -239,9 +244,9 @@ def known_paths(path: Path, row: Row, device: torch.device | str) -> set[str]:
     complete."""
     facts = _facts(torch.device(device))
     return {
-        held["path"]
-        for held in results.read(path)
-        if held["row"] == row.name and all(held[name] == value for name, value in facts.items())
+        line["path"]
+        for line in results.read(path)
+        if line["row"] == row.name and all(line[name] == value for name, value in facts.items())
     }
 
 

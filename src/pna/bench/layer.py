@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
-from pna.bench.measure import check_device, collect, peak_memory, time_by_name, try_call
+from pna.bench.measure import Log, check_device, collect, peak_memory, time_by_name, try_call
 from pna.nn import PNAConv
 
 AGGREGATORS = ["mean", "std", "max", "min"]
@@ -40,8 +40,6 @@ _OURS_PER_NODE, _OURS_PER_EDGE = 100, 64  # the first times features and towers
 _USABLE = 0.8  # of the memory that is free
 
 _DRAWS = 9  # of features and weights, on which errors are taken
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -138,20 +136,20 @@ def measure_case(
     device: torch.device | str = "cpu",
     seconds: float = 1.0,
     compiled: bool = True,
-    doing: Say = print,
-    say: Say = print,
+    status: Log = print,
+    log: Log = print,
 ) -> list[LayerResult]:
     """All rows of a case: ours, PyG's if it is installed, and, if `compiled`, PyG's compiled.
 
-    What fails, for want of memory for example, becomes a row whose note is the error. `doing` is
-    called with what is being measured, `say` with what a reader of the results must know.
+    What fails, for want of memory for example, becomes a row whose note is the error. `status` is
+    called with what is being measured now, `log` with what a reader of the results must know.
     """
     device = torch.device(device)
-    case = _fitting(case, device, say)
+    case = _fitting(case, device, log)
     if case.errors:
-        rows = _errors(case, device, doing)
+        rows = _errors(case, device, status)
     else:
-        rows = _compare(case, device, seconds, compiled, doing)
+        rows = _compare(case, device, seconds, compiled, status)
     return collect(rows, lambda problem: case.result("all", "set-up", note=problem))
 
 
@@ -202,7 +200,7 @@ class _Contender:
         return [self.given.x, *table, *self.layer.parameters()]
 
     @property
-    def held(self) -> int:
+    def extra_bytes(self) -> int:
         """Bytes of what was made beforehand for this one only."""
         made = self.name == OURS and not self.given.fresh
         return _bytes(self.given.adjacency) if made else 0
@@ -228,19 +226,19 @@ class _Contender:
 
 
 def _compare(
-    case: Case, device: torch.device, seconds: float, compiled: bool, doing: Say
+    case: Case, device: torch.device, seconds: float, compiled: bool, status: Log
 ) -> Iterator[LayerResult]:
     """Time and memory of all contenders, for each kind of work."""
-    doing(f"{case.name}: making the graph, {case.size}")
+    status(f"{case.name}: making the graph, {case.size}")
     contenders = _contenders(case, device, compiled)
     for work in (BOTH,) if case.alone else (BOTH, FORWARD):
         notes: dict[str, str | None] = {}
         for contender in contenders:
             hint = ", which may compile for a minute" if contender.name == COMPILED else ""
-            doing(f"{case.name}: {work}, first call of {contender.name}{hint}")
+            status(f"{case.name}: {work}, first call of {contender.name}{hint}")
             _, notes[contender.name] = try_call(contender.step(work))
         steps = {c.name: c.step(work) for c in contenders if notes[c.name] is None}
-        doing(f"{case.name}: {work}, timing {' / '.join(steps)}")
+        status(f"{case.name}: {work}, timing {' / '.join(steps)}")
         timings = time_by_name(steps, device, seconds) if steps else {}
         for contender in contenders:
             name, values = contender.name, {}
@@ -249,7 +247,7 @@ def _compare(
                 values = timing.in_ms()
                 peak, note = try_call(peak_memory, steps[name], device)
                 if peak is not None:
-                    values["mib"] = (peak + contender.held) / 2**20
+                    values["mib"] = (peak + contender.extra_bytes) / 2**20
             yield case.result(name, work, **values, note=note)
     if case.alone and has_pyg():
         gib = 2 * 4 * case.edges * case.features * case.towers / 2**30
@@ -257,7 +255,7 @@ def _compare(
         yield case.result(PYG, BOTH, note=note)
 
 
-def _errors(case: Case, device: torch.device, doing: Say) -> Iterator[LayerResult]:
+def _errors(case: Case, device: torch.device, status: Log) -> Iterator[LayerResult]:
     """Relative errors in norm of the output and of the gradient of x; nothing without PyG.
 
     They are medians over some draws of features and weights: if two messages differ only in their
@@ -267,7 +265,7 @@ def _errors(case: Case, device: torch.device, doing: Say) -> Iterator[LayerResul
         return
     errors: dict[str, list[tuple[float, ...]]] = {OURS: [], PYG: []}
     for draw in range(_DRAWS):
-        doing(f"{case.name}: draw {draw + 1} of {_DRAWS}, {case.size}")
+        status(f"{case.name}: draw {draw + 1} of {_DRAWS}, {case.size}")
         given = _inputs(case, device, seed=draw)
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             torch.manual_seed(draw)
@@ -376,14 +374,14 @@ def _bytes(value: Any) -> int:
     return sum(_bytes(getattr(value, field.name)) for field in fields(value))
 
 
-def _fitting(case: Case, device: torch.device, say: Say) -> Case:
+def _fitting(case: Case, device: torch.device, log: Log) -> Case:
     """The case, halved until it fits in memory."""
     usable = _USABLE * free_memory(device)
     fits = case
     while _need(fits) > usable and fits.nodes > 1:
         fits = replace(fits, nodes=fits.nodes // 2, edges=fits.edges // 2)
     if fits != case:
-        say(
+        log(
             f"{case.name}: {case.size} need about {_need(case) / 2**30:.1f} GiB, of which there "
             f"are {usable / 2**30:.1f} to use; measured instead: {fits.size}"
         )

@@ -20,6 +20,7 @@ from pna.ops.precision import multiplied
 SAMPLE = 0.02  # seconds of a sample: long enough that synchronising the device does not count
 
 T = TypeVar("T")
+Log = Callable[[str], None]  # receives messages for the user
 
 
 @dataclass(frozen=True)

@@ -69,14 +69,14 @@ def _case(name: str, runs: Path, small: bool, most: int | None, workers: int) ->
     trial = trial_of(name, ROWS[name], EXPERIMENTS[name].members)
     if small:
         trial = replace(trial, settings=replace(trial.settings, batch_size=16))
-    called, beside = f"small {name}" if small else name, EXAMPLE if name == "zinc" else PYG
+    called, baseline = f"small {name}" if small else name, EXAMPLE if name == "zinc" else PYG
     size = trial.settings.batch_size
     try:
         graphs = _training(name, trial, runs, workers, most)
     except (OSError, ValueError, ModuleNotFoundError) as error:
-        return Case(called, partial(_fail, error), beside, 0, batch_size=size)
+        return Case(called, partial(_fail, error), baseline, 0, batch_size=size)
     make = partial(_contenders, trial, graphs)
-    return Case(called, make, beside, len(graphs), batch_size=size)
+    return Case(called, make, baseline, len(graphs), batch_size=size)
 
 
 def trial_of(name: str, variant: str, members: int) -> Trial:
@@ -115,7 +115,7 @@ def _contenders(
     model = fitted(trial.model, graphs, tasks_of(graphs, trial.loss))
     made = partial(Benchmarked, model)
     found += _pyg(made, lambda pyg, b: pyg(b), (PYG, LOADED), trial, graphs, device)
-    if case.beside == EXAMPLE:
+    if case.baseline == EXAMPLE:
         (atoms,), (bonds,) = (model.arguments[f"{of}_values"] for of in ("node", "edge"))
         example = partial(Molecules, atoms, bonds, torch.tensor(model.degrees))
         found += _pyg(example, _run_example, (EXAMPLE, EXAMPLE_LOADED), trial, graphs, device)
@@ -163,5 +163,5 @@ def _pyg(
     with_loader, loaded = names
     yield contender(with_loader, lambda: loader)
     if device.type == "cuda":
-        held = [batch.to(device) for batch in islice(loader, steps)]
-        yield contender(loaded, lambda: held)
+        batches_on_device = [batch.to(device) for batch in islice(loader, steps)]
+        yield contender(loaded, lambda: batches_on_device)

@@ -21,8 +21,8 @@ from pna.cli import (
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 
-def _print_version(is_asked: bool) -> None:
-    if not is_asked:
+def _print_version(value: bool) -> None:
+    if not value:
         return
     try:
         typer.echo(f"pna {metadata.version('pna')}")

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from pna.cli.options import Json, explained
 from pna.cli.progress import print_json
-from pna.cli.shared import errors, make_table, say
+from pna.cli.shared import errors, make_table, print_line
 
 if TYPE_CHECKING:
     from pna.theory.advice import Advice
@@ -65,11 +65,11 @@ def advise(
     if quiet:
         return
     for reason in found.reasons:
-        say(console, f"- {reason}")
+        print_line(console, f"- {reason}")
     for table in tables(found):
         console.print(table)
     if figure is not None:
-        say(console, f"wrote {figure}")
+        print_line(console, f"wrote {figure}")
 
 
 def tables(found: Advice) -> Iterator[Table]:

@@ -16,7 +16,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from pna.cli.options import AtLeast1, Device, Workers, explained
-from pna.cli.shared import make_console, make_table, say, say_error
+from pna.cli.shared import make_console, make_table, print_error, print_line
 
 if TYPE_CHECKING:
     from pna.bench import epoch_times
@@ -171,15 +171,15 @@ def _measure(cases: Iterable[Any], measure: Callable[..., list[Any]], output: _O
     kind, here = torch.device(output.device).type, machine()
     hardware = str(here["gpu"] if kind == "cuda" else f"{here['cpu']}, {here['threads']} threads")
     console = make_console(_WIDTH)
-    tell = partial(console.print, highlight=False, markup=False)
-    tell(f"{hardware}, torch {here['torch']}, PyG {here['torch_geometric'] or 'missing'}")
+    log = partial(console.print, highlight=False, markup=False)
+    log(f"{hardware}, torch {here['torch']}, PyG {here['torch_geometric'] or 'missing'}")
     if not has_pyg():
-        tell(INSTALL_PYG)
+        log(INSTALL_PYG)
     results: list[Any] = []
-    with console.status("measuring") as status:
-        doing = (lambda words: status.update(escape(words))) if console.is_terminal else tell
+    with console.status("measuring") as spinner:
+        status = (lambda words: spinner.update(escape(words))) if console.is_terminal else log
         for case in cases:
-            rows = measure(case, doing=doing)
+            rows = measure(case, status=status)
             if not rows:
                 continue
             results += rows
@@ -188,13 +188,13 @@ def _measure(cases: Iterable[Any], measure: Callable[..., list[Any]], output: _O
                 _write(output.out, kind, [asdict(row) for row in rows])
     if all(row.ms is None for row in results):
         notes = "; ".join(f"{row.case}: {row.note}" for row in results)
-        say_error(f"error: nothing was measured: {notes}")
+        print_error(f"error: nothing was measured: {notes}")
         raise typer.Exit(1)
-    tell(output.words)
+    log(output.words)
     if output.out is not None:
-        tell(f"wrote {output.out}")
+        log(f"wrote {output.out}")
     if find_spec("matplotlib") is None:
-        tell("matplotlib not found, so no figure: pip install 'pna[plot]'")
+        log("matplotlib not found, so no figure: pip install 'pna[plot]'")
         return
     from pna.report.figures import save_svg
     from pna.report.times import draw_times
@@ -203,7 +203,7 @@ def _measure(cases: Iterable[Any], measure: Callable[..., list[Any]], output: _O
     figure = draw_times(results, hardware)
     if figure is not None:
         save_svg(figure, path)
-        tell(f"wrote {path}")
+        log(f"wrote {path}")
 
 
 def _write(out: Path | None, device: str, rows: list[dict[str, Any]]) -> None:
@@ -227,8 +227,8 @@ def generate(small: Small = False, out: Out = None) -> None:
     heads = ("graphs", "seconds", "graphs per second", "MiB per worker")
     shown = make_table(("case", ""), heads)
     rows = []
-    with console.status("measuring") as status:
-        for row in measure(small, lambda words: status.update(escape(words))):
+    with console.status("measuring") as spinner:
+        for row in measure(small, lambda words: spinner.update(escape(words))):
             memory = "" if row.mib is None else f"{row.mib:.0f}"
             counts = (f"{row.graphs:,}", f"{row.seconds:.2f}", f"{row.per_second:,.0f}", memory)
             shown.add_row(row.case, row.contender, *counts)
@@ -236,7 +236,7 @@ def generate(small: Small = False, out: Out = None) -> None:
     console.print(shown)
     _write(out, "cpu", rows)
     if out is not None:
-        say(console, f"wrote {out}")
+        print_line(console, f"wrote {out}")
 
 
 @app.command()
@@ -287,10 +287,10 @@ def kernels(
         option, of = ("--rows", "row") if not chosen else ("--paths", "fast path")
         raise typer.BadParameter(f"no {of} of this name; --list has them all", param_hint=option)
     console = make_console(_WIDTH)
-    say = partial(console.print, highlight=False, markup=False)
+    log = partial(console.print, highlight=False, markup=False)
     if list_only:
         for row in chosen:
-            say(row.name)
+            log(row.name)
         listed = make_table(("fast path", "runs on", "used in", "without it"))
         for name, path in named.items():
             listed.add_row(name, ", ".join(path.devices), path.file, path.replaces)
@@ -299,10 +299,10 @@ def kernels(
     failed = []
     for number, row in enumerate(chosen, 1):
         known = set() if out is None else known_paths(out, row, device)
-        say(f"{number}/{len(chosen)} {row.name}{': measured before' if NONE in known else ''}")
+        log(f"{number}/{len(chosen)} {row.name}{': measured before' if NONE in known else ''}")
         if NONE in known:
             continue
-        results = measure(row, device, repeats=repeats, paths=patterns, known=known, say=say)
+        results = measure(row, device, repeats=repeats, paths=patterns, known=known, log=log)
         if results is None:
             failed.append(row.name)
             continue
@@ -317,9 +317,9 @@ def kernels(
         if out is not None and results:
             write(out, results)
     if out is not None:
-        say(f"wrote {out}")
+        log(f"wrote {out}")
     if failed:
-        say_error(f"error: not measured, see above: {'; '.join(failed)}")
+        print_error(f"error: not measured, see above: {'; '.join(failed)}")
         raise typer.Exit(1)
 
 
@@ -378,8 +378,8 @@ def epochs(rows: list[epoch_times.EpochResult]) -> Table:
     shown.add_column("", no_wrap=True)
     for name in ("parameters", "ms per epoch", "members", "member epochs per second"):
         shown.add_column(name, justify="right")
-    beside = next((row.beside for row in rows if row.beside), None)
-    shown.add_column(f"times {beside}" if beside else "", justify="right")
+    baseline = next((row.beside for row in rows if row.beside), None)
+    shown.add_column(f"times {baseline}" if baseline else "", justify="right")
     if any(row.note for row in rows):
         shown.add_column("note")
     for row in rows:

@@ -18,9 +18,9 @@ from pna.cli.shared import (
     check_target,
     errors,
     make_table,
+    print_error,
+    print_line,
     progress,
-    say,
-    say_error,
 )
 from pna.files import check_readable
 
@@ -82,7 +82,7 @@ def multitask(
         check_target(out, force)
         chosen = parse_names(tasks) or list(SIX)
         span, shares = parse_sizes(sizes), parse_mixture(mixture)
-        with progress(console, "graphs") as told:
+        with progress(console, "graphs") as update:
             graphs = make(
                 seed,
                 protocol,
@@ -93,7 +93,7 @@ def multitask(
                 mixture=shares,
                 draws=draws,
                 workers=workers,
-                progress=told,
+                progress=update,
             )
         save(graphs, out, force, console)
 
@@ -107,7 +107,7 @@ def zinc(out: Out, where: From = "", force: Force = False) -> None:
     from pna.data.zinc import published
     from pna.data.zinc import zinc as make
 
-    make_benchmark("zinc", out, where, force, lambda told: make(where), ("bytes", published))
+    make_benchmark("zinc", out, where, force, lambda update: make(where), ("bytes", published))
 
 
 @app.command()
@@ -120,8 +120,8 @@ def molhiv(out: Out, where: From = "", workers: Workers = 1, force: Force = Fals
     from pna.data.molhiv import molhiv as make
     from pna.data.molhiv import published
 
-    def made(told: Progress) -> GraphSet:
-        return make(where, workers=workers, progress=told)
+    def made(update: Progress) -> GraphSet:
+        return make(where, workers=workers, progress=update)
 
     public = ("molecules to split", published)
     make_benchmark("molhiv", out, where, force, made, public, check_chemistry)
@@ -150,12 +150,12 @@ def make_superpixels(name: str, out: Path, where: str, workers: int, force: bool
     from pna.data.slic import check_images
     from pna.data.sources import PUBLIC, fetch_all
 
-    def fetch(told: Progress) -> None:
+    def fetch(update: Progress) -> None:
         check_images()
-        fetch_all(PUBLIC[name].files, PUBLIC[name].address, told)
+        fetch_all(PUBLIC[name].files, PUBLIC[name].address, update)
 
-    def made(told: Progress) -> GraphSet:
-        graphs: GraphSet = getattr(superpixels, name)(where, workers=workers, progress=told)
+    def made(update: Progress) -> GraphSet:
+        graphs: GraphSet = getattr(superpixels, name)(where, workers=workers, progress=update)
         return graphs
 
     make_benchmark(name, out, where, force, made, ("bytes", fetch))
@@ -182,22 +182,22 @@ def make_benchmark(
         check_target(out, force)
         check()
         if is_address(where):
-            with progress(console, "bytes") as told:
-                fetch_all(source.files, where, told)
+            with progress(console, "bytes") as update:
+                fetch_all(source.files, where, update)
         elif where == FROM_PUBLIC:
-            with progress(console, public[0]) as told:
-                public[1](told)
-        with progress(console, "graphs") as told:
-            graphs = make(told)
+            with progress(console, public[0]) as update:
+                public[1](update)
+        with progress(console, "graphs") as update:
+            graphs = make(update)
         save(graphs, out, force, console)
-        say(console, f"licence: {source.licence}")
-        say(console, f"cite: {source.citation}")
+        print_line(console, f"licence: {source.licence}")
+        print_line(console, f"cite: {source.citation}")
 
 
 def save(graphs: GraphSet, out: Path, force: bool, console: Console) -> None:
     graphs.save(out, force=force)
     megabytes = out.stat().st_size / 1e6
-    say(console, f"wrote {out}: {len(graphs):,} graphs, {megabytes:.1f} MB")
+    print_line(console, f"wrote {out}: {len(graphs):,} graphs, {megabytes:.1f} MB")
 
 
 @app.command()
@@ -234,16 +234,16 @@ def molecules(
     with errors() as console:
         check_target(out, force)
         check_chemistry()
-        held = Written.read(table)
-        named = [targets] if targets in held.columns else parse_names(targets)  # may have commas
-        with progress(console, "molecules") as told:
+        content = Written.read(table)
+        named = [targets] if targets in content.columns else parse_names(targets)  # may have commas
+        with progress(console, "molecules") as update:
             graphs = from_table(
-                held, named, smiles=smiles, split=split, seed=seed, skip=skip, workers=workers,
-                progress=told,
+                content, named, smiles=smiles, split=split, seed=seed, skip=skip, workers=workers,
+                progress=update,
             )  # fmt: skip
         save(graphs, out, force, console)
         for words in facts_of(graphs):
-            say(console, words)
+            print_line(console, words)
 
 
 def facts_of(graphs: GraphSet) -> Iterator[str]:
@@ -292,17 +292,17 @@ def verify(file: File) -> None:
     with errors() as console:
         check_readable(file)
         large = file.stat().st_size > IN_MEMORY
-        with progress(console, "bytes") if large else nullcontext() as told:
-            has_checksum = GraphSet.verify(file, told)
+        with progress(console, "bytes") if large else nullcontext() as update:
+            has_checksum = GraphSet.verify(file, update)
         if not has_checksum:
             GraphSet.load(file)  # finds damage that shows without a checksum
     if not has_checksum:
-        say_error(
+        print_error(
             f"{file} has no checksum, as an older version of pna wrote it; to add one, save it "
             "again: pna.GraphSet.load(file).save(file, force=True)"
         )
         raise typer.Exit(2)
-    say(console, f"{file}: its contents agree with its checksum")
+    print_line(console, f"{file}: its contents agree with its checksum")
 
 
 @app.command()
@@ -334,7 +334,7 @@ def describe(file: File, *, figure: Path | None = None) -> None:
             save_svg(draw_description(graphs, file.name), path)
         except OSError as error:
             raise OSError(f"{error}; choose another file with --figure") from error
-        say(console, f"wrote {path}")
+        print_line(console, f"wrote {path}")
 
 
 def tables(found: Description) -> Iterator[Table]:
@@ -387,8 +387,8 @@ def _shares(found: Description) -> Table:
     for target in found.targets:
         for value, counts in enumerate(zip(*target.counts.values(), strict=True)):
             totals = [max(sum(of), 1) for of in target.counts.values()]
-            told = [f"{100 * c / n:.1f}" for c, n in zip(counts, totals, strict=True)]
-            shares.add_row(escape(target.name) if value == 0 else "", str(value), *told)
+            cells = [f"{100 * c / n:.1f}" for c, n in zip(counts, totals, strict=True)]
+            shares.add_row(escape(target.name) if value == 0 else "", str(value), *cells)
     return shares
 
 

@@ -51,14 +51,14 @@ def demo(
         made = make_graphs(data, graphs)
         console.print(f"Made {len(made):,} graphs. Training {len(MODELS)} models.", highlight=False)
         done = dict.fromkeys(MODELS, 0)
-        with progress(console, "epochs") as tell:
+        with progress(console, "epochs") as update:
 
-            def told(model: str, epoch: int) -> None:
+            def on_epoch(model: str, epoch: int) -> None:
                 done[model] = epoch
-                tell(sum(done.values()), epochs * len(MODELS))
+                update(sum(done.values()), epochs * len(MODELS))
 
-            together = min(workers or cores(), len(MODELS))
-            result = compare(data, folder / "runs", epochs, together, told)
+            count = min(workers or cores(), len(MODELS))
+            result = compare(data, folder / "runs", epochs, count, on_epoch)
         console.print(scores(result))
         compared, pairs = draw_comparison(result), draw_failures(confused)
         save_svg(compared, folder / "comparison.svg")

@@ -13,8 +13,8 @@ from pna.cli.shared import (
     check_device,
     check_target,
     errors,
+    print_line,
     progress,
-    say,
 )
 from pna.cli.show import caption, table
 
@@ -48,7 +48,7 @@ def evaluate(
         if as_json:
             print_json(found.as_dict())
             return
-        say(console, caption(found))
+        print_line(console, caption(found))
         console.print(table(found))
         if len(found.tasks) > 1 and "log10_of_mean_mse" in found.metrics:
             value = found.metrics["log10_of_mean_mse"][found.best]
@@ -93,13 +93,13 @@ def predict(
                 raise ValueError(
                     f"got --split {split} with a table, which has no splits; leave it out"
                 )
-            with progress(console, "molecules") as told:
+            with progress(console, "molecules") as update:
                 table = predict_table(
-                    run, data, member, smiles=smiles, workers=workers, progress=told,
+                    run, data, member, smiles=smiles, workers=workers, progress=update,
                     device=device or None,
                 )  # fmt: skip
             table.save(out)
-            say(console, f"wrote {out}")
+            print_line(console, f"wrote {out}")
             return
         if smiles:
             raise ValueError(
@@ -110,4 +110,4 @@ def predict(
             check_target(path, force)
         found = predict_with(run, data, member, split=split or None, device=device or None)
         for path in found.save(out):
-            say(console, f"wrote {path}")
+            print_line(console, f"wrote {path}")

@@ -150,9 +150,9 @@ def explained(command: Command) -> Command:
 
     Keyword-only parameters are options. One that is False by default is a switch.
     """
-    held = signature(command, eval_str=True)
+    original = signature(command, eval_str=True)
     words = _explained(command)["Args"]
-    parameters = [_with_help(p, words.pop(p.name, None)) for p in held.parameters.values()]
+    parameters = [_with_help(p, words.pop(p.name, None)) for p in original.parameters.values()]
     if words:
         raise TypeError(f"{command.__name__} has no {', '.join(words)}, which it explains")
     command.__doc__ = (getdoc(command) or "").partition("\n\nArgs:\n")[0]

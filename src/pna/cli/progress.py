@@ -21,7 +21,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from pna.cli.shared import say, say_error
+from pna.cli.shared import print_error, print_line
 
 if TYPE_CHECKING:
     from pna.train.loop import Callback, Report
@@ -36,15 +36,16 @@ def show_epochs(console: Console, quiet: bool, as_json: bool) -> Iterator[Callba
 
     It always reports a member that breaks.
     """
+    log = partial(print_line, console)
     if quiet:
-        yield broken_once(say_error)
+        yield broken_once(print_error)
     elif as_json:
-        yield together(broken_once(say_error), lambda report: print_json(asdict(report)))
+        yield together(broken_once(print_error), lambda report: print_json(asdict(report)))
     elif console.is_terminal:
         with Live(console=console) as live:
-            yield together(broken_once(partial(say, console)), _bar(live))
+            yield together(broken_once(log), _bar(live))
     else:
-        yield together(broken_once(partial(say, console)), _plain(partial(say, console)))
+        yield together(broken_once(log), _plain(log))
 
 
 def together(*callbacks: Callback) -> Callback:
@@ -57,7 +58,7 @@ def together(*callbacks: Callback) -> Callback:
     return call
 
 
-def broken_once(say: Callable[[str], None]) -> Callback:
+def broken_once(log: Callable[[str], None]) -> Callback:
     """A callback that reports every member whose loss is not finite, once."""
     reported: set[int] = set()
 
@@ -69,7 +70,7 @@ def broken_once(say: Callable[[str], None]) -> Callback:
             rest = "; frozen, the others continue" if any(report.alive) else "; frozen"
             best = report.best[member]
             kept = f", its best, {best:.4g}, is kept" if math.isfinite(best) else ""
-            say(f"member {member}: loss not finite by epoch {report.epoch}{rest}{kept}")
+            log(f"member {member}: loss not finite by epoch {report.epoch}{rest}{kept}")
 
     return show
 
@@ -87,7 +88,7 @@ def _finite(content: Any) -> Any:
     return None if isinstance(content, float) and not math.isfinite(content) else content
 
 
-def _plain(say: Callable[[str], None]) -> Callback:
+def _plain(log: Callable[[str], None]) -> Callback:
     """A callback that prints the first epoch, the last, and one every few seconds."""
     words, printed = _Words(), -math.inf
 
@@ -97,7 +98,7 @@ def _plain(say: Callable[[str], None]) -> Callback:
         last = report.epoch == report.epochs or not any(report.alive)
         if last or now - printed >= _EVERY:
             printed = now
-            say(line)
+            log(line)
 
     return show
 
@@ -140,9 +141,9 @@ class _Words:
 
 def _losses(report: Report, name: str) -> str:
     """Median and best loss of the members in training, or of all members when none is left."""
-    held = list(zip(getattr(report, name), report.alive, strict=True))
-    finite = [loss for loss, _ in held if math.isfinite(loss)]
-    known = [loss for loss, alive in held if alive and math.isfinite(loss)] or finite
+    losses = list(zip(getattr(report, name), report.alive, strict=True))
+    finite = [loss for loss, _ in losses if math.isfinite(loss)]
+    known = [loss for loss, alive in losses if alive and math.isfinite(loss)] or finite
     if not known:
         return "not finite"
     if len(report.alive) == 1:

@@ -8,7 +8,7 @@ from pathlib import Path
 import typer
 
 from pna.cli.options import explained
-from pna.cli.shared import check_target, errors, say
+from pna.cli.shared import check_target, errors, print_line
 
 
 @explained
@@ -41,4 +41,4 @@ def report(results: Path, *, out: Path | None = None, markdown: Path | None = No
             write_markdown(markdown, dict(zip(folders, found, strict=True)))
     also = "" if markdown is None else f", as Markdown {markdown}"
     drawn = f"drew {len(figures)} figures beside the scores of {len(folders)} results"
-    say(console, f"{drawn}; the page is {page}{also}")
+    print_line(console, f"{drawn}; the page is {page}{also}")

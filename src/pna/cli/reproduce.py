@@ -20,9 +20,9 @@ from pna.cli.shared import (
     cores,
     errors,
     make_table,
+    print_error,
+    print_line,
     progress,
-    say,
-    say_error,
 )
 
 if TYPE_CHECKING:
@@ -91,16 +91,16 @@ def reproduce(
         experiment = EXPERIMENTS[name]
         protocol, recipe = protocol or experiment.protocols[0], recipe or experiment.recipes[0]
         folder = (out or Path("quick" if quick else "results")) / name / f"{protocol}-{recipe}"
-        for place in (folder, runs):
-            check_folder(place)
+        for path in (folder, runs):
+            check_folder(path)
         named = parse_names(models)
         chosen = experiment.chosen(named)
         if edges is not None:
-            asked, chosen = chosen, of_edges(experiment, chosen, edges)
-            left_out = {v.row for v in asked} - {v.row for v in chosen} if named else set()
+            requested, chosen = chosen, of_edges(experiment, chosen, edges)
+            left_out = {v.row for v in requested} - {v.row for v in chosen} if named else set()
             if left_out:
                 names = ", ".join(sorted(left_out))
-                say(
+                print_line(
                     console, f"left out, as they do not exist {_with(edges)} edge features: {names}"
                 )
         count = members or (2 if quick else experiment.members)
@@ -110,13 +110,15 @@ def reproduce(
         total = sum(trial.settings.epochs for trial in trials)
         done = {trial.variant.name: 0 for trial in trials}
         if quick:
-            say(console, "quick: few graphs and epochs, to check that it works; not evidence")
+            print_line(
+                console, "quick: few graphs and epochs, to check that it works; not evidence"
+            )
         try:
-            with progress(console, "epochs") as tell:
+            with progress(console, "epochs") as update:
 
-                def told(which: str, epoch: int) -> None:
+                def on_epoch(which: str, epoch: int) -> None:
                     done[which] = epoch
-                    tell(sum(done.values()), total)
+                    update(sum(done.values()), total)
 
                 options = Options(
                     protocol=protocol,
@@ -129,16 +131,18 @@ def reproduce(
                     threads=None if together == 1 else 1,
                     resume=resume,
                 )
-                run(experiment, folder, runs, options, told, partial(say, console))
+                run(experiment, folder, runs, options, on_epoch, partial(print_line, console))
         except KeyboardInterrupt:
             kept = f"; what was finished is in {folder}" if (folder / SCORES).is_file() else ""
-            say_error(
+            print_error(
                 f"stopped{kept}; to continue: pna reproduce {name} --resume, with the same options"
             )
             raise typer.Exit(130) from None
         show(folder, console)
     taken = timedelta(seconds=round(time.monotonic() - begin))
-    say(console, f"{taken}. Results and figures are in {folder}; one page: pna report {folder}")
+    print_line(
+        console, f"{taken}. Results and figures are in {folder}; one page: pna report {folder}"
+    )
 
 
 def of_edges(experiment: Experiment, chosen: list[Variant], edges: bool) -> list[Variant]:

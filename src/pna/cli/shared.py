@@ -39,8 +39,8 @@ def check_target(out: Path, force: bool) -> None:
 
 def check_folder(out: Path) -> None:
     """Raise unless this folder can be written to, or made."""
-    whole = out.absolute()
-    there = next(place for place in (whole, *whole.parents) if os.path.lexists(place))
+    path = out.absolute()
+    there = next(parent for parent in (path, *path.parents) if os.path.lexists(parent))
     if not there.is_dir():
         raise NotADirectoryError(f"got {out}, but {there} is not a folder, expected one")
     if not os.access(there, os.W_OK):
@@ -52,9 +52,9 @@ def make_console(width: int = 160) -> Console:
     return Console(width=None if sys.stdout.isatty() else width)
 
 
-def say(console: Console, words: str) -> None:
+def print_line(console: Console, text: str) -> None:
     """Print one line as it is: without colours, markup or line breaks."""
-    console.print(words, highlight=False, markup=False, soft_wrap=True)
+    console.print(text, highlight=False, markup=False, soft_wrap=True)
 
 
 def make_table(left: Iterable[str], right: Iterable[str] = (), title: str | None = None) -> Table:
@@ -79,20 +79,20 @@ def errors() -> Iterator[Console]:
     try:
         with warnings.catch_warnings():
             warnings.showwarning = lambda message, *_: (
-                say_error(f"warning: {message}") if first else None
+                print_error(f"warning: {message}") if first else None
             )
             yield make_console()
     except (ValueError, OSError, MemoryError, ModuleNotFoundError) as error:
         if not first:
             time.sleep(_FIRST_REPORTS)
-        say_error(f"error: {error}")
+        print_error(f"error: {error}")
         raise typer.Exit(1) from error
 
 
-def say_error(words: str) -> None:
+def print_error(text: str) -> None:
     """Print one line to stderr; characters that cannot be printed are escaped."""
-    words = "".join(c if c.isprintable() else repr(c)[1:-1] for c in words.replace("\n", " "))
-    Console(stderr=True).print(words, style="red", highlight=False, markup=False, soft_wrap=True)
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text.replace("\n", " "))
+    Console(stderr=True).print(text, style="red", highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from pna.cli import options
 from pna.cli.progress import print_json
-from pna.cli.shared import errors, make_table, say, say_error
+from pna.cli.shared import errors, make_table, print_error, print_line
 
 if TYPE_CHECKING:
     from pna.train.sweep import Sweep, Trial
@@ -68,7 +68,7 @@ def sweep(
     from pna.train.sweep import sweep as search
 
     given |= {"members": members, "epochs": epochs}
-    aside = Console(stderr=True)
+    stderr = Console(stderr=True)
     try:
         with errors() as console:
             found = search(
@@ -83,10 +83,10 @@ def sweep(
                 cpus_per_trial=cpus_per_trial,
                 gpus_per_trial=gpus_per_trial,
                 resume=resume,
-                say=lambda held, trial: say(aside, line(held, trial)),
+                report=lambda state, trial: print_line(stderr, line(state, trial)),
             )
     except Interrupted as error:
-        say_error(f"{error} with --resume")
+        print_error(f"{error} with --resume")
         raise typer.Exit(130) from None
     if as_json:
         rows = [trial.as_dict() for trial in found.trials]
@@ -94,9 +94,9 @@ def sweep(
         print_json({"folder": str(found.folder), "best": best, "trials": rows})
     else:
         console.print(table(found))
-        say(console, f"wrote {found.folder}")
+        print_line(console, f"wrote {found.folder}")
     if found.best is None:
-        say_error(
+        print_error(
             "error: no trial finished with a finite loss; the table says how each ended. Lower "
             "--lr or set --clip if losses were not finite; else see error.txt in a trial's folder"
         )

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.table import Table
 
-from pna.cli.shared import make_table, say
+from pna.cli.shared import make_table, print_line
 
 if TYPE_CHECKING:
     from pna.paper.theory import Theory
@@ -56,7 +56,7 @@ def compute(name: str, folder: Path, console: Console) -> None:
     if find_spec("matplotlib") is None:
         raise ValueError("got no matplotlib, expected it for figures: pip install 'pna[plot]'")
     for path in COMPUTED[name][1](folder, console):
-        say(console, f"wrote {path}")
+        print_line(console, f"wrote {path}")
 
 
 def tables(result: Theory) -> Iterator[Table]:

@@ -10,7 +10,7 @@ import typer
 
 from pna.cli import options
 from pna.cli.progress import print_json, show_epochs, together
-from pna.cli.shared import check_device, errors, say, say_error
+from pna.cli.shared import check_device, errors, print_error, print_line
 from pna.cli.show import caption, table
 
 
@@ -76,7 +76,7 @@ def train(
                 )
         except Interrupted as stopped:
             if first:
-                say_error(f"{stopped}: {_launcher()}pna train --resume {folder}")
+                print_error(f"{stopped}: {_launcher()}pna train --resume {folder}")
             raise typer.Exit(130) from None
         except OutOfMemoryError as error:
             raise MemoryError(
@@ -88,7 +88,7 @@ def train(
         summary = run.summary
         assert summary is not None
         if all(summary["broken"]):
-            say_error(_broken(folder, summary))
+            print_error(_broken(folder, summary))
         if quiet:
             return
         found = None
@@ -100,9 +100,9 @@ def train(
             print_json({"run": str(folder), "summary": summary, "validation": validation})
             return
         if found is not None:
-            say(console, caption(found))
+            print_line(console, caption(found))
             console.print(table(found))
-        say(console, _ending(folder, summary))
+        print_line(console, _ending(folder, summary))
 
 
 def _launcher() -> str:
