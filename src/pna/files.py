@@ -148,9 +148,9 @@ def naming(path: Path) -> Iterator[None]:
             raise
         if error.errno not in _REMEDIES:
             raise OSError(error.errno, error.strerror, str(path)) from error
-        told = type(error)(f"cannot write {path} ({error.strerror}); {_REMEDIES[error.errno]}")
-        told.errno = error.errno
-        raise told from error
+        explained = type(error)(f"cannot write {path} ({error.strerror}); {_REMEDIES[error.errno]}")
+        explained.errno = error.errno
+        raise explained from error
 
 
 def leftovers(folder: Path) -> list[Path]:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from pna.population.all_reduce import all_reduce_sum, world_size
-from pna.train.distributed import any_of_all, device_of, is_first, joined, wait_for_all
+from pna.train.distributed import any_process, device_of, is_first, joined, wait_for_all
 from pna.train.loop import train
 from pna.train.run import BEST, LAST, Run
 from pna.train.settings import Settings
@@ -43,7 +43,7 @@ def rank_of_two(port: int, rank: int, asked: list[dict[str, Any]]) -> None:
         total = all_reduce_sum(x)
         (total * torch.tensor([1.0, 10.0 * (1 + rank)])).sum().backward()
         vmapped = torch.func.vmap(all_reduce_sum)(torch.full((3, 2), float(rank + 1)))
-        said = [any_of_all(rank == 1, x.device), any_of_all(False, x.device)]
+        said = [any_process(rank == 1, x.device), any_process(False, x.device)]
     print(json.dumps({
         "first": is_first(), "rank": rank, "told": told, "total": total.tolist(),
         "grad": x.grad.tolist(), "vmapped": vmapped.tolist(), "said": said,
@@ -128,7 +128,7 @@ def test_one_process_is_all_there_is():
     x = torch.tensor([1.0, 2.0])
     assert world_size() == 1 and is_first()
     assert all_reduce_sum(x) is x
-    assert any_of_all(True, x.device) and not any_of_all(False, x.device)
+    assert any_process(True, x.device) and not any_process(False, x.device)
     wait_for_all()
     with joined(torch.device("cpu")):
         assert world_size() == 1

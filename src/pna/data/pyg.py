@@ -65,8 +65,8 @@ def to_data_list(graphs: GraphSet) -> list[Data]:
 
 def _as_pyg(tensor: Tensor) -> Tensor:
     """A copy with integers as int64, which embeddings and classification losses need."""
-    is_whole = not (tensor.is_floating_point() or tensor.dtype == torch.bool)
-    return tensor.to(torch.int64 if is_whole else tensor.dtype, copy=True)
+    is_integer = not (tensor.is_floating_point() or tensor.dtype == torch.bool)
+    return tensor.to(torch.int64 if is_integer else tensor.dtype, copy=True)
 
 
 def _flat(columns: Tensor | None) -> Tensor | None:

@@ -23,9 +23,9 @@ class Snapshot:
     ) -> None:
         """Copy the members `ids` where `new` (members,) is true; inputs have a row for each id."""
         rows = new[ids]
-        held = (self.weights, *self.buffers.values())
-        given = (weights, *(buffers[name] for name in self.buffers))
-        for old, now in zip(held, given, strict=True):
+        own = (self.weights, *self.buffers.values())
+        inputs = (weights, *(buffers[name] for name in self.buffers))
+        for old, now in zip(own, inputs, strict=True):
             mask = rows.view(-1, *[1] * (now.dim() - 1))
             old.index_copy_(0, ids, torch.where(mask, now, old[ids]))
 
@@ -48,8 +48,8 @@ class MovingAverage(Snapshot):
         """Add a step of the members that are `alive`, (members,), after `steps` of them."""
         share = (_FIRST_STEPS / (steps + _FIRST_STEPS)).clamp(min=1 - self.decay)
         _update(self.weights, population.flat, share, alive)
-        for name, held in self.buffers.items():
-            _update(held, population.buffers[name], share, alive)
+        for name, average in self.buffers.items():
+            _update(average, population.buffers[name], share, alive)
 
     def keep(self, rows: Tensor) -> None:
         """Drop all members but these."""
@@ -57,7 +57,9 @@ class MovingAverage(Snapshot):
         self.buffers = {name: buffer[rows].clone() for name, buffer in self.buffers.items()}
 
 
-def _update(held: Tensor, now: Tensor, share: Tensor, alive: Tensor) -> None:
-    wide = [-1, *[1] * (now.dim() - 1)]
-    moved = torch.lerp(held, now, share.view(wide)) if held.is_floating_point() else now
-    held.copy_(torch.where(alive.view(wide), moved, held))
+def _update(average: Tensor, current: Tensor, share: Tensor, alive: Tensor) -> None:
+    wide = [-1, *[1] * (current.dim() - 1)]
+    moved = (
+        torch.lerp(average, current, share.view(wide)) if average.is_floating_point() else current
+    )
+    average.copy_(torch.where(alive.view(wide), moved, average))

@@ -32,6 +32,6 @@ def disk_errors(folder: Path) -> Iterator[None]:
         if error.errno not in _REMEDIES:
             raise
         what, _, _ = str(error).partition("; ")  # without another remedy
-        told = OSError(f"{what}; {_REMEDIES[error.errno]}, then pna train --resume {folder}")
-        told.errno = error.errno
-        raise told from error
+        explained = OSError(f"{what}; {_REMEDIES[error.errno]}, then pna train --resume {folder}")
+        explained.errno = error.errno
+        raise explained from error

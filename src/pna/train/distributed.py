@@ -12,9 +12,9 @@ import torch.distributed as distributed
 from pna.population.all_reduce import all_reduce_sum, world_size
 
 
-def device_of(asked: str | torch.device | None) -> torch.device:
+def device_of(requested: str | torch.device | None) -> torch.device:
     """The given device; by default a GPU if there is one."""
-    return torch.device(asked or ("cuda" if torch.cuda.is_available() else "cpu"))
+    return torch.device(requested or ("cuda" if torch.cuda.is_available() else "cpu"))
 
 
 @contextmanager
@@ -39,11 +39,11 @@ def wait_for_all() -> None:
         distributed.barrier()
 
 
-def any_of_all(said: bool, device: torch.device) -> bool:
+def any_process(flag: bool, device: torch.device) -> bool:
     """Whether this is true in any process."""
     if world_size() == 1:
-        return said
-    return bool(all_reduce_sum(torch.tensor(float(said), device=device)))
+        return flag
+    return bool(all_reduce_sum(torch.tensor(float(flag), device=device)))
 
 
 def is_first() -> bool:

@@ -90,7 +90,7 @@ def evaluate(
     where += f" of {data}" if isinstance(data, str | Path) else ""
     targets = [_targets(task, graphs, where) for task in models.config.tasks]
     missing = [bool(np.isnan(y).all()) for y in targets]
-    _tell_of_missing(models.config.tasks, missing, where)
+    _report_missing(models.config.tasks, missing, where)
     node, graph = models.outputs(graphs)
     scores = [
         _scores(task, node if task.level == "node" else graph, y)
@@ -142,29 +142,31 @@ def own_path(run: Run, config: Config) -> Path:
 def _targets(task: Task, graphs: GraphSet, where: str) -> np.ndarray:
     """The targets of a task by its name, (rows,)."""
     names = graphs.node_targets if task.level == "node" else graphs.graph_targets
-    places = {name: place for place, name in enumerate(names)}
+    columns = {name: column for column, name in enumerate(names)}
     # graphs with targets at one level do not have the level in their names
-    own = task.name if task.name in places else task.name.removeprefix(f"{task.level}.")
-    if own not in places:
+    own = task.name if task.name in columns else task.name.removeprefix(f"{task.level}.")
+    if own not in columns:
         raise ValueError(
             f"got {where} without the {task.level} target {own!r}, which the run was trained for, "
             f"expected it among their targets: {', '.join(names) or 'none'}; evaluate with graphs "
             "that have it, or predict, which needs no targets"
         )
-    y = column_of(graphs, task.level, places[own])
+    y = column_of(graphs, task.level, columns[own])
     check_values(task, y, where)
     return y.double().cpu().numpy()
 
 
-def _tell_of_missing(tasks: tuple[Task, ...], missing: list[bool], where: str) -> None:
+def _report_missing(tasks: tuple[Task, ...], missing: list[bool], where: str) -> None:
     """Warn of tasks without any known target; raise if there are no others."""
     if not any(missing):
         return
-    names = ", ".join(repr(task.name) for task, is_so in zip(tasks, missing, strict=True) if is_so)
-    said = f"got no value of the target {names} in {where}, all are missing (NaN)"
+    names = ", ".join(
+        repr(task.name) for task, is_missing in zip(tasks, missing, strict=True) if is_missing
+    )
+    problem = f"got no value of the target {names} in {where}, all are missing (NaN)"
     if all(missing):
-        raise ValueError(f"{said}, expected some; evaluate with graphs whose targets are known")
-    warnings.warn(f"{said}; means are over the other tasks", stacklevel=3)
+        raise ValueError(f"{problem}, expected some; evaluate with graphs whose targets are known")
+    warnings.warn(f"{problem}; means are over the other tasks", stacklevel=3)
 
 
 def _scores(task: Task, outputs: np.ndarray, targets: np.ndarray) -> TaskScores:

@@ -26,7 +26,7 @@ from pna.machine import machine
 from pna.ops.aggregators import Aggregator
 from pna.population.all_reduce import world_size
 from pna.train.defaults import loss_for, model_for, settings_for
-from pna.train.distributed import any_of_all, device_of, is_first, joined, wait_for_all
+from pna.train.distributed import any_process, device_of, is_first, joined, wait_for_all
 from pna.train.metrics_file import Metrics, kept_rows, readable_rows
 from pna.train.models import build, count_parameters, fitted
 from pna.train.population import Population
@@ -169,13 +169,13 @@ def configured(
     for name in splits:
         check_targets(tasks, graphs.split(name), f"the split {name!r}")
         _check_features(graphs.split(name), f"the split {name!r}")
-    held = {
+    data = {
         "path": None if path is None else str(path),
         "fingerprint": fingerprint(graphs),
         "splits": list(splits),
         "features": {"node": list(graphs.node_features), "edge": list(graphs.edge_features)},
     }
-    return Config(held, fitted(model, training, tasks, graphs), tasks, settings)
+    return Config(data, fitted(model, training, tasks, graphs), tasks, settings)
 
 
 def _check_features(graphs: GraphSet, where: str) -> None:
@@ -203,7 +203,7 @@ class _Checkpoint:
     epoch: int
     seconds: float
     rows: list[list[str]]  # of `METRICS`, up to the epoch
-    is_whole: bool  # whether the other files agree with it
+    is_consistent: bool  # whether the other files agree with it
 
 
 def _checkpoint(run: Run, config: Config, repair_metrics: bool) -> _Checkpoint | None:
@@ -213,21 +213,21 @@ def _checkpoint(run: Run, config: Config, repair_metrics: bool) -> _Checkpoint |
         return None
     tensors, facts = run.read(LAST)
     epoch, rows = facts["epoch"], list[list[str]]()
-    is_whole = True
+    is_consistent = True
     if is_first():
-        is_whole = run.has_best_of(epoch)
+        is_consistent = run.has_best_of(epoch)
         kept = (run.folder / METRICS, _columns(config), epoch)
         try:
             rows = kept_rows(*kept, facts.get("rows"))
         except ValueError:
             if not repair_metrics:
                 raise
-            rows, is_whole = readable_rows(*kept), False
+            rows, is_consistent = readable_rows(*kept), False
         else:
             if repair_metrics:
                 warnings.warn(f"{kept[0]} is not damaged: there is nothing to repair", stacklevel=2)
-    held = Config.from_dict(facts["config"])
-    return _Checkpoint(tensors, held, epoch, facts["seconds"], rows, is_whole)
+    stored_config = Config.from_dict(facts["config"])
+    return _Checkpoint(tensors, stored_config, epoch, facts["seconds"], rows, is_consistent)
 
 
 def _check_untrained(run: Run) -> None:
@@ -271,12 +271,12 @@ def _train(
     elif writes:
         run.start(config, machine())
     metrics = Metrics(run.folder / METRICS, _columns(config), kept) if writes else None
-    if metrics is not None and checkpoint is not None and not checkpoint.is_whole:
+    if metrics is not None and checkpoint is not None and not checkpoint.is_consistent:
         _save(run, trainer, done, seconds, metrics.rows)
     saved = time.monotonic()
     finished = done >= settings.epochs or not bool(trainer.member_state.alive.any())
     try:
-        with _asked_to_stop() as stop:
+        with _stop_on_signal() as stop:
             while not finished:
                 results, rows = _epoch(trainer, done)
                 done += 1
@@ -287,7 +287,7 @@ def _train(
                 if report is not None and writes:
                     report(results)
                 late = time.monotonic() - saved >= save_every
-                stopping = any_of_all(stop.is_set(), trainer.population.device)
+                stopping = any_process(stop.is_set(), trainer.population.device)
                 if metrics is not None and (late or finished or stopping):
                     metrics.flush()
                     _save(run, trainer, done, seconds, metrics.rows)
@@ -321,10 +321,10 @@ def make_trainer(
 
 def _restore(run: Run, trainer: Trainer, config: Config, checkpoint: _Checkpoint) -> None:
     try:
-        held = checkpoint.config
-        if not SCHEDULES[held.settings.schedule].needs_epochs:
-            held = held.with_epochs(config.settings.epochs)
-        if held != config:
+        stored = checkpoint.config
+        if not SCHEDULES[stored.settings.schedule].needs_epochs:
+            stored = stored.with_epochs(config.settings.epochs)
+        if stored != config:
             raise ValueError("it belongs to another configuration")
         trainer.load_state_dict(checkpoint.tensors)
     except (ValueError, LookupError, TypeError, RuntimeError) as error:
@@ -419,26 +419,26 @@ def _summary(trainer: Trainer, config: Config, epoch: int, seconds: float) -> di
 
 
 @contextmanager
-def _asked_to_stop() -> Iterator[threading.Event]:
+def _stop_on_signal() -> Iterator[threading.Event]:
     """An event that Ctrl-C or SIGTERM sets. A second signal raises; ignored ones stay ignored."""
-    asked = threading.Event()
+    stop = threading.Event()
     if threading.current_thread() is not threading.main_thread():
-        yield asked
+        yield stop
         return
 
-    def ask(number: int, frame: Any) -> None:
-        if asked.is_set():
+    def handle(number: int, frame: Any) -> None:
+        if stop.is_set():
             raise KeyboardInterrupt
-        asked.set()
+        stop.set()
 
-    heard = (signal.SIGINT, signal.SIGTERM)
+    signals = (signal.SIGINT, signal.SIGTERM)
     before = {
-        number: signal.signal(number, ask)
-        for number in heard
+        number: signal.signal(number, handle)
+        for number in signals
         if signal.getsignal(number) is not signal.SIG_IGN
     }
     try:
-        yield asked
+        yield stop
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

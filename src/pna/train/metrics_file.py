@@ -65,7 +65,7 @@ class _Row(NamedTuple):
         return int(self.cells[0])
 
     @property
-    def place(self) -> tuple[int, int]:
+    def position(self) -> tuple[int, int]:
         """Epoch and member, by which rows are sorted."""
         return self.epoch, int(self.cells[1])
 
@@ -103,7 +103,7 @@ def kept_rows(path: Path, names: Sequence[str], until: int, count: int | None) -
             break
         if wrong[i]:
             raise _damaged(path, row.line, wrong[i])
-        if is_kept is not (row.epoch <= until) or (i > 0 and row.place <= rows[i - 1].place):
+        if is_kept is not (row.epoch <= until) or (i > 0 and row.position <= rows[i - 1].position):
             raise _damaged(path, row.line, "it is out of order")
     if len(rows) < expected or (count is None and not _reaches(epochs, until)):
         last = rows[:expected][-1] if expected and rows else header
@@ -121,7 +121,7 @@ def readable_rows(path: Path, names: Sequence[str], until: int) -> list[list[str
     The file is renamed, and a warning names the new file.
     """
     kept: list[_Row] = []
-    said = "there was no file"
+    outcome = "there was no file"
     if os.path.lexists(path):
         try:
             lines = _lines(path)
@@ -130,18 +130,18 @@ def readable_rows(path: Path, names: Sequence[str], until: int) -> list[list[str
         for row in lines:
             if _why_no_losses(row, len(names)) or row.epoch > until:
                 continue
-            if not kept or row.place > kept[-1].place:
+            if not kept or row.position > kept[-1].position:
                 kept.append(row)
-        aside = next(
-            place
+        backup = next(
+            candidate
             for number in range(1, 1000)
-            if not os.path.lexists(place := path.with_name(f"{path.name}.damaged-{number}"))
+            if not os.path.lexists(candidate := path.with_name(f"{path.name}.damaged-{number}"))
         )
         with disk_errors(path.parent):
-            path.replace(aside)
-        said = f"the damaged file is now {aside}"
+            path.replace(backup)
+        outcome = f"the damaged file is now {backup}"
     warnings.warn(
-        f"{path} continues with {len(kept)} rows up to epoch {until}; {said}", stacklevel=2
+        f"{path} continues with {len(kept)} rows up to epoch {until}; {outcome}", stacklevel=2
     )
     return [row.cells for row in kept]
 
@@ -196,13 +196,13 @@ def _begins_later_row(row: _Row, columns: int, until: int, count: int | None) ->
 
     If it ends within the number of its epoch, this is known only with a `count` of rows.
     """
-    *whole, torn = row.cells
-    begin = _BEGINS_INT if len(whole) < 2 else _BEGINS_FLOAT
-    if len(whole) >= columns or not begin.fullmatch(torn):
+    *complete, torn = row.cells
+    begin = _BEGINS_INT if len(complete) < 2 else _BEGINS_FLOAT
+    if len(complete) >= columns or not begin.fullmatch(torn):
         return False
-    if not all(_is_as_written(c, int if i < 2 else float) for i, c in enumerate(whole)):
+    if not all(_is_as_written(c, int if i < 2 else float) for i, c in enumerate(complete)):
         return False
-    return row.epoch > until or (not whole and count is not None)
+    return row.epoch > until or (not complete and count is not None)
 
 
 def _reaches(epochs: list[int], until: int) -> bool:

@@ -54,11 +54,11 @@ def fitted(
         )
     assert every.x is not None
     # the number of categories may be given: not all of them need occur
-    held = every.metadata | {n: v for n, v in arguments.items() if n.endswith("_values")}
-    node_values = _values("node", every.x, every.node_features, held)
+    given = every.metadata | {n: v for n, v in arguments.items() if n.endswith("_values")}
+    node_values = _values("node", every.x, every.node_features, given)
     edge_values: list[int] = []
     if edge_attr is not None and every.edge_attr is not None:
-        edge_values = _values("edge", every.edge_attr, every.edge_features, held)
+        edge_values = _values("edge", every.edge_attr, every.edge_features, given)
     if "node_values" in signature(ARCHITECTURES[model.architecture]).parameters:
         arguments |= {"node_values": node_values} | _scales("node", training.x, node_values)
         if edge_attr is not None:
@@ -98,22 +98,22 @@ def _values(
     `given` may have them under "node_values" or "edge_values". Otherwise columns of integers are
     categories, and columns of floating-point numbers are not.
     """
-    said = given.get(f"{what}_values")
-    if said is None and columns.is_floating_point():
+    declared = given.get(f"{what}_values")
+    if declared is None and columns.is_floating_point():
         return []
     found = []
-    for place, name in enumerate(names):
-        if said is not None and place < len(said) and said[place] == 0:
+    for index, name in enumerate(names):
+        if declared is not None and index < len(declared) and declared[index] == 0:
             found.append(0)
         else:
-            found.append(_count_kinds(f"the {what} feature {name!r}", columns[:, place]))
-    said = found if said is None else said
-    if len(said) != len(found) or any(a < b for a, b in zip(said, found, strict=True)):
+            found.append(_count_kinds(f"the {what} feature {name!r}", columns[:, index]))
+    declared = found if declared is None else declared
+    if len(declared) != len(found) or any(a < b for a, b in zip(declared, found, strict=True)):
         raise ValueError(
-            f"got {what}_values={list(said)}, expected at least {found}, as many as occur in the "
-            "graphs"
+            f"got {what}_values={list(declared)}, expected at least {found}, as many as occur in "
+            "the graphs"
         )
-    return [int(count) for count in said] if any(said) else []
+    return [int(count) for count in declared] if any(declared) else []
 
 
 def _scales(what: str, columns: Tensor, values: Sequence[int]) -> dict[str, Any]:

@@ -116,10 +116,10 @@ class Population:
         stacked = {**self.parameters_from(self.flat.detach()), **self.buffers}
         return {name: tensor[k].clone() for name, tensor in stacked.items()}
 
-    def keep(self, places: Tensor) -> None:
+    def keep(self, rows: Tensor) -> None:
         """Drop all members but these."""
-        self.flat = self.flat.detach()[places].clone().requires_grad_()
-        self.buffers = {name: b[places].clone() for name, b in self.buffers.items()}
+        self.flat = self.flat.detach()[rows].clone().requires_grad_()
+        self.buffers = {name: b[rows].clone() for name, b in self.buffers.items()}
 
 
 class _Repacked(torch.autograd.Function):

@@ -51,17 +51,17 @@ class Predictions:
 
         If there are predictions for nodes and graphs, those for nodes go to ``…-nodes.csv``.
         """
-        places = files(Path(path), bool(self.node), bool(self.graph))
+        paths = files(Path(path), bool(self.node), bool(self.graph))
         if self.graph:
-            _write_csv(places[0], {"graph": self.graph_ids, **self.graph})
+            _write_csv(paths[0], {"graph": self.graph_ids, **self.graph})
         if self.node:
             nodes = [np.arange(size) for size in self.sizes.tolist()]
             which = {
                 "graph": np.repeat(self.graph_ids, self.sizes),
                 "node": np.concatenate([np.arange(0), *nodes]),
             }
-            _write_csv(places[-1], which | self.node)
-        return places
+            _write_csv(paths[-1], which | self.node)
+        return paths
 
 
 def files(path: Path, node: bool, graph: bool) -> list[Path]:
@@ -144,8 +144,8 @@ def predict_table(
     more = {}
     for name, values in predictions.graph.items():
         cells = [""] * len(table.rows)
-        for place, cell in zip(found.places.tolist(), _cells(values), strict=True):
-            cells[place] = cell
+        for row, cell in zip(found.places.tolist(), _cells(values), strict=True):
+            cells[row] = cell
         more[_PREDICTED.format(name)] = cells
     return table.with_columns(more)
 

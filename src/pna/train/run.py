@@ -51,25 +51,25 @@ class Config:
         }
 
     @classmethod
-    def from_dict(cls, held: Any) -> Config:
+    def from_dict(cls, content: Any) -> Config:
         """From the output of `as_dict`, read from a file; a ValueError says what is wrong."""
-        check(held, {"data": dict[str, Any], "tasks": list[Any]}, "the configuration")
-        version = held.get("version", 0)
+        check(content, {"data": dict[str, Any], "tasks": list[Any]}, "the configuration")
+        version = content.get("version", 0)
         if not fits(version, int) or version > _VERSION:
             raise ValueError(
                 f"got a configuration of version {shown(version)}, expected {_VERSION} or older; "
                 "upgrade pna"
             )
-        check(held["data"], _OF_DATA, "data")
-        if len(held["data"]["splits"]) != 2:
+        check(content["data"], _OF_DATA, "data")
+        if len(content["data"]["splits"]) != 2:
             raise ValueError("data does not have two splits, to train and to validate on")
-        if not held["tasks"]:
+        if not content["tasks"]:
             raise ValueError("it has no tasks, expected at least one")
         config = cls(
-            data=held["data"],
-            model=ModelSettings.from_dict(held.get("model")),
-            tasks=tuple(made(Task, task, "a task") for task in held["tasks"]),
-            settings=Settings.from_dict(held.get("settings")),
+            data=content["data"],
+            model=ModelSettings.from_dict(content.get("model")),
+            tasks=tuple(made(Task, task, "a task") for task in content["tasks"]),
+            settings=Settings.from_dict(content.get("settings")),
         )
         check_apart(config.tasks)
         if any(len(row) != len(config.tasks) for row in config.settings.task_weights):
@@ -136,14 +136,14 @@ class Run:
         if not (self.folder / SUMMARY).is_file():
             return None
         again = f"remove the file, and write it again: pna train --resume {self.folder}"
-        held = self._read_json(SUMMARY, again, _SUMMED_UP)
-        members = {len(held[name]) for name in ("best", "best_epoch", "broken")}
+        content = self._read_json(SUMMARY, again, _SUMMED_UP)
+        members = {len(content[name]) for name in ("best", "best_epoch", "broken")}
         if members != {self.config.settings.members}:
             raise ValueError(
                 f"got {self.folder / SUMMARY}, which has another number of members than {CONFIG}, "
                 f"expected what pna train wrote; {again}"
             )
-        return held
+        return content
 
     @property
     def environment(self) -> dict[str, Any]:
@@ -154,11 +154,11 @@ class Run:
     def _read_json(self, name: str, remedy: str, expected: Mapping[str, Any]) -> dict[str, Any]:
         path = self.folder / name
         try:
-            held = read_json(path)
-            check({"resumed": [], **held}, {**expected, "resumed": list[dict[str, Any]]})
-            for start in held.get("resumed", ()):
+            content = read_json(path)
+            check({"resumed": [], **content}, {**expected, "resumed": list[dict[str, Any]]})
+            for start in content.get("resumed", ()):
                 check(start, {"after_epoch": int}, "resumed")
-            return held
+            return content
         except ValueError as error:
             raise ValueError(
                 f"got {path}, which cannot be read ({error}), expected the JSON object that pna "
@@ -237,8 +237,8 @@ class Run:
             )
         tensors, facts = tensor_file.read(path, kind=_KINDS[name], version=_VERSION)
         try:
-            held = _checked(name, tensors, facts)
-            if held.with_epochs(0) != own.with_epochs(0):
+            stored = _checked(name, tensors, facts)
+            if stored.with_epochs(0) != own.with_epochs(0):
                 raise ValueError("it belongs to another configuration")
         except ValueError as error:
             raise ValueError(
@@ -341,8 +341,8 @@ def _expected_weights(name: str, tensors: dict[str, Tensor], config: Config) -> 
     `LAST` all in one row."""
     if name == LAST and (missing := _IN_LAST - tensors.keys()):
         raise ValueError(f"it lacks {', '.join(sorted(missing))}")
-    held = [tensors["best"]] if name == LAST else list(tensors.values())
-    model = outline(config.model, sum(t.numel() for t in held) // config.settings.members)
+    weights = [tensors["best"]] if name == LAST else list(tensors.values())
+    model = outline(config.model, sum(t.numel() for t in weights) // config.settings.members)
     if name == LAST:
         row = torch.empty(count_parameters(model), device="meta")
         return {key: row for key in ("best", "final") if key in tensors}

@@ -45,13 +45,13 @@ class Schedule:
     at_lowest: str  # of `AT_LOWEST`; `rates` itself does not stop members
 
     def __post_init__(self) -> None:
-        said = {
+        checks = {
             "help": isinstance(self.help, str) and bool(self.help.strip()),
             "rates": callable(self.rates),
             "needs_epochs": isinstance(self.needs_epochs, bool),
             "at_lowest": self.at_lowest in AT_LOWEST,
         }
-        if wrong := [name for name, is_right in said.items() if not is_right]:
+        if wrong := [name for name, is_right in checks.items() if not is_right]:
             raise ValueError(
                 f"got a schedule whose {', '.join(wrong)} cannot be used, expected a sentence of "
                 "help, a function rates, needs_epochs True or False, and at_lowest one of "
@@ -138,5 +138,5 @@ def help_of_schedules() -> str:
 
 def help_of_lowest() -> str:
     """What every schedule does at the lowest rate, for the command-line help."""
-    said = [AT_LOWEST[s.at_lowest].format(name) for name, s in SCHEDULES.items()]
-    return " ".join(["Lowest learning rate.", *said, "Default: 0."])
+    sentences = [AT_LOWEST[s.at_lowest].format(name) for name, s in SCHEDULES.items()]
+    return " ".join(["Lowest learning rate.", *sentences, "Default: 0."])

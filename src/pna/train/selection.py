@@ -36,7 +36,7 @@ class RocAuc:
         for task in tasks:
             y = column_of(graphs, "graph", task.column)
             classes = (y > 0.5).nonzero()[:, 0], (y <= 0.5).nonzero()[:, 0]
-            if min(len(places) for places in classes) == 0:
+            if min(len(graphs_of_class) for graphs_of_class in classes) == 0:
                 raise ValueError(
                     f"got a validation split where {task.name!r} has only one class, which has no "
                     "ROC curve; use select='loss'"
@@ -54,13 +54,13 @@ class RocAuc:
     def keep(self, members: Tensor, batch: Batch, columns: Tensor) -> None:
         """Store the `columns` (members, tasks × graphs) of a batch."""
         assert batch.graph_ids is not None
-        places = batch.graph_ids
+        ids = batch.graph_ids
         if batch.real is not None:
-            places = torch.where(batch.real, places, self._outputs.shape[2] - 1)
-        given = columns.unflatten(1, (len(self._columns), -1)).to(self._outputs.dtype)
+            ids = torch.where(batch.real, ids, self._outputs.shape[2] - 1)
+        values = columns.unflatten(1, (len(self._columns), -1)).to(self._outputs.dtype)
         for task in range(len(self._columns)):
-            held = self._outputs[:, task]
-            held.index_put_((members[:, None], places[None]), given[:, task])
+            outputs = self._outputs[:, task]
+            outputs.index_put_((members[:, None], ids[None]), values[:, task])
 
     def score(self) -> Tensor:
         """The score of all outputs stored since the last call."""

@@ -105,9 +105,9 @@ class Settings:
         return asdict(self)
 
     @classmethod
-    def from_dict(cls, held: dict[str, Any]) -> Settings:
+    def from_dict(cls, content: dict[str, Any]) -> Settings:
         """From the output of `as_dict`, read from a file; a ValueError says what is wrong."""
-        return made(cls, held, "settings")
+        return made(cls, content, "settings")
 
 
 def _is_seed(count: int, seed: int) -> bool:
@@ -149,14 +149,14 @@ class ModelSettings:
         object.__setattr__(self, "arguments", encode(self.arguments))
 
     def as_dict(self) -> dict[str, Any]:
-        held = asdict(self)
-        del held["own_aggregators"]
-        return held
+        content = asdict(self)
+        del content["own_aggregators"]
+        return content
 
     @classmethod
-    def from_dict(cls, held: dict[str, Any]) -> ModelSettings:
+    def from_dict(cls, content: dict[str, Any]) -> ModelSettings:
         """From the output of `as_dict`, read from a file; a ValueError says what is wrong."""
-        model = made(cls, held, "model")
+        model = made(cls, content, "model")
         lookup("convolution", model.convolution, CONVOLUTIONS)
         lookup("architecture", model.architecture, ARCHITECTURES)
         lookup("initialisation", model.init, INITIAL)

@@ -272,14 +272,14 @@ def targets_of(
     With `complete`, no target is missing, and none is searched for.
     """
     groups: dict[tuple[str, str, int], list[int]] = {}
-    for place, task in enumerate(tasks):
-        alone = place if LOSSES[task.loss].classes else -1
-        groups.setdefault((task.level, task.loss, alone), []).append(place)
+    for index, task in enumerate(tasks):
+        alone = index if LOSSES[task.loss].classes else -1
+        groups.setdefault((task.level, task.loss, alone), []).append(index)
     found = []
-    for (level, _, _), places in groups.items():
+    for (level, _, _), indices in groups.items():
         y = batch.y_node if level == "node" else batch.y_graph
         assert y is not None
-        values = _scaled(y, [tasks[place] for place in places], dtype)
+        values = _scaled(y, [tasks[index] for index in indices], dtype)
         real = batch.real_nodes if level == "node" else batch.real
         if complete:
             all_real = values.new_ones(len(values), dtype=torch.bool) if real is None else real
@@ -288,7 +288,7 @@ def targets_of(
             known = ~values.isnan()
             known = known if real is None else known & real[:, None]
             values = torch.where(known, values, 0)
-        found.append(Target(tuple(places), values, known))
+        found.append(Target(tuple(indices), values, known))
     return found
 
 
@@ -359,9 +359,9 @@ def count_graphs(batch: Batch) -> Tensor:
     return batch.real.sum()
 
 
-def _columns(given: Tensor, places: list[int]) -> Tensor:
+def _columns(values: Tensor, indices: list[int]) -> Tensor:
     """These columns; a view if they are adjacent."""
-    first, count = places[0], len(places)
-    if places == list(range(first, first + count)):
-        return given[:, first : first + count]
-    return torch.stack([given[:, place] for place in places], 1)
+    first, count = indices[0], len(indices)
+    if indices == list(range(first, first + count)):
+        return values[:, first : first + count]
+    return torch.stack([values[:, index] for index in indices], 1)

@@ -140,13 +140,13 @@ class Trainer:
 
     def _train(self, batch: Batch) -> None:
         population, state = self.population, self.member_state
-        beside = SideStream(population.device, 2)  # the model does not need the targets
-        with beside:
+        side = SideStream(population.device, 2)  # the model does not need the targets
+        with side:
             targets, counts = self._targets(batch, self._complete[0])
             shares = self._of_those_left(self.weights.shares) / counts.clamp(min=1)
 
         def losses(prediction: Prediction) -> Tensor:
-            beside.join()
+            side.join()
             return summed_losses(self.tasks, prediction, targets, batch)
 
         with self._autocast():
@@ -160,7 +160,7 @@ class Trainer:
             of_members = (state.lr, self._decay, state.alive, state.broken)
             lr, decay, alive, broken = map(self._of_those_left, of_members)
             self.adam.step(population.flat, grad, lr, decay, sums, alive, broken)
-            if not self._is_whole:
+            if not self._has_all_members:
                 state.alive.index_copy_(0, self.ids, alive)
                 state.broken.index_copy_(0, self.ids, broken)
             if self.average is not None:
@@ -185,17 +185,17 @@ class Trainer:
         return self.average.weights, self.average.buffers
 
     @property
-    def _is_whole(self) -> bool:
+    def _has_all_members(self) -> bool:
         """Whether all members are still in training, so that `ids` need not be looked up."""
         return len(self.ids) == self.settings.members
 
     def _of_those_left(self, tensor: Tensor) -> Tensor:
         """The rows of the members that are still in training."""
-        return tensor if self._is_whole else tensor[self.ids]
+        return tensor if self._has_all_members else tensor[self.ids]
 
     def _add_up(self, part: int, sums: Tensor, counts: Tensor) -> None:
         """Add to the sums of training (part 0) or validation (part 1) of an epoch."""
-        if self._is_whole:  # one kernel for both
+        if self._has_all_members:  # one kernel for both
             add_lists_([self.sums[part], self.counts[part]], [sums, counts])
             return
         self.sums[part].index_add_(0, self.ids, sums)
@@ -239,40 +239,40 @@ class Trainer:
         self._choose(alive.nonzero()[:, 0])
         return True
 
-    def _choose(self, places: Tensor) -> None:
-        self.ids = self.ids[places].clone()
-        self.population.keep(places)
+    def _choose(self, rows: Tensor) -> None:
+        self.ids = self.ids[rows].clone()
+        self.population.keep(rows)
         for name, tensor in self.adam.state_dict().items():
-            setattr(self.adam, name, tensor[places].clone())
+            setattr(self.adam, name, tensor[rows].clone())
         if self.average is not None:
-            self.average.keep(places)
+            self.average.keep(rows)
         self.training.forget()
         self.validation.forget()
         self._conclude = self._captured_conclusion()
 
     def state_dict(self) -> dict[str, Tensor]:
         """Every tensor of a checkpoint, without copying."""
-        held = {f"standing.{name}": t for name, t in self.member_state.state_dict().items()}
-        held |= {f"adam.{name}": t for name, t in self.adam.state_dict().items()}
-        held |= {f"buffer.{name}": t for name, t in self.population.buffers.items()}
-        held |= self.weights.state_dict() | self.best.state_dict("best")
-        held |= {"ids": self.ids, "weights": self.population.flat.detach()}
+        tensors = {f"standing.{name}": t for name, t in self.member_state.state_dict().items()}
+        tensors |= {f"adam.{name}": t for name, t in self.adam.state_dict().items()}
+        tensors |= {f"buffer.{name}": t for name, t in self.population.buffers.items()}
+        tensors |= self.weights.state_dict() | self.best.state_dict("best")
+        tensors |= {"ids": self.ids, "weights": self.population.flat.detach()}
         for name, copy in (("average", self.average), ("final", self.final)):
             if copy is not None:
-                held |= copy.state_dict(name)
-        return held
+                tensors |= copy.state_dict(name)
+        return tensors
 
     @torch.no_grad()
-    def load_state_dict(self, held: dict[str, Tensor]) -> None:
+    def load_state_dict(self, tensors: dict[str, Tensor]) -> None:
         """Continue from a checkpoint of `state_dict`."""
-        ids = held["ids"].to(self.ids.device)
+        ids = tensors["ids"].to(self.ids.device)
         if len(ids) != len(self.ids):
             self._choose(ids)
         own = self.state_dict()
-        if set(own) != set(held) or any(own[n].shape != held[n].shape for n in own):
-            odd = [n for n in sorted(set(own) | set(held)) if n not in own or n not in held]
+        if set(own) != set(tensors) or any(own[n].shape != tensors[n].shape for n in own):
+            odd = [n for n in sorted(set(own) | set(tensors)) if n not in own or n not in tensors]
             raise ValueError(
                 f"holds tensors of another model or other settings ({', '.join(odd) or 'sizes'})"
             )
         for name, tensor in own.items():
-            tensor.copy_(held[name])
+            tensor.copy_(tensors[name])
