@@ -364,9 +364,9 @@ def _cut(indptr: Tensor, neighbours: Tensor, num_long: int, num_segments: int) -
     padded_degree = torch.cat([degree, degree.new_zeros(1)])
     pieces = (padded_degree[long_rows] + (SEGMENT - 1)) // SEGMENT
     long_indptr = torch.cat([pieces.new_zeros(1), pieces.cumsum(0)]).to(index)
-    places = torch.arange(num_segments, dtype=index, device=indptr.device)
-    segment_owner = (torch.searchsorted(long_indptr, places, right=True) - 1).to(index)
-    segment_owner = torch.where(places < long_indptr[-1], segment_owner, num_long)
+    segments = torch.arange(num_segments, dtype=index, device=indptr.device)
+    segment_owner = (torch.searchsorted(long_indptr, segments, right=True) - 1).to(index)
+    segment_owner = torch.where(segments < long_indptr[-1], segment_owner, num_long)
     return Rows(
         indptr, neighbours, long_rows, long_rank, long_indptr, segment_owner, _order(degree)
     )

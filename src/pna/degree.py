@@ -361,9 +361,9 @@ def _is_graph(value: Any) -> bool:
 
 
 def _holds_degrees(graph: Any) -> bool:
-    held = getattr(graph, "adjacency", graph)
+    source = getattr(graph, "adjacency", graph)
     edges = getattr(graph, "edge_index", None)
-    return edges is not None or isinstance(getattr(held, "degree", None), Tensor)
+    return edges is not None or isinstance(getattr(source, "degree", None), Tensor)
 
 
 def _in_degree(graph: Any) -> Tensor:
@@ -417,11 +417,11 @@ def _check_histogram(histogram: Any) -> Tensor:
             f"got a histogram of dtype {counts.dtype}, expected integers; "
             "make it with torch.bincount(degrees)"
         )
-    whole = counts.isfinite() & (counts == counts.round())
-    if not bool(whole.all()):
+    is_integer = counts.isfinite() & (counts == counts.round())
+    if not bool(is_integer.all()):
         raise ValueError(
-            f"got a histogram with {float(counts[~whole][0]):g} in it, expected counts of nodes; "
-            f"multiply frequencies by the number of nodes and round{_FROM_DEGREES}"
+            f"got a histogram with {float(counts[~is_integer][0]):g} in it, expected counts of "
+            f"nodes; multiply frequencies by the number of nodes and round{_FROM_DEGREES}"
         )
     counts = counts.long()
     if bool((counts < 0).any()):

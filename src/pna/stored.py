@@ -32,46 +32,46 @@ def read_json(path: Path) -> dict[str, Any]:
 def parse_json(content: str | bytes) -> dict[str, Any]:
     """The JSON object in a text or UTF-8 bytes; a ValueError says what is wrong."""
     try:
-        held = json.loads(content if isinstance(content, str) else content.decode("utf-8"))
-        json.dumps(held, ensure_ascii=False).encode("utf-8")
+        value = json.loads(content if isinstance(content, str) else content.decode("utf-8"))
+        json.dumps(value, ensure_ascii=False).encode("utf-8")
     except UnicodeDecodeError as error:
         raise ValueError(f"byte {error.start} is not UTF-8 text") from error
     except UnicodeEncodeError as error:
         raise ValueError("it has half of a surrogate pair, which is not valid text") from error
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-    if not isinstance(held, dict):
-        raise ValueError(f"it holds {shown(held)}, not an object")
-    if not _is_shallow(held, _MOST_DEPTH):
+    if not isinstance(value, dict):
+        raise ValueError(f"it holds {shown(value)}, not an object")
+    if not _is_shallow(value, _MOST_DEPTH):
         raise ValueError(f"it has lists or objects nested more than {_MOST_DEPTH} deep")
-    return held
+    return value
 
 
-def check(held: Any, expected: Mapping[str, Any], what: str = "it") -> None:
+def check(value: Any, expected: Mapping[str, Any], what: str = "it") -> None:
     """Raise a ValueError unless an object has values of these names and types; more are allowed."""
-    if not isinstance(held, dict):
-        raise ValueError(f"{what} is {shown(held)}, expected an object")
-    if missing := [name for name in expected if name not in held]:
+    if not isinstance(value, dict):
+        raise ValueError(f"{what} is {shown(value)}, expected an object")
+    if missing := [name for name in expected if name not in value]:
         raise ValueError(f"{what} lacks {', '.join(missing)}")
     for name, kind in expected.items():
-        if not fits(held[name], kind):
-            raise ValueError(f"{name} of {what} is {shown(held[name])}, expected {in_words(kind)}")
+        if not fits(value[name], kind):
+            raise ValueError(f"{name} of {what} is {shown(value[name])}, expected {in_words(kind)}")
 
 
-def made(kind: type[T], held: Any, what: str) -> T:
+def made(kind: type[T], value: Any, what: str) -> T:
     """Build a dataclass from an object whose values must have the declared types."""
     hints = get_type_hints(kind)
     own = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
-    if isinstance(held, dict) and (odd := sorted(map(str, held.keys() - own.keys()))):
+    if isinstance(value, dict) and (odd := sorted(map(str, value.keys() - own.keys()))):
         raise ValueError(
             f"{what} has {shown(', '.join(odd))}, which this version of pna does not know"
         )
     needed = [n for n, f in own.items() if f.default is MISSING and f.default_factory is MISSING]
-    check(held, {name: hints[name] for name in needed}, what)
-    check(held, {name: hints[name] for name in held}, what)
+    check(value, {name: hints[name] for name in needed}, what)
+    check(value, {name: hints[name] for name in value}, what)
     try:
         return kind(
-            **{n: _frozen(v) if get_origin(hints[n]) is tuple else v for n, v in held.items()}
+            **{n: _frozen(v) if get_origin(hints[n]) is tuple else v for n, v in value.items()}
         )
     except (TypeError, OverflowError, ArithmeticError) as error:
         raise ValueError(f"{what} cannot be used: {error}") from error

@@ -31,10 +31,10 @@ def test_no_more_segments_than_allowed_each_in_one_piece(name, side, channels):
 
 def test_full_contrast_is_cut_as_it_is():
     picture = image(0, 28, 1)
-    asked = 81  # a seed at every third pixel of 28, from the second: 9 × 9 seeds, as many as asked
-    cut = module.Cut(most=1000, asked=asked, compactness=0.25)
+    requested = 81  # a seed at every third pixel of 28, from the second: 9 × 9 seeds, as many as asked
+    cut = module.Cut(most=1000, requested=requested, compactness=0.25)
     plain = skimage.slic(
-        picture[..., 0] / 255, n_segments=asked, compactness=0.25, start_label=0, channel_axis=None
+        picture[..., 0] / 255, n_segments=requested, compactness=0.25, start_label=0, channel_axis=None
     )
     assert np.array_equal(segments(picture, cut), plain)
 
@@ -42,7 +42,7 @@ def test_full_contrast_is_cut_as_it_is():
 def test_contrast_is_not_stretched():
     low, high = 40, 90
     picture = image(0, 28, 1, low, high)
-    cut = module.Cut(most=1000, asked=81, compactness=0.25)
+    cut = module.Cut(most=1000, requested=81, compactness=0.25)
     stretched = skimage.slic(
         picture[..., 0] / 255, n_segments=81, compactness=0.25, start_label=0, channel_axis=None
     )

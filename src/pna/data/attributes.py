@@ -92,8 +92,8 @@ def as_tags(
 
 
 def _indices(kind: str, words: Sequence[str], names: Sequence[str]) -> Tensor:
-    places = {name: place for place, name in enumerate(names)}
-    return torch.tensor([lookup(kind, word, places) for word in words], dtype=torch.int64)
+    indices = {name: index for index, name in enumerate(names)}
+    return torch.tensor([lookup(kind, word, indices) for word in words], dtype=torch.int64)
 
 
 def has_tag(

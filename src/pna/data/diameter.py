@@ -20,10 +20,10 @@ def diameters(graphs: GraphSet) -> Tensor:
     graphs = graphs.to("cpu")
     sizes, found = graphs.sizes.numpy(), np.zeros(len(graphs), np.int64)
     for size in np.unique(sizes):
-        places = np.nonzero(sizes == size)[0]
+        indices = np.nonzero(sizes == size)[0]
         step = max(1, _TOGETHER // max(int(size) ** 2, 1)) if size <= _DENSE else 1
-        for start in range(0, len(places), step):
-            some = places[start : start + step]
+        for start in range(0, len(indices), step):
+            some = indices[start : start + step]
             found[some] = _of_one_size(graphs[torch.from_numpy(some)], int(size))
     return torch.from_numpy(found)
 

@@ -112,5 +112,5 @@ def _chunks(url: str) -> Iterator[tuple[bytes, int | None]]:
             f"got the address {url}, which is not valid ({error}); check it"
         ) from error
     except (OSError, HTTPException) as error:
-        said = " ".join(str(getattr(error, "reason", error)).split())  # on one line
-        raise _InterruptedError(f"no more ({said})") from error
+        reason = " ".join(str(getattr(error, "reason", error)).split())  # on one line
+        raise _InterruptedError(f"no more ({reason})") from error

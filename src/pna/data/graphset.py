@@ -175,8 +175,8 @@ class GraphSet:
         if len(parts) == 0:
             raise ValueError("got an empty list, expected at least one GraphSet to join")
         first = parts[0]
-        for place, part in enumerate(parts):
-            _check_joinable(first, part, place)
+        for index, part in enumerate(parts):
+            _check_joinable(first, part, index)
             part.check_unchanged()
         joined: dict[str, Any] = {
             name: offsets(torch.cat([getattr(part, name).diff() for part in parts]))
@@ -199,9 +199,9 @@ class GraphSet:
                 "pna.data.molecule_table.standardised computes them",
                 stacklevel=2,
             )
-        whole = replace(first, **joined, metadata=agreed, watch=None)
+        combined = replace(first, **joined, metadata=agreed, watch=None)
         scales = {(part.node_scale, part.graph_scale) for part in parts}
-        return whole if len(scales) == 1 else whole._with_scales()
+        return combined if len(scales) == 1 else combined._with_scales()
 
     @classmethod
     def load(cls, path: str | Path) -> GraphSet:
@@ -281,9 +281,9 @@ class GraphSet:
         device only if the indices are there: pass a list or a tensor on the CPU. Features and
         targets of consecutive graphs are not copied: do not write to them.
         """
-        places = _chosen(slice(None) if indices is None else indices, len(self))
-        chosen = self if indices is None else self[places]
-        return replace(chosen._joined(), graph_ids=places.to(self.device, non_blocking=True))
+        graph_ids = _chosen(slice(None) if indices is None else indices, len(self))
+        chosen = self if indices is None else self[graph_ids]
+        return replace(chosen._joined(), graph_ids=graph_ids.to(self.device, non_blocking=True))
 
     def split(self, name: str) -> GraphSet:
         """The graphs of one split."""
@@ -460,35 +460,35 @@ def _chosen(key: Any, num_graphs: int) -> Tensor:
         return torch.arange(len(span)) * span.step + span.start
     if hasattr(key, "__index__") and getattr(key, "ndim", 0) == 0:
         key = [operator.index(key)]
-    places = torch.as_tensor(key).cpu()
-    if places.dim() != 1 or (places.dtype.is_floating_point and len(places)):
+    indices = torch.as_tensor(key).cpu()
+    if indices.dim() != 1 or (indices.dtype.is_floating_point and len(indices)):
         raise TypeError(
-            f"got an index of shape {tuple(places.shape)} and type {places.dtype}, expected a "
+            f"got an index of shape {tuple(indices.shape)} and type {indices.dtype}, expected a "
             "whole number, a slice, a list of numbers, or a mask (graphs,)"
         )
-    if places.dtype == torch.bool:
-        if len(places) != num_graphs:
-            raise IndexError(f"got a mask of {len(places)} for {num_graphs} graphs")
-        return places.nonzero()[:, 0]
-    places = places.long()
-    wrong = (places < -num_graphs) | (places >= num_graphs)
+    if indices.dtype == torch.bool:
+        if len(indices) != num_graphs:
+            raise IndexError(f"got a mask of {len(indices)} for {num_graphs} graphs")
+        return indices.nonzero()[:, 0]
+    indices = indices.long()
+    wrong = (indices < -num_graphs) | (indices >= num_graphs)
     if wrong.any():
-        raise IndexError(f"got graph {int(places[wrong][0])} of a set of {num_graphs}")
-    return places % max(num_graphs, 1)
+        raise IndexError(f"got graph {int(indices[wrong][0])} of a set of {num_graphs}")
+    return indices % max(num_graphs, 1)
 
 
-def _check_joinable(first: GraphSet, part: GraphSet, place: int) -> None:
+def _check_joinable(first: GraphSet, part: GraphSet, index: int) -> None:
     for name in _COLUMNS.values():
         expected, got = getattr(first, name), getattr(part, name)
         if got != expected:
             raise ValueError(
-                f"got {name} {', '.join(got) or 'none'} in part {place}, expected "
+                f"got {name} {', '.join(got) or 'none'} in part {index}, expected "
                 f"{', '.join(expected) or 'none'} as in part 0; make the parts alike"
             )
     for name, where in _TAGS.items():
         if (getattr(first, name) is None) != (getattr(part, name) is None):
             raise ValueError(
-                f"got {where} in one of the parts 0 and {place}, expected them in all or none"
+                f"got {where} in one of the parts 0 and {index}, expected them in all or none"
             )
 
 
@@ -509,10 +509,10 @@ def _check_contents(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
         if shape != (rows[name], width):
             raise ValueError(f"{name} has shape {shape}, expected {(rows[name], width)}")
         if name in tensors:
-            held = tensors[name]
-            is_float8 = held.is_floating_point() and held.element_size() == 1
-            if held.is_complex() or is_float8:
-                raise ValueError(f"{name} has type {held.dtype}, expected real numbers")
+            tensor = tensors[name]
+            is_float8 = tensor.is_floating_point() and tensor.element_size() == 1
+            if tensor.is_complex() or is_float8:
+                raise ValueError(f"{name} has type {tensor.dtype}, expected real numbers")
     for name, where in _TAGS.items():
         tags = tensors.get(name, torch.zeros(rows[name], dtype=torch.uint8))
         limit = len(facts[where]) if name in tensors else 1

@@ -33,21 +33,21 @@ def check_header(facts: dict[str, Any], names: Iterable[str], scales: Mapping[st
             raise ValueError(f"{where} is no list of names")
         unique(where, facts[where])
     for scale, where in scales.items():
-        held = facts[scale]
-        if not fits(held, list[float]) or not all(0 < v < math.inf for v in held):
+        entry = facts[scale]
+        if not fits(entry, list[float]) or not all(0 < v < math.inf for v in entry):
             raise ValueError(f"{scale} is no list of numbers above 0")
-        if len(held) != len(facts[where]):
-            raise ValueError(f"{scale} has {len(held)} numbers for {where}")
+        if len(entry) != len(facts[where]):
+            raise ValueError(f"{scale} has {len(entry)} numbers for {where}")
     metadata = facts["metadata"]
     if not isinstance(metadata, dict):
         raise ValueError(f"metadata is of type {type(metadata).__name__}, expected a dict")
     for name, (kind, expected) in _METADATA.items():
-        held = metadata.get(name, kind())
-        if not fits(held, kind) or not _in_range(name, held):
+        entry = metadata.get(name, kind())
+        if not fits(entry, kind) or not _in_range(name, entry):
             raise ValueError(f"metadata has {name} that are not {expected}")
 
 
-def _in_range(name: str, held: Any) -> bool:
+def _in_range(name: str, entry: Any) -> bool:
     if name.endswith("_values"):
-        return all(0 <= value <= MOST_KINDS for value in held)
-    return name != "means" or all(map(math.isfinite, held.values()))
+        return all(0 <= value <= MOST_KINDS for value in entry)
+    return name != "means" or all(map(math.isfinite, entry.values()))

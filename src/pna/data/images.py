@@ -30,8 +30,10 @@ def images(benchmark: str) -> Images:
     They are downloaded into the cache, and opened only if their hash is right.
     """
     public = PUBLIC[benchmark]
-    held = [read(file, public.address) for file in public.files]
-    (train, of_train), (test, of_test) = _mnist(held) if benchmark == "mnist" else _cifar10(held[0])
+    contents = [read(file, public.address) for file in public.files]
+    (train, of_train), (test, of_test) = (
+        _mnist(contents) if benchmark == "mnist" else _cifar10(contents[0])
+    )
     split = np.full(len(of_train) + len(of_test), 2, np.uint8)
     split[: len(of_train)] = np.arange(len(of_train)) < VALIDATION
     return Images(np.concatenate([train, test]), np.concatenate([of_train, of_test]), split)

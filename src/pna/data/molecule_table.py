@@ -64,12 +64,12 @@ def from_table(
     words = _words(table, way)
     found, texts = read_molecules(table, column, skip, workers, progress)
     if words:
-        words = [words[place] for place in found.places]
+        words = [words[index] for index in found.indices]
     else:
         words = _divided(texts, way, seed, table.name)
     graphs = as_graphs(
         found,
-        y_graph=np.stack([*measured.values()], 1)[found.places] if measured else None,
+        y_graph=np.stack([*measured.values()], 1)[found.indices] if measured else None,
         graph_targets=list(measured),
         split=words or None,
         splits=list(SPLITS.values()) if words else None,
@@ -105,16 +105,16 @@ def read_molecules(
     found = from_smiles(
         texts, name=table.name, lines=table.lines, skip=skip, workers=workers, progress=progress
     )
-    lost = sorted({*range(len(texts))} - {*found.places.tolist()})
+    lost = sorted({*range(len(texts))} - {*found.indices.tolist()})
     if lost:
-        lines = [str(table.lines[place]) for place in lost[:_NAMED]]
+        lines = [str(table.lines[index]) for index in lost[:_NAMED]]
         more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
         warnings.warn(
             f"cannot read {len(lost)} of {len(texts)} molecules of {table.name}: line "
             f"{', '.join(lines)}{more}",
             stacklevel=3,
         )
-    return found, [texts[place] for place in found.places]
+    return found, [texts[index] for index in found.indices]
 
 
 def standardised(graphs: GraphSet) -> GraphSet:
@@ -137,8 +137,8 @@ def standardised(graphs: GraphSet) -> GraphSet:
             means[name] = float(known.mean())
         deviation = float(known.std(unbiased=False)) if name in means else 0.0
         scales.append(deviation if deviation > _RESOLUTION * abs(means.get(name, 0.0)) else 1.0)
-    said = {"losses": losses, "means": means}
-    metadata = graphs.metadata | {name: held for name, held in said.items() if held}
+    computed = {"losses": losses, "means": means}
+    metadata = graphs.metadata | {name: entries for name, entries in computed.items() if entries}
     return replace(graphs, graph_scale=tuple(scales), metadata=metadata)
 
 
@@ -152,9 +152,9 @@ def _measured(table: Table, name: str) -> NDArray[np.float32]:
         )
     largest = np.abs(given) > np.finfo(np.float32).max
     if largest.any():
-        place = int(largest.argmax())
+        row = int(largest.argmax())
         raise ValueError(
-            f"got {given[place]:g} as {name} in line {table.lines[place]} of {table.name}, more "
+            f"got {given[row]:g} as {name} in line {table.lines[row]} of {table.name}, more "
             "than float32 holds; use another unit"
         )
     if 0 < np.ptp(known) <= _RESOLUTION * np.abs(known).max():

@@ -28,7 +28,7 @@ _BLOCK = 512  # molecules that a worker reads at a time
 class Molecules:
     """Concatenated molecules; every bond is two edges, one in each direction."""
 
-    places: NDArray[np.int64]  # (molecules,) index in the given list; some may be skipped
+    indices: NDArray[np.int64]  # (molecules,) index in the given list; some may be skipped
     sizes: NDArray[np.int64]  # (molecules,)
     edge_counts: NDArray[np.int64]  # (molecules,)
     edge_index: NDArray[np.int64]  # (2, edges), numbered within the molecule
@@ -125,10 +125,10 @@ def _read_block(block: tuple[int, list[str], str, list[int], bool]) -> Molecules
     first, smiles, name, lines, skip = block
     parts = []
     with BlockLogs():  # of refused molecules and deprecated features
-        for place, (line, text) in enumerate(zip(lines, smiles, strict=True), first):
+        for index, (line, text) in enumerate(zip(lines, smiles, strict=True), first):
             molecule = parse(text)
             if molecule is not None and molecule.GetNumAtoms() > 0:
-                parts.append(_graph(place, molecule))
+                parts.append(_graph(index, molecule))
             elif not skip:
                 raise ValueError(
                     f"got {text!r} in line {line} of {name}, expected the SMILES of a molecule; "
@@ -137,7 +137,7 @@ def _read_block(block: tuple[int, list[str], str, list[int], bool]) -> Molecules
     return _joined(parts) if parts else None
 
 
-def _graph(place: int, molecule: Any) -> Molecules:
+def _graph(index: int, molecule: Any) -> Molecules:
     from ogb.utils.features import (
         allowable_features,
         atom_to_feature_vector,
@@ -154,7 +154,7 @@ def _graph(place: int, molecule: Any) -> Molecules:
         edges += [(one, other), (other, one)]
         features += [bond_to_feature_vector(bond)] * 2
     return Molecules(
-        places=np.array([place]),
+        indices=np.array([index]),
         sizes=np.array([len(atoms)]),
         edge_counts=np.array([len(edges)]),
         edge_index=np.array(edges, np.int64).reshape(-1, 2).T,

@@ -19,7 +19,7 @@ from pna.ops.streams import SideStream
 
 
 class _Layout(NamedTuple):
-    """Where the rows of a batch come from: ``shape.places`` graphs, and a last graph of padding."""
+    """Where the rows of a batch come from: ``shape.num_ids`` graphs, then a graph of padding."""
 
     ids: Tensor  # (graphs + 1,) int64, 0 for padding
     real: Tensor  # (graphs + 1,) bool
@@ -64,7 +64,7 @@ class PaddedBatches:
         return usual_shapes(self.graphs, batch_size)
 
     def batch(self, ids: Tensor, shape: Shape) -> Batch:
-        """Build a batch of the graphs with these ids (shape.places,), int64 on the device.
+        """Build a batch of the graphs with these ids (shape.num_ids,), int64 on the device.
 
         The id −1 means no graph, and −1 − n means n nodes of padding. The graphs must fit into the
         shape; the ids of ``shape.arrange`` do. The call never waits for the device.
@@ -76,8 +76,8 @@ class PaddedBatches:
         else:
             layout, adjacency = self._lay_out(ids, shape)
 
-        def rows(tensor: Tensor | None, places: Tensor) -> Tensor | None:
-            return None if tensor is None else _rows(tensor, places)
+        def rows(tensor: Tensor | None, index: Tensor) -> Tensor | None:
+            return None if tensor is None else _rows(tensor, index)
 
         with of_edges:
             edge_attr = rows(graphs.edge_attr, layout.from_edge)
@@ -110,23 +110,23 @@ class PaddedBatches:
         sizes = _with_rest(torch.where(real, own_sizes, -1 - ids), shape.nodes)
         edges = _with_rest((self._first_edge[safe + 1] - first_edge) * real, shape.edges)
         starts = offsets(sizes)
-        numbers = torch.arange(shape.places + 1, device=device)
+        numbers = torch.arange(shape.num_ids + 1, device=device)
         of_node = torch.repeat_interleave(numbers, sizes, output_size=shape.nodes)
         of_edge = torch.repeat_interleave(numbers, edges, output_size=shape.edges)
         node = torch.arange(shape.nodes, device=device)
         edge = torch.arange(shape.edges, device=device)
-        place = node - starts[of_node]
+        position = node - starts[of_node]
         none = first_node.new_zeros(1)
         there = torch.cat([real, none.bool()])
         is_node, is_edge = there[of_node], there[of_edge]
-        from_node = torch.where(is_node, torch.cat([first_node, none])[of_node] + place, 0)
+        from_node = torch.where(is_node, torch.cat([first_node, none])[of_node] + position, 0)
         first_of_edge = torch.cat([first_edge, none]) - offsets(edges)[:-1]
         from_edge = torch.where(is_edge, first_of_edge[of_edge] + edge, 0)
 
         # node k of the n nodes of padding gets edges k·e/n up to (k + 1)·e/n of e edges
-        spread = (place * edges[-1]).div(sizes[-1].clamp(min=1), rounding_mode="floor")
-        until = ((place + 1) * edges[-1]).div(sizes[-1].clamp(min=1), rounding_mode="floor")
-        padding = (until - spread) * (of_node == shape.places)
+        spread = (position * edges[-1]).div(sizes[-1].clamp(min=1), rounding_mode="floor")
+        until = ((position + 1) * edges[-1]).div(sizes[-1].clamp(min=1), rounding_mode="floor")
+        padding = (until - spread) * (of_node == shape.num_ids)
         if shape.fronts:
             padding = torch.zeros_like(padding)
         degree = torch.where(is_node, _rows(graphs.degree, from_node).long(), padding)
@@ -156,7 +156,7 @@ class PaddedBatches:
         from pna.ops.triton import assemble
 
         empty = self.graphs.num_nodes == 0 or self.graphs.num_edges == 0
-        fits = not empty and shape.places < assemble.MOST_GRAPHS and shape.edges < 2**31 - 1
+        fits = not empty and shape.num_ids < assemble.MOST_GRAPHS and shape.edges < 2**31 - 1
         return fits and fast_paths.is_on("assemble")
 
     def _ranks(self, shape: Shape) -> bool:
@@ -224,11 +224,11 @@ class PaddedBatches:
         return self._constants[shape]
 
 
-def _rows(tensor: Tensor, places: Tensor) -> Tensor:
+def _rows(tensor: Tensor, index: Tensor) -> Tensor:
     """Return rows of a tensor, or zeros if it is empty: all rows are then padding."""
     if len(tensor) == 0:
-        return tensor.new_zeros(len(places), *tensor.shape[1:])
-    return tensor.index_select(0, places)
+        return tensor.new_zeros(len(index), *tensor.shape[1:])
+    return tensor.index_select(0, index)
 
 
 def _with_rest(counts: Tensor, total: int) -> Tensor:

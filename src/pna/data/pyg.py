@@ -107,11 +107,11 @@ def from_data_list(graphs: Sequence[Any], level: str | None = None) -> dict[str,
 def _edges(graphs: Sequence[Any]) -> tuple[list[Tensor], list[int]]:
     """Edges and number of nodes of every graph."""
     edges, sizes = [], []
-    for place, graph in enumerate(graphs):
+    for index, graph in enumerate(graphs):
         edge_index = getattr(graph, "edge_index", None)
         if not isinstance(edge_index, Tensor) or edge_index.dim() != 2 or len(edge_index) != 2:
             raise ValueError(
-                f"got graph {place}, {graph!r}, without an edge_index (2, edges), expected a "
+                f"got graph {index}, {graph!r}, without an edge_index (2, edges), expected a "
                 "PyG Data; a graph without edges has one of shape (2, 0)"
             )
         plain = edge_index.as_tensor() if hasattr(edge_index, "as_tensor") else edge_index
@@ -123,7 +123,7 @@ def _edges(graphs: Sequence[Any]) -> tuple[list[Tensor], list[int]]:
 def _values(graphs: Sequence[Any], name: str) -> list[Tensor] | None:
     """An attribute that all graphs or none have."""
     values = [getattr(graph, name, None) for graph in graphs]
-    missing = [place for place, value in enumerate(values) if value is None]
+    missing = [index for index, value in enumerate(values) if value is None]
     if len(missing) == len(graphs):
         return None
     if missing:
@@ -160,10 +160,10 @@ def _joined(name: str, values: list[Tensor] | None, counts: list[int], level: st
     if values is None:
         return None
     rows = [value.reshape(-1, 1) if value.dim() < 2 else value for value in values]
-    for place, (value, count) in enumerate(zip(rows, counts, strict=True)):
+    for index, (value, count) in enumerate(zip(rows, counts, strict=True)):
         if value.shape != (count, rows[0].shape[-1]):
             raise ValueError(
-                f"got {name} of shape {tuple(values[place].shape)} in graph {place}, expected "
+                f"got {name} of shape {tuple(values[index].shape)} in graph {index}, expected "
                 f"({count}, {rows[0].shape[-1]}): a row for each {level}, as wide as in graph 0"
             )
     return torch.cat(rows)

@@ -27,9 +27,9 @@ def scaffold_split(smiles: Sequence[str], progress: Progress | None = None) -> l
 
     groups: dict[str, list[int]] = {}
     with BlockLogs():
-        for place, text in enumerate(smiles):
-            groups.setdefault(_scaffold(parse(text)), []).append(place)
-            done = place + 1
+        for index, text in enumerate(smiles):
+            groups.setdefault(_scaffold(parse(text)), []).append(index)
+            done = index + 1
             if progress is not None and (done % _BLOCK == 0 or done == len(smiles)):
                 progress(done, len(smiles))
     by_size = sorted(groups.values(), key=lambda group: (len(group), group[0]), reverse=True)
@@ -42,8 +42,8 @@ def scaffold_split(smiles: Sequence[str], progress: Progress | None = None) -> l
             name, validated = "valid", validated + len(group)
         else:
             continue
-        for place in group:
-            splits[place] = name
+        for index in group:
+            splits[index] = name
     return splits
 
 

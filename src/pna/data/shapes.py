@@ -35,7 +35,7 @@ class Shape:
         return bool(self.fronts) or spare_edges <= spare_nodes * self.degree
 
     @property
-    def places(self) -> int:
+    def num_ids(self) -> int:
         """Number of ids of a batch: one for each graph, and one for the padding of each front."""
         return self.graphs + len(self.fronts)
 
@@ -44,7 +44,7 @@ class Shape:
     ) -> NDArray[np.int64] | None:
         """Arrange graphs of these sizes and numbers of edges for `PaddedBatches.batch`.
 
-        The result is ids (places,), largest graph first if there are fronts; None if the graphs do
+        The result is ids (num_ids,), largest graph first if there are fronts; None if the graphs do
         not fit.
         """
         if len(ids) > self.graphs:
@@ -53,8 +53,8 @@ class Shape:
             largest_first = np.argsort(-sizes, kind="stable")
             ids, sizes, edges = ids[largest_first], sizes[largest_first], edges[largest_first]
         ends, edge_ends = np.append(0, sizes.cumsum()), np.append(0, edges.cumsum())
-        filled = np.full(self.places, -1)
-        at, begin, padding = 0, 0, 0  # places, graphs, and nodes of padding so far
+        filled = np.full(self.num_ids, -1)
+        at, begin, padding = 0, 0, 0  # ids, graphs, and nodes of padding so far
         for front in self.fronts:
             fit = np.searchsorted(ends, front.nodes - padding, "right")
             count = int(min(fit, np.searchsorted(edge_ends, front.edges, "right"))) - 1

@@ -28,7 +28,7 @@ class Cut:
     """The largest number of segments, the first number that is requested, and the compactness."""
 
     most: int
-    asked: int
+    requested: int
     compactness: float
 
 
@@ -65,17 +65,17 @@ def segments(image: NDArray[np.uint8], cut: Cut) -> NDArray[np.int64]:
 
     values: NDArray[Any] = (image / 255).astype(np.float32).astype(np.float64)
     values = rgb2lab(values) if image.shape[-1] == 3 else values
-    asked, before, found = cut.asked, None, None
+    requested, before, found = cut.requested, None, None
     while found is None or found.max() >= cut.most:
-        how = _Way.of(image.shape, asked)
-        if how != before:  # most requested numbers give the same segments
-            found, before = _slic(values, asked, cut.compactness, how), how
-        asked -= 1
+        settings = _SlicSettings.of(image.shape, requested)
+        if settings != before:  # most requested numbers give the same segments
+            found, before = _slic(values, requested, cut.compactness, settings), settings
+        requested -= 1
     return found
 
 
 @dataclass(frozen=True)
-class _Way:
+class _SlicSettings:
     """The settings that depend on the requested number of segments."""
 
     seeds: tuple[range, ...]  # rows and columns
@@ -83,28 +83,30 @@ class _Way:
     most: int
 
     @classmethod
-    def of(cls, shape: tuple[int, ...], asked: int) -> _Way:
+    def of(cls, shape: tuple[int, ...], requested: int) -> _SlicSettings:
         from skimage.util import regular_grid
 
         rows, columns, _ = shape
-        grid = regular_grid((1, rows, columns), asked)
+        grid = regular_grid((1, rows, columns), requested)
         seeds = tuple(range(*s.indices(n)) for s, n in zip(grid, (1, rows, columns), strict=True))
-        pixels = rows * columns / asked
+        pixels = rows * columns / requested
         return cls(seeds, int(0.5 * pixels), int(3 * pixels))
 
 
-def _slic(values: NDArray[Any], asked: int, compactness: float, how: _Way) -> NDArray[np.int64]:
+def _slic(
+    values: NDArray[Any], requested: int, compactness: float, settings: _SlicSettings
+) -> NDArray[np.int64]:
     from skimage.segmentation import slic
 
     contrast = float(values.max() - values.min()) or 1.0  # slic divides by it
-    size = math.prod(values.shape[:2]) / math.prod(map(len, how.seeds))
+    size = math.prod(values.shape[:2]) / math.prod(map(len, settings.seeds))
     found: NDArray[np.int64] = slic(
         values,
-        n_segments=asked,
+        n_segments=requested,
         compactness=compactness / contrast,
         convert2lab=False,
-        min_size_factor=(how.least + 0.5) / size,
-        max_size_factor=(how.most + 0.5) / size,
+        min_size_factor=(settings.least + 0.5) / size,
+        max_size_factor=(settings.most + 0.5) / size,
         start_label=0,
         channel_axis=-1,
     )
@@ -125,6 +127,6 @@ def _cut_block(block: tuple[NDArray[np.uint8], Cut]) -> Arrays:
 def _sums(image: NDArray[np.uint8], found: NDArray[np.int64]) -> NDArray[np.int64]:
     """The number of pixels of every segment, and the sums of their rows, columns and values, (3 +
     channels, n)."""
-    places = np.indices(found.shape).reshape(2, -1)
-    columns = [np.ones(found.size), *places, *image.reshape(found.size, -1).T]
+    coordinates = np.indices(found.shape).reshape(2, -1)
+    columns = [np.ones(found.size), *coordinates, *image.reshape(found.size, -1).T]
     return np.stack([np.bincount(found.ravel(), column) for column in columns]).astype(np.int64)

@@ -74,13 +74,17 @@ def read(file: File, where: str | Path | None = None) -> bytes:
     `where` is the data folder, or the address (https://…) of one, from which the file is
     downloaded into the cache. Default: PNA_DATA.
     """
-    place = chosen(where)
-    if not place:
+    location = chosen(where)
+    if not location:
         raise FileNotFoundError(
             f"got no {VARIABLE}, expected the folder that holds {file.name}, or an address of one "
             f"(https://…); set it, or name it with pna data --from; {GUIDE}"
         )
-    path = _fetched(file, place) if is_address(place) else Path(place).expanduser() / file.name
+    path = (
+        _fetched(file, location)
+        if is_address(location)
+        else Path(location).expanduser() / file.name
+    )
     if not path.is_file():
         raise FileNotFoundError(
             f"got no {path}, expected the data folder ({VARIABLE}, or pna data --from) to hold it; "
@@ -101,20 +105,20 @@ def chosen(where: str | Path | None) -> str:
     return str(where or os.environ.get(VARIABLE, ""))
 
 
-def is_address(place: str) -> bool:
+def is_address(location: str) -> bool:
     """Whether this is a web address, not a folder."""
-    return place.startswith(("https://", "http://"))
+    return location.startswith(("https://", "http://"))
 
 
 def fetch_all(files: Sequence[File], address: str, progress: Progress) -> None:
     """Download files into the cache. `progress` is called with the bytes done, and of all files."""
     total, before = sum(file.size for file in files), 0
 
-    def tell(done: int, _: int) -> None:
+    def report(done: int, _: int) -> None:
         progress(before + done, total)
 
     for file in files:
-        _fetched(file, address, tell)
+        _fetched(file, address, report)
         before += file.size
         progress(before, total)
 

@@ -108,12 +108,12 @@ def _check_ends(
         wrong = (ends < 0) | (ends >= limits)
         if not wrong.any():
             continue
-        place = int(wrong.argmax())
-        graph = int(np.searchsorted(np.cumsum(edge_counts), place, side="right"))
-        edge = place - int(edge_counts[:graph].sum())
+        index = int(wrong.argmax())
+        graph = int(np.searchsorted(np.cumsum(edge_counts), index, side="right"))
+        edge = index - int(edge_counts[:graph].sum())
         raise ValueError(
-            f"got {role} {ends[place]} in edge {edge} of graph {graph}, which has "
-            f"{limits[place]} nodes; expected nodes numbered from 0 within their graph"
+            f"got {role} {ends[index]} in edge {edge} of graph {graph}, which has "
+            f"{limits[index]} nodes; expected nodes numbered from 0 within their graph"
         )
 
 
@@ -164,8 +164,8 @@ def _check_edges(structure: Structure) -> None:
     receivers = receivers + before
     outside = (rank < 0) | (rank >= structure.degree.long()[receivers])
     if outside.any():
-        place = _first(outside)
-        raise ValueError(f"out_ranks lead out of their receiver in graph {int(graph[place])}")
+        index = _first(outside)
+        raise ValueError(f"out_ranks lead out of their receiver in graph {int(graph[index])}")
     slot = offsets(structure.degree)[receivers] + rank
     sender = torch.repeat_interleave(structure.out_degree.long())
     same = senders[slot] + before == sender

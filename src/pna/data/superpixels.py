@@ -68,16 +68,16 @@ def cifar10(
 def _graphs(
     benchmark: str, where: str | Path | None, workers: int, progress: Progress | None
 ) -> GraphSet:
-    held: Iterable[Arrays]
+    blocks: Iterable[Arrays]
     if chosen(where) == FROM_PUBLIC:
         check_images()
         found = images(benchmark)
-        total, held = len(found.label), cut_all(found, CUTS[benchmark], workers)
+        total, blocks = len(found.label), cut_all(found, CUTS[benchmark], workers)
     else:
         files = SOURCES[benchmark].files
-        held = [unpack(file.name, read(file, where), _ARRAYS) for file in files]
-        total = sum(len(arrays["label"]) for arrays in held)
-    parts = (part for arrays in held for part in from_arrays(arrays, benchmark))
+        blocks = [unpack(file.name, read(file, where), _ARRAYS) for file in files]
+        total = sum(len(arrays["label"]) for arrays in blocks)
+    parts = (part for arrays in blocks for part in from_arrays(arrays, benchmark))
     return GraphSet.concat(list(reporting(parts, total, progress, len)))
 
 
@@ -129,9 +129,9 @@ def neighbours(position: NDArray[np.float64], sizes: NDArray[np.int64]) -> Neigh
     similarity = np.zeros((len(position), NEIGHBOURS), np.float32)
     starts = np.cumsum(sizes) - sizes
     for some in _alike(sizes):
-        place = np.arange(sizes[some].max())
-        there = place < sizes[some][:, None]
-        nodes = np.where(there, starts[some][:, None] + place, 0)
+        node = np.arange(sizes[some].max())
+        there = node < sizes[some][:, None]
+        nodes = np.where(there, starts[some][:, None] + node, 0)
         most, how_much = _most_similar(position[nodes], there)
         receivers[nodes[there]], similarity[nodes[there]] = most[there], how_much[there]
     of_node = np.repeat(counts, sizes)

@@ -77,8 +77,8 @@ class Table:
             raise ValueError(
                 f"got two columns called {name!r} in {self.name}, expected one; rename the other"
             )
-        place = self.columns.index(name)
-        return [row[place].strip() for row in self.rows]
+        column = self.columns.index(name)
+        return [row[column].strip() for row in self.rows]
 
     def numbers(self, name: str) -> NDArray[np.float64]:
         """The numbers of a column; NaN if unknown."""

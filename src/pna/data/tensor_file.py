@@ -158,7 +158,7 @@ def verify(path: Path, *, kind: str, version: int, progress: Progress | None = N
         length = _check_start(path, file, size)
         try:
             tensors, header = _map(path)
-            places = json.loads(file.read(_LENGTH + length)[_LENGTH:])
+            entries = json.loads(file.read(_LENGTH + length)[_LENGTH:])
         except _UNREADABLE as error:
             raise _damaged(path, error) from error
         _check_header(path, header, kind, version)
@@ -166,7 +166,7 @@ def verify(path: Path, *, kind: str, version: int, progress: Progress | None = N
             return False
 
         def chunks(name: str, _: Tensor) -> Iterable[bytes]:
-            begin, end = (_LENGTH + length + offset for offset in places[name]["data_offsets"])
+            begin, end = (_LENGTH + length + offset for offset in entries[name]["data_offsets"])
             file.seek(begin)
             while begin < end and (chunk := file.read(min(_CHUNK, end - begin))):
                 begin += len(chunk)
@@ -187,8 +187,8 @@ def _load(content: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
     """The tensors, copied from a file's content, and the header."""
     tensors = safetensors.torch.load(content)
     length = int.from_bytes(content[:_LENGTH], "little")
-    held = json.loads(content[_LENGTH : _LENGTH + length])
-    return tensors, held.get("__metadata__") or {}
+    header = json.loads(content[_LENGTH : _LENGTH + length])
+    return tensors, header.get("__metadata__") or {}
 
 
 def _map(path: Path) -> tuple[dict[str, Tensor], dict[str, str]]:
@@ -262,9 +262,9 @@ def _wrong_checksum(path: Path) -> ValueError:
 def _check_header(path: Path, header: dict[str, str], kind: str, version: int) -> None:
     written = header.get("version", "")
     if header.get("format") != kind or not (written.isdecimal() and len(written) < 10):
-        held = reprlib.repr(header.get("format", "something else")).strip("'")
+        found = reprlib.repr(header.get("format", "something else")).strip("'")
         raise ValueError(
-            f"got {path}, a safetensors file of {held}, expected one of {kind}; {_INSTEAD[kind]}"
+            f"got {path}, a safetensors file of {found}, expected one of {kind}; {_INSTEAD[kind]}"
         )
     if int(written) > version:
         raise ValueError(

@@ -87,7 +87,7 @@ def arrival_probabilities(graphs: GraphSet, steps: int) -> Tensor:
 def _append_columns(graphs: GraphSet, what: str, word: str, numbers: Tensor) -> GraphSet:
     """Append columns of numbers to the features of nodes or edges."""
     features, names = ("x", "node_features") if what == "node" else ("edge_attr", "edge_features")
-    held: Tensor | None = getattr(graphs, features)
+    present: Tensor | None = getattr(graphs, features)
     known: tuple[str, ...] = getattr(graphs, names)
     added = tuple(f"{word} after {step}" for step in range(1, numbers.shape[1] + 1))
     if set(added) & set(known):
@@ -96,22 +96,22 @@ def _append_columns(graphs: GraphSet, what: str, word: str, numbers: Tensor) -> 
             "without walks; use the set from before walks were added"
         )
     metadata = dict(graphs.metadata)
-    kinds = _kinds(held, metadata.get(f"{what}_values"))
+    kinds = _kinds(present, metadata.get(f"{what}_values"))
     if any(kinds):
         metadata[f"{what}_values"] = [*kinds, *[0] * len(added)]
-    if held is not None:
-        wide = held if held.is_floating_point() else held.float()
+    if present is not None:
+        wide = present if present.is_floating_point() else present.float()
         numbers = torch.cat([wide, numbers.to(wide.dtype)], 1)
     columns: dict[str, Any] = {features: numbers, names: (*known, *added)}
     return replace(graphs, **columns, metadata=metadata)
 
 
-def _kinds(columns: Tensor | None, said: list[int] | None) -> list[int]:
+def _kinds(columns: Tensor | None, declared: list[int] | None) -> list[int]:
     """The number of categories of each column; 0 for a column of numbers."""
     if columns is None:
         return []
-    if said is not None:
-        return list(said)
+    if declared is not None:
+        return list(declared)
     if columns.is_floating_point() or len(columns) == 0:
         return [0] * columns.shape[1]
     return [int(largest) + 1 for largest in columns.amax(0).tolist()]
@@ -160,9 +160,9 @@ def _in_order(parts: list[Tensor], graphs: GraphSet, offsets: Tensor, steps: int
     order = _by_size(graphs)
     counts = offsets.diff()[order]
     shift = offsets[:-1][order] - (counts.cumsum(0) - counts)
-    places = torch.arange(int(offsets[-1])) + torch.repeat_interleave(shift, counts)
-    out = torch.zeros(len(places), steps, device=graphs.device)
-    out[places.to(graphs.device)] = torch.cat([out[:0], *parts])
+    rows = torch.arange(int(offsets[-1])) + torch.repeat_interleave(shift, counts)
+    out = torch.zeros(len(rows), steps, device=graphs.device)
+    out[rows.to(graphs.device)] = torch.cat([out[:0], *parts])
     return out
 
 

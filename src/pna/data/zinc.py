@@ -99,35 +99,35 @@ def digest(arrays: Arrays) -> str:
 
 def _molecules(split: str, progress: Progress | None) -> list[Arrays]:
     """The benchmark's molecules of a split, in its order."""
-    index, url = INDEX.format(split), PUBLISHED.format(split)
-    content = download(index, MAX_INDEX_BYTES)
+    index_url, url = INDEX.format(split), PUBLISHED.format(split)
+    content = download(index_url, MAX_INDEX_BYTES)
     try:
-        places = [int(word) for word in content.split(b",")]
+        indices = [int(word) for word in content.split(b",")]
     except ValueError as error:
         raise ValueError(
-            f"got {index}, which is no list of numbers between commas, expected one; {GUIDE}"
+            f"got {index_url}, which is no list of numbers between commas, expected one; {GUIDE}"
         ) from error
     lines = download(url, MAX_BYTES, progress).splitlines()
-    if not set(places) <= set(range(len(lines))) or len(set(places)) < len(places):
+    if not set(indices) <= set(range(len(lines))) or len(set(indices)) < len(indices):
         raise ValueError(
-            f"got {len(lines):,} molecules from {url}, expected those that {index} numbers, each "
-            f"once; {GUIDE}"
+            f"got {len(lines):,} molecules from {url}, expected those that {index_url} numbers, "
+            f"each once; {GUIDE}"
         )
-    return [_molecule(lines[place], f"line {place + 1} of {url}") for place in places]
+    return [_molecule(lines[index], f"line {index + 1} of {url}") for index in indices]
 
 
 def _molecule(line: bytes, where: str) -> Arrays:
     """A molecule as in the data folder: its atoms, and every bond once, sorted by its ends."""
     try:
-        told = json.loads(line)
-        ends = _whole(told["edge_index"]).reshape(2, -1)
-        bonds, atoms = _whole(told["edge_attr"]), _whole(told["node_feat"])
-        target = np.array(told["y"], np.float32).reshape(1)
+        record = json.loads(line)
+        ends = _as_bytes(record["edge_index"]).reshape(2, -1)
+        bonds, atoms = _as_bytes(record["edge_attr"]), _as_bytes(record["node_feat"])
+        target = np.array(record["y"], np.float32).reshape(1)
         once = np.flatnonzero(ends[0] < ends[1])
         once = once[np.lexsort((ends[1, once], ends[0, once]))]
         return {
-            "num_nodes": _whole([len(atoms)]),
-            "num_bonds": _whole([len(once)]),
+            "num_nodes": _as_bytes([len(atoms)]),
+            "num_bonds": _as_bytes([len(once)]),
             "atom_type": atoms,
             "bond_src": ends[0, once],
             "bond_dst": ends[1, once],
@@ -141,7 +141,7 @@ def _molecule(line: bytes, where: str) -> Arrays:
         ) from error
 
 
-def _whole(numbers: Any) -> NDArray[np.uint8]:
+def _as_bytes(numbers: Any) -> NDArray[np.uint8]:
     """Integers of one byte, as a flat array."""
     found = np.array(numbers).ravel()
     if found.size and (found.dtype.kind not in "iu" or found.min() < 0 or found.max() > 255):

@@ -87,7 +87,7 @@ class Batches:
                 cuts = list(levels(int(sizes.min()), int(sizes.max())))
             self._counts = sizes.numpy(), edges.numpy()
             self._shapes = self._padded.shapes(batch_size, cuts)
-            most = max(shape.places for shape in self._shapes)
+            most = max(shape.num_ids for shape in self._shapes)
             self._ids = torch.full((most,), -1, dtype=torch.int64, device=graphs.device)
         self._batches: dict[int, Batch] = {}
         self._captured: dict[int | Shape, Captured] = {}
@@ -138,7 +138,7 @@ class Batches:
             arranged = shape.arrange(ids, sizes[ids], edges[ids])
             if arranged is None:
                 continue
-            own = self._ids[: shape.places]
+            own = self._ids[: shape.num_ids]
             own.copy_(torch.from_numpy(arranged))
             self._call(shape, partial(self._run_on, padded, own, shape))
             return

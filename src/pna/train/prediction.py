@@ -144,7 +144,7 @@ def predict_table(
     more = {}
     for name, values in predictions.graph.items():
         cells = [""] * len(table.rows)
-        for row, cell in zip(found.places.tolist(), _cells(values), strict=True):
+        for row, cell in zip(found.indices.tolist(), _cells(values), strict=True):
             cells[row] = cell
         more[_PREDICTED.format(name)] = cells
     return table.with_columns(more)

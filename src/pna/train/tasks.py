@@ -312,8 +312,8 @@ def _by_task(targets: Sequence[Target], of_groups: Sequence[Tensor], tasks: int)
         return of_groups[0]
     numbers: list[Tensor] = [torch.empty(0)] * tasks
     for target, group in zip(targets, of_groups, strict=True):
-        for i, place in enumerate(target.tasks):
-            numbers[place] = group[i]
+        for i, task_index in enumerate(target.tasks):
+            numbers[task_index] = group[i]
     return torch.stack(numbers)
 
 
@@ -331,7 +331,7 @@ def summed_errors(
             outputs = given[:, None, first.first : first.end]
             outputs = torch.where(target.known[..., None], outputs, 0)
         else:
-            outputs = _columns(given, [tasks[place].first for place in target.tasks])
+            outputs = _columns(given, [tasks[task_index].first for task_index in target.tasks])
             outputs = outputs.to(target.values.dtype)
             outputs = torch.where(target.known, outputs, target.values)  # no error, no gradient
         errors = loss.error(outputs.to(target.values.dtype), target.values)

@@ -26,8 +26,8 @@ def draw(stream: Stream, family: Family, count: int, n: int, protocol: str) -> G
         rate = max(have, 0.5) / tries if tries else 1.0
         bulk = int(min(max((count - have) / rate * 1.1, 16), max(2 * _BULK // n**2, 16)))
         upper = from_pairs(toggle(stream, to_pairs(family.make(stream, bulk, n)), protocol), n)
-        whole = np.all(np.any(upper, 1) | np.any(upper, 2), axis=1)
-        accepted.append(upper[whole][: count - have])
+        without_isolated = np.all(np.any(upper, 1) | np.any(upper, 2), axis=1)
+        accepted.append(upper[without_isolated][: count - have])
         have, tries = have + len(accepted[-1]), tries + bulk
         if have == 0 and tries > _PATIENCE:
             raise ValueError(

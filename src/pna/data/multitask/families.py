@@ -55,8 +55,8 @@ def barabasi_albert(stream: Stream, count: int, n: int) -> Graphs:
         growing = np.flatnonzero(k < new)  # the others' node is part of the star
         tickets = stream.words(len(growing), new, new)
         tickets[~graphs[growing, :new, :new]] = np.iinfo(np.uint64).max
-        place = np.argsort(np.argsort(tickets.min(2), axis=1, kind="stable"), axis=1)
-        joined = place < k[growing, None]
+        rank = np.argsort(np.argsort(tickets.min(2), axis=1, kind="stable"), axis=1)
+        joined = rank < k[growing, None]
         graphs[growing, new, :new] = joined
         graphs[growing, :new, new] = joined
     return graphs
@@ -67,8 +67,8 @@ def grid(stream: Stream, count: int, n: int) -> Graphs:
     k = n // _smaller_factor(n)
     number = np.arange(n)
     down = number[:, None] + k == number
-    across = (number[:, None] + 1 == number) & (number % k != 0)
-    return _repeat(down | across, count)
+    right = (number[:, None] + 1 == number) & (number % k != 0)
+    return _repeat(down | right, count)
 
 
 def caveman(stream: Stream, count: int, n: int) -> Graphs:
