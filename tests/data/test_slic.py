@@ -31,10 +31,14 @@ def test_no_more_segments_than_allowed_each_in_one_piece(name, side, channels):
 
 def test_full_contrast_is_cut_as_it_is():
     picture = image(0, 28, 1)
-    requested = 81  # a seed at every third pixel of 28, from the second: 9 × 9 seeds, as many as asked
+    requested = 81  # a seed at every third pixel of 28, from the second: 9 × 9 seeds
     cut = module.Cut(most=1000, requested=requested, compactness=0.25)
     plain = skimage.slic(
-        picture[..., 0] / 255, n_segments=requested, compactness=0.25, start_label=0, channel_axis=None
+        picture[..., 0] / 255,
+        n_segments=requested,
+        compactness=0.25,
+        start_label=0,
+        channel_axis=None,
     )
     assert np.array_equal(segments(picture, cut), plain)
 

@@ -45,6 +45,6 @@ def to_slots(
 
 def _is_small(table: Tensor) -> bool:
     """Return whether a one-hot product with the table is cheap, and as exact as float32."""
-    whole = table.dim() == 2 and not torch.is_autocast_enabled(table.device.type)
-    few = whole and 0 < len(table) <= _KINDS and takes_widths(table, *table.shape)
+    is_plain = table.dim() == 2 and not torch.is_autocast_enabled(table.device.type)
+    few = is_plain and 0 < len(table) <= _KINDS and takes_widths(table, *table.shape)
     return few and fast_paths.is_on("small_tables")

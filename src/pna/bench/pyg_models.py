@@ -55,8 +55,8 @@ class Recurrent(nn.Module):
         for _ in range(1, size // 2):
             state = self.gru(F.leaky_relu(self.again(state, edge_index)), state)
         self.set2set.processing_steps = size
-        whole = self.set2set(state, batch.batch, dim_size=batch.num_graphs)
-        return self.node_head(state), self.graph_head(whole)
+        pooled = self.set2set(state, batch.batch, dim_size=batch.num_graphs)
+        return self.node_head(state), self.graph_head(pooled)
 
 
 class Molecules(nn.Module):

@@ -136,7 +136,7 @@ def cached(key: Hashable, of: Tensor, make: Callable[[], Tensor]) -> Tensor:
     if not _stack.contexts:
         return make()
     cache = _stack.contexts[-1].cache
-    place = (key, id(of))
-    if place not in cache:
-        cache[place] = (of, make())  # `of` is kept alive so that its id is not reused
-    return cache[place][1]
+    slot = (key, id(of))
+    if slot not in cache:
+        cache[slot] = (of, make())  # `of` is kept alive so that its id is not reused
+    return cache[slot][1]

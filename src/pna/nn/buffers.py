@@ -47,7 +47,9 @@ class Buffers(nn.Module):
                 setattr(self, name, tensor.to(self.get_buffer(name).dtype))
 
     def _without_memory(self) -> set[str]:
-        return {name for name, held in self._buffers.items() if held is not None and held.is_meta}
+        return {
+            name for name, buffer in self._buffers.items() if buffer is not None and buffer.is_meta
+        }
 
     def _begun(self, names: set[str]) -> dict[str, Tensor]:
         """The initial values of these buffers, as far as `beginnings` has them."""

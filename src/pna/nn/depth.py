@@ -86,10 +86,10 @@ def _fronts(batch: Batch, rule: str, most: int) -> tuple[Front, ...]:
     """
     if not batch.fronts or rule not in BY_SIZE:
         return ()
-    whole = Front(0, batch.num_nodes, batch.num_edges)
+    full = Front(0, batch.num_nodes, batch.num_edges)
     steps = [(front, max(BY_SIZE[rule](front.size), 1)) for front in batch.fronts]
     return tuple(
-        next((front for front, taken in steps if taken <= step), whole) for step in range(1, most)
+        next((front for front, taken in steps if taken <= step), full) for step in range(1, most)
     )
 
 

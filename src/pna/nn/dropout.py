@@ -69,8 +69,8 @@ class Dropout(Buffers):
         if time is None:
             self.advance()
         known = row_info(self.level)
-        told = (self.seed, self.passes, time or 0, known.graph, known.position)
-        return dropout(x, self.p, *told)
+        key = (self.seed, self.passes, time or 0, known.graph, known.position)
+        return dropout(x, self.p, *key)
 
     def extra_repr(self) -> str:
         return f"p={self.p}, level={self.level!r}"

@@ -96,13 +96,13 @@ class Embedding(Buffers):
         """Refuse a category without a vector, if values can be read without waiting."""
         if not values_readable() or columns.device.type != "cpu" or len(columns) == 0:
             return
-        for place, count in enumerate(self.values):
+        for column, count in enumerate(self.values):
             if count == 0:
                 continue
-            low, high = (int(bound) for bound in torch.aminmax(columns[:, place]))
+            low, high = (int(bound) for bound in torch.aminmax(columns[:, column]))
             if low < 0 or high >= count:
                 raise ValueError(
-                    f"got category {low if low < 0 else high} in column {place}, expected 0 to "
+                    f"got category {low if low < 0 else high} in column {column}, expected 0 to "
                     f"{count - 1}; correct it, or make the model for more categories"
                 )
 

@@ -30,12 +30,12 @@ from pna.torch_internals import is_wrapped
 
 
 class _Remembered(NamedTuple):
-    """Cached factors of a graph, with their key. `held` keeps the tensors of the key alive, so that
-    no `id` is reused."""
+    """Cached factors of a graph, with their key. `own_tensors` keeps the tensors of the key alive,
+    so that no `id` is reused."""
 
     indptr: Callable[[], Tensor | None]
     key: tuple[Any, ...]
-    held: tuple[Tensor, ...]
+    own_tensors: tuple[Tensor, ...]
     factors: Tensor
 
 
@@ -43,7 +43,7 @@ class _Read(NamedTuple):
     """The values of tensors, and a key that changes when the tensors change."""
 
     key: tuple[Any, ...]
-    held: tuple[Tensor, ...]
+    own_tensors: tuple[Tensor, ...]
     values: tuple[float, ...]
 
 
@@ -188,16 +188,16 @@ class Neighbourhood(nn.Module):
         The factors of the last graph are cached, unless they are learned. On a GPU, do not write
         to δ through `.data`: the cache does not notice the change.
         """
-        held = (*self.parameters(), *self.buffers())
-        if not values_readable() or any(t.requires_grad or t.is_inference() for t in held):
+        own_tensors = (*self.parameters(), *self.buffers())
+        if not values_readable() or any(t.requires_grad or t.is_inference() for t in own_tensors):
             return self._factors(adjacency, dtype)
-        key = (dtype, *map(_identity, held))
+        key = (dtype, *map(_identity, own_tensors))
         last = self._last
         if last is not None and last.indptr() is adjacency.indptr and last.key == key:
             return last.factors
         with torch.inference_mode(False):  # the cache may be used in training
             factors = self._factors(adjacency, dtype)
-        self._last = _Remembered(weakref.ref(adjacency.indptr), key, held, factors)
+        self._last = _Remembered(weakref.ref(adjacency.indptr), key, own_tensors, factors)
         return factors
 
     def _factors(self, adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
@@ -225,14 +225,14 @@ class Neighbourhood(nn.Module):
     def _averages_now(self) -> tuple[float, ...] | None:
         """Return δ as numbers, read from the device once; None if it cannot be read, as during a
         capture."""
-        held = (self.mean_degree, self.mean_log_degree)
-        if any(tensor.is_inference() for tensor in held):
+        own_tensors = (self.mean_degree, self.mean_log_degree)
+        if any(tensor.is_inference() for tensor in own_tensors):
             return None
-        key = tuple(map(_identity, held))
+        key = tuple(map(_identity, own_tensors))
         if self._read is None or self._read.key != key:
             if not values_visible():
                 return None
-            self._read = _Read(key, held, tuple(tensor.item() for tensor in held))
+            self._read = _Read(key, own_tensors, tuple(tensor.item() for tensor in own_tensors))
         return self._read.values
 
     def _has_kernel(self, adjacency: Adjacency, dtype: torch.dtype) -> bool:

@@ -56,9 +56,9 @@ def named_layers(name: str, layers: nn.ModuleList) -> list[tuple[str, nn.Module]
             f"got {name} without a layer, expected at least one; replace a layer instead of "
             f"deleting it: {name}[0] = …"
         )
-    held: list[nn.Module | None] = list(layers)
+    modules: list[nn.Module | None] = list(layers)
     found = []
-    for k, layer in enumerate(held):
+    for k, layer in enumerate(modules):
         if layer is None:
             remove = f", or remove it with del {name}[{k}]" if k > 0 else ""
             raise ValueError(

@@ -30,6 +30,6 @@ class VirtualNode(nn.Module):
         self.lin = Linear(width, width)
 
     def forward(self, x: Tensor, state: Tensor | None, batch: Batch) -> tuple[Tensor, Tensor]:
-        heard = mean_nodes(x, batch.sizes, batch.starts)
-        state = torch.relu(self.lin(heard if state is None else state + heard))
+        mean = mean_nodes(x, batch.sizes, batch.starts)
+        state = torch.relu(self.lin(mean if state is None else state + mean))
         return x + spread(state, batch.indptr, batch.num_nodes), state

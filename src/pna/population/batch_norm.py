@@ -108,8 +108,8 @@ def _forward(x: Tensor, real: Tensor, norm: Norm, relu: bool, factors: Tensor | 
     given = (norm.running_mean, norm.running_var)
     running = [t.contiguous() for t in given]
     results = _allocate(x)
-    whole = norm._replace(running_mean=running[0], running_var=running[1])
-    kernels.forward(x, real, whole, relu, factors, results)
+    statistics = norm._replace(running_mean=running[0], running_var=running[1])
+    kernels.forward(x, real, statistics, relu, factors, results)
     for old, moved in zip(given, running, strict=True):
         if moved is not old:
             old.copy_(moved)

@@ -38,8 +38,8 @@ def dropout(
     plain = not has_kernels(x, 0, 0) or _is_batched(graph) or _is_batched(place)
     if plain or not fast_paths.is_on("dropout"):
         return definition(x, p, seed, passes, time, graph, place)
-    told = (seed[None], passes[None], time, graph, place)
-    out, _ = _dropout(x[:, None], p, *told)
+    inputs = (seed[None], passes[None], time, graph, place)
+    out, _ = _dropout(x[:, None], p, *inputs)
     return out.squeeze(1)
 
 

@@ -161,9 +161,9 @@ class _Steps:
     """The nodes of each step: those of its front, or all nodes."""
 
     def __init__(self, adjacency: Adjacency, how: How) -> None:
-        whole = (adjacency.num_receivers, adjacency.num_edges)
-        self.counts = list(zip(how.nodes, how.edges, strict=True)) or [whole] * how.steps
-        self._known = {whole: adjacency}
+        full_counts = (adjacency.num_receivers, adjacency.num_edges)
+        self.counts = list(zip(how.nodes, how.edges, strict=True)) or [full_counts] * how.steps
+        self._known = {full_counts: adjacency}
 
     def __getitem__(self, step: int) -> tuple[int, Adjacency]:
         """Return the number of nodes of a step, and the graph of these nodes."""

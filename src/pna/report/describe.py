@@ -22,21 +22,23 @@ def draw_description(graphs: GraphSet, title: str) -> Figure:
     rows = -(-count // 3)
     figure = Figure(figsize=(9, 2.1 * rows + 0.4), layout="constrained")
     axes = figure.subplots(rows, 3, squeeze=False).ravel()
-    for place, (name, column) in zip(axes, panels, strict=False):
+    for panel_axes, (name, column) in zip(axes, panels, strict=False):
         values = column.double().numpy()
-        _histogram(place, name, values[np.isfinite(values)])
+        _histogram(panel_axes, name, values[np.isfinite(values)])
     if graphs.type_of_graph is not None:
         _types(axes[len(panels)], graphs)
-    for place in axes[count:]:
-        place.axis("off")
+    for panel_axes in axes[count:]:
+        panel_axes.axis("off")
     figure.suptitle(literal(title), fontsize=10, color=INK)
     return figure
 
 
 def _histogram(axes: Axes, name: str, values: np.ndarray) -> None:
-    whole = len(values) > 0 and np.array_equal(values, np.rint(values)) and np.ptp(values) < 60
+    is_discrete = (
+        len(values) > 0 and np.array_equal(values, np.rint(values)) and np.ptp(values) < 60
+    )
     bins: int | list[float] = 40
-    if whole:
+    if is_discrete:
         bins = [edge - 0.5 for edge in range(int(values.min()), int(values.max()) + 2)]
     axes.hist(values, bins=bins, color=APART)
     axes.ticklabel_format(style="plain", useOffset=False)
@@ -46,9 +48,9 @@ def _histogram(axes: Axes, name: str, values: np.ndarray) -> None:
 def _types(axes: Axes, graphs: GraphSet) -> None:
     assert graphs.type_of_graph is not None
     counts = np.bincount(graphs.type_of_graph.numpy(), minlength=len(graphs.types))
-    places = range(len(counts))
-    axes.barh(places, counts, color=APART)
-    axes.set_yticks(places, [literal(name.replace("_", " ")) for name in graphs.types])
+    positions = range(len(counts))
+    axes.barh(positions, counts, color=APART)
+    axes.set_yticks(positions, [literal(name.replace("_", " ")) for name in graphs.types])
     axes.invert_yaxis()
     _finish(axes, "type of graph")
 

@@ -35,8 +35,8 @@ def draw_strip_plot(panels: Sequence[Panel], columns: int = 1) -> Figure:
     Every series has one estimate: the mean of the members reported.
     """
     every = [series for panel in panels for series in panel.series]
-    figure, places = grid(len(panels), columns, 0.3 * len(panels[0].series) + 0.75)
-    for axes, panel in zip(places, panels, strict=True):
+    figure, grid_axes = grid(len(panels), columns, 0.3 * len(panels[0].series) + 0.75)
+    for axes, panel in zip(grid_axes, panels, strict=True):
         _draw_strips(axes, panel, numbers=columns == 1)
     marks: dict[str, dict[str, Any]] = {
         "best in validation": {"mfc": OTHER, **_DOT},
@@ -78,8 +78,8 @@ def draw_paired_plot(panels: Sequence[Panel], groups: Sequence[str], columns: in
 
     Every series has two estimates. Small marks are single members.
     """
-    figure, places = grid(len(panels), columns, 0.34 * len(panels[0].series) + 0.75)
-    for axes, panel in zip(places, panels, strict=True):
+    figure, grid_axes = grid(len(panels), columns, 0.34 * len(panels[0].series) + 0.75)
+    for axes, panel in zip(grid_axes, panels, strict=True):
         _draw_pairs(axes, panel, numbers=columns == 1)
     marks: dict[str, dict[str, Any]] = {
         f"{group}: mean, 95% interval": {

@@ -34,8 +34,8 @@ def draw_heatmap(
     axes.pcolormesh(depth, cmap=colours, vmin=0, vmax=1, edgecolors="white", linewidth=1.5)
     for r, c in np.ndindex(*table.shape):
         ink = _ON_DARK if depth[r, c] > 0.5 else _ON_LIGHT
-        said = number(float(table[r, c]))
-        axes.text(c + 0.5, r + 0.5, said, ha="center", va="center", fontsize=8.5, color=ink)
+        label = number(float(table[r, c]))
+        axes.text(c + 0.5, r + 0.5, label, ha="center", va="center", fontsize=8.5, color=ink)
     axes.invert_yaxis()
     heads = [literal(name).replace(" ", "\n") for name in columns]
     axes.set_xticks(np.arange(len(columns)) + 0.5, heads)

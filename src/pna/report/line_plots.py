@@ -156,9 +156,9 @@ def draw_losses(panels: Mapping[str, Sequence[Losses]]) -> Figure:
     losses are faint, validation losses strong."""
     least, most = _range([curve for curves in panels.values() for curve in curves])
     marked = (1, 2, 5) if most > 10 * least else (1, 1.5, 2, 3, 4, 5, 7)
-    figure, places = grid(len(panels), 1, 3.0)
+    figure, grid_axes = grid(len(panels), 1, 3.0)
     figure.set_figwidth(WIDE)  # leaves room for the legends beside the panels
-    for axes, (title, curves) in zip(places, panels.items(), strict=True):
+    for axes, (title, curves) in zip(grid_axes, panels.items(), strict=True):
         styles = cycle(product(("-", "--", ":"), (colour for colour, _ in _OTHERS)))
         for curve in curves:
             line, colour = ("-", APART) if curve.is_ours else next(styles)

@@ -124,5 +124,5 @@ def find(folder: Path) -> list[Path]:
 
 def in_order(results: Iterable[ExperimentResult]) -> list[ExperimentResult]:
     """In the order of the experiments, quick ones after the others."""
-    places = list(EXPERIMENTS)
-    return sorted(results, key=lambda r: (r.is_quick, places.index(r.experiment.name)))
+    order = list(EXPERIMENTS)
+    return sorted(results, key=lambda r: (r.is_quick, order.index(r.experiment.name)))

@@ -127,11 +127,11 @@ def beside_the_paper(title: str, result: ExperimentResult, columns: Sequence[Col
     """Every population: its best members, all of them, the paper's number, the difference."""
     blocks = []
     for name in result.names:
-        best, whole = ([column.of(name, top) for column in columns] for top in (TOP, None))
+        best, every = ([column.of(name, top) for column in columns] for top in (TOP, None))
         lines = {}
-        if len(best[0].values) < len(whole[0].values):
+        if len(best[0].values) < len(every[0].values):
             lines[f"best {TOP}"] = [estimate(value) for value in best]
-        lines[f"all {len(whole[0].values)}"] = [estimate(value) for value in whole]
+        lines[f"all {len(every[0].values)}"] = [estimate(value) for value in every]
         lines |= _printed(name, columns)
         if "paper" in lines:
             lines["difference"] = [

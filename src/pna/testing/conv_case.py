@@ -240,14 +240,14 @@ class ConvCase:
         spread = any(a == "std" or isinstance(a, table.Std | table.Var) for a in self.aggregators)
         for part in parts:
             size = max([float(c[part].norm()) for c in changes], default=0.0)
-            whole = float(want[part].norm())
+            result_norm = float(want[part].norm())
             inside, upstream = (v[part] if local else v for v in (self.x, self.upstream))
             # what is exactly 0 in truth may be far below the rounding of its terms; those of std
             # and var are up to 16 times what is left of them: deviations may be taken from 0
             terms = (1 + float(inside.detach().norm())) * float(upstream.norm())
             least = (1 if spread else 0.01) * unit * terms + 1e-30
-            error[part] = _TIMES * (size + unit * whole) + least
-            large = bool((inside.abs() > limit).any()) or not whole < torch.finfo(work).max
+            error[part] = _TIMES * (size + unit * result_norm) + least
+            large = bool((inside.abs() > limit).any()) or not result_norm < torch.finfo(work).max
             settled[part] = not large
         return Bound(want, error, settled, self.dtype)
 

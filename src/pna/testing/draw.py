@@ -173,8 +173,8 @@ def draw_values(
     elif kind == "odd" and values.numel() > 0:
         values = values.clone()
         flat = values.view(-1)
-        for place in draw.below(len(flat), draw.integer(1, 3)):
-            flat[place] = draw.one_of([math.nan, math.inf, -math.inf])
+        for index in draw.below(len(flat), draw.integer(1, 3)):
+            flat[index] = draw.one_of([math.nan, math.inf, -math.inf])
     values = torch.where(values.isfinite(), values.clamp(-most, most), values)
     return values.to(dtype).double()
 

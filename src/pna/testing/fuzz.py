@@ -81,8 +81,8 @@ def compare(got: Tensor, bound: Bound) -> str | None:
     if bool(right.all()):
         return None
     excess = torch.where(right, 0, (away / bound.error).nan_to_num(torch.inf, torch.inf))
-    place = int(excess.argmax())
-    at = tuple(int(i) for i in torch.unravel_index(torch.tensor(place), want.shape))
+    index = int(excess.argmax())
+    at = tuple(int(i) for i in torch.unravel_index(torch.tensor(index), want.shape))
     return (
         f"{list(at)} is {float(got[at]):.9g}, expected {float(want[at]):.9g} within "
         f"{float(bound.error[at]):.3g}; {int((~right).sum())} of {right.numel()} numbers are wrong"

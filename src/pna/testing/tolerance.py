@@ -245,8 +245,8 @@ def _own_error(
     power = ((dev + off) ** (n - 1) - dev ** (n - 1)) + n * by * dev ** (n - 1)
     slope = n / d * steep[:, None] * (power + power.mean(1, keepdim=True))
     relative = error / (c + epsilon)
-    whole = n / d * steep[:, None] * (dev ** (n - 1) + (dev ** (n - 1)).mean(1, keepdim=True))
-    return reach, slope + 4 * relative[:, None] * whole, doubt, jump
+    change = n / d * steep[:, None] * (dev ** (n - 1) + (dev ** (n - 1)).mean(1, keepdim=True))
+    return reach, slope + 4 * relative[:, None] * change, doubt, jump
 
 
 def _spread_own_error(

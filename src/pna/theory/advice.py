@@ -109,18 +109,18 @@ def advise(graphs: GraphSet, *, grid: float = 0.1, split: str | None = None) -> 
     if graphs.num_edges == 0:
         raise ValueError("got a graph set without an edge, expected neighbourhoods to look at")
     hoods = DistinctNeighbourhoods.of(graphs, grid)
-    told = _Told(hoods, tuple(dict.fromkeys([*CANDIDATES, *MOMENTS, "sum"])))
+    merging_of = _MergingOf(hoods, tuple(dict.fromkeys([*CANDIDATES, *MOMENTS, "sum"])))
     constant = bool((hoods.degree == hoods.degree[0]).all())
-    sets = tuple(told(*names) for names in SHOWN)
+    sets = tuple(merging_of(*names) for names in SHOWN)
     moments = tuple(
         MomentUse(k, float(np.mean(graphs.degree.numpy() >= k)) * graphs.num_nodes / hoods.total,
-                  told(MOMENTS[:k], PAPER).merged)
+                  merging_of(MOMENTS[:k], PAPER).merged)
         for k in range(1, len(MOMENTS) + 1)
     )  # fmt: skip
-    recommended = _recommend(told, constant, int(hoods.degree.max()))
+    recommended = _recommend(merging_of, constant, int(hoods.degree.max()))
     stats = graphs.degree_stats()
     unavoidable = hoods.distinct - count(hoods.separately())
-    reasons = _reasons(told, hoods, constant, recommended, moments, unavoidable)
+    reasons = _reasons(merging_of, hoods, constant, recommended, moments, unavoidable)
     return Advice(
         split=split,
         graphs=len(graphs),
@@ -141,29 +141,29 @@ def advise(graphs: GraphSet, *, grid: float = 0.1, split: str | None = None) -> 
     )
 
 
-class _Told:
+class _MergingOf:
     """Counts of merged neighbourhoods by sets of aggregators, each computed once."""
 
     def __init__(self, hoods: DistinctNeighbourhoods, aggregators: Sequence[str]) -> None:
-        self.places = {name: i for i, name in enumerate(aggregators)}
+        self.rows = {name: i for i, name in enumerate(aggregators)}
         self.distinct = hoods.distinct
         self._alone, self._scaled = hoods.statistics(aggregators)
 
     def __call__(self, aggregators: tuple[str, ...], scalers: tuple[str, ...]) -> Merging:
         hashes: Hashes = self._alone if scalers == NONE else self._scaled
-        parts = hashes[[self.places[name] for name in aggregators]]
+        parts = hashes[[self.rows[name] for name in aggregators]]
         merged = self.distinct - count(parts.sum(axis=0, dtype=np.uint64))
         return Merging(aggregators, scalers, merged)
 
 
-def _recommend(told: _Told, constant: bool, max_degree: int) -> Merging:
+def _recommend(merging_of: _MergingOf, constant: bool, max_degree: int) -> Merging:
     """The fewest outputs that tell all but as many apart as all candidates with scalers do.
 
     No moment of a higher order than there are neighbours: it follows from the lower ones.
     """
     candidates = tuple(name for name in CANDIDATES if moment_order(name) <= max(max_degree, 2))
-    best = told(candidates, NONE if constant else SCALED)
-    enough = best.merged + WORTH * told.distinct
+    best = merging_of(candidates, NONE if constant else SCALED)
+    enough = best.merged + WORTH * merging_of.distinct
     choices = [
         (names, scalers)
         for size in range(1, len(candidates) + 1)
@@ -175,7 +175,9 @@ def _recommend(told: _Told, constant: bool, max_degree: int) -> Merging:
         return len(choice[0]) * len(choice[1])
 
     alike = itertools.groupby(sorted(choices, key=outputs), key=outputs)
-    merging = (min((told(*c) for c in equal), key=lambda found: found.merged) for _, equal in alike)
+    merging = (
+        min((merging_of(*c) for c in equal), key=lambda found: found.merged) for _, equal in alike
+    )
     return next(found for found in merging if found.merged <= enough)
 
 
@@ -205,7 +207,7 @@ def _worth_of(moments: tuple[MomentUse, ...], distinct: int) -> str:
 
 
 def _reasons(
-    told: _Told,
+    merging_of: _MergingOf,
     hoods: DistinctNeighbourhoods,
     constant: bool,
     recommended: Merging,
@@ -217,13 +219,13 @@ def _reasons(
     def share(merged: int) -> str:
         return f"{merged:,} of {distinct:,} ({merged / distinct:.1%})"
 
-    paper = told(FOUR, PAPER)
+    paper = merging_of(FOUR, PAPER)
     reasons = [
         f"{recommended.name} ({_results(recommended)} a feature) leaves "
         f"{share(recommended.merged)} distinct neighbourhoods merged; the paper's {paper.name} "
         f"({_results(paper)}) {share(paper.merged)}"
     ]
-    without = told(recommended.aggregators, NONE)
+    without = merging_of(recommended.aggregators, NONE)
     if constant:
         size = "1 neighbour" if hoods.degree[0] == 1 else f"{hoods.degree[0]} neighbours"
         reasons.append(f"every neighbourhood has {size}: scalers multiply by a constant and add "
@@ -233,7 +235,7 @@ def _reasons(
                        "beside amplification tells nothing further apart, but may help to "
                        "learn")  # fmt: skip
     else:
-        scaled = told(recommended.aggregators, SCALED)
+        scaled = merging_of(recommended.aggregators, SCALED)
         reasons.append(f"with scalers it would be {share(scaled.merged)}: little more is told "
                        "apart by the degree")  # fmt: skip
     reasons.append(_worth_of(moments, distinct))

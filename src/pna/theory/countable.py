@@ -177,13 +177,13 @@ def _shown(value: Fraction) -> str:
 def _digits(total: Fraction, base: int, size: int) -> Elements | None:
     """The elements whose N^(−x−1) add up to `total`; None where they are not `size`."""
     elements: list[int] = []
-    place = 0
+    element = 0
     while total > 0 and len(elements) < size:
         total *= base
         count = total.numerator // total.denominator
         if len(elements) + count > size:
             return None
-        elements += [place] * count
+        elements += [element] * count
         total -= count
-        place += 1
+        element += 1
     return tuple(elements) if total == 0 and len(elements) == size else None

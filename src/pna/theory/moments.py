@@ -129,10 +129,10 @@ def _power_sums(mean: float, central: np.ndarray, doubt: np.ndarray) -> _Pairs:
     wrong = n * np.concatenate([[0.0], doubt])
     spread = math.sqrt(n)  # no value is further from the mean, in standard deviations
     shift = _ROUNDING * (abs(mean) + spread)
-    for place in range(n):
-        k = place + 1
+    for index in range(n):
+        k = index + 1
         lower = n if k == 1 else _absolute_sum(sums, k - 1)
-        wrong[place] += k * lower * shift + n * _ROUNDING * abs(sums[place])
+        wrong[index] += k * lower * shift + n * _ROUNDING * abs(sums[index])
     return sums, wrong
 
 

@@ -222,13 +222,13 @@ class Stacked(Architecture):
                 shrink = batch.sizes.clamp(min=1).to(x.dtype).rsqrt()[batch.graph_of_node]
             virtual: Tensor | None = None
             for layer, convolution in enumerate(self.convolutions):
-                heard = x
+                conv_input = x
                 if layer > 0 and self.virtual_nodes:
-                    heard, virtual = self.virtual_nodes[layer - 1](x, virtual, batch)
+                    conv_input, virtual = self.virtual_nodes[layer - 1](x, virtual, batch)
                 if self.carries:
-                    result, edges = self._carry(layer, heard, batch, edges)
+                    result, edges = self._carry(layer, conv_input, batch, edges)
                 else:
-                    result = convolution(heard, batch.adjacency, edges)
+                    result = convolution(conv_input, batch.adjacency, edges)
                 result = self.first_act(result)
                 result = _normalised(self.norms[layer], result, shrink)
                 result = self.act(result)

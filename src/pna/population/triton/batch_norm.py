@@ -27,12 +27,12 @@ _PROGRAMS, _SPLITS = 528, 64
 
 
 @triton.jit
-def _columns_of(x, x_member, width, column, BESIDE: tl.constexpr):
+def _columns_of(x, x_member, width, column, CONTIGUOUS: tl.constexpr):
     """Return pointers to the columns in row 0 of a tensor (rows, members, width).
 
-    BESIDE says that each row is contiguous over members and features.
+    CONTIGUOUS says that each row is contiguous over members and features.
     """
-    if BESIDE:
+    if CONTIGUOUS:
         return x + column
     return x + (column // width).to(tl.int64) * x_member + column % width
 
@@ -83,7 +83,7 @@ def _merged(count, mean, squares):
 @triton.jit
 def _batch_norm_moments_kernel(
     x, x_row, x_member, width, factors, real, partial, num_rows, columns, tiles,
-    SCALED: tl.constexpr, BESIDE: tl.constexpr, UNIT: tl.constexpr,
+    SCALED: tl.constexpr, CONTIGUOUS: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Write the moments of some tiles of rows to partial (splits, 3·columns): the number of real
@@ -94,7 +94,7 @@ def _batch_norm_moments_kernel(
     columns, x_row = aligned(columns, UNIT), aligned(x_row, UNIT)
     column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     live_column = column < columns
-    x = _columns_of(x, x_member, width, column, BESIDE)
+    x = _columns_of(x, x_member, width, column, CONTIGUOUS)
     count = tl.zeros([BLOCK_R], tl.float32)
     mean = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
     squares = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
@@ -119,7 +119,7 @@ def _batch_norm_kernel(
     x, x_row, x_member, width, factors, weight, bias, running_mean, running_var, partial, splits,
     y, moments, num_rows, columns, tiles,
     MOMENTUM: tl.constexpr, EPSILON: tl.constexpr, RELU: tl.constexpr, SCALED: tl.constexpr,
-    BESIDE: tl.constexpr, UNIT: tl.constexpr,
+    CONTIGUOUS: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_S: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Normalise some tiles of rows.
@@ -158,7 +158,7 @@ def _batch_norm_kernel(
         tl.store(running_var + column, before + MOMENTUM * (unbiased - before), mask=moved)
     scale = rstd * tl.load(weight + column, mask=live_column, other=0).to(tl.float32)
     shift = tl.load(bias + column, mask=live_column, other=0).to(tl.float32)
-    x = _columns_of(x, x_member, width, column, BESIDE)
+    x = _columns_of(x, x_member, width, column, CONTIGUOUS)
     for i in range(tl.program_id(1), tiles, tl.num_programs(1)):
         row = tl.cast(i, tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
         live = row < num_rows
@@ -174,7 +174,7 @@ def _batch_norm_kernel(
 def _batch_norm_sums_kernel(
     grad, grad_row, grad_member, x, x_row, x_member, width, factors, weight, bias, moments,
     partial, num_rows, columns, tiles,
-    RELU: tl.constexpr, SCALED: tl.constexpr, BESIDE: tl.constexpr, UNIT: tl.constexpr,
+    RELU: tl.constexpr, SCALED: tl.constexpr, CONTIGUOUS: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Write the sums Σ ∂y and Σ ∂y · x̂ over some tiles of rows to partial (splits, 2·columns)."""
@@ -186,8 +186,8 @@ def _batch_norm_sums_kernel(
     rstd = tl.load(moments + columns + column, mask=live_column, other=0)
     scale = rstd * tl.load(weight + column, mask=live_column, other=0).to(tl.float32)
     shift = tl.load(bias + column, mask=live_column, other=0).to(tl.float32)
-    x = _columns_of(x, x_member, width, column, BESIDE)
-    grad = _columns_of(grad, grad_member, width, column, BESIDE)
+    x = _columns_of(x, x_member, width, column, CONTIGUOUS)
+    grad = _columns_of(grad, grad_member, width, column, CONTIGUOUS)
     plain = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
     scaled = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
     for i in range(tl.program_id(1), tiles, tl.num_programs(1)):
@@ -208,7 +208,7 @@ def _batch_norm_gradient_kernel(
     grad, grad_row, grad_member, x, x_row, x_member, width, factors, weight, bias, moments,
     partial, real, splits, grad_x, grad_weight, grad_bias, num_rows, columns, tiles,
     RELU: tl.constexpr, TO_X: tl.constexpr, TO_WEIGHT: tl.constexpr, TO_BIAS: tl.constexpr,
-    SCALED: tl.constexpr, BESIDE: tl.constexpr, UNIT: tl.constexpr,
+    SCALED: tl.constexpr, CONTIGUOUS: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_S: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of x for some tiles of rows.
@@ -236,8 +236,8 @@ def _batch_norm_gradient_kernel(
         scale = rstd * tl.load(weight + column, mask=live_column, other=0).to(tl.float32)
         shift = tl.load(bias + column, mask=live_column, other=0).to(tl.float32)
         by_mean, by_value = plain * inverse, scaled * inverse * rstd
-        x = _columns_of(x, x_member, width, column, BESIDE)
-        grad = _columns_of(grad, grad_member, width, column, BESIDE)
+        x = _columns_of(x, x_member, width, column, CONTIGUOUS)
+        grad = _columns_of(grad, grad_member, width, column, CONTIGUOUS)
         for i in range(tl.program_id(1), tiles, tl.num_programs(1)):
             row = tl.cast(i, tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
             live = row < num_rows
@@ -310,12 +310,12 @@ def _tiles(*given: Tensor) -> tuple[int, int, dict[str, Any]]:
     columns, and the kernel arguments that describe the tiles."""
     rows, members, width = given[0].shape
     columns = members * width
-    beside = all(tensor.stride(1) == width or members == 1 for tensor in given)
+    contiguous = all(tensor.stride(1) == width or members == 1 for tensor in given)
     unit = unit_of(columns, *(tensor.stride(0) for tensor in given))
     block = min(_COLUMNS, triton.next_power_of_2(columns))
     tall = _TILE // max(block, 16)
     tile = dict(
-        num_rows=rows, columns=columns, tiles=triton.cdiv(rows, tall), BESIDE=beside,
+        num_rows=rows, columns=columns, tiles=triton.cdiv(rows, tall), CONTIGUOUS=contiguous,
         UNIT=unit, BLOCK_R=tall, BLOCK_C=block, num_warps=4,
     )  # fmt: skip
     return columns, triton.cdiv(columns, block), tile
