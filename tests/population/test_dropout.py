@@ -15,11 +15,11 @@ def numbers(*values: int, device) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.int64, device=device).squeeze()
 
 
-def told(rows: int, device, graphs: bool = True, places: bool = True):
+def graph_and_position(rows: int, device, graphs: bool = True, positions: bool = True):
     """Where rows stand, large numbers among them, which 64 bits overflow."""
     graph = torch.arange(rows, device=device) * 2**40 // 3 if graphs else None
-    place = torch.arange(rows, device=device) % 5 if places else None
-    return graph, place
+    position = torch.arange(rows, device=device) % 5 if positions else None
+    return graph, position
 
 
 def outcome(function, x, *given):
@@ -32,13 +32,13 @@ def outcome(function, x, *given):
 
 @pytest.mark.covering(2)
 @pytest.mark.parametrize("rows, width", [(37, 6), (1, 1), (0, 3), (5, 0), (40, 130)], ids=str)
-@pytest.mark.parametrize("places", [True, False], ids=["with places", "without"])
+@pytest.mark.parametrize("positions", [True, False], ids=["with positions", "without"])
 @pytest.mark.parametrize("graphs", [True, False], ids=["with graphs", "without"])
-def test_outputs_and_gradients(backend, rows, width, graphs, places):
+def test_outputs_and_gradients(backend, rows, width, graphs, positions):
     """Rows and features in several blocks, the last not full."""
     x = features(rows, width, torch.float32, backend.device)
     given = (P, numbers(2**62 - 1, device=x.device), numbers(3, device=x.device), 2)
-    given = (*given, *told(rows, x.device, graphs, places))
+    given = (*given, *graph_and_position(rows, x.device, graphs, positions))
     got, expected = outcome(dropout, x, *given), outcome(definition, x, *given)
     for one, other in zip(got, expected, strict=True):
         assert torch.equal(one == 0, other == 0)
@@ -71,7 +71,7 @@ def test_members_are_models_alone(backend, own):
     seeds = numbers(5, 7, 2**61, device=x.device) if "seed" in own else numbers(5, device=x.device)
     passes = numbers(1, 2, 3, device=x.device) if "passes" in own else numbers(1, device=x.device)
     axes = tuple(0 if t.dim() > d else None for t, d in ((xs, 2), (seeds, 0), (passes, 0)))
-    rows = told(9, x.device)
+    rows = graph_and_position(9, x.device)
     together = torch.vmap(lambda x, s, p: dropout(x, P, s, p, 1, *rows), axes)(xs, seeds, passes)
     upstream = features(3, 54, torch.float32, x.device, seed=3).view_as(together)
     (gradient,) = torch.autograd.grad(together, xs, upstream)
@@ -128,6 +128,6 @@ def test_opcheck(triton, given):
     """Schema, fake tensors, autograd registration, and tracing with dynamic shapes."""
     x = features(6, 4, torch.float32, triton.device).reshape(6, 2, 2).requires_grad_()
     seed, passes = (numbers(*pair, device=triton.device) for pair in ((1, 2), (3, 4)))
-    where = told(6, triton.device, given, given)
+    where = graph_and_position(6, triton.device, given, given)
     torch.library.opcheck(torch.ops.pna.dropout.default, (x, P, seed, passes, 0, *where))
     torch.library.opcheck(torch.ops.pna.dropout_again.default, (x, P, seed, *where))

@@ -279,15 +279,15 @@ def test_members_stay_between_rows_and_features(triton):
     case = Case(outputs=(5,), biases=(True,))
     x, *parameters = inputs_of(case, torch.float32, triton.device)
     stacked = [torch.stack([p, -p]) for p in parameters]
-    places = []
+    strides = []
 
     def layers(weight, bias):
         h = linear(linear(x, weight, bias).relu(), weight, bias)
-        places.append(torch._C._functorch.get_unwrapped(h).stride())
+        strides.append(torch._C._functorch.get_unwrapped(h).stride())
         return h
 
     torch.vmap(layers)(*stacked)
-    assert places == [(10, 5, 1)]  # (rows, members, features)
+    assert strides == [(10, 5, 1)]  # (rows, members, features)
 
 
 def test_members_without_rows(backend):

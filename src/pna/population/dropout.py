@@ -27,18 +27,18 @@ def dropout(
     passes: Tensor,
     time: int = 0,
     graph: Tensor | None = None,
-    place: Tensor | None = None,
+    position: Tensor | None = None,
 ) -> Tensor:
     """Set each element of x (rows, features) to 0 with probability p, or divide it by 1 − p.
 
     The mask of an element is a function of `seed` and `passes` (int64 scalars), `time`, the
-    `graph` of its row and the row's `place` in the graph ((rows,) int64 each), and the feature.
-    `graph` defaults to the row index, `place` to 0.
+    `graph` of its row and the row's `position` in the graph ((rows,) int64 each), and the feature.
+    `graph` defaults to the row index, `position` to 0.
     """
-    plain = not has_kernels(x, 0, 0) or _is_batched(graph) or _is_batched(place)
+    plain = not has_kernels(x, 0, 0) or _is_batched(graph) or _is_batched(position)
     if plain or not fast_paths.is_on("dropout"):
-        return definition(x, p, seed, passes, time, graph, place)
-    inputs = (seed[None], passes[None], time, graph, place)
+        return definition(x, p, seed, passes, time, graph, position)
+    inputs = (seed[None], passes[None], time, graph, position)
     out, _ = _dropout(x[:, None], p, *inputs)
     return out.squeeze(1)
 
@@ -55,14 +55,14 @@ def definition(
     passes: Tensor,
     time: int,
     graph: Tensor | None,
-    place: Tensor | None,
+    position: Tensor | None,
 ) -> Tensor:
     """`dropout` in plain torch."""
     number = torch.arange(x.shape[0], device=x.device)
     graph = number if graph is None else graph
-    place = torch.zeros_like(number) if place is None else place
+    position = torch.zeros_like(number) if position is None else position
     feature = torch.arange(x.shape[1], device=x.device)
-    at = _scramble(_scramble(graph) + place)[:, None] + feature * _GOLDEN
+    at = _scramble(_scramble(graph) + position)[:, None] + feature * _GOLDEN
     when = _scramble(_scramble(seed) + passes) + time
     bits = _scramble(_scramble(when) + at)
     kept = (bits & 0xFFFFFF) >= int(p * 2**24)
@@ -89,7 +89,7 @@ def _forward(
     passes: Tensor,
     time: int,
     graph: Tensor | None,
-    place: Tensor | None,
+    position: Tensor | None,
 ) -> Dropped:
     """x is (rows, members, features); seed and passes are (members,)."""
     from pna.population.triton import dropout as kernels
@@ -97,7 +97,7 @@ def _forward(
     out, key = _allocate(x, seed)
     if out.numel() > 0:
         of_key = (seed.contiguous(), passes.contiguous(), time)
-        kernels.drop(x, out, p, key, of_key, graph, place)
+        kernels.drop(x, out, p, key, of_key, graph, position)
     return Dropped(out, key)
 
 
@@ -105,12 +105,14 @@ def _allocate(x: Tensor, seed: Tensor) -> Dropped:
     return Dropped(_like(x), torch.empty_like(seed))
 
 
-def _again(x: Tensor, p: float, key: Tensor, graph: Tensor | None, place: Tensor | None) -> Tensor:
+def _again(
+    x: Tensor, p: float, key: Tensor, graph: Tensor | None, position: Tensor | None
+) -> Tensor:
     from pna.population.triton import dropout as kernels
 
     out = _like(x)
     if out.numel() > 0:
-        kernels.drop(x, out, p, key.contiguous(), None, graph, place)
+        kernels.drop(x, out, p, key.contiguous(), None, graph, position)
     return out
 
 
@@ -119,10 +121,10 @@ def _like(x: Tensor) -> Tensor:
 
 
 def _backward(
-    grad: Tensor, p: float, key: Tensor, graph: Tensor | None, place: Tensor | None
+    grad: Tensor, p: float, key: Tensor, graph: Tensor | None, position: Tensor | None
 ) -> Tensor:
     """Apply the mask of the forward pass to the gradient."""
-    return _dropout_again(grad, p, key, graph, place)
+    return _dropout_again(grad, p, key, graph, position)
 
 
 _dropout = operator(

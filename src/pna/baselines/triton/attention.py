@@ -62,12 +62,12 @@ def _store_result(
 ):  # fmt: skip
     """Store the results of nodes, their derivatives by the receiver's score, and the norms of the
     softmax."""
-    place = (row * heads * features)[:, None, None] + cell
-    tl.store(out + place, average, mask=mask_cell)
-    tl.store(slopes + place, tilted - slope[:, :, None] * average, mask=mask_cell)
-    place = norms + (row * heads * 2)[:, None] + head * 2
-    tl.store(place, peak, mask=mask)
-    tl.store(place + 1, inverse, mask=mask)
+    offset = (row * heads * features)[:, None, None] + cell
+    tl.store(out + offset, average, mask=mask_cell)
+    tl.store(slopes + offset, tilted - slope[:, :, None] * average, mask=mask_cell)
+    pointers = norms + (row * heads * 2)[:, None] + head * 2
+    tl.store(pointers, peak, mask=mask)
+    tl.store(pointers + 1, inverse, mask=mask)
 
 
 @triton.jit
@@ -114,13 +114,13 @@ def _attention_kernel(
             if OWN:
                 here = here & (sender != row)
             near = here[:, None] & live_head
-            place = offset_of(sender, heads * 2, WIDE_INDEX)[:, None] + head * 2
-            score = mine + tl.load(scores + place + 1, mask=near, other=0)
+            offset = offset_of(sender, heads * 2, WIDE_INDEX)[:, None] + head * 2
+            score = mine + tl.load(scores + offset + 1, mask=near, other=0)
             if EDGE:
-                place = offset_of(slot, heads, WIDE_INDEX)[:, None] + head
-                score += tl.load(edge + place, mask=near, other=0)
-            place = offset_of(sender, heads * features, WIDE_INDEX)[:, None, None] + cell
-            value = tl.load(values + place, mask=here[:, None, None] & live_cell, other=0).to(WIDE)
+                offset = offset_of(slot, heads, WIDE_INDEX)[:, None] + head
+                score += tl.load(edge + offset, mask=near, other=0)
+            offset = offset_of(sender, heads * features, WIDE_INDEX)[:, None, None] + cell
+            value = tl.load(values + offset, mask=here[:, None, None] & live_cell, other=0).to(WIDE)
             steep = _steepness(score, SLOPE)
             score = _leaky(score, SLOPE)
             higher = score > peak
@@ -137,13 +137,13 @@ def _attention_kernel(
     average *= inverse[:, :, None]
     tilted *= inverse[:, :, None]
     if SEGMENTS:
-        place = (to * heads * features)[:, None, None] + cell
-        tl.store(out + place, average, mask=mask_cell)
-        tl.store(slopes + place, tilted, mask=mask_cell)
-        place = sums + (to * heads * 3)[:, None] + head * 3
-        tl.store(place, peak, mask=mask)
-        tl.store(place + 1, total, mask=mask)
-        tl.store(place + 2, slope, mask=mask)
+        offset = (to * heads * features)[:, None, None] + cell
+        tl.store(out + offset, average, mask=mask_cell)
+        tl.store(slopes + offset, tilted, mask=mask_cell)
+        pointers = sums + (to * heads * 3)[:, None] + head * 3
+        tl.store(pointers, peak, mask=mask)
+        tl.store(pointers + 1, total, mask=mask)
+        tl.store(pointers + 2, slope, mask=mask)
     else:
         _store_result(
             row, mask, mask_cell, head, cell, heads, features,
@@ -174,20 +174,20 @@ def _attention_merge_kernel(
         live = segment < end
         mask = live[:, None] & live_head
         mask_cell = live[:, None, None] & live_cell
-        place = sums + (segment * heads * 3)[:, None] + head * 3
-        peaks = tl.load(place, mask=mask, other=float("-inf"))
+        pointers = sums + (segment * heads * 3)[:, None] + head * 3
+        peaks = tl.load(pointers, mask=mask, other=float("-inf"))
         higher = tl.maximum(peak, tl.max(peaks, 0)[None, :])
         # `higher` is -inf if all slots so far are ignored self-loops
         below = tl.where(higher == float("-inf"), 0, higher)
         fade = tl.exp(peak - below)
-        share = tl.load(place + 1, mask=mask, other=0) * tl.exp(peaks - below)
+        share = tl.load(pointers + 1, mask=mask, other=0) * tl.exp(peaks - below)
         total = total * fade + tl.sum(share, 0)[None, :]
-        part = share * tl.load(place + 2, mask=mask, other=0)
+        part = share * tl.load(pointers + 2, mask=mask, other=0)
         slope = slope * fade + tl.sum(part, 0)[None, :]
-        place = (segment * heads * features)[:, None, None] + cell
-        parts = share[:, :, None] * tl.load(averages + place, mask=mask_cell, other=0)
+        offset = (segment * heads * features)[:, None, None] + cell
+        parts = share[:, :, None] * tl.load(averages + offset, mask=mask_cell, other=0)
         average = average * fade[:, :, None] + tl.sum(parts, 0)[None, :, :]
-        parts = share[:, :, None] * tl.load(tilts + place, mask=mask_cell, other=0)
+        parts = share[:, :, None] * tl.load(tilts + offset, mask=mask_cell, other=0)
         tilted = tilted * fade[:, :, None] + tl.sum(parts, 0)[None, :, :]
         peak = higher
     inverse = 1 / tl.where(total == 0, 1, total)
@@ -212,10 +212,10 @@ def _attention_receivers_kernel(
     live = row < num_rows
     mask = live[:, None] & live_head
     mask_cell = live[:, None, None] & live_cell
-    place = (row * heads * features)[:, None, None] + cell
-    upstream = tl.load(grad + place, mask=mask_cell, other=0).to(WIDE)
-    result = tl.load(out + place, mask=mask_cell, other=0).to(WIDE)
-    steep = tl.load(slopes + place, mask=mask_cell, other=0)
+    offset = (row * heads * features)[:, None, None] + cell
+    upstream = tl.load(grad + offset, mask=mask_cell, other=0).to(WIDE)
+    result = tl.load(out + offset, mask=mask_cell, other=0).to(WIDE)
+    steep = tl.load(slopes + offset, mask=mask_cell, other=0)
     pair = (row * heads * 2)[:, None] + head * 2
     tl.store(grad_scores + pair, tl.sum(upstream * steep, 2), mask=mask)
     to = facts + (row * heads * 4)[:, None] + head * 4
@@ -274,8 +274,10 @@ def _attention_senders_kernel(
                 slot += tl.load(out_ranks + edge_place, mask=more, other=0)
                 by_edge = offset_of(slot, heads, WIDE_INDEX)[:, None] + head
                 score += tl.load(edge + by_edge, mask=near, other=0)
-            place = offset_of(receiver, heads * features, WIDE_INDEX)[:, None, None] + cell
-            upstream = tl.load(grad + place, mask=here[:, None, None] & live_cell, other=0).to(WIDE)
+            offset = offset_of(receiver, heads * features, WIDE_INDEX)[:, None, None] + cell
+            upstream = tl.load(grad + offset, mask=here[:, None, None] & live_cell, other=0).to(
+                WIDE
+            )
             weight, part = _gradients(score, upstream, value, fact, near, SLOPE)
             total += weight[:, :, None] * upstream
             turn += part
@@ -316,11 +318,11 @@ def _attention_senders_merge_kernel(
     for at in range(begin, end, BLOCK_S):
         segment = at + tl.arange(0, BLOCK_S)
         live = segment < end
-        place = partial + (segment * heads * features)[:, None, None] + cell
-        parts = tl.load(place, mask=live[:, None, None] & live_cell, other=0)
+        pointers = partial + (segment * heads * features)[:, None, None] + cell
+        parts = tl.load(pointers, mask=live[:, None, None] & live_cell, other=0)
         total += tl.sum(parts, 0)[None, :, :]
-        place = partial_scores + (segment * heads * 2)[:, None] + head * 2 + 1
-        turn += tl.sum(tl.load(place, mask=live[:, None] & live_head, other=0), 0)[None, :]
+        pointers = partial_scores + (segment * heads * 2)[:, None] + head * 2 + 1
+        turn += tl.sum(tl.load(pointers, mask=live[:, None] & live_head, other=0), 0)[None, :]
     tl.store(to_values + row * heads * features + cell, total, mask=live_cell)
     tl.store(to_scores + row * heads * 2 + head * 2 + 1, turn, mask=live_head)
 

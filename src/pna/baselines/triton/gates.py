@@ -29,9 +29,9 @@ _WIDEST = 64
 @triton.jit
 def _rows(order, indptr, num_rows, BLOCK_R: tl.constexpr):
     """Return the rows of this program, their mask, and the bounds of their slots."""
-    place = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
-    live = place < num_rows
-    row = tl.load(order + place, mask=live, other=0).to(tl.int64)
+    position = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    live = position < num_rows
+    row = tl.load(order + position, mask=live, other=0).to(tl.int64)
     begin = tl.load(indptr + row, mask=live, other=0)
     end = tl.load(indptr + row + 1, mask=live, other=0)
     return row, live, begin, end
@@ -61,9 +61,9 @@ def _clear_spare(
     if tl.program_id(0) == 0:
         for first in range(tl.load(indptr + num_rows), num_edges, BLOCK_R):
             slot = first + tl.arange(0, BLOCK_R)
-            place = to + offset_of(slot, features, WIDE_INDEX)[:, None] + feature[None, :]
+            pointers = to + offset_of(slot, features, WIDE_INDEX)[:, None] + feature[None, :]
             mask = (slot < num_edges)[:, None] & live_feature[None, :]
-            tl.store(place, 0, mask=mask)
+            tl.store(pointers, 0, mask=mask)
 
 
 @triton.jit
@@ -157,12 +157,12 @@ def _gates_senders_kernel(
     of_scores = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     of_values = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     for step in range(0, tl.max(end - begin)):
-        place = begin + step
-        more = place < end
+        position = begin + step
+        more = position < end
         here = more[:, None] & live_feature[None, :]
-        receiver = tl.load(neighbours + place, mask=more, other=0)
+        receiver = tl.load(neighbours + position, mask=more, other=0)
         slot = tl.load(in_indptr + receiver, mask=more, other=0)
-        slot += tl.load(out_ranks + place, mask=more, other=0)
+        slot += tl.load(out_ranks + position, mask=more, other=0)
         there = offset_of(receiver, features, WIDE_INDEX)[:, None] + feature[None, :]
         by_slot = offset_of(slot, features, WIDE_INDEX)[:, None] + feature[None, :]
         gate = _sigmoid(tl.load(state + by_slot, mask=here, other=0).to(WIDE))

@@ -47,9 +47,9 @@ def _neighbour_sum_kernel(
             slot = begin + step + ahead
             more = slot < end
             neighbour = tl.load(neighbours + slot, mask=more, other=0)
-            place = offset_of(neighbour, x_stride, WIDE_INDEX)[:, None] + feature[None, :]
+            offset = offset_of(neighbour, x_stride, WIDE_INDEX)[:, None] + feature[None, :]
             here = more[:, None] & live_feature[None, :]
-            value = tl.load(x + place, mask=here, other=0).to(WIDE)
+            value = tl.load(x + offset, mask=here, other=0).to(WIDE)
             if FACTOR:
                 value *= tl.load(factor + neighbour, mask=more, other=0)[:, None]
             total += value

@@ -26,7 +26,7 @@ def _is_odd(value):
 
 @triton.jit
 def _moved(
-    weights, grad, mean, square, count, lr, decay, member, place, mask,
+    weights, grad, mean, square, count, lr, decay, member, offset, mask,
     FIRST: tl.constexpr, SECOND: tl.constexpr, LOG_FIRST: tl.constexpr, LOG_SECOND: tl.constexpr,
     EPSILON: tl.constexpr, DECOUPLED: tl.constexpr,
 ):  # fmt: skip
@@ -35,17 +35,17 @@ def _moved(
     `count` is float64, so that the bias corrections 1 − β^count are computed in float64: they are
     differences of numbers near 1.
     """
-    weight = tl.load(weights + place, mask=mask, other=0)
-    slope = tl.load(grad + place, mask=mask, other=0)
+    weight = tl.load(weights + offset, mask=mask, other=0)
+    slope = tl.load(grad + offset, mask=mask, other=0)
     rate = tl.load(lr + member)
     shrink = tl.load(decay + member)
     if not DECOUPLED:
         slope += weight * shrink
     of_mean = (1 - tl.exp(count * LOG_FIRST)).to(tl.float32)
     of_square = (1 - tl.exp(count * LOG_SECOND)).to(tl.float32)
-    before = tl.load(mean + place, mask=mask, other=0)
+    before = tl.load(mean + offset, mask=mask, other=0)
     new_mean = before + (1 - FIRST) * (slope - before)
-    before = tl.load(square + place, mask=mask, other=0)
+    before = tl.load(square + offset, mask=mask, other=0)
     new_square = before + (1 - SECOND) * (slope * slope - before)
     root = tl.sqrt_rn(new_square / of_square)
     moved = weight - rate / of_mean * new_mean / (root + EPSILON)
@@ -71,8 +71,8 @@ def _adam_finite_kernel(
     if tl.program_id(0) == 0:
         odd_loss = tl.zeros([BLOCK_L], tl.int32)
         for first in range(0, losses, BLOCK_L):
-            place = first + tl.arange(0, BLOCK_L)
-            value = tl.load(loss + member * losses + place, mask=place < losses, other=0)
+            offset = first + tl.arange(0, BLOCK_L)
+            value = tl.load(loss + member * losses + offset, mask=offset < losses, other=0)
             odd_loss |= _is_odd(value).to(tl.int32)
         goes = (tl.load(alive + member) != 0) & (tl.max(odd_loss, 0) == 0)
         tl.store(counts + member, count)
@@ -113,14 +113,14 @@ def _adam_kernel(
         tl.store(steps + member, count, mask=goes)
     if goes:
         column = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-        place, mask = member * size + column, column < size
+        offset, mask = member * size + column, column < size
         moved, new_mean, new_square = _moved(
-            weights, grad, mean, square, count.to(tl.float64), lr, decay, member, place, mask,
+            weights, grad, mean, square, count.to(tl.float64), lr, decay, member, offset, mask,
             FIRST, SECOND, LOG_FIRST, LOG_SECOND, EPSILON, DECOUPLED,
         )  # fmt: skip
-        tl.store(weights + place, moved, mask=mask)
-        tl.store(mean + place, new_mean, mask=mask)
-        tl.store(square + place, new_square, mask=mask)
+        tl.store(weights + offset, moved, mask=mask)
+        tl.store(mean + offset, new_mean, mask=mask)
+        tl.store(square + offset, new_square, mask=mask)
 
 
 class AdamSettings(NamedTuple):

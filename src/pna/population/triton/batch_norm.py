@@ -132,11 +132,11 @@ def _batch_norm_kernel(
     column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     live_column = column < columns
     split = tl.arange(0, BLOCK_S)
-    place = partial + split[:, None] * (3 * columns) + column[None, :]
+    pointers = partial + split[:, None] * (3 * columns) + column[None, :]
     written = (split < splits)[:, None] & live_column[None, :]
-    counts = tl.load(place, mask=written, other=0)
-    means = tl.load(place + columns, mask=written, other=0)
-    deviations = tl.load(place + 2 * columns, mask=written, other=0)
+    counts = tl.load(pointers, mask=written, other=0)
+    means = tl.load(pointers + columns, mask=written, other=0)
+    deviations = tl.load(pointers + 2 * columns, mask=written, other=0)
     count, mean, squares = _merged(counts, means, deviations)
     several = count > 1
     alone = live_column & (count <= 1)
@@ -220,10 +220,10 @@ def _batch_norm_gradient_kernel(
     column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
     live_column = column < columns
     split = tl.arange(0, BLOCK_S)
-    place = partial + split[:, None] * (2 * columns) + column[None, :]
+    pointers = partial + split[:, None] * (2 * columns) + column[None, :]
     written = (split < splits)[:, None] & live_column[None, :]
-    plain = tl.sum(tl.load(place, mask=written, other=0), 0)
-    scaled = tl.sum(tl.load(place + columns, mask=written, other=0), 0)
+    plain = tl.sum(tl.load(pointers, mask=written, other=0), 0)
+    scaled = tl.sum(tl.load(pointers + columns, mask=written, other=0), 0)
     if tl.program_id(1) == 0:
         if TO_BIAS:
             tl.store(grad_bias + column, plain, mask=live_column)

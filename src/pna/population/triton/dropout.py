@@ -26,10 +26,10 @@ def _scramble(numbers):
 
 @triton.jit(do_not_specialize=["time"])
 def _dropout_kernel(
-    x, x_row, x_member, out, seed, passes, key, graph, place, num_rows, members, features,
+    x, x_row, x_member, out, seed, passes, key, graph, position, num_rows, members, features,
     time,
     LEAST: tl.constexpr, FACTOR: tl.constexpr, AGAIN: tl.constexpr, GRAPH: tl.constexpr,
-    PLACE: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+    POSITION: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Drop elements of a tile (rows, features) for all members in a loop.
 
@@ -44,8 +44,8 @@ def _dropout_kernel(
     if GRAPH:
         number = tl.load(graph + row, mask=live, other=0).to(tl.int64)
     number = _scramble(number)
-    if PLACE:
-        number += tl.load(place + row, mask=live, other=0)
+    if POSITION:
+        number += tl.load(position + row, mask=live, other=0)
     at = _scramble(number)[:, None] + (feature * _GOLDEN)[None, :]
     x += row[:, None] * x_row + feature[None, :]
     out += row[:, None] * members * features + feature[None, :]
@@ -69,7 +69,7 @@ def drop(
     key: Tensor,
     of_key: tuple[Tensor, Tensor, int] | None,
     graph: Tensor | None,
-    place: Tensor | None,
+    position: Tensor | None,
 ) -> None:
     """Write x (rows, members, features) with dropped elements to out.
 
@@ -84,8 +84,8 @@ def drop(
     with torch.cuda.device_of(x):
         _dropout_kernel[(triton.cdiv(rows, tall), triton.cdiv(features, block))](
             x, x.stride(0), x.stride(1), out, seed, passes, key,
-            key if graph is None else graph, key if place is None else place, rows, members,
+            key if graph is None else graph, key if position is None else position, rows, members,
             features, time, LEAST=int(p * 2**24), FACTOR=1 / (1 - p), AGAIN=of_key is None,
-            GRAPH=graph is not None, PLACE=place is not None, BLOCK_R=tall, BLOCK_F=block,
+            GRAPH=graph is not None, POSITION=position is not None, BLOCK_R=tall, BLOCK_F=block,
             num_warps=4,
         )  # fmt: skip

@@ -52,7 +52,7 @@ def _tanh(a):
 
 
 @triton.jit
-def _places(member, gate, unit, inputs, hidden, column, BLOCK: tl.constexpr):
+def _weight_pointers(member, gate, unit, inputs, hidden, column, BLOCK: tl.constexpr):
     """Return offsets and masks that map the joint weight to weight_ih and to weight_hh.
 
     The joint weight is (4 gates × units, inputs and states). Its gates are r, z, the part of n that
@@ -74,12 +74,12 @@ def _parameters_of(
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Load the joint weight and bias of a member."""
-    to_ih, in_ih, to_hh, in_hh = _places(member, gate, unit, inputs, hidden, column, BLOCK)
+    to_ih, in_ih, to_hh, in_hh = _weight_pointers(member, gate, unit, inputs, hidden, column, BLOCK)
     weight = tl.load(weight_ih + to_ih, mask=in_ih, other=0).to(tl.float32)
     weight += tl.load(weight_hh + to_hh, mask=in_hh, other=0).to(tl.float32)
-    place, live = (member * 3 + tl.minimum(gate, 2)) * hidden + unit, unit < hidden
-    bias = tl.load(bias_ih + place, mask=live & (gate < 3), other=0).to(tl.float32)
-    bias += tl.load(bias_hh + place, mask=live & (gate != 2), other=0).to(tl.float32)
+    offset, live = (member * 3 + tl.minimum(gate, 2)) * hidden + unit, unit < hidden
+    bias = tl.load(bias_ih + offset, mask=live & (gate < 3), other=0).to(tl.float32)
+    bias += tl.load(bias_hh + offset, mask=live & (gate != 2), other=0).to(tl.float32)
     return weight, bias
 
 
@@ -194,8 +194,10 @@ def _gru_backward_kernel(
     w_1, w_2, w_3 = parts(weight, PRECISION)
     to_weight = tl.zeros([4 * BLOCK, 2 * BLOCK], tl.float32)
     to_bias = tl.zeros([4 * BLOCK], tl.float32)
-    to_ih, in_ih, to_hh, in_hh = _places(member, gate, gate_unit, inputs, hidden, column, BLOCK)
-    place, in_bias = (member * 3 + tl.minimum(gate, 2)) * hidden + gate_unit, gate_unit < hidden
+    to_ih, in_ih, to_hh, in_hh = _weight_pointers(
+        member, gate, gate_unit, inputs, hidden, column, BLOCK
+    )
+    offset, in_bias = (member * 3 + tl.minimum(gate, 2)) * hidden + gate_unit, gate_unit < hidden
     partial_ih = partial + tl.program_id(0).to(tl.int64) * size
     partial_hh = partial_ih + members * 3 * hidden * inputs
     partial_b_ih = partial_hh + members * 3 * hidden * hidden
@@ -203,8 +205,8 @@ def _gru_backward_kernel(
     if TO_PARAMETERS and MORE:
         to_weight += tl.load(partial_ih + to_ih, mask=in_ih, other=0)
         to_weight += tl.load(partial_hh + to_hh, mask=in_hh, other=0)
-        to_bias += tl.load(partial_b_ih + place, mask=in_bias & (gate < 3), other=0)
-        to_bias += tl.load(partial_b_hh + place, mask=in_bias & (gate == 3), other=0)
+        to_bias += tl.load(partial_b_ih + offset, mask=in_bias & (gate < 3), other=0)
+        to_bias += tl.load(partial_b_hh + offset, mask=in_bias & (gate == 3), other=0)
     grad += member * grad_member
     last += member * last_member
     x += member * x_member
@@ -258,8 +260,8 @@ def _gru_backward_kernel(
     if TO_PARAMETERS:
         tl.store(partial_ih + to_ih, to_weight, mask=in_ih)
         tl.store(partial_hh + to_hh, to_weight, mask=in_hh)
-        tl.store(partial_b_ih + place, to_bias, mask=in_bias & (gate < 3))
-        tl.store(partial_b_hh + place, to_bias, mask=in_bias & (gate != 2))
+        tl.store(partial_b_ih + offset, to_bias, mask=in_bias & (gate < 3))
+        tl.store(partial_b_hh + offset, to_bias, mask=in_bias & (gate != 2))
 
 
 @dataclass(frozen=True)

@@ -53,8 +53,8 @@ def _tile_of(x, begin, row, live, x_row, column, live_column):
     """Load columns of a tile of rows that starts at row `begin`, as float32, 0 where masked.
 
     Offsets within the tile are 32-bit, which halves the registers they need."""
-    place = x + begin * x_row + (row[:, None] * x_row + column[None, :])
-    return tl.load(place, mask=live[:, None] & live_column[None, :], other=0).to(tl.float32)
+    pointers = x + begin * x_row + (row[:, None] * x_row + column[None, :])
+    return tl.load(pointers, mask=live[:, None] & live_column[None, :], other=0).to(tl.float32)
 
 
 @triton.jit
@@ -70,14 +70,14 @@ def _through(
         output = first + tl.arange(0, BLOCK_O)
         live_output = output < outputs
         column = tl.arange(0, BLOCK_I)
-        place = weight + output[None, :] * w_out + column[:, None] * w_in
+        pointers = weight + output[None, :] * w_out + column[:, None] * w_in
         mask = (column < inputs)[:, None] & live_output[None, :]
-        total = product(tile, tl.load(place, mask=mask, other=0).to(tl.float32), PRECISION)
+        total = product(tile, tl.load(pointers, mask=mask, other=0).to(tl.float32), PRECISION)
         if REST > 0:
             column = BLOCK_I + tl.arange(0, REST)
-            place = weight + output[None, :] * w_out + column[:, None] * w_in
+            pointers = weight + output[None, :] * w_out + column[:, None] * w_in
             mask = (column < inputs)[:, None] & live_output[None, :]
-            total += product(rest, tl.load(place, mask=mask, other=0).to(tl.float32), PRECISION)
+            total += product(rest, tl.load(pointers, mask=mask, other=0).to(tl.float32), PRECISION)
         if BIAS:
             own = tl.load(bias + output, mask=live_output, other=0)
             total += own.to(tl.float32)[None, :]
@@ -149,9 +149,9 @@ def _back_through(
     g_1..3 are the `parts` of the gradient of these outputs.
     """
     w_out = aligned(w_out, UNIT)
-    place = weight + output[:, None] * w_out + column[None, :] * w_in
+    pointers = weight + output[:, None] * w_out + column[None, :] * w_in
     mask = (output < outputs)[:, None] & (column < inputs)[None, :]
-    w_1, w_2, w_3 = parts(tl.load(place, mask=mask, other=0).to(tl.float32), PRECISION)
+    w_1, w_2, w_3 = parts(tl.load(pointers, mask=mask, other=0).to(tl.float32), PRECISION)
     return total + product_of_parts(g_1, g_2, g_3, w_1, w_2, w_3, PRECISION)
 
 
@@ -272,9 +272,9 @@ def _linears_weight_kernel(
     live_column, live_output = column < inputs, output < outputs
     own = partial + tl.program_id(0).to(tl.int64) * size
     own += which * members * outputs * (inputs + 1)
-    place = member * outputs + output
-    to_weight = own + place[:, None] * inputs + column[None, :]
-    to_bias = own + members * outputs * inputs + place
+    offset = member * outputs + output
+    to_weight = own + offset[:, None] * inputs + column[None, :]
+    to_bias = own + members * outputs * inputs + offset
     in_weight = live_output[:, None] & live_column[None, :]
     in_bias = live_output & (block % blocks_i == 0)
     of_weight = tl.zeros([BLOCK_O, BLOCK_I], tl.float32)

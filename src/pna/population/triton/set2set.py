@@ -32,7 +32,7 @@ def _tanh(a):
 
 
 @triton.jit
-def _place():
+def _program_ids():
     """Return graph, member and number of members, and the row of step 0 in the saved tensors with
     the stride between steps."""
     graph, member = tl.program_id(0).to(tl.int64), tl.program_id(1).to(tl.int64)
@@ -45,8 +45,8 @@ def _rows(x, x_row, first, size, unit, live, BLOCK_N: tl.constexpr):
     """Return the features of BLOCK_N nodes from `first` on, and the mask of nodes that exist."""
     node = first + tl.arange(0, BLOCK_N)
     real = node < size
-    place = x + node.to(tl.int64)[:, None] * x_row + unit[None, :]
-    return tl.load(place, mask=real[:, None] & live[None, :], other=0), real
+    pointers = x + node.to(tl.int64)[:, None] * x_row + unit[None, :]
+    return tl.load(pointers, mask=real[:, None] & live[None, :], other=0), real
 
 
 @triton.jit
@@ -58,17 +58,17 @@ def _set2set_forward_kernel(
 
     weight is (members, 2H, H, 4) and bias (members, H, 4): the four gates of a unit are adjacent.
     """
-    graph, member, members, here, stride = _place()
+    graph, member, members, here, stride = _program_ids()
     begin = tl.load(indptr + graph).to(tl.int64)
     size = (tl.load(indptr + graph + 1) - begin).to(tl.int32)
     count = tl.minimum(tl.load(steps + graph), max_steps).to(tl.int32)
     x += begin * x_row + member * x_member
     unit, gate = tl.arange(0, BLOCK_H), tl.arange(0, 4 * BLOCK_H)
     live, live_gate = unit < H, gate < 4 * H
-    place = weight + member * (8 * H * H) + unit[:, None] * (4 * H) + gate[None, :]
+    pointers = weight + member * (8 * H * H) + unit[:, None] * (4 * H) + gate[None, :]
     mask = live[:, None] & live_gate[None, :]
-    from_h = tl.load(place, mask=mask, other=0)
-    from_r = tl.load(place + 4 * H * H, mask=mask, other=0)
+    from_h = tl.load(pointers, mask=mask, other=0)
+    from_r = tl.load(pointers + 4 * H * H, mask=mask, other=0)
     start = tl.load(bias + member * (4 * H) + gate, mask=live_gate, other=0)
     h = tl.zeros([BLOCK_H], tl.float32)
     r = tl.zeros([BLOCK_H], tl.float32)
@@ -122,23 +122,23 @@ def _set2set_backward_kernel(
     H: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_N: tl.constexpr,
 ):  # fmt: skip
     """Write one graph's gradients of x, of the gates and r at every step, and of the bias."""
-    graph, member, members, here, stride = _place()
+    graph, member, members, here, stride = _program_ids()
     begin = tl.load(indptr + graph).to(tl.int64)
     size = (tl.load(indptr + graph + 1) - begin).to(tl.int32)
     count = tl.minimum(tl.load(steps + graph), max_steps).to(tl.int32)
     x += begin * x_row + member * x_member
     unit = tl.arange(0, BLOCK_H)
     live = unit < H
-    place = weight + member * (8 * H * H) + unit[:, None] * (2 * H) + unit[None, :]
+    pointers = weight + member * (8 * H * H) + unit[:, None] * (2 * H) + unit[None, :]
     mask = live[:, None] & live[None, :]
-    h_to_i = tl.load(place, mask=mask, other=0)
-    r_to_i = tl.load(place + H, mask=mask, other=0)
-    h_to_f = tl.load(place + 2 * H * H, mask=mask, other=0)
-    r_to_f = tl.load(place + 2 * H * H + H, mask=mask, other=0)
-    h_to_g = tl.load(place + 4 * H * H, mask=mask, other=0)
-    r_to_g = tl.load(place + 4 * H * H + H, mask=mask, other=0)
-    h_to_o = tl.load(place + 6 * H * H, mask=mask, other=0)
-    r_to_o = tl.load(place + 6 * H * H + H, mask=mask, other=0)
+    h_to_i = tl.load(pointers, mask=mask, other=0)
+    r_to_i = tl.load(pointers + H, mask=mask, other=0)
+    h_to_f = tl.load(pointers + 2 * H * H, mask=mask, other=0)
+    r_to_f = tl.load(pointers + 2 * H * H + H, mask=mask, other=0)
+    h_to_g = tl.load(pointers + 4 * H * H, mask=mask, other=0)
+    r_to_g = tl.load(pointers + 4 * H * H + H, mask=mask, other=0)
+    h_to_o = tl.load(pointers + 6 * H * H, mask=mask, other=0)
+    r_to_o = tl.load(pointers + 6 * H * H + H, mask=mask, other=0)
     own = (graph * members + member) * (2 * H) + unit
     to_h = tl.load(grad + own, mask=live, other=0)
     to_r = tl.load(grad + own + H, mask=live, other=0)
