@@ -130,8 +130,8 @@ def _transitions(graphs: GraphSet) -> Iterator[tuple[GraphSet, Tensor]]:
     # padded to the largest, the graphs of a batch have at most _PAIRS pairs
     first = 0
     while first < len(order):
-        room = torch.arange(1, len(order) - first + 1) * sizes[first:].square()
-        last = first + max(int((room <= _PAIRS).sum()), 1)
+        padded_pairs = torch.arange(1, len(order) - first + 1) * sizes[first:].square()
+        last = first + max(int((padded_pairs <= _PAIRS).sum()), 1)
         some = graphs[order[first:last]]
         yield some, _walk(some)
         first = last

@@ -53,16 +53,16 @@ def aggregate(
     if backend == "reference":
         return reference.aggregate(x, adjacency, chosen, values, at)
     results: list[Tensor | None] = [None] * len(chosen)
-    fused, places = one_pass(chosen)
+    fused, columns = one_pass(chosen)
     if fused is not None and not has_kernels(backend):
         return reference.aggregate(x, adjacency, chosen, values, at)
     if fused is not None:
         out = statistics(Messages(x, values, at, adjacency), fused, backend)
-        if len(places) == len(chosen) == len(fused.kinds):
+        if len(columns) == len(chosen) == len(fused.kinds):
             return out
-        for i, place in places.items():
-            results[i] = out[:, place]
-    others = [i for i in range(len(chosen)) if i not in places]
+        for i, column in columns.items():
+            results[i] = out[:, column]
+    others = [i for i in range(len(chosen)) if i not in columns]
     if others:
         out = blocks.aggregate(x, adjacency, [chosen[i] for i in others], values, at)
         for k, i in enumerate(others):
@@ -91,7 +91,7 @@ def aggregate_messages(
 def one_pass(aggregators: list[Aggregator]) -> tuple[Request | None, dict[int, int]]:
     """The request for the fused pass, and the index of each aggregator's result in its output."""
     kinds: list[str] = []
-    places: dict[int, int] = {}
+    columns: dict[int, int] = {}
     std: Std | None = None
     for i, aggregator in enumerate(aggregators):
         kind = FUSED.get(type(aggregator))
@@ -106,11 +106,11 @@ def one_pass(aggregators: list[Aggregator]) -> tuple[Request | None, dict[int, i
             std = aggregator
         if kind not in kinds:
             kinds.append(kind)
-        places[i] = kinds.index(kind)
+        columns[i] = kinds.index(kind)
     if not kinds:
         return None, {}
     std = std or Std()
-    return Request(tuple(kinds), std.epsilon, std.clamp), places
+    return Request(tuple(kinds), std.epsilon, std.clamp), columns
 
 
 def has_kernels(backend: str) -> bool:

@@ -46,16 +46,16 @@ def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor
         if grad_shift.shape[0] > 0:
             add_shifted(grad_z, times, indptr, grad_shift)
         return
-    across = weight.transpose(2, 3)
+    transposed = weight.transpose(2, 3)
     total = torch.zeros(grad_weight.shape, dtype=wide_type(grad.dtype))
     for rows, shares in _groups(product, degree):
         upstream = _take(grad, rows)
         own = _take(factors, rows).to(grad.dtype) if shares is None else None
         if grad_z.shape[0] > 0:
             if own is not None:
-                part = definition(upstream[:, None], across, own)
+                part = definition(upstream[:, None], transposed, own)
             else:
-                part = through(upstream[:, None], _combine(shares, across))
+                part = through(upstream[:, None], _combine(shares, transposed))
             part = part.unflatten(2, (z.shape[1], z.shape[3])).transpose(1, 2)
             _put(grad_z, rows, part)
         if grad_weight.shape[0] > 0:
@@ -105,8 +105,8 @@ def _backward_at_once(
     upstream = grad[:, :, None] * factors.to(grad.dtype)[:, None, :, None]
     upstream = upstream.flatten(2)  # (receivers, towers, R × outputs)
     if grad_z.shape[0] > 0:
-        across = weight.permute(1, 0, 3, 2).flatten(1, 2)  # (towers, R × outputs, A·K)
-        part = through(upstream[:, None], across)
+        transposed = weight.permute(1, 0, 3, 2).flatten(1, 2)  # (towers, R × outputs, A·K)
+        part = through(upstream[:, None], transposed)
         grad_z.copy_(part.unflatten(2, (z.shape[1], z.shape[3])).transpose(1, 2))
     if grad_weight.shape[0] > 0:
         wide = wide_type(grad.dtype)

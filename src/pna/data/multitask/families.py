@@ -147,8 +147,8 @@ def _attach(stream: Stream, backbone: NDArray[np.int64], legs: NDArray[np.int64]
     count, number = len(backbone), np.arange(n)
     on_line = number < backbone[:, None]
     on_backbone = ~on_line & (number < legs[:, None])
-    room = np.where(on_backbone, backbone[:, None], np.maximum(legs - backbone, 1)[:, None])
-    parent = stream.below(room, count, n) + np.where(on_backbone, 0, backbone[:, None])
+    choices = np.where(on_backbone, backbone[:, None], np.maximum(legs - backbone, 1)[:, None])
+    parent = stream.below(choices, count, n) + np.where(on_backbone, 0, backbone[:, None])
     parent = np.where(on_line, np.maximum(number - 1, 0), parent)
     graphs = np.zeros((count, n, n), bool)
     graphs[np.arange(count)[:, None], number[1:], parent[:, 1:]] = True

@@ -132,10 +132,10 @@ class Recurrent(Architecture):
         rest: list[Tensor] = []  # final states of nodes that take no more steps
         for step in range(1, depth.most):
             if fronts and fronts[step - 1].nodes < len(state):
-                _, nodes, room = fronts[step - 1]
+                _, nodes, num_edges = fronts[step - 1]
                 state, done = state.split([nodes, len(state) - nodes])
                 rest.insert(0, done)
-                adjacency = first_nodes(batch.adjacency, nodes, room)
+                adjacency = first_nodes(batch.adjacency, nodes, num_edges)
             at = None if until is None else until[: len(state)]
             with active_nodes(None if going is None else going[step - 1, : len(state)]):
                 result = again(state, adjacency, edges)

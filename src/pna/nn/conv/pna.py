@@ -407,8 +407,8 @@ def _views(
 
 def _request(aggregators: list[Aggregator]) -> Request | None:
     """The request to the kernels, if they can compute all aggregators; otherwise None."""
-    request, places = one_pass(aggregators)
-    exact = list(places.values()) == list(range(len(aggregators)))
+    request, indices = one_pass(aggregators)
+    exact = list(indices.values()) == list(range(len(aggregators)))
     return request if exact and all(map(is_shifted_by_kernel, aggregators)) else None
 
 

@@ -154,11 +154,11 @@ def split_gradients(
     elif encoded or encoder is None or encoder_bias is None:
         blocks.append(rest.pop(0).unflatten(0, (towers, form.width)))
     else:
-        across = pre[:, :, 2 * form.width :].transpose(1, 2)
+        transposed = pre[:, :, 2 * form.width :].transpose(1, 2)
         combined = rest.pop(0).unflatten(0, (towers, form.width))
         blocks.append(combined @ encoder.t() + bias[:, :, None] * encoder_bias)
-        grad_encoder = (across @ combined).sum(0)
-        grad_encoder_bias = (across @ bias[:, :, None])[..., 0].sum(0)
+        grad_encoder = (transposed @ combined).sum(0)
+        grad_encoder_bias = (transposed @ bias[:, :, None])[..., 0].sum(0)
     shape = (form.scalers, towers, -1, form.width, outputs)
     views = [part.reshape(shape).permute(1, 4, 0, 2, 3) for part in rest]
     mix = views[0]

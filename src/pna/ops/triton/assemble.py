@@ -199,16 +199,16 @@ def lay_out(
     """
     graphs = ids.shape[0]
 
-    def room(length: int, dtype: torch.dtype = torch.int64) -> Tensor:
+    def allocate(length: int, dtype: torch.dtype = torch.int64) -> Tensor:
         return torch.empty(length, dtype=dtype, device=ids.device)
 
     every = [graphs + 1] * 5
-    parts = room(sum(every) + graphs + 2).split([*every, graphs + 2])
+    parts = allocate(sum(every) + graphs + 2).split([*every, graphs + 2])
     given, sizes, edge_starts, firsts, edge_firsts, starts = parts
-    real = room(graphs + 1, torch.bool)
-    of_node, from_node, from_edge = room(nodes), room(nodes), room(edges)
-    indptr, out_indptr = room(nodes + 1, torch.int32), room(nodes + 1, torch.int32)
-    senders, receivers, ranks = (room(edges, torch.int32) for _ in range(3))
+    real = allocate(graphs + 1, torch.bool)
+    of_node, from_node, from_edge = allocate(nodes), allocate(nodes), allocate(edges)
+    indptr, out_indptr = allocate(nodes + 1, torch.int32), allocate(nodes + 1, torch.int32)
+    senders, receivers, ranks = (allocate(edges, torch.int32) for _ in range(3))
     sums = (starts, edge_starts)
     shape = (graphs, nodes, edges)
     with torch.cuda.device_of(ids):

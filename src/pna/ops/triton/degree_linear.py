@@ -80,13 +80,13 @@ def _degree_linear_kernel(
     weight, w_factor, w_tower, w_in, w_out, factors, base, base_row, base_tower, indptr, by_degree,
     out, out_row, out_group, out_tower, out_width, outputs, num_rows,
     R: tl.constexpr, BASE: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr,
-    ACROSS: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr,
+    TRANSPOSED: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
     """One tile of nodes, one tower, and one block of outputs. If REST > 0, the program also takes
     the last outputs, in a block of REST columns: two blocks then need less padding than one. Inputs
     and outputs both come in groups of equal width, so that the same kernel computes the gradient of
-    z. ACROSS is as in `wide_linear`."""
+    z. TRANSPOSED is as in `wide_linear`."""
     z_row, z_group, z_tower = aligned(z_row, UNIT), aligned(z_group, UNIT), aligned(z_tower, UNIT)
     shift_row, shift_tower = aligned(shift_row, UNIT), aligned(shift_tower, UNIT)
     out_row, out_group = aligned(out_row, UNIT), aligned(out_group, UNIT)
@@ -94,7 +94,7 @@ def _degree_linear_kernel(
     base_row, base_tower = aligned(base_row, UNIT), aligned(base_tower, UNIT)
     width, inputs, w_factor = aligned(width, UNIT), aligned(inputs, UNIT), aligned(w_factor, UNIT)
     out_width, outputs = aligned(out_width, UNIT), aligned(outputs, UNIT)
-    if ACROSS:
+    if TRANSPOSED:
         w_out = aligned(w_out, UNIT)
     else:
         w_in = aligned(w_in, UNIT)
@@ -319,14 +319,14 @@ def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor
     """
     grad_z, grad_weight, grad_shift = grads
     if narrow_linear.is_narrow(product.z, product.weight):
-        whole = grad_shift.is_contiguous()
-        of_shift = grad_shift if whole else grad_shift.new_empty(grad_shift.shape)
+        is_dense = grad_shift.is_contiguous()
+        of_shift = grad_shift if is_dense else grad_shift.new_empty(grad_shift.shape)
         narrow_linear.backward(grad, product, (grad_z, grad_weight, of_shift))
-        if not whole:
+        if not is_dense:
             grad_shift.copy_(of_shift)
         return
     product = replace(product, factors=product.factors.contiguous())
-    across = replace(
+    transposed = replace(
         product, z=grad[:, None], weight=product.weight.transpose(2, 3), shift=None, times=()
     )
     with torch.cuda.device_of(grad):
@@ -334,9 +334,9 @@ def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor
             _weight_gradient(grad, product, grad_weight)
         few = grad_z.shape[0] > 0 and grad.shape[2] <= _FEW_INPUTS
         if few and fast_paths.is_on("degree_spread"):
-            _spread(grad, across, grad_z)
+            _spread(grad, transposed, grad_z)
         elif grad_z.shape[0] > 0:
-            _multiply(across, None, grad_z)
+            _multiply(transposed, None, grad_z)
         if grad_shift.shape[0] > 0:
             shift_gradient(grad_z, product.times, product.indptr, grad_shift)
 
@@ -366,7 +366,7 @@ def _multiply(product: Product, base: Tensor | None, out: Tensor) -> None:
     num_rows, groups, towers, width = out.shape
     outputs = groups * width
     inputs = arguments_of(product.z, product.shift, product.times)
-    weight, across = side_by_side(weight)
+    weight, transposed = side_by_side(weight)
     block, rest = blocks_of(outputs)
     blocks = 1 if rest > 0 else triton.cdiv(outputs, block)
     own = out[:, 0] if base is None else unit_stride(base)
@@ -376,10 +376,10 @@ def _multiply(product: Product, base: Tensor | None, out: Tensor) -> None:
         base=own, base_row=own.stride(0), base_tower=own.stride(1),
         indptr=product.indptr, by_degree=product.by_degree, out=out, out_row=out.stride(0),
         out_group=out.stride(1), out_tower=out.stride(2), out_width=width, outputs=outputs,
-        num_rows=num_rows, R=weight.shape[0], BASE=base is not None, ACROSS=across,
+        num_rows=num_rows, R=weight.shape[0], BASE=base is not None, TRANSPOSED=transposed,
         PRECISION=precision(inputs["z"]),
         UNIT=unit_of(
-            *sizes_of(inputs), *weight.stride()[:2], weight.stride(3 if across else 2),
+            *sizes_of(inputs), *weight.stride()[:2], weight.stride(3 if transposed else 2),
             *own.stride()[:2], *out.stride()[:3], width,
         ),
         BLOCK_R=_TILE, BLOCK_K=min(32, block_of(inputs["inputs"])), BLOCK_O=block, REST=rest,
@@ -411,8 +411,8 @@ def _weight_gradient(grad: Tensor, product: Product, grad_weight: Tensor) -> Non
     num_rows = grad.shape[0]
     count, towers, width, outputs = grad_weight.shape
     block_k, block_o = min(64, block_of(width)), min(64, block_of(outputs))
-    tiles, across = triton.cdiv(num_rows, _TILE), triton.cdiv(width, block_k)
-    blocks = across * triton.cdiv(outputs, block_o)
+    tiles, blocks_k = triton.cdiv(num_rows, _TILE), triton.cdiv(width, block_k)
+    blocks = blocks_k * triton.cdiv(outputs, block_o)
     splits = _splits(blocks * towers, tiles, grad_weight.numel())
     partial = grad.new_empty((splits, *grad_weight.shape), dtype=torch.float32)
     grad = unit_stride(grad)
@@ -421,7 +421,7 @@ def _weight_gradient(grad: Tensor, product: Product, grad_weight: Tensor) -> Non
             **inputs, grad=grad, grad_row=grad.stride(0), grad_tower=grad.stride(1),
             outputs=outputs, factors=product.factors, indptr=product.indptr,
             by_degree=product.by_degree, partial=partial, num_rows=num_rows, tiles=tiles,
-            towers=towers, blocks=across,
+            towers=towers, blocks=blocks_k,
             first_factor=first, R=count, SUMS=min(_AT_ONCE, count - first),
             PRECISION=precision(inputs["z"]),
             UNIT=unit_of(*sizes_of(inputs), *grad.stride()[:2], outputs),

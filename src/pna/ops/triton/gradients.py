@@ -257,11 +257,11 @@ def _receiver_rows(
         return shared
     block = min(128, triton.next_power_of_2(features))
     tall = 1024 // block
-    asked = {kind: indices[kind] for kind in ("MEAN", "SUM", "VAR", "STD")}
+    requested = {kind: indices[kind] for kind in ("MEAN", "SUM", "VAR", "STD")}
     inputs = message_arguments(messages)
     _receiver_rows_kernel[(triton.cdiv(num_rows, tall), triton.cdiv(features, block))](
         grad, *grad.stride(), saved.out, mean, mean.stride(0), rows=rows, **inputs,
-        num_rows=num_rows, **asked, NORM=norm, KINDS=len(request.kinds), FLAT=flat,
+        num_rows=num_rows, **requested, NORM=norm, KINDS=len(request.kinds), FLAT=flat,
         SPREAD=spread, WIDTH=width, LEAST=std_constants(request, x.dtype)["LEAST"],
         WIDE=shared["WIDE"], SEGMENT=SEGMENT,
         UNIT=unit_of(features, *grad.stride()[:2], mean.stride(0)),

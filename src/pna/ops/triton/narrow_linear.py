@@ -245,8 +245,8 @@ def fits(groups: int, width: int, factors: int, outputs: int) -> bool:
     """`is_narrow` for these sizes: groups of inputs, columns in each, factors, and outputs."""
     blocks = _blocks(groups, width, factors, outputs)
     inputs = blocks["BLOCK_G"] * blocks["BLOCK_K"]
-    across = blocks["BLOCK_F"] * blocks["BLOCK_O"]
-    narrow = max(inputs, across) <= _WIDEST and inputs * across <= _LARGEST
+    columns = blocks["BLOCK_F"] * blocks["BLOCK_O"]
+    narrow = max(inputs, columns) <= _WIDEST and inputs * columns <= _LARGEST
     return narrow and fast_paths.is_on("narrow_linear")
 
 

@@ -132,8 +132,8 @@ def shift_products(shift: Tensor | None, apart: Apart) -> list[Tensor | None]:
     """Products of shift (receivers, towers, K) with `apart.once` and `apart.each`."""
     if shift is None:
         return [None, None]
-    across = shift.transpose(0, 1)
-    return [None if w is None else torch.bmm(across, w) for w in (apart.once, apart.each)]
+    transposed = shift.transpose(0, 1)
+    return [None if w is None else torch.bmm(transposed, w) for w in (apart.once, apart.each)]
 
 
 def products(z: Tensor, apart: Apart) -> Tensor:

@@ -72,13 +72,13 @@ def _wide_linear_kernel(
     weight, w_tower, w_in, w_out, base, base_row, base_tower,
     out, out_row, out_group, out_tower, out_width, outputs, num_rows,
     BASE: tl.constexpr, SCALED: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr,
-    ACROSS: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr,
+    TRANSPOSED: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr, REST: tl.constexpr,
 ):  # fmt: skip
     """One tile of rows, one tower, and one block of outputs. If REST > 0, the program also takes
     the last outputs, in a block of REST columns: two blocks then need less padding than one. If
     SCALED, each row is multiplied by its factor. The weight is contiguous along its outputs or, if
-    ACROSS, along its inputs."""
+    TRANSPOSED, along its inputs."""
     z_row, z_group, z_tower = aligned(z_row, UNIT), aligned(z_group, UNIT), aligned(z_tower, UNIT)
     shift_row, shift_tower = aligned(shift_row, UNIT), aligned(shift_tower, UNIT)
     base_row, base_tower = aligned(base_row, UNIT), aligned(base_tower, UNIT)
@@ -86,7 +86,7 @@ def _wide_linear_kernel(
     out_tower, w_tower = aligned(out_tower, UNIT), aligned(w_tower, UNIT)
     width, inputs = aligned(width, UNIT), aligned(inputs, UNIT)
     out_width, outputs = aligned(out_width, UNIT), aligned(outputs, UNIT)
-    if ACROSS:
+    if TRANSPOSED:
         w_out = aligned(w_out, UNIT)
     else:
         w_in = aligned(w_in, UNIT)
@@ -153,7 +153,7 @@ def multiply(
     """
     num_rows, groups, towers, width = out.shape
     outputs, inputs = groups * width, arguments_of(z, shift, times)
-    weight, across = side_by_side(weight)
+    weight, transposed = side_by_side(weight)
     block, rest = blocks_of(outputs)
     blocks = 1 if rest > 0 else triton.cdiv(outputs, block)
     enough = triton.cdiv(num_rows, _TALL_TILE) * towers * blocks >= _ENOUGH
@@ -167,9 +167,9 @@ def multiply(
             w_in=weight.stride(1), w_out=weight.stride(2), base=own, base_row=own.stride(0),
             base_tower=own.stride(1), out=out, out_row=out.stride(0), out_group=out.stride(1),
             out_tower=out.stride(2), out_width=width, outputs=outputs, num_rows=num_rows,
-            BASE=base is not None, SCALED=factors is not None, ACROSS=across,
+            BASE=base is not None, SCALED=factors is not None, TRANSPOSED=transposed,
             PRECISION=precision(z),
-            UNIT=unit_of(*sizes_of(inputs), *sizes, weight.stride(2 if across else 1)),
+            UNIT=unit_of(*sizes_of(inputs), *sizes, weight.stride(2 if transposed else 1)),
             BLOCK_R=tall, BLOCK_K=min(32, block_of(inputs["inputs"])), BLOCK_O=block, REST=rest,
             num_warps=8 if tall > _TILE and block + rest > 64 else 4, num_stages=2,
         )  # fmt: skip
