@@ -14,7 +14,7 @@ PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist
 help:  ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(if $(wildcard $(READY)),$(READY),$(LIGHT))  ## train PNA and five rivals on small graphs, in minutes: demo/index.html
+demo: $(if $(wildcard $(READY)),$(READY),$(LIGHT))  ## train PNA and five baselines on small graphs, in minutes: demo/index.html
 	$(BIN)/pna demo
 
 test: lint  ## lint, then every test that is not slow, as many at a time as there are cores

@@ -7,6 +7,8 @@ from typer.testing import CliRunner
 from pna.bench import real_world
 from pna.cli import app, options
 from pna.data.multitask.draw import PROTOCOLS
+from pna.data.multitask.families import FAMILIES
+from pna.data.multitask.labels import SIX
 from pna.nn.architectures import ARCHITECTURES
 from pna.nn.depth import RULES
 from pna.nn.initial import INITIAL
@@ -51,6 +53,8 @@ CHOICES = {
     ("bench real-world", "only"): real_world.ROWS,
     ("data multitask", "protocol"): PROTOCOLS,
     ("data molecules", "split"): ("scaffold", "random"),
+    ("data multitask", "tasks"): (",".join(SIX),),
+    ("data multitask", "mixture"): [family.name for family in FAMILIES],
     ("reproduce", "protocol"): {p for e in EXPERIMENTS.values() for p in e.protocols},
     ("reproduce", "recipe"): {r for e in EXPERIMENTS.values() for r in e.recipes},
 }

@@ -30,10 +30,11 @@ def advise(
 ) -> None:
     """Recommend aggregators and scalers for a graph set.
 
-    The advice counts how many different neighbourhoods each combination of them merges.
+    Counts how many neighbourhoods that differ get the same statistics from each combination, and
+    recommends the fewest aggregators and scalers that separate nearly all of them.
 
     Args:
-        data: File of a graph set.
+        data: Graph set: a file that pna data wrote.
         grid: Features and statistics are rounded to this many standard deviations.
         split: Split to look at. Default: train, or all graphs if there is none.
         figure: SVG file for a figure. Default: no figure.

@@ -22,10 +22,12 @@ if TYPE_CHECKING:
     from pna.bench import epoch_times
     from pna.bench.layer import LayerResult
 
-app = typer.Typer(help="Measure speed and memory, side by side with PyG.", no_args_is_help=True)
+app = typer.Typer(help="Measure speed and memory, and compare them with PyG.", no_args_is_help=True)
 
 Seconds = Annotated[float, typer.Option(min=0, help="Seconds for which each call is timed.")]
-Small = Annotated[bool, typer.Option("--small", help="Use few and small graphs, as a trial.")]
+Small = Annotated[
+    bool, typer.Option("--small", help="Use few and small graphs, to try the command.")
+]
 NoCompile = Annotated[
     bool, typer.Option("--no-compile", help="Do not measure PyG with torch.compile.")
 ]
@@ -258,14 +260,16 @@ def kernels(
     Prints tables and, with --out, writes a CSV file.
 
     Args:
-        rows: Rows to measure: a name, or patterns such as 'zinc/*' separated by commas.
-        paths: Fast paths to switch off: patterns, separated by commas.
+        rows: Benchmarks to measure: a name, or patterns such as 'zinc/*' separated by commas;
+            --list prints the names.
+        paths: Fast paths to switch off: patterns such as 'degree_*', separated by commas.
         repeats: Number of samples; the median is reported.
         runs: Folder with graphs of pna reproduce. Without them: synthetic graphs.
-        list_only: List rows and fast paths, and measure nothing.
+        list_only: Print the names of benchmarks and fast paths, and measure nothing.
         out: CSV of results. Rows that it has of this commit are not measured again.
             Default: no file.
-        table: Page whose table is rewritten from --out; nothing is measured. Default: none.
+        table: Markdown page whose table is rewritten from the CSV in --out; nothing is measured.
+            Default: none.
     """
     from fnmatch import fnmatch
 

@@ -29,9 +29,11 @@ if TYPE_CHECKING:
     from pna.data.graphset import GraphSet
     from pna.data.progress import Progress
 
-app = typer.Typer(help="Make graph sets, and look at them.", no_args_is_help=True)
+app = typer.Typer(
+    help="Make, check and describe graph sets: files of graphs to train on.", no_args_is_help=True
+)
 
-File = Annotated[Path, typer.Argument(help="File of a graph set.")]
+File = Annotated[Path, typer.Argument(help="Graph set: a file that pna data wrote.")]
 Out = Annotated[Path, typer.Option(help="File to write, such as graphs.safetensors.")]
 From = Annotated[
     str,
@@ -71,8 +73,11 @@ def multitask(
         extrapolation: Validate on 25 to 29 nodes, and test on 20 to 99.
         types: Add a test split for each type of graph.
         sizes: Numbers of nodes, such as 15-24 or 15,17,20-22; ends included.
-        tasks: Targets, separated by commas. Default: the six of the paper.
-        mixture: Shares of the types, such as star=1,line=3. Default: the paper's.
+        tasks: Targets, separated by commas; an unknown name prints all of them. Default: the
+            six of the paper: sssp,eccentricity,laplacian,connected,diameter,spectral_radius.
+        mixture: Shares of the types of graphs, such as star=1,line=3. Values: erdos_renyi,
+            barabasi_albert, grid, caveman, power_law_tree, ladder, line, star, caterpillar,
+            lobster. Default: the paper's shares.
         draws: Number of copies of each training graph, with other inputs.
     """
     from pna.data.multitask import multitask as make
@@ -265,7 +270,7 @@ def facts_of(graphs: GraphSet) -> Iterator[str]:
 def walks(
     file: File, *, out: Out, steps: AtLeast0 = 16, edge_steps: AtLeast0 = 0, force: Force = False
 ) -> None:
-    """Add random-walk features to a graph set. They tell in which rings a node or edge is.
+    """Add random-walk features to a graph set. They show in which rings a node or edge lies.
 
     Args:
         steps: Node features: the probability to return after 1 to this many steps.
@@ -308,7 +313,7 @@ def verify(file: File) -> None:
 @app.command()
 @explained
 def describe(file: File, *, figure: Path | None = None) -> None:
-    """Print and plot sizes, degrees, types and targets, and the error of predicting the mean.
+    """Print and plot sizes, degrees, types and targets, and the error of predicting their mean.
 
     Args:
         figure: SVG file for the figure. Default: next to the graph set.

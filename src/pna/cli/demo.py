@@ -26,11 +26,11 @@ def demo(
     graphs: Annotated[int, typer.Option(hidden=True)] = 0,
     workers: AtLeast0 = 0,
 ) -> None:
-    """Train PNA and five rivals on small graphs, in minutes: a table, figures and a page.
+    """Train PNA and five baselines on small graphs, in minutes. Writes a table, figures and a page.
 
     Args:
         folder: Folder for the page, the figures and the runs.
-        workers: Models trained at a time; 0: one for each core.
+        workers: Number of models trained at the same time; 0: one per CPU core.
     """
     if find_spec("matplotlib") is None:
         typer.echo("matplotlib not found: pip install 'pna[plot]'", err=True)

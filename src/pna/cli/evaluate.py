@@ -36,8 +36,8 @@ def evaluate(
 
     Args:
         run: Folder of a run, as pna train wrote it.
-        data: File of a graph set. Default: that of the run.
-        split: Split to evaluate on; an empty text: all graphs.
+        data: Graph set: a file that pna data wrote. Default: that of the run.
+        split: Split to evaluate on, such as train, validation or test; "" means all graphs.
         member: Only this member, counted from 0. Default: all members.
     """
     from pna.train.evaluation import evaluate as evaluate_run
@@ -74,7 +74,7 @@ def predict(
 
     Args:
         run: Folder of a run, as pna train wrote it.
-        data: File of a graph set, or a CSV table of molecules.
+        data: Graph set: a file that pna data wrote; or a CSV table of molecules.
         out: CSV file to write.
         split: Split to predict. Default: all graphs.
         member: Only this member, counted from 0. Default: the mean of all members.

@@ -42,9 +42,11 @@ class Training:
         architecture: Model around the convolutions. {architectures} Default: recurrent for the
             multi-task benchmark, else stacked.
         hidden: Number of features per node. Default: 64 if stacked, else 16.
-        towers: Number of parallel towers of a layer. Default: 1 if stacked, else 4.
+        towers: Number of towers of a layer: groups of features, each with weights of its own.
+            Default: 1 if stacked, else 4.
         depth: Number of message-passing steps of a recurrent model. {rules} A whole number is
-            allowed too. Default: N/2, where N is the number of nodes.
+            allowed too. N is the number of nodes; adaptive stops when states no longer change.
+            Default: N/2.
         layers: Number of convolutions of a stacked or standard model. Default: 4 if stacked, 8 if
             standard.
         dropout: Dropout probability, at least 0 and below 1. Default: 0.
@@ -52,7 +54,8 @@ class Training:
             models. Default: set2set if recurrent, sum if stacked, mean if standard.
         virtual_node: Add a node that is connected to all nodes of a graph. Only for stacked models.
             Default: no.
-        init: Initialisation of the weights. {initial} Default: default.
+        init: Initialisation of the weights. {initial} published is the authors'; with remembering,
+            GRUs keep most of their state at first. Default: default (PyTorch's).
         edges: Use edge features. Default: yes, if the graphs have them.
 
     Training:
@@ -80,12 +83,13 @@ class Training:
         precision: Floating-point precision. {precisions} bfloat16 is slow on a CPU.
 
     Targets:
-        loss: Loss for all targets, or target=loss,… for some. {losses} Default: mse; the usual loss
-            for the graphs of a benchmark; bce for the 0 or 1 columns of a table.
+        loss: Loss for all targets, or target=loss,… for some. {losses} mse, mae and huber
+            divide targets by their scale; mae_in_units does not. Default: the usual loss of a
+            benchmark, bce for the 0 or 1 columns of a table, else mse.
         weights: Weights of the losses: target=2,… Default: 1 each.
         balance: Divide each loss by the variance of its targets. Default: no.
-        even: Weigh each loss by the inverse of its last value, so that all of them fall.
-            Default: no.
+        even: Weight each loss by the inverse of its value in the last epoch, so that small losses
+            fall as fast as large ones. Default: no.
         tasks: Targets to train on, separated by commas. Default: all.
         splits: Names of the splits to train and to validate on, separated by a comma.
             Default: train,validation.

@@ -58,15 +58,17 @@ def reproduce(
         protocol: Graphs. Values: paper (as the paper describes them), published (as the authors'
             code makes them), benchmark (real-world data). Default: the experiment's first, see
             --list.
-        recipe: Training settings. Values: plain (the paper's), redrawn, tuned, steady (ours),
-            published (of real-world data). Default: the experiment's first, see --list.
+        recipe: Training settings. Values: plain (the paper's); steady (ours: a cosine schedule and
+            averaged weights); redrawn (steady with eight draws of the inputs of each graph); tuned
+            (redrawn with settings for each model); published (of real-world data).
+            Default: the experiment's first, see --list.
         members: Number of runs of each model; 0: as in the paper, or 2 with --quick.
-        models: Rows of the table, separated by commas. Default: all.
-        edges: Only rows with, or without, edge features. Default: all.
+        models: Models: rows of the results table, separated by commas. Default: all.
+        edges: Only models with, or without, edge features. Default: all.
         resume: Continue an interrupted experiment.
         out: Folder for the results. Default: results, or quick with --quick.
         runs: Folder for graph sets and trained models.
-        workers: Models trained at a time; 0: one per CPU core, or 1 on a GPU.
+        workers: Number of models trained at the same time; 0: one per CPU core, or 1 on a GPU.
     """
     from pna.cli.theory import COMPUTED, compute
     from pna.names import lookup

@@ -46,18 +46,19 @@ def sweep(
     """Search learning rate, weight decay, width and dropout with Ray Tune.
 
     Args:
-        data: File of a graph set.
+        data: Graph set: a file that pna data wrote.
         out: Folder of the sweep; a new one unless --resume.
-        trials: Number of trials.
+        trials: Number of trials: points of the search space, each trained once.
         members: Number of models per trial, with the seeds 0, 1, 2, …
         epochs: Maximum number of epochs of a trial.
         lr: Learning rates to search: LOW..HIGH, drawn uniformly on a logarithmic scale, or values
             separated by commas.
-        weight_decay: Weight decays to search: LOW..HIGH, or values with commas.
+        weight_decay: Weight decays to search: LOW..HIGH, or values separated by commas.
         width: Numbers of features per node to search, separated by commas.
-        dropout: Dropout probabilities to search: LOW..HIGH, or values with commas.
+        dropout: Dropout probabilities to search: LOW..HIGH, or values separated by commas.
         seed: Random seed from which trials are drawn.
-        asha: Stop the worse trials early, with ASHA.
+        asha: Stop the worse two thirds of the trials early, at 1/27, 1/9 and 1/3 of the epochs
+            (ASHA).
         address: Ray cluster. Values: local (this machine), auto, HOST:PORT or ray://HOST:PORT.
         cpus_per_trial: Number of CPU cores per trial.
         gpus_per_trial: Number of GPUs per trial, such as 0.25. Default: 1 if there is a GPU.

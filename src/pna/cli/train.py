@@ -34,7 +34,7 @@ def train(
     run can be resumed.
 
     Args:
-        data: File of a graph set. With --resume only if the file has moved.
+        data: Graph set: a file that pna data wrote. With --resume only if the file has moved.
         out: Folder of the run. Default: a new folder in runs/.
         resume: Continue the run in this folder.
         repair_metrics: With --resume: continue with the readable rows of a damaged or missing
