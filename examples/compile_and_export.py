@@ -7,7 +7,7 @@ from pna.nn import PNAConv
 
 
 class Layer(torch.nn.Module):
-    """What is exported: the graph is passed as an edge_index."""
+    """The module to export: it takes the graph as an edge_index."""
 
     def __init__(self, conv: PNAConv) -> None:
         super().__init__()
@@ -30,9 +30,8 @@ def main(backend: str = "inductor") -> float:
     worst = 0.0
     for nodes, edges in ((20, 60), (31, 77)):  # compiled once, for both
         x, edge_index = graph(nodes, edges)
-        adj = pna.Adjacency.from_edge_index(
-            edge_index, nodes
-        )  # outside: compiled code cannot keep it
+        # sort the edges outside of compiled code, which cannot keep the result
+        adj = pna.Adjacency.from_edge_index(edge_index, nodes)
         with torch.no_grad():
             worst = max(worst, (compiled(x, adj) - conv(x, adj)).abs().max().item())
 

@@ -38,7 +38,7 @@ def main(graphs: int = 100) -> float:
     mean = pna.aggregate(batch.x, batch.adjacency, ["mean"])[:, 0]  # (nodes, 4)
     print(f"a batch of {batch.num_graphs} graphs: {batch.num_nodes} nodes, {batch.num_edges} edges")
     small = read.select(size=range(5, 8))
-    print(f"{len(small)} graphs have 5 to 7 nodes; the first as PyG's Data needs small.to_pyg()[0]")
+    print(f"{len(small)} graphs have 5 to 7 nodes")  # small.to_pyg() makes PyG's Data of them
     return mean.abs().mean().item()
 
 

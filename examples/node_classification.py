@@ -7,7 +7,7 @@ import pna
 
 
 def communities(nodes: int, classes: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """A random graph whose nodes mostly know others of their class, with noisy features."""
+    """A random graph: most edges join nodes of one class, and features are noisy."""
     label = torch.randint(classes, (nodes,))
     probability = torch.where(label[:, None] == label, 20 / nodes, 2 / nodes)
     edge_index = (torch.rand(nodes, nodes) < probability).nonzero().t()

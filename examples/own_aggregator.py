@@ -1,4 +1,4 @@
-"""An aggregator of your own, with a learned parameter, beside built-in ones in a layer."""
+"""Define an aggregator with a learned parameter, and train a layer with it and a built-in one."""
 
 from dataclasses import dataclass
 
@@ -29,7 +29,7 @@ def main(nodes: int = 200, steps: int = 100) -> float:
     edge_index = torch.randint(nodes, (2, 6 * nodes))
     adj = pna.Adjacency.from_edge_index(edge_index, nodes)
     x = torch.randn(nodes, 8)
-    target = pna.aggregate(x, adj, [PowerMean(4.0)])[:, 0]  # which power made this?
+    target = pna.aggregate(x, adj, [PowerMean(4.0)])[:, 0]
 
     power = torch.nn.Parameter(torch.tensor(2.0))
     conv = PNAConv(8, 8, ["mean", PowerMean(power)], ["identity"], deg=None)
@@ -39,7 +39,7 @@ def main(nodes: int = 200, steps: int = 100) -> float:
         loss = torch.nn.functional.mse_loss(conv(x, adj), target)
         loss.backward()
         optimiser.step()
-    print(f"loss {loss.item():.4f}, {sum(p.numel() for p in conv.parameters())} parameters")
+    print(f"loss {loss.item():.4f}; the power was 2 and is now {power.item():.2f}")
     return loss.item()
 
 

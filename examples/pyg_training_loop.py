@@ -32,9 +32,8 @@ class Net(torch.nn.Module):
 
     def forward(self, data: Data) -> torch.Tensor:
         x = self.encode(data.x)
-        adj = pna.Adjacency.from_edge_index(
-            data.edge_index, data.num_nodes
-        )  # sorted once per batch
+        # sort the edges once per batch, for all layers
+        adj = pna.Adjacency.from_edge_index(data.edge_index, data.num_nodes)
         for conv in self.convs:
             x = x + conv(x, adj).relu()
         return self.head(global_mean_pool(x, data.batch)).squeeze(1)

@@ -1,4 +1,4 @@
-"""Every script of examples/ runs, with tiny settings, and is short enough to be read."""
+"""Every script of examples/ runs with tiny settings, prints its result, and is short."""
 
 import math
 import runpy
@@ -28,14 +28,17 @@ TINY: dict[str, tuple[dict[str, Any], Any]] = {
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
-def test_runs(name: str) -> None:
+def test_runs_and_prints(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A script without an entry above fails. Compiling and exporting take ten seconds."""
     for package in ("torch_geometric", "rdkit", "ogb"):
         pytest.importorskip(package)
     arguments, is_right = TINY[name]
     assert is_right(runpy.run_path(str(EXAMPLES / name))["main"](**arguments))
+    assert capsys.readouterr().out.strip()
 
 
 @pytest.mark.parametrize("name", TINY)
-def test_can_be_read_at_once(name: str) -> None:
-    assert len((EXAMPLES / name).read_text(encoding="utf-8").splitlines()) < 80
+def test_is_a_short_script(name: str) -> None:
+    text = (EXAMPLES / name).read_text(encoding="utf-8")
+    assert len(text.splitlines()) < 80
+    assert text.splitlines()[-2] == 'if __name__ == "__main__":'
