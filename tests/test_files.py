@@ -101,8 +101,8 @@ def test_a_folder_that_may_not_be_written_to(tmp_path):
 def test_names_that_cannot_be_those_of_files(tmp_path):
     (tmp_path / "file").write_text("words")
     for path in (tmp_path / ("x" * 300), tmp_path / "file" / "below", tmp_path / "none" / "file"):
-        said = pytest.raises(OSError, match=r"cannot write|expected the name")
-        with said as error, replacing(path) as file:
+        refused = pytest.raises(OSError, match=r"cannot write|expected the name")
+        with refused as error, replacing(path) as file:
             file.write("words")
         assert "\n" not in str(error.value) and "Errno" not in str(error.value)
 

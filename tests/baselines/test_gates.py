@@ -263,12 +263,12 @@ def test_types_are_joined(backend):
 def test_refuses(backend):
     adjacency = GRAPHS["isolated"].adjacency(backend.device)
     inputs = inputs_of("isolated", device=backend.device)
-    for name, given, said in (
+    for name, given, message in (
         ("at_receiver", inputs["values"][:4], r"got at_receiver of shape \(4, 3\).*\(5, 3\)"),
         ("edge", inputs["edge"][:, :2], r"got edge of shape \(3, 2\).*\(3, 3\).*each edge"),
         ("edge", inputs["edge"][:1], r"got edge of shape \(1, 3\), expected \(3, 3\)"),
     ):
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             run_on(adjacency)(**inputs | {name: given})
     with pytest.raises(TypeError, match=r"got values of dtype torch\.int64, expected a floating"):
         run_on(adjacency)(**inputs | {"values": inputs["values"].long()})

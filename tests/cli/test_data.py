@@ -224,14 +224,14 @@ def published_zinc(tmp_path, monkeypatch):
         lines = []
         for i in range(4):  # a chain of 2 to 5 atoms, its bonds both ways, as PyG has them
             ends = sorted(e for k in range(i + 1) for e in ((k, k + 1), (k + 1, k)))
-            told = {
+            record = {
                 "node_feat": [[k] for k in range(i + 2)],
                 "edge_index": [[a for a, _ in ends], [b for _, b in ends]],
                 "edge_attr": [[1 + (a + b) // 2 % 3] for a, b in ends],
                 "y": [i / 10],
                 "num_nodes": i + 2,
             }
-            lines.append(json.dumps(told))
+            lines.append(json.dumps(record))
         (web / f"{split}.jsonl").write_text("\n".join(lines) + "\n")
         (web / f"{split}.index").write_text("3,1\n")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -387,11 +387,11 @@ def test_molecules_of_a_table_and_what_is_predicted_of_them(tmp_path):
     pna = CliRunner().invoke
     done = pna(app, ["train", str(graphs), "--out", str(trained), "--epochs", "1"])
     assert done.exit_code == 0 and "size [/nm]" in done.output, done.output
-    for told in (run("describe", graphs), pna(app, ["evaluate", str(trained)])):
-        assert told.exit_code == 0 and "size [/nm]" in told.output, told.output
-    out = tmp_path / "said.csv"
-    said = pna(app, ["predict", str(trained), str(path), "--out", str(out)])
-    assert said.exit_code == 0 and "line 22" in said.output, said.output
+    for done in (run("describe", graphs), pna(app, ["evaluate", str(trained)])):
+        assert done.exit_code == 0 and "size [/nm]" in done.output, done.output
+    out = tmp_path / "predicted.csv"
+    predicted = pna(app, ["predict", str(trained), str(path), "--out", str(out)])
+    assert predicted.exit_code == 0 and "line 22" in predicted.output, predicted.output
     lines = out.read_text().splitlines()
     assert lines[0] == "smiles,size [/nm],is_even,name,size [/nm] predicted,is_even predicted"
     assert len(lines) == 22 and lines[-1] == "C1CC,1,1,open,,"

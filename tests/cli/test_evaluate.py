@@ -15,7 +15,7 @@ def run(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def said(done):
+def output_of(done):
     return " ".join(done.output.split())
 
 
@@ -33,7 +33,9 @@ def test_the_weights_of_another_run(trained, tmp_path):
         ("predict", trained, f"{trained}.safetensors", "-o", tmp_path / "out.csv"),
     ):
         done = run(*asked)
-        assert done.exit_code == 1 and "best.safetensors, which does not belong to" in said(done)
+        assert done.exit_code == 1 and "best.safetensors, which does not belong to" in output_of(
+            done
+        )
 
 
 def test_graphs_without_the_targets(trained, tmp_path):
@@ -41,7 +43,7 @@ def test_graphs_without_the_targets(trained, tmp_path):
     molecules().save(path)
     done = run("evaluate", trained, path)
     assert done.exit_code == 1
-    assert "molecules.safetensors without the node target 'sssp'" in said(done)
+    assert "molecules.safetensors without the node target 'sssp'" in output_of(done)
 
 
 def test_a_missing_target_is_told_of(trained, tmp_path):
@@ -51,8 +53,8 @@ def test_a_missing_target_is_told_of(trained, tmp_path):
     done = run("evaluate", trained, path)
     name = graphs.graph_targets[0]
     assert done.exit_code == 0
-    assert f"warning: got no value of the target '{name}' in the split 'test' of" in said(done)
-    assert "log10 of the mean MSE: nan" not in said(done)
+    assert f"warning: got no value of the target '{name}' in the split 'test' of" in output_of(done)
+    assert "log10 of the mean MSE: nan" not in output_of(done)
     found = json.loads(run("evaluate", trained, path, "--json").stdout)
     assert found["loss"][0] is not None
 
@@ -62,7 +64,7 @@ def test_a_run_of_no_epochs(tmp_path):
     small_multitask().save(path)
     begun = ("train", path, "--epochs", 0, "--device", "cpu", "--out")
     done = run(*begun, folder)
-    assert done.exit_code == 0 and "0 epochs in" in said(done), done.output
-    told = run(*begun, tmp_path / "told", "--json").stdout
-    assert json.loads(told.splitlines()[-1])["validation"] is None
-    assert f"pna train --resume {folder} --epochs 10" in said(run("evaluate", folder))
+    assert done.exit_code == 0 and "0 epochs in" in output_of(done), done.output
+    printed = run(*begun, tmp_path / "told", "--json").stdout
+    assert json.loads(printed.splitlines()[-1])["validation"] is None
+    assert f"pna train --resume {folder} --epochs 10" in output_of(run("evaluate", folder))

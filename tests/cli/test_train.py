@@ -27,7 +27,7 @@ def run(*arguments):
     return CliRunner().invoke(app, [str(argument) for argument in arguments])
 
 
-def said(done):
+def output_of(done):
     return " ".join(done.output.split())
 
 
@@ -44,7 +44,7 @@ def trained(data, tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs") / "run"
     done = run("train", data, "--out", folder, "--members", 2, *SMALL)
     assert done.exit_code == 0, done.output
-    return folder, said(done)
+    return folder, output_of(done)
 
 
 def test_train_prints_and_writes(trained, data):
@@ -125,11 +125,13 @@ def test_a_broken_member_is_told_once(data, tmp_path):
     options = ("--members", 2, "--lr", "1e-3,1e38", "--hidden", 8, "--epochs", 4, "--device", "cpu")
     done = run("train", data, "--out", tmp_path / "run", *options)
     assert done.exit_code == 0, done.output
-    assert said(done).count("member 1: loss not finite by epoch") == 1
-    assert "frozen, the others continue" in said(done) and "1 of 2 members broke" in said(done)
+    assert output_of(done).count("member 1: loss not finite by epoch") == 1
+    assert "frozen, the others continue" in output_of(done) and "1 of 2 members broke" in output_of(
+        done
+    )
     quiet = run("train", data, "--out", tmp_path / "quiet", *options, "--quiet")
-    assert said(quiet).count("member 1: loss not finite by epoch") == 1
-    assert "epoch 4 of 4" not in said(quiet)
+    assert output_of(quiet).count("member 1: loss not finite by epoch") == 1
+    assert "epoch 4 of 4" not in output_of(quiet)
 
 
 def test_a_member_that_only_validation_finds_broken(data, tmp_path):
@@ -137,13 +139,13 @@ def test_a_member_that_only_validation_finds_broken(data, tmp_path):
     options = ("--members", 2, "--lr", "1e-3,1e30", "--batch-size", 10_000, "--hidden", 8)
     done = run("train", data, "--out", tmp_path / "run", *options, "--epochs", 1, "--device", "cpu")
     assert done.exit_code == 0, done.output
-    assert "1 epoch in" in said(done)
-    assert "never a finite validation loss: member 1." in said(done)
+    assert "1 epoch in" in output_of(done)
+    assert "never a finite validation loss: member 1." in output_of(done)
 
 
 def test_all_members_broken(data, tmp_path):
     done = run("train", data, "--out", tmp_path / "run", "--lr", "1e38", *SMALL, "--quiet")
-    assert done.exit_code == 1 and "every member is not finite; lower --lr" in said(done)
+    assert done.exit_code == 1 and "every member is not finite; lower --lr" in output_of(done)
 
 
 def test_all_members_broken_late(data, tmp_path, monkeypatch):
@@ -161,10 +163,10 @@ def test_all_members_broken_late(data, tmp_path, monkeypatch):
     summary = Run(folder).summary
     assert summary["broken"] == [True] and summary["epochs"] == 3
     best = f"{summary['best'][0]:.4g}"
-    assert f"loss not finite by epoch 3; frozen, its best, {best}, is kept" in said(done)
+    assert f"loss not finite by epoch 3; frozen, its best, {best}, is kept" in output_of(done)
     kept = f"best weights before that are kept, of member 0 of epoch {summary['best_epoch'][0]};"
-    assert f"every member is not finite after 3 epochs; the {kept}" in said(done)
-    assert "spectral_radius" in said(done) and "1 of 1 members broke" in said(done)
+    assert f"every member is not finite after 3 epochs; the {kept}" in output_of(done)
+    assert "spectral_radius" in output_of(done) and "1 of 1 members broke" in output_of(done)
     assert run("evaluate", folder, "--device", "cpu").exit_code == 0
 
 
@@ -201,10 +203,10 @@ def test_resume_for_more_epochs(data, tmp_path):
     folder = tmp_path / "run"
     assert run("train", data, "--out", folder, *SMALL, "--quiet").exit_code == 0
     done = run("train", "--resume", folder, "--epochs", 4, "--device", "cpu")
-    assert done.exit_code == 0 and "epoch 4 of 4" in said(done), done.output
+    assert done.exit_code == 0 and "epoch 4 of 4" in output_of(done), done.output
     assert [row["epoch"] for row in Run(folder).metrics()] == [1, 2, 3, 4]
     refused = run("train", "--resume", folder, "--epochs", 1)
-    assert refused.exit_code == 1 and "expected at least the 4 that are done" in said(refused)
+    assert refused.exit_code == 1 and "expected at least the 4 that are done" in output_of(refused)
 
 
 def test_resume_wants_the_graphs_and_no_settings(data, tmp_path):
@@ -213,16 +215,16 @@ def test_resume_wants_the_graphs_and_no_settings(data, tmp_path):
     folder = tmp_path / "run"
     assert run("train", moved, "--out", folder, *SMALL, "--quiet").exit_code == 0
     refused = run("train", "--resume", folder, "--lr", 1, "--batch-size", 2)
-    assert refused.exit_code == 1 and "got --batch-size, --lr with --resume" in said(refused)
+    assert refused.exit_code == 1 and "got --batch-size, --lr with --resume" in output_of(refused)
     moved.unlink()
     gone = run("train", "--resume", folder)
-    assert gone.exit_code == 1 and "moved.safetensors, but that is gone" in said(gone)
+    assert gone.exit_code == 1 and "moved.safetensors, but that is gone" in output_of(gone)
     assert run("train", data, "--resume", folder, "--device", "cpu").exit_code == 0
 
 
 def test_the_folder_of_another_run_is_kept(trained, data):
     done = run("train", data, "--out", trained[0], *SMALL)
-    assert done.exit_code == 1 and "which is not empty, expected a new folder" in said(done)
+    assert done.exit_code == 1 and "which is not empty, expected a new folder" in output_of(done)
 
 
 @pytest.mark.parametrize(
@@ -250,16 +252,18 @@ def test_the_folder_of_another_run_is_kept(trained, data):
 def test_refuses(data, tmp_path, arguments, message):
     done = run("train", data, "--out", tmp_path / "run", "--epochs", 1, *arguments)
     assert done.exit_code == 1
-    assert said(done).startswith("error: ") and message in said(done)
+    assert output_of(done).startswith("error: ") and message in output_of(done)
     assert len(done.output.splitlines()) == 1
     assert list(tmp_path.iterdir()) == []
 
 
 def test_no_graphs():
     done = run("train")
-    assert done.exit_code == 1 and "expected one: pna train DATA" in said(done)
+    assert done.exit_code == 1 and "expected one: pna train DATA" in output_of(done)
     done = run("train", "nothing.safetensors")
-    assert done.exit_code == 1 and "got nothing.safetensors, expected a file there" in said(done)
+    assert done.exit_code == 1 and "got nothing.safetensors, expected a file there" in output_of(
+        done
+    )
 
 
 def test_evaluate(trained):
@@ -267,7 +271,7 @@ def test_evaluate(trained):
     done = run("evaluate", folder, "--device", "cpu")
     assert done.exit_code == 0, done.output
     for words in ("test, 8 graphs", "the best of 2 in validation", "eccentricity", "log10 MSE"):
-        assert words in said(done)
+        assert words in output_of(done)
     one = run("evaluate", folder, "--split", "validation", "--member", 1, "--json")
     found = json.loads(one.stdout)
     assert found["members"] == [1] and found["split"] == "validation"
@@ -275,10 +279,10 @@ def test_evaluate(trained):
 
 
 def test_evaluate_refuses(trained, tmp_path):
-    assert "expected one of 0 to 1" in said(run("evaluate", trained[0], "--member", 7))
-    assert "unknown split 'tests'" in said(run("evaluate", trained[0], "--split", "tests"))
+    assert "expected one of 0 to 1" in output_of(run("evaluate", trained[0], "--member", 7))
+    assert "unknown split 'tests'" in output_of(run("evaluate", trained[0], "--split", "tests"))
     done = run("evaluate", tmp_path)
-    assert done.exit_code == 1 and "expected the folder of a run" in said(done)
+    assert done.exit_code == 1 and "expected the folder of a run" in output_of(done)
 
 
 def test_predict(trained, data, tmp_path):
@@ -298,7 +302,7 @@ def test_predict(trained, data, tmp_path):
         written = np.array([[float(row[name]) for name in names] for row in rows])
         np.testing.assert_allclose(written, outputs * torch.tensor(scales), rtol=1e-4, atol=1e-5)
     again = run("predict", trained[0], data, *options)
-    assert again.exit_code == 1 and "--force overwrites it" in said(again)
+    assert again.exit_code == 1 and "--force overwrites it" in output_of(again)
     assert run("predict", trained[0], data, *options, "--force").exit_code == 0
 
 
@@ -307,7 +311,9 @@ def test_predict_refuses_graphs_with_other_features(trained, data, tmp_path):
     other = tmp_path / "other.safetensors"
     replace(graphs, x=graphs.x[:, :1].clone(), node_features=("source",)).save(other)
     done = run("predict", trained[0], other, "-o", tmp_path / "out.csv")
-    assert done.exit_code == 1 and "got graphs with 1 node features, expected the 2" in said(done)
+    assert done.exit_code == 1 and "got graphs with 1 node features, expected the 2" in output_of(
+        done
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["other.safetensors"]
 
 
@@ -342,14 +348,16 @@ def test_damaged_metrics(data, tmp_path):
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(lines[0] + b"\xff\x00" + b"".join(lines[1:]))
     done = run("train", "--resume", out, "--device", "cpu")
-    assert done.exit_code == 1 and f"error: got {path}, line 2, which is not a row" in said(done)
-    assert said(done).endswith(f"pna train --resume {out} --repair-metrics")
+    assert done.exit_code == 1 and f"error: got {path}, line 2, which is not a row" in output_of(
+        done
+    )
+    assert output_of(done).endswith(f"pna train --resume {out} --repair-metrics")
     done = run("train", "--resume", out, "--device", "cpu", "--quiet", "--repair-metrics")
     assert done.exit_code == 0, done.output
-    assert said(done) == (
+    assert output_of(done) == (
         f"warning: {path} continues with 1 rows up to epoch 2; the damaged file is now "
         f"{path}.damaged-1"
     )
     assert run("train", "--resume", out, "--device", "cpu", "--quiet").output == ""
     done = run("train", data, "--out", tmp_path / "new", "--repair-metrics")
-    assert done.exit_code == 1 and "got --repair-metrics without --resume" in said(done)
+    assert done.exit_code == 1 and "got --repair-metrics without --resume" in output_of(done)

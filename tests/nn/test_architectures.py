@@ -148,8 +148,8 @@ def test_diffpool_reads_clusters_beside_nodes(kind):
     model.gate.register_forward_hook(lambda module, inputs, out: states.append(out))
     batch = batch_of(graphs())
     got = model(batch)
-    said, loss = model.clusters(states[0], batch)
-    assert_same(given[0][:, -said.shape[1] :], said)
+    pooled, loss = model.clusters(states[0], batch)
+    assert_same(given[0][:, -pooled.shape[1] :], pooled)
     assert_same(got.own_loss, loss)
     assert model.clusters.pool.assign.out_channels == 3
     sage = made(kind, "sage").eval()
@@ -158,7 +158,7 @@ def test_diffpool_reads_clusters_beside_nodes(kind):
     sage.load_state_dict(shared, strict=False)
     assert_same(sage(batch).node, got.node)  # which are read before pooling
     if kind is not Recurrent:
-        assert_same(given[0][:, : -said.shape[1]], sage.readout(states[0], batch.sizes))
+        assert_same(given[0][:, : -pooled.shape[1]], sage.readout(states[0], batch.sizes))
 
 
 def test_clusters_are_of_diffpool_and_of_graphs_alone():
@@ -441,10 +441,10 @@ def test_the_virtual_node_is_heard_between_layers():
     x, state = F.linear(batch.x, model.embed.weight, model.embed.bias), None
     assert len(model.virtual_nodes) == 2
     for layer, (convolution, norm) in enumerate(zip(model.convolutions, model.norms, strict=True)):
-        heard = x
+        conv_input = x
         if layer:
-            heard, state = model.virtual_nodes[layer - 1](x, state, batch)
-        new = norm(convolution(heard, batch.adjacency))
+            conv_input, state = model.virtual_nodes[layer - 1](x, state, batch)
+        new = norm(convolution(conv_input, batch.adjacency))
         x = new + x if new.shape == x.shape else new
     assert_same(model(batch).node, model.node_head(x))
 

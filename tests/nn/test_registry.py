@@ -126,7 +126,7 @@ def test_architectures_have_defaults_that_they_take(architecture):
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "told"),
+    ("given", "error", "message"),
     [
         ((GCNConv,), TypeError, "missing 2 required positional arguments: 'act' and 'restriction'"),
         ((GCNConv, "relu"), TypeError, "missing 1 required positional argument: 'restriction'"),
@@ -135,8 +135,8 @@ def test_architectures_have_defaults_that_they_take(architecture):
         ((print, "relu", "all"), TypeError, "expected a subclass of pna.nn.conv.base.Conv"),
     ],
 )
-def test_incomplete_entries_are_refused(given, error, told):
-    with pytest.raises(error, match=told):
+def test_incomplete_entries_are_refused(given, error, message):
+    with pytest.raises(error, match=message):
         Entry(*given)
 
 

@@ -27,8 +27,8 @@ def test_it_hears_all_and_is_heard_by_all(begun):
     x, found = layer(batch.x, state, batch)
     before = torch.zeros(len(SIZES), 2, dtype=torch.float64) if state is None else state
     for i, nodes in enumerate(rows_of(batch, batch.x)):
-        heard = before[i] + nodes.mean(0)
-        new = torch.relu(layer.lin.weight @ heard + layer.lin.bias)
+        total = before[i] + nodes.mean(0)
+        new = torch.relu(layer.lin.weight @ total + layer.lin.bias)
         torch.testing.assert_close(found[i], new)
         torch.testing.assert_close(rows_of(batch, x)[i], nodes + found[i])
 

@@ -179,8 +179,8 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_wrong_input(case):
-    arguments, error, said = WRONG[case]
-    with pytest.raises(error, match=".*".join(re.escape(part) for part in said)):
+    arguments, error, message = WRONG[case]
+    with pytest.raises(error, match=".*".join(re.escape(part) for part in message)):
         call(**arguments)
 
 

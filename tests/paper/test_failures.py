@@ -26,10 +26,10 @@ def test_marks_are_those_found_by_hand(pair: int) -> None:
 
 
 def test_no_single_aggregator_tells_all_pairs_apart_but_pna_does() -> None:
-    told = dict(zip(NAMES, zip(*failures().told_apart, strict=True), strict=True))
-    assert not any(all(told[name]) for name in ("mean", "std", "max", "min", "sum"))
-    assert told["mean, std, max, min"] == (True, True, True, True, False)
-    assert all(told["PNA: those, scaled"])
+    told_apart = dict(zip(NAMES, zip(*failures().told_apart, strict=True), strict=True))
+    assert not any(all(told_apart[name]) for name in ("mean", "std", "max", "min", "sum"))
+    assert told_apart["mean, std, max, min"] == (True, True, True, True, False)
+    assert all(told_apart["PNA: those, scaled"])
 
 
 def test_statistics_are_literal_arithmetic() -> None:

@@ -74,14 +74,14 @@ def test_rows_that_another_process_writes_stay(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("other", "told"),
+    ("other", "message"),
     [({"protocol": "published"}, r"\(published, tuned\)"), ({"recipe": "plain"}, "plain"),
      ({"quick": True}, r"\(paper, tuned, quick\)")],
 )  # fmt: skip
 def test_results_about_something_else_are_left_alone(
-    folder: Path, other: dict[str, object], told: str
+    folder: Path, other: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(ValueError, match=rf"multitask \(paper, tuned\), expected .*{told}"):
+    with pytest.raises(ValueError, match=rf"multitask \(paper, tuned\), expected .*{message}"):
         begun(folder, **other)
     with pytest.raises(ValueError, match="choose another folder"):
         ResultsFolder.open(folder, EXPERIMENTS["graph-types"], ABOUT)

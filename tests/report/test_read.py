@@ -51,7 +51,7 @@ def of_each(facts: dict[str, Any], values: dict[str, Any], with_others: bool = F
 def test_damaged_facts_are_refused(tmp_path: Path) -> None:
     folder = make(tmp_path, "moments")
     facts = json.loads((folder / "facts.json").read_text())
-    for text, said in (
+    for text, message in (
         ("{", "cannot be read"),
         ("{}", "it lacks experiment, .*, populations"),
         ("[]", "it holds .*expected facts that pna reproduce wrote; restore the file"),
@@ -65,9 +65,9 @@ def test_damaged_facts_are_refused(tmp_path: Path) -> None:
         *(
             (
                 of_each(facts, {name: value}, with_others=True),
-                f"{name} of the population .* expected {said}",
+                f"{name} of the population .* expected {message}",
             )
-            for name, value, said in (
+            for name, value, message in (
                 ("seconds", "12", "a number"),
                 ("epochs", 1.5, "a whole number"),
                 ("parameters", "many", "a whole number"),
@@ -78,7 +78,7 @@ def test_damaged_facts_are_refused(tmp_path: Path) -> None:
         ),
     ):
         (folder / "facts.json").write_text(text)
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             ExperimentResult.read(folder)
 
 

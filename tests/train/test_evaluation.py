@@ -81,8 +81,8 @@ def test_classes(molecules_run):
 def test_areas_are_of_what_a_model_says_before_it_is_a_probability():
     """The larger of which are all 1."""
     task = Task("active", "graph", 0, "bce", 0, 1)
-    said, y = np.array([[[50.0], [40.0], [60.0], [-1.0]]]), np.array([1.0, 0.0, 1.0, 0.0])
-    assert _scores(task, said, y).metrics["roc_auc"] == [1.0]
+    logits, y = np.array([[[50.0], [40.0], [60.0], [-1.0]]]), np.array([1.0, 0.0, 1.0, 0.0])
+    assert _scores(task, logits, y).metrics["roc_auc"] == [1.0]
 
 
 def test_targets_are_found_by_name(molecules_run):

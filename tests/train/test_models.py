@@ -54,7 +54,7 @@ def test_a_fitted_model_can_be_built_and_used(name):
 
 
 def test_clusters_follow_from_the_largest_graph():
-    """15 for every 100 nodes, one at least, unless they are said."""
+    """15 for every 100 nodes, one at least, unless their number is given."""
     for sizes, clusters in (((3, 4), 1), ((40, 41), 6)):
         graphs = random_graphs(train=2, validation=1, sizes=sizes)
         assert (
@@ -115,11 +115,11 @@ def test_whole_numbers_are_embedded_in_a_stacked_model(columns):
 def test_values_of_a_dictionary_from_which_few_occur():
     """Are those of the metadata, or of the model's own arguments, if they are as many as occur."""
     graphs = random_graphs(edges=1, whole=True)
-    said = replace(graphs, metadata={"node_values": [28, 4], "edge_values": [9]})
-    model = fit(SMALL["pna stacked"], said)
+    declared = replace(graphs, metadata={"node_values": [28, 4], "edge_values": [9]})
+    model = fit(SMALL["pna stacked"], declared)
     assert model.arguments["node_values"] == [28, 4] and model.arguments["edge_values"] == [9]
     own = with_arguments(SMALL["pna stacked"], node_values=(5, 3))
-    assert fit(own, said).arguments["node_values"] == [5, 3]
+    assert fit(own, declared).arguments["node_values"] == [5, 3]
     for values in ([28], [28, 2]):
         with pytest.raises(ValueError, match=r"got node_values=.*, expected at least \[3, 3\]"):
             fit(SMALL["pna stacked"], replace(graphs, metadata={"node_values": values}))

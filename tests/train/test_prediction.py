@@ -199,15 +199,15 @@ def test_a_table_with_its_predictions(table_run):
     rows = [["a", "CCO"], ["b", "(("], ["c", "c1ccccc1"]]
     table = Table("new.csv", ("name", "SMILES"), rows, [2, 3, 4])
     with pytest.warns(UserWarning, match="cannot read 1 of 3 molecules of new.csv: line 3"):
-        said = predict_table(table_run, table)
-    assert said.columns == ("name", "SMILES", "active predicted", "logS predicted")
-    assert [row[:2] for row in said.rows] == rows and said.rows[1][2:] == ["", ""]
+        predicted = predict_table(table_run, table)
+    assert predicted.columns == ("name", "SMILES", "active predicted", "logS predicted")
+    assert [row[:2] for row in predicted.rows] == rows and predicted.rows[1][2:] == ["", ""]
     readable = Table("new.csv", table.columns, rows[::2], [2, 4])
     expected = predict(table_run, from_table(readable)).graph
     for name in ("active", "logS"):
-        given = [float(cell) for cell in said.column(f"{name} predicted") if cell]
+        given = [float(cell) for cell in predicted.column(f"{name} predicted") if cell]
         np.testing.assert_allclose(given, expected[name], rtol=1e-6)
-    assert all(0 < float(said.rows[k][2]) < 1 for k in (0, 2))
+    assert all(0 < float(predicted.rows[k][2]) < 1 for k in (0, 2))
 
 
 def test_what_a_table_cannot_give_is_said_before_the_work(table_run, folder, monkeypatch):

@@ -285,10 +285,10 @@ def test_an_error_of_the_disk_says_how_to_go_on(short, monkeypatch, number, reme
         for name, write in writes.items():
             with pytest.raises(OSError) as error:
                 write()
-            said = str(error.value)
-            assert os.strerror(number) in said and str(short.folder) in said
-            assert said.endswith(f"; {remedy}, then pna train --resume {short.folder}")
-            assert error.value.errno == number and (name != LAST or LAST in said)
+            message = str(error.value)
+            assert os.strerror(number) in message and str(short.folder) in message
+            assert message.endswith(f"; {remedy}, then pna train --resume {short.folder}")
+            assert error.value.errno == number and (name != LAST or LAST in message)
     before.pop(SUMMARY)  # a run that begins has none
     assert {p.name: p.read_bytes() for p in short.folder.iterdir()} == before
 

@@ -51,7 +51,7 @@ def test_which_is_a_matter_of_the_graph_alone():
 
 
 @pytest.mark.parametrize(
-    "columns, told",
+    "columns, message",
     [
         ([(2, 1.0)], r"got columns \[2\] for flip, expected columns of node features, 0 to 1"),
         ([(-1, 1.0)], "expected columns of node features, 0 to 1"),
@@ -63,8 +63,8 @@ def test_which_is_a_matter_of_the_graph_alone():
         ([(1.0, 1.0)], "expected pairs of a column and a number"),
     ],
 )
-def test_refused(columns, told):
-    with pytest.raises(ValueError, match=told):
+def test_refused(columns, message):
+    with pytest.raises(ValueError, match=message):
         RandomFlip(columns, 2)
 
 

@@ -68,7 +68,7 @@ def test_other_columns_stay():
 
 
 @pytest.mark.parametrize(
-    "degrees, centre, told",
+    "degrees, centre, message",
     [
         (30.0, ((0, 0.5),), "got a rotation about .* expected two columns"),
         (
@@ -86,6 +86,6 @@ def test_other_columns_stay():
         (200.0, CENTRE, "got rotate=200.0, expected .* at most 180"),
     ],
 )
-def test_refused(degrees, centre, told):
-    with pytest.raises(ValueError, match=told):
+def test_refused(degrees, centre, message):
+    with pytest.raises(ValueError, match=message):
         RandomRotate(degrees, centre, 2)

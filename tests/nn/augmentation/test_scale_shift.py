@@ -70,7 +70,7 @@ def test_they_are_a_matter_of_the_graph_alone():
 
 
 @pytest.mark.parametrize(
-    "groups, told",
+    "groups, message",
     [
         ((((0, 4), 0.5, 0.1, 0.1),), "got columns .* expected columns of node features, 0 to 3"),
         ((((0,), 0.5, 0.1, 0.1), ((0,), 0.5, 0.1, 0.1)), "for scale_shift, .* each once"),
@@ -86,6 +86,6 @@ def test_they_are_a_matter_of_the_graph_alone():
         (5, "got scale_shift=5, expected groups"),
     ],
 )
-def test_refused(groups, told):
-    with pytest.raises(ValueError, match=told):
+def test_refused(groups, message):
+    with pytest.raises(ValueError, match=message):
         RandomScaleShift(groups, 4)
