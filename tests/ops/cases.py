@@ -11,7 +11,7 @@ from torch import Tensor
 
 import pna
 from pna.ops.aggregators import Aggregator, KthSmallest, Moment, Softmax, Softmin, Std
-from pna.ops.operators import _Structure
+from pna.ops.schemas import NestedParameter
 
 Edge = Tensor | tuple[Tensor, Tensor] | None
 
@@ -203,5 +203,5 @@ def pack(*values: Any) -> list[Any]:
     """Dataclasses and named tuples as schema arguments, to call an operator itself."""
     into: list[Any] = []
     for value in values:
-        _Structure(type(value)).pack(value, into)
+        NestedParameter(type(value)).pack(value, into)
     return into

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 import pna
-from pna.ops.operators import OPERATORS, Fold, gradient_operator, operator
+from pna.ops.operators import OPERATORS, gradient_operator, operator
+from pna.ops.vmap_rules import Fold
 
 TESTS = Path(__file__).parents[1]
 SOURCE = Path(pna.__file__).parent

@@ -27,8 +27,9 @@ from pna.ops.edges import (
     sum_to_receivers,
     weighted_sum,
 )
-from pna.ops.operators import Fold, gradient_operator, operator
+from pna.ops.operators import gradient_operator, operator
 from pna.ops.request import wide_type
+from pna.ops.vmap_rules import Fold
 
 #: Most features of a head: a Triton program holds all features of its heads.
 WIDEST = 1024

@@ -18,8 +18,9 @@ from pna.adjacency import Adjacency
 from pna.baselines.graph import Graph
 from pna.ops.backend import choose
 from pna.ops.edges import Slots, from_receivers, from_senders, sum_to_receivers
-from pna.ops.operators import Fold, gradient_operator, operator, room
+from pna.ops.operators import empty_gradient, gradient_operator, operator
 from pna.ops.request import wide_type
+from pna.ops.vmap_rules import Fold
 
 #: Keeps the sum of gates above 0.
 LEAST = 1e-6
@@ -154,8 +155,8 @@ def _backward(
 
 
 def _empty_gradients(values: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    of_nodes = [room(values, True, values) for _ in range(3)]
-    return of_nodes[0], of_nodes[1], of_nodes[2], room(state, True, values)
+    of_nodes = [empty_gradient(values, True, values) for _ in range(3)]
+    return of_nodes[0], of_nodes[1], of_nodes[2], empty_gradient(state, True, values)
 
 
 _gated_sum_backward = gradient_operator(

@@ -17,8 +17,9 @@ from pna import fast_paths
 from pna.adjacency import Adjacency, Rows
 from pna.ops.aggregate import aggregate
 from pna.ops.backend import choose
-from pna.ops.operators import Fold, operator
+from pna.ops.operators import operator
 from pna.ops.request import wide_type
+from pna.ops.vmap_rules import Fold
 
 
 def neighbour_sum(

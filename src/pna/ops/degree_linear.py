@@ -19,8 +19,9 @@ from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.ops import degree_groups
 from pna.ops.backend import choose
-from pna.ops.operators import Fold, fold, gradient_operator, operator, room
+from pna.ops.operators import empty_gradient, gradient_operator, operator
 from pna.ops.product import Product, definition, shifted
+from pna.ops.vmap_rules import Fold, fold
 
 
 def degree_linear(
@@ -92,8 +93,12 @@ def _empty_gradients(
     needs: Sequence[bool], z: Tensor, weight: Tensor, factors: Tensor, shift: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """Allocate gradients; that of z is also needed for that of shift, a sum over its groups."""
-    of_z, of_weight = room(z, needs[0] or needs[3], z), room(weight, needs[1], z)
-    return of_z, of_weight, room(factors, needs[2], z), room(shift, needs[3], z)
+    return (
+        empty_gradient(z, needs[0] or needs[3], z),
+        empty_gradient(weight, needs[1], z),
+        empty_gradient(factors, needs[2], z),
+        empty_gradient(shift, needs[3], z),
+    )
 
 
 degree_linear_backward = gradient_operator(

@@ -18,9 +18,10 @@ from pna.adjacency import Adjacency, Rows
 from pna.ops import reference
 from pna.ops.aggregators import take
 from pna.ops.backend import choose
-from pna.ops.operators import Fold, operator
+from pna.ops.operators import operator
 from pna.ops.request import Messages, Request, Saved
 from pna.ops.statistics import kernels_of, statistics
+from pna.ops.vmap_rules import Fold
 
 _SUM = Request(("sum",), 0.0, False)
 _MAX = Request(("max",), 0.0, False)

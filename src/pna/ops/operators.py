@@ -4,9 +4,6 @@
 schema, the implementation, the fake kernel for `torch.compile`, the gradients and the vmap rule. A
 description that is incomplete, or whose parts disagree, is a TypeError at registration.
 `torch.library.register_autograd` would do the same at three times the cost of a small call.
-
-A parameter may be a dataclass or named tuple of tensors and numbers. Each of its fields becomes an
-argument of the operator: a list of tensors would cost more than the kernel of a small graph.
 """
 
 from __future__ import annotations
@@ -14,14 +11,15 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
-from operator import itemgetter
+from dataclasses import is_dataclass
 from typing import Any, get_args, get_type_hints
 
 import torch
 from torch import Tensor
 
 from pna import torch_internals as internals
+from pna.ops.schemas import NestedParameter, Signature, pick_items
+from pna.ops.vmap_rules import Fold, one_by_one
 
 library = torch.library.Library("pna", "FRAGMENT")
 
@@ -29,25 +27,6 @@ library = torch.library.Library("pna", "FRAGMENT")
 OPERATORS: dict[str, Operator] = {}
 
 INSTEAD = "run it inside `with pna.backend('reference'):`"
-
-#: The schema type of each annotation.
-_TYPES: dict[Any, str] = {
-    Tensor: "Tensor",
-    Tensor | None: "Tensor?",
-    Sequence[Tensor]: "Tensor[]",
-    Sequence[Tensor | None]: "Tensor?[]",
-    bool: "bool",
-    Sequence[bool]: "bool[]",
-    int: "int",
-    torch.SymInt: "SymInt",
-    Sequence[int]: "int[]",
-    float: "float",
-    str: "str",
-    tuple[str, ...]: "str",  # joined by commas
-}
-
-#: The prefix of the argument names of a nested structure, by the name of its field.
-_PREFIXES = {"incoming": "in_", "outgoing": "out_"}
 
 
 def no_forward_mode(ctx: Any, *_: Any) -> Any:
@@ -58,219 +37,17 @@ def no_forward_mode(ctx: Any, *_: Any) -> Any:
     )
 
 
-def room(tensor: Tensor | None, needed: bool, like: Tensor) -> Tensor:
+def empty_gradient(tensor: Tensor | None, needed: bool, like: Tensor) -> Tensor:
     """Allocate the gradient of `tensor`; without elements if it is not needed."""
     if tensor is None or not needed:
         return like.new_empty(0)
     return torch.empty_like(tensor, memory_format=torch.contiguous_format)
 
 
-class _Leaf:
-    """A parameter that is one schema argument."""
-
-    def __init__(self, name: str, hint: Any) -> None:
-        if hint not in _TYPES:
-            raise TypeError(f"got a parameter {name}: {hint}, expected one of {list(_TYPES)}")
-        self.arguments = [(name, _TYPES[hint])]
-        self.joined = hint == tuple[str, ...]
-
-    def pack(self, value: Any, into: list[Any]) -> None:
-        into.append(",".join(value) if self.joined else value)
-
-    def unpack(self, values: Iterator[Any]) -> Any:
-        value = next(values)
-        return tuple(value.split(",")) if self.joined else value
-
-
-class _Structure:
-    """A parameter whose fields are schema arguments."""
-
-    def __init__(self, kind: Any, prefix: str = "") -> None:
-        hints = get_type_hints(kind)
-        names = [f.name for f in fields(kind)] if is_dataclass(kind) else kind._fields
-        self.kind = kind
-        self.fields = [(name, _parameter(name, hints[name], prefix)) for name in names]
-        self.arguments: list[tuple[str, str]] = [
-            each for _, part in self.fields for each in part.arguments
-        ]
-
-    def pack(self, value: Any, into: list[Any]) -> None:
-        for name, part in self.fields:
-            part.pack(getattr(value, name), into)
-
-    def unpack(self, values: Iterator[Any]) -> Any:
-        return self.kind(*[part.unpack(values) for _, part in self.fields])
-
-
-def _parameter(name: str, hint: Any, prefix: str = "") -> _Leaf | _Structure:
-    if hint is not Tensor and (is_dataclass(hint) or hasattr(hint, "_fields")):
-        return _Structure(hint, _PREFIXES.get(name, ""))
-    return _Leaf(prefix + name, hint)
-
-
-class _Signature:
-    """The parameters of a function, and the schema arguments that they expand to."""
-
-    def __init__(self, function: Callable[..., Any], without: Sequence[str] = ()) -> None:
-        hints = get_type_hints(function)
-        names = [name for name in inspect.signature(function).parameters if name not in without]
-        self.parameters = {name: _parameter(name, hints.get(name)) for name in names}
-        self.arguments = [each for part in self.parameters.values() for each in part.arguments]
-        self.names = [name for name, _ in self.arguments]
-        self.owners = [name for name, part in self.parameters.items() for _ in part.arguments]
-        self.is_flat = all(isinstance(part, _Leaf) for part in self.parameters.values())
-
-    def pack(self, values: Sequence[Any]) -> list[Any]:
-        """Schema arguments from parameter values."""
-        if self.is_flat:
-            return list(values)
-        into: list[Any] = []
-        for part, value in zip(self.parameters.values(), values, strict=True):
-            part.pack(value, into)
-        return into
-
-    def unpack(self, arguments: Sequence[Any]) -> dict[str, Any]:
-        """Parameter values from schema arguments."""
-        left = iter(arguments)
-        return {name: part.unpack(left) for name, part in self.parameters.items()}
-
-
-def _pick(order: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """A fast function that picks these items of a sequence."""
-    if len(order) > 1:
-        return itemgetter(*order)
-    return lambda pool: tuple(pool[i] for i in order)
-
-
-@dataclass(frozen=True)
-class Fold:
-    """A vmap rule: the vmapped axis is joined to an axis that the operator already has.
-
-    A vmapped call has several members, one for each index of the vmapped axis.
-
-    Args:
-        axes: the axis that members are joined to, for every argument that may be vmapped. The
-            member is the outer index of the joined axis.
-        results: the axis that holds the members, for every result.
-        rows: arguments with one row per node. If only these are vmapped, members become rows.
-        join: join members to the axis; otherwise they become a new axis at that position.
-        otherwise: the rule to use if any other argument is vmapped.
-        separate: in that case, run one member after another. Without either, it is an error.
-    """
-
-    axes: dict[str, int]
-    results: Sequence[int]
-    rows: Sequence[str] = ()
-    join: bool = True
-    otherwise: Callable[..., Any] | None = None
-    separate: bool = False
-
-    def check(self, call: Operator) -> None:
-        """Refuse axes of what the operator does not have."""
-        _refuse_unknown(call, "axes", self.axes)
-        _refuse_unknown(call, "rows", self.rows)
-        if len(self.results) not in (1, len(call.results or ())):
-            raise TypeError(
-                f"got {len(self.results)} axes for the {len(call.results or ())} results of "
-                f"{call.name}, expected one for each, or one for all"
-            )
-
-    def rule(self, call: Operator) -> Callable[..., Any]:
-        self.check(call)
-        names, owners = call.signature.names, call.signature.owners
-        otherwise = one_by_one(call.overload) if self.separate else self.otherwise
-
-        def rule(info: Any, in_dims: Sequence[Any], *inputs: Any) -> Any:
-            vmapped = [name for name, dim in zip(names, in_dims, strict=True) if _is_vmapped(dim)]
-            for name in vmapped:
-                if name in self.axes:
-                    continue
-                if otherwise is not None:
-                    return otherwise(info, in_dims, *inputs)
-                owner = owners[names.index(name)]
-                raise ValueError(f"got a vmapped {owner}, expected one that all members share")
-            by_rows = bool(self.rows) and all(name in self.rows for name in vmapped)
-            axes = dict.fromkeys(self.rows, 0) if by_rows else self.axes
-            folded = [
-                self._folded(value, dim, axes[name], info.batch_size, by_rows)
-                if name in axes
-                else value
-                for name, dim, value in zip(names, in_dims, inputs, strict=True)
-            ]
-            return self._apart(call.overload(*folded), info.batch_size, by_rows)
-
-        return rule
-
-    def _folded(self, value: Any, dim: Any, axis: int, batch: int, behind: bool) -> Any:
-        if value is None:
-            return None
-        if isinstance(value, list | tuple):
-            pairs = zip(value, dim, strict=True)
-            return [self._folded(each, d, axis, batch, behind) for each, d in pairs]
-        if not self.join:
-            return value.movedim(dim, axis)
-        return fold(value, dim, axis, batch, behind)
-
-    def _apart(self, results: Any, batch: int, by_rows: bool) -> Any:
-        every = [results] if isinstance(results, Tensor) else results
-        axes = list(self.results) * (len(every) if len(self.results) == 1 else 1)
-        if by_rows:
-            apart = [result.unflatten(0, (-1, batch)) for result in every]
-            axes = [1] * len(every)
-        elif self.join:
-            apart = [r.unflatten(d, (batch, -1)) for r, d in zip(every, axes, strict=True)]
-        else:
-            apart = every
-        if isinstance(results, Tensor):
-            return apart[0], axes[0]
-        return type(results)(apart), type(results)(axes)
-
-
-def _is_vmapped(dim: Any) -> bool:
-    if isinstance(dim, list | tuple):
-        return any(map(_is_vmapped, dim))
-    return dim is not None
-
-
-def fold(tensor: Tensor, dim: int | None, axis: int, batch: int, behind: bool = False) -> Tensor:
-    """Join the vmapped axis `dim` to `axis`, as its outer index or, if `behind`, its inner one. The
-    result is a view if that axis has length 1."""
-    to = axis + 1 if behind else axis
-    if dim is None:
-        shape = (*tensor.shape[:to], batch, *tensor.shape[to:])
-        return tensor.unsqueeze(to).expand(shape).flatten(axis, axis + 1)
-    return tensor.movedim(dim, to).flatten(axis, axis + 1)
-
-
-def one_by_one(call: Callable[..., Any], copy: bool = True) -> Callable[..., Any]:
-    """A vmap rule that runs the operator for one member after another.
-
-    Gradient operators use it: they are vmapped only if a derivative itself is vmapped, as in
-    `torch.func.jacrev`. Each member is made contiguous unless `copy` is False.
-    """
-
-    def select(argument: Any, dim: Any, i: int) -> Any:
-        if isinstance(dim, list | tuple):
-            return [select(a, d, i) for a, d in zip(argument, dim, strict=True)]
-        if not isinstance(dim, int):
-            return argument
-        return argument.select(dim, i).contiguous() if copy else argument.select(dim, i)
-
-    def rule(info: Any, in_dims: Sequence[Any], *arguments: Any) -> Any:
-        pairs = list(zip(arguments, in_dims, strict=True))
-        results = [call(*[select(a, d, i) for a, d in pairs]) for i in range(info.batch_size)]
-        if isinstance(results[0], Tensor):
-            return torch.stack(results), 0
-        stacked = tuple(torch.stack(r) for r in zip(*results, strict=True))
-        return stacked, (0,) * len(stacked)
-
-    return rule
-
-
 class Operator:
     """A torch operator, called with the parameters of the function that it was made from."""
 
-    def __init__(self, name: str, signature: _Signature, results: Sequence[str] | None) -> None:
+    def __init__(self, name: str, signature: Signature, results: Sequence[str] | None) -> None:
         self.name, self.signature = name, signature
         self.results = results  # names of the results; None for a list of any length
 
@@ -286,6 +63,14 @@ class Operator:
         library.define(f"{self.name}({arguments}) -> {given if count != 1 else 'Tensor'}")
         self.overload: Any = getattr(torch.ops.pna, self.name).default
         OPERATORS[self.name] = self
+
+    def refuse_unknown(self, what: str, names: Iterable[str]) -> None:
+        """Raise unless these are names of arguments; `what` has them."""
+        if unknown := sorted(set(names) - set(self.signature.names)):
+            raise TypeError(
+                f"got {unknown} in `{what}` of {self.name}, expected some of its arguments: "
+                + ", ".join(self.signature.names)
+            )
 
     def __call__(self, *values: Any) -> Any:
         return self.overload(*self.signature.pack(values))
@@ -325,15 +110,15 @@ def operator(
             `backward` must then read all other arguments, in their order.
     """
     made = _return_type(name, forward, fake)
-    structure = _Structure(made) if is_dataclass(made) or hasattr(made, "_fields") else None
+    structure = NestedParameter(made) if is_dataclass(made) or hasattr(made, "_fields") else None
     results = None
     if structure is not None:
         results = [n for n, _ in structure.arguments]
     elif made is Tensor:
         results = ["out"]
-    call = Operator(name, _Signature(forward), results)
-    _refuse_unknown(call, "differentiable", differentiable)
-    _refuse_unknown(call, "mutates", mutates)
+    call = Operator(name, Signature(forward), results)
+    call.refuse_unknown("differentiable", differentiable)
+    call.refuse_unknown("mutates", mutates)
     if isinstance(vmap, Fold):
         vmap.check(call)  # before anything is registered
     _check_backward(call, backward, differentiable, linear)
@@ -374,14 +159,14 @@ def gradient_operator(
         raise TypeError(f"got {name} with like={like!r} and allocate={allocate}, expected one")
     if "gradients" not in inspect.signature(write).parameters:
         raise TypeError(f"got {name} without a parameter `gradients`, to which it writes")
-    call = Operator(name, _Signature(write, without=("gradients",)), like)
+    call = Operator(name, Signature(write, without=("gradients",)), like)
     parameters = call.signature.parameters
     by_name = None
     if allocate is not None:
         by_name = _by_name(call.signature, allocate)
         count = len(get_args(get_type_hints(allocate).get("return")))
         call.results = [str(i) for i in range(count)]
-    _refuse_unknown(call, "like", like)
+    call.refuse_unknown("like", like)
     call.define()
     indices = [call.signature.names.index(name) for name in like]
     needs = call.signature.names.index("needs") if "needs" in parameters else None
@@ -392,7 +177,7 @@ def gradient_operator(
             return by_name(*arguments)
         given = [arguments[i] for i in indices]
         needed = arguments[needs] if needs is not None else [True] * len(given)
-        return tuple(room(t, n, given[0]) for t, n in zip(given, needed, strict=True))
+        return tuple(empty_gradient(t, n, given[0]) for t, n in zip(given, needed, strict=True))
 
     def run(*arguments: Any) -> Any:
         gradients = make(arguments)
@@ -421,14 +206,6 @@ def _return_type(name: str, forward: Callable[..., Any], fake: Callable[..., Any
     return made
 
 
-def _refuse_unknown(call: Operator, what: str, names: Iterable[str]) -> None:
-    if unknown := sorted(set(names) - set(call.signature.names)):
-        raise TypeError(
-            f"got {unknown} in `{what}` of {call.name}, expected some of its arguments: "
-            + ", ".join(call.signature.names)
-        )
-
-
 def _check_backward(
     call: Operator,
     backward: Operator | Callable[..., Any],
@@ -436,7 +213,7 @@ def _check_backward(
     linear: bool,
 ) -> None:
     """Refuse a `backward` that reads what is not there, or gives too few gradients."""
-    own = backward.signature if isinstance(backward, Operator) else _Signature(backward)
+    own = backward.signature if isinstance(backward, Operator) else Signature(backward)
     above, results = _upstream(own, call.results), call.results or ()
     if (
         above not in (["grad"], ["grads"], [f"grad_{r}" for r in results][: len(above)])
@@ -463,7 +240,7 @@ def _check_backward(
         )
 
 
-def _upstream(signature: _Signature, results: Sequence[str] | None) -> list[str]:
+def _upstream(signature: Signature, results: Sequence[str] | None) -> list[str]:
     """The parameters of a gradient that are upstream gradients."""
     known = ("grad", "grads", *(f"grad_{r}" for r in results or ()))
     return [name for name in signature.names if name in known]
@@ -480,12 +257,12 @@ def _has_elements(grad: Any) -> bool:
 
 
 def _by_name(
-    signature: _Signature, function: Callable[..., Any], structure: _Structure | None = None
+    signature: Signature, function: Callable[..., Any], structure: NestedParameter | None = None
 ) -> Callable[..., Any]:
     """Wrap a function so that it takes all schema arguments and passes on those that it names. A
     result that is a structure is flattened."""
-    own = _Signature(function)
-    pick = _pick([signature.names.index(name) for name in own.names])
+    own = Signature(function)
+    pick = pick_items([signature.names.index(name) for name in own.names])
 
     def run(*arguments: Any) -> Any:
         picked = pick(arguments)
@@ -589,7 +366,7 @@ def _differentiate(
 ) -> None:
     """Register the autograd kernel, which saves what `backward` reads and calls it."""
     names, results = call.signature.names, call.results
-    own = backward.signature if isinstance(backward, Operator) else _Signature(backward)
+    own = backward.signature if isinstance(backward, Operator) else Signature(backward)
     above = _upstream(own, results)
     outputs = len(above)
     read = [name for name in own.names if name not in (*above, "needs")]
@@ -597,11 +374,11 @@ def _differentiate(
     tensors = [n for n in read if n in names and "Tensor" in kinds[n]]
     made = [n for n in read if n not in names]
     numbers = [n for n in read if n in names and "Tensor" not in kinds[n]]
-    pick_tensors = _pick([names.index(n) for n in tensors])
-    pick_made = _pick([(results or []).index(n) for n in made])
-    pick_numbers = _pick([names.index(n) for n in numbers])
+    pick_tensors = pick_items([names.index(n) for n in tensors])
+    pick_made = pick_items([(results or []).index(n) for n in made])
+    pick_numbers = pick_items([names.index(n) for n in numbers])
     pool = [*above, "needs", *tensors, *made, *numbers]
-    pick = _pick([pool.index(n) for n in own.names])
+    pick = pick_items([pool.index(n) for n in own.names])
     indices = [names.index(n) for n in differentiable]
 
     def gradients(arguments: Sequence[Any]) -> Any:

@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pna.ops.operators import Fold, gradient_operator, operator
+from pna.ops.operators import gradient_operator, operator
 from pna.ops.request import Messages, Request, Saved, wide_type
+from pna.ops.vmap_rules import Fold
 
 
 def statistics(messages: Messages, request: Request, backend: str) -> Tensor:

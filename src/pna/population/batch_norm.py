@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from pna import fast_paths
-from pna.ops.operators import Fold, gradient_operator, one_by_one, operator
+from pna.ops.operators import gradient_operator, operator
 from pna.ops.request import wide_type
+from pna.ops.vmap_rules import Fold, one_by_one
 from pna.population.all_reduce import all_reduce_sum, world_size
 from pna.population.linears import has_kernels
 

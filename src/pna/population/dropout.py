@@ -12,7 +12,8 @@ import torch
 from torch import Tensor
 
 from pna import fast_paths
-from pna.ops.operators import Fold, operator
+from pna.ops.operators import operator
+from pna.ops.vmap_rules import Fold
 from pna.population.linears import has_kernels
 from pna.torch_internals import is_batched
 

@@ -20,7 +20,8 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from pna import fast_paths
-from pna.ops.operators import Fold, gradient_operator, operator, room
+from pna.ops.operators import empty_gradient, gradient_operator, operator
+from pna.ops.vmap_rules import Fold
 from pna.population.linears import has_kernels, of_one_type
 
 #: Largest input and state width of the Triton kernels; wider tiles spill registers.
@@ -123,7 +124,7 @@ def _empty_gradients(
     needs: Sequence[bool], x: Tensor, h: Tensor, parameters: Parameters
 ) -> tuple[Tensor, Tensor, Tensor]:
     size = sum(math.prod(p.shape) for p in parameters) if needs[2] else 0
-    return room(x, needs[0], x), room(h, needs[1], h), x.new_empty(size)
+    return empty_gradient(x, needs[0], x), empty_gradient(h, needs[1], h), x.new_empty(size)
 
 
 def gradients_in(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:

@@ -18,7 +18,8 @@ from torch import Tensor
 
 from pna import fast_paths
 from pna.ops.backend import choose
-from pna.ops.operators import Fold, gradient_operator, operator, room
+from pna.ops.operators import empty_gradient, gradient_operator, operator
+from pna.ops.vmap_rules import Fold
 
 #: Largest input and output width of the Triton kernels, and the limit if a width is odd: elements
 #: are then loaded one by one. For wider maps the libraries are fast.
@@ -139,7 +140,7 @@ def _empty_gradients(
     needs: Sequence[bool], x: Tensor, weights: Sequence[Tensor]
 ) -> tuple[Tensor, Tensor]:
     size = sum(_sizes(weights)) if needs[1] else 0
-    return room(x, needs[0], x), x.new_empty(size)
+    return empty_gradient(x, needs[0], x), x.new_empty(size)
 
 
 def _sizes(weights: Sequence[Tensor]) -> list[int]:

@@ -24,9 +24,10 @@ from torch import Tensor
 from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.front import Front, first_nodes
-from pna.ops.operators import Fold, gradient_operator, operator
+from pna.ops.operators import gradient_operator, operator
 from pna.ops.product import Product
 from pna.ops.request import Messages, Request, Saved
+from pna.ops.vmap_rules import Fold
 from pna.population import gru, linears
 
 

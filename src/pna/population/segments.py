@@ -11,8 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pna.ops.operators import Fold, operator
+from pna.ops.operators import operator
 from pna.ops.request import wide_type
+from pna.ops.vmap_rules import Fold
 
 
 def segment_sum(x: Tensor, indptr: Tensor) -> Tensor:

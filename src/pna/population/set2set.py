@@ -18,8 +18,9 @@ from torch import Tensor
 
 from pna import fast_paths
 from pna.ops.backend import choose
-from pna.ops.operators import Fold, gradient_operator, operator
+from pna.ops.operators import gradient_operator, operator
 from pna.ops.request import wide_type
+from pna.ops.vmap_rules import Fold
 from pna.population import set2set_cpu
 from pna.population.segments import segment_max, segment_sum, spread
 from pna.population.set2set_cpu import Set2SetInputs, Set2SetResults

@@ -19,7 +19,7 @@ from torch import Tensor
 from pna.adjacency import Adjacency
 from pna.nn.conv.split import LayerPlan, Parts, Weights, split_gradients
 from pna.ops.degree_linear import degree_linear_backward, degree_linear_operator
-from pna.ops.operators import room
+from pna.ops.operators import empty_gradient
 from pna.ops.product import Product
 from pna.ops.request import Messages, Saved
 from pna.ops.statistics import statistics_operator
@@ -157,7 +157,7 @@ def backward(
         total = rest.t() @ with_ones
     of_sent = torch.empty_like(kept.sent)
     of_values, of_place = (
-        room(part, needed, kept.sent)
+        empty_gradient(part, needed, kept.sent)
         for part, needed in zip(term, (parts.edge is not None, for_places), strict=True)
     )
     found = None
