@@ -46,6 +46,7 @@ def test_cpu_model(
     def run(command: tuple[str, ...], **_: object) -> CompletedProcess[str]:
         return CompletedProcess(command, 0, printed, "")
 
+    monkeypatch.setattr(machine, "_output", machine._output.__wrapped__)
     monkeypatch.setattr(machine.platform, "system", lambda: system)
     monkeypatch.setattr(machine.shutil, "which", lambda name: None if printed is None else name)
     monkeypatch.setattr(machine.subprocess, "run", run)

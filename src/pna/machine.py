@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import subprocess
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -72,8 +73,13 @@ def _field(text: str | None, key: str) -> str | None:
     return None
 
 
+@cache
 def _output(*command: str) -> str | None:
-    """The output of a program, or None if it is missing, fails or prints nothing."""
+    """The output of a program, or None if it is missing, fails or prints nothing.
+
+    Each program runs once per process: modules are imported once, so later commits do not change
+    the code that runs.
+    """
     if shutil.which(command[0]) is None:
         return None
     done = subprocess.run(command, capture_output=True, text=True, check=False)

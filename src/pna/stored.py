@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
+from functools import cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -58,9 +59,12 @@ def check(value: Any, expected: Mapping[str, Any], what: str = "it") -> None:
             raise ValueError(f"{name} of {what} is {shown(value[name])}, expected {in_words(kind)}")
 
 
+_type_hints = cache(get_type_hints)
+
+
 def made(kind: type[T], value: Any, what: str) -> T:
     """Build a dataclass from an object whose values must have the declared types."""
-    hints = get_type_hints(kind)
+    hints = _type_hints(kind)  # type: ignore[arg-type]
     own = {f.name: f for f in fields(kind)}  # type: ignore[arg-type]
     if isinstance(value, dict) and (odd := sorted(map(str, value.keys() - own.keys()))):
         raise ValueError(
