@@ -4,6 +4,7 @@ Without a GPU, Triton's kernels run in its interpreter, on CPU tensors. It costs
 millisecond for every few operations of a program, so graphs in tests are narrow and small.
 """
 
+import gc
 import importlib.util
 import os
 from collections.abc import Generator, Iterable, Iterator
@@ -64,6 +65,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.skip(reason="needs a GPU"))
         elif _runs_on_the_device(item):
             item.add_marker(pytest.mark.gpu)
+
+
+def pytest_collection_finish() -> None:
+    """Leave tests and modules out of garbage collections: there are a million objects of them."""
+    gc.freeze()
 
 
 def _runs_on_the_device(item: pytest.Item) -> bool:
