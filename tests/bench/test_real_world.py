@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -71,6 +73,17 @@ def runs(tmp_path_factory) -> Path:
     return folder
 
 
+@pytest.fixture
+def timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every epoch is timed once: `test_measure.py` tests how times are sampled."""
+
+    def time_calls(calls: Sequence[Callable[[], Any]], device: Any, _: float) -> list[Timing]:
+        taken = [measure.seconds_a_call(call, device) for call in calls]
+        return [Timing(seconds, seconds, seconds, 1) for seconds in taken]
+
+    monkeypatch.setattr(measure, "time_calls", time_calls)
+
+
 def models(name: str) -> tuple[nn.Module, nn.Module, GraphSet]:
     """Ours with PyG's standard deviation, and the same of PyG's layers."""
     from pna.bench.pyg_models import Benchmarked
@@ -121,8 +134,10 @@ def test_the_models_are_the_same(name: str) -> None:
 
 
 @needs_pyg
+@pytest.mark.usefixtures("timed_once")
 @pytest.mark.parametrize("name", ["zinc", "molhiv"])
 def test_epochs_are_measured(runs: Path, name: str) -> None:
+    """Models of full size are trained, also several members at a time."""
     (case,) = cases("cpu", runs, small=True, only=name)
     rows = {r.contender: r for r in measure_case(case, "cpu", 0.01, status=lambda _: None)}
     members = EXPERIMENTS[name].members
@@ -168,6 +183,7 @@ def test_what_is_not_there_is_refused() -> None:
 
 
 @needs_pyg
+@pytest.mark.usefixtures("timed_once")
 def test_the_command_prints_and_writes(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

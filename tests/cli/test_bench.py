@@ -94,6 +94,7 @@ def test_an_unknown_device_is_refused() -> None:
 
 @needs_pyg
 def test_training_is_printed_and_written(tmp_path: Path) -> None:
+    """Models of the paper's size are trained, also of PyG's layers, whose first use is slow."""
     pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
     path = tmp_path / "train.csv"
     asked = ["bench", "train", "--device", "cpu", "--small", "--seconds", "0.01"]
