@@ -27,7 +27,7 @@ from pna.train.settings import ModelSettings, Settings
 from tests.train.cases import SMALL, random_graphs, with_arguments
 
 GRAPHS = random_graphs(train=6, validation=3, sizes=(3, 6))
-MODEL = SMALL["pna stacked"]
+MODEL = with_arguments(SMALL["pna stacked"], layers=1)
 SETTINGS = Settings(members=2, epochs=3, batch_size=4, lr=(1e-2, 1e-3))
 
 
@@ -47,14 +47,19 @@ def stop_at(epoch: int):
     return report
 
 
-@pytest.fixture
-def begun(tmp_path) -> Path:
-    """A run whose first epoch is saved, and whose second was cut off."""
-    out = tmp_path / "run"
+@pytest.fixture(scope="module")
+def begun_once(tmp_path_factory) -> Path:
+    out: Path = tmp_path_factory.mktemp("begun") / "run"
     with pytest.raises(StoppedError):
         train(GRAPHS, out, MODEL, SETTINGS, save_every=0.0, report=stop_at(2))
     assert Run(out).read(LAST)[1]["epoch"] == 1
     return out
+
+
+@pytest.fixture
+def begun(begun_once, tmp_path) -> Path:
+    """A copy of a run whose first epoch is saved, and whose second was cut off."""
+    return Path(shutil.copytree(begun_once, tmp_path / "run"))
 
 
 def test_what_a_run_leaves(tmp_path):
