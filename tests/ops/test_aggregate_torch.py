@@ -92,6 +92,11 @@ def test_compiled_whole(fast, form):
     torch.testing.assert_close(*compiled_and_not(function, x, adjacency, edge))
 
 
+#: Torch traces every operation of the definition, which takes seconds. In the quick set,
+#: `test_another_backend_is_compiled_anew` compiles it.
+SLOW_DEFINITION = pytest.param("reference", marks=pytest.mark.slow)
+
+
 @pytest.mark.slow
 def test_the_definition_compiled_whole(device):
     """Torch traces every operation of every aggregator, which takes seconds."""
@@ -154,6 +159,7 @@ def any_length(value):
     return [any_length(getattr(value, field.name)) for field in fields(value)]
 
 
+@pytest.mark.parametrize("backend", [SLOW_DEFINITION, "cpu", "triton"], indirect=True)
 def test_exported_for_any_number_of_nodes_and_edges(backend):
     example = features(12, WIDTH, torch.float32, backend.device)
     adjacency = GRAPHS["random"].adjacency(backend.device)
@@ -227,9 +233,17 @@ def test_vmap_is_a_loop_in_one_call(backend, adjacency, x, case):
     assert calls.counts["statistics"] == (0 if backend.name == "reference" else 1)
 
 
-@pytest.mark.parametrize("compiled", [False, True])
-def test_backward_through_vmap_of_losses(backend, adjacency, compiled):
+def test_backward_through_vmap_of_losses(backend, adjacency):
     """How a population trains: each member's loss under vmap, then one ordinary backward()."""
+    assert_vmap_of_losses(backend, adjacency, compiled=False)
+
+
+@pytest.mark.parametrize("backend", [SLOW_DEFINITION, "cpu", "triton"], indirect=True)
+def test_backward_through_vmap_of_losses_compiled(backend, adjacency):
+    assert_vmap_of_losses(backend, adjacency, compiled=True)
+
+
+def assert_vmap_of_losses(backend, adjacency, compiled):
     xs = members(backend, 4, adjacency.num_senders, WIDTH).requires_grad_()
     tables = members(backend, 4, 2, WIDTH).requires_grad_()
     index = torch.arange(adjacency.num_edges, device=backend.device) % 2

@@ -124,9 +124,11 @@ def assert_is_the_oracle(case: Case, tolerance: float = 1e-10) -> None:
             assert_equal_in_norm(got, expected, tolerance)
 
 
+@pytest.mark.covering(1, always=True)
 @pytest.mark.parametrize("options", OPTIONS)
 @pytest.mark.parametrize("kind", BUILT_IN, ids=lambda kind: kind.__name__)
 def test_every_aggregator(kind, options):
+    """The next test has every aggregator with all of these options, though not alone."""
     objects = examples(kind) + WEIGHTED.get(kind, [])
     assert_is_the_oracle(Case(objects, options, ["identity", "amplification"]))
 

@@ -76,6 +76,12 @@ def test_compiled_whole(cpu, arguments, compiled_afresh):
     assert_equal_in_norm(got, everything(layer, layer, inputs), 1e-12)
 
 
+@pytest.mark.parametrize(
+    "backend",
+    # Torch traces every operation of the definition; test_aggregate_torch.py compiles some.
+    [pytest.param("reference", marks=pytest.mark.slow), "cpu", "triton"],
+    indirect=True,
+)
 def test_compiled_whole_on_every_backend(backend, compiled_afresh):
     layer = made(backend.device, torch.float32, towers=2)
     whole = torch.compile(layer, fullgraph=True, backend="aot_eager")
