@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -26,6 +24,7 @@ from pna.paper.registry import EXPERIMENTS
 from pna.train.models import build, count_parameters, fitted
 from pna.train.settings import ModelSettings
 from pna.train.tasks import tasks_of
+from tests.bench.once import time_once
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*no score will be the benchmark's:UserWarning")
 
@@ -71,17 +70,6 @@ def runs(tmp_path_factory) -> Path:
     for name in ROWS:
         like(name).save(folder / f"{name}.safetensors")
     return folder
-
-
-@pytest.fixture
-def timed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every epoch is timed once: `test_measure.py` tests how times are sampled."""
-
-    def time_calls(calls: Sequence[Callable[[], Any]], device: Any, _: float) -> list[Timing]:
-        taken = [measure.seconds_a_call(call, device) for call in calls]
-        return [Timing(seconds, seconds, seconds, 1) for seconds in taken]
-
-    monkeypatch.setattr(measure, "time_calls", time_calls)
 
 
 def models(name: str) -> tuple[nn.Module, nn.Module, GraphSet]:
@@ -134,10 +122,10 @@ def test_the_models_are_the_same(name: str) -> None:
 
 
 @needs_pyg
-@pytest.mark.usefixtures("timed_once")
 @pytest.mark.parametrize("name", ["zinc", "molhiv"])
-def test_epochs_are_measured(runs: Path, name: str) -> None:
+def test_epochs_are_measured(runs: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Models of full size are trained, also several members at a time."""
+    time_once(monkeypatch)
     (case,) = cases("cpu", runs, small=True, only=name)
     rows = {r.contender: r for r in measure_case(case, "cpu", 0.01, status=lambda _: None)}
     members = EXPERIMENTS[name].members
@@ -183,10 +171,11 @@ def test_what_is_not_there_is_refused() -> None:
 
 
 @needs_pyg
-@pytest.mark.usefixtures("timed_once")
 def test_the_command_prints_and_writes(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A model of full size is trained, also several members at a time."""
+    time_once(monkeypatch)
     path = tmp_path / "real-world.csv"
     asked = ["bench", "real-world", "--device", "cpu", "--small", "--seconds", "0.01"]
     asked += ["--runs", str(runs), "--only", "cifar10", "--out", str(path)]

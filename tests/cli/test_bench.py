@@ -7,6 +7,7 @@ from typer.testing import CliRunner, Result
 from pna.bench import layer
 from pna.bench.results import write
 from pna.cli import app, bench
+from tests.bench.once import time_once
 
 SMALL = ["bench", "layer", "--device", "cpu", "--small", "--seconds", "0.01", "--no-compile"]
 needs_pyg = pytest.mark.skipif(not layer.has_pyg(), reason="needs PyG: pip install 'pna[pyg]'")
@@ -27,6 +28,7 @@ def read(path: Path) -> list[dict[str, str]]:
 def test_everything_is_printed_and_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Every small case is measured, also compiled; the first use of PyG takes seconds."""
     pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
+    time_once(monkeypatch)
     path = tmp_path / "layer.csv"
     with monkeypatch.context() as patch:
         patch.setattr(layer, "SMALL", layer.SMALL[:1])
@@ -93,9 +95,10 @@ def test_an_unknown_device_is_refused() -> None:
 
 
 @needs_pyg
-def test_training_is_printed_and_written(tmp_path: Path) -> None:
+def test_training_is_printed_and_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Models of the paper's size are trained, also of PyG's layers, whose first use is slow."""
     pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
+    time_once(monkeypatch)
     path = tmp_path / "train.csv"
     asked = ["bench", "train", "--device", "cpu", "--small", "--seconds", "0.01"]
     result = CliRunner().invoke(app, [*asked, "--out", str(path)])
