@@ -245,10 +245,10 @@ def without_orders(adjacency: Adjacency) -> Adjacency:
 )  # fmt: skip
 def test_graphs_in_fronts_are_as_each_is_alone(triton, convolution, swapped, dtype):
     """Predictions and gradients; in training, but for batch normalisations, which see all."""
-    graphs = random_graphs(12, 0, (2, 10)).to(triton.device)
+    graphs = random_graphs(6, 0, (2, 10), seed=1).to(triton.device)
     sizes = graphs.sizes.cpu()
-    shape = Shape(12, 120, 400, fronts=tuple(Front(s, n, 400) for s, n in ((7, 48), (5, 80))))
-    ids = arranged(graphs.to("cpu"), list(range(12)), shape).to(triton.device)
+    shape = Shape(6, 48, 120, fronts=tuple(Front(s, n, 120) for s, n in ((7, 24), (5, 32))))
+    ids = arranged(graphs.to("cpu"), list(range(6)), shape).to(triton.device)
     torch.manual_seed(0)
     degrees = DegreeStats.from_degrees(graphs.degree.cpu())
     model = Recurrent(convolution, 2, 4, 3, 3, deg=degrees, swap_gru=swapped)
@@ -266,7 +266,7 @@ def test_graphs_in_fronts_are_as_each_is_alone(triton, convolution, swapped, dty
     gradients = torch.autograd.grad(total, list(model.parameters()), materialize_grads=True)
     model.double()
     with pna.backend("reference"):
-        each = [replace(graphs.batch([i])) for i in range(12)]
+        each = [replace(graphs.batch([i])) for i in range(6)]
         alone = [model(replace(one, x=one.x.double())) for one in each]
     expected = [torch.cat([one.node for one in alone]), torch.cat([one.graph for one in alone])]
     assert len(sizes.unique()) > 4

@@ -428,6 +428,7 @@ def operator_arguments(fast, case):
     return *inputs, case.max_steps, fast.name
 
 
+@pytest.mark.covering(0)
 @pytest.mark.parametrize("case", ["sizes", "no step at all"])
 def test_opcheck(fast, case):
     """Schema, fake tensors, autograd registration, and tracing with dynamic shapes."""
