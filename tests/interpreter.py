@@ -51,6 +51,7 @@ def make_faster() -> None:
         _call_directly()
         _build_types_once()
         _skip_what_changes_nothing()
+        _expand_quickly()
         _leave_broadcasts_to_numpy()
 
 
@@ -174,6 +175,31 @@ def _skip_what_changes_nothing() -> None:
         return broadcast(self, lhs, rhs)
 
     TritonSemantic.cast, TritonSemantic.broadcast_impl_value = cast_if_needed, broadcast_if_needed
+
+
+def _expand_quickly() -> None:
+    """New axes of blocks, whose types depend on their shape alone."""
+    from triton.language import core
+    from triton.language.semantic import TritonSemantic
+    from triton.runtime.interpreter import TensorHandle
+
+    expand_dims = TritonSemantic.expand_dims
+    expanded: dict[Any, Any] = {}  # by the shape, which is kept, and the axis
+
+    def expand_quickly(self: Any, input: Any, axis: int) -> Any:
+        given = input.type
+        if not isinstance(given, core.block_type) or axis < 0:
+            return expand_dims(self, input, axis)
+        key = id(given.facts), axis
+        if key not in expanded:
+            shape = list(given.shape.values)
+            shape.insert(axis, 1)
+            expanded[key] = core.block_type(core.int1, shape), shape
+        kind, shape = expanded[key]
+        handle = TensorHandle(input.handle.data.reshape(shape), input.handle.dtype.scalar)
+        return core.tensor(handle, kind.with_element_ty(given.scalar))
+
+    TritonSemantic.expand_dims = expand_quickly
 
 
 def _leave_broadcasts_to_numpy() -> None:
