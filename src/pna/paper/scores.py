@@ -7,7 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -175,7 +175,7 @@ class Scores:
         population = self.populations[name]
         lines = []
         for member, errors in zip(population.members, population.errors[split], strict=True):
-            values = zip(_MEMBER.items(), astuple(member), strict=True)
+            values = zip(_MEMBER.items(), vars(member).values(), strict=True)
             shared = {"population": name, **{column: kind(v) for (column, kind), v in values}}
             lines += [
                 shared | {"split": split, "task": task, self.metric: float(error)}
