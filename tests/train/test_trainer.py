@@ -27,18 +27,14 @@ def run(trainer, epochs, start=0):
     return [torch.stack(part) for part in zip(*losses, strict=True)]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_a_member_that_explodes_is_broken_and_frozen(dtype):
-    """A step of 1e30 leaves weights whose loss is not finite; the others do not notice."""
+@pytest.mark.parametrize("dtype, lr", [(torch.float32, 1e30), (torch.float64, 1e200)], ids=str)
+def test_a_member_that_explodes_is_broken_and_frozen(dtype, lr):
+    """A step of this size leaves weights whose loss is not finite; the others do not notice."""
     graphs, model = random_graphs(), SMALL["gin recurrent"]
-    wild = trainer_of(graphs, model, replace(BASE, lr=(1e-2, 1e30, 1e-2)), dtype=dtype)
+    wild = trainer_of(graphs, model, replace(BASE, lr=(1e-2, lr, 1e-2)), dtype=dtype)
     tame = trainer_of(graphs, model, BASE, dtype=dtype)
     run(wild, 3), run(tame, 3)
     state = wild.member_state
-    if state.broken.tolist() == [False, False, False]:  # 1e30 may be bearable in float64
-        wild = trainer_of(graphs, model, replace(BASE, lr=(1e-2, 1e200, 1e-2)), dtype=dtype)
-        run(wild, 3)
-        state = wild.member_state
     assert state.broken.tolist() == [False, True, False]
     assert state.alive.tolist() == [True, False, True]
     frozen = wild.population.flat.detach()[1].clone()
