@@ -173,6 +173,7 @@ def test_heads_of_graphs_are_normalised_over_graphs(kind):
     assert [norm.level for norm in made(kind).graph_head.norms] == ["graph", "graph"]
 
 
+@pytest.mark.covering(2, always=True)
 @pytest.mark.parametrize("convolution", ["pna", "gin"])
 @pytest.mark.parametrize("rule", RULES, ids=str)
 @pytest.mark.parametrize("swap", [False, True], ids=["", "swapped"])
