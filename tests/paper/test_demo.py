@@ -32,6 +32,6 @@ def test_errors_are_those_of_the_best_weights(tmp_path: Path) -> None:
     data = tmp_path / "graphs.safetensors"
     make_graphs(data, 8)
     found = demo._train("gcn", data, tmp_path / "gcn", 2, lambda *_: None)
-    tasks = evaluate(tmp_path / "gcn", data, "test").tasks
+    tasks = evaluate(tmp_path / "gcn", data, "test", device="cpu").tasks
     assert found.errors["test"].T.tolist() == [task.metrics["mse"] for task in tasks]
     assert found.errors["test"].shape == (demo.MEMBERS, 6)
