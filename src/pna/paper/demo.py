@@ -22,7 +22,7 @@ from pna.train.settings import ModelSettings, Settings
 MODELS = {name: LABELS[name] for name in ("pna", "mpnn-sum", "mpnn-max", "gat", "gcn", "gin")}
 SIZES = range(6, 10)  # nodes of a graph
 GRAPHS = 256  # of each size, to train and to test
-EPOCHS = 60
+EPOCHS = 50
 MEMBERS = 2  # runs of each model
 _MEASURED = {"test": ("test", "best")}  # split and epoch of the only test
 
