@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 
-from pna.train.settings import ModelSettings, Settings
+from pna.train.selection import SELECTORS
+from pna.train.settings import PRECISIONS, SELECTIONS, ModelSettings, Settings
 
 
 def test_one_number_is_one_for_all_members():
@@ -74,3 +76,21 @@ def test_what_cannot_be_is_refused(given, message):
 def test_settings_of_a_newer_version_are_refused():
     with pytest.raises(ValueError, match="settings has 'warp', which this version"):
         Settings.from_dict({"warp": 9})
+
+
+@pytest.mark.parametrize("name", PRECISIONS)
+def test_products_round_as_the_precision_says(name):
+    """A layer gives the type that is declared: that of autocast, or of the weights."""
+    precision = PRECISIONS[name]
+    assert Settings(precision=name).precision == name
+    layer = torch.nn.Linear(3, 2).to(precision.weights)
+    with precision.context(torch.device("cpu")):
+        out = layer(torch.ones(4, 3, dtype=precision.weights))
+    assert out.dtype == (precision.autocast or precision.weights)
+    expected = {"float32": "float32", "tf32": "float32", "float64": "float64"}
+    assert str(out.dtype) == f"torch.{expected.get(name, name)}"
+    assert precision.tf32 == (name == "tf32")
+
+
+def test_every_selection_has_a_selector():
+    assert set(SELECTORS) == set(SELECTIONS)

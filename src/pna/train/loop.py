@@ -33,7 +33,7 @@ from pna.train.population import Population
 from pna.train.prediction import check_features
 from pna.train.run import BEST, CONFIG, LAST, METRICS, Config, Run
 from pna.train.schedules import SCHEDULES
-from pna.train.settings import ModelSettings, Settings
+from pna.train.settings import PRECISIONS, ModelSettings, Settings
 from pna.train.tasks import check_targets, tasks_of
 from pna.train.trainer import Trainer
 
@@ -308,9 +308,8 @@ def make_trainer(
     """The trainer of a configuration and its graphs, on a device."""
     settings = config.settings
     where = device_of(device)
-    dtype = torch.float64 if settings.precision == "float64" else torch.float32
     population = Population([build(config.model, seed) for seed in settings.seeds])
-    population.to(where, dtype)
+    population.to(where, PRECISIONS[settings.precision].weights)
     parts = [graphs.split(name) for name in config.data["splits"]]
     far = None
     if config.model.arguments.get("depth") == "diameter":

@@ -5,10 +5,8 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -28,6 +26,7 @@ from pna.train.batches import Batches
 from pna.train.distributed import device_of
 from pna.train.population import Population
 from pna.train.run import BEST, Config, Run, best_losses, load_population
+from pna.train.settings import PRECISIONS
 from pna.train.tasks import LOSSES, Task
 
 _PREDICTED = "{} predicted"  # columns of a table
@@ -214,12 +213,10 @@ class Ensemble:
         check_features(self.config, graphs)
         model, found = self.config.model, []
         widths = (model.node_targets, model.graph_targets)
-        autocast: Any = nullcontext()
-        if self.config.settings.precision == "bfloat16":
-            autocast = torch.autocast(self.population.device.type, torch.bfloat16)
+        precision = PRECISIONS[self.config.settings.precision]
 
         def step(batch: Batch) -> None:
-            with autocast:
+            with precision.context(self.population.device):
                 flat = self.population.apply(batch, _flattened)
             shapes = ((batch.num_nodes, widths[0]), (batch.num_graphs, widths[1]))
             parts = flat.double().cpu().split([rows * width for rows, width in shapes], 1)

@@ -76,3 +76,7 @@ class RocAuc:
             areas.append(torch.where(known, area, torch.nan))
         self._outputs.zero_()
         return 1 - torch.stack(areas).mean(0)
+
+
+#: What selects the best epoch by `Settings.select`; None for the validation loss.
+SELECTORS: dict[str, type[RocAuc] | None] = {"loss": None, "roc_auc": RocAuc}

@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
+
+import torch
 
 from pna.names import lookup
 from pna.nn.architectures import ARCHITECTURES
@@ -20,10 +23,31 @@ from pna.train.schedules import SCHEDULES
 
 #: Optimisers; whether weight decay is decoupled from the gradient.
 OPTIMISERS = {"adam": False, "adamw": True}
-PRECISIONS = ("float32", "tf32", "float64", "bfloat16")
 SELECTIONS = ("loss", "roc_auc")
 _LEAST = {"members": 1, "epochs": 0, "batch_size": 1, "plateau": 1, "patience": 1, "warmup": 0}
 _SEEDS = 2**63  # number of seeds: dropout keeps its seed in an int64
+
+
+class Precision(NamedTuple):
+    """What a precision means in training and prediction. Nothing has a default."""
+
+    weights: torch.dtype
+    autocast: torch.dtype | None  # of products; None: that of the weights
+    tf32: bool  # whether products may round to TF32
+
+    def context(self, device: torch.device) -> Any:
+        """The context in which models are called."""
+        return (
+            nullcontext() if self.autocast is None else torch.autocast(device.type, self.autocast)
+        )
+
+
+PRECISIONS = {
+    "float32": Precision(torch.float32, None, tf32=False),
+    "tf32": Precision(torch.float32, None, tf32=True),
+    "float64": Precision(torch.float64, None, tf32=False),
+    "bfloat16": Precision(torch.float32, torch.bfloat16, tf32=False),
+}
 
 
 @dataclass(frozen=True)
@@ -72,7 +96,7 @@ class Settings:
             )
         lookup("optimiser", self.optimiser, OPTIMISERS)
         lookup("schedule", self.schedule, SCHEDULES)
-        lookup("precision", self.precision, dict.fromkeys(PRECISIONS))
+        lookup("precision", self.precision, PRECISIONS)
         lookup("select", self.select, dict.fromkeys(SELECTIONS))
         for name, least in _LEAST.items():
             self._check(name, partial(operator.le, least), f"at least {least}")

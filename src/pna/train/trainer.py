@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import nullcontext
-from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -25,8 +23,8 @@ from pna.train.capture import Captured, Memory
 from pna.train.member_state import MemberState
 from pna.train.optimiser import Adam
 from pna.train.population import Population
-from pna.train.selection import RocAuc
-from pna.train.settings import OPTIMISERS, Settings
+from pna.train.selection import SELECTORS
+from pna.train.settings import OPTIMISERS, PRECISIONS, Settings
 from pna.train.tasks import (
     Target,
     Task,
@@ -64,6 +62,7 @@ class Trainer:
         diameters: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         self.population, self.tasks, self.settings = population, tuple(tasks), settings
+        self._precision = PRECISIONS[settings.precision]
         device, dtype = population.device, population.flat.dtype
         self._dtype = dtype
         self.member_state = MemberState.at_start(settings, device, dtype)
@@ -76,9 +75,10 @@ class Trainer:
         self.average = None if decay is None else MovingAverage(population, decay)
         self.best = Snapshot(population)
         self.final = Snapshot(population) if settings.keep_last else None
+        selector = SELECTORS[settings.select]
         self._selection = None
-        if settings.select == "roc_auc":
-            self._selection = RocAuc(self.tasks, validation, settings.members, dtype)
+        if selector is not None:
+            self._selection = selector(self.tasks, validation, settings.members, dtype)
         self.sums = torch.zeros(2, settings.members, len(self.tasks), dtype=dtype, device=device)
         self.losses = torch.zeros_like(self.sums)
         self.counts = torch.zeros(2, len(self.tasks), dtype=dtype, device=device)
@@ -108,7 +108,7 @@ class Trainer:
 
         The losses of members that are not in training any more are NaN.
         """
-        with multiplied(exactly=self.settings.precision != "tf32"):
+        with multiplied(exactly=not self._precision.tf32):
             self.population.train()
             self.training.run(epoch)
             self.population.train(False)
@@ -149,7 +149,7 @@ class Trainer:
             side.join()
             return summed_losses(self.tasks, prediction, targets, batch)
 
-        with self._autocast():
+        with self._precision.context(self.population.device):
             sums = population.apply(batch, losses)
         if sums.shape[1] > len(self.tasks):  # the model has a loss of its own
             of_graph = 1 / all_reduce_sum(count_graphs(batch)).clamp(min=1).to(shares.dtype)
@@ -170,7 +170,7 @@ class Trainer:
     @torch.no_grad()
     def _validate(self, batch: Batch) -> None:
         targets, counts = self._targets(batch, self._complete[1])
-        with self._autocast():
+        with self._precision.context(self.population.device):
             found = self.population.apply(batch, lambda p: self._seen(p, targets), *self._validated)
         sums, columns = found[:, : len(self.tasks)], found[:, len(self.tasks) :]
         if self._selection is not None:
@@ -224,11 +224,6 @@ class Trainer:
         flat = all_reduce_sum(torch.cat([t.flatten() for t in tensors]))
         parts = flat.split([t.numel() for t in tensors])
         return [part.view_as(t) for part, t in zip(parts, tensors, strict=True)]
-
-    def _autocast(self) -> Any:
-        if self.settings.precision != "bfloat16":
-            return nullcontext()
-        return torch.autocast(self.population.device.type, torch.bfloat16)
 
     def compact(self) -> bool:
         """Drop the members that have stopped, once they are half; returns whether it did."""
