@@ -76,7 +76,6 @@ SHARED = {
     "Linear": "a scaler, as users name it, and torch's layer with a vmap rule",
     "Recurrent": "a model, and its twin of PyG's layers in the benchmarks",
     "Molecules": "graphs, and a twin of PyG's model of them in the benchmarks",
-    **dict.fromkeys(("Case", "Population", "Row", "Target", "Trial"), "to be renamed"),
 }
 
 

@@ -10,8 +10,8 @@ from pna.bench.epoch_times import (
     AUTHORS,
     OURS,
     PYG,
-    Case,
     Contender,
+    EpochCase,
     EpochResult,
     measure_case,
 )
@@ -28,12 +28,12 @@ from pna.train.tasks import tasks_of
 needs_pyg = pytest.mark.skipif(not has_pyg(), reason="needs PyG: pip install 'pna[pyg]'")
 
 
-def measured(case: Case) -> list[EpochResult]:
+def measured(case: EpochCase) -> list[EpochResult]:
     return measure_case(case, "cpu", 0.01, status=lambda _: None)
 
 
-def made_of(*contenders: Contender, **values: Any) -> Case:
-    return Case("made", lambda case, device: list(contenders), PYG, 8, **values)
+def made_of(*contenders: Contender, **values: Any) -> EpochCase:
+    return EpochCase("made", lambda case, device: list(contenders), PYG, 8, **values)
 
 
 def test_rates_count_members_and_are_told_beside_another() -> None:
@@ -67,10 +67,10 @@ def test_one_that_fails_does_not_stop_the_others() -> None:
 
 
 def test_a_case_that_cannot_be_set_up_is_one_row() -> None:
-    def fail(case: Case, device: torch.device) -> list[Contender]:
+    def fail(case: EpochCase, device: torch.device) -> list[Contender]:
         raise RuntimeError("no")
 
-    (row,) = measured(Case("odd", fail, PYG, 8))
+    (row,) = measured(EpochCase("odd", fail, PYG, 8))
     assert (row.contender, row.note) == ("all", "RuntimeError: no")
 
 

@@ -322,7 +322,7 @@ def launch_training() -> None:
         *rows, loss = (torch.zeros(2, 5) for _ in range(5))
         stand = row.bool(), row.bool()
         moments = adam.Moments(*rows[2:], row)
-        settings = adam.Settings(row, row, (0.9, 0.999), 1e-8, decoupled)
+        settings = adam.AdamSettings(row, row, (0.9, 0.999), 1e-8, decoupled)
         adam.step(*rows[:2], moments, settings, loss, *stand)
 
 
@@ -362,7 +362,7 @@ def launch_recurrence() -> None:
     layer, unit = ([torch.randn(2, *shape) for shape in part] for part in shapes)
     parameters = (*layer, torch.randn(3, 2, 64, 16), *unit, torch.randn(20, 3))
     request = Request(("mean", "std", "max", "min"), 1e-5, False)
-    graph = [*pack(adjacency, request), "triton"]
+    graph = pack(adjacency, request)
     for until, swapped, front in ((None, True, []), (torch.arange(20), False, [20, 16])):
         how = (until, [1, 0, 1, 1], 0.01, swapped, 2, front, front, False)
         torch.ops.pna.recurrence(state, *parameters, *how, *graph)[0].sum().backward()

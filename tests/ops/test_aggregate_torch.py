@@ -115,6 +115,7 @@ def test_the_definition_compiled_whole(device):
     shutil.which("c++") is None and shutil.which("g++") is None, reason="no C++ compiler"
 )
 def test_compiled_by_inductor(fast):
+    """Inductor starts its compiler and builds C++: several seconds where its cache is empty."""
     adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
 
     @torch.compile(fullgraph=True)

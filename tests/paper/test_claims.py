@@ -22,20 +22,20 @@ from pna.paper.claims import (
     rises_with,
     steadier,
 )
-from pna.paper.scores import Estimate, Member, Population, Scores
+from pna.paper.scores import Estimate, Member, ScoredPopulation, Scores
 
 
-def population(*errors: tuple[float, float]) -> Population:
+def population(*errors: tuple[float, float]) -> ScoredPopulation:
     """Members whose log10 errors of two tasks are given."""
     members = tuple(Member(k, k, 0.003, 0.0, 0.1 * k, 1) for k in range(len(errors)))
-    return Population(members, {"test": 10.0 ** np.array(errors)})
+    return ScoredPopulation(members, {"test": 10.0 ** np.array(errors)})
 
 
-def around(a: float, b: float, spread: float = 0.01) -> Population:
+def around(a: float, b: float, spread: float = 0.01) -> ScoredPopulation:
     return population(*((a + d * spread, b + d * spread) for d in (-2, -1, 0, 1, 2)))
 
 
-def scores(**populations: Population) -> Scores:
+def scores(**populations: ScoredPopulation) -> Scores:
     named = {name.replace("_", " "): held for name, held in populations.items()}
     return Scores(("a", "b"), ("test",), named, {"test": np.array([0.1, 0.1])})
 
@@ -181,7 +181,7 @@ def test_errors_that_rise_with_a_number(order: tuple[int, ...], outcome: str) ->
         split: np.full((5, 2), 10.0 ** (k - 6)) for split, k in zip(splits, order, strict=True)
     }
     members = around(0, 0).members
-    found = Scores(("a", "b"), tuple(splits), {"pna": Population(members, errors)}, {})
+    found = Scores(("a", "b"), tuple(splits), {"pna": ScoredPopulation(members, errors)}, {})
     places = {f"place {k}": (float(k), on_average(split)) for k, split in enumerate(splits)}
     verdict = rises_with("pna", places)(found)
     assert verdict.outcome == outcome
@@ -209,7 +209,7 @@ def test_gaps_are_told_as_tables_have_them() -> None:
     """Shares in per cent, of which the better has more; the verdict is that of the error."""
     shares = {name: np.full((5, 2), share) for name, share in (("pna", 0.75), ("gin", 0.73))}
     members = around(0, 0).members[:5]
-    named = {name: Population(members, {"test": held}) for name, held in shares.items()}
+    named = {name: ScoredPopulation(members, {"test": held}) for name, held in shares.items()}
     found = Scores(("a", "b"), ("test",), named, {"test": np.array([0.1, 0.1])}, "accuracy")
     verdict = less("pna", "gin", measured_as("accuracy", "test"))(found)
     assert verdict.outcome == HOLDS and verdict.because.endswith("the closest: +2.00 ± 0.00")

@@ -10,13 +10,13 @@ from pna.data.multitask import multitask
 from pna.data.multitask.labels import SIX
 from pna.nn.registry import CONVOLUTIONS
 from pna.paper.claims import NOT_RUN
-from pna.paper.experiment import Graphs, Trial
+from pna.paper.experiment import Graphs, PlannedRun
 from pna.paper.models import LABELS
 from pna.paper.published import published
 from pna.paper.recipes import RECIPES
 from pna.paper.registry import EXPERIMENTS
 from pna.paper.reproduce import folder_of
-from pna.paper.scores import BASELINE, Member, Population, Scores
+from pna.paper.scores import BASELINE, Member, ScoredPopulation, Scores
 from pna.paper.synthetic import DIAMETERS
 from pna.paper.tuning import DECAYS, SEARCHED, TRIED
 from pna.report.read import ExperimentResult
@@ -135,7 +135,7 @@ def test_published_bars_are_those_of_the_paper() -> None:
         members = tuple(Member(k, k, 0.003, 0.0, 0.1, 1) for k in range(5))
         errors = {split: np.full((5, len(SIX)), 1e-3) for split in experiment.splits}
         baseline = {split: np.full(len(SIX), 1e-2) for split in experiment.splits}
-        found = Scores(SIX, experiment.splits, {"pna": Population(members, errors)}, baseline)
+        found = Scores(SIX, experiment.splits, {"pna": ScoredPopulation(members, errors)}, baseline)
         because = [claim.decide(found).because for claim in experiment.claims]
         (bar,) = [text for text in because if words[0] in text and "the worst" not in text]
         assert all(word in bar for word in words)
@@ -210,7 +210,7 @@ def test_models_have_what_the_search_found_for_each() -> None:
             losses.setdefault((name, member.lr), []).append(math.log10(member.validation))
     assert all(len(two) == 2 for two in losses.values())
 
-    def judged(trial: Trial, place: int) -> float:
+    def judged(trial: PlannedRun, place: int) -> float:
         rates = SEARCHED[place - 1 : place + 2]
         return statistics.mean(x for rate in rates for x in losses[trial.variant.name, rate])
 

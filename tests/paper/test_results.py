@@ -5,19 +5,19 @@ import numpy as np
 import pytest
 
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.results import CURVES, FACTS, SCORES, ResultsFolder, Row, load, load_curves
-from pna.paper.scores import Member, Population
+from pna.paper.results import CURVES, FACTS, SCORES, ResultsFolder, ScoredRow, load, load_curves
+from pna.paper.scores import Member, ScoredPopulation
 
 MULTITASK = EXPERIMENTS["multitask"]
 ABOUT = {"experiment": "multitask", "protocol": "paper", "recipe": "tuned", "quick": False}
 TASKS, BASELINE = ("a", "b"), {"test": np.array([0.1, 0.2])}
 
 
-def row(run: str, error: float = 0.01) -> Row:
+def row(run: str, error: float = 0.01) -> ScoredRow:
     members = tuple(Member(k, k, 0.003, 0, 0.1 + k, 5) for k in range(2))  # 0 is 0.0 when read
-    population = Population(members, {"test": np.full((2, 2), error)})
+    population = ScoredPopulation(members, {"test": np.full((2, 2), error)})
     curve = [{"epoch": 1, "members": 2, "training": 0.5, "validation": 0.6}]
-    return Row(population, {"label": run, "run": run}, curve)
+    return ScoredRow(population, {"label": run, "run": run}, curve)
 
 
 def begun(folder: Path, **about: object) -> ResultsFolder:

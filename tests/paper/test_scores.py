@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from pna.paper.scores import BASELINE, Estimate, Member, Population, Scores
+from pna.paper.scores import BASELINE, Estimate, Member, ScoredPopulation, Scores
 
 
 def member(number: int, validation: float) -> Member:
@@ -16,11 +16,11 @@ def member(number: int, validation: float) -> Member:
 
 def scores() -> Scores:
     """Three members of one model, and four of another that learn one task each."""
-    both = Population(
+    both = ScoredPopulation(
         (member(0, 0.3), member(1, 0.1), member(2, 0.2)),
         {"test": np.array([[1e-1, 1e-3], [1e-2, 1e-2], [1e-4, 1e-2]])},
     )
-    alone = Population(
+    alone = ScoredPopulation(
         (member(0, 0.4), member(1, 0.3), member(2, 0.2), member(3, 0.1)),
         {"test": np.array([[1e-1, np.nan], [np.nan, 1e-2], [1e-3, np.nan], [np.nan, 1e-4]])},
     )
@@ -38,7 +38,7 @@ def test_as_many_are_kept_for_every_task() -> None:
 
 
 def test_a_member_that_was_never_validated_is_not_kept() -> None:
-    held = Population((member(0, math.inf), member(1, 0.1)), {"test": np.ones((2, 2))})
+    held = ScoredPopulation((member(0, math.inf), member(1, 0.1)), {"test": np.ones((2, 2))})
     assert held.kept(None) == [1]
 
 
@@ -48,7 +48,7 @@ def test_members_of_one_setting_are_taken_together(setting: str) -> None:
         replace(Member(k, k, 0.0, 0.0, validation, 1), **{setting: value})
         for k, (value, validation) in enumerate([(0.2, 1e-1), (0.1, 1e-2), (0.2, 1e-3)])
     ]
-    held = Population(tuple(members), {"test": np.ones((3, 1))})
+    held = ScoredPopulation(tuple(members), {"test": np.ones((3, 1))})
     scores = Scores(("a",), ("test",), {"one": held}, {"test": np.ones(1)})
     found = scores.by_setting("one", setting)
     assert list(found) == [0.1, 0.2]

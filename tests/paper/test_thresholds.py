@@ -3,7 +3,7 @@ import math
 import pytest
 
 from pna.paper.claims import FAILS, HOLDS, NOT_RUN, OPEN, Verdict, on_average, on_task
-from pna.paper.scores import Member, Population
+from pna.paper.scores import Member, ScoredPopulation
 from pna.paper.thresholds import explodes, learns_every_task, median_within, within
 from tests.paper.test_claims import around, population, scores
 
@@ -81,6 +81,6 @@ def test_a_member_that_broke_is_stuck_on_everything() -> None:
     held = population((-3, -3), (-3, -3))
     broken = Member(1, 1, 0.003, 0.0, math.inf, 0)
     verdict = learns_every_task("pna")(
-        scores(pna=Population((held.members[0], broken), held.errors))
+        scores(pna=ScoredPopulation((held.members[0], broken), held.errors))
     )
     assert (verdict.outcome, verdict.because) == (FAILS, "members of 2 that are stuck: a 1, b 1")

@@ -11,7 +11,7 @@ from pna.data.multitask.labels import SIX
 from pna.paper.experiment import Variant
 from pna.paper.registry import EXPERIMENTS
 from pna.paper.results import CURVES, FACTS, SCORES
-from pna.paper.scores import Member, Population, Scores
+from pna.paper.scores import Member, ScoredPopulation, Scores
 
 Errors = NDArray[np.float64]
 
@@ -44,7 +44,7 @@ def make(
             unlearned = np.array(trial.settings.task_weights) == 0
             found = {split: np.where(unlearned, np.nan, mse) for split, mse in found.items()}
         broken = [bool(np.isposinf(log).all()) for log in logs[0]]
-        populations[variant.name] = Population(
+        populations[variant.name] = ScoredPopulation(
             tuple(
                 Member(k, k, lr, 1e-6, float("inf") if broken[k] else 0.1 + k, 100)
                 for k, lr in enumerate(trial.settings.of_members("lr"))

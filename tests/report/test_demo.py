@@ -4,7 +4,7 @@ from matplotlib.text import Annotation
 
 from pna.data.multitask.labels import SIX
 from pna.paper.demo import MODELS
-from pna.paper.scores import Member, Population, Scores
+from pna.paper.scores import Member, ScoredPopulation, Scores
 from pna.report.demo import draw_comparison
 
 
@@ -13,7 +13,9 @@ def made(spread: float) -> Scores:
     members = tuple(Member(k, k, 0.01, 0.0, 0.1 + k, 60) for k in range(2))
     runs = np.array([[-spread], [spread]])
     populations = {
-        model: Population(members, {"test": 10.0 ** (-2.6 + 0.1 * k + runs + np.zeros(len(SIX)))})
+        model: ScoredPopulation(
+            members, {"test": 10.0 ** (-2.6 + 0.1 * k + runs + np.zeros(len(SIX)))}
+        )
         for k, model in enumerate(MODELS)
     }
     return Scores(SIX, ("test",), populations, {"test": np.full(len(SIX), 10.0**-1.5)})

@@ -10,7 +10,7 @@ from pna.paper.experiment import Variant
 from pna.paper.recipes import RECIPES
 from pna.paper.registry import EXPERIMENTS
 from pna.paper.results import FACTS
-from pna.paper.scores import Population
+from pna.paper.scores import ScoredPopulation
 from pna.report.drawings import drawings
 from pna.report.read import ExperimentResult
 from pna.report.results import about, claims, tables
@@ -161,7 +161,7 @@ def test_losses_stand_under_their_own_rates(tmp_path: Path) -> None:
         held = populations[name]
         left = [k for k in range(len(held.members)) if k != place]
         errors = {split: table[left] for split, table in held.errors.items()}
-        populations[name] = Population(tuple(held.members[k] for k in left), errors)
+        populations[name] = ScoredPopulation(tuple(held.members[k] for k in left), errors)
     (whole,) = (t for t in tables(result) if "learning rate" in t.title)
     short = replace(result, scores=replace(result.scores, populations=populations))
     (table,) = (t for t in tables(short) if "learning rate" in t.title)

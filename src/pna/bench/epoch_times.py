@@ -36,11 +36,11 @@ class Contender:
 
 
 @dataclass(frozen=True)
-class Case:
+class EpochCase:
     """A model and graphs to train on, and the contender that the others are compared with."""
 
     name: str
-    make: Callable[[Case, torch.device], list[Contender]]
+    make: Callable[[EpochCase, torch.device], list[Contender]]
     baseline: str  # name of a contender
     graphs: int  # of each size, or in all
     sizes: tuple[int, ...] = ()  # of multi-task graphs
@@ -73,7 +73,7 @@ class EpochResult:
 
 
 def measure_case(
-    case: Case,
+    case: EpochCase,
     device: torch.device | str = "cpu",
     seconds: float = 5.0,
     compiled: bool = True,
@@ -87,7 +87,7 @@ def measure_case(
 
 
 def _compare(
-    case: Case, device: torch.device, seconds: float, compiled: bool, status: Log
+    case: EpochCase, device: torch.device, seconds: float, compiled: bool, status: Log
 ) -> Iterator[EpochResult]:
     """A first epoch each, to compile and to capture graphs; then in turns."""
     status(f"{case.name}: making {case.size}")
@@ -123,7 +123,7 @@ def _compare(
 
 
 def _row(
-    case: Case,
+    case: EpochCase,
     contender: Contender,
     times: dict[str, float] | None = None,
     rate: Mapping[str, float] = MappingProxyType({}),

@@ -20,13 +20,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pna.bench.epoch_times import LOADED, PYG, Case, Contender
+from pna.bench.epoch_times import LOADED, PYG, Contender, EpochCase
 from pna.bench.epochs import our_contender, pyg_contender, trainer_of, without_validation
 from pna.bench.layer import has_pyg
 from pna.bench.measure import check_device
 from pna.data.graphset import GraphSet
 from pna.names import lookup
-from pna.paper.experiment import Trial
+from pna.paper.experiment import PlannedRun
 from pna.paper.real_world import RealWorld
 from pna.paper.registry import EXPERIMENTS
 from pna.train.models import fitted
@@ -57,7 +57,7 @@ def cases(
     small: bool = False,
     only: str | None = None,
     workers: int = 1,
-) -> Iterator[Case]:
+) -> Iterator[EpochCase]:
     """The benchmarks, their graphs read from the folder `runs`, or made into it, one by one."""
     kind = check_device(device)
     names = list(ROWS) if only is None else [lookup("case", only, {n: n for n in ROWS})]
@@ -65,7 +65,7 @@ def cases(
     return (_case(name, runs, small, most, workers) for name in names)
 
 
-def _case(name: str, runs: Path, small: bool, most: int | None, workers: int) -> Case:
+def _case(name: str, runs: Path, small: bool, most: int | None, workers: int) -> EpochCase:
     trial = trial_of(name, ROWS[name], EXPERIMENTS[name].members)
     if small:
         trial = replace(trial, settings=replace(trial.settings, batch_size=16))
@@ -74,12 +74,12 @@ def _case(name: str, runs: Path, small: bool, most: int | None, workers: int) ->
     try:
         graphs = _training(name, trial, runs, workers, most)
     except (OSError, ValueError, ModuleNotFoundError) as error:
-        return Case(called, partial(_fail, error), baseline, 0, batch_size=size)
+        return EpochCase(called, partial(_fail, error), baseline, 0, batch_size=size)
     make = partial(_contenders, trial, graphs)
-    return Case(called, make, baseline, len(graphs), batch_size=size)
+    return EpochCase(called, make, baseline, len(graphs), batch_size=size)
 
 
-def trial_of(name: str, variant: str, members: int) -> Trial:
+def trial_of(name: str, variant: str, members: int) -> PlannedRun:
     """The training of a row of an experiment, of so many members."""
     experiment = EXPERIMENTS[name]
     assert isinstance(experiment, RealWorld)
@@ -90,7 +90,7 @@ def trial_of(name: str, variant: str, members: int) -> Trial:
     return replace(trial, settings=replace(trial.settings, select="loss"))
 
 
-def _training(name: str, trial: Trial, runs: Path, workers: int, most: int | None) -> GraphSet:
+def _training(name: str, trial: PlannedRun, runs: Path, workers: int, most: int | None) -> GraphSet:
     try:
         path = trial.graphs.made(runs, workers)
     except FileNotFoundError as error:
@@ -99,12 +99,12 @@ def _training(name: str, trial: Trial, runs: Path, workers: int, most: int | Non
     return GraphSet.load(path).split("train")[:most]
 
 
-def _fail(error: Exception, case: Case, device: torch.device) -> list[Contender]:
+def _fail(error: Exception, case: EpochCase, device: torch.device) -> list[Contender]:
     raise error
 
 
 def _contenders(
-    trial: Trial, graphs: GraphSet, case: Case, device: torch.device
+    trial: PlannedRun, graphs: GraphSet, case: EpochCase, device: torch.device
 ) -> list[Contender]:
     """Our model, with one member and with all; the same of PyG's layers; PyG's example."""
     found = [_ours(trial, graphs, members, device) for members in (1, trial.settings.members)]
@@ -122,7 +122,7 @@ def _contenders(
     return found
 
 
-def _ours(trial: Trial, graphs: GraphSet, members: int, device: torch.device) -> Contender:
+def _ours(trial: PlannedRun, graphs: GraphSet, members: int, device: torch.device) -> Contender:
     settings = replace(trial.settings, members=members)
     trainer = trainer_of(graphs, graphs[:1], trial.model, settings, trial.loss, device)
     return our_contender(trainer, without_validation(trainer))
@@ -137,7 +137,7 @@ def _pyg(
     make: Callable[[], nn.Module],
     run: Callable[[nn.Module, Any], Tensor],
     names: tuple[str, str],
-    trial: Trial,
+    trial: PlannedRun,
     graphs: GraphSet,
     device: torch.device,
 ) -> Iterator[Contender]:

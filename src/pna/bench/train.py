@@ -16,7 +16,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pna.bench.epoch_times import AUTHORS, COMPILED, LOADED, OURS, PYG, Case, Contender
+from pna.bench.epoch_times import AUTHORS, COMPILED, LOADED, OURS, PYG, Contender, EpochCase
 from pna.bench.epochs import (
     our_contender,
     pyg_contender,
@@ -46,20 +46,20 @@ MOLECULES = Settings(patience=None)
 
 def cases(
     device: torch.device | str, small: bool = False, only: str | None = None
-) -> tuple[Case, ...]:
+) -> tuple[EpochCase, ...]:
     """Cases that are measured on a device; on a CPU a population only if asked for."""
     kind = check_device(device)
     sizes = tuple(range(15, 25))
-    every: tuple[Case, ...] = (
-        Case("population", _population, AUTHORS, 512, sizes, published=kind == "cuda"),
-        Case("multitask", _multitask, PYG, 512, sizes),
-        Case("zinc-sized", _zinc, PYG, 10_000 if kind == "cuda" else 1_280, batch_size=128),
+    every: tuple[EpochCase, ...] = (
+        EpochCase("population", _population, AUTHORS, 512, sizes, published=kind == "cuda"),
+        EpochCase("multitask", _multitask, PYG, 512, sizes),
+        EpochCase("zinc-sized", _zinc, PYG, 10_000 if kind == "cuda" else 1_280, batch_size=128),
     )
     if small:
         every = (
-            Case("small population", _population, AUTHORS, 8, (6,), batch_size=8),
-            Case("small multitask", _multitask, PYG, 8, (6,), batch_size=8),
-            Case("small zinc-sized", _zinc, PYG, 16, batch_size=16),
+            EpochCase("small population", _population, AUTHORS, 8, (6,), batch_size=8),
+            EpochCase("small multitask", _multitask, PYG, 8, (6,), batch_size=8),
+            EpochCase("small zinc-sized", _zinc, PYG, 16, batch_size=16),
         )
     elif kind == "cpu" and only is None:
         every = every[1:]
@@ -69,13 +69,13 @@ def cases(
     return (lookup("case", only, chosen),)
 
 
-def _population(case: Case, device: torch.device) -> list[Contender]:
+def _population(case: EpochCase, device: torch.device) -> list[Contender]:
     """Ten runs at once, and one."""
     parts = multitask_parts(case.sizes, case.graphs)
     return [_trained(parts, case, device, members) for members in (10, 1)]
 
 
-def _multitask(case: Case, device: torch.device) -> list[Contender]:
+def _multitask(case: EpochCase, device: torch.device) -> list[Contender]:
     """One run of ours, and PyG's."""
     parts = multitask_parts(case.sizes, case.graphs)
     ours = _trained(parts, case, device, 1, OURS)
@@ -90,7 +90,11 @@ def multitask_parts(sizes: Sequence[int], count: int) -> tuple[GraphSet, GraphSe
 
 
 def _trained(
-    parts: tuple[GraphSet, GraphSet], case: Case, device: torch.device, members: int, name: str = ""
+    parts: tuple[GraphSet, GraphSet],
+    case: EpochCase,
+    device: torch.device,
+    members: int,
+    name: str = "",
 ) -> Contender:
     settings = replace(MULTITASK, members=members, batch_size=case.batch_size)
     trainer = trainer_of(*parts, RECURRENT, settings, "mse", device)
@@ -98,7 +102,7 @@ def _trained(
 
 
 def _pyg_multitask(
-    training: GraphSet, validation: GraphSet, case: Case, device: torch.device
+    training: GraphSet, validation: GraphSet, case: EpochCase, device: torch.device
 ) -> Contender:
     """PyG trains on the same batches, and validates one batch for each size of graph."""
     from pna.bench.pyg_models import Recurrent
@@ -141,7 +145,7 @@ def _pyg_batches(graphs: GraphSet, batch_size: int, device: torch.device) -> lis
     return found
 
 
-def _zinc(case: Case, device: torch.device) -> list[Contender]:
+def _zinc(case: EpochCase, device: torch.device) -> list[Contender]:
     """An epoch without validation of the model of PyG's example."""
     graphs = molecules(case.graphs)
     settings = replace(MOLECULES, batch_size=case.batch_size)
@@ -150,7 +154,7 @@ def _zinc(case: Case, device: torch.device) -> list[Contender]:
     return [ours, *_pyg_zinc(graphs, case, device)] if has_pyg() else [ours]
 
 
-def _pyg_zinc(graphs: GraphSet, case: Case, device: torch.device) -> Iterator[Contender]:
+def _pyg_zinc(graphs: GraphSet, case: EpochCase, device: torch.device) -> Iterator[Contender]:
     """PyG with its loader; on a GPU also with batches already there, and compiled."""
     from torch_geometric.loader import DataLoader
 

@@ -31,7 +31,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class Target:
+class TargetSummary:
     """A summary of a target over all graphs, unscaled."""
 
     name: str
@@ -52,7 +52,7 @@ class Description:
     """A summary of the splits and targets of a graph set, and its metadata."""
 
     splits: tuple[Split, ...]
-    targets: tuple[Target, ...]
+    targets: tuple[TargetSummary, ...]
     metadata: Mapping[str, Any]
 
 
@@ -94,7 +94,7 @@ def _split(name: str, part: GraphSet) -> Split:
     )
 
 
-def _target(name: str, level: str, columns: dict[str, Tensor], scale: float) -> Target:
+def _target(name: str, level: str, columns: dict[str, Tensor], scale: float) -> TargetSummary:
     everything = torch.cat(list(columns.values()))
     known = everything[~everything.isnan()].numpy()
     train = columns.get("train", next(iter(columns.values())))
@@ -108,7 +108,7 @@ def _target(name: str, level: str, columns: dict[str, Tensor], scale: float) -> 
     )
     missing = len(everything) - len(known)
     span = float(least), float(mean), float(greatest)
-    return Target(name, level, *span, missing, scale, baseline, _counts(columns))
+    return TargetSummary(name, level, *span, missing, scale, baseline, _counts(columns))
 
 
 def _counts(columns: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:

@@ -12,7 +12,7 @@ from pna.data.graphset import GraphSet
 from pna.data.multitask import multitask
 from pna.paper.models import LABELS
 from pna.paper.reproduce import baseline_errors, test
-from pna.paper.scores import Population, Scores
+from pna.paper.scores import ScoredPopulation, Scores
 from pna.paper.workers import OnEpoch, run_jobs
 from pna.train.loop import train
 from pna.train.run import Run
@@ -60,7 +60,7 @@ def compare(
     return Scores(tasks, ("test",), dict(zip(MODELS, populations, strict=True)), baseline)
 
 
-def _train(model: str, data: Path, run: Path, epochs: int, on_epoch: OnEpoch) -> Population:
+def _train(model: str, data: Path, run: Path, epochs: int, on_epoch: OnEpoch) -> ScoredPopulation:
     settings = Settings(
         members=MEMBERS, epochs=epochs, patience=None, batch_size=64, shuffle=False, lr=(0.01,),
         weight_decay=(1e-6,), schedule="cosine", clip=1.0,

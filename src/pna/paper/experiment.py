@@ -101,7 +101,7 @@ def variants(*names: str, **given: Any) -> tuple[Variant, ...]:
 
 
 @dataclass(frozen=True)
-class Trial:
+class PlannedRun:
     """A population to be trained: a variant with all settings."""
 
     variant: Variant
@@ -158,7 +158,7 @@ class Experiment:
         """The graphs it is tested on, in `splits`."""
         return Graphs(protocol, self.extrapolation, self.types, quick)
 
-    def tests_of(self, trial: Trial, protocol: str, quick: bool = False) -> Source:
+    def tests_of(self, trial: PlannedRun, protocol: str, quick: bool = False) -> Source:
         """The graphs that one population is tested on, with the features it was trained with."""
         return self.tests(protocol, quick)
 
@@ -169,7 +169,7 @@ class Experiment:
         members: int | None = None,
         quick: bool = False,
         chosen: Sequence[str | Variant] = (),
-    ) -> list[Trial]:
+    ) -> list[PlannedRun]:
         """Populations of the rows chosen, by default of all. By default protocol and recipe are
         the experiment's first, and there are as many members as it has."""
         protocol, recipe = protocol or self.protocols[0], recipe or self.recipes[0]
@@ -182,7 +182,7 @@ class Experiment:
 
     def _trial(
         self, variant: Variant, protocol: str, recipe: str, members: int, quick: bool
-    ) -> Trial:
+    ) -> PlannedRun:
         arguments = dict(variant.arguments)
         if variant.convolution.startswith(("pna", "mpnn")):
             arguments.setdefault("towers", 4)
@@ -201,4 +201,4 @@ class Experiment:
         model = ModelSettings(
             variant.convolution, variant.architecture, variant.hidden, how.init, arguments
         )
-        return Trial(variant, graphs, model, settings)
+        return PlannedRun(variant, graphs, model, settings)

@@ -15,7 +15,7 @@ import torch
 from pna.data.graphset import GraphSet
 from pna.data.walks import steps_of, with_walks
 from pna.names import lookup
-from pna.paper.experiment import Experiment, Progress, Source, Trial, Variant
+from pna.paper.experiment import Experiment, PlannedRun, Progress, Source, Variant
 from pna.train.settings import ModelSettings, Settings
 
 #: The module whose function named after the benchmark makes its graphs, and the numbers of graphs
@@ -163,12 +163,12 @@ class RealWorld(Experiment):
     def tests(self, protocol: str, quick: bool = False) -> Benchmark:
         return Benchmark(self.name, quick)
 
-    def tests_of(self, trial: Trial, protocol: str, quick: bool = False) -> Source:
+    def tests_of(self, trial: PlannedRun, protocol: str, quick: bool = False) -> Source:
         return trial.graphs
 
     def _trial(
         self, variant: Variant, protocol: str, recipe: str, members: int, quick: bool
-    ) -> Trial:
+    ) -> PlannedRun:
         graphs = Benchmark(self.name, quick, variant.walks)
         settings = COMMON | self.settings | variant.changes
         if quick:
@@ -176,7 +176,7 @@ class RealWorld(Experiment):
         model = ModelSettings(
             variant.convolution, variant.architecture, variant.hidden, "default", variant.arguments
         )
-        return Trial(variant, graphs, model, Settings(members=members, **settings), self.loss)
+        return PlannedRun(variant, graphs, model, Settings(members=members, **settings), self.loss)
 
 
 def with_towers(

@@ -14,9 +14,9 @@ import numpy as np
 from pna.data.graphset import GraphSet
 from pna.files import alone
 from pna.machine import machine
-from pna.paper.experiment import Experiment, Progress, Source, Trial, Variant
-from pna.paper.results import ResultsFolder, Row, load
-from pna.paper.scores import Member, Numbers, Population, Scores
+from pna.paper.experiment import Experiment, PlannedRun, Progress, Source, Variant
+from pna.paper.results import ResultsFolder, ScoredRow, load
+from pna.paper.scores import Member, Numbers, ScoredPopulation, Scores
 from pna.paper.workers import OnEpoch, run_jobs
 from pna.train.evaluation import evaluate
 from pna.train.loop import check_data, train
@@ -82,7 +82,7 @@ def reproduce(
         log(f"{out} has {len(requested) - len(trials)} of {len(requested)} populations already")
     if not trials:
         return load(out)[0]
-    by_folder: dict[Path, list[Trial]] = {}  # some trials are the same where it is quick
+    by_folder: dict[Path, list[PlannedRun]] = {}  # some trials are the same where it is quick
     for trial in trials:
         by_folder.setdefault(runs / folder_of(trial), []).append(trial)
     _check_unfinished(by_folder, options.resume)
@@ -101,7 +101,7 @@ def reproduce(
         for folder, (trial, *_) in by_folder.items()
     ]  # fmt: skip
 
-    def done(index: int, row: Row) -> None:
+    def done(index: int, row: ScoredRow) -> None:
         """Keep a row as soon as it is there, even if others fail later."""
         for trial in list(by_folder.values())[index]:
             on_epoch(trial.variant.name, trial.settings.epochs)
@@ -142,14 +142,14 @@ def _throttled(log: Callable[[str], None]) -> Progress:
     return progress
 
 
-def _named(row: Row, trial: Trial) -> Row:
+def _named(row: ScoredRow, trial: PlannedRun) -> ScoredRow:
     """Add the names of a row, and the folder of its run."""
     variant = trial.variant
     names = {"label": variant.label, "row": variant.row, "group": variant.group}
     return replace(row, facts=names | {"run": folder_of(trial)} | row.facts)
 
 
-def folder_of(trial: Trial) -> str:
+def folder_of(trial: PlannedRun) -> str:
     """Folder of a population: a readable name and a hash of all its settings, so that experiments
     with the same population share it."""
     decided = {
@@ -171,7 +171,7 @@ def _check_unfinished(folders: Iterable[Path], resume: bool) -> None:
 
 
 def _train_and_test(
-    trial: Trial,
+    trial: PlannedRun,
     data: Path,
     folder: Path,
     tests: Path,
@@ -179,7 +179,7 @@ def _train_and_test(
     metric: str,
     device: str | None,
     on_epoch: OnEpoch,
-) -> Row:
+) -> ScoredRow:
     run = Run(folder)
     name = trial.variant.name
     if run.summary is None:
@@ -202,7 +202,7 @@ def _train_and_test(
 
 def test(
     run: Run, tests: Path, measured: Measured, metric: str = "mse", device: str | None = None
-) -> Row:
+) -> ScoredRow:
     """A metric of all members of a finished run, on some splits and at some of its epochs."""
     summary, config = run.summary, run.config
     assert summary is not None
@@ -243,7 +243,7 @@ def test(
         "environment": environment,
         "evaluated on": machine(),
     }
-    return Row(Population(members, errors), facts, _curve(run))
+    return ScoredRow(ScoredPopulation(members, errors), facts, _curve(run))
 
 
 def baseline_errors(

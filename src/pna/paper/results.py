@@ -12,7 +12,7 @@ import numpy as np
 
 from pna.files import alone
 from pna.paper.experiment import Experiment
-from pna.paper.scores import Numbers, Population, Scores
+from pna.paper.scores import Numbers, ScoredPopulation, Scores
 from pna.stored import check, read_json, shown
 from pna.train.run import write_csv, write_json
 
@@ -22,10 +22,10 @@ _LOSSES = (*_COUNTS, "training", "validation")  # columns of curves
 
 
 @dataclass(frozen=True)
-class Row:
+class ScoredRow:
     """A population that was trained and tested, and what it took."""
 
-    population: Population
+    population: ScoredPopulation
     facts: dict[str, Any]
     curve: list[dict[str, float]]  # of every epoch that was logged: mean losses of the members
 
@@ -37,7 +37,7 @@ class ResultsFolder:
     folder: Path
     experiment: Experiment
     about: Mapping[str, Any]  # shared by all rows: experiment, protocol, recipe, quick
-    rows: dict[str, Row]
+    rows: dict[str, ScoredRow]
     own: set[str] = field(default_factory=set)  # rows added by this process
 
     @classmethod
@@ -61,7 +61,7 @@ class ResultsFolder:
         """Whether there is a row of this name and of this run."""
         return name in self.rows and self.rows[name].facts.get("run") == run
 
-    def add(self, name: str, row: Row) -> None:
+    def add(self, name: str, row: ScoredRow) -> None:
         """Add a row, or replace the one of the same name."""
         self.rows[name] = row
         self.own.add(name)
@@ -100,7 +100,7 @@ class ResultsFolder:
         return scores
 
 
-def _rows(folder: Path, experiment: Experiment, about: Mapping[str, Any]) -> dict[str, Row]:
+def _rows(folder: Path, experiment: Experiment, about: Mapping[str, Any]) -> dict[str, ScoredRow]:
     """Rows of a folder of the same experiment; none if it was never finished."""
     if not (folder / SCORES).is_file():
         return {}
@@ -114,7 +114,7 @@ def _rows(folder: Path, experiment: Experiment, about: Mapping[str, Any]) -> dic
     where = {"evaluated on": facts.get("evaluated on")}  # once stored for all rows together
     curves = load_curves(folder / CURVES)
     rows = {
-        name: Row(population, where | facts["populations"][name], curves.get(name, []))
+        name: ScoredRow(population, where | facts["populations"][name], curves.get(name, []))
         for name, population in scores.populations.items()
         if agrees(scores, facts, name)  # else the save was interrupted
     }

@@ -67,7 +67,7 @@ def _student(freedom: int) -> float:
 
 
 @dataclass(frozen=True)
-class Population:
+class ScoredPopulation:
     """Members of a population, and their errors: mean square ones, or what else was measured."""
 
     members: tuple[Member, ...]
@@ -101,7 +101,7 @@ class Scores:
 
     tasks: tuple[str, ...]
     splits: tuple[str, ...]
-    populations: Mapping[str, Population]
+    populations: Mapping[str, ScoredPopulation]
     baseline: Mapping[str, Numbers]  # by split: (tasks,)
     metric: str = "mse"  # of the errors
 
@@ -230,7 +230,9 @@ class Scores:
         }
         for name, number, split, task, error in found:
             errors[name][split][order[name].index(number), tasks.index(task)] = error
-        populations = {n: Population(tuple(of.values()), errors[n]) for n, of in members.items()}
+        populations = {
+            n: ScoredPopulation(tuple(of.values()), errors[n]) for n, of in members.items()
+        }
         baseline = {split: table[0] for split, table in errors[BASELINE].items()}
         return cls(tasks, splits, populations, baseline, metrics[0])
 

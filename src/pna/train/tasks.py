@@ -250,7 +250,7 @@ def outputs_of(tasks: Sequence[Task], level: str) -> int:
 
 
 @dataclass(frozen=True)
-class Target:
+class BatchTargets:
     """Targets of tasks with the same level and loss; the value of a missing target is finite."""
 
     tasks: tuple[int, ...]  # their indices
@@ -266,7 +266,7 @@ def are_complete(tasks: Sequence[Task], graphs: GraphSet) -> bool:
 
 def targets_of(
     tasks: Sequence[Task], batch: Batch, dtype: torch.dtype, complete: bool = False
-) -> list[Target]:
+) -> list[BatchTargets]:
     """The targets of a batch, divided by their scales.
 
     With `complete`, no target is missing, and none is searched for.
@@ -288,7 +288,7 @@ def targets_of(
             known = ~values.isnan()
             known = known if real is None else known & real[:, None]
             values = torch.where(known, values, 0)
-        found.append(Target(tuple(indices), values, known))
+        found.append(BatchTargets(tuple(indices), values, known))
     return found
 
 
@@ -301,12 +301,12 @@ def _scaled(y: Tensor, tasks: Sequence[Task], dtype: torch.dtype) -> Tensor:
     return torch.stack([values[:, i] / scale for i, scale in enumerate(scales)], 1)
 
 
-def count_targets(targets: Sequence[Target], tasks: int) -> Tensor:
+def count_targets(targets: Sequence[BatchTargets], tasks: int) -> Tensor:
     """Number of known targets of each task, (tasks,)."""
     return _by_task(targets, [t.known.sum(0, dtype=t.values.dtype) for t in targets], tasks)
 
 
-def _by_task(targets: Sequence[Target], of_groups: Sequence[Tensor], tasks: int) -> Tensor:
+def _by_task(targets: Sequence[BatchTargets], of_groups: Sequence[Tensor], tasks: int) -> Tensor:
     """Values per task, (tasks,), from those of every group."""
     if len(targets) == 1 and targets[0].tasks == tuple(range(tasks)):
         return of_groups[0]
@@ -318,7 +318,7 @@ def _by_task(targets: Sequence[Target], of_groups: Sequence[Tensor], tasks: int)
 
 
 def summed_errors(
-    tasks: Sequence[Task], prediction: Prediction, targets: Sequence[Target]
+    tasks: Sequence[Task], prediction: Prediction, targets: Sequence[BatchTargets]
 ) -> Tensor:
     """The sum of the errors of every task over its known targets, (tasks,)."""
     sums = []
@@ -340,7 +340,7 @@ def summed_errors(
 
 
 def summed_losses(
-    tasks: Sequence[Task], prediction: Prediction, targets: Sequence[Target], batch: Batch
+    tasks: Sequence[Task], prediction: Prediction, targets: Sequence[BatchTargets], batch: Batch
 ) -> Tensor:
     """The sum of the errors of every task, (tasks,). If the model has a loss of its own, its sum
     over real graphs follows, (tasks + 1,)."""

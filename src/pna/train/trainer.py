@@ -26,7 +26,7 @@ from pna.train.population import Population
 from pna.train.selection import SELECTORS
 from pna.train.settings import OPTIMISERS, PRECISIONS, Settings
 from pna.train.tasks import (
-    Target,
+    BatchTargets,
     Task,
     are_complete,
     count_graphs,
@@ -82,7 +82,9 @@ class Trainer:
         self.sums = torch.zeros(2, settings.members, len(self.tasks), dtype=dtype, device=device)
         self.losses = torch.zeros_like(self.sums)
         self.counts = torch.zeros(2, len(self.tasks), dtype=dtype, device=device)
-        self._known: WeakKeyDictionary[Batch, tuple[list[Target], Tensor]] = WeakKeyDictionary()
+        self._known: WeakKeyDictionary[Batch, tuple[list[BatchTargets], Tensor]] = (
+            WeakKeyDictionary()
+        )
         rank = distributed.get_rank() if world_size() > 1 else 0
         if capture is None:
             alone = device.type == "cuda" and world_size() == 1
@@ -201,14 +203,14 @@ class Trainer:
         self.sums[part].index_add_(0, self.ids, sums)
         self.counts[part].add_(counts)
 
-    def _seen(self, prediction: Prediction, targets: list[Target]) -> Tensor:
+    def _seen(self, prediction: Prediction, targets: list[BatchTargets]) -> Tensor:
         """The summed errors (tasks,) of one model, followed by the outputs that `select` needs."""
         errors = summed_errors(self.tasks, prediction, targets)
         if self._selection is None:
             return errors
         return torch.cat([errors, self._selection.columns(prediction).to(errors.dtype)])
 
-    def _targets(self, batch: Batch, complete: bool) -> tuple[list[Target], Tensor]:
+    def _targets(self, batch: Batch, complete: bool) -> tuple[list[BatchTargets], Tensor]:
         """The targets of a batch, and their number over all processes; cached by batch."""
         known = self._known.get(batch)
         if known is None:
