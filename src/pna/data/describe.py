@@ -31,7 +31,7 @@ class Split:
 
 
 @dataclass(frozen=True)
-class TargetSummary:
+class Target:
     """A summary of a target over all graphs, unscaled."""
 
     name: str
@@ -52,7 +52,7 @@ class Description:
     """A summary of the splits and targets of a graph set, and its metadata."""
 
     splits: tuple[Split, ...]
-    targets: tuple[TargetSummary, ...]
+    targets: tuple[Target, ...]
     metadata: Mapping[str, Any]
 
 
@@ -94,7 +94,7 @@ def _split(name: str, part: GraphSet) -> Split:
     )
 
 
-def _target(name: str, level: str, columns: dict[str, Tensor], scale: float) -> TargetSummary:
+def _target(name: str, level: str, columns: dict[str, Tensor], scale: float) -> Target:
     everything = torch.cat(list(columns.values()))
     known = everything[~everything.isnan()].numpy()
     train = columns.get("train", next(iter(columns.values())))
@@ -108,7 +108,7 @@ def _target(name: str, level: str, columns: dict[str, Tensor], scale: float) -> 
     )
     missing = len(everything) - len(known)
     span = float(least), float(mean), float(greatest)
-    return TargetSummary(name, level, *span, missing, scale, baseline, _counts(columns))
+    return Target(name, level, *span, missing, scale, baseline, _counts(columns))
 
 
 def _counts(columns: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
