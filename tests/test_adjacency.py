@@ -13,6 +13,7 @@ import copy
 import gc
 import io
 import weakref
+from contextlib import nullcontext
 from unittest import mock
 
 import numpy as np
@@ -21,6 +22,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch._dynamo.testing import CompileCounterWithBackend
+from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data
@@ -789,3 +791,20 @@ def test_a_library_of_another_version_is_not_called(monkeypatch):
     assert native._load() is None
     monkeypatch.setattr(native, "_library", None)
     assert_is_the_graph(Adjacency.from_edge_index(edge_index(), 4))
+
+
+@pytest.mark.parametrize("build", [True, False], ids=["C", "torch"])
+def test_it_stays_on_the_device_of_the_edges(build):
+    """Also if torch makes new tensors on another one by default."""
+    edges = edge_index()
+    with torch.device("meta"), nullcontext() if build else fast_paths.without("build"):
+        made = Adjacency.from_edge_index(edges, 4)
+    assert_is_the_graph(made)
+
+
+def test_fake_edges_are_not_read():
+    """They have no memory: torch says that their values are not known."""
+    with FakeTensorMode():
+        fake = torch.zeros(2, 3, dtype=torch.int64)
+        with pytest.raises(DataDependentOutputException):
+            Adjacency.from_edge_index(fake, 2)

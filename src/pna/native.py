@@ -70,19 +70,24 @@ def size_of(library: ctypes.CDLL, name: str) -> int | None:
 
 
 def build(edge_index: Tensor, num_senders: int, num_receivers: int, segment: int) -> Built | None:
-    """All arrays of the Adjacency of edge_index (2, edges) on the CPU, in int32; None if an index
-    is out of range. Rows of more than `segment` slots are cut. All sizes must be below 2^31."""
+    """All arrays of the Adjacency of edge_index (2, edges) on the CPU, in int32.
+
+    Returns None if an index is out of range, or if tensors have no memory, as fake ones. Rows of
+    more than `segment` slots are cut. All sizes must be below 2^31.
+    """
     assert _library is not None
     given, edges = edge_index.to(torch.int64).contiguous(), edge_index.shape[1]
-    problem = _Build(edges, num_senders, num_receivers, segment, given.data_ptr())
-    problem.receivers = given.data_ptr() + 8 * edges
     names, sizes = list[str](), list[int]()
     for side, rows in (("in", num_receivers), ("out", num_senders)):
         names += [f"{side}_{name}" for name in _FIXED]
         sizes += [rows + 1, edges, rows, rows]
     names += _REST
     sizes += [edges, edges, num_receivers]
-    memory = torch.empty(sum(sizes), dtype=torch.int32)
+    memory = given.new_empty(sum(sizes), dtype=torch.int32)
+    if type(given) is not Tensor or type(memory) is not Tensor:
+        return None
+    problem = _Build(edges, num_senders, num_receivers, segment, given.data_ptr())
+    problem.receivers = given.data_ptr() + 8 * edges
     _point(problem, names, memory, sizes)
     _library.pna_count(problem)
     if problem.is_bad:
@@ -91,7 +96,7 @@ def build(edge_index: Tensor, num_senders: int, num_receivers: int, segment: int
     for k, side in enumerate(("in", "out")):
         names = [f"{side}_{name}" for name in _LONG]
         sizes = [problem.longs[k], problem.longs[k] + 1, problem.segments[k]]
-        memory = torch.empty(sum(sizes), dtype=torch.int32)
+        memory = given.new_empty(sum(sizes), dtype=torch.int32)
         _point(problem, names, memory, sizes)
         parts.update(zip(names, memory.split(sizes), strict=True))
     if _library.pna_fill(problem) != 0:
