@@ -136,3 +136,10 @@ def test_lists_are_added_in_place():
     sums = [torch.zeros(2), torch.ones(1)]
     internals.add_lists_(sums, [torch.ones(2), torch.ones(1)])
     assert [each.tolist() for each in sums] == [[1.0, 1.0], [2.0]]
+
+
+@pytest.mark.gpu
+def test_the_raw_stream_is_the_current_one():
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        assert internals.raw_stream(torch.cuda.current_device()) == stream.cuda_stream

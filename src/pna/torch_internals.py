@@ -6,6 +6,8 @@ checks each one and names the torch versions for which that was done.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function as single_level
 from torch.autograd.forward_ad import _set_fwd_grad_enabled as set_forward_mode
@@ -41,6 +43,9 @@ saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 #: Add one list of tensors to another in place, by one kernel.
 add_lists_ = torch._foreach_add_
 
+#: The number of the current stream of a device, given its index; None without CUDA.
+raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
 __all__ = [
     "TESTED_VERSIONS",
     "SingleLevelFunction",
@@ -52,6 +57,7 @@ __all__ = [
     "is_batched",
     "is_wrapped",
     "keys_after_autograd",
+    "raw_stream",
     "saved_tensor_hooks",
     "set_forward_mode",
     "single_level",

@@ -41,6 +41,7 @@ from pna.ops.precision import multiplied
 from pna.ops.product import Product
 from pna.ops.request import KINDS, Messages, Request
 from pna.ops.statistics import statistics
+from pna.ops.triton.launcher import Kernel
 from tests.covering import covering
 from tests.ops.cases import pack, widened
 
@@ -134,6 +135,7 @@ WORK: list[tuple[Launch, str]] = []
 def main() -> None:
     """Compile what is chosen, as many at a time as there are processors."""
     JITFunction.run = note_instead
+    Kernel.__getitem__ = lambda kernel, grid: kernel.jit[grid]
     even = {launch.kernel: launch for launch in noted(launch_even)}
     WORK.extend((launch, "even") for launch in even.values())
     WORK.extend((launch, "any") for launch in noted(failed_before))

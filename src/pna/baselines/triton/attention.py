@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -23,6 +22,7 @@ from pna.baselines.attention import AttentionResults, AttentionTerms
 from pna.baselines.graph import Graph
 from pna.ops.request import wide_type
 from pna.ops.triton.launch import long_arguments, triton_type, wide_index
+from pna.ops.triton.launcher import Kernel, on_device
 from pna.ops.triton.messages import offset_of, owned_rows
 
 
@@ -70,7 +70,7 @@ def _store_result(
     tl.store(pointers + 1, inverse, mask=mask)
 
 
-@triton.jit
+@Kernel
 def _attention_kernel(
     values, scores, edge, own, neighbours,
     order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
@@ -151,7 +151,7 @@ def _attention_kernel(
         )  # fmt: skip
 
 
-@triton.jit
+@Kernel
 def _attention_merge_kernel(
     averages, tilts, sums, long_rows, long_indptr, num_rows, out, slopes, norms, heads, features,
     WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_F: tl.constexpr,
@@ -199,7 +199,7 @@ def _attention_merge_kernel(
     )  # fmt: skip
 
 
-@triton.jit
+@Kernel
 def _attention_receivers_kernel(
     grad, out, slopes, scores, norms, facts, grad_scores, num_rows, heads, features,
     WIDE: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_F: tl.constexpr,
@@ -225,7 +225,7 @@ def _attention_receivers_kernel(
     tl.store(to + 3, tl.sum(upstream * result, 2), mask=mask)
 
 
-@triton.jit
+@Kernel
 def _attention_senders_kernel(
     grad, values, scores, edge, own, facts, in_indptr, out_ranks, neighbours,
     order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
@@ -299,7 +299,7 @@ def _gradients(score, upstream, value, fact, near, SLOPE: tl.constexpr):
     return weight, part
 
 
-@triton.jit
+@Kernel
 def _attention_senders_merge_kernel(
     partial, partial_scores, long_rows, long_indptr, num_rows, to_values, to_scores,
     heads, features,
@@ -361,7 +361,7 @@ def forward(terms: AttentionTerms, slope: float, rows: Rows, saved: AttentionRes
         norms=norms,
     )
     segments = rows.segment_owner.shape[0]
-    with torch.cuda.device_of(values):
+    with on_device(values):
         _attention_kernel[tiles.grid(rows.num_rows)](
             **shared, out=out, slopes=slopes, sums=norms, SEGMENTS=False
         )
@@ -409,7 +409,7 @@ def backward(
         to_own=to_own,
     )
     segments, wide = outgoing.segment_owner.shape[0], shared["WIDE"]
-    with torch.cuda.device_of(values):
+    with on_device(values):
         _attention_receivers_kernel[tiles.grid(values.shape[0])](
             grad, out, slopes, given["scores"], norms, facts, to_scores, values.shape[0],
             heads, features, WIDE=wide, **tiles.tile,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -20,6 +19,7 @@ from pna.baselines.graph import Graph
 from pna.ops.request import wide_type
 from pna.ops.triton.alignment import aligned
 from pna.ops.triton.launch import Tiles, triton_type, wide_index
+from pna.ops.triton.launcher import Kernel, on_device
 from pna.ops.triton.messages import feature_block, offset_of
 
 #: Most features per program.
@@ -66,7 +66,7 @@ def _clear_spare(
             tl.store(pointers, 0, mask=mask)
 
 
-@triton.jit
+@Kernel
 def _gates_kernel(
     at_receiver, at_sender, values, edge, order, indptr, neighbours, num_rows,
     num_edges, out, state, gates, features,
@@ -104,7 +104,7 @@ def _gates_kernel(
     tl.store(out + own, total, mask=mask)
 
 
-@triton.jit
+@Kernel
 def _gates_receivers_kernel(
     grad, grad_state, out, state, gates, values, order, indptr, neighbours, num_rows,
     num_edges, to_receiver, to_state, to_sum, features,
@@ -142,7 +142,7 @@ def _gates_receivers_kernel(
     tl.store(to_receiver + own, total, mask=mask)
 
 
-@triton.jit
+@Kernel
 def _gates_senders_kernel(
     state, to_state, to_sum, order, indptr, neighbours, in_indptr, out_ranks, num_rows,
     to_sender, to_values, features,
@@ -178,7 +178,7 @@ def forward(terms: GateTerms, rows: Rows, least: float, saved: GateResults) -> N
     at_receiver, at_sender, values = (t.contiguous() for t in terms[:3])
     edge, (out, state, gates) = terms.edge, saved
     tiles = Tiles(values.shape[1], _WIDEST)
-    with torch.cuda.device_of(values):
+    with on_device(values):
         _gates_kernel[tiles.grid(rows.num_rows)](
             at_receiver, at_sender, values, at_sender if edge is None else edge.contiguous(),
             rows.order, rows.indptr, rows.neighbours, rows.num_rows, state.shape[0], out, state,
@@ -207,7 +207,7 @@ def backward(
     tiles, shared = Tiles(features, _WIDEST), _shared(state, values)
     to_sum = values.new_empty(values.shape, dtype=wide_type(values.dtype))
     of_state = state if grad_state is None else grad_state.contiguous()
-    with torch.cuda.device_of(values):
+    with on_device(values):
         _gates_receivers_kernel[tiles.grid(incoming.num_rows)](
             grad, of_state, out, state, gates, values, incoming.order, incoming.indptr,
             incoming.neighbours, incoming.num_rows, state.shape[0], to_receiver, to_state, to_sum,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
@@ -17,11 +15,12 @@ from pna.ops.triton.launch import (
     unit_stride,
     wide_index,
 )
+from pna.ops.triton.launcher import Kernel, on_device
 from pna.ops.triton.messages import feature_block, offset_of, owned_rows
 from pna.ops.triton.sums import add_segments
 
 
-@triton.jit
+@Kernel
 def _neighbour_sum_kernel(
     x, x_stride, factor, own, neighbours,
     order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
@@ -72,7 +71,7 @@ def neighbour_sum(
     short = rows.neighbours.shape[0] <= 8 * rows.num_rows
     wide = triton_type(wide_type(x.dtype))
     partial = x.new_empty((segments, features), dtype=wide_type(x.dtype))
-    with torch.cuda.device_of(x):
+    with on_device(x):
         for to, work in ((out, rows.num_rows), (partial, segments)):
             if work == 0:
                 continue

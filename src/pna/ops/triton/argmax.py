@@ -22,6 +22,7 @@ from pna.ops.triton.launch import (
     message_arguments,
     triton_type,
 )
+from pna.ops.triton.launcher import Kernel
 from pna.ops.triton.messages import (
     clamped,
     feature_block,
@@ -121,7 +122,7 @@ def _without_nan(place, result, mask):
     return tl.where(value == value, place, -1)
 
 
-@triton.jit
+@Kernel
 def _argmax_rows_kernel(
     x, x_stride, edge, at, order, indptr, senders, edge_ids, out, positions,
     num_rows, num_edges, features, types,
@@ -163,7 +164,7 @@ def _argmax_rows_kernel(
         tl.store(to + features, (smallest_at & 255).to(tl.uint8), mask=mask)
 
 
-@triton.jit
+@Kernel
 def _argmax_segments_kernel(
     x, x_stride, edge, at, indptr, senders, edge_ids,
     long_rows, long_indptr, segment_owner, num_segments, num_long, partial, partial_at,
@@ -194,7 +195,7 @@ def _argmax_segments_kernel(
     tl.store(partial_at + to + features, before + smallest_at, mask=mask)
 
 
-@triton.jit
+@Kernel
 def _argmax_merge_kernel(
     long_rows, long_indptr, num_rows, partial, partial_at, out, positions, long_positions, features,
     KIND: tl.constexpr, WHICH: tl.constexpr, KINDS: tl.constexpr, WIDE: tl.constexpr,

@@ -17,6 +17,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pna.ops.triton.launcher import Kernel, on_device
+
 #: The most graphs in a batch, whose sizes one program sums, and the most nodes that are ranked.
 MOST_GRAPHS, MOST_RANKED = 4096, 16384
 
@@ -45,7 +47,7 @@ class Layout:
     out_ranks: Tensor  # (edges,)
 
 
-@triton.jit
+@Kernel
 def _graphs_kernel(
     ids, node_offsets, edge_offsets, given, real, sizes, starts, edge_starts, firsts, edge_firsts,
     graphs, nodes, edges, BLOCK: tl.constexpr,
@@ -86,7 +88,7 @@ def _graph_of(starts, place, graphs, HALVINGS: tl.constexpr):
     return low
 
 
-@triton.jit
+@Kernel
 def _nodes_kernel(
     starts, edge_starts, firsts, edge_firsts, real_graphs, set_indptr, set_out_indptr,
     graph_of_node, from_node, indptr, out_indptr, graphs, nodes, edges,
@@ -119,7 +121,7 @@ def _nodes_kernel(
         tl.store(out_indptr + nodes, edges)
 
 
-@triton.jit
+@Kernel
 def _edges_kernel(
     starts, edge_starts, edge_firsts, set_senders, set_receivers, set_ranks,
     from_edge, senders, receivers, ranks, graphs, nodes, edges,
@@ -150,7 +152,7 @@ def _edges_kernel(
     tl.store(ranks + edge, tl.where(real, own, rank), mask=live)
 
 
-@triton.jit
+@Kernel
 def _rank_kernel(
     indptr, out_indptr, windows, order, out_order, every, rows,
     BLOCK: tl.constexpr, BLOCK_S: tl.constexpr,
@@ -211,7 +213,7 @@ def lay_out(
     senders, receivers, ranks = (allocate(edges, torch.int32) for _ in range(3))
     sums = (starts, edge_starts)
     shape = (graphs, nodes, edges)
-    with torch.cuda.device_of(ids):
+    with on_device(ids):
         _graphs_kernel[(1,)](
             ids, *offsets, given, real.view(torch.uint8), sizes, *sums, firsts, edge_firsts,
             *shape, BLOCK=triton.next_power_of_2(graphs + 1), num_warps=4,
@@ -255,7 +257,7 @@ def by_length(
     rows = indptr.shape[0] - 1
     order, out_order = torch.empty_like(indptr[1:]), torch.empty_like(indptr[1:])
     every = torch.empty_like(order) if several else order
-    with torch.cuda.device_of(indptr):
+    with on_device(indptr):
         _rank_kernel[(windows.shape[1], 3 if several else 2)](
             indptr, out_indptr, windows, order, out_order, every, rows, BLOCK=_RANKED_AT_ONCE,
             BLOCK_S=_RANKED_BESIDE, num_warps=4,

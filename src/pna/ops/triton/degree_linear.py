@@ -22,6 +22,7 @@ from pna import fast_paths
 from pna.ops.product import Product
 from pna.ops.triton import narrow_linear, scaled_linear, wide_linear
 from pna.ops.triton.alignment import aligned, unit_of
+from pna.ops.triton.launcher import Kernel, on_device
 from pna.ops.triton.products import (
     block_of,
     parts,
@@ -74,7 +75,7 @@ def _combined(place, w_factor, mask, factors, first, R: tl.constexpr):
     return total
 
 
-@triton.jit
+@Kernel
 def _degree_linear_kernel(
     z, z_row, z_group, z_tower, width, inputs, shift, shift_row, shift_tower,
     weight, w_factor, w_tower, w_in, w_out, factors, base, base_row, base_tower, indptr, by_degree,
@@ -148,7 +149,7 @@ def _degree_linear_kernel(
         )
 
 
-@triton.jit
+@Kernel
 def _degree_spread_kernel(
     grad, grad_row, grad_tower, inputs, weight, w_factor, w_tower, w_in, w_out, factors, indptr,
     by_degree, out, out_row, out_group, out_tower, out_width, num_rows, blocks, per_group,
@@ -200,7 +201,7 @@ def _add_scaled(total, t_1, t_2, t_3, upstream, share, live, PRECISION: tl.const
     return total + _across(t_1, t_2, t_3, scaled, PRECISION)
 
 
-@triton.jit
+@Kernel
 def _degree_weight_kernel(
     z, z_row, z_group, z_tower, width, inputs, shift, shift_row, shift_tower,
     grad, grad_row, grad_tower, outputs, factors, indptr, by_degree, partial, num_rows, tiles,
@@ -271,7 +272,7 @@ def _degree_weight_kernel(
         tl.store(to + 3 * size, total_3, mask=mask)
 
 
-@triton.jit
+@Kernel
 def _shift_gradient_kernel(
     grad_z, z_row, z_group, indptr, out, out_row, num_rows, columns,
     ONCE: tl.constexpr, EACH: tl.constexpr, GROUPS: tl.constexpr,
@@ -308,7 +309,7 @@ def forward(product: Product, base: Tensor | None, out: Tensor) -> None:
     if scaled_linear.is_quick(z.shape[0], z.dtype, weight):
         scaled_linear.forward(product, base, out)
         return
-    with torch.cuda.device_of(z):
+    with on_device(z):
         _multiply(product, base, out[:, None])
 
 
@@ -329,7 +330,7 @@ def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor
     transposed = replace(
         product, z=grad[:, None], weight=product.weight.transpose(2, 3), shift=None, times=()
     )
-    with torch.cuda.device_of(grad):
+    with on_device(grad):
         if grad_weight.shape[0] > 0:
             _weight_gradient(grad, product, grad_weight)
         few = grad_z.shape[0] > 0 and grad.shape[2] <= _FEW_INPUTS

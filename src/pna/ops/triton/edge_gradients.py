@@ -14,11 +14,12 @@ from pna.adjacency import Adjacency
 from pna.ops.request import EDGE_WORKSPACE, Messages, wide_type
 from pna.ops.triton.argmax import extremum_gradient
 from pna.ops.triton.launch import DENSE
+from pna.ops.triton.launcher import Kernel
 from pna.ops.triton.messages import centre_of, edge_term
 from pna.ops.triton.sums import add_up
 
 
-@triton.jit
+@Kernel
 def _message_gradient_kernel(
     x, x_stride, senders, slot_receivers, edge_ids, weights, indptr, rows, edge, at,
     mean, mean_stride, grad, stride_row, stride_kind, stride_feature, positions, long_positions,
@@ -80,7 +81,7 @@ def _extremum_of(
     return place, tl.load(above, mask=mask, other=0).to(WIDE)
 
 
-@triton.jit
+@Kernel
 def _kind_gradient_kernel(
     x, x_stride, senders, order, edge_ids, weights, indptr, rows, edge, at,
     mean, mean_stride, grad, stride_row, stride_kind, stride_feature, positions,

@@ -9,10 +9,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pna.ops.triton.launcher import Kernel, on_device
+
 _BLOCK = 128
 
 
-@triton.jit
+@Kernel
 def _factors_kernel(
     indptr, mean_log, mean, out, rows, CODES: tl.constexpr, COUNT: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -46,7 +48,7 @@ def factors(indptr: Tensor, mean_log: Tensor, mean: Tensor, codes: Sequence[int]
     rows = indptr.shape[0] - 1
     out = torch.empty((rows, len(codes)), dtype=torch.float32, device=indptr.device)
     if rows > 0:
-        with torch.cuda.device_of(indptr):
+        with on_device(indptr):
             _factors_kernel[(triton.cdiv(rows, _BLOCK),)](
                 indptr, mean_log, mean, out, rows,
                 CODES=sum(code << (3 * r) for r, code in enumerate(codes)), COUNT=len(codes),

@@ -32,6 +32,7 @@ from pna.ops.triton.launch import (
     wide_index,
     with_unit_stride,
 )
+from pna.ops.triton.launcher import Kernel, on_device
 from pna.ops.triton.messages import (
     centre_of,
     clamped,
@@ -67,7 +68,7 @@ def _sum_deviations(
     return total
 
 
-@triton.jit
+@Kernel
 def _receiver_rows_kernel(
     grad, stride_row, stride_kind, stride_feature, out, mean, mean_stride, indptr, rows,
     x, x_stride, senders, edge, at, edge_ids, num_rows, num_edges, features, types,
@@ -128,7 +129,7 @@ def _receiver_rows_kernel(
         tl.store(to + (WIDTH - 1) * features, value / tl.sqrt(count), mask=mask)
 
 
-@triton.jit
+@Kernel
 def _segment_deviations_kernel(
     rows, mean, mean_stride, partial, long_rows, long_indptr, segment_owner, num_segments, num_long,
     x, x_stride, edge, at, indptr, senders, edge_ids, num_edges, features, types,
@@ -158,7 +159,7 @@ def _segment_deviations_kernel(
     tl.store(to, tl.where(centre != 0, rest, 0), mask=mask)
 
 
-@triton.jit
+@Kernel
 def _long_rows_kernel(
     rows, partial, indptr, long_rows, long_indptr, num_rows, features,
     WIDTH: tl.constexpr, WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
@@ -206,7 +207,7 @@ def backward(
         return
     if side is None:
         side = SideStream(torch.device("cpu"))  # no side stream: work runs in order
-    with torch.cuda.device_of(messages.x):
+    with on_device(messages.x):
         if found is None:
             found = argmax(messages, request, saved.out)
         linear = _receiver_rows(grad, messages, request, saved)

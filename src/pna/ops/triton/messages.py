@@ -53,10 +53,11 @@ def edge_term(
 def message(
     x, x_stride, senders, edge, at, edge_ids, slot, feature, mask, features, types,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    STEP: tl.constexpr = 1,
 ):  # fmt: skip
-    """Messages in these slots: (BLOCK_R, BLOCK_F)."""
+    """Messages in these slots: (BLOCK_R, BLOCK_F). Features of x are STEP elements apart."""
     place = offset_of(tl.load(senders + slot), x_stride, WIDE_INDEX)
-    value = tl.load(x + feature[None, :] + place[:, None], mask=mask, other=0).to(WIDE)
+    value = tl.load(x + feature[None, :] * STEP + place[:, None], mask=mask, other=0).to(WIDE)
     if EDGE != 0:
         given = tl.load(edge_ids + slot).to(tl.int64)
         value += edge_term(edge, at, given, feature, mask, features, types, EDGE, DEPTH, WIDE)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -17,6 +16,7 @@ from torch import Tensor
 from pna import fast_paths
 from pna.ops.product import Product
 from pna.ops.triton.alignment import aligned, unit_of
+from pna.ops.triton.launcher import Kernel, on_device
 from pna.ops.triton.products import parts, precision, product_of_parts, uncut_precision, unit_stride
 from pna.ops.triton.sums import Sums
 from pna.ops.triton.wide_linear import shifts_of
@@ -86,7 +86,7 @@ def _shares(factors, begin, row, live, R: tl.constexpr, BLOCK_F: tl.constexpr):
     return tl.load(place, mask=live[:, None] & (factor < R)[None, :], other=0).to(tl.float32)
 
 
-@triton.jit
+@Kernel
 def _narrow_linear_kernel(
     z, z_row, z_group, z_tower, width, groups, shift, shift_row, shift_tower,
     weight, w_factor, w_tower, w_in, w_out, factors, base, base_row, base_tower, indptr,
@@ -145,7 +145,7 @@ def _upstream(
     return tl.reshape(above[:, None, :] * share[:, :, None], [BLOCK_R, BLOCK_F * BLOCK_O])
 
 
-@triton.jit
+@Kernel
 def _narrow_input_kernel(
     weight, w_factor, w_tower, w_in, w_out, width, groups, factors, indptr,
     grad, grad_row, grad_tower, grad_z, grad_shift, outputs, num_rows, towers, tiles,
@@ -186,7 +186,7 @@ def _narrow_input_kernel(
             tl.store(to, moved, mask=live[:, None] & (k < width)[None, :])
 
 
-@triton.jit
+@Kernel
 def _narrow_weight_kernel(
     z, z_row, z_group, z_tower, width, groups, shift, shift_row, shift_tower, factors, indptr,
     grad, grad_row, grad_tower, partial, outputs, num_rows, towers, tiles,
@@ -267,7 +267,7 @@ def forward(product: Product, base: Tensor | None, out: Tensor) -> None:
     own = out if base is None else unit_stride(base)
     shared, tiles = _shared(product)
     inputs = _of_inputs(z, product.shift)
-    with torch.cuda.device_of(z):
+    with on_device(z):
         _narrow_linear_kernel[_grid(z, tiles, 2 * _PROGRAMS)](
             **shared, **inputs, **_of_weight(weight), base=own, base_row=own.stride(0),
             base_tower=own.stride(1), BASE=base is not None, out=out,
@@ -295,7 +295,7 @@ def add_backward(
     z, weight, grad = product.z, product.weight, unit_stride(grad)
     shared, tiles = _shared(product)
     shared |= dict(grad=grad, grad_row=grad.stride(0), grad_tower=grad.stride(1))
-    with torch.cuda.device_of(z):
+    with on_device(z):
         if grad_z.shape[0] > 0:
             # vector loads of four need so few registers that twice as many programs fit
             fours = z.shape[3] % 4 == weight.shape[3] % 4 == 0

@@ -18,6 +18,7 @@ from torch import Tensor
 
 from pna import fast_paths
 from pna.ops.product import Product
+from pna.ops.triton.launcher import Kernel, on_device
 from pna.ops.triton.products import unit_stride
 
 #: The most nodes, and the most outputs of all factors together.
@@ -26,7 +27,7 @@ MOST_ROWS, MOST_OUTPUTS = 2**15, 64
 _TILE, _NUMBERS = 16, 256
 
 
-@triton.jit
+@Kernel
 def _apart_kernel(
     weight, w_factor, w_tower, w_input, w_output, apart, once, each, size, width, outputs,
     R: tl.constexpr, GROUPS: tl.constexpr, ONCE: tl.constexpr, EACH: tl.constexpr,
@@ -55,7 +56,7 @@ def _apart_kernel(
         tl.store(each + place, sum_each, mask=live)
 
 
-@triton.jit
+@Kernel
 def _combine_kernel(
     every, once, each, indptr, factors, base, base_row, base_tower, out,
     num_rows, towers, outputs, groups,
@@ -120,7 +121,7 @@ def take_apart(weight: Tensor, groups: int, times: Sequence[int]) -> Apart:
     apart, once, each = weight.new_empty((groups + 2, *shape)).split([groups, 1, 1])
     bits = [sum(1 << a for a, n in enumerate(times) if n == often) for often in (1, 2)]
     size = once.numel()
-    with torch.cuda.device_of(weight):
+    with on_device(weight):
         _apart_kernel[(triton.cdiv(size, _NUMBERS),)](
             weight, *weight.stride(), apart, once, each, size, shape[1], outputs,
             R=factors, GROUPS=groups, ONCE=bits[0], EACH=bits[1], BLOCK=_NUMBERS, num_warps=4,
@@ -153,7 +154,7 @@ def add_up(
     rows, towers, outputs = out.shape
     given = out if base is None else unit_stride(base)
     once, each = (every if part is None else part for part in moved)
-    with torch.cuda.device_of(out):
+    with on_device(out):
         _combine_kernel[(triton.cdiv(rows, _TILE), towers)](
             every, once, each, indptr, factors, given, given.stride(0), given.stride(1), out,
             rows, towers, outputs, every.shape[0] // towers,

@@ -17,6 +17,7 @@ from pna.ops.triton.alignment import aligned
 from pna.ops.triton.argmax import extremum_gradient
 from pna.ops.triton.edge_gradients import has_few_rows
 from pna.ops.triton.launch import Tiles, long_arguments, wide_index
+from pna.ops.triton.launcher import Kernel
 from pna.ops.triton.messages import centre_of, edge_term, feature_block, offset_of, owned_rows
 from pna.ops.triton.sums import add_segments, add_up
 
@@ -50,7 +51,7 @@ def _store_kind(
     tl.store(to, tl.sum(total, 0), mask=live_feature)
 
 
-@triton.jit
+@Kernel
 def _linear_gradient_kernel(
     to, to_stride, x, x_stride, order, out_indptr, long_rows, long_indptr, segment_owner,
     num_rows, num_segments, num_long, receivers, out_ranks, weights, indptr, rows,
@@ -157,7 +158,7 @@ def _linear_gradient_kernel(
         _store_kind(by_kind, kind_3, feature, live_feature, features, 3, KINDS)
 
 
-@triton.jit
+@Kernel
 def _extremum_gradient_kernel(
     to, to_stride, order, out_indptr, long_rows, long_indptr, segment_owner, num_rows,
     num_segments, num_long, receivers, out_ranks, grad, stride_row, stride_kind, stride_feature,

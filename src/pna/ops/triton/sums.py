@@ -11,12 +11,13 @@ from pna import fast_paths
 from pna.adjacency import Rows
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.launch import MergeTiles, triton_type
+from pna.ops.triton.launcher import Kernel, on_device
 
 #: Elements in a tile of a program, and the most splits in it.
 _NUMBERS, _PARTS = 4096, 64
 
 
-@triton.jit
+@Kernel
 def _add_up_kernel(
     partial, out, splits, size, UNIT: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr
 ):
@@ -52,7 +53,7 @@ def sum_segments(
     return row, total
 
 
-@triton.jit
+@Kernel
 def _add_segments_kernel(
     partial, out, out_stride, long_rows, long_indptr, num_rows, features,
     WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
@@ -104,7 +105,7 @@ def add_up(partial: Tensor, out: Tensor) -> None:
     splits, size = partial.shape
     tall = min(_PARTS, max(16, triton.next_power_of_2(splits)))
     block = _NUMBERS // tall
-    with torch.cuda.device_of(out):
+    with on_device(out):
         _add_up_kernel[(triton.cdiv(size, block),)](
             partial, out, splits, size, UNIT=unit_of(size), BLOCK_S=tall, BLOCK=block,
             num_warps=4,
@@ -115,7 +116,7 @@ def add_segments(partial: Tensor, rows: Rows, out: Tensor) -> None:
     """Write the sums of long rows to out, from those of their segments (segments, features)."""
     features = out.shape[1]
     merge = MergeTiles(features)
-    with torch.cuda.device_of(out):
+    with on_device(out):
         _add_segments_kernel[(rows.long_rows.shape[0], merge.blocks)](
             partial, out, out.stride(0), rows.long_rows, rows.long_indptr, rows.num_rows,
             features, WIDE=triton_type(partial.dtype), **merge.tile,

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from pna.ops.triton.alignment import aligned, unit_of
+from pna.ops.triton.launcher import Kernel, on_device
 from pna.ops.triton.products import block_of, cut, parts, precision, product_of_parts, unit_stride
 
 #: Rows in a tile; rows in a tall tile; and about how many tall tiles there must be to use these.
@@ -66,7 +66,7 @@ def write(
     tl.store(to, total, mask=mask)
 
 
-@triton.jit
+@Kernel
 def _wide_linear_kernel(
     z, z_row, z_group, z_tower, width, inputs, shift, shift_row, shift_tower, indptr, factors,
     weight, w_tower, w_in, w_out, base, base_row, base_tower,
@@ -160,7 +160,7 @@ def multiply(
     tall = _TALL_TILE if enough else _TILE
     own = out[:, 0] if base is None else unit_stride(base)
     sizes = (*own.stride()[:2], *out.stride()[:3], width, weight.stride(0))
-    with torch.cuda.device_of(z):
+    with on_device(z):
         _wide_linear_kernel[(triton.cdiv(num_rows, tall), towers, blocks)](
             **inputs, indptr=z if indptr is None else indptr,
             factors=z if factors is None else factors, weight=weight, w_tower=weight.stride(0),

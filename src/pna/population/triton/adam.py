@@ -15,6 +15,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pna.ops.triton.launcher import Kernel, on_device
+
 #: Weights per program, and losses and flags of blocks that are read per iteration.
 _BLOCK, _LOSSES, _FINDINGS = 1024, 16, 1024
 
@@ -54,7 +56,7 @@ def _moved(
     return moved, new_mean, new_square
 
 
-@triton.jit
+@Kernel
 def _adam_finite_kernel(
     weights, grad, mean, square, lr, decay, found, size, counts, allowed, steps, alive,
     loss, losses,
@@ -88,7 +90,7 @@ def _adam_finite_kernel(
     tl.store(to, tl.max(odd.to(tl.int32), 0))
 
 
-@triton.jit
+@Kernel
 def _adam_kernel(
     weights, grad, mean, square, lr, decay, found, size, counts, allowed, steps, alive,
     broken, blocks,
@@ -166,7 +168,7 @@ def step(
         LOG_FIRST=math.log(betas[0]), LOG_SECOND=math.log(betas[1]), EPSILON=eps,
         DECOUPLED=decoupled, BLOCK=_BLOCK, num_warps=4,
     )  # fmt: skip
-    with torch.cuda.device_of(weights):
+    with on_device(weights):
         _adam_finite_kernel[(blocks, members)](
             **inputs, loss=loss.contiguous(), losses=loss.shape[1], BLOCK_L=_LOSSES
         )

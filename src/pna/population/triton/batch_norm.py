@@ -16,6 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.ops.triton.alignment import aligned, unit_of
+from pna.ops.triton.launcher import Kernel, on_device
 from pna.ops.triton.products import unit_stride
 from pna.population.batch_norm import Norm, Normalised, NormInputs
 
@@ -80,7 +81,7 @@ def _merged(count, mean, squares):
     return total, about + rest, tl.sum(squares, 0) + total * tl.sum(share * away * away, 0)
 
 
-@triton.jit
+@Kernel
 def _batch_norm_moments_kernel(
     x, x_row, x_member, width, factors, real, partial, num_rows, columns, tiles,
     SCALED: tl.constexpr, CONTIGUOUS: tl.constexpr, UNIT: tl.constexpr,
@@ -114,7 +115,7 @@ def _batch_norm_moments_kernel(
     tl.store(to + 2 * columns, squares, mask=live_column)
 
 
-@triton.jit
+@Kernel
 def _batch_norm_kernel(
     x, x_row, x_member, width, factors, weight, bias, running_mean, running_var, partial, splits,
     y, moments, num_rows, columns, tiles,
@@ -170,7 +171,7 @@ def _batch_norm_kernel(
         tl.store(y + row[:, None] * columns + column[None, :], value, mask=mask)
 
 
-@triton.jit
+@Kernel
 def _batch_norm_sums_kernel(
     grad, grad_row, grad_member, x, x_row, x_member, width, factors, weight, bias, moments,
     partial, num_rows, columns, tiles,
@@ -203,7 +204,7 @@ def _batch_norm_sums_kernel(
     tl.store(to + columns + column, tl.sum(scaled, 0) * rstd, mask=live_column)
 
 
-@triton.jit
+@Kernel
 def _batch_norm_gradient_kernel(
     grad, grad_row, grad_member, x, x_row, x_member, width, factors, weight, bias, moments,
     partial, real, splits, grad_x, grad_weight, grad_bias, num_rows, columns, tiles,
@@ -270,7 +271,7 @@ def forward(
     partial = moments.new_empty(splits, 3 * columns)
     inputs = _strided("x", x) | _scaled(x, factors)
     width = y.shape[2]
-    with torch.cuda.device_of(x):
+    with on_device(x):
         _batch_norm_moments_kernel[(blocks, splits)](
             **inputs, width=width, real=_bytes(real), partial=partial, **tile
         )
@@ -296,7 +297,7 @@ def backward(grad: Tensor, inputs: NormInputs, grads: tuple[Tensor, Tensor, Tens
         partial=partial, RELU=relu,
     )  # fmt: skip
     programs = _side_by_side(tile["tiles"], blocks, _PROGRAMS) if grad_x.numel() > 0 else 1
-    with torch.cuda.device_of(x):
+    with on_device(x):
         _batch_norm_sums_kernel[(blocks, splits)](**given, **tile)
         _batch_norm_gradient_kernel[(blocks, programs)](
             **given, real=_bytes(real), splits=splits, grad_x=grad_x, grad_weight=grad_weight,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from pna.ops.triton.launch import block_of
+from pna.ops.triton.launcher import on_device
 from pna.ops.triton.products import unit_stride
 
 _MIX = tl.constexpr(0x45D9F3B3335B369)  # the constants of `pna.population.dropout`
@@ -81,7 +81,7 @@ def drop(
     seed, passes, time = (key, key, 0) if of_key is None else of_key
     block = block_of(features, 128)
     tall = _TILE // block
-    with torch.cuda.device_of(x):
+    with on_device(x):
         _dropout_kernel[(triton.cdiv(rows, tall), triton.cdiv(features, block))](
             x, x.stride(0), x.stride(1), out, seed, passes, key,
             key if graph is None else graph, key if position is None else position, rows, members,

@@ -12,11 +12,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from pna.ops.triton.launcher import on_device
 from pna.ops.triton.products import block_of, parts, precision, product_of_parts, unit_stride
 from pna.ops.triton.sums import Sums
 from pna.population.triton.linears import _TILE, _tile_of
@@ -307,7 +307,7 @@ def forward(
         return
     inputs = _arguments(x, h, parameters) | turn.arguments(x)
     programs = max(1, min(inputs["tiles"], 2 * _PROGRAMS // out.shape[1]))
-    with torch.cuda.device_of(x):
+    with on_device(x):
         _gru_kernel[(programs, out.shape[1])](**inputs, out=out, num_stages=2)
 
 
@@ -350,7 +350,7 @@ def add_backward(
 ) -> None:
     """Write the gradients of x and h, and add those of the parameters to `sums`."""
     grad = unit_stride(grad)
-    with torch.cuda.device_of(x):
+    with on_device(x):
         _gru_backward_kernel[(sums.splits, grad.shape[1])](
             grad=grad, grad_row=grad.stride(0), grad_member=grad.stride(1),
             **_arguments(x, h, parameters), **turn.arguments(x), grad_x=grad_x, grad_h=grad_h,

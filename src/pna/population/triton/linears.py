@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from pna.ops.triton import wide_linear
 from pna.ops.triton.alignment import aligned, unit_of
+from pna.ops.triton.launcher import Kernel, on_device
 from pna.ops.triton.products import (
     block_of,
     cut,
@@ -86,7 +86,7 @@ def _through(
         tl.store(to, total, mask=live[:, None] & live_output[None, :])
 
 
-@triton.jit
+@Kernel
 def _linears_kernel(
     x, x_row, x_member, inputs, num_rows, members,
     weight_0, w_member_0, w_out_0, w_in_0, bias_0, b_member_0, out_0, outputs_0,
@@ -155,7 +155,7 @@ def _back_through(
     return total + product_of_parts(g_1, g_2, g_3, w_1, w_2, w_3, PRECISION)
 
 
-@triton.jit
+@Kernel
 def _linears_input_kernel(
     grad_x, inputs, num_rows, members,
     grad_0, row_0, member_0, weight_0, w_member_0, w_out_0, w_in_0, outputs_0,
@@ -242,7 +242,7 @@ def _linears_input_kernel(
         tl.store(to, total, mask=mask)
 
 
-@triton.jit
+@Kernel
 def _linears_weight_kernel(
     x, x_row, x_member, inputs, num_rows, members, tiles, partial, size,
     grad_0, grad_1, grad_2, grad_3, row, member_stride, outputs, blocks_i, blocks,
@@ -329,7 +329,7 @@ def forward(
                     outputs=outputs[k].shape[2],
                 )
             )
-        with torch.cuda.device_of(x):
+        with on_device(x):
             _linears_kernel[(triton.cdiv(rows, _TILE), members)](
                 x=x, x_row=x.stride(0), x_member=x.stride(1), inputs=inputs, num_rows=rows,
                 members=members, **_numbered(named), COUNT=len(group),
@@ -388,7 +388,7 @@ def add_backward(
 ) -> None:
     """Add the gradients of weights and biases to `sums`; write the gradient of x, or `add` it."""
     above = {k: unit_stride(g) for k, g in enumerate(grads) if g is not None and g.numel() > 0}
-    with torch.cuda.device_of(x):
+    with on_device(x):
         if sums.needed:
             _add_to_sums(above, x, weights, sums)
         if grad_x.numel() > 0:

@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pna.ops.triton.launcher import Kernel, on_device
 from pna.ops.triton.products import unit_stride
 from pna.population.set2set_cpu import Set2SetInputs, Set2SetResults
 
@@ -49,7 +50,7 @@ def _rows(x, x_row, first, size, unit, live, BLOCK_N: tl.constexpr):
     return tl.load(pointers, mask=real[:, None] & live[None, :], other=0), real
 
 
-@triton.jit
+@Kernel
 def _set2set_forward_kernel(
     x, x_row, x_member, indptr, steps, weight, bias, out, z, cells, norms, max_steps,
     H: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_N: tl.constexpr,
@@ -115,7 +116,7 @@ def _set2set_forward_kernel(
         tl.store(z + row * (2 * H) + H + unit, tl.zeros([BLOCK_H], tl.float32), mask=live)
 
 
-@triton.jit
+@Kernel
 def _set2set_backward_kernel(
     grad, x, x_row, x_member, indptr, steps, weight, z, cells, norms,
     grad_x, grad_r, grad_gates, grad_bias, max_steps,
@@ -222,7 +223,7 @@ def forward(given: Set2SetInputs, saved: Set2SetResults) -> None:
     max_steps, members, graphs, _ = saved.z.shape
     x, width = unit_stride(x), x.shape[2]
     by_unit = weight.unflatten(1, (4, width)).permute(0, 3, 2, 1).contiguous()
-    with torch.cuda.device_of(x):
+    with on_device(x):
         _set2set_forward_kernel[(graphs, members)](
             x, x.stride(0), x.stride(1), indptr.contiguous(), steps.contiguous(), by_unit,
             bias.unflatten(1, (4, width)).mT.contiguous(), *saved,
@@ -242,7 +243,7 @@ def backward(
     grad_r = z.new_empty((max_steps, members, graphs, width))
     grad_gates = z.new_empty((max_steps, members, graphs, 4 * width))
     of_graphs = z.new_empty((graphs, members, 4 * width))
-    with torch.cuda.device_of(x):
+    with on_device(x):
         _set2set_backward_kernel[(graphs, members)](
             grad.contiguous(), x, x.stride(0), x.stride(1), indptr.contiguous(),
             steps.contiguous(), weight.contiguous(), z, cells, norms,

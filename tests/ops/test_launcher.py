@@ -1,0 +1,95 @@
+"""`Kernel` launches the version of a kernel that Triton would compile for its inputs."""
+
+import pytest
+import torch
+
+triton = pytest.importorskip("triton")
+tl = pytest.importorskip("triton.language")
+from pna.ops.triton.launcher import Kernel, on_device  # noqa: E402
+
+pytestmark = pytest.mark.gpu
+
+
+@Kernel
+def _scaled_kernel(x, out, size, factor, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    value = tl.load(x + place, mask=place < size)
+    tl.store(out + place, value * factor, mask=place < size)
+
+
+def _scale(x, factor, block=128):
+    out = torch.full_like(x, -1)
+    _scaled_kernel[(triton.cdiv(x.numel(), block),)](x, out, x.numel(), factor, BLOCK=block)
+    return out
+
+
+def test_launches_repeat():
+    x = torch.randn(1000, device="cuda")
+    for _ in range(3):
+        assert torch.equal(_scale(x, 3), 3 * x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.int64])
+def test_each_dtype_has_its_own_version(dtype):
+    x = torch.arange(500, device="cuda").to(dtype)
+    assert torch.equal(_scale(x, 2), 2 * x)
+
+
+def test_a_tensor_that_is_not_aligned_has_its_own_version():
+    x = torch.randn(1027, device="cuda")
+    for start in (0, 1, 2, 3, 0):
+        assert torch.equal(_scale(x[start:], 2), 2 * x[start:])
+
+
+def test_numbers_that_triton_specialises():
+    for size in (1, 16, 17, 1024, 1025):
+        x = torch.arange(size, device="cuda")
+        for factor in (1, 16, 2, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1):
+            assert torch.equal(_scale(x, factor), x * factor)
+
+
+def test_constants_and_warps_have_their_own_version():
+    x = torch.randn(1000, device="cuda")
+    for block in (32, 256):
+        assert torch.equal(_scale(x, 2, block), 2 * x)
+
+
+def test_it_runs_on_the_current_stream():
+    x = torch.zeros(2**20, device="cuda")
+    _scale(x, 2)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        torch.cuda._sleep(10_000_000)
+        x += 1
+        out = _scale(x, 2)
+    stream.synchronize()
+    assert torch.equal(out, torch.full_like(out, 2))
+
+
+def test_a_launch_can_be_captured():
+    x, graph = torch.ones(1000, device="cuda"), torch.cuda.CUDAGraph()
+    _scale(x, 3)
+    with torch.cuda.graph(graph):
+        out = _scale(x, 3)
+    x.fill_(2)
+    graph.replay()
+    assert torch.equal(out, torch.full_like(out, 6))
+
+
+def test_a_profiler_sees_every_launch():
+    x = torch.randn(1000, device="cuda")
+    _scale(x, 3)
+    seen = []
+    hook = lambda metadata: seen.append(metadata.get()["name"])  # noqa: E731
+    triton.knobs.runtime.launch_enter_hook.add(hook)
+    try:
+        _scale(x, 3)
+    finally:
+        triton.knobs.runtime.launch_enter_hook.remove(hook)
+    assert seen == ["_scaled_kernel"]
+
+
+def test_the_device_of_a_tensor_on_the_current_one_is_not_changed():
+    x = torch.ones(1, device="cuda")
+    with on_device(x):
+        assert torch.cuda.current_device() == x.device.index
