@@ -482,6 +482,15 @@ def test_file_that_holds_one_loads_without_trusting_it():
     assert_is_the_graph(torch.load(file, weights_only=True)["adjacency"])
 
 
+def test_file_of_a_version_without_stored_degrees():
+    adj, file = Adjacency.from_edge_index(edge_index(), 4), io.BytesIO()
+    old = copy.copy(adj)
+    del old.__dict__["degree"]
+    torch.save(old, file)
+    file.seek(0)
+    assert_same(torch.load(file, weights_only=True), adj)
+
+
 def test_is_immutable():
     adj = Adjacency.from_edge_index(edge_index(), 4)
     with pytest.raises(AttributeError, match="cannot assign"):

@@ -19,7 +19,7 @@ struct build {
     int64_t segment;                    /* slots of a segment; longer rows are cut */
     const int64_t *senders, *receivers; /* of every edge, in the given order */
     struct rows incoming, outgoing;
-    int32_t *edge_ids, *out_ranks, *by_degree;
+    int32_t *edge_ids, *out_ranks, *by_degree, *degree;
     int64_t is_bad;       /* out: whether an index is out of range */
     int64_t longs[2];     /* out: long rows of incoming and outgoing */
     int64_t segments[2];  /* out: their segments */
@@ -103,6 +103,7 @@ int64_t pna_fill(const struct build *p)
     int32_t segment = (int32_t)p->segment, longest = segment + 1;
     for (int64_t r = 0; r < p->num_receivers; r++) {
         int32_t degree = in->indptr[r + 1] - in->indptr[r];
+        p->degree[r] = degree;
         if (degree > longest) longest = degree;
     }
     int64_t size = nodes > longest + 2 ? nodes : longest + 2;

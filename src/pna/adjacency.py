@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -58,6 +59,8 @@ class Adjacency:
     edge_ids: Tensor  # (edges,) slot -> index of the edge in the given order
     out_ranks: Tensor  # (edges,) index in outgoing -> index in the receiver's row
     by_degree: Tensor  # (receivers,) receivers sorted by degree, stable
+    #: In-degree of every receiver, (receivers,).
+    degree: Tensor
 
     @staticmethod
     def from_edge_index(
@@ -151,13 +154,14 @@ class Adjacency:
         counts = [r.num_rows for r in outgoing], [r.num_rows for r in incoming], num_edges
         index, device = _index_type(*map(sum, counts)), parts[0].device
         senders, receivers, edges = (_number_on(count, index, device) for count in counts)
-        joined = _join_rows(incoming, receivers, senders, edges)
+        degree = torch.cat([p.degree for p in parts]).to(index)
         return Adjacency(
-            incoming=joined,
+            incoming=_join_rows(incoming, receivers, senders, edges),
             outgoing=_join_rows(outgoing, senders, receivers, edges),
             edge_ids=torch.cat([p.edge_ids for p in parts]) + edges.shift(edges),
             out_ranks=torch.cat([p.out_ranks for p in parts]).to(index),
-            by_degree=_by_degree(joined.indptr),
+            by_degree=_by_degree(degree),
+            degree=degree,
         )
 
     @property
@@ -207,11 +211,6 @@ class Adjacency:
         return self.indptr[self.outgoing.neighbours] + self.out_ranks
 
     @property
-    def degree(self) -> Tensor:
-        """In-degree of every receiver, (receivers,)."""
-        return self.incoming.indptr.diff()
-
-    @property
     def out_degree(self) -> Tensor:
         """Out-degree of every sender, (senders,)."""
         return self.outgoing.indptr.diff()
@@ -231,6 +230,11 @@ class Adjacency:
 
     def pin_memory(self) -> Adjacency:
         return map_tensors(Tensor.pin_memory, self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        if "degree" not in state:  # a file of an earlier version
+            self.__dict__["degree"] = self.indptr.diff()
 
     def __repr__(self) -> str:
         return (
@@ -312,17 +316,19 @@ def _build(
 ) -> Adjacency:
     """Build an Adjacency from sorted edges and their transpose."""
     out_indptr, out_receivers, out_ranks = transpose
+    degree = indptr.diff()
     return Adjacency(
         incoming=cut(indptr, senders),
         outgoing=cut(out_indptr, out_receivers),
         edge_ids=edge_ids,
         out_ranks=out_ranks,
-        by_degree=_by_degree(indptr),
+        by_degree=_by_degree(degree),
+        degree=degree,
     )
 
 
-def _by_degree(indptr: Tensor) -> Tensor:
-    return torch.sort(indptr.diff(), stable=True).indices.to(indptr.dtype)
+def _by_degree(degree: Tensor) -> Tensor:
+    return torch.sort(degree, stable=True).indices.to(degree.dtype)
 
 
 def _cut_exactly(indptr: Tensor, neighbours: Tensor) -> Rows:

@@ -45,4 +45,5 @@ def first_nodes(adjacency: Adjacency, nodes: int, edges: int) -> Adjacency:
         edge_ids=adjacency.edge_ids[:edges],
         out_ranks=adjacency.out_ranks[:edges],
         by_degree=incoming.order,
+        degree=adjacency.degree[:nodes],
     )

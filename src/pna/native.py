@@ -22,7 +22,7 @@ _FIXED = ("indptr", "neighbours", "long_rank", "order")
 _LONG = ("long_rows", "long_indptr", "segment_owner")
 
 #: The other fields of `Adjacency`.
-_REST = ("edge_ids", "out_ranks", "by_degree")
+_REST = ("edge_ids", "out_ranks", "by_degree", "degree")
 
 
 class _Build(ctypes.Structure):
@@ -82,7 +82,7 @@ def build(edge_index: Tensor, num_senders: int, num_receivers: int, segment: int
         names += [f"{side}_{name}" for name in _FIXED]
         sizes += [rows + 1, edges, rows, rows]
     names += _REST
-    sizes += [edges, edges, num_receivers]
+    sizes += [edges, edges, num_receivers, num_receivers]
     memory = given.new_empty(sum(sizes), dtype=torch.int32)
     if type(given) is not Tensor or type(memory) is not Tensor:
         return None

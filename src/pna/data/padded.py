@@ -193,7 +193,7 @@ class PaddedBatches:
         numbers, no_rank, windows = self._constants_of(shape, ids.device)
         several = bool(shape.fronts) or shape.nodes > assemble.WINDOW
         with ranking:
-            order, out_order, by_degree = assemble.by_length(
+            order, out_order, by_degree, degree = assemble.by_length(
                 found.indptr, found.out_indptr, windows, several
             )
 
@@ -207,6 +207,7 @@ class PaddedBatches:
             edge_ids=numbers,
             out_ranks=found.out_ranks,
             by_degree=by_degree,
+            degree=degree,
         )
         return layout, adjacency
 

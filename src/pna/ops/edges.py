@@ -145,6 +145,7 @@ def _half_adjacency(rows: Rows) -> Adjacency:
         edge_ids=rows.neighbours,
         out_ranks=rows.neighbours,
         by_degree=rows.order,
+        degree=rows.order,
     )
 
 

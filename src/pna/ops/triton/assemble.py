@@ -154,12 +154,12 @@ def _edges_kernel(
 
 @Kernel
 def _rank_kernel(
-    indptr, out_indptr, windows, order, out_order, every, rows,
+    indptr, out_indptr, windows, order, out_order, every, lengths, rows,
     BLOCK: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """Stable sort of rows by length, into `order` and `out_order` within each window, and into
-    `every` over all rows. `windows` (2, programs) has the bounds of each program's window. Rows
-    must be short: the key, length × rows + row, is an int32."""
+    `every` over all rows; and the lengths by `indptr`. `windows` (2, programs) has the bounds of
+    each program's window. Rows must be short: the key, length × rows + row, is an int32."""
     begin, end = tl.load(windows + tl.program_id(0)), rows
     if tl.program_id(1) < 2:
         end = tl.load(windows + tl.num_programs(0) + tl.program_id(0))
@@ -171,6 +171,8 @@ def _rank_kernel(
     live = row < rows
     length = tl.load(indptr + row + 1, mask=live, other=0)
     length -= tl.load(indptr + row, mask=live, other=0)
+    if tl.program_id(1) == 0:
+        tl.store(lengths + row, length, mask=live)
     key = length * rows + row
     before = tl.zeros([BLOCK, BLOCK_S], tl.int32)
     for first in range(begin, end, BLOCK_S):
@@ -251,15 +253,16 @@ def windows(rows: int, cuts: Sequence[int], device: torch.device) -> Tensor:
 
 def by_length(
     indptr: Tensor, out_indptr: Tensor, windows: Tensor, several: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Rows of `indptr` and of `out_indptr`, sorted by length within `windows` (stable); and rows of
-    `indptr` sorted without windows, which differs if there are `several` windows."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Rows of `indptr` and of `out_indptr`, sorted by length within `windows` (stable); rows of
+    `indptr` sorted without windows, which differs if there are `several` windows; and their
+    lengths."""
     rows = indptr.shape[0] - 1
-    order, out_order = torch.empty_like(indptr[1:]), torch.empty_like(indptr[1:])
+    order, out_order, lengths = (torch.empty_like(indptr[1:]) for _ in range(3))
     every = torch.empty_like(order) if several else order
     with on_device(indptr):
         _rank_kernel[(windows.shape[1], 3 if several else 2)](
-            indptr, out_indptr, windows, order, out_order, every, rows, BLOCK=_RANKED_AT_ONCE,
-            BLOCK_S=_RANKED_BESIDE, num_warps=4,
+            indptr, out_indptr, windows, order, out_order, every, lengths, rows,
+            BLOCK=_RANKED_AT_ONCE, BLOCK_S=_RANKED_BESIDE, num_warps=4,
         )  # fmt: skip
-    return order, out_order, every
+    return order, out_order, every, lengths
