@@ -27,6 +27,7 @@ from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 from torch_geometric import EdgeIndex
 from torch_geometric.data import Batch, Data
 
+import pna
 from pna import adjacency as module
 from pna import fast_paths, native
 from pna.adjacency import Adjacency, Rows, as_adjacency
@@ -455,8 +456,11 @@ def test_to_a_gpu_and_back():
     assert adj.cuda().device.type == "cuda"
     assert_same(adj.cuda().cpu(), adj)
     on_gpu = Adjacency.from_edge_index(rows_of(LENGTHS).cuda(), (1, 6))
-    assert_same(on_gpu.cpu(), adj)
-    assert_same(Adjacency.disjoint_union([on_gpu] * 3).cpu(), Adjacency.disjoint_union([adj] * 3))
+    assert long_fields(on_gpu.incoming) == LONG_WITH_SPARE
+    with fast_paths.without("build"):
+        exact = Adjacency.from_edge_index(rows_of(LENGTHS).cuda(), (1, 6))
+    assert_same(exact.cpu(), adj)
+    assert_same(Adjacency.disjoint_union([exact] * 3).cpu(), Adjacency.disjoint_union([adj] * 3))
 
 
 @pytest.mark.parametrize(
@@ -697,8 +701,9 @@ def test_built_inside_a_function_transform_and_used_outside():
     ],
 )
 def test_bad_input(edges, num_nodes, error, message):
-    with pytest.raises(error, match=message):
-        Adjacency.from_edge_index(edges, num_nodes)
+    for refuse in (Adjacency.from_edge_index, pna.check):
+        with pytest.raises(error, match=message):
+            refuse(edges, num_nodes)
 
 
 @pytest.mark.parametrize(
@@ -713,8 +718,22 @@ def test_bad_input(edges, num_nodes, error, message):
     ],
 )
 def test_index_that_is_no_node(edges, num_nodes, message):
-    with pytest.raises(ValueError, match=message):
-        Adjacency.from_edge_index(torch.tensor(edges), num_nodes)
+    for refuse in (Adjacency.from_edge_index, pna.check):
+        with pytest.raises(ValueError, match=message):
+            refuse(torch.tensor(edges), num_nodes)
+
+
+@pytest.mark.parametrize("make", [edge_index, lambda: EdgeIndex(EDGES)], ids=["tensor", "PyG"])
+def test_a_check_of_good_edges_says_nothing(make):
+    pna.check(make(), 4)
+    pna.check(make(), (4, 4))
+    pna.check(torch.empty(2, 0, dtype=torch.int64), 0)
+
+
+@pytest.mark.gpu
+def test_a_check_on_the_gpu_names_the_index():
+    with pytest.raises(ValueError, match="receiver 3 in edge 4"):
+        pna.check(edge_index().cuda(), (4, 3))
 
 
 def test_index_that_is_no_node_where_the_count_does_not_fit_its_type():

@@ -138,6 +138,12 @@ def test_lists_are_added_in_place():
     assert [each.tolist() for each in sums] == [[1.0, 1.0], [2.0]]
 
 
+def test_an_assertion_raises_its_message():
+    internals.assert_async(torch.ones(1, dtype=torch.int32), "never")
+    with pytest.raises(RuntimeError, match="the message"):
+        internals.assert_async(torch.zeros(1, dtype=torch.int32), "the message")
+
+
 @pytest.mark.gpu
 def test_the_raw_stream_is_the_current_one():
     stream = torch.cuda.Stream()

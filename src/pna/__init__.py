@@ -3,6 +3,7 @@
 from pna import aggregators as aggregators
 from pna import testing as testing
 from pna.adjacency import Adjacency as Adjacency
+from pna.adjacency import check as check
 from pna.data.graphset import GraphSet as GraphSet
 from pna.degree import DegreeStats as DegreeStats
 from pna.degree import scale as scale

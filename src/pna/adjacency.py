@@ -13,11 +13,22 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from pna import fast_paths, native
 from pna.sharing import map_tensors, send_by_value
-from pna.torch_internals import in_transform, is_wrapped
+from pna.torch_internals import assert_async, in_transform, is_wrapped
 
 #: A row with more slots than this is cut into segments of this length, so that many workers share
 #: a hub. Kernels store an index into a shorter row in one byte; 255 means none.
 SEGMENT = 255
+
+#: With more edges than this, an Adjacency on a GPU waits for the device to count the long rows:
+#: kernels reserve memory for all segments, spare ones too, 2 for every 255 edges. With 2^18 edges
+#: and 128 features these are 6 MB; with 1.6 million, 38 MB in the forward pass alone.
+MOST_SPARE = 2**18
+
+#: Of a device-side assertion, which can give no numbers.
+_BAD_INDEX = (
+    "edge_index has an index that is no node: call pna.check(edge_index, num_nodes), which says "
+    "which one"
+)
 
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
@@ -69,8 +80,11 @@ class Adjacency:
         """Build from ``edge_index`` (2, edges), where ``edge_index[0]`` sends to ``edge_index[1]``.
 
         `num_nodes` is the number of nodes, or (senders, receivers) of a bipartite graph; PyG's
-        `EdgeIndex` may hold it. Edges may have any integer type and order. Indices are checked,
-        except in compiled or captured code, which cannot read their values.
+        `EdgeIndex` may hold it. Edges may have any integer type and order.
+
+        Indices are checked, except in compiled or captured code, which cannot read their values. A
+        bad index raises at once on a CPU. On a GPU it raises at the latest at the next
+        synchronisation, without saying which index it was: see `pna.check`.
         """
         if num_nodes is None and hasattr(edge_index, "sparse_size"):
             known = edge_index.sparse_size()
@@ -79,20 +93,15 @@ class Adjacency:
         num_senders, num_receivers = _sizes(num_nodes)
         _check_form(edge_index)
         index = _index_type(edge_index.shape[1], num_senders, num_receivers)
+        if _is_built_on_the_gpu(edge_index, index, num_senders, num_receivers):
+            return _build_on_the_gpu(edge_index, num_senders, num_receivers)
         if _is_built_in_c(edge_index, index):
             built = native.build(edge_index, num_senders, num_receivers, SEGMENT)
             if built is not None:
-                incoming, outgoing, rest = built
-                return Adjacency(Rows(*incoming), Rows(*outgoing), *rest)
+                return _of_arrays(built)
         check_edge_index(edge_index, num_senders, num_receivers)
-        senders, receivers = edge_index[0].to(index), edge_index[1].to(index)
-        receivers, edge_ids = torch.sort(receivers, stable=True)
-        edge_ids = edge_ids.to(index)
-        indptr = _starts(receivers, num_receivers)
         cut = _cut_exactly if values_visible() else _cut_within_bounds
-        senders = senders[edge_ids]
-        transpose = _transpose(indptr, senders, receivers, num_senders)
-        return _build(indptr, senders, transpose, edge_ids, cut)
+        return _sort(edge_index.to(index), num_senders, num_receivers, cut)
 
     @staticmethod
     def from_csr(
@@ -297,6 +306,53 @@ def _is_built_in_c(edge_index: Tensor, index: torch.dtype) -> bool:
     return native.can_build() and fast_paths.is_on("build")
 
 
+def _is_built_on_the_gpu(
+    edge_index: Tensor, index: torch.dtype, num_senders: int, num_receivers: int
+) -> bool:
+    """Whether kernels read the indices, without waiting. Edges between no nodes have to raise."""
+    if edge_index.device.type != "cuda" or index != torch.int32 or not values_readable():
+        return False
+    no_node = edge_index.shape[1] > 0 and min(num_senders, num_receivers) == 0
+    if no_node or type(edge_index) is not Tensor:
+        return False
+    from pna.ops.backend import choose
+
+    return choose(edge_index.device) == "triton" and fast_paths.is_on("build")
+
+
+def _build_on_the_gpu(edge_index: Tensor, num_senders: int, num_receivers: int) -> Adjacency:
+    from pna.ops.triton import adjacency as kernels
+
+    num_edges = edge_index.shape[1]
+    if kernels.can_rank(num_edges, num_senders, num_receivers):
+        long = _bounds(num_edges)
+        built, all_exist = kernels.rank(
+            edge_index, num_senders, num_receivers, long, SEGMENT, _WINDOW_BITS
+        )
+        assert_async(all_exist, _BAD_INDEX)
+        return _of_arrays(built)
+    edge_index, all_exist = kernels.read(edge_index, num_senders, num_receivers)
+    assert_async(all_exist, _BAD_INDEX)
+    cut = _cut_exactly if num_edges > MOST_SPARE else _cut_within_bounds
+    return _sort(edge_index, num_senders, num_receivers, cut)
+
+
+def _of_arrays(built: native.Built) -> Adjacency:
+    incoming, outgoing, rest = built
+    return Adjacency(Rows(*incoming), Rows(*outgoing), *rest)
+
+
+def _sort(
+    edge_index: Tensor, num_senders: int, num_receivers: int, cut: Callable[[Tensor, Tensor], Rows]
+) -> Adjacency:
+    """The definition, by torch's sorts, of edges (2, edges) in the type of indices."""
+    receivers, edge_ids = torch.sort(edge_index[1], stable=True)
+    edge_ids = edge_ids.to(edge_index.dtype)
+    indptr, senders = _starts(receivers, num_receivers), edge_index[0][edge_ids]
+    transpose = _transpose(indptr, senders, receivers, num_senders)
+    return _build(indptr, senders, transpose, edge_ids, cut)
+
+
 def _transpose(
     indptr: Tensor, senders: Tensor, receivers: Tensor, num_senders: int
 ) -> tuple[Tensor, Tensor, Tensor]:
@@ -339,10 +395,14 @@ def _cut_exactly(indptr: Tensor, neighbours: Tensor) -> Rows:
     return _cut(indptr, neighbours, num_long, num_segments)
 
 
+def _bounds(edges: int) -> tuple[int, int]:
+    """The most long rows and segments: a long row has more than SEGMENT slots, and at most one of
+    its segments is not full."""
+    return edges // (SEGMENT + 1), 2 * (edges // SEGMENT)
+
+
 def _cut_within_bounds(indptr: Tensor, neighbours: Tensor) -> Rows:
-    """A long row has more than SEGMENT slots, and at most one of its segments is not full."""
-    edges = neighbours.shape[0]
-    num_long, num_segments = edges // (SEGMENT + 1), 2 * (edges // SEGMENT)
+    num_long, num_segments = _bounds(neighbours.shape[0])
     if torch.compiler.is_compiling():  # lengths of 0 and 1 would be compiled separately
         num_long, num_segments = num_long + 2, num_segments + 2
     return _cut(indptr, neighbours, num_long, num_segments)
@@ -481,6 +541,16 @@ def _sizes(num_nodes: int | tuple[int, int] | None) -> tuple[int, int]:
     if any(isinstance(size, int) and size < 0 for size in (senders, receivers)):
         raise ValueError(f"got num_nodes={num_nodes!r}, expected a count of at least 0")
     return senders, receivers
+
+
+def check(edge_index: Tensor, num_nodes: int | tuple[int, int]) -> None:
+    """Raise if ``edge_index`` (2, edges) has an index that is no node; the error says which one.
+
+    `num_nodes` is that of `Adjacency.from_edge_index`, which does the same on a CPU. On a GPU it
+    does not wait for the device and can only say that there is such an index. This function waits.
+    """
+    edge_index = _plain(edge_index)
+    check_edge_index(edge_index, *_sizes(num_nodes))
 
 
 def check_edge_index(edge_index: Tensor, num_senders: int, num_receivers: int) -> None:

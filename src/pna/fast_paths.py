@@ -44,8 +44,8 @@ class FastPath:
 FAST_PATHS: dict[str, FastPath] = {
     # The graph
     "build": FastPath(
-        (CPU,), "adjacency.py",
-        "An Adjacency made by torch's sorts, in place of counting sorts in C.",
+        BOTH, "adjacency.py",
+        "An Adjacency made by torch's sorts after a check that waits, in place of C or Triton.",
         (),
     ),
     # The aggregation

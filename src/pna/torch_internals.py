@@ -43,6 +43,10 @@ saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 #: Add one list of tensors to another in place, by one kernel.
 add_lists_ = torch._foreach_add_
 
+#: Raise with a message at the next synchronisation if a tensor of one element is 0; takes both.
+#: On a CPU, raise at once.
+assert_async = torch._assert_async
+
 #: The number of the current stream of a device, given its index; None without CUDA.
 raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
@@ -50,6 +54,7 @@ __all__ = [
     "TESTED_VERSIONS",
     "SingleLevelFunction",
     "add_lists_",
+    "assert_async",
     "backward_pass",
     "below_autograd",
     "in_transform",

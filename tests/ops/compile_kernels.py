@@ -156,7 +156,7 @@ def compile_number(number: int) -> None:
 def families() -> list[Callable[[], None]]:
     """Calls that launch every kernel."""
     found: list[Callable[[], None]] = [launch_set2set, launch_recurrence, launch_training]
-    found.append(launch_tf32)
+    found += [launch_tf32, launch_build]
     for dtype in (torch.float32, torch.bfloat16):  # in float16 as in bfloat16
         heavy = (launch_degree_linear, launch_gru, launch_linears, launch_batch_norm)
         found += [partial(family, dtype) for family in (*heavy, launch_dropout)]
@@ -297,6 +297,16 @@ def launch_degree_linear(dtype: torch.dtype) -> None:
         product = Product(z, weight, factors, shift, [towers % 3, 2], *graph)
         out = torch.ops.pna.degree_linear(*pack(product), base, "triton")
         out.sum().backward()
+
+
+def launch_build() -> None:
+    """An Adjacency of few edges, with and without long rows, and the edges of a large one."""
+    from pna.ops.triton import adjacency
+
+    for dtype, long in ((torch.int64, (1, 2)), (torch.int32, (0, 0)), (torch.uint8, (0, 0))):
+        edges = torch.zeros(2, 300, dtype=dtype)
+        adjacency.rank(edges, 9, 9, long, 255, 12)
+        adjacency.read(edges, 9, 9)
 
 
 def launch_training() -> None:

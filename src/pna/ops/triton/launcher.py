@@ -8,7 +8,7 @@ calls the compiled kernel itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
 
@@ -38,15 +38,21 @@ def on_device(tensor: Tensor) -> Any:
 
 
 class Kernel:
-    """A decorator like `triton.jit`: ``kernel[grid](...)`` launches it on the current device."""
+    """A decorator like `triton.jit`: ``kernel[grid](...)`` launches it on the current device.
 
-    def __init__(self, function: Callable[..., None]) -> None:
-        self.jit = triton.jit(function)
+    Numbers of `unspecialised` parameters may change from call to call: no version is compiled for
+    1, or for multiples of 16.
+    """
+
+    def __init__(self, function: Callable[..., None], unspecialised: Sequence[str] = ()) -> None:
+        self.jit = triton.jit(function, do_not_specialize=list(unspecialised))
         self._compiled: dict[tuple[Any, ...], Any] = {}
         if not interpreting():
             self._names = tuple(self.jit.arg_names)
             self._constants = tuple(p.name for p in self.jit.params if p.is_constexpr)
-            self._others = tuple(p.name for p in self.jit.params if not p.is_constexpr)
+            others = [p.name for p in self.jit.params if not p.is_constexpr]
+            self._others = tuple(name for name in others if name not in unspecialised)
+            self._unspecialised = tuple(unspecialised)
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
         if interpreting() or not _IS_TESTED:
@@ -65,6 +71,7 @@ class Kernel:
             *[arguments.get(name) for name in _OPTIONS],
             *[arguments[name] for name in self._constants],
             *[_specialised(arguments[name]) for name in self._others],
+            *[-(2**31) <= arguments[name] < 2**31 for name in self._unspecialised],
         )
         compiled = self._compiled.get(key)
         if compiled is None or triton.knobs.runtime.launch_enter_hook.calls:  # a profiler listens
