@@ -19,9 +19,9 @@ from pna.torch_internals import assert_async, in_transform, is_wrapped
 #: a hub. Kernels store an index into a shorter row in one byte; 255 means none.
 SEGMENT = 255
 
-#: With more edges than this, an Adjacency on a GPU waits for the device to count the long rows:
-#: kernels reserve memory for all segments, spare ones too, 2 for every 255 edges. With 2^18 edges
-#: and 128 features these are 6 MB; with 1.6 million, 38 MB in the forward pass alone.
+#: With more edges than this, `from_edge_index` waits for a GPU to count the long rows. Spare
+#: entries would cost memory: kernels reserve it for 2 segments of every 255 edges. With 128
+#: features these are 6 MB for 2^18 edges, and 38 MB for 1.6 million, in the forward pass alone.
 MOST_SPARE = 2**18
 
 #: Of a device-side assertion, which can give no numbers.
@@ -309,32 +309,26 @@ def _is_built_in_c(edge_index: Tensor, index: torch.dtype) -> bool:
 def _is_built_on_the_gpu(
     edge_index: Tensor, index: torch.dtype, num_senders: int, num_receivers: int
 ) -> bool:
-    """Whether kernels read the indices, without waiting. Edges between no nodes have to raise."""
+    """Whether Triton kernels make the arrays. They cannot clamp indices if there are no nodes."""
     if edge_index.device.type != "cuda" or index != torch.int32 or not values_readable():
         return False
     no_node = edge_index.shape[1] > 0 and min(num_senders, num_receivers) == 0
     if no_node or type(edge_index) is not Tensor:
         return False
-    from pna.ops.backend import choose
+    from pna.ops.backend import has_triton  # which needs this module
 
-    return choose(edge_index.device) == "triton" and fast_paths.is_on("build")
+    return has_triton() and fast_paths.is_on("build")
 
 
 def _build_on_the_gpu(edge_index: Tensor, num_senders: int, num_receivers: int) -> Adjacency:
     from pna.ops.triton import adjacency as kernels
 
     num_edges = edge_index.shape[1]
-    if kernels.can_rank(num_edges, num_senders, num_receivers):
-        long = _bounds(num_edges)
-        built, all_exist = kernels.rank(
-            edge_index, num_senders, num_receivers, long, SEGMENT, _WINDOW_BITS
-        )
-        assert_async(all_exist, _BAD_INDEX)
-        return _of_arrays(built)
-    edge_index, all_exist = kernels.read(edge_index, num_senders, num_receivers)
+    bounds = _bounds(num_edges) if num_edges <= MOST_SPARE else None
+    sizes = kernels.Sizes(num_edges, num_senders, num_receivers, SEGMENT, _WINDOW_BITS)
+    built, all_exist = kernels.build(edge_index, sizes, bounds)
     assert_async(all_exist, _BAD_INDEX)
-    cut = _cut_exactly if num_edges > MOST_SPARE else _cut_within_bounds
-    return _sort(edge_index, num_senders, num_receivers, cut)
+    return _of_arrays(built)
 
 
 def _of_arrays(built: native.Built) -> Adjacency:

@@ -300,13 +300,13 @@ def launch_degree_linear(dtype: torch.dtype) -> None:
 
 
 def launch_build() -> None:
-    """An Adjacency of few edges, with and without long rows, and the edges of a large one."""
+    """An Adjacency of few edges, with and without long rows, and one of many edges."""
     from pna.ops.triton import adjacency
 
     for dtype, long in ((torch.int64, (1, 2)), (torch.int32, (0, 0)), (torch.uint8, (0, 0))):
-        edges = torch.zeros(2, 300, dtype=dtype)
-        adjacency.rank(edges, 9, 9, long, 255, 12)
-        adjacency.read(edges, 9, 9)
+        for count in (300, adjacency.MOST_RANKED + 1):
+            sizes = adjacency.Sizes(count, 9, 9, 255, 12)
+            adjacency.build(torch.zeros(2, count, dtype=dtype), sizes, long)
 
 
 def launch_training() -> None:

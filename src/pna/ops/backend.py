@@ -56,6 +56,11 @@ def choose(device: torch.device) -> BackendName:
     return "reference"
 
 
+def has_triton() -> bool:
+    """Whether Triton is installed."""
+    return _TRITON_FOUND
+
+
 def availability() -> dict[BackendName, str | None]:
     """For each implementation, the reason why this machine cannot run it, or None."""
     return {"reference": None, "cpu": cpu.unavailable(), "triton": _triton_unavailable()}
