@@ -205,7 +205,7 @@ class Neighbourhood(nn.Module):
             from pna.ops.triton.factors import factors
 
             codes = tuple(_CODES[type(s), float(s.alpha)] for s in self._scalers)
-            given = (adjacency.indptr, self.mean_log_degree, self.mean_degree, codes)
+            given = (adjacency.degree, self.mean_log_degree, self.mean_degree, codes)
             averages = self._averages_now()
             if averages is None:
                 return factors(*given)
@@ -244,7 +244,7 @@ class Neighbourhood(nn.Module):
         )
         if not usual or dtype == torch.float64 or torch.compiler.is_compiling():
             return False
-        given = (adjacency.indptr, self.mean_log_degree, self.mean_degree)
+        given = (adjacency.degree, self.mean_log_degree, self.mean_degree)
         plain = not any(t.requires_grad or is_wrapped(t) for t in given)
         on_gpu = plain and choose(adjacency.device) == "triton"
         return on_gpu and fast_paths.is_on("factors")

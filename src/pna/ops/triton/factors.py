@@ -16,7 +16,7 @@ _BLOCK = 128
 
 @Kernel
 def _factors_kernel(
-    indptr, mean_log, mean, out, rows, CODES: tl.constexpr, COUNT: tl.constexpr,
+    degree, mean_log, mean, out, rows, CODES: tl.constexpr, COUNT: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Factors of a block of receivers; 0 for a receiver without messages. Three bits of CODES
@@ -24,9 +24,8 @@ def _factors_kernel(
     Computed in float64, which costs little here and makes logarithms exact to the last bit."""
     row = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = row < rows
-    degree = tl.load(indptr + row + 1, mask=live, other=0)
-    degree -= tl.load(indptr + row, mask=live, other=0)
-    counted = tl.maximum(degree, 1).to(tl.float64)
+    messages = tl.load(degree + row, mask=live, other=0)
+    counted = tl.maximum(messages, 1).to(tl.float64)
     log_share = tl.log(counted + 1) / tl.load(mean_log).to(tl.float64)
     share = counted / tl.load(mean).to(tl.float64)
     for r in tl.static_range(COUNT):
@@ -39,18 +38,18 @@ def _factors_kernel(
             factor = share
         if (CODES >> (3 * r)) & 7 == 4:
             factor = 1 / share
-        factor = tl.where(degree > 0, factor, 0.0)
+        factor = tl.where(messages > 0, factor, 0.0)
         tl.store(out + row * COUNT + r, factor.to(tl.float32), mask=live)
 
 
-def factors(indptr: Tensor, mean_log: Tensor, mean: Tensor, codes: Sequence[int]) -> Tensor:
-    """(receivers, scalers) float32, from indptr (receivers + 1,)."""
-    rows = indptr.shape[0] - 1
-    out = torch.empty((rows, len(codes)), dtype=torch.float32, device=indptr.device)
+def factors(degree: Tensor, mean_log: Tensor, mean: Tensor, codes: Sequence[int]) -> Tensor:
+    """(receivers, scalers) float32, from the degrees (receivers,)."""
+    rows = degree.shape[0]
+    out = torch.empty((rows, len(codes)), dtype=torch.float32, device=degree.device)
     if rows > 0:
-        with on_device(indptr):
+        with on_device(degree):
             _factors_kernel[(triton.cdiv(rows, _BLOCK),)](
-                indptr, mean_log, mean, out, rows,
+                degree, mean_log, mean, out, rows,
                 CODES=sum(code << (3 * r) for r, code in enumerate(codes)), COUNT=len(codes),
                 BLOCK=_BLOCK, num_warps=4,
             )  # fmt: skip
