@@ -121,13 +121,12 @@ def test_nothing_waits_for_the_gpu(edges):
 
 @pytest.mark.gpu
 def test_a_version_is_compiled_once_for_all_sizes():
-    """And another one for graphs that may have long rows."""
     found = kernels._rank_edges_kernel._compiled, kernels._rank_rows_kernel._compiled
     before = [len(versions) for versions in found]
     for edges, nodes in [(6500, 3000), (16, 16), (1, 1), (0, 1), (4096, 64), (77, 3)]:
         Adjacency.from_edge_index(torch.zeros(2, edges, dtype=torch.int64, device="cuda"), nodes)
     new = [len(versions) - count for versions, count in zip(found, before, strict=True)]
-    assert new[0] <= 1 and new[1] <= 2
+    assert max(new) <= 1
 
 
 @pytest.mark.gpu

@@ -62,6 +62,11 @@ def _rank_edges_kernel(
     Programs of the first row own some edges, those of the second some entries of both indptrs.
     The key, receiver × edges + edge, is an int32.
     """
+    last = num_edges - 1
+    if tl.program_id(1) == 1:
+        last = tl.maximum(num_senders, num_receivers)
+    if tl.program_id(0) * BLOCK > last:
+        return
     own = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     slots = tl.zeros([BLOCK, BLOCK_S], tl.int32)  # edges before the own ones, by column
     starts = tl.zeros([BLOCK, BLOCK_S], tl.int32)
@@ -112,7 +117,7 @@ def _rank_rows_kernel(
     indptr, long_rows, long_rank, long_indptr, segment_owner, order,
     out_indptr, out_long_rows, out_long_rank, out_long_indptr, out_segment_owner, out_order,
     by_degree, degree, num_receivers, num_senders, num_long, num_segments,
-    LONG: tl.constexpr, SEGMENT: tl.constexpr, WINDOW_BITS: tl.constexpr,
+    SEGMENT: tl.constexpr, WINDOW_BITS: tl.constexpr,
     BLOCK: tl.constexpr, BLOCK_S: tl.constexpr,
 ):  # fmt: skip
     """Sort rows by length, within windows and over all, and cut those of more than SEGMENT slots.
@@ -146,14 +151,13 @@ def _rank_rows_kernel(
         other_key = (other >> WINDOW_BITS) * (SEGMENT + 2) + tl.minimum(size, SEGMENT + 1)
         in_window += _is_before(tl.where(mask, other_key * rows + other, 2147483647), window_key)
         in_all += _is_before(tl.where(mask, size * rows + other, 2147483647), key)
-        if LONG:
-            is_long = (size > SEGMENT).to(tl.int32)
-            pieces = is_long * ((size + SEGMENT - 1) // SEGMENT)
-            earlier = _is_before(other, row)
-            longs += earlier * is_long[None, :]
-            segments += earlier * pieces[None, :]
-            every_long += is_long
-            every_segment += pieces
+        is_long = (size > SEGMENT).to(tl.int32)
+        pieces = is_long * ((size + SEGMENT - 1) // SEGMENT)
+        earlier = _is_before(other, row)
+        longs += earlier * is_long[None, :]
+        segments += earlier * pieces[None, :]
+        every_long += is_long
+        every_segment += pieces
     tl.store(order + tl.sum(in_window, 1), row, mask=live)
     if tl.program_id(1) == 0:
         tl.store(by_degree + tl.sum(in_all, 1), row, mask=live)
@@ -161,12 +165,11 @@ def _rank_rows_kernel(
     rank, begin = tl.sum(longs, 1), tl.sum(segments, 1)
     own = live & (length > SEGMENT)
     tl.store(long_rank + row, tl.where(own, rank, -1), mask=live)
-    if LONG:
-        tl.store(long_rows + rank, row, mask=own)
-        tl.store(long_indptr + rank, begin, mask=own)
-        pieces = tl.where(own, (length + SEGMENT - 1) // SEGMENT, 0)
-        for piece in range(0, tl.max(pieces, 0)):
-            tl.store(segment_owner + begin + piece, rank, mask=piece < pieces)
+    tl.store(long_rows + rank, row, mask=own)
+    tl.store(long_indptr + rank, begin, mask=own)
+    cuts = tl.where(own, (length + SEGMENT - 1) // SEGMENT, 0)
+    for piece in range(0, tl.max(cuts, 0)):
+        tl.store(segment_owner + begin + piece, rank, mask=piece < cuts)
     if tl.program_id(0) == 0:
         used, cut = tl.sum(every_long, 0), tl.sum(every_segment, 0)
         for first in range(0, tl.maximum(num_long + 1, num_segments), BLOCK_S):
@@ -358,7 +361,7 @@ def _rank(edge_index: Tensor, sizes: Sizes, long: Long) -> tuple[Built, Tensor]:
     )  # fmt: skip
     _rank_rows_kernel[_grid(sizes.nodes, _BLOCK, 2)](
         *_without_neighbours(incoming), *_without_neighbours(outgoing), by_degree, degree,
-        sizes.receivers, sizes.senders, *long, LONG=long[0] > 0, SEGMENT=sizes.segment,
+        sizes.receivers, sizes.senders, *long, SEGMENT=sizes.segment,
         WINDOW_BITS=sizes.window_bits, **tile,
     )  # fmt: skip
     return built, all_exist
@@ -424,9 +427,13 @@ def _unpacked(count: int) -> Long:
 
 
 def _aligned(like: Tensor, lengths: list[int]) -> list[Tensor]:
-    """Arrays of int32 in one piece of memory, each of them aligned."""
+    """Arrays of int32 in one piece of memory, each of them aligned.
+
+    They are not made known to autograd as views, which would take twice as long.
+    """
     padded = [part for length in lengths for part in (length, -length % _UNIT)]
-    return list(like.new_empty(sum(padded), dtype=torch.int32).split(padded)[::2])
+    memory = like.new_empty(sum(padded), dtype=torch.int32)
+    return list(memory.unsafe_split_with_sizes(padded)[::2])
 
 
 def _allocate(like: Tensor, sizes: Sizes) -> tuple[Built, Tensor]:
