@@ -1,4 +1,4 @@
-"""The C kernels of `pna.ops` and `pna.population`; everything else is in pyproject.toml.
+"""The C code of `pna.ops` and `pna.population`; everything else is in pyproject.toml.
 
 `pna` loads their library with ctypes, so it is a plain shared library without `PyInit`.
 It is optional: without a compiler the package installs all the same and torch does the work.
@@ -7,7 +7,7 @@ It is optional: without a compiler the package installs all the same and torch d
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-_SOURCES = ("adjacency", "ops/cpu", "population/set2set")
+_SOURCES = ("adjacency", "ops/cpu", "ops/triton/launch", "population/set2set")
 
 
 class BuildKernel(build_ext):

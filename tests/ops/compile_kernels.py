@@ -4,13 +4,15 @@ The interpreter forgives what the compiler does not. Run as a program, in a proc
 Triton decides when it is imported whether it interprets. It notes what would be launched, chooses
 for each kernel enough launches for every type and every constant of each parameter to occur, and
 compiles those. Tells each kernel's shared memory, the most numbers that it moves at a time, and
-whether its widths were "even" but not multiples of sixteen, or "any".
+whether its widths were "even" but not multiples of sixteen, or "any". Raises if a kernel takes
+other parameters than those that `pna.ops.triton.driver` would pass.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import struct
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
@@ -41,6 +43,7 @@ from pna.ops.precision import multiplied
 from pna.ops.product import Product
 from pna.ops.request import KINDS, Messages, Request
 from pna.ops.statistics import statistics
+from pna.ops.triton.driver import parameter_formats
 from pna.ops.triton.launcher import Kernel
 from tests.covering import covering
 from tests.ops.cases import pack, widened
@@ -122,10 +125,23 @@ def chosen(launches: list[Launch], given: list[Launch]) -> list[Launch]:
 def compile_one(launch: Launch, widths: str) -> None:
     source = ASTSource(launch.kernel, launch.signature, launch.constants, launch.known)
     compiled = compile(source, target=TARGET, options=launch.options)
+    check_parameters(compiled)
     vectors = re.findall(r"(?:ld|st)\.global\S*\.v(\d)", compiled.asm["ptx"])
     most = max(map(int, vectors), default=1)
     line = f"{launch.kernel.fn.__name__} {compiled.metadata.shared} {most} {widths}\n"
     os.write(sys.stdout.fileno(), line.encode())  # whole, with other processes writing theirs
+
+
+def check_parameters(compiled: Any) -> None:
+    """Raise unless the kernel's parameters have the sizes of those that `Launcher` passes."""
+    given = parameter_formats(
+        [kind for kind in compiled.src.signature.values() if kind != "constexpr"]
+    )
+    parameters = compiled.asm["ptx"].split(".entry", 1)[1].split(")", 1)[0]
+    expected = [int(bits) // 8 for bits in re.findall(r"\.param \.[a-z](\d+)", parameters)]
+    sizes = [struct.calcsize(f"={part.removesuffix('4x')}") for part in given]
+    if sizes != expected:
+        raise ValueError(f"{compiled.name} takes {expected} bytes, but would get {sizes}")
 
 
 #: What to compile, with its widths: processes that are forked find it here.

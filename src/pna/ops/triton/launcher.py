@@ -3,13 +3,14 @@
 A launch by Triton takes 28 µs for thirty arguments, more than most kernels of a small batch. Most
 of it goes to finding the compiled version: Triton compiles a kernel once for every combination of
 dtypes, alignments and constants. `Kernel` uses a shorter key for the same properties, and then
-calls the compiled kernel itself.
+launches the compiled kernel itself, by `driver`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ import triton
 from torch import Tensor
 
 from pna.ops.backend import interpreting
+from pna.ops.triton import driver
 from pna.torch_internals import raw_stream
 
 #: The minor versions of Triton whose compiled kernels are called directly.
@@ -27,6 +29,10 @@ _IS_TESTED = ".".join(triton.__version__.split(".")[:2]) in TESTED_VERSIONS
 _OPTIONS = ("num_warps", "num_stages", "maxnreg")
 
 _NO_CHANGE = nullcontext()
+
+_Launch = Callable[[Sequence[int], int, Sequence[int | float]], None]
+
+_runtime = triton.knobs.runtime
 
 
 def on_device(tensor: Tensor) -> Any:
@@ -45,46 +51,66 @@ class Kernel:
     """
 
     def __init__(self, function: Callable[..., None], unspecialised: Sequence[str] = ()) -> None:
-        self.jit = triton.jit(function, do_not_specialize=list(unspecialised))
-        self._compiled: dict[tuple[Any, ...], Any] = {}
-        if not interpreting():
+        self._unspecialised = frozenset(unspecialised)
+        self.jit = triton.jit(function, do_not_specialize=self._unspecialised)
+        self._compiled: dict[tuple[Any, ...], _Launch] = {}
+        self._is_direct = _IS_TESTED and not interpreting()
+        if self._is_direct:
             self._names = tuple(self.jit.arg_names)
             self._constants = tuple(p.name for p in self.jit.params if p.is_constexpr)
-            others = [p.name for p in self.jit.params if not p.is_constexpr]
-            self._others = tuple(name for name in others if name not in unspecialised)
-            self._unspecialised = tuple(unspecialised)
+            self._others = tuple(p.name for p in self.jit.params if not p.is_constexpr)
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        if interpreting() or not _IS_TESTED:
-            return self.jit[grid]
+        return partial(self._launch, grid) if self._is_direct else self.jit[grid]
 
-        def launch(*values: Any, **arguments: Any) -> None:
-            arguments.update(zip(self._names, values, strict=False))
-            self._launch(grid, arguments)
+    def _launch(self, grid: tuple[int, ...], /, *positional: Any, **arguments: Any) -> None:
+        if positional:
+            arguments.update(zip(self._names, positional, strict=False))
+        device, values = torch.cuda.current_device(), list[Any]()
+        key = [device, *map(arguments.get, _OPTIONS), *map(arguments.get, self._constants)]
+        for name in self._others:  # the properties that Triton compiles a kernel for
+            value = arguments[name]
+            if isinstance(value, Tensor):
+                key.append(value.dtype if value.is_cuda else None)
+                value = value.data_ptr()
+                key.append(value & 15 == 0)
+            elif name in self._unspecialised:
+                key.append(value < 2**31)
+            elif isinstance(value, int):
+                key.append(1 if value == 1 else (value & 15 == 0, -(2**31) <= value < 2**31))
+            else:
+                key.append(type(value))
+            values.append(value)
+        launch = self._compiled.get(tuple(key))
+        if launch is None or _runtime.launch_enter_hook.calls:  # a profiler listens
+            launch = self._compile(grid, arguments, device)
+            if launch is None:  # Triton has launched it
+                return
+            self._compiled[tuple(key)] = launch
+        launch(grid, raw_stream(device), values)
+
+    def _compile(
+        self, grid: tuple[int, ...], arguments: dict[str, Any], device: int
+    ) -> _Launch | None:
+        """Compile the kernel for these arguments; None if Triton has to launch it every time."""
+        on_host = any(isinstance(v, Tensor) and not v.is_cuda for v in arguments.values())
+        if on_host or _runtime.launch_enter_hook.calls:  # Triton checks memory and tells profilers
+            self.jit[grid](**arguments)
+            return None
+        compiled = self.jit.run(grid=grid, warmup=True, **arguments)
+        if driver.can_launch(compiled, self._others, device):
+            return driver.Launcher(compiled, self._others, device)
+        return self._by_triton(compiled, arguments)
+
+    def _by_triton(self, compiled: Any, arguments: dict[str, Any]) -> _Launch:
+        """A launch by Triton's own launcher, which ignores the values of constants."""
+        constants = {name: arguments[name] for name in self._constants}
+
+        def launch(grid: Sequence[int], stream: int, values: Sequence[int | float]) -> None:
+            given = constants | dict(zip(self._others, values, strict=True))
+            compiled.run(
+                *(*grid, 1, 1)[:3], stream, compiled.function, compiled.packed_metadata,
+                None, None, None, *[given[name] for name in self._names],
+            )  # fmt: skip
 
         return launch
-
-    def _launch(self, grid: tuple[int, ...], arguments: dict[str, Any]) -> None:
-        device = torch.cuda.current_device()
-        key = (
-            device,
-            *[arguments.get(name) for name in _OPTIONS],
-            *[arguments[name] for name in self._constants],
-            *[_specialised(arguments[name]) for name in self._others],
-            *[-(2**31) <= arguments[name] < 2**31 for name in self._unspecialised],
-        )
-        compiled = self._compiled.get(key)
-        if compiled is None or triton.knobs.runtime.launch_enter_hook.calls:  # a profiler listens
-            self._compiled[key] = self.jit[grid](**arguments)
-            return
-        compiled.run(
-            *(*grid, 1, 1)[:3], raw_stream(device), compiled.function, compiled.packed_metadata,
-            None, None, None, *[arguments[name] for name in self._names],
-        )  # fmt: skip
-
-
-def _specialised(value: Any) -> Any:
-    """The properties of a tensor or number that a kernel is compiled for."""
-    if isinstance(value, Tensor):
-        return value.dtype, value.data_ptr() % 16 == 0
-    return 1 if value == 1 else (value % 16 == 0, -(2**31) <= value < 2**31)
