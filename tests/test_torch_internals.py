@@ -75,6 +75,16 @@ def test_a_batch_of_gradients_is_recognised():
     assert seen == [False, True]
 
 
+def test_the_engine_returns_gradients():
+    x, given = torch.ones(2, 3, requires_grad=True), torch.arange(6.0).view(2, 3)
+    (found,) = internals.run_backward(
+        ((x**2),), grad_tensors=(given,), keep_graph=False, create_graph=False,
+        inputs=(x,), allow_unreachable=False, accumulate_grad=False,
+    )  # fmt: skip
+    assert torch.equal(found, 2 * given)
+    assert x.grad is None
+
+
 def test_operators_below_autograd_record_nothing():
     x = torch.ones(2, requires_grad=True)
     with internals.below_autograd():

@@ -40,6 +40,10 @@ backward_pass = torch._C._current_graph_task_id
 #: The hooks that tensors saved for a backward pass go through, or None; takes True.
 saved_tensor_hooks = torch._C._autograd._top_saved_tensors_default_hooks
 
+#: What `torch.autograd.grad` calls. That also imports SymPy, for symbolic shapes of the upstream
+#: gradient, which takes two seconds.
+run_backward = torch.autograd.graph._engine_run_backward
+
 #: Add one list of tensors to another in place, by one kernel.
 add_lists_ = torch._foreach_add_
 
@@ -63,6 +67,7 @@ __all__ = [
     "is_wrapped",
     "keys_after_autograd",
     "raw_stream",
+    "run_backward",
     "saved_tensor_hooks",
     "set_forward_mode",
     "single_level",

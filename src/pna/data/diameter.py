@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import shortest_path
 from torch import Tensor
 
 from pna.data.graphset import GraphSet
@@ -37,6 +35,9 @@ def _of_one_size(graphs: GraphSet, size: int) -> np.ndarray:
         dense = np.zeros((len(graphs), size, size), bool)
         dense[graph, senders, receivers] = True
         return np.asarray(shortest_paths(dense).max((1, 2)))
+    from scipy.sparse import csr_array  # takes half a second to import
+    from scipy.sparse.csgraph import shortest_path
+
     ones = np.ones(len(senders), np.int8)
     matrix = csr_array((ones, (senders, receivers)), shape=(size, size))
     distance = shortest_path(matrix, unweighted=True)

@@ -16,7 +16,7 @@ from pna.nn.architectures import Prediction
 from pna.ops.precision import multiplied
 from pna.ops.streams import SideStream
 from pna.population.all_reduce import all_reduce_sum, world_size
-from pna.torch_internals import add_lists_
+from pna.torch_internals import add_lists_, run_backward
 from pna.train.average import MovingAverage, Snapshot
 from pna.train.batches import Batches, Execution
 from pna.train.capture import Captured, Memory
@@ -156,7 +156,10 @@ class Trainer:
         if sums.shape[1] > len(self.tasks):  # the model has a loss of its own
             of_graph = 1 / all_reduce_sum(count_graphs(batch)).clamp(min=1).to(shares.dtype)
             shares = torch.cat([shares, of_graph.expand(len(shares), 1)], 1)
-        (grad,) = torch.autograd.grad(sums, population.flat, shares)
+        (grad,) = run_backward(
+            (sums,), grad_tensors=(shares,), keep_graph=False, create_graph=False,
+            inputs=(population.flat,), allow_unreachable=False, accumulate_grad=False,
+        )  # fmt: skip
         with torch.no_grad():
             grad, sums = self._reduced(grad, sums)
             of_members = (state.lr, self._decay, state.alive, state.broken)
