@@ -17,6 +17,7 @@ import pna
 from pna.cli import app
 from pna.cli.progress import show_epochs
 from pna.train import Report, Run, Settings
+from pna.waiting import displayed, waiting_for
 from tests import processes
 from tests.train.small_runs import small_multitask
 
@@ -338,6 +339,45 @@ def test_plain_lines_come_now_and_then(capsys, monkeypatch):
             tell(Report(epoch, 8, 1.0, [1.0], [1.0], [1.0], [True], [False], [0.1]))
     told = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
     assert told == ["1", "4", "7", "8"]
+
+
+def test_plain_lines_say_what_is_waited_for(capsys, monkeypatch):
+    """If that takes seconds, and until the first epoch has ended."""
+    now = iter([0, 1, 5, 6, 11, 12])
+    monkeypatch.setattr(time, "monotonic", lambda: next(now))
+    with show_epochs(Console(width=200), False, False) as tell:
+        for number in range(4):
+            waiting_for(f"compiling the kernel {number}")
+        tell(Report(1, 8, 1.0, [1.0], [1.0], [1.0], [True], [False], [0.1]))
+        waiting_for("recording a step")
+    *waits, epoch = capsys.readouterr().out.splitlines()
+    assert waits == ["compiling the kernel 1 …", "compiling the kernel 3 …"]
+    assert epoch.startswith("epoch 1 of 8")
+
+
+def test_a_terminal_says_what_is_waited_for(capsys):
+    console = Console(force_terminal=True, width=100)
+    with show_epochs(console, False, False):
+        waiting_for("reading the graphs")
+    assert "reading the graphs …" in capsys.readouterr().out
+
+
+def test_json_and_quiet_commands_do_not_say_what_is_waited_for(capsys):
+    for quiet, as_json in ((True, False), (False, True)):
+        with show_epochs(Console(force_terminal=True), quiet, as_json):
+            waiting_for("reading the graphs")
+    assert capsys.readouterr().out == ""
+
+
+def test_training_says_what_is_waited_for(data, tmp_path):
+    told = []
+    with displayed(told.append):
+        run("train", data, "--out", tmp_path / "run", *SMALL, "--json")
+    assert told == [
+        "reading the graphs",
+        "moving models and graphs to cpu",
+        "running the first steps",
+    ]
 
 
 def test_damaged_metrics(data, tmp_path):

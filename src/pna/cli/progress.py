@@ -17,11 +17,13 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 from rich.live import Live
+from rich.markup import escape
 from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
 from pna.cli.shared import print_error, print_line
+from pna.waiting import displayed
 
 if TYPE_CHECKING:
     from pna.train.loop import Callback, Report
@@ -34,7 +36,8 @@ _RECENT = 20  # epochs from which the remaining time is estimated
 def show_epochs(console: Console, quiet: bool, as_json: bool) -> Iterator[Callback]:
     """A callback that shows every epoch: not at all, as JSON, as a bar, or as a line now and then.
 
-    It always reports a member that breaks.
+    It always reports a member that breaks. Before the first epoch ends, a bar or a line says what
+    is waited for.
     """
     log = partial(print_line, console)
     if quiet:
@@ -42,10 +45,51 @@ def show_epochs(console: Console, quiet: bool, as_json: bool) -> Iterator[Callba
     elif as_json:
         yield together(broken_once(print_error), lambda report: print_json(asdict(report)))
     elif console.is_terminal:
-        with Live(console=console) as live:
-            yield together(broken_once(log), _bar(live))
+        with (
+            _ending(Live(console=console)) as live,
+            console.status("") as status,
+            _until_first(lambda text: status.update(escape(text))) as stop,
+        ):
+            yield together(stop, lambda _: status.stop(), broken_once(log), _bar(live))
     else:
-        yield together(broken_once(log), _plain(log))
+        with _until_first(_now_and_then(log)) as stop:
+            yield together(stop, broken_once(log), _plain(log))
+
+
+@contextmanager
+def _ending(live: Live) -> Iterator[Live]:
+    """A display that the first epoch starts, ended where the context ends."""
+    try:
+        yield live
+    finally:
+        live.stop()
+
+
+@contextmanager
+def _until_first(show: Callable[[str], None]) -> Iterator[Callback]:
+    """Show what is waited for, until the returned callback is called."""
+    is_over = False
+
+    def stop(report: Report) -> None:
+        nonlocal is_over
+        is_over = True
+
+    with displayed(lambda what: None if is_over else show(f"{what} …")):
+        yield stop
+
+
+def _now_and_then(log: Callable[[str], None]) -> Callable[[str], None]:
+    """Log a text if nothing was logged for some seconds."""
+    logged = time.monotonic()
+
+    def show(text: str) -> None:
+        nonlocal logged
+        now = time.monotonic()
+        if now - logged >= _EVERY:
+            logged = now
+            log(text)
+
+    return show
 
 
 def together(*callbacks: Callback) -> Callback:
@@ -110,6 +154,7 @@ def _bar(live: Live) -> Callback:
         shown = Table.grid()
         shown.add_row(ProgressBar(report.epochs, report.epoch, width=40))
         shown.add_row(Text(words(report)))
+        live.start()
         live.update(shown)
 
     return show

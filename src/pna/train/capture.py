@@ -11,6 +11,8 @@ from weakref import WeakSet
 
 import torch
 
+from pna.waiting import waiting_for
+
 _WARM_UP = 2  # calls before the capture, in which kernels are compiled
 
 
@@ -87,5 +89,6 @@ class Captured:
                 self._work()
             torch.cuda.current_stream().wait_stream(stream)
             return
+        waiting_for("recording a step")
         self._graph = self._memory.record(self._work)
         self._graph.replay()

@@ -36,6 +36,7 @@ from pna.train.schedules import SCHEDULES
 from pna.train.settings import PRECISIONS, ModelSettings, Settings
 from pna.train.tasks import check_targets, tasks_of
 from pna.train.trainer import Trainer
+from pna.waiting import waiting_for
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,7 @@ def train(
         raise ValueError(f"got log_every={log_every}, expected at least 1")
     where = device_of(device)
     with joined(where):
+        waiting_for("reading the graphs")
         graphs = data if isinstance(data, GraphSet) else GraphSet.load(data)
         path = None if isinstance(data, GraphSet) else Path(data).resolve()
         run = Run(out)
@@ -260,6 +262,7 @@ def _train(
         gc.collect()  # earlier trainers and their captured graphs refer to each other
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
+    waiting_for(f"moving models and graphs to {device}")
     trainer = make_trainer(config, graphs, device)
     done, seconds, kept = 0, 0.0, list[list[str]]()
     writes = is_first()
@@ -275,6 +278,8 @@ def _train(
         _save(run, trainer, done, seconds, metrics.rows)
     saved = time.monotonic()
     finished = done >= settings.epochs or not bool(trainer.member_state.alive.any())
+    if not finished:
+        waiting_for("running the first steps")
     try:
         with _stop_on_signal() as stop:
             while not finished:

@@ -20,6 +20,7 @@ from torch import Tensor
 from pna.ops.backend import interpreting
 from pna.ops.triton import driver
 from pna.torch_internals import raw_stream
+from pna.waiting import waiting_for
 
 #: The minor versions of Triton whose compiled kernels are called directly.
 TESTED_VERSIONS = ("3.6", "3.7")
@@ -97,6 +98,7 @@ class Kernel:
         if on_host or _runtime.launch_enter_hook.calls:  # Triton checks memory and tells profilers
             self.jit[grid](**arguments)
             return None
+        waiting_for(f"compiling the kernel {self.jit.fn.__name__.strip('_')}")
         compiled = self.jit.run(grid=grid, warmup=True, **arguments)
         if driver.can_launch(compiled, self._others, device):
             return driver.Launcher(compiled, self._others, device)
