@@ -99,7 +99,7 @@ def note_instead(kernel: JITFunction, *args: Any, grid: Any, warmup: bool, **nam
             launch.known[(i,)] = [["tt.divisibility", 16]]
         else:
             launch.signature[parameter.name] = "i64" if abs(value) >= 2**31 else "i32"
-            if value % 16 == 0:
+            if value % 16 == 0 and not parameter.do_not_specialize:
                 launch.known[(i,)] = [["tt.divisibility", 16]]
     LAUNCHES.append(launch)
 

@@ -34,6 +34,12 @@ def _scaled_kernel(x, out, size, factor, BLOCK: tl.constexpr):
 
 
 @Kernel
+def _copy_kernel(x, out, num_rows, BLOCK: tl.constexpr):
+    place = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + place, tl.load(x + place, mask=place < num_rows), mask=place < num_rows)
+
+
+@Kernel
 def _product_kernel(x, out, SIZE: tl.constexpr):
     rows, columns = tl.arange(0, SIZE)[:, None], tl.arange(0, SIZE)[None, :]
     block = tl.load(x + rows * SIZE + columns)
@@ -113,6 +119,16 @@ def test_numbers_that_triton_specialises():
         x = torch.arange(size, device="cuda")
         for factor in (1, 16, 2, 2**31 - 1, 2**31, -(2**31), -(2**31) - 1):
             assert torch.equal(_scale(x, factor), x * factor)
+
+
+def test_sizes_of_a_batch_have_no_version_of_their_own():
+    for size in (1, 2, 16, 1000, 1024):
+        x = torch.arange(size, device="cuda")
+        out = torch.empty_like(x)
+        _copy_kernel[(triton.cdiv(size, 128),)](x, out, num_rows=size, BLOCK=128)
+        assert torch.equal(out, x)
+    assert len(_copy_kernel._compiled) == 1
+    _copy_kernel._compiled.clear()
 
 
 def test_constants_and_warps_have_their_own_version():

@@ -29,6 +29,13 @@ _IS_TESTED = ".".join(triton.__version__.split(".")[:2]) in TESTED_VERSIONS
 
 _OPTIONS = ("num_warps", "num_stages", "maxnreg")
 
+#: Parameters that follow the size of the batch. They bound loops and masks, so that a kernel gains
+#: nothing if it is compiled once more for the number 1, and for multiples of 16.
+COUNTS = frozenset(
+    ("num_rows", "num_edges", "num_segments", "num_long", "num_slots", "first_slot", "tiles",
+     "splits")
+)  # fmt: skip
+
 _NO_CHANGE = nullcontext()
 
 _Launch = Callable[[Sequence[int], int, Sequence[int | float]], None]
@@ -47,12 +54,12 @@ def on_device(tensor: Tensor) -> Any:
 class Kernel:
     """A decorator like `triton.jit`: ``kernel[grid](...)`` launches it on the current device.
 
-    Numbers of `unspecialised` parameters may change from call to call: no version is compiled for
-    1, or for multiples of 16.
+    Numbers of `COUNTS` and of `unspecialised` parameters may change from call to call: no version
+    is compiled for 1, or for multiples of 16.
     """
 
     def __init__(self, function: Callable[..., None], unspecialised: Sequence[str] = ()) -> None:
-        self._unspecialised = frozenset(unspecialised)
+        self._unspecialised = COUNTS.union(unspecialised)
         self.jit = triton.jit(function, do_not_specialize=self._unspecialised)
         self._compiled: dict[tuple[Any, ...], _Launch] = {}
         self._is_direct = _IS_TESTED and not interpreting()
