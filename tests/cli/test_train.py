@@ -4,6 +4,8 @@ import csv
 import json
 import os
 import signal
+import subprocess
+import sys
 import time
 from dataclasses import replace
 
@@ -378,6 +380,21 @@ def test_training_says_what_is_waited_for(data, tmp_path):
         "moving models and graphs to cpu",
         "running the first steps",
     ]
+
+
+def test_training_does_not_wait_for_imports(data, tmp_path):
+    """Of packages that take seconds, and that it does not need."""
+    arguments = [str(a) for a in ("train", data, "--out", tmp_path / "run", *SMALL, "--json")]
+    script = (
+        "import sys\nfrom pna.cli import app\n"
+        f"app({arguments!r}, standalone_mode=False)\n"
+        "print(sorted({'sympy', 'scipy', 'matplotlib', 'triton'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_damaged_metrics(data, tmp_path):
