@@ -1,10 +1,13 @@
 """Compiled kernels are launched with the right parameters; a CUDA driver here only notes them."""
 
 import ctypes
+import os
 import shutil
 import struct
 import subprocess
+import sys
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -48,6 +51,30 @@ def fake(tmp_path_factory):
     built = str(folder / "fake.so")
     subprocess.run([compiler, "-shared", "-fPIC", "-o", built, folder / "fake.c"], check=True)
     return ctypes.CDLL(built)
+
+
+def test_a_kernel_is_compiled_and_launched(fake):
+    """With parameters of a compiled kernel; versions are those that Triton would compile."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.ops.launch_kernel", fake._name],
+        cwd=Path(__file__).parents[2],
+        env={**os.environ, "TRITON_INTERPRET": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    *launches, loaded = done.stdout.splitlines()
+    assert launches == [
+        "1 2 128 1 3 0.5",  # version, grid, threads, rows, stride and factor
+        "1 2 128 16 3 0.5",
+        "1 2 128 17 3 0.5",
+        "1 2 128 64 3 0.5",
+        "2 2 128 17 0.5",  # a stride of 1 is compiled into the kernel
+        "3 2 256 17 16 0.5",
+        "1 2 128 17 3 0.25",
+    ]
+    assert loaded == "_scaled_kernel _scaled_kernel _scaled_kernel"
 
 
 @pytest.fixture
