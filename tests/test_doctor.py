@@ -48,6 +48,19 @@ def test_a_library_of_another_version_says_how_to_rebuild_it(
     assert lacks()["cpu"] is None  # there is a problem, which says more
 
 
+def test_a_missing_launcher_says_how_to_build_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("triton", reason="Triton runs on Linux only")
+    from pna.ops.triton import driver
+
+    monkeypatch.setattr(doctor, "interpreting", lambda: False)
+    monkeypatch.setattr(doctor, "availability", lambda: {"triton": None})
+    for is_there in (False, True):
+        monkeypatch.setattr(driver, "is_available", lambda is_there=is_there: is_there)
+        (backend,) = diagnose().backends
+        assert (backend.lacks is None) == is_there
+        assert is_there or "pip install -e ." in str(backend.lacks)
+
+
 def test_all_callers_of_the_library_are_asked() -> None:
     sources = Path(doctor.__file__).parent.rglob("*.c")
     with_interface = {p.name for p in sources if "_interface(void)" in p.read_text()}

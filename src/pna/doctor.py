@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from pna.machine import cpu_model, version
-from pna.ops.backend import availability
+from pna.ops.backend import availability, interpreting
 from pna.population import set2set_cpu
 
 
@@ -75,6 +75,11 @@ HARDWARE = {"reference": "any device", "cpu": "CPU", "triton": "CUDA GPU"}
 # Files that an older C library may lack, and the modules that call them.
 CALLERS = {"set2set.c": set2set_cpu}
 
+_REBUILD = (
+    "the C library was built from another version of pna, or not at all; reinstall pna (in a "
+    "checkout: pip install -e .)"
+)
+
 
 def diagnose() -> Diagnosis:
     """Inspect this machine."""
@@ -95,14 +100,18 @@ def diagnose() -> Diagnosis:
 
 
 def _lacks(backend: str, problem: str | None) -> str | None:
-    """The kernels of the C library that torch replaces, and the remedy."""
-    missing = [file for file, caller in CALLERS.items() if not caller.built]
-    if backend != "cpu" or problem is not None or not missing:
+    """The parts of the C library that torch or Triton replaces, and the remedy."""
+    if problem is not None:
         return None
-    return (
-        f"torch replaces {', '.join(missing)}, which is slower: the C library was built from "
-        "another version of pna; reinstall pna (in a checkout: pip install -e .)"
-    )
+    missing = [file for file, caller in CALLERS.items() if not caller.built]
+    if backend == "cpu" and missing:
+        return f"torch replaces {', '.join(missing)}, which is slower: {_REBUILD}"
+    if backend == "triton" and not interpreting():
+        from pna.ops.triton import driver
+
+        if not driver.is_available():
+            return f"Triton launches kernels, so that the first calls take longer: {_REBUILD}"
+    return None
 
 
 def _gpu(index: int) -> Gpu:

@@ -75,12 +75,17 @@ def can_launch(compiled: Any, names: Sequence[str], device: int) -> bool:
     )  # fmt: skip
     known = {*_FORMATS, "constexpr"}
     return (
-        _library() is not None
+        is_available()
         and not any(unusual)
         and all(isinstance(kind, str) and (kind[0] == "*" or kind in known) for kind in types)
         and len(types) + 2 <= _MOST
         and metadata.shared <= max_shared_mem(device)  # otherwise Triton raises its own error
     )
+
+
+def is_available() -> bool:
+    """Whether the C library has the launcher, and the CUDA driver is there."""
+    return _library() is not None
 
 
 def load(compiled: Any, device: int) -> int:
