@@ -264,6 +264,13 @@ def of_trainer(device: torch.device) -> Outcome:
 
 
 LAYER = of_layer()
+
+
+def of_few_nodes(device: torch.device) -> Outcome:
+    with fast_paths.without("small"):
+        return LAYER(device)
+
+
 CASES: dict[str, Case] = {
     "build": of_build,
     "cpu": of_aggregate(),
@@ -282,7 +289,8 @@ CASES: dict[str, Case] = {
     "factors": LAYER,
     "split": LAYER,
     "fused": LAYER,
-    "few_nodes": LAYER,
+    "small": LAYER,
+    "few_nodes": of_few_nodes,
     "divided": of_layer(towers=2, divide_input=True),
     "joined_towers": of_layer(call=lambda conv: conv.prepared(), towers=2),
     "prepared": of_layer(call=lambda conv: conv.prepared()),

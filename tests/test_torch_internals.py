@@ -155,6 +155,12 @@ def test_an_assertion_raises_its_message():
 
 
 @pytest.mark.gpu
+def test_the_current_device():
+    torch.cuda.init()
+    assert internals.current_device() == torch.cuda.current_device()
+
+
+@pytest.mark.gpu
 def test_the_raw_stream_is_the_current_one():
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):

@@ -499,7 +499,7 @@ def values_visible() -> bool:
     """Whether values of tensors can be read: not in code that is being compiled or captured."""
     if torch.compiler.is_compiling():
         return False
-    return not (torch.cuda.is_available() and torch.cuda.is_current_stream_capturing())
+    return not (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing())
 
 
 def values_readable() -> bool:

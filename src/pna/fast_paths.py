@@ -57,7 +57,7 @@ FAST_PATHS: dict[str, FastPath] = {
     "statistics": FastPath(
         (CUDA,), "ops/aggregate.py",
         "Statistics by the reference, which makes every message, in place of the Triton kernels.",
-        ("fused", "few_nodes", "divided", "recurrence", "fronts"),
+        ("fused", "small", "few_nodes", "divided", "recurrence", "fronts"),
     ),
     "short_rows": FastPath(
         (CUDA,), "ops/triton/sender_gradients.py",
@@ -88,7 +88,7 @@ FAST_PATHS: dict[str, FastPath] = {
     "degree_linear": FastPath(
         BOTH, "ops/degree_linear.py",
         "One matrix product for each scaler, as defined.",
-        ("fused", "few_nodes", "divided", "recurrence", "degree_groups",
+        ("fused", "small", "few_nodes", "divided", "recurrence", "degree_groups",
          "narrow_linear", "scaled_linear", "degree_spread"),
     ),
     "degree_groups": FastPath(
@@ -130,7 +130,12 @@ FAST_PATHS: dict[str, FastPath] = {
     "fused": FastPath(
         BOTH, "nn/conv/pna.py",
         "The layer step by step, each step with its own node of autograd.",
-        ("few_nodes", "divided"),
+        ("small", "few_nodes", "divided"),
+    ),
+    "small": FastPath(
+        (CUDA,), "nn/conv/small.py",
+        "The layer of a small graph in the order of large graphs.",
+        (),
     ),
     "few_nodes": FastPath(
         (CUDA,), "nn/conv/fused.py",

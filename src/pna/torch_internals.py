@@ -51,6 +51,9 @@ add_lists_ = torch._foreach_add_
 #: On a CPU, raise at once.
 assert_async = torch._assert_async
 
+#: The index of the current device, of a program that has initialised CUDA; None without CUDA.
+current_device: Any = getattr(torch._C, "_cuda_getDevice", None)
+
 #: The number of the current stream of a device, given its index; None without CUDA.
 raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
@@ -61,6 +64,7 @@ __all__ = [
     "assert_async",
     "backward_pass",
     "below_autograd",
+    "current_device",
     "in_transform",
     "is_batch_of_gradients",
     "is_batched",

@@ -73,7 +73,7 @@ def launch(rows: int, stride: int, factor: float, **options: Any) -> None:
 def main() -> None:
     driver._cuda = lambda: DRIVER
     triton.runtime.driver.set_active(Device())
-    torch.cuda.current_device = lambda: 0
+    launcher.current_device = lambda: 0
     launcher.raw_stream = lambda device: 7
     for rows in (1, 16, 17, 64):  # one version for all
         launch(rows, 3, 0.5)

@@ -188,7 +188,7 @@ class Neighbourhood(nn.Module):
         The factors of the last graph are cached, unless they are learned. On a GPU, do not write
         to δ through `.data`: the cache does not notice the change.
         """
-        own_tensors = (*self.parameters(), *self.buffers())
+        own_tensors = self._own_tensors()
         if not values_readable() or any(t.requires_grad or t.is_inference() for t in own_tensors):
             return self._factors(adjacency, dtype)
         key = (dtype, *map(_identity, own_tensors))
@@ -199,6 +199,12 @@ class Neighbourhood(nn.Module):
             factors = self._factors(adjacency, dtype)
         self._last = _Remembered(weakref.ref(adjacency.indptr), key, own_tensors, factors)
         return factors
+
+    def _own_tensors(self) -> tuple[Tensor, ...]:
+        if self._modules:  # of parametrisations
+            return (*self.parameters(), *self.buffers())
+        own = (*self._parameters.values(), *self._buffers.values())  # the same, but faster
+        return tuple(tensor for tensor in own if tensor is not None)
 
     def _factors(self, adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
         if self._has_kernel(adjacency, dtype):

@@ -43,7 +43,7 @@ class TowerLinear(nn.Module):
 
 
 def first_of(layers: nn.ModuleList) -> TowerLinear:
-    return cast(TowerLinear, layers[0])
+    return cast(TowerLinear, next(iter(layers)))
 
 
 def named_layers(name: str, layers: nn.ModuleList) -> list[tuple[str, nn.Module]]:

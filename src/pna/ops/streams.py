@@ -102,6 +102,11 @@ class DeferredJoins:
             deferred._claims.update(addresses)
         return GradientClaim(deferred, addresses)
 
+    @staticmethod
+    def is_active() -> bool:
+        """Whether the code runs inside ``with deferred:``."""
+        return _deferred.get() is not None
+
     def _is_alone(self, address: int) -> bool:
         """Whether the parameter at this address is registered as own and claimed once."""
         return address in self._own and self._claims[address] == 1

@@ -96,8 +96,9 @@ modes = pytest.mark.parametrize("training", [True, False], ids=["training", "inf
 @pytest.mark.gpu
 @modes
 @pytest.mark.parametrize("arguments", LAYERS.values(), ids=LAYERS)
-def test_near_what_a_gpu_needs(arguments, training):
-    assert_near_what_is_needed(arguments, training, 50_000, 400_000, "cuda")
+@pytest.mark.parametrize("size", [(50_000, 400_000), (10_000, 60_000)], ids=["large", "small"])
+def test_near_what_a_gpu_needs(arguments, training, size):
+    assert_near_what_is_needed(arguments, training, *size, "cuda")
 
 
 @SLOWER
@@ -116,7 +117,14 @@ def test_training_takes_more_and_so_do_larger_graphs(arguments):
 
 def test_no_row_of_features_for_an_edge():
     graph = 4 * 4  # bytes of an edge in an Adjacency
-    assert layer().memory(1000, 20_000) - layer().memory(1000, 10_000) == graph * 10_000
+    nodes = 10**5  # too many for a small graph
+    more = layer().memory(nodes, 20_000) - layer().memory(nodes, 10_000)
+    assert more == graph * 10_000
+
+
+def test_a_small_graph_takes_a_row_of_features_for_an_edge():
+    row = 4 * 4 + 64 * 4
+    assert layer().memory(1000, 20_000) - layer().memory(1000, 10_000) == row * 10_000
 
 
 def test_half_precision_takes_about_half():

@@ -10,6 +10,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile
 
 import pna
+from pna import fast_paths
 from pna.degree import Linear, Power
 from pna.nn import PNAConv
 from pna.nn.conv import fused
@@ -273,13 +274,18 @@ def test_tensors_that_are_views(fast, form):
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_few_nodes_are_as_many(triton, monkeypatch, form):
-    """Works one by one, as of a graph of many nodes, or beside one another, as of few."""
+def test_small_graphs_and_few_nodes_are_as_many(triton, monkeypatch, form):
+    """Works one by one, as of a graph of many nodes, or beside one another, as of few; or all at
+    once, as of a small graph."""
     layer, leaves, run = case_of(triton, form)
     everything = leaves | dict(layer.named_parameters())
-    joined = outcome(lambda: run(**leaves), everything)
-    monkeypatch.setattr(fused, "_FEW_NODES", 0)
-    assert_equal_in_norm(joined, outcome(lambda: run(**leaves), everything), 1e-6)
+    small = outcome(lambda: run(**leaves), everything)
+    with fast_paths.without("small"):
+        few = outcome(lambda: run(**leaves), everything)
+        monkeypatch.setattr(fused, "_FEW_NODES", 0)
+        many = outcome(lambda: run(**leaves), everything)
+    assert_equal_in_norm(few, many, 1e-6)
+    assert_equal_in_norm(small, many, 1e-6)
 
 
 def wide_case(device, kinds):

@@ -22,7 +22,7 @@ from pna.baselines.attention import AttentionResults, AttentionTerms
 from pna.baselines.graph import Graph
 from pna.ops.request import wide_type
 from pna.ops.triton.launch import long_arguments, triton_type, wide_index
-from pna.ops.triton.launcher import Kernel, on_device
+from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2, on_device
 from pna.ops.triton.messages import offset_of, owned_rows
 
 
@@ -334,16 +334,16 @@ class _Tiles:
     """
 
     def __init__(self, heads: int, features: int) -> None:
-        block_f = triton.next_power_of_2(features)
-        block_h = min(triton.next_power_of_2(heads), max(32 // block_f, 1))
+        block_f = next_power_of_2(features)
+        block_h = min(next_power_of_2(heads), max(32 // block_f, 1))
         self.tall = max(128 // (block_h * block_f), 1)
-        self.heads = triton.cdiv(heads, block_h)
+        self.heads = cdiv(heads, block_h)
         warps = max(min(block_f // 128, 8), 1)
         self.block = dict(BLOCK_H=block_h, BLOCK_F=block_f, num_warps=warps)
         self.tile = dict(self.block, BLOCK_R=self.tall)
 
     def grid(self, rows: int) -> tuple[int, int]:
-        return triton.cdiv(rows, self.tall), self.heads
+        return cdiv(rows, self.tall), self.heads
 
 
 def forward(terms: AttentionTerms, slope: float, rows: Rows, saved: AttentionResults) -> None:

@@ -151,7 +151,7 @@ class _MixingLayer(torch.autograd.Function):
 def mixing_layer(plan: LayerPlan | None, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """Apply the linear layer after `pna_layer`: (nodes, outputs). `plan` is None if `pna_layer` was
     not used, as in compiled code and under vmap."""
-    if plan is None or not _has_few_nodes(plan, x):
+    if plan is None or torch.is_autocast_enabled(x.device.type) or not _has_few_nodes(plan, x):
         if plan is not None:
             DeferredJoins.claim((weight, bias))
         return F.linear(x, weight, bias)

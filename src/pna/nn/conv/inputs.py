@@ -170,3 +170,12 @@ def working_type(x: Tensor) -> torch.dtype:
     if x.dtype != torch.float64 and torch.is_autocast_enabled(device):
         return torch.get_autocast_dtype(device)
     return x.dtype
+
+
+def converted(x: Tensor, *others: Tensor | None) -> list[Any]:
+    """Return all tensors in the dtype in which products of x are computed. Indices are kept."""
+    dtype = working_type(x)
+    return [
+        tensor.to(dtype) if tensor is not None and tensor.is_floating_point() else tensor
+        for tensor in (x, *others)
+    ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pna.nn.conv.inputs import NARROW
+from pna.nn.conv.small import is_small_size
 from pna.ops.aggregate import one_pass
 from pna.ops.aggregators import FUSED, shift_of
 from pna.ops.blocks import BLOCK
@@ -48,12 +49,29 @@ def estimate(
         nodes = (2 * layer.towers * layer.F_in + layer.out_channels) * size * num_nodes
         making = (3 + (layer.edge_dim is not None)) * messages
         return graph + nodes + max(making, messages + block)
-    workspace = _block(layer, num_edges, training, _count_made(layer, shifted=True))
+    made = _count_made(layer, shifted=True)
+    if made == 0 and is_small_size(layer._form, num_nodes, num_edges):
+        return graph + _small(layer, num_nodes, num_edges, training, dense)
+    workspace = _block(layer, num_edges, training, made)
     if dense:
         workspace += messages * (2 if training else 1)
     elif training and layer.edge_dim is not None:
         workspace += min(EDGE_WORKSPACE, layer.towers * layer.F_in * 4 * num_edges)
     return graph + per_node * num_nodes + workspace
+
+
+def _small(layer: PNAConv, num_nodes: int, num_edges: int, training: bool, dense: bool) -> int:
+    """Return the bytes of `small_layer`: the inputs of U, and in training the gradients of these
+    and of all messages."""
+    size, width = _size(layer), layer.towers * layer.F_in
+    inputs = layer.towers * layer._shapes[1][2]
+    has_edges = layer.edge_dim is not None
+    columns = inputs + 2 * width + 2 * layer.out_channels
+    at_edges = width * (dense + has_edges)
+    if training:
+        columns += inputs + 2 * width + layer.out_channels + layer.in_channels
+        at_edges += width * (1 + has_edges)
+    return (columns * size + 5 * width * 4) * num_nodes + at_edges * size * num_edges
 
 
 def _size(layer: PNAConv) -> int:

@@ -17,7 +17,7 @@ from pna.nn.activation import activation
 from pna.nn.conv import memory, pyg
 from pna.nn.conv.base import Conv, Edges
 from pna.nn.conv.fused import edge_term, mixing_layer, pna_layer, project_each
-from pna.nn.conv.inputs import NARROW, EdgeFeatures, edge_inputs, working_type
+from pna.nn.conv.inputs import NARROW, EdgeFeatures, converted, edge_inputs, working_type
 from pna.nn.conv.plain import call, plain_layer
 from pna.nn.conv.prepared import PreparedPNA
 from pna.nn.conv.shifts import (
@@ -27,6 +27,7 @@ from pna.nn.conv.shifts import (
     times_shifted,
     weights_of_x,
 )
+from pna.nn.conv.small import is_small, small_layer
 from pna.nn.conv.split import Form, LayerPlan, Weights, join_towers, split
 from pna.nn.hooks import may_be_read
 from pna.nn.neighbourhood import Neighbourhood, StdConvention
@@ -51,11 +52,13 @@ class PNAConv(Conv):
     their outputs. The arguments and shapes are those of PyG's `PNAConv`, and with ``std="pyg"``
     the results too.
 
-    With one layer in M, M is split into the parts of the receiver, the sender and the edge. No
-    tensor then has a row of features for each edge, unless edge features wider than 16 are given
-    for each. Aggregators without a kernel (moments, softmax, k-th smallest, your own) compute the
-    messages of a block of receivers at a time. With more layers in M, all messages are stored:
-    several tensors of shape (edges, towers × features). No tensor has a column for each scaler.
+    With one layer in M, M is split into the parts of the receiver, the sender and the edge. On a
+    large graph no tensor then has a row of features for each edge, unless edge features wider than
+    16 are given for each. On a small graph of a GPU, where launches of kernels take most of the
+    time, the gradients of all messages and the inputs of U are stored. Aggregators without a kernel
+    (moments, softmax, k-th smallest, your own) compute the messages of a block of receivers at a
+    time. With more layers in M, all messages are stored: several tensors of shape (edges, towers ×
+    features).
 
     The weights of the parts (`pre`, `post`, `edge_encoder`) are used directly; the parts are not
     called. If one of them was replaced, or it or every module has hooks, all parts are called as
@@ -144,6 +147,10 @@ class PNAConv(Conv):
             aggregators=self.neighbourhood.num_aggregators,
             views=views,
         )
+        self._plans = {}
+        if self._request is not None:
+            of_layer = (self._form, self._request, self._times, self._shares)
+            self._plans = {name: LayerPlan(*of_layer, name) for name in ("cpu", "triton")}
         self.register_load_state_dict_pre_hook(pyg.rename_keys)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -191,7 +198,7 @@ class PNAConv(Conv):
                 product coefficients @ basis is the edge features.
         """
         called = self._called_part()
-        bias = getattr(self.pre[0], "bias", None)  # not the weight, which may be parametrised
+        bias = getattr(next(iter(self.pre)), "bias", None)  # the weight may be parametrised
         of_layer = bias if isinstance(bias, Tensor) else x
         adjacency = self._checked(x, edge_index, edge_attr, of_layer, basis=True)
         if called is not None:
@@ -202,20 +209,36 @@ class PNAConv(Conv):
             return self._prepared()(x, adjacency, edge_attr)
         factors = self.neighbourhood.factors(adjacency, x.dtype)
         edge, at = edge_inputs(edge_attr)
-        plan = self._plan(x, factors)
-        if plan is None:
-            out = self._step_by_step(x, adjacency, edge, at, factors)
+        plan, reads_lin = self._plan(x, factors), self._reads_lin
+        is_last = reads_lin and len(self.post) == 1  # the mixing layer follows U at once
+        if plan is not None and is_small(plan, x, adjacency):
+            compute = small_layer
         else:
-            out = pna_layer(plan, x, adjacency, edge, at, factors, self._weights())
-        if self._is_folded:
-            return out.flatten(1)
-        for k, layer in enumerate(self.post[1:], 1):
+            compute = pna_layer
+            is_last = is_last and self.towers == 1  # both are multiplied into one linear map
+            plan = None if torch.compiler.is_compiling() else plan
+        weights = self._weights(is_last)
+        if plan is None:
+            out = self._step_by_step(x, adjacency, edge, at, factors, weights)
+        elif torch.is_autocast_enabled(x.device.type):
+            x, edge, at, *own = converted(x, edge, at, *weights)
+            with torch.autocast(x.device.type, enabled=False):
+                out = compute(plan, x, adjacency, edge, at, factors, Weights(*own))
+        else:
+            out = compute(plan, x, adjacency, edge, at, factors, weights)
+        out = out.flatten(1)
+        if is_last:
+            return out
+        if len(self.post) > 1:
+            out = out.unflatten(1, (self.towers, -1))
+        for k, layer in list(enumerate(self.post))[1:]:
             out = call(f"post[{k}]", layer, self.act(out), self.F_out)
-        if self.lin is None:
-            return out.flatten(1)
-        if self._reads_lin:
-            return mixing_layer(plan, out.flatten(1), self.lin.weight, self.lin.bias)
-        return call("lin", self.lin, out.flatten(1))
+        out, lin = out.flatten(1), self.lin
+        if lin is None:
+            return out
+        if reads_lin:
+            return mixing_layer(plan, out, lin.weight, lin.bias)
+        return call("lin", lin, out)
 
     def prepared(self) -> Callable[..., Tensor]:
         """The layer for many calls with the present weights, which a narrow layer rearranges."""
@@ -230,8 +253,8 @@ class PNAConv(Conv):
         lin = self.lin
         assert lin is not None
         with torch.autocast(lin.bias.device.type, enabled=False):
-            form, weights = self._form, self._weights()
-            if self._is_folded:
+            form, weights = self._form, self._weights(self.towers == 1)
+            if self.towers == 1:
                 parts = split(form, weights)
             else:
                 parts = join_towers(form, weights, self._shares, lin.weight, lin.bias)
@@ -252,18 +275,14 @@ class PNAConv(Conv):
         """The plan of the fused layer, one step of autograd; None if it cannot be used."""
         if self._request is None or not self._is_linear:
             return None
-        if torch.compiler.is_compiling() or in_transform() or factors.requires_grad:
-            return None
-        if torch.is_autocast_enabled(x.device.type):
+        if in_transform() or factors.requires_grad:
             return None
         backend = choose(x.device)
         if backend == "reference" or (backend == "triton" and x.dtype == torch.float64):
             return None
         if not (has_kernels(backend) and fast_paths.is_on("degree_linear")):
             return None
-        if not fast_paths.is_on("fused"):
-            return None
-        return LayerPlan(self._form, self._request, self._times, self._shares, backend)
+        return self._plans[backend] if fast_paths.is_on("fused") else None
 
     def _step_by_step(
         self,
@@ -272,10 +291,11 @@ class PNAConv(Conv):
         edge: Tensor | None,
         at: Tensor | None,
         factors: Tensor,
+        weights: Weights,
     ) -> Tensor:
         """The layer as separate operations, for all transforms of torch: (nodes, towers, F_out)."""
         with torch.autocast(x.device.type, enabled=False):
-            parts = split(self._form, self._weights())
+            parts = split(self._form, weights)
         if at is not None and at.is_floating_point():
             at = at.to(working_type(x))
         term = as_given(*edge_term(edge, at, parts.edge))
@@ -301,12 +321,6 @@ class PNAConv(Conv):
         return len(self.pre) == 1
 
     @property
-    def _is_folded(self) -> bool:
-        """Whether U and the mixing layer can be multiplied into one linear map."""
-        alone = self.towers == 1 and len(self.post) == 1
-        return alone and self._reads_lin
-
-    @property
     def _reads_lin(self) -> bool:
         """Whether the weight and bias of the mixing layer can be used without calling it."""
         lin = self.lin
@@ -324,9 +338,10 @@ class PNAConv(Conv):
             return None
         return "edge_encoder"
 
-    def _weights(self) -> Weights:
+    def _weights(self, with_mixing: bool) -> Weights:
+        """The weights of M and U, and of the mixing layer if it is to be applied as well."""
         pre, post, encoder = first_of(self.pre), first_of(self.post), self.edge_encoder
-        lin = self.lin if self._is_folded else None
+        lin = self.lin if with_mixing else None
         weights = Weights(
             pre.weight,
             pre.bias,

@@ -18,7 +18,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.native import Built
-from pna.ops.triton.launcher import Kernel, on_device
+from pna.ops.triton.launcher import Kernel, cdiv, on_device
 
 #: The most edges, and the most nodes, that are compared with each other.
 MOST_RANKED = 2**14
@@ -409,7 +409,7 @@ def _sort(edge_index: Tensor, sizes: Sizes, bounds: Long | None) -> tuple[Built,
 
 
 def _grid(work: int, block: int, rows: int = 1) -> tuple[int, int]:
-    return max(triton.cdiv(work, block), 1), rows
+    return max(cdiv(work, block), 1), rows
 
 
 def _without_neighbours(rows: list[Tensor]) -> list[Tensor]:

@@ -17,7 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.ops.triton.launcher import Kernel, on_device
+from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2, on_device
 
 #: The most graphs in a batch, whose sizes one program sums, and the most nodes that are ranked.
 MOST_GRAPHS, MOST_RANKED = 4096, 16384
@@ -218,17 +218,17 @@ def lay_out(
     with on_device(ids):
         _graphs_kernel[(1,)](
             ids, *offsets, given, real.view(torch.uint8), sizes, *sums, firsts, edge_firsts,
-            *shape, BLOCK=triton.next_power_of_2(graphs + 1), num_warps=4,
+            *shape, BLOCK=next_power_of_2(graphs + 1), num_warps=4,
         )  # fmt: skip
         tile = dict(
             LOOSE=loose, HALVINGS=(graphs + 1).bit_length(), BLOCK=_BLOCK, num_warps=4
         )  # fmt: skip
-        _nodes_kernel[(max(triton.cdiv(nodes, _BLOCK), 1),)](
+        _nodes_kernel[(max(cdiv(nodes, _BLOCK), 1),)](
             *sums, firsts, edge_firsts, real.view(torch.uint8), *indptrs, of_node, from_node,
             indptr, out_indptr, *shape, **tile,
         )  # fmt: skip
         if edges > 0:
-            _edges_kernel[(triton.cdiv(edges, _BLOCK),)](
+            _edges_kernel[(cdiv(edges, _BLOCK),)](
                 *sums, edge_firsts, *ends, from_edge, senders, receivers, ranks, *shape, **tile
             )
     return Layout(

@@ -22,7 +22,7 @@ from pna import fast_paths
 from pna.ops.product import Product
 from pna.ops.triton import narrow_linear, scaled_linear, wide_linear
 from pna.ops.triton.alignment import aligned, unit_of
-from pna.ops.triton.launcher import Kernel, on_device
+from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2, on_device
 from pna.ops.triton.products import (
     block_of,
     parts,
@@ -347,9 +347,9 @@ def shift_gradient(
 ) -> None:
     """Write the gradient of shift (rows, towers, K), whose rows may have any stride."""
     rows, columns = grad_shift.shape[0], grad_shift.shape[1] * grad_shift.shape[2]
-    block = min(128, triton.next_power_of_2(columns))
+    block = min(128, next_power_of_2(columns))
     tall = 1024 // block
-    _shift_gradient_kernel[(triton.cdiv(rows, tall), triton.cdiv(columns, block))](
+    _shift_gradient_kernel[(cdiv(rows, tall), cdiv(columns, block))](
         grad_z, grad_z.stride(0), grad_z.stride(1), indptr, grad_shift, grad_shift.stride(0),
         rows, columns, **shifts_of(times), GROUPS=len(times), BLOCK_R=tall, BLOCK_C=block,
         num_warps=4,
@@ -369,21 +369,22 @@ def _multiply(product: Product, base: Tensor | None, out: Tensor) -> None:
     inputs = arguments_of(product.z, product.shift, product.times)
     weight, transposed = side_by_side(weight)
     block, rest = blocks_of(outputs)
-    blocks = 1 if rest > 0 else triton.cdiv(outputs, block)
+    blocks = 1 if rest > 0 else cdiv(outputs, block)
     own = out[:, 0] if base is None else unit_stride(base)
-    _degree_linear_kernel[(triton.cdiv(num_rows, _TILE), towers, blocks)](
+    deep = 64 if product.z.dtype == torch.bfloat16 else 32
+    _degree_linear_kernel[(cdiv(num_rows, _TILE), towers, blocks)](
         **inputs, weight=weight, w_factor=weight.stride(0), w_tower=weight.stride(1),
         w_in=weight.stride(2), w_out=weight.stride(3), factors=factors,
         base=own, base_row=own.stride(0), base_tower=own.stride(1),
         indptr=product.indptr, by_degree=product.by_degree, out=out, out_row=out.stride(0),
         out_group=out.stride(1), out_tower=out.stride(2), out_width=width, outputs=outputs,
         num_rows=num_rows, R=weight.shape[0], BASE=base is not None, TRANSPOSED=transposed,
-        PRECISION=precision(inputs["z"]),
+        PRECISION=precision(product.z),
         UNIT=unit_of(
             *sizes_of(inputs), *weight.stride()[:2], weight.stride(3 if transposed else 2),
             *own.stride()[:2], *out.stride()[:3], width,
         ),
-        BLOCK_R=_TILE, BLOCK_K=min(32, block_of(inputs["inputs"])), BLOCK_O=block, REST=rest,
+        BLOCK_R=_TILE, BLOCK_K=min(deep, block_of(inputs["inputs"])), BLOCK_O=block, REST=rest,
         num_warps=4, num_stages=2 if weight.shape[0] <= 3 else 1,
     )  # fmt: skip
 
@@ -392,17 +393,17 @@ def _spread(grad: Tensor, product: Product, out: Tensor) -> None:
     """grad (rows, towers, K), small K, through (R, towers, K, B·L) to out (rows, B, towers, L)."""
     num_rows, groups, towers, width = out.shape
     grad, weight = unit_stride(grad), product.weight
-    block_o = min((64, 32), key=lambda block: triton.cdiv(width, block) * block)
-    block_o = min(block_o, max(16, triton.next_power_of_2(width)))
-    per_group = triton.cdiv(width, block_o)
-    tiles, blocks = triton.cdiv(num_rows, _TILE), groups * per_group
+    block_o = min((64, 32), key=lambda block: cdiv(width, block) * block)
+    block_o = min(block_o, max(16, next_power_of_2(width)))
+    per_group = cdiv(width, block_o)
+    tiles, blocks = cdiv(num_rows, _TILE), groups * per_group
     splits = max(1, min(blocks, _SPREAD_PROGRAMS // (tiles * towers)))
     _degree_spread_kernel[(tiles, towers, splits)](
         grad, grad.stride(0), grad.stride(1), grad.shape[2], weight, *weight.stride(),
         product.factors, product.indptr, product.by_degree, out, *out.stride()[:3], width,
         num_rows, blocks, per_group,
         R=weight.shape[0], PRECISION=precision(grad), BLOCK_R=_TILE,
-        BLOCK_K=max(16, triton.next_power_of_2(grad.shape[2])), BLOCK_O=block_o,
+        BLOCK_K=max(16, next_power_of_2(grad.shape[2])), BLOCK_O=block_o,
         num_warps=4, num_stages=2,
     )  # fmt: skip
 
@@ -412,8 +413,8 @@ def _weight_gradient(grad: Tensor, product: Product, grad_weight: Tensor) -> Non
     num_rows = grad.shape[0]
     count, towers, width, outputs = grad_weight.shape
     block_k, block_o = min(64, block_of(width)), min(64, block_of(outputs))
-    tiles, blocks_k = triton.cdiv(num_rows, _TILE), triton.cdiv(width, block_k)
-    blocks = blocks_k * triton.cdiv(outputs, block_o)
+    tiles, blocks_k = cdiv(num_rows, _TILE), cdiv(width, block_k)
+    blocks = blocks_k * cdiv(outputs, block_o)
     splits = _splits(blocks * towers, tiles, grad_weight.numel())
     partial = grad.new_empty((splits, *grad_weight.shape), dtype=torch.float32)
     grad = unit_stride(grad)

@@ -14,7 +14,7 @@ from pna.adjacency import Adjacency
 from pna.ops.request import EDGE_WORKSPACE, Messages, wide_type
 from pna.ops.triton.argmax import extremum_gradient
 from pna.ops.triton.launch import DENSE
-from pna.ops.triton.launcher import Kernel
+from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2
 from pna.ops.triton.messages import centre_of, edge_term
 from pna.ops.triton.sums import add_up
 
@@ -174,13 +174,13 @@ def _kind_gradient(
 ) -> None:
     """Write the gradient of a table or basis of few rows."""
     rows, features = messages.adjacency.incoming, messages.features
-    kinds = triton.next_power_of_2(types)
+    kinds = next_power_of_2(types)
     tall = SUMS // kinds
-    tiles = triton.cdiv(rows.num_rows, tall)
-    splits, block = min(tiles, SPLITS), min(32, triton.next_power_of_2(features))
+    tiles = cdiv(rows.num_rows, tall)
+    splits, block = min(tiles, SPLITS), min(32, next_power_of_2(features))
     partial = messages.x.new_empty((splits, types * features), dtype=torch.float32)
     given = {name: value for name, value in shared.items() if name not in _OF_LONG_ROWS}
-    _kind_gradient_kernel[(splits, triton.cdiv(features, block))](
+    _kind_gradient_kernel[(splits, cdiv(features, block))](
         **given | dict(types=types), senders=rows.neighbours, order=rows.order,
         indptr=rows.indptr, partial=partial, num_rows=rows.num_rows, tiles=tiles, BLOCK_K=kinds,
         BLOCK_R=tall, BLOCK_F=block, num_warps=4,
@@ -254,9 +254,9 @@ def _message_gradient(
     features = to.shape[1]
     slots = torch.arange(first, first + count, dtype=adjacency.indptr.dtype, device=to.device)
     receivers = torch.searchsorted(adjacency.indptr, slots, right=True, out_int32=True) - 1
-    block_f = min(128, triton.next_power_of_2(features))
+    block_f = min(128, next_power_of_2(features))
     block_e = 2048 // block_f
-    _message_gradient_kernel[(triton.cdiv(count, block_e), triton.cdiv(features, block_f))](
+    _message_gradient_kernel[(cdiv(count, block_e), cdiv(features, block_f))](
         **shared,
         indptr=adjacency.indptr,
         senders=adjacency.senders,

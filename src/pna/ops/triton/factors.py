@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.ops.triton.launcher import Kernel, on_device
+from pna.ops.triton.launcher import Kernel, cdiv, on_device
 
 _BLOCK = 128
 
@@ -48,7 +47,7 @@ def factors(degree: Tensor, mean_log: Tensor, mean: Tensor, codes: Sequence[int]
     out = torch.empty((rows, len(codes)), dtype=torch.float32, device=degree.device)
     if rows > 0:
         with on_device(degree):
-            _factors_kernel[(triton.cdiv(rows, _BLOCK),)](
+            _factors_kernel[(cdiv(rows, _BLOCK),)](
                 degree, mean_log, mean, out, rows,
                 CODES=sum(code << (3 * r) for r, code in enumerate(codes)), COUNT=len(codes),
                 BLOCK=_BLOCK, num_warps=4,

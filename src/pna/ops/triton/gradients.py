@@ -32,7 +32,7 @@ from pna.ops.triton.launch import (
     wide_index,
     with_unit_stride,
 )
-from pna.ops.triton.launcher import Kernel, on_device
+from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2, on_device
 from pna.ops.triton.messages import (
     centre_of,
     clamped,
@@ -256,11 +256,11 @@ def _receiver_rows(
     )  # fmt: skip
     if width == 0:
         return shared
-    block = min(128, triton.next_power_of_2(features))
+    block = min(128, next_power_of_2(features))
     tall = 1024 // block
     requested = {kind: indices[kind] for kind in ("MEAN", "SUM", "VAR", "STD")}
     inputs = message_arguments(messages)
-    _receiver_rows_kernel[(triton.cdiv(num_rows, tall), triton.cdiv(features, block))](
+    _receiver_rows_kernel[(cdiv(num_rows, tall), cdiv(features, block))](
         grad, *grad.stride(), saved.out, mean, mean.stride(0), rows=rows, **inputs,
         num_rows=num_rows, **requested, NORM=norm, KINDS=len(request.kinds), FLAT=flat,
         SPREAD=spread, WIDTH=width, LEAST=std_constants(request, x.dtype)["LEAST"],

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
 from pna.adjacency import Adjacency, Rows
 from pna.ops.request import Messages, Request
 from pna.ops.triton.alignment import unit_of
+from pna.ops.triton.launcher import cdiv, next_power_of_2
 
 #: Forms of the edge term, as numbered in the kernels.
 NONE, DENSE, TABLE, COEFFICIENTS = 0, 1, 2, 3
@@ -22,8 +22,8 @@ NONE, DENSE, TABLE, COEFFICIENTS = 0, 1, 2, 3
 
 def block_of(features: int, widest: int) -> int:
     """Features in the block of a program."""
-    block = min(widest, max(triton.next_power_of_2(features), 4))
-    while block > 32 and 4 * triton.cdiv(features, block) * block > 5 * features:
+    block = min(widest, max(next_power_of_2(features), 4))
+    while block > 32 and 4 * cdiv(features, block) * block > 5 * features:
         block //= 2  # otherwise more than a fifth of the threads would be idle
     return block
 
@@ -52,15 +52,15 @@ class Tiles:
 
     def grid(self, rows: int) -> tuple[int, int]:
         """The grid for this many rows; all rows of one block of features come before the next."""
-        return triton.cdiv(rows, self.tall), triton.cdiv(self.features, self.block)
+        return cdiv(rows, self.tall), cdiv(self.features, self.block)
 
 
 class MergeTiles:
     """Tiles for merging segments: a program owns one long row and a block of features."""
 
     def __init__(self, features: int) -> None:
-        block = min(32, triton.next_power_of_2(features))
-        self.blocks = triton.cdiv(features, block)
+        block = min(32, next_power_of_2(features))
+        self.blocks = cdiv(features, block)
         self.tile = dict(BLOCK_S=256, BLOCK_F=block, num_warps=8)
 
 

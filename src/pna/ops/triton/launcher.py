@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pna.ops.backend import interpreting
 from pna.ops.triton import driver
-from pna.torch_internals import raw_stream
+from pna.torch_internals import current_device, raw_stream
 from pna.waiting import waiting_for
 
 #: The minor versions of Triton whose compiled kernels are called directly.
@@ -43,10 +43,23 @@ _Launch = Callable[[Sequence[int], int, Sequence[int | float]], None]
 _runtime = triton.knobs.runtime
 
 
+# Triton has both, but its versions also run in kernels and take 5 µs on the host.
+
+
+def cdiv(a: int, b: int) -> int:
+    """a / b, rounded up."""
+    return -(-a // b)
+
+
+def next_power_of_2(n: int) -> int:
+    """The smallest power of 2 that is at least n."""
+    return 1 << (n - 1).bit_length()
+
+
 def on_device(tensor: Tensor) -> Any:
     """A context in which the device of `tensor` is the current one."""
     device = tensor.device
-    if device.type != "cuda" or device.index == torch.cuda.current_device():
+    if device.type != "cuda" or device.index == current_device():
         return _NO_CHANGE
     return torch.cuda.device(device)
 
@@ -62,19 +75,19 @@ class Kernel:
         self._unspecialised = COUNTS.union(unspecialised)
         self.jit = triton.jit(function, do_not_specialize=self._unspecialised)
         self._compiled: dict[tuple[Any, ...], _Launch] = {}
-        self._is_direct = _IS_TESTED and not interpreting()
-        if self._is_direct:
+        self.is_direct = _IS_TESTED and not interpreting()
+        if self.is_direct:
             self._names = tuple(self.jit.arg_names)
             self._constants = tuple(p.name for p in self.jit.params if p.is_constexpr)
             self._others = tuple(p.name for p in self.jit.params if not p.is_constexpr)
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
-        return partial(self._launch, grid) if self._is_direct else self.jit[grid]
+        return partial(self._launch, grid) if self.is_direct else self.jit[grid]
 
     def _launch(self, grid: tuple[int, ...], /, *positional: Any, **arguments: Any) -> None:
         if positional:
             arguments.update(zip(self._names, positional, strict=False))
-        device, values = torch.cuda.current_device(), list[Any]()
+        device, values = current_device(), list[Any]()
         key = [device, *map(arguments.get, _OPTIONS), *map(arguments.get, self._constants)]
         for name in self._others:  # the properties that Triton compiles a kernel for
             value = arguments[name]
@@ -96,6 +109,12 @@ class Kernel:
                 return
             self._compiled[tuple(key)] = launch
         launch(grid, raw_stream(device), values)
+
+    def compiled_for(
+        self, grid: tuple[int, ...], values: Sequence[Any], constants: dict[str, Any], device: int
+    ) -> _Launch | None:
+        """The launch of the version for these arguments; None if it was launched already."""
+        return self._compile(grid, constants | dict(zip(self._names, values, strict=False)), device)
 
     def _compile(
         self, grid: tuple[int, ...], arguments: dict[str, Any], device: int
@@ -123,3 +142,35 @@ class Kernel:
             )  # fmt: skip
 
         return launch
+
+
+class Prepared:
+    """A kernel with its constants, for tensors of the same dtypes at every launch.
+
+    Its numbers must be declared as `unspecialised`, and come, like its tensors, before constants.
+    """
+
+    def __init__(self, kernel: Kernel, **constants: Any) -> None:
+        self._kernel, self._constants = kernel, constants
+        self._compiled: dict[int, _Launch | None] = {}
+
+    def __call__(self, grid: tuple[int, ...], *arguments: Any) -> None:
+        kernel = self._kernel
+        if not kernel.is_direct or _runtime.launch_enter_hook.calls:
+            kernel[grid](*arguments, **self._constants)
+            return
+        values, low_bits = [], 0
+        for argument in arguments:
+            if type(argument) is not int:
+                argument = argument.data_ptr()
+                low_bits |= argument
+            values.append(argument)
+        device = current_device()
+        launch = self._compiled.get(device)
+        if launch is None or low_bits & 15:
+            launch = kernel.compiled_for(grid, arguments, self._constants, device)
+            if launch is None:
+                return
+            if low_bits & 15 == 0:
+                self._compiled[device] = launch
+        launch(grid, raw_stream(device), values)

@@ -16,7 +16,7 @@ from torch import Tensor
 from pna import fast_paths
 from pna.ops.product import Product
 from pna.ops.triton.alignment import aligned, unit_of
-from pna.ops.triton.launcher import Kernel, on_device
+from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2, on_device
 from pna.ops.triton.products import parts, precision, product_of_parts, uncut_precision, unit_stride
 from pna.ops.triton.sums import Sums
 from pna.ops.triton.wide_linear import shifts_of
@@ -252,12 +252,12 @@ def fits(groups: int, width: int, factors: int, outputs: int) -> bool:
 
 def _blocks(groups: int, width: int, factors: int, outputs: int) -> dict[str, int]:
     """Block sizes: each size padded to a power of two."""
-    groups, factors = triton.next_power_of_2(groups), triton.next_power_of_2(factors)
+    groups, factors = next_power_of_2(groups), next_power_of_2(factors)
     return dict(
         BLOCK_G=groups,
-        BLOCK_K=max(triton.next_power_of_2(width), 16 // groups, 1),
+        BLOCK_K=max(next_power_of_2(width), 16 // groups, 1),
         BLOCK_F=factors,
-        BLOCK_O=max(triton.next_power_of_2(outputs), 16 // factors, 1),
+        BLOCK_O=max(next_power_of_2(outputs), 16 // factors, 1),
     )
 
 
@@ -285,7 +285,7 @@ def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor
 
 def sums_of(z: Tensor, grad_weight: Tensor) -> Sums:
     """The partial sums of the weight gradient, to which `add_backward` adds."""
-    return Sums(grad_weight, _grid(z, triton.cdiv(z.shape[0], _TILE), _PROGRAMS)[0])
+    return Sums(grad_weight, _grid(z, cdiv(z.shape[0], _TILE), _PROGRAMS)[0])
 
 
 def add_backward(
@@ -307,7 +307,7 @@ def add_backward(
         if sums.needed:
             tall = 2 * _SHORT_TILE if z.shape[1] == weight.shape[0] == 1 else _SHORT_TILE
             given = shared | dict(PRECISION=uncut_precision(), BLOCK_R=tall, num_warps=8)
-            given["tiles"] = triton.cdiv(z.shape[0], tall)
+            given["tiles"] = cdiv(z.shape[0], tall)
             inputs = _of_inputs(z, product.shift)
             _narrow_weight_kernel[(sums.splits, z.shape[2])](
                 **given, **inputs, partial=sums.partial, MORE=sums.go_on(),
@@ -318,7 +318,7 @@ def add_backward(
 def _shared(product: Product) -> tuple[dict[str, Any], int]:
     """Arguments of all kernels, and the number of tiles."""
     z, weight = product.z, product.weight
-    tiles = triton.cdiv(z.shape[0], _TILE)
+    tiles = cdiv(z.shape[0], _TILE)
     blocks = _blocks(*_sizes(z, weight))
     given = dict(
         width=z.shape[3], groups=z.shape[1], factors=product.factors.contiguous(),

@@ -1,5 +1,5 @@
-"""Products of tiles with the accuracy of float32, on the bfloat16 units of tensor cores; or in
-TF32, if torch's settings allow it."""
+"""Products of tiles with the accuracy of float32, on the bfloat16 units of tensor cores; in TF32 if
+torch's settings allow it; in bfloat16 if the inputs are."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from torch import Tensor
 
 from pna.ops.backend import interpreting
 from pna.ops.precision import is_exact
+from pna.ops.triton.launcher import next_power_of_2
 
 
 @triton.jit
@@ -49,6 +50,8 @@ def product_of_parts(a_1, a_2, a_3, b_1, b_2, b_3, PRECISION: tl.constexpr):
         total = tl.dot(a_2, b_1, total)
         total = tl.dot(a_1, b_2, total)
         return tl.dot(a_1, b_1, total)
+    elif PRECISION == "bf16":
+        return tl.dot(a_1.to(tl.bfloat16), b_1.to(tl.bfloat16))
     else:
         return tl.dot(a_1, b_1, input_precision=PRECISION)
 
@@ -65,6 +68,8 @@ def precision(z: Tensor) -> str:
     """How tiles are multiplied. The interpreter has no bfloat16 products and uses float32."""
     if interpreting():
         return "ieee"
+    if z.dtype == torch.bfloat16:
+        return "bf16"
     return "thirds" if z.dtype == torch.float32 and is_exact() else "tf32"
 
 
@@ -80,7 +85,7 @@ def unit_stride(tensor: Tensor) -> Tensor:
 
 def block_of(width: int) -> int:
     """Columns in a tile for this width: a power of two, and at least 16, as `tl.dot` requires."""
-    return max(16, triton.next_power_of_2(width))
+    return max(16, next_power_of_2(width))
 
 
 def cut(width: int) -> tuple[int, int]:

@@ -12,13 +12,12 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
-import triton
 import triton.language as tl
 from torch import Tensor
 
 from pna import fast_paths
 from pna.ops.product import Product
-from pna.ops.triton.launcher import Kernel, on_device
+from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2, on_device
 from pna.ops.triton.products import unit_stride
 
 #: The most nodes, and the most outputs of all factors together.
@@ -122,7 +121,7 @@ def take_apart(weight: Tensor, groups: int, times: Sequence[int]) -> Apart:
     bits = [sum(1 << a for a, n in enumerate(times) if n == often) for often in (1, 2)]
     size = once.numel()
     with on_device(weight):
-        _apart_kernel[(triton.cdiv(size, _NUMBERS),)](
+        _apart_kernel[(cdiv(size, _NUMBERS),)](
             weight, *weight.stride(), apart, once, each, size, shape[1], outputs,
             R=factors, GROUPS=groups, ONCE=bits[0], EACH=bits[1], BLOCK=_NUMBERS, num_warps=4,
         )  # fmt: skip
@@ -155,10 +154,10 @@ def add_up(
     given = out if base is None else unit_stride(base)
     once, each = (every if part is None else part for part in moved)
     with on_device(out):
-        _combine_kernel[(triton.cdiv(rows, _TILE), towers)](
+        _combine_kernel[(cdiv(rows, _TILE), towers)](
             every, once, each, indptr, factors, given, given.stride(0), given.stride(1), out,
             rows, towers, outputs, every.shape[0] // towers,
             R=factors.shape[1], ONCE=once is not every, EACH=each is not every,
-            BASE=base is not None, BLOCK_R=_TILE, BLOCK_O=triton.next_power_of_2(outputs),
+            BASE=base is not None, BLOCK_R=_TILE, BLOCK_O=next_power_of_2(outputs),
             num_warps=2,
         )  # fmt: skip

@@ -45,7 +45,7 @@ def _take_four(
     x, x_stride, senders, edge, at, edge_ids, weights, feature, mask, features, types,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, SPREAD: tl.constexpr, MAX: tl.constexpr,
     MIN: tl.constexpr, NORM: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
-    FULL: tl.constexpr, STEP: tl.constexpr,
+    FULL: tl.constexpr,
 ):  # fmt: skip
     """Add messages step..step+3 of each row, or those that are left, to its statistics.
 
@@ -59,19 +59,19 @@ def _take_four(
     s3 = clamped(begin + step + 3, end, first, FULL)
     v0 = message(
         x, x_stride, senders, edge, at, edge_ids, s0, feature, mask, features, types,
-        EDGE, DEPTH, WIDE, WIDE_INDEX, STEP,
+        EDGE, DEPTH, WIDE, WIDE_INDEX,
     )  # fmt: skip
     v1 = message(
         x, x_stride, senders, edge, at, edge_ids, s1, feature, mask, features, types,
-        EDGE, DEPTH, WIDE, WIDE_INDEX, STEP,
+        EDGE, DEPTH, WIDE, WIDE_INDEX,
     )  # fmt: skip
     v2 = message(
         x, x_stride, senders, edge, at, edge_ids, s2, feature, mask, features, types,
-        EDGE, DEPTH, WIDE, WIDE_INDEX, STEP,
+        EDGE, DEPTH, WIDE, WIDE_INDEX,
     )  # fmt: skip
     v3 = message(
         x, x_stride, senders, edge, at, edge_ids, s3, feature, mask, features, types,
-        EDGE, DEPTH, WIDE, WIDE_INDEX, STEP,
+        EDGE, DEPTH, WIDE, WIDE_INDEX,
     )  # fmt: skip
     d0, d1, d2, d3 = v0 - mean, v1 - mean, v2 - mean, v3 - mean
     if SPREAD:
@@ -114,12 +114,12 @@ def _take_four(
 
 
 @triton.jit
-def summarise(
+def _summarise(
     begin, end, x, x_stride, senders, edge, at, edge_ids, weights,
     feature, live_feature, features, types, num_edges,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, SPREAD: tl.constexpr, MAX: tl.constexpr,
     MIN: tl.constexpr, NORM: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, STEP: tl.constexpr = 1,
+    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Mean, its rounding error, sum of squared deviations, extrema, and mean weighted by sender, of
     the slots begin..end of each of BLOCK_R rows; undefined for a row without slots."""
@@ -130,7 +130,7 @@ def summarise(
     mask = live_feature[None, :]
     mean = message(
         x, x_stride, senders, edge, at, edge_ids, first, feature, mask, features, types,
-        EDGE, DEPTH, WIDE, WIDE_INDEX, STEP,
+        EDGE, DEPTH, WIDE, WIDE_INDEX,
     )  # fmt: skip
     largest, smallest = mean, mean
     rest = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
@@ -141,14 +141,14 @@ def summarise(
             step, begin, end, first,
             mean, rest, spread, largest, smallest, weighted,
             x, x_stride, senders, edge, at, edge_ids, weights, feature, mask, features, types,
-            EDGE, DEPTH, SPREAD, MAX, MIN, NORM, WIDE, WIDE_INDEX, True, STEP,
+            EDGE, DEPTH, SPREAD, MAX, MIN, NORM, WIDE, WIDE_INDEX, True,
         )  # fmt: skip
     for step in range(shortest, longest, 4):
         mean, rest, spread, largest, smallest, weighted = _take_four(
             step, begin, end, first,
             mean, rest, spread, largest, smallest, weighted,
             x, x_stride, senders, edge, at, edge_ids, weights, feature, mask, features, types,
-            EDGE, DEPTH, SPREAD, MAX, MIN, NORM, WIDE, WIDE_INDEX, False, STEP,
+            EDGE, DEPTH, SPREAD, MAX, MIN, NORM, WIDE, WIDE_INDEX, False,
         )  # fmt: skip
     spread = tl.where(spread < 0, 0, spread)
     number = tl.maximum(count, 1).to(WIDE)[:, None]
@@ -164,7 +164,7 @@ def summarise(
             more = (slot < end)[:, None]
             value = message(
                 x, x_stride, senders, edge, at, edge_ids, tl.minimum(slot, num_edges - 1),
-                feature, mask, features, types, EDGE, DEPTH, WIDE, WIDE_INDEX, STEP,
+                feature, mask, features, types, EDGE, DEPTH, WIDE, WIDE_INDEX,
             )  # fmt: skip
             total += tl.where(more, value / number, 0)  # so that the sum does not overflow
             if NORM:
@@ -183,7 +183,7 @@ def summarise(
 
 
 @triton.jit
-def root(value, WIDE: tl.constexpr):
+def _root(value, WIDE: tl.constexpr):
     """The square root, correctly rounded, which `tl.sqrt` is not in float32."""
     if WIDE == tl.float32:
         return tl.sqrt_rn(value)
@@ -198,9 +198,9 @@ def std_of(
 ):  # fmt: skip
     """The standard deviation, see `std_constants`."""
     if CLAMP:
-        return tl.where(var <= EPSILON, 0, root(var, WIDE))
+        return tl.where(var <= EPSILON, 0, _root(var, WIDE))
     else:
-        std = root(var + EPSILON, WIDE)
+        std = _root(var + EPSILON, WIDE)
         # tensors, since scalar constants would be rounded to float32
         least, next = tl.full([1, 1], LEAST, WIDE), tl.full([1, 1], NEXT, WIDE)
         return tl.where(var == 0, least, tl.where(std < next, next, std))
@@ -258,7 +258,7 @@ def _statistics_rows_kernel(
     features = aligned(features, UNIT)
     x_stride = aligned(x_stride, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
-    mean, _, spread, largest, smallest, weighted = summarise(
+    mean, _, spread, largest, smallest, weighted = _summarise(
         begin, end, x, x_stride, senders, edge, at, edge_ids, weights,
         feature, live_feature, features, types, num_edges,
         EDGE, DEPTH, VAR + STD > -2, MAX >= 0, MIN >= 0, NORM >= 0, WIDE, WIDE_INDEX,
@@ -289,7 +289,7 @@ def _statistics_segments_kernel(
     _, live, _, begin, end = segment_bounds(
         indptr, long_rows, long_indptr, segment_owner, segment, num_segments, num_long, SEGMENT
     )
-    mean, rest, spread, largest, smallest, weighted = summarise(
+    mean, rest, spread, largest, smallest, weighted = _summarise(
         begin, end, x, x_stride, senders, edge, at, edge_ids, weights,
         feature, live_feature, features, types, num_edges,
         EDGE, DEPTH, SPREAD, MAX, MIN, NORM, WIDE, WIDE_INDEX, BLOCK_R, BLOCK_F,

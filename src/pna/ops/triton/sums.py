@@ -11,7 +11,7 @@ from pna import fast_paths
 from pna.adjacency import Rows
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.launch import MergeTiles, triton_type
-from pna.ops.triton.launcher import Kernel, on_device
+from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2, on_device
 
 #: Elements in a tile of a program, and the most splits in it.
 _NUMBERS, _PARTS = 4096, 64
@@ -103,10 +103,10 @@ def add_up(partial: Tensor, out: Tensor) -> None:
         out.view(-1).copy_(partial.sum(0))
         return
     splits, size = partial.shape
-    tall = min(_PARTS, max(16, triton.next_power_of_2(splits)))
+    tall = min(_PARTS, max(16, next_power_of_2(splits)))
     block = _NUMBERS // tall
     with on_device(out):
-        _add_up_kernel[(triton.cdiv(size, block),)](
+        _add_up_kernel[(cdiv(size, block),)](
             partial, out, splits, size, UNIT=unit_of(size), BLOCK_S=tall, BLOCK=block,
             num_warps=4,
         )  # fmt: skip

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.ops.triton.alignment import aligned, unit_of
-from pna.ops.triton.launcher import Kernel, on_device
+from pna.ops.triton.launcher import Kernel, cdiv, on_device
 from pna.ops.triton.products import block_of, cut, parts, precision, product_of_parts, unit_stride
 
 #: Rows in a tile; rows in a tall tile; and about how many tall tiles there must be to use these.
@@ -155,13 +155,13 @@ def multiply(
     outputs, inputs = groups * width, arguments_of(z, shift, times)
     weight, transposed = side_by_side(weight)
     block, rest = blocks_of(outputs)
-    blocks = 1 if rest > 0 else triton.cdiv(outputs, block)
-    enough = triton.cdiv(num_rows, _TALL_TILE) * towers * blocks >= _ENOUGH
+    blocks = 1 if rest > 0 else cdiv(outputs, block)
+    enough = cdiv(num_rows, _TALL_TILE) * towers * blocks >= _ENOUGH
     tall = _TALL_TILE if enough else _TILE
     own = out[:, 0] if base is None else unit_stride(base)
     sizes = (*own.stride()[:2], *out.stride()[:3], width, weight.stride(0))
     with on_device(z):
-        _wide_linear_kernel[(triton.cdiv(num_rows, tall), towers, blocks)](
+        _wide_linear_kernel[(cdiv(num_rows, tall), towers, blocks)](
             **inputs, indptr=z if indptr is None else indptr,
             factors=z if factors is None else factors, weight=weight, w_tower=weight.stride(0),
             w_in=weight.stride(1), w_out=weight.stride(2), base=own, base_row=own.stride(0),
@@ -190,7 +190,7 @@ def blocks_of(outputs: int) -> tuple[int, int]:
     blocks need less padding, but inputs are loaded and split into parts again for every block."""
     if outputs <= _WIDEST:
         return cut(outputs)
-    return min((128, 64), key=lambda block: triton.cdiv(outputs, block) * (block + 24)), 0
+    return min((128, 64), key=lambda block: cdiv(outputs, block) * (block + 24)), 0
 
 
 def arguments_of(z: Tensor, shift: Tensor | None, times: Sequence[int]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.ops.triton.launcher import Kernel, on_device
+from pna.ops.triton.launcher import Kernel, cdiv, on_device
 
 #: Weights per program, and losses and flags of blocks that are read per iteration.
 _BLOCK, _LOSSES, _FINDINGS = 1024, 16, 1024
@@ -158,7 +158,7 @@ def step(
     """
     (mean, square, steps), (lr, decay, betas, eps, decoupled) = moments, settings
     members, size = weights.shape
-    blocks = triton.cdiv(size, _BLOCK)
+    blocks = cdiv(size, _BLOCK)
     inputs = dict(
         weights=weights, grad=grad.contiguous(), mean=mean, square=square, lr=lr.contiguous(),
         decay=decay.contiguous(), found=weights.new_empty((members, blocks), dtype=torch.int32),

@@ -16,7 +16,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.ops.triton.alignment import aligned, unit_of
-from pna.ops.triton.launcher import Kernel, on_device
+from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2, on_device
 from pna.ops.triton.products import unit_stride
 from pna.population.batch_norm import Norm, Normalised, NormInputs
 
@@ -313,13 +313,13 @@ def _tiles(*given: Tensor) -> tuple[int, int, dict[str, Any]]:
     columns = members * width
     contiguous = all(tensor.stride(1) == width or members == 1 for tensor in given)
     unit = unit_of(columns, *(tensor.stride(0) for tensor in given))
-    block = min(_COLUMNS, triton.next_power_of_2(columns))
+    block = min(_COLUMNS, next_power_of_2(columns))
     tall = _TILE // max(block, 16)
     tile = dict(
-        num_rows=rows, columns=columns, tiles=triton.cdiv(rows, tall), CONTIGUOUS=contiguous,
+        num_rows=rows, columns=columns, tiles=cdiv(rows, tall), CONTIGUOUS=contiguous,
         UNIT=unit, BLOCK_R=tall, BLOCK_C=block, num_warps=4,
     )  # fmt: skip
-    return columns, triton.cdiv(columns, block), tile
+    return columns, cdiv(columns, block), tile
 
 
 def _side_by_side(tiles: int, blocks: int, limit: int) -> int:

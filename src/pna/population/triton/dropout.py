@@ -7,7 +7,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.ops.triton.launch import block_of
-from pna.ops.triton.launcher import on_device
+from pna.ops.triton.launcher import cdiv, on_device
 from pna.ops.triton.products import unit_stride
 
 _MIX = tl.constexpr(0x45D9F3B3335B369)  # the constants of `pna.population.dropout`
@@ -82,7 +82,7 @@ def drop(
     block = block_of(features, 128)
     tall = _TILE // block
     with on_device(x):
-        _dropout_kernel[(triton.cdiv(rows, tall), triton.cdiv(features, block))](
+        _dropout_kernel[(cdiv(rows, tall), cdiv(features, block))](
             x, x.stride(0), x.stride(1), out, seed, passes, key,
             key if graph is None else graph, key if position is None else position, rows, members,
             features, time, LEAST=int(p * 2**24), FACTOR=1 / (1 - p), AGAIN=of_key is None,

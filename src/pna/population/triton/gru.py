@@ -16,7 +16,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.ops.triton.launcher import on_device
+from pna.ops.triton.launcher import cdiv, on_device
 from pna.ops.triton.products import block_of, parts, precision, product_of_parts, unit_stride
 from pna.ops.triton.sums import Sums
 from pna.population.triton.linears import _TILE, _tile_of
@@ -334,7 +334,7 @@ def backward(
 
 def sums_of(h: Tensor, flat: Tensor) -> Sums:
     """Return the partial sums that `add_backward` adds to; `flat` receives the result."""
-    tiles = triton.cdiv(h.shape[0], _TILE)
+    tiles = cdiv(h.shape[0], _TILE)
     return Sums(flat, max(1, min(tiles, _PROGRAMS // h.shape[1])) if flat.numel() > 0 else tiles)
 
 
@@ -380,7 +380,7 @@ def _arguments(x: Tensor, h: Tensor, parameters: Sequence[Tensor]) -> dict[str, 
         num_rows=h.shape[0],
         members=h.shape[1],
         PRECISION=precision(x),
-        tiles=triton.cdiv(h.shape[0], _TILE),
+        tiles=cdiv(h.shape[0], _TILE),
         BLOCK_R=_TILE,
         BLOCK=block,
         num_warps=4 if block == 16 else 8,

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pna.ops.triton import wide_linear
 from pna.ops.triton.alignment import aligned, unit_of
-from pna.ops.triton.launcher import Kernel, on_device
+from pna.ops.triton.launcher import Kernel, cdiv, on_device
 from pna.ops.triton.products import (
     block_of,
     cut,
@@ -330,7 +330,7 @@ def forward(
                 )
             )
         with on_device(x):
-            _linears_kernel[(triton.cdiv(rows, _TILE), members)](
+            _linears_kernel[(cdiv(rows, _TILE), members)](
                 x=x, x_row=x.stride(0), x_member=x.stride(1), inputs=inputs, num_rows=rows,
                 members=members, **_numbered(named), COUNT=len(group),
                 BIASES=sum(1 << i for i, k in enumerate(group) if biases[k] is not None),
@@ -364,18 +364,18 @@ def sums_of(x: Tensor, weights: Sequence[Tensor], flat: Tensor) -> Sums:
     """Return the partial sums that `add_backward` adds to; `flat` receives the result."""
     rows, members, inputs = x.shape
     blocks = sum(_blocks(w.shape[1]) for w in weights) * _blocks(inputs)
-    most = triton.cdiv(rows, _SHORT_TILE)
+    most = cdiv(rows, _SHORT_TILE)
     return Sums(flat, max(1, min(most, _PROGRAMS // (members * blocks))))
 
 
 def _block_of_sums(width: int) -> int:
     """Return the block size with the least padding for the kernel that sums over rows."""
-    block = min((64, 32), key=lambda block: triton.cdiv(width, block) * block)
+    block = min((64, 32), key=lambda block: cdiv(width, block) * block)
     return min(block, block_of(width))
 
 
 def _blocks(width: int) -> int:
-    return max(1, triton.cdiv(width, _block_of_sums(width)))
+    return max(1, cdiv(width, _block_of_sums(width)))
 
 
 def add_backward(
@@ -412,7 +412,7 @@ def _add_to_sums(
         given = [above[k] for k in group]
         padded = [*given, *[first] * (_AT_ONCE - len(given))]
         _linears_weight_kernel[(sums.splits, members, len(group) * blocks)](
-            x, x.stride(0), x.stride(1), inputs, rows, members, triton.cdiv(rows, _SHORT_TILE),
+            x, x.stride(0), x.stride(1), inputs, rows, members, cdiv(rows, _SHORT_TILE),
             partial[at:], size, *padded, first.stride(0), first.stride(1), outputs,
             _blocks(inputs), blocks, COUNT=len(group), MORE=more,
             PRECISION=uncut_precision(),
@@ -461,7 +461,7 @@ def _write_input(
             )
             for k in group
         ]
-        _linears_input_kernel[(triton.cdiv(rows, _TILE), members)](
+        _linears_input_kernel[(cdiv(rows, _TILE), members)](
             grad_x=grad_x, inputs=inputs, num_rows=rows, members=members, **_numbered(named),
             COUNT=len(group), ADD=add, PRECISION=precision(grad_x),
             UNIT=_unit_of(grad_x, named, "row", "member", "outputs"), BLOCK_R=_TILE,

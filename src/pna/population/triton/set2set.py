@@ -13,7 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.ops.triton.launcher import Kernel, on_device
+from pna.ops.triton.launcher import Kernel, next_power_of_2, on_device
 from pna.ops.triton.products import unit_stride
 from pna.population.set2set_cpu import Set2SetInputs, Set2SetResults
 
@@ -258,6 +258,6 @@ def backward(
 
 def _tile(width: int) -> dict[str, int]:
     """Choose the number of warps such that each thread holds 64 elements of the weights."""
-    block = triton.next_power_of_2(width)
+    block = next_power_of_2(width)
     warps = max(1, block * block // 256)
     return dict(H=width, BLOCK_H=block, BLOCK_N=_NODES, num_warps=warps, num_stages=1)
