@@ -165,3 +165,78 @@ def test_the_raw_stream_is_the_current_one():
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         assert internals.raw_stream(torch.cuda.current_device()) == stream.cuda_stream
+
+
+def _traced(function, *inputs):
+    """Run the function as the compiler traces it; sizes are symbols."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def functional(*given):
+        with internals.FunctionalTensorMode():
+            return function(*map(internals.FunctionalTensor.to_functional, given))
+
+    return make_fx(functional, tracing_mode="symbolic")(*inputs)
+
+
+def test_a_rule_runs_while_the_compiler_traces():
+    library = torch.library.Library("pna_test", "FRAGMENT")
+    library.define("twice(Tensor x) -> Tensor")
+    torch.library.impl(library, "twice", "CompositeExplicitAutograd")(lambda x: 2 * x)
+    seen = []
+
+    def rule(mode, operator, types, inputs, named):
+        seen.append((mode, types))
+        with mode:
+            return inputs[0] + inputs[0]
+
+    torch.library.register_torch_dispatch(
+        "pna_test::twice", internals.FunctionalTensorMode, rule, lib=library
+    )
+    torch.ops.pna_test.twice(torch.ones(2))
+    assert not seen
+    graph = _traced(lambda x: torch.ops.pna_test.twice(x).elem, torch.ones(3, 4))
+    assert len(seen) == 1 and isinstance(seen[0][0], internals.FunctionalTensorMode)
+    assert seen[0][1] == (internals.FunctionalTensor,)
+    targets = [str(node.target) for node in graph.graph.nodes]
+    assert "aten.add.Tensor" in targets and "pna_test.twice.default" not in targets
+
+
+def test_sizes_have_hints_and_may_be_known():
+    seen = []
+
+    def look(x):
+        seen.append([type(n) for n in x.shape])
+        seen.append([internals.size_hint(n, 7) for n in x.shape])
+        seen.append([internals.known_size(n, 7) for n in x.shape])
+        sizes = tuple(x.shape)
+        int(sizes[1])  # a guard
+        seen.append([internals.known_size(n, 7) for n in sizes])
+        return x.elem + 1
+
+    _traced(look, torch.ones(3, 4))
+    assert seen == [[torch.SymInt] * 2, [3, 4], [7, 7], [7, 4]]
+
+
+def test_an_export_keeps_operators():
+    from torch.export._trace import _disable_custom_triton_op_functional_decomposition
+
+    assert not internals.keeps_operators()
+    with _disable_custom_triton_op_functional_decomposition():
+        assert internals.keeps_operators()
+
+
+def test_fake_tensors_have_no_values():
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    seen = []
+    make_fx(lambda x: seen.append(type(x)) or x + 1, tracing_mode="fake")(torch.ones(2))
+    assert issubclass(seen[0], internals.FakeTensor)
+
+
+def test_the_cache_of_the_compiler_reads_the_source_of_kernels():
+    from torch._library.triton import get_triton_kernels_for_op
+
+    kernels = internals.kernels_of_operators
+    kernels["pna_test::some"] = ["a kernel"]
+    assert get_triton_kernels_for_op("pna_test::some") == ["a kernel"]
+    del kernels["pna_test::some"]

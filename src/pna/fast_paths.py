@@ -264,6 +264,11 @@ def is_off(name: str) -> bool:
     return name in _off
 
 
+def off() -> frozenset[str]:
+    """The names of all fast paths that are switched off."""
+    return _off
+
+
 @contextmanager
 def without(*names: str) -> Iterator[None]:
     """Run without these fast paths inside a ``with`` block, on all threads.

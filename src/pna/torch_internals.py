@@ -10,6 +10,9 @@ from typing import Any
 
 import torch
 from torch._functorch.utils import enable_single_level_autograd_function as single_level
+from torch._library import triton as _of_triton
+from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.autograd.forward_ad import _set_fwd_grad_enabled as set_forward_mode
 from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
 
@@ -57,8 +60,33 @@ current_device: Any = getattr(torch._C, "_cuda_getDevice", None)
 #: The number of the current stream of a device, given its index; None without CUDA.
 raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
+#: The kernels inside operators, by name; the compiler's cache on disk reads their source.
+kernels_of_operators: dict[str, list[object]] = getattr(_of_triton, "triton_ops_to_kernels", {})
+
+
+def keeps_operators() -> bool:
+    """Whether operators are being traced for `torch.export`, which keeps them whole."""
+    from torch.export._trace import custom_triton_ops_decomposition_disabled  # imports the compiler
+
+    return bool(custom_triton_ops_decomposition_disabled())
+
+
+def size_hint(size: torch.SymInt, otherwise: int) -> int:
+    """The value of a symbolic size in the batch being traced, without a guard on it."""
+    return int(size.node.hint) if size.node.has_hint() else otherwise
+
+
+def known_size(size: torch.SymInt, otherwise: int) -> int:
+    """The value of a symbolic size if a guard on it exists."""
+    known = size.node.maybe_as_int()
+    return otherwise if known is None else known
+
+
 __all__ = [
     "TESTED_VERSIONS",
+    "FakeTensor",
+    "FunctionalTensor",
+    "FunctionalTensorMode",
     "SingleLevelFunction",
     "add_lists_",
     "assert_async",
@@ -69,10 +97,14 @@ __all__ = [
     "is_batch_of_gradients",
     "is_batched",
     "is_wrapped",
+    "keeps_operators",
+    "kernels_of_operators",
     "keys_after_autograd",
+    "known_size",
     "raw_stream",
     "run_backward",
     "saved_tensor_hooks",
     "set_forward_mode",
     "single_level",
+    "size_hint",
 ]

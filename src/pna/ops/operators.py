@@ -3,22 +3,33 @@
 `operator` and `gradient_operator` take plain functions with annotated parameters. They derive the
 schema, the implementation, the fake kernel for `torch.compile`, the gradients and the vmap rule. A
 description that is incomplete, or whose parts disagree, is a TypeError at registration.
+
+The compiler traces into implementations made of Triton kernels, as into those of
+`torch.library.triton_op`. So Inductor launches the kernels itself, records them in CUDA graphs and
+packages them.
+
 `torch.library.register_autograd` would do the same at three times the cost of a small call.
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import is_dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import torch
 from torch import Tensor
 
+from pna import fast_paths
 from pna import torch_internals as internals
+from pna.ops.backend import interpreting
 from pna.ops.schemas import NestedParameter, Signature, pick_items
+from pna.ops.tracing import tracing
 from pna.ops.vmap_rules import Fold, one_by_one
 
 library = torch.library.Library("pna", "FRAGMENT")
@@ -86,6 +97,7 @@ def operator(
     vmap: Fold | Callable[..., Any],
     mutates: Sequence[str] = (),
     linear: bool = False,
+    opaque: bool = False,
 ) -> Operator:
     """Register an operator.
 
@@ -108,6 +120,8 @@ def operator(
         mutates: the arguments that are written to.
         linear: whether it is linear in its first argument, and so has forward-mode derivatives.
             `backward` must then read all other arguments, in their order.
+        opaque: whether the compiler calls the operator as a whole. Otherwise it traces `forward`
+            for tensors on a GPU, if `backend` (where there is such a parameter) is "triton".
     """
     made = _return_type(name, forward, fake)
     structure = NestedParameter(made) if is_dataclass(made) or hasattr(made, "_fields") else None
@@ -127,6 +141,8 @@ def operator(
     torch.library.impl(library, name, "CompositeExplicitAutograd")(implementation)
     allocation = _by_name(call.signature, fake, structure)
     torch.library.register_fake(f"pna::{name}", allocation, lib=library)
+    if not opaque:
+        _show_to_compiler(call, implementation)
     _differentiate(call, backward, differentiable, linear)
     rule = vmap.rule(call) if isinstance(vmap, Fold) else vmap
     torch.library.register_vmap(f"pna::{name}", rule, lib=library)
@@ -140,6 +156,7 @@ def gradient_operator(
     of: str,
     like: Sequence[str] = (),
     allocate: Callable[..., tuple[Tensor, ...]] | None = None,
+    opaque: bool = False,
 ) -> Operator:
     """Register the gradient of an operator as an operator, which has no gradient itself.
 
@@ -152,6 +169,7 @@ def gradient_operator(
             `needs` (where there is such a parameter) is False for it, or if the argument is None.
         allocate: makes the gradients instead of `like`; takes some of the parameters of `write`.
             Its return type says how many there are.
+        opaque: as in `operator`, of `write`.
 
     If it is vmapped, one member runs after another.
     """
@@ -190,9 +208,64 @@ def gradient_operator(
 
     torch.library.impl(library, name, "CompositeExplicitAutograd")(run)
     torch.library.register_fake(f"pna::{name}", lambda *a: _alone(make(a)), lib=library)
+    if not opaque:
+        _show_to_compiler(call, run)
     _refuse_second_derivative(call, of)
     torch.library.register_vmap(f"pna::{name}", one_by_one(call.overload), lib=library)
     return call
+
+
+def _show_to_compiler(call: Operator, implementation: Callable[..., Any]) -> None:
+    """Let the compiler trace the implementation where it consists of Triton kernels."""
+    names = call.signature.names
+    backend = names.index("backend") if "backend" in names else None
+    traced = (Tensor, internals.FunctionalTensor)
+
+    def rule(mode: Any, overload: Any, types: Any, arguments: Any, named: Any) -> Any:
+        is_triton = _is_on_gpu(arguments) if backend is None else arguments[backend] == "triton"
+        if not is_triton or interpreting() or internals.keeps_operators():
+            return mode.__torch_dispatch__(overload, types, arguments, named)
+        if any(kind not in traced and not issubclass(kind, internals.FakeTensor) for kind in types):
+            return NotImplemented
+        with mode, tracing():
+            return implementation(*arguments)
+
+    torch.library.register_torch_dispatch(
+        f"pna::{call.name}", internals.FunctionalTensorMode, rule, lib=library
+    )
+    internals.kernels_of_operators[f"pna::{call.name}"] = [SOURCE]
+
+
+def _is_on_gpu(arguments: Sequence[Any]) -> bool:
+    return any(isinstance(each, Tensor) and each.is_cuda for each in _flattened(arguments)[0])
+
+
+class _Source:
+    """What the compiler's cache on disk knows of an operator, in the form of a Triton kernel.
+
+    Its source is a hash of this package: what is traced depends on the code around kernels too.
+    """
+
+    __name__ = "pna"
+
+    @staticmethod
+    def fn() -> None:
+        """The cache looks here for other kernels."""
+
+    @property
+    def src(self) -> str:
+        return f"{_hash_of_package()}, without {sorted(fast_paths.off())}"
+
+
+@cache
+def _hash_of_package() -> str:
+    found = hashlib.sha256()
+    for path in sorted(Path(__file__).parents[1].rglob("*.py")):
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+SOURCE = _Source()
 
 
 def _return_type(name: str, forward: Callable[..., Any], fake: Callable[..., Any]) -> Any:

@@ -50,4 +50,5 @@ _all_reduce_sum = operator(
     backward=_backward,
     differentiable=("x",),
     vmap=_vmap,
+    opaque=True,
 )

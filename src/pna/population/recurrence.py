@@ -328,7 +328,11 @@ def _empty_gradients(inputs: RecurrenceInputs) -> tuple[Tensor, Tensor]:
 
 
 _recurrence_backward = gradient_operator(
-    "recurrence_backward", _backward, of="the steps of a recurrent PNA", allocate=_empty_gradients
+    "recurrence_backward",
+    _backward,
+    of="the steps of a recurrent PNA",
+    allocate=_empty_gradients,
+    opaque=True,
 )
 
 
@@ -355,4 +359,5 @@ _recurrence = operator(
         results=(1, 2, 2, 2, 3, 2),
         separate=True,  # if members have different graphs
     ),
+    opaque=True,
 )

@@ -75,6 +75,7 @@ _segment_reduce = operator(
     backward=_reduce_backward,
     differentiable=("x",),
     vmap=Fold({"x": 1}, results=(1,), join=False),
+    opaque=True,
 )
 _segment_spread = operator(
     "segment_spread",
@@ -83,4 +84,5 @@ _segment_spread = operator(
     backward=_spread_backward,
     differentiable=("values",),
     vmap=Fold({"values": 1}, results=(1,), join=False),
+    opaque=True,
 )

@@ -21,6 +21,7 @@ from pna.adjacency import SEGMENT, Rows
 from pna.baselines.attention import AttentionResults, AttentionTerms
 from pna.baselines.graph import Graph
 from pna.ops.request import wide_type
+from pna.ops.tracing import likely
 from pna.ops.triton.launch import long_arguments, triton_type, wide_index
 from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2, on_device
 from pna.ops.triton.messages import offset_of, owned_rows
@@ -85,9 +86,13 @@ def _attention_kernel(
     slope of the LeakyReLU. Their `slopes` are the mean of slope × value, from which the merge
     computes the derivatives.
     """
-    to, row, live, first, begin, end = owned_rows(
-        order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
-        SEGMENT, SEGMENTS, BLOCK_R,
+    to = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+    exists = to < num_rows
+    if not SEGMENTS:
+        to = tl.load(order + to, mask=exists, other=0).to(tl.int64)
+    row, live, first, begin, end = owned_rows(
+        to, exists, indptr, long_rows, long_indptr, segment_owner, num_segments, num_long,
+        SEGMENT, SEGMENTS,
     )  # fmt: skip
     head, live_head, cell, live_cell = _cells(heads, features, BLOCK_H, BLOCK_F)
     mask = live[:, None] & live_head
@@ -146,7 +151,7 @@ def _attention_kernel(
         tl.store(pointers + 2, slope, mask=mask)
     else:
         _store_result(
-            row, mask, mask_cell, head, cell, heads, features,
+            to, mask, mask_cell, head, cell, heads, features,
             average, tilted, slope, peak, inverse, out, slopes, norms,
         )  # fmt: skip
 
@@ -238,9 +243,13 @@ def _attention_senders_kernel(
 
     The kernel also writes the gradients of `edge`, in the order of slots, and of `own`.
     """
-    to, row, live, first, begin, end = owned_rows(
-        order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
-        SEGMENT, SEGMENTS, BLOCK_R,
+    to = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+    exists = to < num_rows
+    if not SEGMENTS:
+        to = tl.load(order + to, mask=exists, other=0).to(tl.int64)
+    row, live, first, begin, end = owned_rows(
+        to, exists, indptr, long_rows, long_indptr, segment_owner, num_segments, num_long,
+        SEGMENT, SEGMENTS,
     )  # fmt: skip
     head, live_head, cell, live_cell = _cells(heads, features, BLOCK_H, BLOCK_F)
     mask = live[:, None] & live_head
@@ -257,7 +266,11 @@ def _attention_senders_kernel(
         fact = facts + (row * heads * 4)[:, None] + head * 4
         weight, part = _gradients(score, upstream, value, fact, near, SLOPE)
         total += weight[:, :, None] * upstream
-        tl.store(to_own + (row * heads)[:, None] + head, part, mask=near)
+        node = to
+        if SEGMENTS:
+            owner = tl.load(segment_owner + to, mask=first, other=0)
+            node = tl.load(long_rows + owner, mask=first, other=0).to(tl.int64)
+        tl.store(to_own + (node * heads)[:, None] + head, part, mask=near)
     for step in range(0, tl.max(end - begin), UNROLL):
         for ahead in tl.static_range(UNROLL):
             edge_place = begin + step + ahead
@@ -334,6 +347,7 @@ class _Tiles:
     """
 
     def __init__(self, heads: int, features: int) -> None:
+        heads, features = int(heads), int(features)  # constants, also while kernels are traced
         block_f = next_power_of_2(features)
         block_h = min(next_power_of_2(heads), max(32 // block_f, 1))
         self.tall = max(128 // (block_h * block_f), 1)
@@ -432,6 +446,7 @@ def backward(
 
 def _walk(values: Tensor, rows: Rows) -> dict[str, Any]:
     """Return the kernel arguments for a loop over the slots of rows, with shapes and dtypes."""
+    nodes, heads, _ = values.shape
     edges = rows.neighbours.shape[0]
     return dict(
         long_arguments(rows),
@@ -445,9 +460,11 @@ def _walk(values: Tensor, rows: Rows) -> dict[str, Any]:
         features=values.shape[2],
         WIDE=triton_type(wide_type(values.dtype)),
         # facts have four values per head, edges one
-        WIDE_INDEX=wide_index(values) or max(4 * values.shape[0], edges) * values.shape[1] >= 2**31,
+        WIDE_INDEX=wide_index(values) or 4 * nodes * heads >= 2**31 or edges * heads >= 2**31,
         SEGMENT=SEGMENT,
-        UNROLL=1 if edges <= 8 * rows.num_rows else 4,  # unrolling does not help short rows
+        UNROLL=1
+        if likely(edges) <= 8 * likely(rows.num_rows)
+        else 4,  # unrolling does not help short rows
     )
 
 

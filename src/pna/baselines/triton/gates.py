@@ -27,24 +27,12 @@ _WIDEST = 64
 
 
 @triton.jit
-def _rows(order, indptr, num_rows, BLOCK_R: tl.constexpr):
-    """Return the rows of this program, their mask, and the bounds of their slots."""
-    position = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
-    live = position < num_rows
-    row = tl.load(order + position, mask=live, other=0).to(tl.int64)
-    begin = tl.load(indptr + row, mask=live, other=0)
-    end = tl.load(indptr + row + 1, mask=live, other=0)
-    return row, live, begin, end
-
-
-@triton.jit
 def _slot(neighbours, slot, end, feature, live_feature, features, WIDE_INDEX: tl.constexpr):
-    """Return a mask, the offsets of the neighbours' features, and those of the slots' features."""
+    """Return a mask, and the offsets of the neighbours' features."""
     more = slot < end
     neighbour = tl.load(neighbours + slot, mask=more, other=0)
     there = offset_of(neighbour, features, WIDE_INDEX)[:, None] + feature[None, :]
-    by_slot = offset_of(slot, features, WIDE_INDEX)[:, None] + feature[None, :]
-    return more[:, None] & live_feature[None, :], there, by_slot
+    return more[:, None] & live_feature[None, :], there
 
 
 @triton.jit
@@ -75,7 +63,11 @@ def _gates_kernel(
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Write the results of receivers, the scores of their slots, and the sums of their gates."""
-    row, live, begin, end = _rows(order, indptr, num_rows, BLOCK_R)
+    number = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    live = number < num_rows
+    row = tl.load(order + number, mask=live, other=0).to(tl.int64)
+    begin = tl.load(indptr + row, mask=live, other=0)
+    end = tl.load(indptr + row + 1, mask=live, other=0)
     features = aligned(features, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     mask = live[:, None] & live_feature[None, :]
@@ -87,9 +79,9 @@ def _gates_kernel(
     total = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     weight = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     for step in range(0, tl.max(end - begin)):
-        here, there, by_slot = _slot(
-            neighbours, begin + step, end, feature, live_feature, features, WIDE_INDEX
-        )
+        slot = begin + step
+        here, there = _slot(neighbours, slot, end, feature, live_feature, features, WIDE_INDEX)
+        by_slot = offset_of(slot, features, WIDE_INDEX)[:, None] + feature[None, :]
         score = mine + tl.load(at_sender + there, mask=here, other=0)
         if EDGE:
             score += tl.load(edge + by_slot, mask=here, other=0)
@@ -113,7 +105,11 @@ def _gates_receivers_kernel(
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of the scores, of `at_receiver`, and of the sums of gated values."""
-    row, live, begin, end = _rows(order, indptr, num_rows, BLOCK_R)
+    number = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    live = number < num_rows
+    row = tl.load(order + number, mask=live, other=0).to(tl.int64)
+    begin = tl.load(indptr + row, mask=live, other=0)
+    end = tl.load(indptr + row + 1, mask=live, other=0)
     features = aligned(features, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     mask = live[:, None] & live_feature[None, :]
@@ -129,9 +125,9 @@ def _gates_receivers_kernel(
     tl.store(to_sum + own, upstream, mask=mask)
     total = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
     for step in range(0, tl.max(end - begin)):
-        here, there, by_slot = _slot(
-            neighbours, begin + step, end, feature, live_feature, features, WIDE_INDEX
-        )
+        slot = begin + step
+        here, there = _slot(neighbours, slot, end, feature, live_feature, features, WIDE_INDEX)
+        by_slot = offset_of(slot, features, WIDE_INDEX)[:, None] + feature[None, :]
         gate = _sigmoid(tl.load(state + by_slot, mask=here, other=0).to(WIDE))
         value = tl.load(values + there, mask=here, other=0)
         part = gate * (1 - gate) * (upstream * value + back)
@@ -150,7 +146,11 @@ def _gates_senders_kernel(
     EVEN: tl.constexpr, UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Write the gradients of `at_sender` and of the values."""
-    row, live, begin, end = _rows(order, indptr, num_rows, BLOCK_R)
+    number = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    live = number < num_rows
+    row = tl.load(order + number, mask=live, other=0).to(tl.int64)
+    begin = tl.load(indptr + row, mask=live, other=0)
+    end = tl.load(indptr + row + 1, mask=live, other=0)
     features = aligned(features, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     mask = live[:, None] & live_feature[None, :]

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from pna.adjacency import SEGMENT, Rows
 from pna.ops.request import wide_type
+from pna.ops.tracing import likely
 from pna.ops.triton.alignment import aligned
 from pna.ops.triton.launch import (
     Tiles,
@@ -33,9 +34,13 @@ def _neighbour_sum_kernel(
 
     Only the first segment of a row includes c_i x_i.
     """
-    to, row, live, first, begin, end = owned_rows(
-        order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
-        SEGMENT, SEGMENTS, BLOCK_R,
+    to = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+    exists = to < num_rows
+    if not SEGMENTS:
+        to = tl.load(order + to, mask=exists, other=0).to(tl.int64)
+    row, live, first, begin, end = owned_rows(
+        to, exists, indptr, long_rows, long_indptr, segment_owner, num_segments, num_long,
+        SEGMENT, SEGMENTS,
     )  # fmt: skip
     features = aligned(features, UNIT)
     x_stride = aligned(x_stride, UNIT)
@@ -68,7 +73,7 @@ def neighbour_sum(
 ) -> None:
     """Write f_i Σ f_j x_j + c_i x_i for every row; f and c have the dtype of the accumulators."""
     x, features, segments = unit_stride(x), x.shape[1], rows.segment_owner.shape[0]
-    short = rows.neighbours.shape[0] <= 8 * rows.num_rows
+    short = likely(rows.neighbours.shape[0]) <= 8 * likely(rows.num_rows)
     wide = triton_type(wide_type(x.dtype))
     partial = x.new_empty((segments, features), dtype=wide_type(x.dtype))
     with on_device(x):

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from pna import fast_paths
 from pna.ops.product import Product
+from pna.ops.tracing import likely
 from pna.ops.triton import narrow_linear, scaled_linear, wide_linear
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2, on_device
@@ -54,15 +55,12 @@ _AT_ONCE = 4
 
 @triton.jit
 def _tile(by_degree, indptr, tile, num_rows, BLOCK_R: tl.constexpr):
-    """Nodes of a tile, their mask, the first node, and whether all have the same degree."""
+    """The first node of a tile, and whether all of its nodes have the same degree."""
     begin = tile * BLOCK_R
-    place = begin + tl.arange(0, BLOCK_R)
-    live = place < num_rows
-    row = tl.load(by_degree + place, mask=live, other=0).to(tl.int64)
     first = tl.load(by_degree + begin).to(tl.int64)
     last = tl.load(by_degree + tl.minimum(begin + BLOCK_R, num_rows) - 1).to(tl.int64)
     least = tl.load(indptr + first + 1) - tl.load(indptr + first)
-    return row, live, first, tl.load(indptr + last + 1) - tl.load(indptr + last) == least
+    return first, tl.load(indptr + last + 1) - tl.load(indptr + last) == least
 
 
 @triton.jit
@@ -99,7 +97,10 @@ def _degree_linear_kernel(
         w_out = aligned(w_out, UNIT)
     else:
         w_in = aligned(w_in, UNIT)
-    row, live, first, uniform = _tile(by_degree, indptr, tl.program_id(0), num_rows, BLOCK_R)
+    number = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    live = number < num_rows
+    row = tl.load(by_degree + number, mask=live, other=0).to(tl.int64)
+    first, uniform = _tile(by_degree, indptr, tl.program_id(0), num_rows, BLOCK_R)
     tower = tl.program_id(1).to(tl.int64)
     output = tl.program_id(2) * BLOCK_O + tl.arange(0, BLOCK_O)
     last = BLOCK_O + tl.arange(0, REST if REST > 0 else 16)
@@ -158,7 +159,10 @@ def _degree_spread_kernel(
 ):  # fmt: skip
     """One tile of nodes and one tower, for few inputs: a program loads the inputs once and loops
     over blocks of outputs, with stride tl.num_programs(2)."""
-    row, live, first, uniform = _tile(by_degree, indptr, tl.program_id(0), num_rows, BLOCK_R)
+    number = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    live = number < num_rows
+    row = tl.load(by_degree + number, mask=live, other=0).to(tl.int64)
+    first, uniform = _tile(by_degree, indptr, tl.program_id(0), num_rows, BLOCK_R)
     tower = tl.program_id(1).to(tl.int64)
     column = tl.arange(0, BLOCK_K)
     live_column = column < inputs
@@ -229,7 +233,10 @@ def _degree_weight_kernel(
     grad += tower * grad_tower
     splits = tl.num_programs(2)
     for i in range(tl.program_id(2), tiles, splits):
-        row, live, first, uniform = _tile(by_degree, indptr, i, num_rows, BLOCK_R)
+        number = i * BLOCK_R + tl.arange(0, BLOCK_R)
+        live = number < num_rows
+        row = tl.load(by_degree + number, mask=live, other=0).to(tl.int64)
+        first, uniform = _tile(by_degree, indptr, i, num_rows, BLOCK_R)
         tile = inputs_of(
             z, z_row, z_group, width, shift, shift_row, indptr, row, live, column, live_column,
             ONCE, EACH,
@@ -310,7 +317,7 @@ def forward(product: Product, base: Tensor | None, out: Tensor) -> None:
         scaled_linear.forward(product, base, out)
         return
     with on_device(z):
-        _multiply(product, base, out[:, None])
+        _multiply(product, base, out.unsqueeze(1))
 
 
 def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor]) -> None:
@@ -328,7 +335,7 @@ def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor
         return
     product = replace(product, factors=product.factors.contiguous())
     transposed = replace(
-        product, z=grad[:, None], weight=product.weight.transpose(2, 3), shift=None, times=()
+        product, z=grad.unsqueeze(1), weight=product.weight.transpose(2, 3), shift=None, times=()
     )
     with on_device(grad):
         if grad_weight.shape[0] > 0:
@@ -397,7 +404,7 @@ def _spread(grad: Tensor, product: Product, out: Tensor) -> None:
     block_o = min(block_o, max(16, next_power_of_2(width)))
     per_group = cdiv(width, block_o)
     tiles, blocks = cdiv(num_rows, _TILE), groups * per_group
-    splits = max(1, min(blocks, _SPREAD_PROGRAMS // (tiles * towers)))
+    splits = max(1, min(blocks, _SPREAD_PROGRAMS // (likely(tiles) * towers)))
     _degree_spread_kernel[(tiles, towers, splits)](
         grad, grad.stride(0), grad.stride(1), grad.shape[2], weight, *weight.stride(),
         product.factors, product.indptr, product.by_degree, out, *out.stride()[:3], width,
@@ -415,7 +422,7 @@ def _weight_gradient(grad: Tensor, product: Product, grad_weight: Tensor) -> Non
     block_k, block_o = min(64, block_of(width)), min(64, block_of(outputs))
     tiles, blocks_k = cdiv(num_rows, _TILE), cdiv(width, block_k)
     blocks = blocks_k * cdiv(outputs, block_o)
-    splits = _splits(blocks * towers, tiles, grad_weight.numel())
+    splits = _splits(blocks * towers, likely(tiles), grad_weight.numel())
     partial = grad.new_empty((splits, *grad_weight.shape), dtype=torch.float32)
     grad = unit_stride(grad)
     for first in range(0, count, _AT_ONCE):

@@ -12,6 +12,7 @@ from torch import Tensor
 from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.ops.request import EDGE_WORKSPACE, Messages, wide_type
+from pna.ops.tracing import likely
 from pna.ops.triton.argmax import extremum_gradient
 from pna.ops.triton.launch import DENSE
 from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2
@@ -177,7 +178,7 @@ def _kind_gradient(
     kinds = next_power_of_2(types)
     tall = SUMS // kinds
     tiles = cdiv(rows.num_rows, tall)
-    splits, block = min(tiles, SPLITS), min(32, next_power_of_2(features))
+    splits, block = min(likely(tiles), SPLITS), min(32, next_power_of_2(features))
     partial = messages.x.new_empty((splits, types * features), dtype=torch.float32)
     given = {name: value for name, value in shared.items() if name not in _OF_LONG_ROWS}
     _kind_gradient_kernel[(splits, cdiv(features, block))](
@@ -193,7 +194,7 @@ def has_few_rows(messages: Messages) -> bool:
     adjacency, edge = messages.adjacency, messages.edge
     assert edge is not None
     short = adjacency.incoming.segment_owner.shape[0] == 0
-    few = adjacency.num_receivers <= _FEW_RECEIVERS and 0 < edge.shape[0] <= _KINDS
+    few = likely(adjacency.num_receivers) <= _FEW_RECEIVERS and 0 < edge.shape[0] <= _KINDS
     return short and few and wide_type(messages.x.dtype) == torch.float32
 
 
@@ -218,8 +219,10 @@ def edge_gradient(
         return
     total = torch.zeros_like(edge, dtype=wide)
     chunk = max(1, EDGE_WORKSPACE // (features * total.element_size()))
-    for first in range(0, adjacency.num_edges, chunk):
-        count = min(chunk, adjacency.num_edges - first)
+    chunks = int(cdiv(adjacency.num_edges, chunk))  # a guard while this is traced
+    for number in range(chunks):
+        first = number * chunk
+        count = chunk if number < chunks - 1 else adjacency.num_edges - first
         message = total.new_empty((count, features))
         _message_gradient(adjacency, shared, first, count, message)
         given = adjacency.edge_ids[first : first + count].long()

@@ -167,12 +167,12 @@ def _long_rows_kernel(
     """A −= B · mean(m − c) for every long row; the mean comes from the sums over segments."""
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     live_feature = feature < features
-    row, total = sum_segments(
-        partial, long_rows, long_indptr, num_rows, feature, live_feature, features, WIDE, BLOCK_S,
-        BLOCK_F,
-    )  # fmt: skip
+    row = tl.load(long_rows + tl.program_id(0)).to(tl.int64)
     if row >= num_rows:
         return
+    total = sum_segments(
+        partial, long_indptr, True, feature, live_feature, features, WIDE, BLOCK_S, BLOCK_F
+    )
     degree = tl.load(indptr + row + 1) - tl.load(indptr + row)
     place = rows + row * WIDTH * features + feature
     flat = tl.load(place, mask=live_feature, other=0)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import math
+import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -41,6 +43,7 @@ class Tiles:
     def __init__(
         self, features: int, widest: int, short: bool = False, strides: Sequence[int] = ()
     ) -> None:
+        features = int(features)  # a constant of the kernels, also while they are traced
         block = block_of(features, widest)
         warps = 4 if short else 1
         self.features, self.block, self.tall = features, block, max(128 // block, 1) * warps
@@ -59,6 +62,7 @@ class MergeTiles:
     """Tiles for merging segments: a program owns one long row and a block of features."""
 
     def __init__(self, features: int) -> None:
+        features = int(features)
         block = min(32, next_power_of_2(features))
         self.blocks = cdiv(features, block)
         self.tile = dict(BLOCK_S=256, BLOCK_F=block, num_warps=8)
@@ -111,9 +115,23 @@ def std_constants(request: Request, dtype: torch.dtype) -> dict[str, float]:
     """
     if request.clamp:
         return dict(EPSILON=request.epsilon, LEAST=0.0, NEXT=0.0)
-    least = torch.tensor(request.epsilon, dtype=torch.float64).sqrt().to(dtype).double()
-    above = (least * (1 + 0.75 * torch.finfo(dtype).eps)).to(dtype)
-    return dict(EPSILON=request.epsilon, LEAST=float(least), NEXT=float(above))
+    least = _rounded(math.sqrt(request.epsilon), dtype)
+    above = _rounded(least * (1 + 0.75 * torch.finfo(dtype).eps), dtype)
+    return dict(EPSILON=request.epsilon, LEAST=least, NEXT=above)
+
+
+def _rounded(value: float, dtype: torch.dtype) -> float:
+    """The nearest number of this dtype. Computed without torch, as a compiler may be tracing."""
+    if dtype == torch.float64:
+        return value
+    packed = struct.pack("f", value)
+    if dtype == torch.float16:
+        packed = struct.pack("e", *struct.unpack("f", packed))
+        return float(struct.unpack("e", packed)[0])
+    if dtype == torch.bfloat16:  # the upper half of float32, rounded to even
+        bits: int = struct.unpack("I", packed)[0]
+        packed = struct.pack("I", (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000)
+    return float(struct.unpack("f", packed)[0])
 
 
 def long_arguments(rows: Rows) -> dict[str, Tensor]:

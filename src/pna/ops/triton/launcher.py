@@ -3,7 +3,8 @@
 A launch by Triton takes 28 µs for thirty arguments, more than most kernels of a small batch. Most
 of it goes to finding the compiled version: Triton compiles a kernel once for every combination of
 dtypes, alignments and constants. `Kernel` uses a shorter key for the same properties, and then
-launches the compiled kernel itself, by `driver`.
+launches the compiled kernel itself, by `driver`. While the compiler traces an operator, a launch
+becomes a node of the graph.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import triton
 from torch import Tensor
 
 from pna.ops.backend import interpreting
+from pna.ops.tracing import is_tracing
 from pna.ops.triton import driver
 from pna.torch_internals import current_device, raw_stream
 from pna.waiting import waiting_for
@@ -53,11 +55,13 @@ def cdiv(a: int, b: int) -> int:
 
 def next_power_of_2(n: int) -> int:
     """The smallest power of 2 that is at least n."""
-    return 1 << (n - 1).bit_length()
+    return 1 << (int(n) - 1).bit_length()
 
 
 def on_device(tensor: Tensor) -> Any:
     """A context in which the device of `tensor` is the current one."""
+    if is_tracing():
+        return _NO_CHANGE
     device = tensor.device
     if device.type != "cuda" or device.index == current_device():
         return _NO_CHANGE
@@ -82,7 +86,14 @@ class Kernel:
             self._others = tuple(p.name for p in self.jit.params if not p.is_constexpr)
 
     def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+        if is_tracing():
+            return partial(self._trace, grid)
         return partial(self._launch, grid) if self.is_direct else self.jit[grid]
+
+    def _trace(self, grid: tuple[int, ...], /, *positional: Any, **arguments: Any) -> None:
+        arguments.update(zip(self.jit.arg_names, positional, strict=False))
+        arguments.pop("maxnreg", None)  # which the compiler does not know
+        torch.library.wrap_triton(self.jit)[grid](**arguments)
 
     def _launch(self, grid: tuple[int, ...], /, *positional: Any, **arguments: Any) -> None:
         if positional:
@@ -156,7 +167,7 @@ class Prepared:
 
     def __call__(self, grid: tuple[int, ...], *arguments: Any) -> None:
         kernel = self._kernel
-        if not kernel.is_direct or _runtime.launch_enter_hook.calls:
+        if is_tracing() or not kernel.is_direct or _runtime.launch_enter_hook.calls:
             kernel[grid](*arguments, **self._constants)
             return
         values, low_bits = [], 0

@@ -1,4 +1,8 @@
-"""Device functions that find and load what a program works on: features, rows, messages."""
+"""Device functions that find and load what a program works on: features, rows, messages.
+
+A kernel loads the rows to which it writes itself. The compiler looks for the tensors that a kernel
+writes to, and takes every tensor passed to a function for one, if an address depends on its result.
+"""
 
 from __future__ import annotations
 
@@ -65,15 +69,12 @@ def message(
 
 
 @triton.jit
-def short_rows(order, indptr, num_rows, SEGMENT: tl.constexpr, BLOCK_R: tl.constexpr):
-    """The rows of this program, the mask of those that exist and are short, and their slots."""
-    place = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
-    live = place < num_rows
-    row = tl.load(order + place, mask=live, other=0).to(tl.int64)
+def short_rows(row, live, indptr, SEGMENT: tl.constexpr):
+    """The mask of those live rows that are short, and their slots."""
     begin = tl.load(indptr + row, mask=live, other=0)
     end = tl.load(indptr + row + 1, mask=live, other=0)
     live = live & (end - begin <= SEGMENT)
-    return row, live, begin, tl.where(live, end, begin)
+    return live, begin, tl.where(live, end, begin)
 
 
 @triton.jit
@@ -107,23 +108,23 @@ def clamped(slot, end, first, FULL: tl.constexpr):
 
 @triton.jit
 def owned_rows(
-    order, indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
-    SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, BLOCK_R: tl.constexpr,
+    to, live, indptr, long_rows, long_indptr, segment_owner, num_segments, num_long,
+    SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr,
 ):  # fmt: skip
     """What this program owns: rows of at most SEGMENT slots or, if SEGMENTS, segments of long rows.
 
-    Returns the row of the output, the node, the mask, whether a row begins here, and the slots.
+    `to` has the number of each. Returns the node, the mask, whether a row begins here, and the
+    slots.
     """
     if SEGMENTS:
-        to = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
         row, live, row_begin, begin, end = segment_bounds(
             indptr, long_rows, long_indptr, segment_owner, to, num_segments, num_long, SEGMENT
         )
         first = live & (begin == row_begin)
     else:
-        row, live, begin, end = short_rows(order, indptr, num_rows, SEGMENT, BLOCK_R)
-        to, first = row, live
-    return to, row, live, first, begin, end
+        live, begin, end = short_rows(to, live, indptr, SEGMENT)
+        row, first = to, live
+    return row, live, first, begin, end
 
 
 @triton.jit

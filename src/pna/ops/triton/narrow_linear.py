@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pna import fast_paths
 from pna.ops.product import Product
+from pna.ops.tracing import likely
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2, on_device
 from pna.ops.triton.products import parts, precision, product_of_parts, uncut_precision, unit_stride
@@ -351,4 +352,4 @@ def _of_weight(weight: Tensor) -> dict[str, Any]:
 
 def _grid(z: Tensor, tiles: int, programs: int) -> tuple[int, int]:
     """The grid: programs per tower, and towers."""
-    return max(1, min(tiles, programs // z.shape[2])), z.shape[2]
+    return max(1, min(likely(tiles), programs // z.shape[2])), z.shape[2]

@@ -8,6 +8,7 @@ nodes, since nothing waits for a tile of mixed degrees. Gradients use products b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,6 +18,7 @@ from torch import Tensor
 
 from pna import fast_paths
 from pna.ops.product import Product
+from pna.ops.tracing import likely
 from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2, on_device
 from pna.ops.triton.products import unit_stride
 
@@ -101,7 +103,7 @@ class Apart(NamedTuple):
 
 def is_quick(rows: int, dtype: torch.dtype, weight: Tensor) -> bool:
     """Whether nodes and outputs are so few that this path is faster."""
-    few = rows <= MOST_ROWS and weight.shape[0] * weight.shape[3] <= MOST_OUTPUTS
+    few = likely(rows) <= MOST_ROWS and weight.shape[0] * weight.shape[3] <= MOST_OUTPUTS
     return few and dtype == torch.float32 and fast_paths.is_on("scaled_linear")
 
 
@@ -117,15 +119,16 @@ def take_apart(weight: Tensor, groups: int, times: Sequence[int]) -> Apart:
     """Concatenate the weights of all factors; needs the weight only, so it can run early."""
     factors, towers, inputs, outputs = weight.shape
     shape = (towers, inputs // groups, factors * outputs)
-    apart, once, each = weight.new_empty((groups + 2, *shape)).split([groups, 1, 1])
+    apart = weight.new_empty((groups, *shape))
     bits = [sum(1 << a for a, n in enumerate(times) if n == often) for often in (1, 2)]
-    size = once.numel()
+    once, each = (weight.new_empty(shape) if groups_of else apart for groups_of in bits)
+    size = math.prod(shape)
     with on_device(weight):
         _apart_kernel[(cdiv(size, _NUMBERS),)](
             weight, *weight.stride(), apart, once, each, size, shape[1], outputs,
             R=factors, GROUPS=groups, ONCE=bits[0], EACH=bits[1], BLOCK=_NUMBERS, num_warps=4,
         )  # fmt: skip
-    return Apart(apart, once[0] if bits[0] else None, each[0] if bits[1] else None)
+    return Apart(apart, once if bits[0] else None, each if bits[1] else None)
 
 
 def shift_products(shift: Tensor | None, apart: Apart) -> list[Tensor | None]:

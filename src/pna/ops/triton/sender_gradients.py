@@ -13,6 +13,7 @@ from pna import fast_paths
 from pna.adjacency import SEGMENT, Adjacency
 from pna.ops.request import Messages, wide_type
 from pna.ops.streams import SideStream
+from pna.ops.tracing import likely
 from pna.ops.triton.alignment import aligned
 from pna.ops.triton.argmax import extremum_gradient
 from pna.ops.triton.edge_gradients import has_few_rows
@@ -69,9 +70,13 @@ def _linear_gradient_kernel(
     With KINDS > 0, also sums the message gradients by edge type, or weighted by each of KINDS
     coefficients: by_kind (programs, KINDS, features).
     """
-    work, row, live, _, begin, end = owned_rows(
-        order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
-        SEGMENT, SEGMENTS, BLOCK_R,
+    work = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+    exists = work < num_rows
+    if not SEGMENTS:
+        work = tl.load(order + work, mask=exists, other=0).to(tl.int64)
+    row, live, _, begin, end = owned_rows(
+        work, exists, out_indptr, long_rows, long_indptr, segment_owner, num_segments, num_long,
+        SEGMENT, SEGMENTS,
     )  # fmt: skip
     stride_row, stride_kind = aligned(stride_row, UNIT), aligned(stride_kind, UNIT)
     features, to_stride = aligned(features, UNIT), aligned(to_stride, UNIT)
@@ -169,9 +174,13 @@ def _extremum_gradient_kernel(
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """The gradient of max and min for every sender; with ADD, it is added to what `to` holds."""
-    work, _, live, _, begin, end = owned_rows(
-        order, out_indptr, long_rows, long_indptr, segment_owner, num_rows, num_segments, num_long,
-        SEGMENT, SEGMENTS, BLOCK_R,
+    work = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
+    exists = work < num_rows
+    if not SEGMENTS:
+        work = tl.load(order + work, mask=exists, other=0).to(tl.int64)
+    _, live, _, begin, end = owned_rows(
+        work, exists, out_indptr, long_rows, long_indptr, segment_owner, num_segments, num_long,
+        SEGMENT, SEGMENTS,
     )  # fmt: skip
     stride_row, stride_kind = aligned(stride_row, UNIT), aligned(stride_kind, UNIT)
     features, to_stride = aligned(features, UNIT), aligned(to_stride, UNIT)
@@ -203,7 +212,7 @@ def _extremum_gradient_kernel(
 
 def _takes_short(adjacency: Adjacency) -> bool:
     """Whether senders have so few outgoing edges that tiles take several short rows at once."""
-    few = adjacency.num_edges <= 8 * adjacency.outgoing.num_rows
+    few = likely(adjacency.num_edges) <= 8 * likely(adjacency.outgoing.num_rows)
     return few and fast_paths.is_on("short_rows")
 
 
@@ -218,7 +227,7 @@ def sums_by_kind(messages: Messages, width: int, grad_edge: Tensor, grad_at: Ten
         return False
     rows, tiles = adjacency.outgoing, Tiles(messages.features, _NARROW, True)
     short = _takes_short(adjacency) and rows.segment_owner.shape[0] == 0
-    few = edge.shape[0] <= _ON_THE_WAY and tiles.grid(rows.num_rows)[0] <= _PROGRAMS
+    few = edge.shape[0] <= _ON_THE_WAY and likely(tiles.grid(rows.num_rows)[0]) <= _PROGRAMS
     return short and few and fast_paths.is_on("sums_by_kind")
 
 

@@ -254,7 +254,9 @@ def _statistics_rows_kernel(
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Statistics of receivers with at most SEGMENT slots."""
-    row, live, begin, end = short_rows(order, indptr, num_rows, SEGMENT, BLOCK_R)
+    place = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
+    row = tl.load(order + place, mask=place < num_rows, other=0).to(tl.int64)
+    live, begin, end = short_rows(row, place < num_rows, indptr, SEGMENT)
     features = aligned(features, UNIT)
     x_stride = aligned(x_stride, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pna import fast_paths
 from pna.adjacency import Rows
+from pna.ops.tracing import likely
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.launch import MergeTiles, triton_type
 from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2, on_device
@@ -34,14 +35,11 @@ def _add_up_kernel(
 
 @triton.jit
 def sum_segments(
-    partial, long_rows, long_indptr, num_rows, feature, live_feature, features,
+    partial, long_indptr, live, feature, live_feature, features,
     WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """The long row of this program and the sum of its segments, in order. The row is at least
-    num_rows if the program has none."""
+    """The sum of the segments of the long row of this program, in order; 0 unless it is `live`."""
     owner = tl.program_id(0).to(tl.int64)
-    row = tl.load(long_rows + owner).to(tl.int64)
-    live = row < num_rows
     begin = tl.load(long_indptr + owner, mask=live, other=0).to(tl.int64)
     end = tl.load(long_indptr + owner + 1, mask=live, other=0).to(tl.int64)
     total = tl.zeros([BLOCK_F], WIDE)
@@ -50,7 +48,7 @@ def sum_segments(
         mask = (segment < end)[:, None] & live_feature[None, :]
         place = partial + segment[:, None] * features + feature[None, :]
         total += tl.sum(tl.load(place, mask=mask, other=0), 0)
-    return row, total
+    return total
 
 
 @Kernel
@@ -61,11 +59,12 @@ def _add_segments_kernel(
     """Sum the segments of one long row, in order."""
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     live_feature = feature < features
-    row, total = sum_segments(
-        partial, long_rows, long_indptr, num_rows, feature, live_feature, features, WIDE, BLOCK_S,
-        BLOCK_F,
-    )  # fmt: skip
-    tl.store(out + row * out_stride + feature, total, mask=live_feature & (row < num_rows))
+    row = tl.load(long_rows + tl.program_id(0)).to(tl.int64)
+    live = row < num_rows
+    total = sum_segments(
+        partial, long_indptr, live, feature, live_feature, features, WIDE, BLOCK_S, BLOCK_F
+    )
+    tl.store(out + row * out_stride + feature, total, mask=live_feature & live)
 
 
 class Sums:
@@ -103,7 +102,7 @@ def add_up(partial: Tensor, out: Tensor) -> None:
         out.view(-1).copy_(partial.sum(0))
         return
     splits, size = partial.shape
-    tall = min(_PARTS, max(16, next_power_of_2(splits)))
+    tall = min(_PARTS, max(16, next_power_of_2(likely(splits))))
     block = _NUMBERS // tall
     with on_device(out):
         _add_up_kernel[(cdiv(size, block),)](

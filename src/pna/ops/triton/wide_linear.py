@@ -13,6 +13,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pna.ops.tracing import likely
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.launcher import Kernel, cdiv, on_device
 from pna.ops.triton.products import block_of, cut, parts, precision, product_of_parts, unit_stride
@@ -156,7 +157,7 @@ def multiply(
     weight, transposed = side_by_side(weight)
     block, rest = blocks_of(outputs)
     blocks = 1 if rest > 0 else cdiv(outputs, block)
-    enough = cdiv(num_rows, _TALL_TILE) * towers * blocks >= _ENOUGH
+    enough = cdiv(likely(num_rows), _TALL_TILE) * towers * blocks >= _ENOUGH
     tall = _TALL_TILE if enough else _TILE
     own = out[:, 0] if base is None else unit_stride(base)
     sizes = (*own.stride()[:2], *out.stride()[:3], width, weight.stride(0))

@@ -15,6 +15,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pna.ops.tracing import likely
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2, on_device
 from pna.ops.triton.products import unit_stride
@@ -324,7 +325,7 @@ def _tiles(*given: Tensor) -> tuple[int, int, dict[str, Any]]:
 
 def _side_by_side(tiles: int, blocks: int, limit: int) -> int:
     """Return the number of programs among which the tiles of a block of columns are split."""
-    return max(1, min(tiles, limit, _PROGRAMS // blocks))
+    return max(1, min(likely(tiles), limit, _PROGRAMS // blocks))
 
 
 def _strided(name: str, tensor: Tensor) -> dict[str, Any]:

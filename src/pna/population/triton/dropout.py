@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import triton
 import triton.language as tl
 from torch import Tensor
 
 from pna.ops.triton.launch import block_of
-from pna.ops.triton.launcher import cdiv, on_device
+from pna.ops.triton.launcher import Kernel, cdiv, on_device
 from pna.ops.triton.products import unit_stride
 
 _MIX = tl.constexpr(0x45D9F3B3335B369)  # the constants of `pna.population.dropout`
@@ -24,7 +26,7 @@ def _scramble(numbers):
     return numbers ^ (numbers >> 30)
 
 
-@triton.jit(do_not_specialize=["time"])
+@partial(Kernel, unspecialised=["time"])
 def _dropout_kernel(
     x, x_row, x_member, out, seed, passes, key, graph, position, num_rows, members, features,
     time,

@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from pna.ops.triton.launcher import cdiv, on_device
+from pna.ops.tracing import likely
+from pna.ops.triton.launcher import Kernel, cdiv, on_device
 from pna.ops.triton.products import block_of, parts, precision, product_of_parts, unit_stride
 from pna.ops.triton.sums import Sums
 from pna.population.triton.linears import _TILE, _tile_of
@@ -123,7 +125,7 @@ def _bend_back(grad, bent, SLOPE: tl.constexpr):
         return tl.where(bent > 0, grad, SLOPE * grad)
 
 
-@triton.jit(do_not_specialize=["step", "near"])
+@partial(Kernel, unspecialised=["step", "near"])
 def _gru_kernel(
     x, x_row, x_member, inputs, h, h_row, h_member, hidden,
     weight_ih, weight_hh, bias_ih, bias_hh, until, step, near, last, last_row, last_member,
@@ -168,7 +170,7 @@ def _gru_kernel(
         tl.store(to, new, mask=live[:, None] & (unit < hidden)[None, :])
 
 
-@triton.jit(do_not_specialize=["step", "near"])
+@partial(Kernel, unspecialised=["step", "near"])
 def _gru_backward_kernel(
     grad, grad_row, grad_member, x, x_row, x_member, inputs, h, h_row, h_member, hidden,
     weight_ih, weight_hh, bias_ih, bias_hh, until, step, near, last, last_row, last_member,
@@ -306,7 +308,7 @@ def forward(
     if out.numel() == 0:
         return
     inputs = _arguments(x, h, parameters) | turn.arguments(x)
-    programs = max(1, min(inputs["tiles"], 2 * _PROGRAMS // out.shape[1]))
+    programs = max(1, min(likely(inputs["tiles"]), 2 * _PROGRAMS // out.shape[1]))
     with on_device(x):
         _gru_kernel[(programs, out.shape[1])](**inputs, out=out, num_stages=2)
 
@@ -334,7 +336,7 @@ def backward(
 
 def sums_of(h: Tensor, flat: Tensor) -> Sums:
     """Return the partial sums that `add_backward` adds to; `flat` receives the result."""
-    tiles = cdiv(h.shape[0], _TILE)
+    tiles = likely(cdiv(h.shape[0], _TILE))
     return Sums(flat, max(1, min(tiles, _PROGRAMS // h.shape[1])) if flat.numel() > 0 else tiles)
 
 

@@ -17,6 +17,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from pna.ops.tracing import likely
 from pna.ops.triton import wide_linear
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.launcher import Kernel, cdiv, on_device
@@ -364,7 +365,7 @@ def sums_of(x: Tensor, weights: Sequence[Tensor], flat: Tensor) -> Sums:
     """Return the partial sums that `add_backward` adds to; `flat` receives the result."""
     rows, members, inputs = x.shape
     blocks = sum(_blocks(w.shape[1]) for w in weights) * _blocks(inputs)
-    most = cdiv(rows, _SHORT_TILE)
+    most = likely(cdiv(rows, _SHORT_TILE))
     return Sums(flat, max(1, min(most, _PROGRAMS // (members * blocks))))
 
 
