@@ -34,6 +34,7 @@ import pna.population.dropout
 import pna.population.gru
 import pna.population.linears
 import pna.population.set2set  # noqa: F401  (registers the operator, as do those above)
+from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.baselines.graph import Graph
 from pna.nn import PNAConv
@@ -269,13 +270,25 @@ def trace_set2set() -> Trace:
     return Trace(run, numbers(NODES, 1, 16), *graphs, numbers(1, 64, 32), numbers(1, 64))
 
 
+def large(trace: Callable[[], Trace]) -> Callable[[], Trace]:
+    """The same as if the graph were large."""
+
+    def run() -> Trace:
+        with fast_paths.without("small"):
+            return trace()
+
+    return run
+
+
 #: Each case, and how many inputs it writes to.
 CASES: dict[str, tuple[Callable[[], Trace], int]] = {
-    "layer": (trace_layer, 0),
-    "layer of an Adjacency": (trace_layer_of_adjacency, 0),
+    "small layer": (trace_layer, 0),
+    "small layer of an Adjacency": (trace_layer_of_adjacency, 0),
+    "layer": (large(trace_layer), 0),
+    "layer of an Adjacency": (large(trace_layer_of_adjacency), 0),
     "towers": (trace_towers, 0),
-    "narrow": (trace_narrow, 0),
-    "one scaler": (trace_one_scaler, 0),
+    "narrow": (large(trace_narrow), 0),
+    "one scaler": (large(trace_one_scaler), 0),
     "statistics": (lambda: trace_statistics("none", torch.bfloat16, True), 0),
     "dense edge features": (lambda: trace_statistics("dense"), 0),
     "few edge types": (lambda: trace_statistics("few types"), 0),
