@@ -23,7 +23,7 @@ from torch import Tensor
 
 import pna
 from pna.adjacency import Adjacency
-from pna.bench.layer import uniform_edges
+from pna.bench.layer_cases import uniform_edges
 from pna.bench.measure import peak_memory, time_calls
 from pna.bench.results import write
 from pna.machine import machine

@@ -6,22 +6,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from pna.bench import layer, measure
-from pna.bench.layer import (
-    BOTH,
-    COMPILED,
-    FORWARD,
-    OURS,
-    PYG,
-    SMALL,
-    Case,
-    LayerResult,
-    measure_case,
-)
+from pna.bench import contenders, layer, layer_cases, measure
+from pna.bench.contenders import BOTH, FORWARD, OURS, OURS_COMPILED, PYG, PYG_COMPILED
+from pna.bench.layer import measure_case
+from pna.bench.layer_cases import SMALL, Case, LayerResult
 from pna.nn import PNAConv
 
 TINY = Case("tiny", 50, 400, 8)
-needs_pyg = pytest.mark.skipif(not layer.has_pyg(), reason="needs PyG: pip install 'pna[pyg]'")
+needs_pyg = pytest.mark.skipif(
+    not layer_cases.has_pyg(), reason="needs PyG: pip install 'pna[pyg]'"
+)
 
 
 def measured(case: Case, compiled: bool = False) -> list[LayerResult]:
@@ -49,7 +43,8 @@ def test_every_contender_is_timed_and_weighed(case: Case) -> None:
 def test_compiled_takes_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))
     rows = measured(replace(TINY, compiled=True), compiled=True)
-    assert [name for work, name in kinds(rows) if work == FORWARD] == [OURS, PYG, COMPILED]
+    names = [name for work, name in kinds(rows) if work == FORWARD]
+    assert names == [OURS, PYG, OURS_COMPILED, PYG_COMPILED]
     assert all(row.note is None and row.ms is not None for row in rows)
 
 
@@ -73,7 +68,7 @@ def test_errors_are_those_of_float32() -> None:
 
 
 def test_without_pyg_ours_is_measured_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(layer, "find_spec", lambda name: None)
+    monkeypatch.setattr(layer_cases, "find_spec", lambda name: None)
     rows = measured(TINY)
     assert kinds(rows) == [(BOTH, OURS), (FORWARD, OURS)]
     assert all(row.ms is not None for row in rows)
@@ -85,7 +80,7 @@ def test_one_that_fails_does_not_stop_the_others(monkeypatch: pytest.MonkeyPatch
     def fail(*_: Any) -> Tensor:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 95.37 GiB.")
 
-    monkeypatch.setattr(layer, "_call_pyg", fail)
+    monkeypatch.setattr(contenders, "_call_pyg", fail)
     for row in measured(TINY):
         if row.contender == PYG:
             assert row.ms is None
@@ -112,7 +107,7 @@ def test_a_case_that_cannot_be_set_up_is_one_row(monkeypatch: pytest.MonkeyPatch
     def fail(*_: Any) -> Tensor:
         raise RuntimeError("no\nmemory")
 
-    monkeypatch.setattr(layer, "uniform_edges", fail)
+    monkeypatch.setattr(layer_cases, "uniform_edges", fail)
     (row,) = measured(TINY)
     assert (row.contender, row.note) == ("all", "RuntimeError: no memory")
 
@@ -148,7 +143,11 @@ def test_tf32_is_off_while_measuring_and_as_before_after(monkeypatch: pytest.Mon
 
 
 def test_steps_leave_no_gradients() -> None:
-    for contender in layer._contenders(SMALL[1], torch.device("cpu"), False):
+    setup = contenders.Setup.of(SMALL[1], torch.device("cpu"))
+    for entry in contenders.chosen(SMALL[1], torch.device("cpu"), False, True):
+        contender = entry.make(setup)
+        if not isinstance(contender, contenders.TorchContender):
+            continue
         grads: list[bool] = []
         for leaf in contender.leaves:
             leaf.register_post_accumulate_grad_hook(lambda _, seen=grads: seen.append(True))
@@ -159,4 +158,4 @@ def test_steps_leave_no_gradients() -> None:
 
 def test_other_devices_are_refused() -> None:
     with pytest.raises(ValueError, match="got device 'meta', expected cpu or cuda"):
-        layer.cases("meta")
+        layer_cases.cases("meta")

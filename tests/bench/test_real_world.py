@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from pna.bench import measure, real_world
 from pna.bench.epoch_times import measure_case
-from pna.bench.layer import has_pyg
+from pna.bench.layer_cases import has_pyg
 from pna.bench.measure import Timing
 from pna.bench.molecules import ATOMS, BONDS, molecules
 from pna.bench.real_world import EXAMPLE, PYG, ROWS, cases

@@ -15,7 +15,7 @@ from pna.bench.epoch_times import (
     EpochResult,
     measure_case,
 )
-from pna.bench.layer import has_pyg
+from pna.bench.layer_cases import has_pyg
 from pna.bench.molecules import molecules
 from pna.bench.train import cases
 from pna.data.graphset import GraphSet

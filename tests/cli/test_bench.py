@@ -4,13 +4,15 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from pna.bench import layer
+from pna.bench import layer_cases
 from pna.bench.results import write
 from pna.cli import app, bench
 from tests.bench.once import time_once
 
 SMALL = ["bench", "layer", "--device", "cpu", "--small", "--seconds", "0.01", "--no-compile"]
-needs_pyg = pytest.mark.skipif(not layer.has_pyg(), reason="needs PyG: pip install 'pna[pyg]'")
+needs_pyg = pytest.mark.skipif(
+    not layer_cases.has_pyg(), reason="needs PyG: pip install 'pna[pyg]'"
+)
 
 
 def run(*more: str) -> Result:
@@ -31,7 +33,7 @@ def test_everything_is_printed_and_written(monkeypatch: pytest.MonkeyPatch, tmp_
     time_once(monkeypatch)
     path = tmp_path / "layer.csv"
     with monkeypatch.context() as patch:
-        patch.setattr(layer, "SMALL", layer.SMALL[:1])
+        patch.setattr(layer_cases, "SMALL", layer_cases.SMALL[:1])
         run("--out", str(path))
     elsewhere = [{**row, "cpu": "another machine"} for row in read(path)]
     write(path, elsewhere)
@@ -40,13 +42,13 @@ def test_everything_is_printed_and_written(monkeypatch: pytest.MonkeyPatch, tmp_
     rows = read(path)
     assert [row for row in rows if row["cpu"] == "another machine"] == elsewhere
     here = [row for row in rows if row["cpu"] != "another machine"]
-    assert {row["case"] for row in here} == {case.name for case in layer.SMALL}
+    assert {row["case"] for row in here} == {case.name for case in layer_cases.SMALL}
     assert sum(row["case"] == elsewhere[0]["case"] for row in here) == len(elsewhere)
     for row in here:
         assert row["ms"] or row["error"] or row["note"].startswith("not run")
         assert row["torch"] and row["measured"] and row["device"] == "cpu"
 
-    for case in layer.SMALL:
+    for case in layer_cases.SMALL:
         assert f"{case.name}: {case.nodes:,} nodes" in printed
     for line in printed.splitlines():
         if line.strip().startswith(("forward  ", "error of ")):
@@ -60,8 +62,8 @@ def test_everything_is_printed_and_written(monkeypatch: pytest.MonkeyPatch, tmp_
 def test_without_pyg_a_line_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(layer, "find_spec", lambda name: None)
-    monkeypatch.setattr(layer, "SMALL", layer.SMALL[-2:])
+    monkeypatch.setattr(layer_cases, "find_spec", lambda name: None)
+    monkeypatch.setattr(layer_cases, "SMALL", layer_cases.SMALL[-2:])
     monkeypatch.chdir(tmp_path)
     printed = run().output
     assert "PyG not found, so pna is measured alone: pip install 'pna[pyg]'" in printed
@@ -72,7 +74,7 @@ def test_without_matplotlib_a_line_says_how_to_get_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(bench, "find_spec", lambda name: None)
-    monkeypatch.setattr(layer, "SMALL", tuple(c for c in layer.SMALL if c.alone))
+    monkeypatch.setattr(layer_cases, "SMALL", tuple(c for c in layer_cases.SMALL if c.alone))
     monkeypatch.chdir(tmp_path)
     assert "matplotlib not found, so no figure: pip install 'pna[plot]'" in run().output
     assert list(tmp_path.iterdir()) == []
@@ -82,7 +84,7 @@ def test_the_figure_is_here_when_no_file_was_asked_for(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
-    monkeypatch.setattr(layer, "SMALL", tuple(c for c in layer.SMALL if c.alone))
+    monkeypatch.setattr(layer_cases, "SMALL", tuple(c for c in layer_cases.SMALL if c.alone))
     monkeypatch.chdir(tmp_path)
     assert "wrote layer.svg" in run().output
     assert [path.name for path in tmp_path.iterdir()] == ["layer.svg"]

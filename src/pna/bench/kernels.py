@@ -22,7 +22,7 @@ from typing import Any
 import torch
 
 from pna import fast_paths
-from pna.bench import layer, results, train
+from pna.bench import layer, layer_cases, results, train
 from pna.bench.epochs import trainer_of, with_validation, without_validation
 from pna.bench.measure import (
     Log,
@@ -111,7 +111,7 @@ def rows(device: torch.device | str, runs: Path, small: bool = False) -> list[Ro
     if small:
         path = runs / "zinc.safetensors"
         return [
-            Row("small layer", partial(_layer, layer.SMALL[0]), captured=False),
+            Row("small layer", partial(_layer, layer_cases.SMALL[0]), captured=False),
             Row("small multitask", partial(_recurrent, (6,), 8, 2, False)),
             Row("small zinc", partial(_experiment, "zinc", "gat", 2, path, small=True)),
         ]
@@ -260,12 +260,12 @@ def write(path: Path, found: Sequence[PathResult]) -> None:
 
 
 def _of_layers(kind: str) -> Iterator[Row]:
-    for case in layer.CASES[kind]:
+    for case in layer_cases.CASES[kind]:
         if not case.errors and not case.alone:
             yield Row(f"layer/{case.name}", partial(_layer, case), captured=False)
 
 
-def _layer(case: layer.Case, device: torch.device) -> Callable[[], Work]:
+def _layer(case: layer_cases.Case, device: torch.device) -> Callable[[], Work]:
     step = layer.our_step(case, device)
     return lambda: step
 

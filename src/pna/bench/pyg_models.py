@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch_geometric.nn import BatchNorm, MessagePassing, PNAConv, global_add_pool, global_mean_pool
 from torch_geometric.nn.aggr import DegreeScalerAggregation, Set2Set
 
-from pna.bench.layer import AGGREGATORS, SCALERS
+from pna.bench.layer_cases import AGGREGATORS, SCALERS
 from pna.train.settings import ModelSettings
 
 #: Arguments of `Stacked` that `Benchmarked` takes, with their defaults.

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from pna.bench.epoch_times import LOADED, PYG, Contender, EpochCase
 from pna.bench.epochs import our_contender, pyg_contender, trainer_of, without_validation
-from pna.bench.layer import has_pyg
+from pna.bench.layer_cases import has_pyg
 from pna.bench.measure import check_device
 from pna.data.graphset import GraphSet
 from pna.names import lookup

@@ -24,7 +24,7 @@ from pna.bench.epochs import (
     with_validation,
     without_validation,
 )
-from pna.bench.layer import has_pyg
+from pna.bench.layer_cases import has_pyg
 from pna.bench.measure import check_device
 from pna.bench.molecules import ATOMS, BONDS, molecules
 from pna.data.graphset import GraphSet

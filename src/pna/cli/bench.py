@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import date
+from fnmatch import fnmatch
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,7 +21,7 @@ from pna.cli.shared import make_console, make_table, print_error, print_line
 
 if TYPE_CHECKING:
     from pna.bench import epoch_times
-    from pna.bench.layer import LayerResult
+    from pna.bench.layer_cases import LayerResult
 
 app = typer.Typer(help="Measure speed and memory, and compare them with PyG.", no_args_is_help=True)
 
@@ -29,7 +30,7 @@ Small = Annotated[
     bool, typer.Option("--small", help="Use few and small graphs, to try the command.")
 ]
 NoCompile = Annotated[
-    bool, typer.Option("--no-compile", help="Do not measure PyG with torch.compile.")
+    bool, typer.Option("--no-compile", help="Measure nothing under torch.compile.")
 ]
 Out = Annotated[
     Path | None,
@@ -44,29 +45,49 @@ _WIDTH = 120  # letters of a line where there is no terminal
 
 
 @app.command()
+@explained
 def layer(
+    *,
     device: Device = "",
     seconds: Seconds = 1.0,
     small: Small = False,
+    rows: str = "*",
     no_compile: NoCompile = False,
+    peers: bool = False,
     out: Out = None,
 ) -> None:
     """Measure time, memory and error of the layer, and those of PyG's layer.
 
     Prints tables, draws a figure and, with --out, writes a CSV file.
+
+    Args:
+        rows: Cases to measure: names or patterns such as 'molecule*', separated by semicolons.
+        peers: Measure other libraries too, if they are installed: PyG with torch-scatter, JAX,
+            torch.sparse.mm and cuDNN. A line says which ones are left out, and why.
     """
-    from pna.bench.layer import cases, measure_case
+    from pna.bench.contenders import left_out
+    from pna.bench.layer import measure_case
+    from pna.bench.layer_cases import cases
 
     device = device or _usual_device()
     with _refused("--device"):
-        chosen = cases(device, small)
+        every = cases(device, small)
+    patterns = rows.split(";")
+    chosen = [case for case in every if any(fnmatch(case.name, p) for p in patterns)]
+    if not chosen:
+        names = "; ".join(case.name for case in every)
+        raise typer.BadParameter(f"no case of this name, expected {names}", param_hint="--rows")
     words = (
         "Times are medians. Memory is the peak of tensors beyond the inputs, with pna's Adjacency. "
         "Errors are relative, in norm, against PyG in float64. Faster, less and smaller: PyG's "
         "value divided by that of the row."
     )
-    measure = partial(measure_case, device=device, seconds=seconds, compiled=not no_compile)
-    _measure(chosen, measure, _Output(device, out, "layer.svg", words, table, with_failed=True))
+    measure = partial(
+        measure_case, device=device, seconds=seconds, compiled=not no_compile, peers=peers
+    )
+    notes = tuple(left_out(device)) if peers else ()
+    output = _Output(device, out, "layer.svg", words, table, with_failed=True, notes=notes)
+    _measure(chosen, measure, output)
 
 
 @app.command()
@@ -161,13 +182,14 @@ class _Output:
     words: str  # printed below the tables
     table: Callable[[list[Any]], Table]
     with_failed: bool = False  # whether to write rows of a case in which nothing was measured
+    notes: tuple[str, ...] = ()  # printed above the tables
 
 
 def _measure(cases: Iterable[Any], measure: Callable[..., list[Any]], output: _Output) -> None:
     """Print a table of each case, write its rows, and draw a figure of all."""
     import torch
 
-    from pna.bench.layer import INSTALL_PYG, has_pyg
+    from pna.bench.layer_cases import INSTALL_PYG, has_pyg
     from pna.machine import machine
 
     kind, here = torch.device(output.device).type, machine()
@@ -177,6 +199,8 @@ def _measure(cases: Iterable[Any], measure: Callable[..., list[Any]], output: _O
     log(f"{hardware}, torch {here['torch']}, PyG {here['torch_geometric'] or 'missing'}")
     if not has_pyg():
         log(INSTALL_PYG)
+    for note in output.notes:
+        log(note)
     results: list[Any] = []
     with console.status("measuring") as spinner:
         status = (lambda words: spinner.update(escape(words))) if console.is_terminal else log
@@ -271,8 +295,6 @@ def kernels(
         table: Markdown page whose table is rewritten from the CSV in --out; nothing is measured.
             Default: none.
     """
-    from fnmatch import fnmatch
-
     from pna.bench.kernels import NONE, known_paths, measure, write
     from pna.bench.kernels import rows as every_row
     from pna.fast_paths import FAST_PATHS
@@ -339,7 +361,7 @@ def _write_table(page: Path, results: Path | None) -> None:
 
 def table(rows: list[LayerResult]) -> Table:
     """The rows of a case; after each value, PyG's value divided by it."""
-    from pna.bench.layer import PYG
+    from pna.bench.contenders import PYG
 
     first = rows[0]
     towers = f", {first.towers} towers" if first.towers > 1 else ""

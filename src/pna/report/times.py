@@ -8,8 +8,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from pna.bench.contenders import PYG
 from pna.bench.epoch_times import AUTHORS, OURS, EpochResult
-from pna.bench.layer import PYG, LayerResult
+from pna.bench.layer_cases import LayerResult
 from pna.report.bars import Bar, Bars, draw_bars
 
 
