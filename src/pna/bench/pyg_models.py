@@ -79,9 +79,14 @@ class Molecules(nn.Module):
         )
 
     def forward(
-        self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor, graphs: int
+        self,
+        x: Tensor,
+        edge_index: Tensor,
+        edge_attr: Tensor,
+        batch: Tensor,
+        graphs: int | None = None,
     ) -> Tensor:
-        """A number for each graph, (graphs,)."""
+        """A number for each graph, (graphs,). Their number is read from `batch` if not given."""
         x = self.atoms(x.squeeze(1))
         edges = self.bonds(edge_attr)
         for conv, norm in zip(self.convs, self.norms, strict=True):

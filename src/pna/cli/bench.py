@@ -157,6 +157,65 @@ def real_world(
     _measure(chosen, measure, _Output(device, out, "real-world.svg", words, epochs))
 
 
+@app.command()
+@explained
+def example(
+    *,
+    device: Device = "",
+    graphs: AtLeast1 = 10_000,
+    epochs: AtLeast1 = 3,
+    runs: Path = Path("runs"),
+    small: Small = False,
+    workers: Workers = 1,
+    out: Out = None,
+) -> None:
+    """Measure an epoch of PyG's example for ZINC, with PyG's layer and with ours.
+
+    Only the layer differs: the model, the DataLoader and the loop are PyG's.
+    Needs the data folder PNA_DATA, or the graph set of ZINC in --runs.
+
+    Args:
+        graphs: Graphs to train on; a tenth of this number is used for validation, and for the test.
+        epochs: Epochs to measure, after one to warm up.
+        runs: Folder of the graph set; made there if missing, as by pna reproduce.
+    """
+    from pna.bench.example import measure, read_splits, small_splits
+    from pna.bench.layer_cases import has_pyg
+    from pna.bench.measure import check_device
+    from pna.machine import machine
+
+    device = device or _usual_device()
+    with _refused("--device"):
+        kind = check_device(device)
+    if not has_pyg():
+        print_error("error: PyG not found: pip install 'pna[pyg]'")
+        raise typer.Exit(1)
+    console = make_console(_WIDTH)
+    log = partial(console.print, highlight=False, markup=False)
+    here = machine()
+    log(str(here["gpu"] if kind == "cuda" else f"{here['cpu']}, {here['threads']} threads"))
+    try:
+        splits = small_splits() if small else read_splits(runs, graphs, workers)
+    except (OSError, ValueError) as error:
+        print_error(f"error: no graphs: {error}")
+        raise typer.Exit(1) from None
+    rows = measure(splits, device, epochs, "small example" if small else "example", log)
+    title = f"{rows[0].case}: {rows[0].graphs:,} graphs, batches of {rows[0].batch_size}"
+    heads = ("seconds per epoch", "of training", "faster", "loss", "validation")
+    shown = make_table(("",), heads, title=title)
+    for row in rows:
+        times = (f"{row.ms / 1e3:.3f}", f"{row.training_ms / 1e3:.3f}", f"{row.faster:.3g}×")
+        shown.add_row(row.contender, *times, f"{row.loss:.4f}", f"{row.validation:.4f}")
+    console.print(shown)
+    log(
+        "Times are medians, with validation and test. Losses are mean absolute errors of the last "
+        "epoch. The row without a layer has all work that no layer can save."
+    )
+    _write(out, kind, [asdict(row) for row in rows])
+    if out is not None:
+        log(f"wrote {out}")
+
+
 def _usual_device() -> str:
     import torch
 
