@@ -38,8 +38,10 @@ bench: $(READY)  ## measure this machine: benchmarks/results/
 	$(BIN)/python benchmarks/aggregate.py
 	$(BIN)/pna bench layer --out benchmarks/results/layer.csv
 	$(BIN)/pna bench train --out benchmarks/results/train.csv
+	$(BIN)/pna bench example --out benchmarks/results/example.csv
 	$(BIN)/pna bench generate --out benchmarks/results/generate.csv
 	$(BIN)/pna bench kernels --out benchmarks/results/kernels.csv
+	$(BIN)/pna bench tables
 
 docs: $(READY)  ## the documentation, its notebooks executed: docs/site/index.html
 	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto docs docs/site

@@ -302,6 +302,26 @@ def _write(out: Path | None, device: str, rows: list[dict[str, Any]]) -> None:
 
 
 @app.command()
+@explained
+def tables(*, docs: Path = Path("docs"), results: Path = Path("benchmarks/results")) -> None:
+    """Write the tables of the documentation anew, from the results of the benchmarks.
+
+    Args:
+        docs: Folder of the pages.
+        results: Folder of the CSV files.
+    """
+    from pna.report.bench_tables import TABLES, with_tables
+
+    with _refused("--docs"):
+        for name in sorted({page for page, _ in TABLES}):
+            page = docs / name
+            if not page.is_file():
+                raise ValueError(f"got {docs}, which has no {name}, expected the documentation")
+            page.write_text(with_tables(name, page.read_text(), results))
+            print_line(make_console(_WIDTH), f"wrote {page}")
+
+
+@app.command()
 def generate(small: Small = False, out: Out = None) -> None:
     """Measure how fast the multi-task benchmark is generated on one core, and NetworkX's labels."""
     from pna.bench.generate import measure

@@ -1,0 +1,165 @@
+"""Tables of the documentation that are made of benchmark results.
+
+    for page in pages():
+        page.write_text(with_tables(page.name, page.read_text(), Path("benchmarks/results")))
+
+A page holds its tables between marks: ``<!-- table NAME: begin -->`` and ``<!-- table NAME: end
+-->``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from pna.bench import example
+from pna.bench.contenders import (
+    BOTH,
+    CONTENDERS,
+    FORWARD,
+    OURS,
+    OURS_COMPILED,
+    OURS_RECORDED,
+    PYG,
+    PYG_COMPILED,
+    PYG_RECORDED,
+)
+from pna.bench.layer_cases import CASES
+from pna.bench.results import read
+from pna.report.kernels import table as kernels_table
+
+Row = Mapping[str, str]
+
+NOT_MEASURED = "not measured yet"
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to run a layer, and the rows of layer.csv that measure it."""
+
+    words: str
+    case: str
+    work: str
+    pyg: str
+    ours: str
+
+
+_FRESH, _REUSED = "molecules, fresh edges", "molecules"
+WAYS = (
+    Way("eager, new `edge_index` in each step", _FRESH, BOTH, PYG, OURS),
+    Way("eager, graph reused (`Adjacency`)", _REUSED, BOTH, PYG, OURS),
+    Way("`torch.compile`, new `edge_index`", _FRESH, BOTH, PYG_COMPILED, OURS_COMPILED),
+    Way("`torch.compile`, graph reused", _REUSED, BOTH, PYG_COMPILED, OURS_COMPILED),
+    Way("`reduce-overhead`, new `edge_index`", _FRESH, BOTH, PYG_RECORDED, OURS_RECORDED),
+    Way("`reduce-overhead`, graph reused", _REUSED, BOTH, PYG_RECORDED, OURS_RECORDED),
+    Way("forward only, eager, new `edge_index`", _FRESH, FORWARD, PYG, OURS),
+    Way("forward only, eager, graph reused", _REUSED, FORWARD, PYG, OURS),
+)
+
+
+def with_tables(name: str, page: str, results: Path) -> str:
+    """A page with all its tables written anew."""
+    for (of_page, mark), table in TABLES.items():
+        if of_page == name:
+            page = _replaced(page, mark, table(results))
+    return page
+
+
+def ways(results: Path) -> str:
+    """A line for each machine and way to run a layer: PyG's time and ours."""
+    rows = read(results / "layer.csv")
+    lines = []
+    for machine, own in _by_machine(rows, {way.case for way in WAYS}):
+        times = {(r["case"], r["work"], r["contender"]): float(r["ms"]) for r in own}
+        for way in WAYS:
+            pyg = times.get((way.case, way.work, way.pyg))
+            ours = times.get((way.case, way.work, way.ours))
+            if ours is not None:
+                lines.append([machine, way.words, *_compared(pyg, ours, "{:.2f} ms")])
+    return _table(["on", "one layer, 3,000 nodes, 6,500 edges, F = 64", PYG, OURS, "faster"], lines)
+
+
+def epochs(results: Path) -> str:
+    """A line for each machine: an epoch of PyG's example, its own loop and ours."""
+    lines = []
+    for machine, own in _by_machine(read(results / "example.csv"), {"example"}):
+        times = {row["contender"]: float(row["ms"]) / 1e3 for row in own}
+        what = f"PyG's loop, {int(own[0]['graphs']):,} graphs, with validation and test"
+        pyg = times.get(example.PYG)
+        for name, words in ((example.OURS, "only the layer changed"), (example.FREE, "no layer")):
+            if name in times:
+                cells = _compared(pyg, times[name], "{:.2f} s")
+                lines.append([machine, f"{what}: {words}", *cells])
+    for machine, own in _by_machine(read(results / "train.csv"), {"zinc-sized"}):
+        times = {row["contender"]: float(row["ms"]) / 1e3 for row in own}
+        what = f"`pna train`, {int(own[0]['graphs']):,} graphs of this size, no validation"
+        if OURS in times:
+            lines.append([machine, what, *_compared(times.get(PYG), times[OURS], "{:.2f} s")])
+    return _table(["on", "an epoch of PyG's model for ZINC", PYG, OURS, "faster"], lines)
+
+
+def peers(results: Path) -> str:
+    """A line for each machine, case and contender: time, memory, and how much faster ours is."""
+    wanted = {case.name: case for cases in CASES.values() for case in cases if not case.errors}
+    lines = []
+    names = [e.name for e in CONTENDERS if e.when == "peers"]
+    for machine, own in _by_machine(read(results / "layer.csv"), set(wanted)):
+        ours = {r["case"]: float(r["ms"]) for r in own if r["contender"] == OURS and _both(r)}
+        for row in own:
+            if row["contender"] in names and _both(row) and row["case"] in ours:
+                ms = float(row["ms"])
+                cells = [f"{ms:.2f} ms", f"{ours[row['case']]:.2f} ms"]
+                faster = f"{ms / ours[row['case']]:.2f}×"
+                lines.append([machine, row["case"], row["contender"], *cells, faster])
+    return _table(["on", "case", "peer", "its time", OURS, "ours is faster"], lines)
+
+
+def _both(row: Row) -> bool:
+    return row["work"] == BOTH
+
+
+def _by_machine(rows: Sequence[Row], cases: set[str]) -> Iterator[tuple[str, list[Row]]]:
+    """Rows of these cases that have a time, for each machine; GPUs first."""
+    found: dict[tuple[bool, str], list[Row]] = {}
+    for row in rows:
+        if row["case"] in cases and row["ms"]:
+            is_cpu = row["device"] == "cpu"
+            machine = f"{row['cpu']}, {row['threads']} threads" if is_cpu else row["gpu"]
+            found.setdefault((is_cpu, machine), []).append(row)
+    for (_, machine), own in sorted(found.items(), key=lambda item: item[0]):
+        yield machine, own
+
+
+def _compared(pyg: float | None, ours: float, form: str) -> list[str]:
+    if pyg is None:
+        return [NOT_MEASURED, form.format(ours), ""]
+    return [form.format(pyg), form.format(ours), f"{pyg / ours:.2f}×"]
+
+
+def _table(head: list[str], lines: list[list[str]]) -> str:
+    lines = lines or [[NOT_MEASURED, *[""] * (len(head) - 1)]]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *lines))
+
+
+def _replaced(page: str, mark: str, table: str) -> str:
+    name = f" {mark}" if mark else ""
+    begins, ends = f"<!-- table{name}: begin -->", f"<!-- table{name}: end -->"
+    before, begin, rest = page.partition(begins)
+    _, end, after = rest.partition(ends)
+    if not begin or not end:
+        raise ValueError(f"got a page without {begins} and {ends}, expected the table between them")
+    return f"{before}{begin}\n{table}\n{end}{after}"
+
+
+def _kernels(results: Path) -> str:
+    return kernels_table(read(results / "kernels.csv"))
+
+
+#: By page and the name in its marks.
+TABLES: dict[tuple[str, str], Callable[[Path], str]] = {
+    ("which-way.md", "ways"): ways,
+    ("which-way.md", "epochs"): epochs,
+    ("layer.md", "peers"): peers,
+    ("kernels.md", ""): _kernels,
+}

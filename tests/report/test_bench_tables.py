@@ -1,0 +1,105 @@
+"""Tables of the documentation that are made of benchmark results."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from pna.bench.contenders import BOTH, CONTENDERS, OURS, PYG
+from pna.bench.layer_cases import MOLECULES
+from pna.bench.results import write
+from pna.cli import app
+from pna.report.bench_tables import (
+    NOT_MEASURED,
+    TABLES,
+    WAYS,
+    epochs,
+    peers,
+    ways,
+    with_tables,
+)
+
+ROOT = Path(__file__).parents[2]
+MACHINE = {"device": "cuda", "cpu": "a CPU", "gpu": "a GPU", "threads": "8"}
+
+
+def layer_row(case: str, contender: str, ms: str, work: str = BOTH, **more: Any) -> dict[str, Any]:
+    return MACHINE | {"case": case, "contender": contender, "work": work, "ms": ms} | more
+
+
+@pytest.mark.parametrize("page", sorted({page for page, _ in TABLES}))
+def test_pages_have_the_tables_of_the_results(page: str) -> None:
+    """If not: pna bench tables"""
+    text = (ROOT / "docs" / page).read_text()
+    assert text == with_tables(page, text, ROOT / "benchmarks" / "results")
+
+
+def test_every_way_is_measured() -> None:
+    cases = {case.name for case in MOLECULES if case.compiled and case.recorded}
+    names = {entry.name for entry in CONTENDERS}
+    for way in WAYS:
+        assert way.case in cases
+        assert {way.pyg, way.ours} <= names
+
+
+def test_ways_are_compared_on_each_machine(tmp_path: Path) -> None:
+    assert NOT_MEASURED in ways(tmp_path)
+    rows = [
+        layer_row("molecules", PYG, "4.0"),
+        layer_row("molecules", OURS, "1.0"),
+        layer_row("molecules, fresh edges", OURS, "1.5"),
+        layer_row("molecules", PYG, "9.0", device="cpu", gpu=""),
+        layer_row("molecules", OURS, "3.0", device="cpu", gpu=""),
+        layer_row("molecules", "pna, compiled", "", note="failed"),
+    ]
+    write(tmp_path / "layer.csv", [{"note": ""} | row for row in rows])
+    _, _, *lines = ways(tmp_path).splitlines()
+    assert lines == [
+        f"| a GPU | {WAYS[0].words} | not measured yet | 1.50 ms |  |",
+        f"| a GPU | {WAYS[1].words} | 4.00 ms | 1.00 ms | 4.00× |",
+        f"| a CPU, 8 threads | {WAYS[1].words} | 9.00 ms | 3.00 ms | 3.00× |",
+    ]
+
+
+def test_peers_are_compared_with_ours(tmp_path: Path) -> None:
+    assert NOT_MEASURED in peers(tmp_path)
+    rows = [
+        layer_row("layer", OURS, "2.0"),
+        layer_row("layer", PYG, "9.0"),
+        layer_row("layer", "JAX segment operations", "5.0"),
+    ]
+    write(tmp_path / "layer.csv", rows)
+    _, _, line = peers(tmp_path).splitlines()
+    assert line == "| a GPU | layer | JAX segment operations | 5.00 ms | 2.00 ms | 2.50× |"
+
+
+def test_epochs_of_the_example_and_of_training(tmp_path: Path) -> None:
+    assert NOT_MEASURED in epochs(tmp_path)
+    shared = {"case": "example", "graphs": "2000"}
+    times = {"PyG": "3000.0", "pna": "1000.0", "no layer": "500.0"}
+    rows = [MACHINE | shared | {"contender": name, "ms": ms} for name, ms in times.items()]
+    write(tmp_path / "example.csv", rows)
+    write(tmp_path / "train.csv", [rows[1] | {"case": "zinc-sized"}])
+    _, _, ours, bound, trained = epochs(tmp_path).splitlines()
+    assert "2,000 graphs" in ours and ours.endswith("| 3.00 s | 1.00 s | 3.00× |")
+    assert "no layer" in bound and bound.endswith("| 3.00 s | 0.50 s | 6.00× |")
+    assert "`pna train`" in trained and trained.endswith(f"| {NOT_MEASURED} | 1.00 s |  |")
+
+
+def test_a_page_without_marks_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="expected the table"):
+        with_tables("which-way.md", "no table", tmp_path)
+
+
+def test_the_command_rewrites_the_pages(tmp_path: Path) -> None:
+    for page in {page for page, _ in TABLES}:
+        text = (ROOT / "docs" / page).read_text()
+        (tmp_path / page).write_text(text.replace(" ms |", " s |"))
+    results = str(ROOT / "benchmarks" / "results")
+    asked = ["bench", "tables", "--docs", str(tmp_path), "--results", results]
+    assert CliRunner().invoke(app, asked).exit_code == 0
+    for page in {page for page, _ in TABLES}:
+        assert (tmp_path / page).read_text() == (ROOT / "docs" / page).read_text()
