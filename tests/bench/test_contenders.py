@@ -18,7 +18,6 @@ from pna.bench.contenders import (
     SPARSE,
     Entry,
     Setup,
-    TorchContender,
     difference,
     left_out,
 )
@@ -42,7 +41,7 @@ needs_pyg = pytest.mark.skipif(
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Compiling takes a minute; what is compiled is tested elsewhere."""
-    monkeypatch.setattr(torch, "compile", lambda layer, mode: layer)
+    monkeypatch.setattr(torch, "compile", lambda layer, mode="default": layer)
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
@@ -62,7 +61,7 @@ def test_every_contender_computes_our_layer(entry: Entry, case: Case) -> None:
     for work in (BOTH, FORWARD):
         step = contender.step(work)
         step()
-        assert contender.peak_bytes(work) > 0
+        assert contender.peak_bytes(work) != 0
         assert seconds_a_call(step, CPU, 2) > 0
 
 
@@ -167,6 +166,17 @@ def test_recorded_layers_need_a_gpu() -> None:
     names = [entry.name for entry in contenders.chosen(case, CPU, True, False)]
     assert not any("reduce-overhead" in name for name in names)
     assert "pna, compiled" in names
-    contender = CONTENDERS[0].make(Setup.of(case, CPU))
-    assert isinstance(contender, TorchContender)
     assert JAX not in names
+
+
+@needs_pyg
+@pytest.mark.usefixtures("eager")
+def test_recorded_layers_compute_our_layer_and_are_not_weighed() -> None:
+    """The same code without a GPU, not compiled: it marks each call as the first of a step."""
+    setup = Setup.of(CASES[0], CPU)
+    expected = CONTENDERS[0].make(setup).output_and_gradient()
+    for entry in CONTENDERS:
+        if entry.when == "recorded":
+            contender = entry.make(setup)
+            assert difference(contender.output_and_gradient(), expected) is None
+            assert contender.peak_bytes(BOTH) is None

@@ -43,8 +43,10 @@ class Contender(Protocol):
     def output_and_gradient(self) -> tuple[Tensor, Tensor]:
         """The output, and the gradient of x."""
 
-    def peak_bytes(self, work: str) -> int:
-        """The most memory of a call, with all that was made beforehand for this contender alone."""
+    def peak_bytes(self, work: str) -> int | None:
+        """The most memory of a call, with all that was made beforehand for this contender alone.
+
+        None if it keeps its memory between calls, as recorded CUDA graphs do."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +87,7 @@ class TorchContender:
     given: Inputs
     call: Callable[[nn.Module, Inputs], Tensor]
     made: Any = None  # a dataclass of tensors made beforehand
+    keeps_memory: bool = False  # between calls
 
     @property
     def leaves(self) -> list[Tensor]:
@@ -111,7 +114,9 @@ class TorchContender:
         (gradient,) = torch.autograd.grad(output, self.given.x, self.given.upstream)
         return output.detach(), gradient
 
-    def peak_bytes(self, work: str) -> int:
+    def peak_bytes(self, work: str) -> int | None:
+        if self.keeps_memory:
+            return None
         return peak_memory(self.step(work), self.given.x.device) + _bytes(self.made)
 
 
@@ -206,23 +211,37 @@ def _ours(setup: Setup) -> Contender:
     return TorchContender(setup.ours, setup.given, call_ours, made)
 
 
-def _ours_compiled(setup: Setup, mode: str = "default") -> Contender:
+def _ours_compiled(setup: Setup) -> Contender:
     made = None if setup.given.fresh else setup.given.adjacency
-    call = _recorded(call_ours) if mode == "reduce-overhead" else call_ours
-    compiled: Any = torch.compile(setup.ours, mode=mode)
-    return TorchContender(compiled, setup.given, call, made)
+    compiled: Any = torch.compile(setup.ours)
+    return TorchContender(compiled, setup.given, call_ours, made)
 
 
-def _pyg(setup: Setup, call: Callable[..., Tensor] = call_pyg) -> Contender:
+def _ours_recorded(setup: Setup) -> Contender:
+    compiled: Any = torch.compile(setup.ours, mode="reduce-overhead")
+    return TorchContender(compiled, setup.given, _recorded(call_ours), keeps_memory=True)
+
+
+def _pyg(setup: Setup) -> Contender:
     assert setup.pyg is not None
-    return TorchContender(setup.pyg, setup.given, call)
+    return TorchContender(setup.pyg, setup.given, call_pyg)
 
 
-def _pyg_compiled(setup: Setup, mode: str = "default") -> Contender:
+def _pyg_scatter(setup: Setup) -> Contender:
     assert setup.pyg is not None
-    call = _recorded(call_pyg) if mode == "reduce-overhead" else call_pyg
-    compiled: Any = torch.compile(setup.pyg, mode=mode)
-    return TorchContender(compiled, setup.given, call)
+    return TorchContender(setup.pyg, setup.given, call_scatter)
+
+
+def _pyg_compiled(setup: Setup) -> Contender:
+    assert setup.pyg is not None
+    compiled: Any = torch.compile(setup.pyg)
+    return TorchContender(compiled, setup.given, call_pyg)
+
+
+def _pyg_recorded(setup: Setup) -> Contender:
+    assert setup.pyg is not None
+    compiled: Any = torch.compile(setup.pyg, mode="reduce-overhead")
+    return TorchContender(compiled, setup.given, _recorded(call_pyg), keeps_memory=True)
 
 
 def _jax(setup: Setup) -> Contender:
@@ -292,18 +311,10 @@ CONTENDERS = (
     Entry(PYG, "always", _needs_pyg, _no_messages, _pyg),
     Entry(OURS_COMPILED, "compiled", _nothing, _nothing, _ours_compiled),
     Entry(PYG_COMPILED, "compiled", _needs_pyg, _no_messages, _pyg_compiled),
-    Entry(
-        OURS_RECORDED, "recorded", _needs_gpu, _nothing,
-        lambda setup: _ours_compiled(setup, "reduce-overhead"),
-    ),
-    Entry(
-        PYG_RECORDED, "recorded", _needs_pyg_and_gpu, _no_messages,
-        lambda setup: _pyg_compiled(setup, "reduce-overhead"),
-    ),
-    Entry(
-        SCATTER, "peers", _needs_scatter, _no_messages, lambda setup: _pyg(setup, call_scatter)
-    ),
+    Entry(OURS_RECORDED, "recorded", _needs_gpu, _nothing, _ours_recorded),
+    Entry(PYG_RECORDED, "recorded", _needs_pyg_and_gpu, _no_messages, _pyg_recorded),
+    Entry(SCATTER, "peers", _needs_scatter, _no_messages, _pyg_scatter),
     Entry(JAX, "peers", peers.missing_jax, _no_messages, _jax),
     Entry(SPARSE, "peers", peers.missing_sparse, _no_edge_types, _sparse),
     Entry(CUDNN, "peers", peers.missing_cudnn, _no_edge_types, _cudnn),
-)  # fmt: skip
+)
