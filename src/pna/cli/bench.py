@@ -209,7 +209,9 @@ def example(
     console.print(shown)
     log(
         "Times are medians, with validation and test. Losses are mean absolute errors of the last "
-        "epoch. The row without a layer has all work that no layer can save."
+        "epoch. After a few epochs they differ in float32, as rounding grows from step to step; "
+        "they do not tell which layer trains better. The row without a layer has all work that no "
+        "layer can save."
     )
     _write(out, kind, [asdict(row) for row in rows])
     if out is not None:
