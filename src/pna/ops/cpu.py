@@ -239,7 +239,7 @@ class _Task:
         run, problem = _library.pna_run, ctypes.byref(self.problem)
         threads = torch.get_num_threads()
         work = (rows.neighbours.shape[0] + rows.num_rows) * self.problem.features
-        if threads == 1 or work < 2 * _LEAST_WORK:
+        if threads == 1 or not is_shared(work):
             run(kernel, problem, 0, rows.num_rows, 0, self.tiles)
             return
         pieces = self._pieces(kernel, rows, min(4 * threads, work // _LEAST_WORK), threads)
@@ -271,7 +271,7 @@ def share(pieces: Sequence[tuple[int, ...]], call: Callable[..., None], work: in
                 return
             call(*piece)
 
-    count = min(threads, len(left)) if work >= 2 * _LEAST_WORK else 1
+    count = min(threads, len(left)) if is_shared(work) else 1
     helpers = [_threads().submit(take_pieces) for _ in range(count - 1)]
     try:
         take_pieces()
@@ -279,6 +279,11 @@ def share(pieces: Sequence[tuple[int, ...]], call: Callable[..., None], work: in
         for helper in helpers:
             if not helper.cancel():
                 helper.result()
+
+
+def is_shared(work: int) -> bool:
+    """Whether reading this many elements is enough work for several threads."""
+    return work >= 2 * _LEAST_WORK
 
 
 def _bands(tiles: int, count: int) -> list[tuple[int, int]]:
