@@ -45,6 +45,7 @@ SCALERS = ("identity", "amplification", "attenuation")
 
 SPARSE = Graph(random_edges(20, 9, 9), 9)
 DENSE = Graph(random_edges(60, 4, 4), 4)  # more than eight edges for each node, none of them long
+MANY = Graph(random_edges(700, 600, 600), 600)  # many nodes of each degree
 
 Outcome = list[Tensor]
 Case = Callable[[torch.device], Outcome]
@@ -90,15 +91,16 @@ def of_degree_linear(width: int, outputs: int, factors: int = 3, nodes: int = 40
 
 def of_layer(
     channels: int = 4, call: Callable[[PNAConv], Callable[..., Tensor]] = lambda conv: conv,
-    edge_types: int = 0, **arguments: object,
+    edge_types: int = 0, graph: Graph = SPARSE, **arguments: object,
 ) -> Case:  # fmt: skip
     def run(device: torch.device) -> Outcome:
-        adjacency = SPARSE.adjacency(device)
+        adjacency = graph.adjacency(device)
         torch.manual_seed(0)
         deg = torch.bincount(adjacency.degree.cpu())
         given = dict(arguments) | ({"edge_dim": 3} if edge_types else {})
         conv = PNAConv(channels, channels, list(USUAL), list(SCALERS), deg, **given).to(device)
-        x, table = normal(device, 0, 9, channels), normal(device, 1, max(edge_types, 1), 3)
+        x = normal(device, 0, adjacency.num_receivers, channels)
+        table = normal(device, 1, max(edge_types, 1), 3)
         index = torch.arange(adjacency.num_edges, device=device) % max(edge_types, 1)
         edge = ((table, index),) if edge_types else ()
         leaves = (x, *([table] if edge_types else []), *conv.parameters())
@@ -290,6 +292,8 @@ CASES: dict[str, Case] = {
     "split": LAYER,
     "fused": LAYER,
     "small": LAYER,
+    "small_cpu": LAYER,
+    "grouped": of_layer(graph=MANY),
     "few_nodes": of_few_nodes,
     "divided": of_layer(towers=2, divide_input=True),
     "joined_towers": of_layer(call=lambda conv: conv.prepared(), towers=2),

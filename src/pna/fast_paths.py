@@ -88,8 +88,8 @@ FAST_PATHS: dict[str, FastPath] = {
     "degree_linear": FastPath(
         BOTH, "ops/degree_linear.py",
         "One matrix product for each scaler, as defined.",
-        ("fused", "small", "few_nodes", "divided", "recurrence", "degree_groups",
-         "narrow_linear", "scaled_linear", "degree_spread"),
+        ("fused", "small", "small_cpu", "grouped", "few_nodes", "divided", "recurrence",
+         "degree_groups", "narrow_linear", "scaled_linear", "degree_spread"),
     ),
     "degree_groups": FastPath(
         (CPU,), "ops/degree_groups.py",
@@ -130,11 +130,21 @@ FAST_PATHS: dict[str, FastPath] = {
     "fused": FastPath(
         BOTH, "nn/conv/pna.py",
         "The layer step by step, each step with its own node of autograd.",
-        ("small", "few_nodes", "divided"),
+        ("small", "small_cpu", "grouped", "few_nodes", "divided"),
     ),
     "small": FastPath(
         (CUDA,), "nn/conv/small.py",
         "The layer of a small graph in the order of large graphs.",
+        (),
+    ),
+    "small_cpu": FastPath(
+        (CPU,), "nn/conv/small_cpu.py",
+        "The layer of a small graph in the order of large graphs.",
+        (),
+    ),
+    "grouped": FastPath(
+        (CPU,), "nn/conv/small_cpu.py",
+        "The inputs of U with a column for each scaler, or in the order of large graphs.",
         (),
     ),
     "few_nodes": FastPath(

@@ -80,6 +80,8 @@ class SmallKernels:
         to each other. All tensors are contiguous. If there are no factors, the only scaler is the
         identity, and the rows of the inputs are in the order of `graph.by_degree`.
         """
+        if any(t.dtype != torch.float32 for t in (products, bias, x)):
+            raise TypeError(f"got {products.dtype}, {bias.dtype} and {x.dtype}, expected float32")
         if edge is not None and at is not None:
             check_table(at, edge.shape[0])
         at = _as_index(at)

@@ -28,6 +28,7 @@ from pna.nn.conv.shifts import (
     weights_of_x,
 )
 from pna.nn.conv.small import is_small, small_layer
+from pna.nn.conv.small_cpu import is_small_on_cpu, small_layer_on_cpu
 from pna.nn.conv.split import Form, LayerPlan, Weights, join_towers, split
 from pna.nn.hooks import may_be_read
 from pna.nn.neighbourhood import Neighbourhood, StdConvention
@@ -213,6 +214,10 @@ class PNAConv(Conv):
         is_last = reads_lin and len(self.post) == 1  # the mixing layer follows U at once
         if plan is not None and is_small(plan, x, adjacency):
             compute = small_layer
+        elif plan is not None and is_small_on_cpu(
+            plan, x, adjacency, at, first_of(self.post).weight
+        ):
+            compute = small_layer_on_cpu
         else:
             compute = pna_layer
             is_last = is_last and self.towers == 1  # both are multiplied into one linear map

@@ -1,0 +1,218 @@
+"""The PNA layer on a small graph of a CPU, as one step of autograd.
+
+The inputs of U are stored. If many nodes have the same degree, and so the same factors, U is
+multiplied by the factors of each degree, and nodes are multiplied by U degree by degree: each
+aggregate once, not once for each scaler. Otherwise the inputs have a column for each scaler.
+"""
+
+from __future__ import annotations
+
+from itertools import accumulate, pairwise
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pna import fast_paths
+from pna.adjacency import Adjacency
+from pna.nn.conv.fused import edge_term
+from pna.nn.conv.split import LayerPlan, Weights
+from pna.ops import small_cpu
+from pna.ops.operators import INSTEAD, no_forward_mode
+from pna.torch_internals import SingleLevelFunction, is_batch_of_gradients
+
+#: Edges × columns up to which small.c is faster than cpu.c, and elements of the inputs of U up to
+#: which a column for each scaler is faster than the order of large graphs.
+_MESSAGES, _INPUTS = 2**22, 2**21
+
+#: Nodes of each degree, on average, from which products are computed degree by degree, in a graph
+#: of at least 8 times as many.
+_FEWEST = 64
+
+
+def is_small_on_cpu(
+    plan: LayerPlan, x: Tensor, adjacency: Adjacency, at: Tensor | None, weights: Tensor
+) -> bool:
+    """Whether `small_layer_on_cpu` computes the layer; `weights` are those of U."""
+    usual = plan.backend == "cpu" and plan.shares == 1 and x.dtype == torch.float32
+    if x.shape[0] == 0:
+        return False
+    if torch.is_autocast_enabled("cpu") or (at is not None and at.is_floating_point()):
+        return False
+    if not usual or "normalised_mean" in plan.request.kinds or torch.compiler.is_compiling():
+        return False
+    towers, _, inputs = weights.shape
+    if adjacency.edge_ids.dtype != torch.int32 or not small_cpu.built:
+        return False
+    if adjacency.num_edges * towers * plan.form.width > _MESSAGES:
+        return False
+    few = x.shape[0] * towers * inputs <= _INPUTS or _bounds(plan, adjacency) is not None
+    return few and fast_paths.is_on("small_cpu")
+
+
+def _bounds(plan: LayerPlan, adjacency: Adjacency) -> list[int] | None:
+    """Where each degree begins in the order of degrees, and the end; None if there are many."""
+    nodes = adjacency.num_receivers
+    if plan.form.scalers == 1 or nodes < max(8 * _FEWEST, 1) or not fast_paths.is_on("grouped"):
+        return None
+    counts = [count for count in torch.bincount(adjacency.degree).tolist() if count > 0]
+    return [0, *accumulate(counts)] if nodes >= _FEWEST * len(counts) else None
+
+
+def small_layer_on_cpu(
+    plan: LayerPlan,
+    x: Tensor,
+    adjacency: Adjacency,
+    edge: Tensor | None,
+    at: Tensor | None,
+    factors: Tensor,
+    weights: Weights,
+) -> Tensor:
+    """Compute the layer: (nodes, towers × outputs). The arguments are those of `pna_layer`."""
+    width = plan.form.width
+    pre, bias, values = weights.pre.flatten(0, 1), weights.pre_bias.flatten(), None
+    if pre.shape[1] > 2 * width:
+        pre, to_edge = pre.split([2 * width, pre.shape[1] - 2 * width], 1)
+        if weights.encoder is not None:
+            assert weights.encoder_bias is not None
+            bias = torch.addmv(bias, to_edge, weights.encoder_bias)
+            to_edge = to_edge @ weights.encoder
+        values, at = edge_term(edge, at, to_edge)
+        assert values is not None
+        values, at = values.contiguous(), None if at is None else at.contiguous()
+    bounds = _bounds(plan, adjacency)
+    scalers = 1 if bounds is not None else plan.form.scalers
+    shape = small_cpu.Shape(plan.request, plan.times, scalers, width, pre.shape[0])
+    products = pre.reshape(2 * pre.shape[0], width)
+    update = (weights.post, weights.post_bias, weights.mixing, weights.mixing_bias)
+    apply: Any = _Layer.apply  # type: ignore[attr-defined]
+    given = (adjacency, bounds, factors, x, values, at, products, bias)
+    return apply(small_cpu.small_kernels(shape), *given, *update)
+
+
+class _Layer(SingleLevelFunction):
+    jvp = staticmethod(no_forward_mode)
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        kernels: small_cpu.SmallKernels,
+        adjacency: Adjacency,
+        bounds: list[int] | None,
+        factors: Tensor,
+        x: Tensor,
+        edge: Tensor | None,
+        at: Tensor | None,
+        pre: Tensor,
+        bias: Tensor,
+        post: Tensor,
+        post_bias: Tensor,
+        mixing: Tensor | None,
+        mixing_bias: Tensor | None,
+    ) -> Tensor:
+        x, nodes = x.contiguous(), x.shape[0]
+        products = x @ pre.t()
+        order, of_degree, update = None, None, post[None]  # (groups, towers, outputs, inputs)
+        if bounds is not None:
+            order, factors_of_kernels = adjacency.by_degree, None
+            of_degree = factors.index_select(0, order[bounds[:-1]])
+            update = _scaled(post, of_degree, x.shape[1])
+        else:
+            bounds, factors_of_kernels = [0, nodes], factors
+        inputs, _ = kernels.forward(products, bias, x, factors_of_kernels, adjacency, edge, at)
+        towers, outputs, _ = post.shape
+        out = x.new_empty((nodes, towers * outputs))
+        for (begin, end), weight in zip(pairwise(bounds), update, strict=True):
+            if towers == 1:
+                part = inputs[begin:end]
+                torch.addmm(post_bias[0], part, weight[0].t(), out=out[begin:end])
+            else:
+                to = _by_tower(out[begin:end], towers)
+                each = _by_tower(inputs[begin:end], towers)
+                torch.baddbmm(post_bias[:, None], each, weight.mT, out=to)
+        ctx.kernels, ctx.adjacency, ctx.bounds = kernels, adjacency, bounds
+        ctx.save_for_backward(
+            factors_of_kernels, of_degree, x, edge, at, pre, post, mixing, products, inputs,
+            update, out,
+        )  # fmt: skip
+        result = out
+        if mixing is not None:
+            assert mixing_bias is not None
+            result = torch.addmm(mixing_bias, out, mixing.t())
+        if order is None:
+            return result
+        return torch.empty_like(result).index_copy_(0, order.long(), result)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Any:
+        if torch.is_grad_enabled():
+            raise RuntimeError(
+                "got a second derivative of the PNA layer, which its fast kernels do not have; "
+                + INSTEAD
+            )
+        if is_batch_of_gradients(grad):
+            raise RuntimeError(
+                "got a batch of gradients (vectorize=True or is_grads_batched=True), which the PNA "
+                "layer does not take; torch.func.jacrev and torch.func.vjp with vmap do the same"
+            )
+        with torch.autocast("cpu", enabled=False):
+            return _gradients(ctx, grad)
+
+
+def _gradients(ctx: Any, grad: Tensor) -> Any:
+    factors, of_degree, x, edge, at, pre, post, mixing, products, inputs, update, out = (
+        ctx.saved_tensors
+    )
+    for_x, for_edge = ctx.needs_input_grad[4:6]
+    (towers, outputs, _), width = post.shape, x.shape[1]
+    if of_degree is not None:
+        grad = grad.index_select(0, ctx.adjacency.by_degree)
+    of_mixing = of_mixing_bias = None
+    if mixing is not None:
+        of_mixing, of_mixing_bias, grad = grad.t() @ out, grad.sum(0), grad @ mixing
+    of_inputs, of_update = torch.empty_like(inputs), torch.empty_like(update)
+    for k, (begin, end) in enumerate(pairwise(ctx.bounds)):
+        part, of_part, given = grad[begin:end], of_inputs[begin:end], inputs[begin:end]
+        if towers == 1:
+            torch.mm(part, update[k, 0], out=of_part)
+            torch.mm(part.t(), given, out=of_update[k, 0])
+        else:
+            each = _by_tower(part, towers)
+            torch.bmm(each, update[k], out=_by_tower(of_part, towers))
+            torch.bmm(each.mT, _by_tower(given, towers), out=of_update[k])
+    of_products, of_edge, of_bias = ctx.kernels.backward(
+        of_inputs, None, products, factors, ctx.adjacency, edge, at, for_edge
+    )
+    of_post = of_update[0] if of_degree is None else _unscaled(of_update, of_degree, width)
+    grad_x = None
+    if for_x:
+        own = of_inputs.view(x.shape[0], towers, -1)[:, :, :width]
+        own = own[:, 0] if towers == 1 else own.sum(1)
+        if of_degree is not None:
+            own = torch.empty_like(x).index_copy_(0, ctx.adjacency.by_degree.long(), own)
+        grad_x = torch.addmm(own, of_products, pre)
+    return (
+        None, None, None, None, grad_x, of_edge, None, of_products.t() @ x, of_bias, of_post,
+        grad.sum(0).view(towers, outputs), of_mixing, of_mixing_bias,
+    )  # fmt: skip
+
+
+def _by_tower(rows: Tensor, towers: int) -> Tensor:
+    return rows.unflatten(1, (towers, -1)).transpose(0, 1)
+
+
+def _scaled(post: Tensor, factors: Tensor, width: int) -> Tensor:
+    """U for each row of factors: (rows, towers, outputs, (1 + aggregators) × width)."""
+    (towers, outputs, inputs), (rows, scalers) = post.shape, factors.shape
+    keep, mix = post.split([width, inputs - width], 2)
+    by_scaler = mix.unflatten(2, (scalers, -1)).movedim(2, 0).reshape(scalers, -1)
+    mixed = (factors @ by_scaler).view(rows, towers, outputs, -1)
+    return torch.cat([keep.expand(rows, -1, -1, -1), mixed], 3)
+
+
+def _unscaled(grad: Tensor, factors: Tensor, width: int) -> Tensor:
+    """The gradient of `post` from that of `_scaled`."""
+    _, towers, outputs, _ = grad.shape
+    of_keep, of_mix = grad[..., :width].sum(0), grad[..., width:].flatten(1)
+    of_mix = (factors.t() @ of_mix).view(factors.shape[1], towers, outputs, -1)
+    return torch.cat([of_keep, of_mix.movedim(0, 2).flatten(2)], 2)
