@@ -201,7 +201,4 @@ def widened(adjacency: pna.Adjacency) -> pna.Adjacency:
 
 def pack(*values: Any) -> list[Any]:
     """Dataclasses and named tuples as schema arguments, to call an operator itself."""
-    into: list[Any] = []
-    for value in values:
-        NestedParameter(type(value)).pack(value, into)
-    return into
+    return [part for value in values for part in NestedParameter(type(value)).pack(value)]

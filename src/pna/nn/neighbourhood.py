@@ -188,8 +188,10 @@ class Neighbourhood(nn.Module):
         The factors of the last graph are cached, unless they are learned. On a GPU, do not write
         to δ through `.data`: the cache does not notice the change.
         """
+        if not values_readable():
+            return self._factors(adjacency, dtype)
         own_tensors = self._own_tensors()
-        if not values_readable() or any(t.requires_grad or t.is_inference() for t in own_tensors):
+        if any(t.requires_grad or t.is_inference() for t in own_tensors):
             return self._factors(adjacency, dtype)
         key = (dtype, *map(_identity, own_tensors))
         last = self._last
@@ -244,11 +246,13 @@ class Neighbourhood(nn.Module):
     def _has_kernel(self, adjacency: Adjacency, dtype: torch.dtype) -> bool:
         """Return whether the kernel can compute the factors: built-in scalers without learned
         parameters, on a GPU, not in float64."""
+        if dtype == torch.float64 or torch.compiler.is_compiling():
+            return False
         usual = all(
             not isinstance(s.alpha, Tensor) and s.delta is None and (type(s), s.alpha) in _CODES
             for s in self._scalers
         )
-        if not usual or dtype == torch.float64 or torch.compiler.is_compiling():
+        if not usual:
             return False
         given = (adjacency.degree, self.mean_log_degree, self.mean_degree)
         plain = not any(t.requires_grad or is_wrapped(t) for t in given)

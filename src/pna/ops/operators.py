@@ -59,7 +59,7 @@ class Operator:
     """A torch operator, called with the parameters of the function that it was made from."""
 
     def __init__(self, name: str, signature: Signature, results: Sequence[str] | None) -> None:
-        self.name, self.signature = name, signature
+        self.name, self.signature, self._pack = name, signature, signature.pack
         self.results = results  # names of the results; None for a list of any length
 
     def define(self, mutates: Sequence[str] = ()) -> None:
@@ -84,7 +84,7 @@ class Operator:
             )
 
     def __call__(self, *values: Any) -> Any:
-        return self.overload(*self.signature.pack(values))
+        return self.overload(*self._pack(*values))
 
 
 def operator(
@@ -342,9 +342,7 @@ def _by_name(
         results = function(*picked) if own.is_flat else function(**own.unpack(picked))
         if structure is None:
             return results
-        into: list[Any] = []
-        structure.pack(results, into)
-        return tuple(into)
+        return structure.pack(results)
 
     return run
 

@@ -44,8 +44,9 @@ class Leaf:
         self.arguments = [(name, _TYPES[hint])]
         self.joined = hint == tuple[str, ...]
 
-    def pack(self, value: Any, into: list[Any]) -> None:
-        into.append(",".join(value) if self.joined else value)
+    def expressions(self, value: str) -> list[str]:
+        """The schema argument as Python code, given the code of the parameter."""
+        return [f'",".join({value})' if self.joined else value]
 
     def unpack(self, values: Iterator[Any]) -> Any:
         value = next(values)
@@ -63,10 +64,11 @@ class NestedParameter:
         self.arguments: list[tuple[str, str]] = [
             each for _, part in self.fields for each in part.arguments
         ]
+        #: Schema arguments from the structure.
+        self.pack = packer({"structure": self})
 
-    def pack(self, value: Any, into: list[Any]) -> None:
-        for name, part in self.fields:
-            part.pack(getattr(value, name), into)
+    def expressions(self, value: str) -> list[str]:
+        return [e for name, part in self.fields for e in part.expressions(f"{value}.{name}")]
 
     def unpack(self, values: Iterator[Any]) -> Any:
         return self.kind(*[part.unpack(values) for _, part in self.fields])
@@ -76,6 +78,19 @@ def _parameter(name: str, hint: Any, prefix: str = "") -> Leaf | NestedParameter
     if hint is not Tensor and (is_dataclass(hint) or hasattr(hint, "_fields")):
         return NestedParameter(hint, _PREFIXES.get(name, ""))
     return Leaf(prefix + name, hint)
+
+
+def packer(parameters: dict[str, Leaf | NestedParameter]) -> Callable[..., tuple[Any, ...]]:
+    """A function from parameter values to schema arguments.
+
+    It is made as source: `torch.compile` would guard on every step of a loop over the parameters,
+    which takes longer at each call than the kernels of a small graph.
+    """
+    values = [e for name, part in parameters.items() for e in part.expressions(name)]
+    made: Callable[..., tuple[Any, ...]] = eval(
+        f"lambda {', '.join(parameters)}: ({', '.join(values)},)"
+    )
+    return made
 
 
 class Signature:
@@ -89,15 +104,8 @@ class Signature:
         self.names = [name for name, _ in self.arguments]
         self.owners = [name for name, part in self.parameters.items() for _ in part.arguments]
         self.is_flat = all(isinstance(part, Leaf) for part in self.parameters.values())
-
-    def pack(self, values: Sequence[Any]) -> list[Any]:
-        """Schema arguments from parameter values."""
-        if self.is_flat:
-            return list(values)
-        into: list[Any] = []
-        for part, value in zip(self.parameters.values(), values, strict=True):
-            part.pack(value, into)
-        return into
+        #: Schema arguments from parameter values.
+        self.pack = packer(self.parameters)
 
     def unpack(self, arguments: Sequence[Any]) -> dict[str, Any]:
         """Parameter values from schema arguments."""
