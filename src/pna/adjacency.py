@@ -24,6 +24,9 @@ SEGMENT = 255
 #: features these are 6 MB for 2^18 edges, and 38 MB for 1.6 million, in the forward pass alone.
 MOST_SPARE = 2**18
 
+#: The most edges, and the most nodes, that a kernel orders by comparing all of them on a GPU.
+MOST_RANKED = 2**14
+
 #: Of a device-side assertion, which can give no numbers.
 _BAD_INDEX = (
     "edge_index has an index that is no node: call pna.check(edge_index, num_nodes), which says "
@@ -99,6 +102,13 @@ class Adjacency:
             built = native.build(edge_index, num_senders, num_receivers, SEGMENT)
             if built is not None:
                 return _of_arrays(built)
+        if _is_ranked(edge_index, index, num_senders, num_receivers):
+            from pna.ops.ranking import rank_edges  # which needs this module
+
+            indptr, senders, *transpose, edge_ids, ranks = rank_edges(
+                edge_index, num_senders, num_receivers
+            )
+            return _build(indptr, senders, (*transpose, ranks), edge_ids, _cut_within_bounds)
         check_edge_index(edge_index, num_senders, num_receivers)
         cut = _cut_exactly if values_visible() else _cut_within_bounds
         return _sort(edge_index.to(index), num_senders, num_receivers, cut)
@@ -320,11 +330,29 @@ def _is_built_on_the_gpu(
     return has_triton() and fast_paths.is_on("build")
 
 
+def _is_ranked(
+    edge_index: Tensor, index: torch.dtype, num_senders: int, num_receivers: int
+) -> bool:
+    """Whether a kernel orders the edges in compiled code. An exported program may run anywhere."""
+    if not torch.compiler.is_compiling() or torch.compiler.is_exporting() or in_transform():
+        return False
+    if index != torch.int32:
+        return False
+    from pna.ops.backend import choose  # which needs this module
+
+    if choose(edge_index.device) != "triton" or not fast_paths.is_on("build"):
+        return False
+    return all(size <= MOST_RANKED for size in (edge_index.shape[1], num_senders, num_receivers))
+
+
 def _build_on_the_gpu(edge_index: Tensor, num_senders: int, num_receivers: int) -> Adjacency:
     from pna.ops.triton import adjacency as kernels
 
     num_edges = edge_index.shape[1]
-    bounds = _bounds(num_edges) if num_edges <= MOST_SPARE else None
+    bounds = None
+    if num_edges <= MOST_SPARE:  # lengths of 0 and 1 would be compiled separately
+        num_long, num_segments = _bounds(num_edges)
+        bounds = max(num_long, 2), max(num_segments, 2)
     sizes = kernels.Sizes(num_edges, num_senders, num_receivers, SEGMENT, _WINDOW_BITS)
     built, all_exist = kernels.build(edge_index, sizes, bounds)
     assert_async(all_exist, _BAD_INDEX)

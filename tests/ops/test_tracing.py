@@ -20,7 +20,7 @@ from pna.torch_internals import kernels_of_operators
 
 #: The cases of `trace_operators`, each with a kernel of its own. A compilation takes seconds.
 CASES = {
-    "small layer": "_inputs_kernel",
+    "small layer": "_rank_edges_kernel",
     "small layer of an Adjacency": "_senders_kernel",
     "layer of an Adjacency": "_degree_linear_kernel",
     "layer": "_segment_deviations_kernel",

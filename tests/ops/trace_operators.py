@@ -46,7 +46,7 @@ from tests.ops.cases import pack
 NODES, EDGES = 3001, 6503
 
 #: Sizes of other batches, for which the same code must do.
-OTHERS = ((1009, 2003), (40, 50), (9973, 30011))
+OTHERS = ((1009, 2003), (40, 50), (9973, 16001))
 
 
 class Device:

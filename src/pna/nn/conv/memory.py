@@ -50,7 +50,7 @@ def estimate(
         making = (3 + (layer.edge_dim is not None)) * messages
         return graph + nodes + max(making, messages + block)
     made = _count_made(layer, shifted=True)
-    if made == 0 and is_small_size(layer._form, num_nodes, num_edges):
+    if layer._plans and layer._shares == 1 and is_small_size(layer._form, num_nodes, num_edges):
         return graph + _small(layer, num_nodes, num_edges, training, dense)
     workspace = _block(layer, num_edges, training, made)
     if dense:
@@ -65,12 +65,11 @@ def _small(layer: PNAConv, num_nodes: int, num_edges: int, training: bool, dense
     and of all messages."""
     size, width = _size(layer), layer.towers * layer.F_in
     inputs = layer.towers * layer._shapes[1][2]
-    has_edges = layer.edge_dim is not None
     columns = inputs + 2 * width + 2 * layer.out_channels
-    at_edges = width * (dense + has_edges)
+    at_edges = width * dense
     if training:
         columns += inputs + 2 * width + layer.out_channels + layer.in_channels
-        at_edges += width * (1 + has_edges)
+        at_edges += width
     return (columns * size + 5 * width * 4) * num_nodes + at_edges * size * num_edges
 
 

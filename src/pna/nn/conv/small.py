@@ -29,11 +29,13 @@ def is_small(plan: LayerPlan, x: Tensor, adjacency: Adjacency) -> bool:
     """Whether `small_layer` computes the layer. In a captured training step it is not faster."""
     if plan.backend != "triton" or plan.shares > 1 or "normalised_mean" in plan.request.kinds:
         return False
-    if not is_small_size(plan.form, x.shape[0], adjacency.num_edges):
+    if torch.compiler.is_compiling():
+        if torch.compiler.is_exporting():  # a program for graphs of all sizes
+            return False
+    elif DeferredJoins.is_active():
         return False
-    if not torch.compiler.is_compiling() and DeferredJoins.is_active():
-        return False
-    return fast_paths.is_on("small")
+    size = (plan.form, x.shape[0], adjacency.num_edges)
+    return is_small_size(*size) and fast_paths.is_on("small")
 
 
 def is_small_size(form: Form, num_nodes: int, num_edges: int) -> bool:

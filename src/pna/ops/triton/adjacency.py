@@ -9,19 +9,19 @@ Indices are clamped to existing nodes before anything reads or writes by them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from pna.adjacency import MOST_RANKED
 from pna.native import Built
+from pna.ops.tracing import is_tracing
 from pna.ops.triton.launcher import Kernel, cdiv, on_device
-
-#: The most edges, and the most nodes, that are compared with each other.
-MOST_RANKED = 2**14
 
 _BLOCK, _BLOCK_S, _WIDE = 8, 256, 1024
 
@@ -33,11 +33,9 @@ _SIZES = ("stride_end", "stride_edge", "num_edges", "num_senders", "num_receiver
 
 
 @triton.jit
-def _load_ends(edges, stride_end, stride_edge, edge, live, num_senders, num_receivers):
+def _existing(sender, receiver, live, num_senders, num_receivers):
     """Sender and receiver of every edge, clamped to existing nodes, and whether both exist."""
-    place = edges + edge.to(tl.int64) * stride_edge
-    sender = tl.load(place, mask=live, other=0).to(tl.int64)
-    receiver = tl.load(place + stride_end, mask=live, other=0).to(tl.int64)
+    sender, receiver = sender.to(tl.int64), receiver.to(tl.int64)
     exist = (sender >= 0) & (sender < num_senders) & (receiver >= 0) & (receiver < num_receivers)
     exist = exist | (live == 0)
     sender = tl.minimum(tl.maximum(sender, 0), num_senders - 1)
@@ -73,17 +71,21 @@ def _rank_edges_kernel(
     places = tl.zeros([BLOCK, BLOCK_S], tl.int32)
     if tl.program_id(1) == 0:
         live = own < num_edges
-        sender, receiver, _own_exist = _load_ends(
-            edges, stride_end, stride_edge, own, live, num_senders, num_receivers
-        )
+        at = edges + own.to(tl.int64) * stride_edge
+        sender, receiver, _own_exist = _existing(
+            tl.load(at, mask=live, other=0), tl.load(at + stride_end, mask=live, other=0), live,
+            num_senders, num_receivers,
+        )  # fmt: skip
         first_key = receiver * num_edges
         key = first_key + own
         for first in range(0, num_edges, BLOCK_S):
             other = first + tl.arange(0, BLOCK_S)
             mask = other < num_edges
-            s, r, _exist = _load_ends(
-                edges, stride_end, stride_edge, other, mask, num_senders, num_receivers
-            )
+            there = edges + other.to(tl.int64) * stride_edge
+            s, r, _exist = _existing(
+                tl.load(there, mask=mask, other=0),
+                tl.load(there + stride_end, mask=mask, other=0), mask, num_senders, num_receivers,
+            )  # fmt: skip
             s = tl.where(mask, s, num_senders)  # after all others
             other_key = tl.where(mask, r * num_edges + other, 2147483647)
             before = _is_before(other_key, key)
@@ -100,9 +102,11 @@ def _rank_edges_kernel(
         for first in range(0, num_edges, BLOCK_S):
             other = first + tl.arange(0, BLOCK_S)
             mask = other < num_edges
-            s, r, exist = _load_ends(
-                edges, stride_end, stride_edge, other, mask, num_senders, num_receivers
-            )
+            there = edges + other.to(tl.int64) * stride_edge
+            s, r, exist = _existing(
+                tl.load(there, mask=mask, other=0),
+                tl.load(there + stride_end, mask=mask, other=0), mask, num_senders, num_receivers,
+            )  # fmt: skip
             fine = tl.where(exist, fine, 0)
             starts += _is_before(tl.where(mask, r, num_receivers), own)
             places += _is_before(tl.where(mask, s, num_senders), own)
@@ -187,9 +191,11 @@ def _read_edges_kernel(
     """Copy the ends of some edges, clamped to existing nodes. Clears `all_exist` if one was not."""
     edge = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     live = edge < num_edges
-    sender, receiver, exist = _load_ends(
-        edges, stride_end, stride_edge, edge, live, num_senders, num_receivers
-    )
+    at = edges + edge.to(tl.int64) * stride_edge
+    sender, receiver, exist = _existing(
+        tl.load(at, mask=live, other=0), tl.load(at + stride_end, mask=live, other=0), live,
+        num_senders, num_receivers,
+    )  # fmt: skip
     tl.store(senders + edge, sender, mask=live)
     tl.store(receivers + edge, receiver, mask=live)
     if tl.min(exist.to(tl.int32), 0) == 0:
@@ -342,23 +348,35 @@ def build(edge_index: Tensor, sizes: Sizes, bounds: Long | None) -> tuple[Built,
     There must be nodes, if there are edges. Without `bounds` of the numbers of long rows and
     segments, wait for the device to count them.
     """
-    if bounds is not None and bounds[0] == 0:
-        bounds = (0, 0)
     with on_device(edge_index):
         if bounds is not None and max(sizes.edges, sizes.nodes) <= MOST_RANKED:
             return _rank(edge_index, sizes, bounds)
         return _sort(edge_index, sizes, bounds)
 
 
+def rank_edges(
+    edge_index: Tensor, num_senders: Any, num_receivers: Any, arrays: Sequence[Tensor],
+    all_exist: Tensor,
+) -> None:  # fmt: skip
+    """Write the fields of `RankedEdges` to `arrays`, and to all_exist 1 if all indices exist."""
+    edges = edge_index.shape[1]
+    if is_tracing():  # a maximum of symbols would be a guard
+        work = edges + num_senders + num_receivers + 1
+    else:
+        work = max(edges, num_senders + 1, num_receivers + 1)
+    _rank_edges_kernel[(cdiv(work, _BLOCK), 2)](
+        edge_index, *edge_index.stride(), edges, num_senders, num_receivers, *arrays, all_exist,
+        BLOCK=_BLOCK, BLOCK_S=_BLOCK_S, num_warps=4,
+    )  # fmt: skip
+
+
 def _rank(edge_index: Tensor, sizes: Sizes, long: Long) -> tuple[Built, Tensor]:
     built, all_exist = _allocate(edge_index, sizes)
     _make_room(built, (long, long))
     incoming, outgoing, (edge_ids, out_ranks, by_degree, degree) = built
+    arrays = (*incoming[:2], *outgoing[:2], edge_ids, out_ranks)
+    rank_edges(edge_index, sizes.senders, sizes.receivers, arrays, all_exist)
     tile = dict(BLOCK=_BLOCK, BLOCK_S=_BLOCK_S, num_warps=4)
-    _rank_edges_kernel[_grid(max(sizes.edges, sizes.nodes + 1), _BLOCK, 2)](
-        edge_index, *edge_index.stride(), *sizes[:3], *incoming[:2], *outgoing[:2], edge_ids,
-        out_ranks, all_exist, **tile,
-    )  # fmt: skip
     _rank_rows_kernel[_grid(sizes.nodes, _BLOCK, 2)](
         *_without_neighbours(incoming), *_without_neighbours(outgoing), by_degree, degree,
         sizes.receivers, sizes.senders, *long, SEGMENT=sizes.segment,

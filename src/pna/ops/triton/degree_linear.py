@@ -64,6 +64,19 @@ def _tile(by_degree, indptr, tile, num_rows, BLOCK_R: tl.constexpr):
 
 
 @triton.jit
+def _tile_and_rows(by_degree, indptr, tile, num_rows, BLOCK_R: tl.constexpr):
+    """Nodes of a tile, their mask, and the results of `_tile`.
+
+    Not for a kernel that writes to these nodes: the compiler would take by_degree for an output.
+    """
+    place = tile * BLOCK_R + tl.arange(0, BLOCK_R)
+    live = place < num_rows
+    row = tl.load(by_degree + place, mask=live, other=0).to(tl.int64)
+    first, uniform = _tile(by_degree, indptr, tile, num_rows, BLOCK_R)
+    return row, live, first, uniform
+
+
+@triton.jit
 def _combined(place, w_factor, mask, factors, first, R: tl.constexpr):
     """Σ_r s_r W_r, with the factors s_r of node `first`, which all nodes of the tile share."""
     total = tl.load(place, mask=mask, other=0).to(tl.float32) * tl.load(factors + first * R)
@@ -233,10 +246,7 @@ def _degree_weight_kernel(
     grad += tower * grad_tower
     splits = tl.num_programs(2)
     for i in range(tl.program_id(2), tiles, splits):
-        number = i * BLOCK_R + tl.arange(0, BLOCK_R)
-        live = number < num_rows
-        row = tl.load(by_degree + number, mask=live, other=0).to(tl.int64)
-        first, uniform = _tile(by_degree, indptr, i, num_rows, BLOCK_R)
+        row, live, first, uniform = _tile_and_rows(by_degree, indptr, i, num_rows, BLOCK_R)
         tile = inputs_of(
             z, z_row, z_group, width, shift, shift_row, indptr, row, live, column, live_column,
             ONCE, EACH,
