@@ -349,10 +349,8 @@ def _build_on_the_gpu(edge_index: Tensor, num_senders: int, num_receivers: int) 
     from pna.ops.triton import adjacency as kernels
 
     num_edges = edge_index.shape[1]
-    bounds = None
-    if num_edges <= MOST_SPARE:  # lengths of 0 and 1 would be compiled separately
-        num_long, num_segments = _bounds(num_edges)
-        bounds = max(num_long, 2), max(num_segments, 2)
+    # lengths of 0 and 1 would be compiled separately
+    bounds = _bounds(num_edges, least=2) if num_edges <= MOST_SPARE else None
     sizes = kernels.Sizes(num_edges, num_senders, num_receivers, SEGMENT, _WINDOW_BITS)
     built, all_exist = kernels.build(edge_index, sizes, bounds)
     assert_async(all_exist, _BAD_INDEX)
@@ -417,17 +415,17 @@ def _cut_exactly(indptr: Tensor, neighbours: Tensor) -> Rows:
     return _cut(indptr, neighbours, num_long, num_segments)
 
 
-def _bounds(edges: int) -> tuple[int, int]:
+def _bounds(edges: int, least: int = 0) -> tuple[int, int]:
     """The most long rows and segments: a long row has more than SEGMENT slots, and at most one of
     its segments is not full."""
-    return edges // (SEGMENT + 1), 2 * (edges // SEGMENT)
+    return max(edges // (SEGMENT + 1), least), max(2 * (edges // SEGMENT), least)
 
 
-def _cut_within_bounds(indptr: Tensor, neighbours: Tensor) -> Rows:
-    num_long, num_segments = _bounds(neighbours.shape[0])
-    if torch.compiler.is_compiling():  # lengths of 0 and 1 would be compiled separately
-        num_long, num_segments = num_long + 2, num_segments + 2
-    return _cut(indptr, neighbours, num_long, num_segments)
+def _cut_within_bounds(indptr: Tensor, neighbours: Tensor, least: int = 0) -> Rows:
+    edges = neighbours.shape[0]
+    if torch.compiler.is_compiling():  # as above, and a maximum would be a guard
+        return _cut(indptr, neighbours, edges // (SEGMENT + 1) + 2, 2 * (edges // SEGMENT) + 2)
+    return _cut(indptr, neighbours, *_bounds(edges, least))
 
 
 def _cut_nothing(indptr: Tensor, neighbours: Tensor) -> Rows:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from functools import partial
 from unittest import mock
 
 import pytest
@@ -23,7 +24,7 @@ TYPES = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 of_both = pytest.mark.parametrize("ranked", [True, False], ids=["ranked", "sorted"])
 
 
-def definition(edges, sizes, cut=module._cut_within_bounds):
+def definition(edges, sizes, cut=partial(module._cut_within_bounds, least=2)):
     """Of indices clamped to existing nodes, with spare entries for long rows."""
     ends = [end.long().clamp(0, max(n - 1, 0)) for end, n in zip(edges, sizes, strict=True)]
     return module._sort(torch.stack(ends).int(), *sizes, cut)
@@ -32,7 +33,7 @@ def definition(edges, sizes, cut=module._cut_within_bounds):
 def built(edges, sizes, ranked=True, exactly=False):
     """By large tiles, of which the interpreter needs few; and whether all indices exist."""
     numbers = kernels.Sizes(edges.shape[1], *sizes, module.SEGMENT, module._WINDOW_BITS)
-    bounds = None if exactly else module._bounds(edges.shape[1])
+    bounds = None if exactly else module._bounds(edges.shape[1], least=2)
     with (
         mock.patch.object(kernels, "_BLOCK", kernels._BLOCK if DEVICE.type == "cuda" else 256),
         mock.patch.object(kernels, "_WIDE", 128),
