@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -294,7 +295,7 @@ def as_adjacency(
     known = _cache.get(edges)
     if known is not None and known[0] == key:
         return known[1]
-    with torch.inference_mode(False):  # training may use the cached value
+    with outside_inference():  # training may use the cached value
         adjacency = _from_tensor(edges, num_nodes)
     if cacheable and not is_wrapped(adjacency.edge_ids):
         _cache[edges] = (key, adjacency)
@@ -531,6 +532,13 @@ def values_visible() -> bool:
 def values_readable() -> bool:
     """The same for tensors that transforms of torch.func may wrap."""
     return values_visible() and not in_transform()
+
+
+def outside_inference() -> AbstractContextManager[Any]:
+    """A context whose tensors can be used in training, also inside `torch.inference_mode`."""
+    if torch.is_inference_mode_enabled():
+        return torch.inference_mode(False)
+    return nullcontext()  # which takes less time
 
 
 def _plain(edge_index: Tensor) -> Tensor:

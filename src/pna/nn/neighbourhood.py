@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pna import fast_paths
-from pna.adjacency import Adjacency, values_readable, values_visible
+from pna.adjacency import Adjacency, outside_inference, values_readable, values_visible
 from pna.degree import (
     DegreeStats,
     Linear,
@@ -197,7 +197,7 @@ class Neighbourhood(nn.Module):
         last = self._last
         if last is not None and last.indptr() is adjacency.indptr and last.key == key:
             return last.factors
-        with torch.inference_mode(False):  # the cache may be used in training
+        with outside_inference():  # the cache may be used in training
             factors = self._factors(adjacency, dtype)
         self._last = _Remembered(weakref.ref(adjacency.indptr), key, own_tensors, factors)
         return factors

@@ -6,6 +6,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.autograd import DeviceType
+from torch.profiler import ProfilerActivity, profile
 
 import pna
 from pna import fast_paths
@@ -166,6 +168,36 @@ def test_a_second_derivative_is_refused(triton):
     x = everything["x"].requires_grad_()
     with pytest.raises(RuntimeError, match="second derivative of the PNA layer"):
         torch.autograd.grad(run().sum(), x, create_graph=True)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("fresh", [False, True], ids=["Adjacency", "fresh edge_index"])
+def test_a_step_launches_few_kernels_and_never_waits(fresh):
+    """More launches are slower: the host needs longer for one than the GPU for its work."""
+    torch.manual_seed(0)
+    aggregators = ["mean", "std", "max", "min"]
+    layer = PNAConv(64, 64, aggregators, SCALERS, DEG).to("cuda")
+    x = torch.randn(3000, 64, device="cuda", requires_grad=True)
+    edge_index = torch.randint(0, 3000, (2, 6500), device="cuda")
+    graph, upstream = pna.Adjacency.from_edge_index(edge_index, 3000), torch.ones_like(x)
+
+    def step():
+        for leaf in (x, *layer.parameters()):
+            leaf.grad = None
+        layer(x, edge_index.clone() if fresh else graph).backward(upstream)
+
+    for _ in range(3):
+        step()
+    torch.cuda.synchronize()
+    with profile(activities=[ProfilerActivity.CUDA]) as profiler:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        torch.cuda.synchronize()
+    names = [e.name for e in profiler.events() if e.device_type == DeviceType.CUDA]
+    assert len(names) <= (23 if fresh else 17), names
 
 
 def operator_arguments(device):

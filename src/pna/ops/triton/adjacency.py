@@ -10,7 +10,7 @@ Indices are clamped to existing nodes before anything reads or writes by them.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import torch
@@ -21,7 +21,7 @@ from torch import Tensor
 from pna.adjacency import MOST_RANKED
 from pna.native import Built
 from pna.ops.tracing import is_tracing
-from pna.ops.triton.launcher import Kernel, cdiv, on_device
+from pna.ops.triton.launcher import Kernel, Prepared, cdiv, on_device
 
 _BLOCK, _BLOCK_S, _WIDE = 8, 256, 1024
 
@@ -364,9 +364,23 @@ def rank_edges(
         work = edges + num_senders + num_receivers + 1
     else:
         work = max(edges, num_senders + 1, num_receivers + 1)
-    _rank_edges_kernel[(cdiv(work, _BLOCK), 2)](
-        edge_index, *edge_index.stride(), edges, num_senders, num_receivers, *arrays, all_exist,
-        BLOCK=_BLOCK, BLOCK_S=_BLOCK_S, num_warps=4,
+    launch = _prepared_edges(edge_index.dtype, _BLOCK)
+    launch(
+        (cdiv(work, _BLOCK), 2), edge_index, *edge_index.stride(), edges, num_senders,
+        num_receivers, *arrays, all_exist,
+    )  # fmt: skip
+
+
+@cache
+def _prepared_edges(dtype: torch.dtype, block: int) -> Prepared:
+    return Prepared(_rank_edges_kernel, BLOCK=block, BLOCK_S=_BLOCK_S, num_warps=4)
+
+
+@cache
+def _prepared_rows(segment: int, window_bits: int, block: int) -> Prepared:
+    return Prepared(
+        _rank_rows_kernel, SEGMENT=segment, WINDOW_BITS=window_bits, BLOCK=block,
+        BLOCK_S=_BLOCK_S, num_warps=4,
     )  # fmt: skip
 
 
@@ -376,11 +390,9 @@ def _rank(edge_index: Tensor, sizes: Sizes, long: Long) -> tuple[Built, Tensor]:
     incoming, outgoing, (edge_ids, out_ranks, by_degree, degree) = built
     arrays = (*incoming[:2], *outgoing[:2], edge_ids, out_ranks)
     rank_edges(edge_index, sizes.senders, sizes.receivers, arrays, all_exist)
-    tile = dict(BLOCK=_BLOCK, BLOCK_S=_BLOCK_S, num_warps=4)
-    _rank_rows_kernel[_grid(sizes.nodes, _BLOCK, 2)](
-        *_without_neighbours(incoming), *_without_neighbours(outgoing), by_degree, degree,
-        sizes.receivers, sizes.senders, *long, SEGMENT=sizes.segment,
-        WINDOW_BITS=sizes.window_bits, **tile,
+    _prepared_rows(sizes.segment, sizes.window_bits, _BLOCK)(
+        _grid(sizes.nodes, _BLOCK, 2), *_without_neighbours(incoming),
+        *_without_neighbours(outgoing), by_degree, degree, sizes.receivers, sizes.senders, *long,
     )  # fmt: skip
     return built, all_exist
 

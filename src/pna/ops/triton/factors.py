@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, partial
 
 import torch
 import triton.language as tl
 from torch import Tensor
 
-from pna.ops.triton.launcher import Kernel, cdiv, on_device
+from pna.ops.triton.launcher import Kernel, Prepared, cdiv, on_device
 
 _BLOCK = 128
 
 
-@Kernel
+@partial(Kernel, unspecialised=("rows",))
 def _factors_kernel(
     degree, mean_log, mean, out, rows, CODES: tl.constexpr, COUNT: tl.constexpr,
     BLOCK: tl.constexpr,
@@ -47,9 +48,12 @@ def factors(degree: Tensor, mean_log: Tensor, mean: Tensor, codes: Sequence[int]
     out = torch.empty((rows, len(codes)), dtype=torch.float32, device=degree.device)
     if rows > 0:
         with on_device(degree):
-            _factors_kernel[(cdiv(rows, _BLOCK),)](
-                degree, mean_log, mean, out, rows,
-                CODES=sum(code << (3 * r) for r, code in enumerate(codes)), COUNT=len(codes),
-                BLOCK=_BLOCK, num_warps=4,
-            )  # fmt: skip
+            launch = _prepared(tuple(codes), degree.dtype, mean_log.dtype, mean.dtype)
+            launch((cdiv(rows, _BLOCK),), degree, mean_log, mean, out, rows)
     return out
+
+
+@cache
+def _prepared(codes: tuple[int, ...], *_: torch.dtype) -> Prepared:
+    bits = sum(code << (3 * r) for r, code in enumerate(codes))
+    return Prepared(_factors_kernel, CODES=bits, COUNT=len(codes), BLOCK=_BLOCK, num_warps=4)

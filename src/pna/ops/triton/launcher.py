@@ -163,7 +163,7 @@ class Prepared:
 
     def __init__(self, kernel: Kernel, **constants: Any) -> None:
         self._kernel, self._constants = kernel, constants
-        self._compiled: dict[int, _Launch | None] = {}
+        self._compiled: dict[int, _Launch] = {}
 
     def __call__(self, grid: tuple[int, ...], *arguments: Any) -> None:
         kernel = self._kernel
@@ -176,12 +176,14 @@ class Prepared:
                 argument = argument.data_ptr()
                 low_bits |= argument
             values.append(argument)
+        if low_bits & 15:  # rare; another version of the kernel
+            kernel[grid](*arguments, **self._constants)
+            return
         device = current_device()
         launch = self._compiled.get(device)
-        if launch is None or low_bits & 15:
+        if launch is None:
             launch = kernel.compiled_for(grid, arguments, self._constants, device)
             if launch is None:
                 return
-            if low_bits & 15 == 0:
-                self._compiled[device] = launch
+            self._compiled[device] = launch
         launch(grid, raw_stream(device), values)
