@@ -67,6 +67,15 @@ def _project_backward(
     return of_x if grad_x is None else grad_x.add_(of_x), of_weight
 
 
+def _sum_over_nodes(plan: LayerPlan, grad: Tensor) -> Tensor:
+    """Return the sum of grad (nodes, towers, features) over nodes."""
+    if plan.backend != "triton" or grad.shape[0] == 0 or not fast_paths.is_on("add_up"):
+        return grad.sum(0)
+    from pna.ops.triton.sums import column_sums
+
+    return column_sums(grad.flatten(1)).view(grad.shape[1:])
+
+
 def edge_term(
     edge: Tensor | None, at: Tensor | None, weight: Tensor | None
 ) -> tuple[Tensor | None, Tensor | None]:
@@ -288,7 +297,8 @@ class _Layer(torch.autograd.Function):
                     grad_x, grad_receiver = _project_backward(
                         grad_own, x, parts.receiver, plan.shares, grad_x
                     )
-                    grad_bias, grad_keep_bias = grad_own.sum(0), grad.sum(0)
+                    grad_bias = _sum_over_nodes(plan, grad_own)
+                    grad_keep_bias = _sum_over_nodes(plan, grad)
                     del grad_own
                 messages = Messages(sent.flatten(1), values, place, adjacency)
                 for_term = [True, parts.edge is not None, bool(for_at)]

@@ -32,6 +32,7 @@ from pna.ops.triton.products import (
     product_of_parts,
     unit_stride,
 )
+from pna.ops.triton.sums import add_up
 from pna.ops.triton.wide_linear import (
     arguments_of,
     blocks_of,
@@ -446,10 +447,7 @@ def _weight_gradient(grad: Tensor, product: Product, grad_weight: Tensor) -> Non
             UNIT=unit_of(*sizes_of(inputs), *grad.stride()[:2], outputs),
             BLOCK_R=_TILE, BLOCK_K=block_k, BLOCK_O=block_o, num_warps=4, num_stages=3,
         )  # fmt: skip
-    if splits > 1 and grad_weight.dtype == partial.dtype:
-        torch.sum(partial, 0, out=grad_weight)
-    else:
-        grad_weight.copy_(partial.sum(0))
+    add_up(partial.flatten(1), grad_weight)
 
 
 @cache

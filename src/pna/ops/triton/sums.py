@@ -1,4 +1,4 @@
-"""Reduction of partial sums that several programs have written."""
+"""Sums over rows, and the reduction of partial sums that several programs have written."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ from pna import fast_paths
 from pna.adjacency import Rows
 from pna.ops.tracing import likely
 from pna.ops.triton.alignment import aligned, unit_of
-from pna.ops.triton.launch import MergeTiles, triton_type
+from pna.ops.triton.launch import MergeTiles, triton_type, unit_stride
 from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2, on_device
 
 #: Elements in a tile of a program, and the most splits in it.
 _NUMBERS, _PARTS = 4096, 64
+
+#: Rows that a program of `column_sums` adds up.
+_ROWS = 512
 
 
 @Kernel
@@ -31,6 +34,24 @@ def _add_up_kernel(
         mask = (split < splits)[:, None] & (column < size)[None, :]
         total += tl.sum(tl.load(partial + split[:, None] * size + column, mask=mask, other=0), 0)
     tl.store(out + column, total, mask=column < size)
+
+
+@Kernel
+def _column_sums_kernel(
+    matrix, stride, partial, num_rows, columns, ROWS: tl.constexpr,
+    BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+):  # fmt: skip
+    """Sum some columns over ROWS rows: a part of partial (splits, columns)."""
+    column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
+    first = tl.program_id(1).to(tl.int64) * ROWS
+    total = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
+    for step in tl.static_range(0, ROWS, BLOCK_R):
+        row = first + step + tl.arange(0, BLOCK_R)
+        mask = (row < num_rows)[:, None] & (column < columns)[None, :]
+        place = matrix + row[:, None] * stride + column[None, :]
+        total += tl.load(place, mask=mask, other=0).to(tl.float32)
+    to = partial + tl.program_id(1).to(tl.int64) * columns + column
+    tl.store(to, tl.sum(total, 0), mask=column < columns)
 
 
 @triton.jit
@@ -109,6 +130,21 @@ def add_up(partial: Tensor, out: Tensor) -> None:
             partial, out, splits, size, UNIT=unit_of(size), BLOCK_S=tall, BLOCK=block,
             num_warps=4,
         )  # fmt: skip
+
+
+def column_sums(matrix: Tensor) -> Tensor:
+    """The sum over the rows of a matrix, accumulated in float32, which `torch.sum` is slow at."""
+    rows, columns = matrix.shape
+    matrix = unit_stride(matrix)
+    out, splits = matrix.new_empty(columns), cdiv(max(rows, 1), _ROWS)
+    partial = matrix.new_empty((splits, columns), dtype=torch.float32)
+    with on_device(matrix):
+        _column_sums_kernel[(cdiv(columns, 32), splits)](
+            matrix, matrix.stride(0), partial, rows, columns, ROWS=_ROWS, BLOCK_R=64, BLOCK_C=32,
+            num_warps=4,
+        )  # fmt: skip
+    add_up(partial, out)
+    return out
 
 
 def add_segments(partial: Tensor, rows: Rows, out: Tensor) -> None:
