@@ -240,3 +240,17 @@ def test_the_cache_of_the_compiler_reads_the_source_of_kernels():
     kernels["pna_test::some"] = ["a kernel"]
     assert get_triton_kernels_for_op("pna_test::some") == ["a kernel"]
     del kernels["pna_test::some"]
+
+
+class _Told(torch.nn.Module):
+    def forward(self, x):
+        return x + 1 if internals.is_exporting() else x - 1
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_exporting_is_not_compiling(strict):
+    x, module = torch.zeros(2), _Told()
+    compiled = torch.compile(module, backend="eager", fullgraph=True)
+    program = torch.export.export(module, (x,), strict=strict)
+    assert module(x).tolist() == compiled(x).tolist() == [-1, -1]
+    assert program.module()(x).tolist() == [1, 1]

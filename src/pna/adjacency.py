@@ -14,7 +14,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from pna import fast_paths, native
 from pna.sharing import map_tensors, send_by_value
-from pna.torch_internals import assert_async, in_transform, is_wrapped
+from pna.torch_internals import assert_async, in_transform, is_exporting, is_wrapped
 
 #: A row with more slots than this is cut into segments of this length, so that many workers share
 #: a hub. Kernels store an index into a shorter row in one byte; 255 means none.
@@ -335,7 +335,7 @@ def _is_ranked(
     edge_index: Tensor, index: torch.dtype, num_senders: int, num_receivers: int
 ) -> bool:
     """Whether a kernel orders the edges in compiled code. An exported program may run anywhere."""
-    if not torch.compiler.is_compiling() or torch.compiler.is_exporting() or in_transform():
+    if not torch.compiler.is_compiling() or is_exporting() or in_transform():
         return False
     if index != torch.int32:
         return False

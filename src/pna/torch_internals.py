@@ -82,6 +82,12 @@ def known_size(size: torch.SymInt, otherwise: int) -> int:
     return otherwise if known is None else known
 
 
+def is_exporting() -> bool:
+    """Whether `torch.export` traces. Compiled by torch 2.11, `torch.compiler.is_exporting` is True
+    in all compiled code."""
+    return torch.compiler._is_exporting_flag
+
+
 __all__ = [
     "TESTED_VERSIONS",
     "FakeTensor",
@@ -96,6 +102,7 @@ __all__ = [
     "in_transform",
     "is_batch_of_gradients",
     "is_batched",
+    "is_exporting",
     "is_wrapped",
     "keeps_operators",
     "kernels_of_operators",

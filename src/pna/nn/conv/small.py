@@ -19,7 +19,7 @@ from pna.nn.conv.split import Form, LayerPlan, Weights
 from pna.ops.operators import INSTEAD, no_forward_mode
 from pna.ops.small import SmallLayer, edge_gradients, kernels_of, small_inputs
 from pna.ops.streams import DeferredJoins
-from pna.torch_internals import SingleLevelFunction, is_batch_of_gradients
+from pna.torch_internals import SingleLevelFunction, is_batch_of_gradients, is_exporting
 
 #: The most elements of the inputs of U, and the most edges, of a small graph.
 _INPUTS, _EDGES = 2**24, 2**17
@@ -30,7 +30,7 @@ def is_small(plan: LayerPlan, x: Tensor, adjacency: Adjacency) -> bool:
     if plan.backend != "triton" or plan.shares > 1 or "normalised_mean" in plan.request.kinds:
         return False
     if torch.compiler.is_compiling():
-        if torch.compiler.is_exporting():  # a program for graphs of all sizes
+        if is_exporting():  # a program for graphs of all sizes
             return False
     elif DeferredJoins.is_active():
         return False
