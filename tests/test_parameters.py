@@ -21,6 +21,7 @@ EXCEPTIONS = {
     "nn/architectures/standard.py:__init__": SETTINGS,
     "nn/models.py:__init__": SETTINGS,
     "data/graphset.py:from_arrays": "its parameters are the arrays of a graph set",
+    "ops/operators.py:operator": "its parameters describe an operator, each by its name",
     "train/loop.py:train": OPTIONS,
     "train/sweep.py:sweep": OPTIONS,
 }
@@ -33,7 +34,8 @@ def parameters(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
 
 
 def is_kernel(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
-    return any("jit" in ast.unparse(decorator) for decorator in function.decorator_list)
+    decorators = [ast.unparse(decorator) for decorator in function.decorator_list]
+    return any("jit" in text or "Kernel" in text for text in decorators)
 
 
 @cache

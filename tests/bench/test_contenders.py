@@ -16,7 +16,7 @@ from pna.bench.contenders import (
     PYG,
     SCATTER,
     SPARSE,
-    Entry,
+    ContenderEntry,
     Setup,
     difference,
     left_out,
@@ -47,7 +47,7 @@ def eager(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("entry", CONTENDERS, ids=lambda entry: entry.name)
 @pytest.mark.usefixtures("eager")
-def test_every_contender_computes_our_layer(entry: Entry, case: Case) -> None:
+def test_every_contender_computes_our_layer(entry: ContenderEntry, case: Case) -> None:
     torch.manual_seed(0)
     setup = Setup.of(case, CPU)
     reason = entry.missing(CPU) or entry.unfit(case)

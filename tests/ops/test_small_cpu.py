@@ -62,7 +62,7 @@ class Case:
         """The inputs of U, and the gradients of the products, the bias and the edge term."""
         request, _ = one_pass(self.aggregators)
         assert request is not None
-        shape = small_cpu.Shape(
+        shape = small_cpu.SmallShape(
             request, tuple(times_shifted(self.aggregators)), SCALERS, self.width,
             self.towers * self.width,
         )  # fmt: skip

@@ -34,7 +34,7 @@ JAX, SPARSE, CUDNN = "JAX segment operations", "torch.sparse.mm", "cuDNN agg_sim
 _OUTPUT_DIFFERS, _GRADIENT_DIFFERS = 1e-4, 1e-2
 
 
-class Contender(Protocol):
+class LayerContender(Protocol):
     """An implementation with its inputs, ready to be called."""
 
     def step(self, work: str) -> Callable[[], Any]:
@@ -69,14 +69,14 @@ class Setup:
 
 
 @dataclass(frozen=True)
-class Entry:
+class ContenderEntry:
     """A row of the table of contenders."""
 
     name: str
     when: Literal["always", "compiled", "recorded", "peers"]  # flags of a case, or the option
     missing: Callable[[torch.device], str | None]  # what must be installed; None if nothing
     unfit: Callable[[Case], str | None]  # why it cannot run a case; None if it can
-    make: Callable[[Setup], Contender]
+    make: Callable[[Setup], LayerContender]
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,9 @@ class TorchContender:
         return peak_memory(self.step(work), self.given.x.device) + _bytes(self.made)
 
 
-def chosen(case: Case, device: torch.device, compiled: bool, peers: bool) -> Iterator[Entry]:
+def chosen(
+    case: Case, device: torch.device, compiled: bool, peers: bool
+) -> Iterator[ContenderEntry]:
     """Entries that are measured in a case."""
     wanted = {"always": True, "peers": peers}
     wanted |= {"compiled": compiled and case.compiled, "recorded": compiled and case.recorded}
@@ -206,56 +208,56 @@ def _recorded(call: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return marked
 
 
-def _ours(setup: Setup) -> Contender:
+def _ours(setup: Setup) -> LayerContender:
     made = None if setup.given.fresh else setup.given.adjacency
     return TorchContender(setup.ours, setup.given, call_ours, made)
 
 
-def _ours_compiled(setup: Setup) -> Contender:
+def _ours_compiled(setup: Setup) -> LayerContender:
     made = None if setup.given.fresh else setup.given.adjacency
     compiled: Any = torch.compile(setup.ours)
     return TorchContender(compiled, setup.given, call_ours, made)
 
 
-def _ours_recorded(setup: Setup) -> Contender:
+def _ours_recorded(setup: Setup) -> LayerContender:
     compiled: Any = torch.compile(setup.ours, mode="reduce-overhead")
     return TorchContender(compiled, setup.given, _recorded(call_ours), keeps_memory=True)
 
 
-def _pyg(setup: Setup) -> Contender:
+def _pyg(setup: Setup) -> LayerContender:
     assert setup.pyg is not None
     return TorchContender(setup.pyg, setup.given, call_pyg)
 
 
-def _pyg_scatter(setup: Setup) -> Contender:
+def _pyg_scatter(setup: Setup) -> LayerContender:
     assert setup.pyg is not None
     return TorchContender(setup.pyg, setup.given, call_scatter)
 
 
-def _pyg_compiled(setup: Setup) -> Contender:
+def _pyg_compiled(setup: Setup) -> LayerContender:
     assert setup.pyg is not None
     compiled: Any = torch.compile(setup.pyg)
     return TorchContender(compiled, setup.given, call_pyg)
 
 
-def _pyg_recorded(setup: Setup) -> Contender:
+def _pyg_recorded(setup: Setup) -> LayerContender:
     assert setup.pyg is not None
     compiled: Any = torch.compile(setup.pyg, mode="reduce-overhead")
     return TorchContender(compiled, setup.given, _recorded(call_pyg), keeps_memory=True)
 
 
-def _jax(setup: Setup) -> Contender:
+def _jax(setup: Setup) -> LayerContender:
     return peers.JaxContender(setup.case, setup.given, setup.ours)
 
 
-def _sparse(setup: Setup) -> Contender:
+def _sparse(setup: Setup) -> LayerContender:
     layer = peers.ReducedLayer(setup.ours)
     made = None if setup.given.fresh else peers.csr_of(setup.given)
     call = peers.with_reductions(peers.SparseReductions, made)
     return TorchContender(layer, setup.given, call, made)
 
 
-def _cudnn(setup: Setup) -> Contender:
+def _cudnn(setup: Setup) -> LayerContender:
     layer = peers.ReducedLayer(setup.ours)
     made = None if setup.given.fresh else peers.csr_of(setup.given)
     call = peers.with_reductions(peers.CudnnReductions, made)
@@ -307,14 +309,14 @@ def _bytes(value: Any) -> int:
 
 #: In the order of results.
 CONTENDERS = (
-    Entry(OURS, "always", _nothing, _nothing, _ours),
-    Entry(PYG, "always", _needs_pyg, _no_messages, _pyg),
-    Entry(OURS_COMPILED, "compiled", _nothing, _nothing, _ours_compiled),
-    Entry(PYG_COMPILED, "compiled", _needs_pyg, _no_messages, _pyg_compiled),
-    Entry(OURS_RECORDED, "recorded", _needs_gpu, _nothing, _ours_recorded),
-    Entry(PYG_RECORDED, "recorded", _needs_pyg_and_gpu, _no_messages, _pyg_recorded),
-    Entry(SCATTER, "peers", _needs_scatter, _no_messages, _pyg_scatter),
-    Entry(JAX, "peers", peers.missing_jax, _no_messages, _jax),
-    Entry(SPARSE, "peers", peers.missing_sparse, _no_edge_types, _sparse),
-    Entry(CUDNN, "peers", peers.missing_cudnn, _no_edge_types, _cudnn),
+    ContenderEntry(OURS, "always", _nothing, _nothing, _ours),
+    ContenderEntry(PYG, "always", _needs_pyg, _no_messages, _pyg),
+    ContenderEntry(OURS_COMPILED, "compiled", _nothing, _nothing, _ours_compiled),
+    ContenderEntry(PYG_COMPILED, "compiled", _needs_pyg, _no_messages, _pyg_compiled),
+    ContenderEntry(OURS_RECORDED, "recorded", _needs_gpu, _nothing, _ours_recorded),
+    ContenderEntry(PYG_RECORDED, "recorded", _needs_pyg_and_gpu, _no_messages, _pyg_recorded),
+    ContenderEntry(SCATTER, "peers", _needs_scatter, _no_messages, _pyg_scatter),
+    ContenderEntry(JAX, "peers", peers.missing_jax, _no_messages, _jax),
+    ContenderEntry(SPARSE, "peers", peers.missing_sparse, _no_edge_types, _sparse),
+    ContenderEntry(CUDNN, "peers", peers.missing_cudnn, _no_edge_types, _cudnn),
 )

@@ -23,8 +23,8 @@ from pna.bench.contenders import (
     FORWARD,
     OURS,
     PYG,
-    Contender,
-    Entry,
+    ContenderEntry,
+    LayerContender,
     Setup,
     TorchContender,
     call_ours,
@@ -94,7 +94,7 @@ def our_step(case: Case, device: torch.device) -> Callable[[], None]:
 
 
 def _compare(
-    case: Case, device: torch.device, entries: list[Entry], seconds: float, status: Log
+    case: Case, device: torch.device, entries: list[ContenderEntry], seconds: float, status: Log
 ) -> Iterator[LayerResult]:
     """Time and memory of all contenders, for each kind of work.
 
@@ -129,10 +129,10 @@ def _compare(
 
 
 def _checked(
-    case: Case, setup: Setup, entries: list[Entry], status: Log
-) -> tuple[dict[str, Contender], dict[str, str | None]]:
+    case: Case, setup: Setup, entries: list[ContenderEntry], status: Log
+) -> tuple[dict[str, LayerContender], dict[str, str | None]]:
     """Contenders whose output and gradient agree with ours, and what is wrong with the others."""
-    good: dict[str, Contender] = {}
+    good: dict[str, LayerContender] = {}
     problems: dict[str, str | None] = {}
     expected: tuple[Tensor, Tensor] | None = None
     for entry in entries:
@@ -151,7 +151,7 @@ def _checked(
     return good, problems
 
 
-def _called(contender: Contender, work: str) -> Callable[[], object]:
+def _called(contender: LayerContender, work: str) -> Callable[[], object]:
     """The step of a kind of work, after its first call."""
     step = contender.step(work)
     step()

@@ -61,8 +61,8 @@ def _kernels(layer: SmallLayer) -> Any:
 def _forward(layer: SmallLayer) -> InputsOfU:
     made = _allocate(layer)
     _kernels(layer).forward(
-        layer.products, layer.bias, layer.x, layer.factors, layer.adjacency, layer.edge, layer.at,
-        *made,
+        layer.products, layer.bias, layer.x, layer.factors, layer.adjacency,
+        (layer.edge, layer.at), *made,
     )  # fmt: skip
     return made
 
@@ -79,8 +79,8 @@ def _write_gradients(
     grad: Tensor, layer: SmallLayer, kept: Tensor, gradients: tuple[Tensor, Tensor]
 ) -> None:
     _kernels(layer).backward(
-        grad.contiguous(), kept, layer.products, layer.factors, layer.adjacency, layer.edge,
-        layer.at, *gradients,
+        grad.contiguous(), kept, layer.products, layer.factors, layer.adjacency,
+        (layer.edge, layer.at), *gradients,
     )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ _kernel = cpu.kernel("small", _Problem, 5, interface=1)
 built = _kernel is not None
 
 
-class Shape(NamedTuple):
+class SmallShape(NamedTuple):
     """The layer, apart from its weights."""
 
     request: Request
@@ -54,10 +54,10 @@ class Shape(NamedTuple):
     columns: int  # towers × width
 
 
-class SmallKernels:
+class SmallKernelsInC:
     """The kernels for one shape of layer."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: SmallShape) -> None:
         request, columns = shape.request, shape.columns
         place = [request.index(kind) for kind in _KINDS]
         numbers = _INTEGER * len(_KINDS)
@@ -150,4 +150,4 @@ def _as_index(at: Tensor | None) -> Tensor | None:
     return at if at is None or at.dtype in (torch.int32, torch.int64) else at.long()
 
 
-small_kernels = cache(SmallKernels)
+small_kernels = cache(SmallKernelsInC)

@@ -223,3 +223,26 @@ def test_opcheck_of_the_gradient(triton):
     out, kept = torch.ops.pna.small_inputs.default(*arguments)
     given = (torch.ones_like(out), *arguments, kept)
     torch.library.opcheck(torch.ops.pna.small_gradients.default, given)
+
+
+def test_a_backward_pass_under_autocast(triton):
+    """The kernels take one dtype, so that autocast must not convert some of their inputs."""
+    _, everything, run = case_of(triton.device, ["mean", "std", "max", "min"], "wide")
+    leaves = [leaf.requires_grad_() for leaf in everything.values()]
+    out = run()
+    upstream = torch.ones_like(out)
+    expected = torch.autograd.grad(out, leaves, upstream, retain_graph=True)
+    with torch.autocast(triton.device.type, torch.bfloat16):
+        found = torch.autograd.grad(out, leaves, upstream)
+    for got, exact in zip(found, expected, strict=True):
+        assert torch.equal(got, exact)
+
+
+def test_autocast(triton):
+    _, everything, run = case_of(triton.device, ["mean", "std", "max", "min"], "wide")
+    expected = outcome(run, everything)
+    with torch.autocast(triton.device.type, torch.bfloat16):
+        got = outcome(run, everything)
+    assert got["out"].dtype == torch.bfloat16
+    got = {name: value.to(expected[name].dtype) for name, value in got.items()}
+    assert_equal_in_norm(got, expected, 0.05)

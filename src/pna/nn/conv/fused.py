@@ -184,7 +184,8 @@ def pna_layer(
     return _Layer.apply(plan, adjacency, training, factors, x, edge, at, *weights)
 
 
-def _no_autocast(device: torch.device) -> Any:
+def no_autocast(device: torch.device) -> Any:
+    """A context without autocast, whose kernels take one dtype."""
     if torch.is_autocast_enabled(device.type):
         return torch.autocast(device.type, enabled=False)
     return nullcontext()
@@ -267,7 +268,7 @@ class _Layer(torch.autograd.Function):
         encoded = _takes_encoded(edge, place, weights)
         for_x, for_edge, for_at, *for_weights = ctx.needs_input_grad[4:]
         needs = [for_x, for_edge, for_at, any(for_weights)]
-        with _no_autocast(x.device), below_autograd():
+        with no_autocast(x.device), below_autograd():
             if ctx.few_nodes:
                 kept = few_nodes.Kept(*saved)
                 ctx.finding.join()

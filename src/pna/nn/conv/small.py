@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pna import fast_paths
 from pna.adjacency import Adjacency
+from pna.nn.conv.fused import no_autocast
 from pna.nn.conv.split import Form, LayerPlan, Weights
 from pna.ops.operators import INSTEAD, no_forward_mode
 from pna.ops.small import SmallLayer, edge_gradients, kernels_of, small_inputs
@@ -140,7 +141,7 @@ class _Layer(SingleLevelFunction):
         products = F.linear(x, _node_weights(weights.pre, width))
         of_u = products.new_empty((x.shape[0], towers * inputs))
         kept = products.new_empty((x.shape[0], kernels.kept, towers * width), dtype=kernels.wide)
-        kernels.forward(products, bias, x, factors, adjacency, values, at, of_u, kept)
+        kernels.forward(products, bias, x, factors, adjacency, (values, at), of_u, kept)
         if towers == 1:
             out = F.linear(of_u, weights.post.view(outputs, inputs), weights.post_bias.view(-1))
         else:
@@ -168,53 +169,58 @@ class _Layer(SingleLevelFunction):
                 "got a batch of gradients (vectorize=True or is_grads_batched=True), which the PNA "
                 "layer does not take; torch.func.jacrev and torch.func.vjp with vmap do the same"
             )
-        factors, x, edge, at, values, products, of_u, kept, out, *given = ctx.saved_tensors
-        weights, kernels, width = Weights(*given), ctx.kernels, ctx.width
-        for_x, for_edge, for_at = ctx.needs_input_grad[3:6]
-        pre, post, mixing = weights.pre, weights.post, weights.mixing
-        towers, outputs, inputs = post.shape
-        grad = grad.contiguous()
-        summed: tuple[Tensor, ...] = (grad,)
-        of_mixing = of_mixing_bias = None
-        if mixing is not None:
-            of_mixing, grad = grad.t() @ out, grad @ mixing
-            summed = (grad, *summed)
-        if towers == 1:
-            grad_u = grad @ post.view(outputs, inputs)
-            of_post = (grad.t() @ of_u).view(post.shape)
-        else:
-            each = grad.view(-1, towers, outputs).transpose(0, 1)
-            grad_u = torch.empty_like(of_u)
-            torch.bmm(each, post, out=grad_u.view(-1, towers, inputs).transpose(0, 1))
-            of_post = torch.bmm(each.mT, of_u.view(-1, towers, inputs).transpose(0, 1))
-        of_products = torch.empty_like(products)
-        of_messages = products.new_empty((ctx.adjacency.num_edges, towers * width))
-        kernels.backward(
-            grad_u, kept, products, factors, ctx.adjacency, values, at, of_products, of_messages
-        )
-        of_bias, of_post_bias, *rest = kernels.sums(of_products, *summed)
-        if mixing is not None:
-            of_mixing_bias = rest[0]
-        grad_x = grad_edge = grad_at = of_encoder = of_encoder_bias = None
-        if for_x:
-            own = grad_u.view(-1, towers, inputs)[:, :, :width]
-            own = own[:, 0] if towers == 1 else own.sum(1)
-            grad_x = torch.addmm(own, of_products, _node_weights(pre, width))
-        of_pre = (of_products.t() @ x).view(towers, width, 2 * width)
-        if values is not None:
-            to_edge = EdgeWeights(weights, width)
-            of_values, grad_at = edge_gradients(of_messages, values, at, for_at)
-            assert of_values is not None
-            of_weight = of_values.t() if edge is None else of_values.t() @ edge
-            if edge is not None and for_edge:
-                grad_edge = of_values @ to_edge.weight
-            of_own, of_encoder, of_encoder_bias = to_edge.gradients(of_weight, of_bias)
-            of_pre = torch.cat([of_pre, of_own.view(towers, width, -1)], 2)
-        return (
-            None, None, None, grad_x, grad_edge, grad_at, of_pre, of_bias.view(towers, width),
-            of_post, of_post_bias.view(towers, outputs), of_mixing, of_mixing_bias, of_encoder,
-            of_encoder_bias,
-        )  # fmt: skip
+        with no_autocast(grad.device):
+            return _gradients(ctx, grad)
+
+
+def _gradients(ctx: Any, grad: Tensor) -> Any:
+    factors, x, edge, at, values, products, of_u, kept, out, *given = ctx.saved_tensors
+    weights, kernels, width = Weights(*given), ctx.kernels, ctx.width
+    for_x, for_edge, for_at = ctx.needs_input_grad[3:6]
+    pre, post, mixing = weights.pre, weights.post, weights.mixing
+    towers, outputs, inputs = post.shape
+    grad = grad.contiguous()
+    summed: tuple[Tensor, ...] = (grad,)
+    of_mixing = of_mixing_bias = None
+    if mixing is not None:
+        of_mixing, grad = grad.t() @ out, grad @ mixing
+        summed = (grad, *summed)
+    if towers == 1:
+        grad_u = grad @ post.view(outputs, inputs)
+        of_post = (grad.t() @ of_u).view(post.shape)
+    else:
+        each = grad.view(-1, towers, outputs).transpose(0, 1)
+        grad_u = torch.empty_like(of_u)
+        torch.bmm(each, post, out=grad_u.view(-1, towers, inputs).transpose(0, 1))
+        of_post = torch.bmm(each.mT, of_u.view(-1, towers, inputs).transpose(0, 1))
+    of_products = torch.empty_like(products)
+    of_messages = products.new_empty((ctx.adjacency.num_edges, towers * width))
+    kernels.backward(
+        grad_u, kept, products, factors, ctx.adjacency, (values, at), of_products, of_messages
+    )
+    of_bias, of_post_bias, *rest = kernels.sums(of_products, *summed)
+    if mixing is not None:
+        of_mixing_bias = rest[0]
+    grad_x = grad_edge = grad_at = of_encoder = of_encoder_bias = None
+    if for_x:
+        own = grad_u.view(-1, towers, inputs)[:, :, :width]
+        own = own[:, 0] if towers == 1 else own.sum(1)
+        grad_x = torch.addmm(own, of_products, _node_weights(pre, width))
+    of_pre = (of_products.t() @ x).view(towers, width, 2 * width)
+    if values is not None:
+        to_edge = EdgeWeights(weights, width)
+        of_values, grad_at = edge_gradients(of_messages, values, at, for_at)
+        assert of_values is not None
+        of_weight = of_values.t() if edge is None else of_values.t() @ edge
+        if edge is not None and for_edge:
+            grad_edge = of_values @ to_edge.weight
+        of_own, of_encoder, of_encoder_bias = to_edge.gradients(of_weight, of_bias)
+        of_pre = torch.cat([of_pre, of_own.view(towers, width, -1)], 2)
+    return (
+        None, None, None, grad_x, grad_edge, grad_at, of_pre, of_bias.view(towers, width),
+        of_post, of_post_bias.view(towers, outputs), of_mixing, of_mixing_bias, of_encoder,
+        of_encoder_bias,
+    )  # fmt: skip
 
 
 def _node_weights(pre: Tensor, width: int) -> Tensor:

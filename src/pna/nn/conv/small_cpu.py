@@ -82,7 +82,7 @@ def small_layer_on_cpu(
         values, at = values.contiguous(), None if at is None else at.contiguous()
     bounds = _bounds(plan, adjacency)
     scalers = 1 if bounds is not None else plan.form.scalers
-    shape = small_cpu.Shape(plan.request, plan.times, scalers, width, pre.shape[0])
+    shape = small_cpu.SmallShape(plan.request, plan.times, scalers, width, pre.shape[0])
     products = pre.reshape(2 * pre.shape[0], width)
     update = (weights.post, weights.post_bias, weights.mixing, weights.mixing_bias)
     apply: Any = _Layer.apply  # type: ignore[attr-defined]
@@ -96,20 +96,16 @@ class _Layer(SingleLevelFunction):
     @staticmethod
     def forward(
         ctx: Any,
-        kernels: small_cpu.SmallKernels,
+        kernels: small_cpu.SmallKernelsInC,
         adjacency: Adjacency,
         bounds: list[int] | None,
         factors: Tensor,
         x: Tensor,
         edge: Tensor | None,
         at: Tensor | None,
-        pre: Tensor,
-        bias: Tensor,
-        post: Tensor,
-        post_bias: Tensor,
-        mixing: Tensor | None,
-        mixing_bias: Tensor | None,
+        *weights: Any,
     ) -> Tensor:
+        pre, bias, post, post_bias, mixing, mixing_bias = weights
         x, nodes = x.contiguous(), x.shape[0]
         products = x @ pre.t()
         order, of_degree, update = None, None, post[None]  # (groups, towers, outputs, inputs)
@@ -137,7 +133,6 @@ class _Layer(SingleLevelFunction):
         )  # fmt: skip
         result = out
         if mixing is not None:
-            assert mixing_bias is not None
             result = torch.addmm(mixing_bias, out, mixing.t())
         if order is None:
             return result

@@ -21,7 +21,7 @@ from torch import Tensor
 from pna.adjacency import MOST_RANKED
 from pna.native import Built
 from pna.ops.tracing import is_tracing
-from pna.ops.triton.launcher import Kernel, Prepared, cdiv, on_device
+from pna.ops.triton.launcher import Kernel, PreparedKernel, cdiv, on_device
 
 _BLOCK, _BLOCK_S, _WIDE = 8, 256, 1024
 
@@ -372,13 +372,13 @@ def rank_edges(
 
 
 @cache
-def _prepared_edges(dtype: torch.dtype, block: int) -> Prepared:
-    return Prepared(_rank_edges_kernel, BLOCK=block, BLOCK_S=_BLOCK_S, num_warps=4)
+def _prepared_edges(dtype: torch.dtype, block: int) -> PreparedKernel:
+    return PreparedKernel(_rank_edges_kernel, BLOCK=block, BLOCK_S=_BLOCK_S, num_warps=4)
 
 
 @cache
-def _prepared_rows(segment: int, window_bits: int, block: int) -> Prepared:
-    return Prepared(
+def _prepared_rows(segment: int, window_bits: int, block: int) -> PreparedKernel:
+    return PreparedKernel(
         _rank_rows_kernel, SEGMENT=segment, WINDOW_BITS=window_bits, BLOCK=block,
         BLOCK_S=_BLOCK_S, num_warps=4,
     )  # fmt: skip

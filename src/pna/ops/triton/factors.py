@@ -9,7 +9,7 @@ import torch
 import triton.language as tl
 from torch import Tensor
 
-from pna.ops.triton.launcher import Kernel, Prepared, cdiv, on_device
+from pna.ops.triton.launcher import Kernel, PreparedKernel, cdiv, on_device
 
 _BLOCK = 128
 
@@ -54,6 +54,6 @@ def factors(degree: Tensor, mean_log: Tensor, mean: Tensor, codes: Sequence[int]
 
 
 @cache
-def _prepared(codes: tuple[int, ...], *_: torch.dtype) -> Prepared:
+def _prepared(codes: tuple[int, ...], *_: torch.dtype) -> PreparedKernel:
     bits = sum(code << (3 * r) for r, code in enumerate(codes))
-    return Prepared(_factors_kernel, CODES=bits, COUNT=len(codes), BLOCK=_BLOCK, num_warps=4)
+    return PreparedKernel(_factors_kernel, CODES=bits, COUNT=len(codes), BLOCK=_BLOCK, num_warps=4)

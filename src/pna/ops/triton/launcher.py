@@ -155,7 +155,7 @@ class Kernel:
         return launch
 
 
-class Prepared:
+class PreparedKernel:
     """A kernel with its constants, for tensors of the same dtypes at every launch.
 
     Its numbers must be declared as `unspecialised`, and come, like its tensors, before constants.

@@ -26,7 +26,7 @@ from pna.ops.triton.launch import (
     std_constants,
     triton_type,
 )
-from pna.ops.triton.launcher import Kernel, Prepared, cdiv, next_power_of_2
+from pna.ops.triton.launcher import Kernel, PreparedKernel, cdiv, next_power_of_2
 from pna.ops.triton.messages import message
 from pna.ops.triton.statistics import std_of
 
@@ -355,6 +355,10 @@ def _sums_kernel(
     tl.store(out + begin + column, tl.sum(total, 0), mask=live)
 
 
+#: An edge term as in `Messages`: edge, and at.
+EdgeTerm = tuple[Tensor | None, Tensor | None]
+
+
 def kept_of(request: Request) -> list[str]:
     """What the forward pass keeps for the backward pass, besides the inputs of U: the mean and its
     rounding error, the std, and the slots of the extrema, as the bits of a float."""
@@ -391,18 +395,18 @@ class SmallKernels:
             EACH=sum(1 << a for a, often in enumerate(times) if often == 2),
             KEPT=len(kept), **keep, EDGE=edge, DEPTH=max(depth or 0, 0), **tile,
         )  # fmt: skip
-        self._inputs = Prepared(_inputs_kernel, **shared, **std, CLAMP=request.clamp)
-        self._gradients = Prepared(_gradients_kernel, **shared, LEAST=std["LEAST"])
-        self._senders = Prepared(_senders_kernel, COLUMNS=columns, EDGE=edge, **tile)
+        self._inputs = PreparedKernel(_inputs_kernel, **shared, **std, CLAMP=request.clamp)
+        self._gradients = PreparedKernel(_gradients_kernel, **shared, LEAST=std["LEAST"])
+        self._senders = PreparedKernel(_senders_kernel, COLUMNS=columns, EDGE=edge, **tile)
         wide = dict(WIDE=triton_type(self.wide), BLOCK_R=256, BLOCK_C=16, num_warps=8)
-        self._sums = Prepared(_sums_kernel, **wide)
+        self._sums = PreparedKernel(_sums_kernel, **wide)
 
     def forward(
         self, products: Tensor, bias: Tensor, x: Tensor, factors: Tensor, graph: Adjacency,
-        edge: Tensor | None, at: Tensor | None, inputs: Tensor, kept: Tensor,
+        term: EdgeTerm, inputs: Tensor, kept: Tensor,
     ) -> None:  # fmt: skip
         """Write the inputs of U and what the backward pass needs."""
-        nodes, ids = x.shape[0], graph.edge_ids
+        (edge, at), nodes, ids = term, x.shape[0], graph.edge_ids
         self._inputs(
             self._grid(nodes), inputs, kept, products, bias, x, factors, graph.incoming.indptr,
             graph.incoming.neighbours, ids if edge is None else edge, ids if at is None else at,
@@ -411,10 +415,10 @@ class SmallKernels:
 
     def backward(
         self, grad: Tensor, kept: Tensor, products: Tensor, factors: Tensor, graph: Adjacency,
-        edge: Tensor | None, at: Tensor | None, of_products: Tensor, of_messages: Tensor,
+        term: EdgeTerm, of_products: Tensor, of_messages: Tensor,
     ) -> None:  # fmt: skip
         """Write the gradients of the products and of every message."""
-        nodes, ids = products.shape[0], graph.edge_ids
+        (edge, at), nodes, ids = term, products.shape[0], graph.edge_ids
         incoming, outgoing = graph.incoming, graph.outgoing
         self._gradients(
             self._grid(nodes), grad, kept, products, factors, incoming.indptr, incoming.neighbours,
