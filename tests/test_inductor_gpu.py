@@ -118,6 +118,7 @@ def test_reduce_overhead_records(device, kind):
 
 
 @pytest.mark.gpu
+@pytest.mark.xfail(run=False, reason="torch 2.11 crashes when it loads the package")
 @pytest.mark.parametrize("towers", [1, 4])
 def test_a_package_has_the_kernels(device, towers, tmp_path):
     """It runs without this package: all kernels are in it, compiled."""
