@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from pna import fast_paths, native
+from pna.converters import dgl_edges, networkx_edges, remedy, scipy_edges
 from pna.sharing import map_tensors, send_by_value
 from pna.torch_internals import assert_async, in_transform, is_exporting, is_wrapped
 
@@ -163,6 +164,35 @@ class Adjacency:
         return Adjacency.from_edge_index(edge_index, (matrix.shape[1], matrix.shape[0]))
 
     @staticmethod
+    def from_networkx(graph: Any, nodes: Iterable[Any] | None = None) -> Adjacency:
+        """Build from a NetworkX graph of any kind: directed or not, with repeated edges or not.
+
+        Node i is the i-th of ``graph.nodes``, or of `nodes`, which must list every node once. An
+        undirected edge becomes one edge in each direction, a self-loop one edge. Edges are in the
+        order of ``graph.to_directed().edges``.
+        """
+        edge_index, _ = networkx_edges(graph, nodes)
+        return Adjacency.from_edge_index(edge_index, len(graph))
+
+    @staticmethod
+    def from_scipy(matrix: Any) -> Adjacency:
+        """Build from a SciPy sparse matrix A of any format as in A @ x: row receives from column.
+
+        Edges are the stored entries, in the order of ``matrix.tocoo()``; their values are ignored.
+        Entries that are stored twice are repeated edges (see ``matrix.sum_duplicates()``).
+        """
+        return Adjacency.from_edge_index(scipy_edges(matrix), (matrix.shape[1], matrix.shape[0]))
+
+    @staticmethod
+    def from_dgl(graph: Any) -> Adjacency:
+        """Build from a DGL graph, or a block, with one type of nodes and edges.
+
+        Nodes and edges keep their numbers, on the device of the graph. The senders and receivers of
+        a block are its source and destination nodes.
+        """
+        return Adjacency.from_edge_index(*dgl_edges(graph))
+
+    @staticmethod
     def disjoint_union(parts: Sequence[Adjacency]) -> Adjacency:
         """One graph from many, with consecutive numbers of nodes and edges. No edge is sorted."""
         if len(parts) == 0:
@@ -286,7 +316,7 @@ def as_adjacency(
     if not isinstance(edges, Tensor):
         raise TypeError(
             f"got edges of type {type(edges).__name__}, expected an edge_index tensor (2, edges), "
-            "a sparse matrix or a pna.Adjacency"
+            f"a torch sparse matrix or a pna.Adjacency; {remedy(edges)}"
         )
     if not values_visible():
         return _from_tensor(edges, num_nodes)
@@ -545,7 +575,7 @@ def _plain(edge_index: Tensor) -> Tensor:
     if not isinstance(edge_index, Tensor):
         raise TypeError(
             f"got edge_index of type {type(edge_index).__name__}, expected an integer tensor "
-            "(2, edges); wrap it in torch.as_tensor"
+            f"(2, edges); {remedy(edge_index)}"
         )
     return edge_index.as_tensor() if hasattr(edge_index, "as_tensor") else edge_index
 

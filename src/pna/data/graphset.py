@@ -166,6 +166,59 @@ class GraphSet:
         return cls.from_arrays(**(from_data_list(list(graphs), level) | facts))
 
     @classmethod
+    def from_networkx(
+        cls,
+        graphs: Iterable[Any],
+        *,
+        node_features: Sequence[str] | None = None,
+        edge_features: Sequence[str] | None = None,
+        node_targets: Sequence[str] | None = None,
+        graph_targets: Sequence[str] | None = None,
+        **facts: Any,
+    ) -> GraphSet:
+        """Build from NetworkX graphs, with nodes and edges as in `Adjacency.from_networkx`.
+
+        Features and targets are attributes of nodes, edges and graphs (``graph.graph``), given by
+        name. An attribute is a number, or a list of k numbers, which becomes the columns ``name_0``
+        to ``name_{k-1}``. Both directions of an undirected edge have its attributes. Floats become
+        torch's default type. `facts` are arguments of `from_arrays`.
+        """
+        from pna.data.converters import from_networkx
+
+        names = {
+            "node_features": node_features,
+            "edge_features": edge_features,
+            "node_targets": node_targets,
+            "graph_targets": graph_targets,
+        }
+        return cls.from_arrays(**(from_networkx(_listed_graphs(graphs), names) | facts))
+
+    @classmethod
+    def from_dgl(
+        cls,
+        graphs: Any,
+        *,
+        node_features: Sequence[str] | None = None,
+        edge_features: Sequence[str] | None = None,
+        node_targets: Sequence[str] | None = None,
+        **facts: Any,
+    ) -> GraphSet:
+        """Build from DGL graphs with one type of nodes and edges, or from a batch of them.
+
+        Features and targets are entries of ``ndata`` and ``edata``, given by name. An entry with k
+        columns becomes ``name_0`` to ``name_{k-1}``. `facts` are arguments of `from_arrays`, such
+        as `y_graph`: DGL keeps targets of graphs in lists of their own.
+        """
+        from pna.data.converters import from_dgl
+
+        names = {
+            "node_features": node_features,
+            "edge_features": edge_features,
+            "node_targets": node_targets,
+        }
+        return cls.from_arrays(**(from_dgl(_listed_graphs(graphs), names) | facts))
+
+    @classmethod
     def concat(cls, parts: Sequence[GraphSet]) -> GraphSet:
         """One set from many, which must have features and targets of the same names.
 
@@ -451,6 +504,11 @@ class GraphSet:
 
 #: The entries of a file in addition to its tensors.
 _FACTS = tuple(f.name for f in fields(GraphSet) if f.name not in (*_TENSORS, "watch"))
+
+
+def _listed_graphs(graphs: Any) -> list[Any]:
+    """The graphs of an iterable, or the one graph: those of NetworkX are iterables of nodes."""
+    return [graphs] if hasattr(graphs, "number_of_nodes") else list(graphs)
 
 
 def _chosen(key: Any, num_graphs: int) -> Tensor:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from pna import fast_paths
 from pna.adjacency import Adjacency
+from pna.converters import remedy
 from pna.ops import blocks, reference
 from pna.ops.aggregators import FUSED, Aggregator, Softmax, Std, resolve
 from pna.ops.backend import choose
@@ -157,8 +158,8 @@ def _in_one_type(
 def _check_features(x: Tensor, adjacency: Adjacency) -> None:
     if not isinstance(adjacency, Adjacency):
         raise TypeError(
-            f"got adjacency of type {type(adjacency).__name__}, expected a pna.Adjacency; make one "
-            "with pna.Adjacency.from_edge_index(edge_index, num_nodes)"
+            f"got adjacency of type {type(adjacency).__name__}, expected a pna.Adjacency; "
+            f"{remedy(adjacency)}"
         )
     if not isinstance(x, Tensor):
         raise TypeError(f"got x of type {type(x).__name__}, expected a tensor (senders, features)")
