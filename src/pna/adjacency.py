@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
@@ -265,6 +266,19 @@ class Adjacency:
         """Out-degree of every sender, (senders,)."""
         return self.outgoing.indptr.diff()
 
+    def reversed(self) -> Adjacency:
+        """The graph with all edges turned round: senders receive. Edges keep their order.
+
+        It is made once, unless in compiled code, and kept while this Adjacency lives.
+        """
+        if not values_visible():
+            return _turn(self)
+        known = _reversed.get(self)
+        if known is None:
+            with outside_inference():
+                known = _reversed[self] = _turn(self)
+        return known
+
     def to(self, device: torch.device | str | int, non_blocking: bool = False) -> Adjacency:
         """A copy on another device; itself if it is already there."""
         if torch.device(device) == self.device:
@@ -333,6 +347,12 @@ def as_adjacency(
 
 
 _cache: WeakTensorKeyDictionary = WeakTensorKeyDictionary()
+_reversed: WeakKeyDictionary[Adjacency, Adjacency] = WeakKeyDictionary()
+
+
+def _turn(adjacency: Adjacency) -> Adjacency:
+    sizes = (adjacency.num_receivers, adjacency.num_senders)
+    return Adjacency.from_edge_index(adjacency.edge_index.flip(0), sizes)
 
 
 def _from_tensor(edges: Tensor, num_nodes: int | tuple[int, int]) -> Adjacency:

@@ -61,8 +61,10 @@ class DegreeStats:
         return cls()._set(counts)
 
     @classmethod
-    def from_graphs(cls, graphs: Any) -> DegreeStats:
+    def from_graphs(cls, graphs: Any, *, outgoing: bool = False) -> DegreeStats:
         """Count in-degrees of a loader, data set or list of graphs, or of one graph.
+
+        With `outgoing`, count out-degrees, which ``direction="both"`` of a layer needs too.
 
         A graph is a PyG `Data` or `Batch`, a `pna.Adjacency`, or has one as ``.adjacency``.
         Isolated nodes count. A neighbour-sampled batch gives the degrees of its sampled edges;
@@ -70,7 +72,7 @@ class DegreeStats:
         """
         total = torch.zeros(0, dtype=torch.int64, device="cpu")
         for graph in [graphs] if _is_graph(graphs) else graphs:
-            total = _add(total, _count(_in_degree(graph)))
+            total = _add(total, _count(_degree(graph, outgoing)))
         return cls()._set(total)
 
     def update(self, degrees: Tensor | np.ndarray | Sequence[int]) -> DegreeStats:
@@ -366,9 +368,9 @@ def _holds_degrees(graph: Any) -> bool:
     return edges is not None or isinstance(getattr(source, "degree", None), Tensor)
 
 
-def _in_degree(graph: Any) -> Tensor:
-    """In-degree of every node, from the edges if there are any: users of PyG may store anything as
-    ``data.degree``.
+def _degree(graph: Any, outgoing: bool) -> Tensor:
+    """In-degree or out-degree of every node, from the edges if there are any: users of PyG may
+    store anything as ``data.degree``.
     """
     if not _holds_degrees(graph):
         raise TypeError(
@@ -377,11 +379,13 @@ def _in_degree(graph: Any) -> Tensor:
             "edge type"
         )
     if isinstance(graph, Adjacency):
-        return graph.degree
+        return graph.out_degree if outgoing else graph.degree
     if getattr(graph, "edge_index", None) is not None:
         check_edge_index(graph.edge_index, graph.num_nodes, graph.num_nodes)
-        return torch.bincount(graph.edge_index[1].long(), minlength=graph.num_nodes)
-    return getattr(graph, "adjacency", graph).degree
+        ends = graph.edge_index[0 if outgoing else 1]
+        return torch.bincount(ends.long(), minlength=graph.num_nodes)
+    held = getattr(graph, "adjacency", graph)
+    return held.out_degree if outgoing else held.degree
 
 
 def _count(degrees: Tensor | np.ndarray | Sequence[int]) -> Tensor:

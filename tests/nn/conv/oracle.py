@@ -97,7 +97,7 @@ FORMULAS: dict[type, Callable[[Any, Neighbours], Tensor]] = {
 def aggregate(aggregator: Any, messages: Tensor, edge_index: Tensor, nodes: int) -> Tensor:
     """(edges, features) to (nodes, features); 0 for a node that gets none."""
     senders, receivers = edge_index
-    out_degrees = torch.bincount(senders, minlength=nodes)[senders]
+    out_degrees = torch.bincount(senders)[senders]
     rows = [messages.new_zeros(0, messages.shape[1])]
     for node in range(nodes):
         reach = (receivers == node).nonzero()[:, 0]
@@ -148,34 +148,58 @@ def pna_conv(
     aggregators: Sequence[Any],
     scalers: Sequence[Any],
     degrees: Sequence[int],
-    x: Tensor,
+    x: Tensor | tuple[Tensor, Tensor],
     edge_index: Tensor,
     edge_attr: Tensor | None = None,
 ) -> Tensor:
-    """U(x_i, ⊕_{j→i} M(x_i, x_j, e_ji)) of every node.
+    """U(x_i, ⊕_{j→i} M(x_i, x_j, e_ji)) of every node; with `layer.outgoing` along both directions.
 
     `layer` has weights, activation and sizes; `aggregators` are objects, `scalers` names or
-    objects; `degrees` those of the training set's nodes; `edge_attr` is (edges, edge_dim).
+    objects; `degrees` those of the training set's nodes; `edge_attr` is (edges, edge_dim). x may be
+    a pair, of senders and of receivers. Along both directions, `aggregators` and `degrees` are
+    pairs.
     """
-    senders, receivers = edge_index
-    degree = torch.bincount(receivers, minlength=len(x))
-    factors = [scale(scaler, degree, degrees).to(x.dtype) for scaler in scalers]
-    if edge_attr is not None and layer.edge_encoder is not None:
-        edge_attr = F.linear(edge_attr, layer.edge_encoder.weight, layer.edge_encoder.bias)
-    edge = [] if edge_attr is None else [edge_attr]
-    width, of_towers = layer.F_in, []
+    sent, own = x if isinstance(x, tuple) else (x, x)
+    sides = [(layer, edge_index, aggregators, degrees)]
+    if layer.outgoing is not None:
+        both = (layer, layer.outgoing), (edge_index, edge_index.flip(0)), aggregators, degrees
+        sides = list(zip(*both, strict=True))
+    of_towers = []
     for t in range(layer.towers):
-        part = x[:, t * width : (t + 1) * width] if layer.divide_input else x
-        own, others = part[receivers], part[senders]
-        made = [
-            _through(layer.pre, layer.act, t, torch.cat([*ends, *edge], 1))
-            for ends in ((own, others), (others, own))
+        shares = [
+            part.chunk(layer.towers, 1)[t] if layer.divide_input else part for part in (sent, own)
         ]
-        found = []
-        for aggregator in aggregators:
-            swapped = layer.swap_extrema and type(aggregator) in (kinds.Max, kinds.Min)
-            found.append(aggregate(aggregator, made[swapped], edge_index, len(x)))
-        h = torch.cat([part, *(factor * each for factor in factors for each in found)], 1)
-        of_towers.append(_through(layer.post, layer.act, t, h))
+        h = [shares[1]]
+        for side, edges, chosen, counted in sides:
+            h += _scaled(layer, side, t, chosen, scalers, counted, shares, edges, edge_attr)
+        of_towers.append(_through(layer.post, layer.act, t, torch.cat(h, 1)))
     out = torch.cat(of_towers, 1)
     return out if layer.lin is None else F.linear(out, layer.lin.weight, layer.lin.bias)
+
+
+def _scaled(
+    layer: Any,
+    side: Any,
+    tower: int,
+    aggregators: Sequence[Any],
+    scalers: Sequence[Any],
+    degrees: Sequence[int],
+    shares: Sequence[Tensor],
+    edge_index: Tensor,
+    edge_attr: Tensor | None,
+) -> list[Tensor]:
+    """Every scaler times every aggregate of a tower, along one direction of edges."""
+    (senders, receivers), (sent, own) = edge_index, shares
+    degree = torch.bincount(receivers, minlength=len(own))
+    factors = [scale(scaler, degree, degrees).to(own.dtype) for scaler in scalers]
+    if edge_attr is not None and side.edge_encoder is not None:
+        edge_attr = F.linear(edge_attr, side.edge_encoder.weight, side.edge_encoder.bias)
+    edge = [] if edge_attr is None else [edge_attr]
+    found = []
+    for aggregator in aggregators:
+        ends = [own[receivers], sent[senders]]
+        if layer.swap_extrema and type(aggregator) in (kinds.Max, kinds.Min):
+            ends.reverse()
+        made = _through(side.pre, layer.act, tower, torch.cat([*ends, *edge], 1))
+        found.append(aggregate(aggregator, made, edge_index, len(own)))
+    return [factor * each for factor in factors for each in found]

@@ -37,7 +37,7 @@ def test_misspelt_arguments_get_the_nearest_name(layer):
 @pytest.mark.parametrize(
     "sizes, error, message",
     [
-        (((4, 4), 4), TypeError, r"in_channels=\(4, 4\), expected one number.*bipartite"),
+        ((4, (4, 4)), TypeError, r"out_channels=\(4, 4\), expected one number"),
         ((4, "4"), TypeError, "out_channels='4', expected a whole number"),
         ((True, 4), TypeError, r"in_channels=True, expected a whole number of .*; pass it as an"),
         ((0, 4), ValueError, "in_channels=0, expected at least 1"),
@@ -46,6 +46,12 @@ def test_misspelt_arguments_get_the_nearest_name(layer):
 def test_sizes(layer, sizes, error, message):
     with pytest.raises(error, match=message):
         layer(*sizes, **arguments(layer))
+
+
+@pytest.mark.parametrize("layer", [layer for layer in LAYERS if layer is not PNAConv])
+def test_two_types_of_nodes_are_refused(layer):
+    with pytest.raises(TypeError, match=r"in_channels=\(4, 4\), .*only PNAConv.*bipartite"):
+        layer((4, 4), 4, **arguments(layer))
 
 
 @pytest.mark.parametrize("base", [PNAConv, PNASimpleConv, GCNConv])

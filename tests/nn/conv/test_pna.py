@@ -528,9 +528,9 @@ X, EDGE_INDEX = torch.ones(3, 4), torch.tensor([[0, 1], [1, 2]])
             for name in ("in_channels", "out_channels", "towers", "pre_layers", "post_layers")
         ),
         (
-            lambda: layer(in_channels=(4, 4)),
+            lambda: layer(in_channels=(4, 4, 4)),
             TypeError,
-            r"in_channels=\(4, 4\), expected one number.*bipartite.*join them in one graph",
+            r"in_channels=\(4, 4, 4\), expected one number, or a pair",
         ),
         (lambda: layer(towers=2.0), TypeError, r"towers=2\.0, expected a whole number"),
         (

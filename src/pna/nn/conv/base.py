@@ -58,7 +58,8 @@ class Conv(nn.Module):
                 "edge features; leave it out, or use GATConv, GINConv, MoNetConv or GatedGCNConv"
             )
         check_sizes(in_channels=in_channels, out_channels=out_channels, edge_dim=edge_dim, **sizes)
-        self.in_channels, self.out_channels, self.edge_dim = in_channels, out_channels, edge_dim
+        self.in_channels: Any = in_channels  # a pair in a layer between two types of nodes
+        self.out_channels, self.edge_dim = out_channels, edge_dim
 
     def reset_parameters(self) -> None:
         """Draws the weights of all parts anew."""
@@ -69,7 +70,7 @@ class Conv(nn.Module):
 
     def _checked(
         self,
-        x: Tensor,
+        x: Any,
         edge_index: Edges,
         edge_attr: EdgeFeatures,
         weight: Tensor,

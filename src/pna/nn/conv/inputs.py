@@ -26,8 +26,8 @@ def check_sizes(**sizes: Any) -> None:
             continue
         if isinstance(size, tuple | list):
             raise TypeError(
-                f"got {name}={size}, expected one number: layers between two kinds of nodes "
-                "(bipartite) are not supported; bring both to one width and join them in one graph"
+                f"got {name}={size}, expected one number; only PNAConv takes two, those of "
+                "senders and of receivers (bipartite)"
             )
         if isinstance(size, bool) or not isinstance(size, Integral):
             raise TypeError(
@@ -36,6 +36,39 @@ def check_sizes(**sizes: Any) -> None:
         if size < 1:
             remedy = "; leave it out where edges have no features" if name == "edge_dim" else ""
             raise ValueError(f"got {name}={size}, expected at least 1{remedy}")
+
+
+def widths_of(in_channels: Any) -> tuple[int, int]:
+    """Features of a sender and of a receiver, from one number or a pair."""
+    pair = in_channels if isinstance(in_channels, tuple | list) else (in_channels, in_channels)
+    if len(pair) != 2:
+        raise TypeError(
+            f"got in_channels={in_channels}, expected one number, or a pair: features of a sender "
+            "and of a receiver"
+        )
+    for width in pair:
+        check_sizes(in_channels=width)
+    return pair[0], pair[1]
+
+
+def check_pair(x: Any, widths: tuple[int, int], weight: Tensor) -> tuple[int, int]:
+    """Return the numbers of senders and of receivers, after the features of both are checked."""
+    if len(x) != 2 or not all(isinstance(part, Tensor) for part in x):
+        kinds = ", ".join(type(part).__name__ for part in x)
+        raise TypeError(
+            f"got x of ({kinds}), expected a tensor, or a pair of tensors: the features of senders "
+            f"(…, {widths[0]}) and of receivers (…, {widths[1]}), which the layer needs too"
+        )
+    remedy = "convert it with x.float(), or embed it if it holds categories"
+    for part, role, width, index in zip(x, ("senders", "receivers"), widths, (0, 1), strict=True):
+        expected = (role, f"in_channels[{index}]", width)
+        _check_matrix(f"x of the {role}", part, expected, remedy, weight)
+    if x[0].device != x[1].device:
+        raise ValueError(
+            f"got x of the senders on {x[0].device} and of the receivers on {x[1].device}, "
+            "expected one device"
+        )
+    return x[0].shape[0], x[1].shape[0]
 
 
 def check_features(x: Any, channels: int, weight: Tensor) -> None:
@@ -64,18 +97,34 @@ def _check_matrix(
     _check_type(name, tensor, weight)
 
 
+def check_bipartite(x: tuple[Tensor, Tensor], adjacency: Adjacency) -> None:
+    """Raise unless the adjacency has the device of x and its numbers of senders and receivers."""
+    senders, receivers = (part.shape[0] for part in x)
+    if (adjacency.num_senders, adjacency.num_receivers) != (senders, receivers):
+        raise ValueError(
+            f"got x of {senders} senders and {receivers} receivers and an adjacency of "
+            f"{adjacency.num_senders} senders and {adjacency.num_receivers} receivers, expected as "
+            "many of each; build it with num_nodes=(len(x[0]), len(x[1]))"
+        )
+    _check_device(x[0], adjacency)
+
+
 def check_graph(x: Tensor, adjacency: Adjacency) -> None:
     """Raise unless the adjacency has the device and the number of nodes of x."""
-    if x.device != adjacency.device:
-        raise ValueError(
-            f"got x on {x.device} and an adjacency on {adjacency.device}, expected one device; "
-            "move it with adjacency.to(x.device)"
-        )
+    _check_device(x, adjacency)
     if not x.shape[0] == adjacency.num_senders == adjacency.num_receivers:
         raise ValueError(
             f"got x with {x.shape[0]} rows and an adjacency of {adjacency.num_senders} senders and "
             f"{adjacency.num_receivers} receivers, expected as many of each; build it with "
             "num_nodes=x.shape[0]"
+        )
+
+
+def _check_device(x: Tensor, adjacency: Adjacency) -> None:
+    if x.device != adjacency.device:
+        raise ValueError(
+            f"got x on {x.device} and an adjacency on {adjacency.device}, expected one device; "
+            "move it with adjacency.to(x.device)"
         )
 
 

@@ -22,18 +22,40 @@ _SORTING = 10 * 8
 
 
 def estimate(
-    layer: PNAConv, num_nodes: int, num_edges: int, training: bool, dense: bool, called: bool
+    layer: PNAConv,
+    num_nodes: int | tuple[int, int],
+    num_edges: int,
+    training: bool,
+    dense: bool,
+    called: bool,
 ) -> int:
     """Estimate the peak memory of a call in bytes; see `PNAConv.memory`.
 
+    A layer for both directions needs twice as much: its first half is kept while the second one is
+    computed. The tensors of senders are few: their part of M and, in training, two gradients.
+
     Args:
         layer: the layer.
-        num_nodes: nodes of the graph.
+        num_nodes: nodes of the graph, or senders and receivers.
         num_edges: edges of the graph.
         training: whether a backward pass follows.
         dense: whether edge features are wide and given for every edge, not as a table.
         called: whether parts of the layer are called as modules.
     """
+    if isinstance(num_nodes, tuple):
+        senders, receivers = num_nodes
+        of_sender = layer.towers * layer.F_in + training * (layer.towers * layer.F_in)
+        of_sender += training * layer._widths[0]
+        at_receivers = _estimate(layer, receivers, num_edges, training, dense, called)
+        return at_receivers + (senders - receivers) * of_sender * _size(layer)
+    one = _estimate(layer, num_nodes, num_edges, training, dense, called)
+    return one * len(layer._sides)
+
+
+def _estimate(
+    layer: PNAConv, num_nodes: int, num_edges: int, training: bool, dense: bool, called: bool
+) -> int:
+    """Return the bytes of one direction of edges."""
     graph = _PER_EDGE * num_edges + _PER_NODE * num_nodes
     if called:
         return graph + _called(layer, num_nodes, num_edges, training, dense)
@@ -64,11 +86,12 @@ def _small(layer: PNAConv, num_nodes: int, num_edges: int, training: bool, dense
     """Return the bytes of `small_layer`: the inputs of U, and in training the gradients of these
     and of all messages."""
     size, width = _size(layer), layer.towers * layer.F_in
-    inputs = layer.towers * layer._shapes[1][2]
+    form = layer._form
+    inputs = layer.towers * (layer._own + form.scalers * form.aggregators * form.width)
     columns = inputs + 2 * width + 2 * layer.out_channels
     at_edges = width * dense
     if training:
-        columns += inputs + 2 * width + layer.out_channels + layer.in_channels
+        columns += inputs + 2 * width + layer.out_channels + layer._widths[1]
         at_edges += width
     return (columns * size + 5 * width * 4) * num_nodes + at_edges * size * num_edges
 
@@ -153,5 +176,5 @@ def _training_bytes(layer: PNAConv, size: int) -> int:
     spread, extrema = bool(kinds & {"std", "var"}), bool(kinds & {"max", "min"})
     kept = 4 * (1 + spread + ("normalised_mean" in kinds)) + 2 * extrema
     outputs = layer.out_channels * (len(layer.post) + (layer.towers > 1 or len(layer.post) > 1))
-    tensors = (2 * len(aggregators) + 2) * width + outputs + layer.in_channels
+    tensors = (2 * len(aggregators) + 2) * width + outputs + layer._widths[1]
     return size * tensors + kept * width

@@ -6,7 +6,7 @@ memory for several tensors (edges, towers × features).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -16,50 +16,78 @@ from pna.nn.conv.inputs import EdgeFeatures
 from pna.ops.aggregate import aggregate
 
 if TYPE_CHECKING:
-    from pna.nn.conv.pna import PNAConv
+    from pna.nn.conv.pna import Outgoing, PNAConv
 
 
 def plain_layer(
-    conv: PNAConv, x: Tensor, adjacency: Adjacency, edge_attr: EdgeFeatures = None
+    conv: PNAConv,
+    x: Tensor | tuple[Tensor, Tensor],
+    adjacency: Adjacency,
+    edge_attr: EdgeFeatures = None,
 ) -> Tensor:
     """x_i' = U(x_i, ⊕_{j→i} M(x_i, x_j, e_ji)): (nodes, in_channels) to (nodes, out_channels)."""
-    towers, width, every = conv.towers, conv.F_in, conv.neighbourhood.aggregators
-    if conv.divide_input:
-        own = x.unflatten(1, (towers, width))
-    else:
-        own = x[:, None].expand(-1, towers, -1)
-    senders, receivers = adjacency.edge_index
-    edge = [] if edge_attr is None else [_edge_inputs(conv, edge_attr)]
-    found: dict[int, Tensor] = {}
-    for swapped, which in zip(conv._swapped, conv._form.views, strict=True):
-        first, second = (senders, receivers) if swapped else (receivers, senders)
-        messages = torch.cat([own[first], own[second], *edge], 2)
-        messages = _through("pre", conv, messages, width).flatten(1)
-        nothing = messages.new_zeros((x.shape[0], messages.shape[1]))
-        results = aggregate(nothing, adjacency, [every[i] for i in which], messages)
-        found |= dict(zip(which, results.unbind(1), strict=True))
-    aggregates = torch.stack([found[i] for i in range(len(every))], 1)
-    factors = conv.neighbourhood.factors(adjacency, x.dtype)
-    scaled = (factors[:, :, None, None] * aggregates[:, None]).to(aggregates.dtype)
-    by_tower = scaled.unflatten(3, (towers, width)).permute(0, 3, 1, 2, 4).flatten(2)
-    out = _through("post", conv, torch.cat([own, by_tower], 2), conv.F_out).flatten(1)
+    x = (x, x) if isinstance(x, Tensor) else x
+    sent, own = (
+        part.unflatten(1, (conv.towers, -1))
+        if conv.divide_input
+        else part[:, None].expand(-1, conv.towers, -1)
+        for part in x
+    )
+    inputs = [own]
+    for side in conv._sides:
+        if side is not conv:
+            adjacency = adjacency.reversed()
+        inputs.append(_scaled_aggregates(conv, side, sent, own, adjacency, edge_attr))
+    out = _through("post", conv.post, conv.act, torch.cat(inputs, 2), conv.F_out).flatten(1)
     return out if conv.lin is None else call("lin", conv.lin, out)
 
 
-def _edge_inputs(conv: PNAConv, edge_attr: Tensor | tuple[Tensor, Tensor]) -> Tensor:
+def _scaled_aggregates(
+    conv: PNAConv,
+    side: PNAConv | Outgoing,
+    sent: Tensor,
+    own: Tensor,
+    adjacency: Adjacency,
+    edge_attr: EdgeFeatures,
+) -> Tensor:
+    """All scalers times all aggregates along one direction of edges, as U expects them.
+
+    `sent` and `own` are the features of senders and of receivers, (nodes, towers, features); so is
+    the result.
+    """
+    width, every = conv.F_in, side.neighbourhood.aggregators
+    senders, receivers = adjacency.edge_index
+    edge = [] if edge_attr is None else [_edge_inputs(side, edge_attr, conv.towers, width)]
+    found: dict[int, Tensor] = {}
+    for swapped, which in zip(conv._swapped, conv._form.views, strict=True):
+        first, second = ((sent, senders), (own, receivers))[:: 1 if swapped else -1]
+        messages = torch.cat([first[0][first[1]], second[0][second[1]], *edge], 2)
+        messages = _through("pre", side.pre, conv.act, messages, width).flatten(1)
+        nothing = messages.new_zeros((sent.shape[0], messages.shape[1]))
+        results = aggregate(nothing, adjacency, [every[i] for i in which], messages)
+        found |= dict(zip(which, results.unbind(1), strict=True))
+    aggregates = torch.stack([found[i] for i in range(len(every))], 1)
+    factors = side.neighbourhood.factors(adjacency, own.dtype)
+    scaled = (factors[:, :, None, None] * aggregates[:, None]).to(aggregates.dtype)
+    return scaled.unflatten(3, (conv.towers, width)).permute(0, 3, 1, 2, 4).flatten(2)
+
+
+def _edge_inputs(
+    side: PNAConv | Outgoing, edge_attr: Tensor | tuple[Tensor, Tensor], towers: int, width: int
+) -> Tensor:
     """The part of M's input that comes from the edge, (edges, towers, features)."""
     if isinstance(edge_attr, tuple | list):
         first, second = edge_attr
         edge_attr = second @ first if second.is_floating_point() else first[second.long()]
-    if conv.edge_encoder is not None:
-        edge_attr = call("edge_encoder", conv.edge_encoder, edge_attr, conv.F_in)
-    return edge_attr[:, None].expand(-1, conv.towers, -1)
+    if side.edge_encoder is not None:
+        edge_attr = call("edge_encoder", side.edge_encoder, edge_attr, width)
+    return edge_attr[:, None].expand(-1, towers, -1)
 
 
-def _through(name: str, conv: PNAConv, h: Tensor, width: int) -> Tensor:
+def _through(name: str, layers: nn.ModuleList, act: Any, h: Tensor, width: int) -> Tensor:
     """h through all layers of M ("pre") or U ("post"), with activations between them."""
-    for k, layer in enumerate(getattr(conv, name)):
-        h = call(f"{name}[{k}]", layer, h if k == 0 else conv.act(h), width)
+    for k, layer in enumerate(layers):
+        h = call(f"{name}[{k}]", layer, h if k == 0 else act(h), width)
     return h
 
 

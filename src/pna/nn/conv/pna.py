@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
-from typing import Any
+from itertools import repeat
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from pna import fast_paths
-from pna.adjacency import Adjacency
+from pna.adjacency import Adjacency, as_adjacency
 from pna.degree import DegreeStats, Linear, Power
-from pna.names import check_keywords
+from pna.names import check_keywords, lookup
 from pna.nn.activation import activation
 from pna.nn.conv import memory, pyg
 from pna.nn.conv.base import Conv, Edges
-from pna.nn.conv.fused import edge_term, mixing_layer, pna_layer, project_each
-from pna.nn.conv.inputs import NARROW, EdgeFeatures, converted, edge_inputs, working_type
+from pna.nn.conv.fused import edge_term, mixing_layer, pna_layer, project, project_each
+from pna.nn.conv.inputs import (
+    NARROW,
+    EdgeFeatures,
+    check_bipartite,
+    check_edges,
+    check_pair,
+    converted,
+    edge_inputs,
+    widths_of,
+    working_type,
+)
 from pna.nn.conv.plain import call, plain_layer
 from pna.nn.conv.prepared import PreparedPNA
 from pna.nn.conv.shifts import (
@@ -44,6 +56,24 @@ from pna.torch_internals import in_transform
 #: The widest layer whose towers are joined if it is called many times.
 NARROW_LAYER = 32
 
+#: Node features, or those of senders and of receivers.
+Features = Tensor | tuple[Tensor, Tensor]
+
+#: Along which edges a layer aggregates: incoming ones, or incoming and outgoing ones.
+Direction = Literal["in", "both"]
+
+_DIRECTIONS: dict[Direction, bool] = {"in": False, "both": True}
+
+
+class Outgoing(nn.Module):
+    """What `PNAConv` has for outgoing edges besides its own parts, which are for incoming ones."""
+
+    def __init__(
+        self, pre: nn.ModuleList, edge_encoder: nn.Module | None, neighbourhood: Neighbourhood
+    ) -> None:
+        super().__init__()
+        self.pre, self.edge_encoder, self.neighbourhood = pre, edge_encoder, neighbourhood
+
 
 class PNAConv(Conv):
     """Principal Neighbourhood Aggregation: x_i' = U(x_i, ⊕_{j→i} M(x_i, x_j, e_ji)).
@@ -65,13 +95,21 @@ class PNAConv(Conv):
     called. If one of them was replaced, or it or every module has hooks, all parts are called as
     modules, on messages that are stored. This is slower, and a warning says so once.
 
+    Between two types of nodes, x is a pair: the features of senders and of receivers. The messages
+    then have the width of the senders' features.
+
+    With ``direction="both"`` the layer also aggregates along outgoing edges:
+    x_i' = U(x_i, ⊕_{j→i} M(x_i, x_j, e_ji), ⊕'_{i→j} M'(x_i, x_j, e_ij)). The scalers of ⊕' use
+    out-degrees. M', its edge encoder and its δ are parts of their own, in `outgoing`.
+
     Args:
-        in_channels: features of a node.
+        in_channels: features of a node, or a pair: features of a sender and of a receiver.
         out_channels: features of a node in the output.
         aggregators: names or objects of `pna.aggregators`, or your own.
         scalers: names or objects, as in `pna.scale`.
         deg: histogram of in-degrees over the training set, or a `DegreeStats`; may be None if the
-            only scaler is the identity.
+            only scaler is the identity. With ``direction="both"``, a pair: of in-degrees and of
+            out-degrees.
         edge_dim: features of an edge. Default: none.
         towers: number of towers, narrow layers that run in parallel.
         pre_layers: layers of M.
@@ -85,9 +123,11 @@ class PNAConv(Conv):
         encode_edges: map edge features to the width of a tower's input by a linear layer before M.
             Otherwise M gets them unchanged, as in the authors' benchmark code.
         mixing: apply the last linear layer; otherwise the outputs of the towers are concatenated.
+        direction: "in" to aggregate along incoming edges, "both" also along outgoing ones.
 
     Shapes:
-        - **x**: (nodes, in_channels), **edge_index**: (2, edges), or a `pna.Adjacency`
+        - **x**: (nodes, in_channels), or a pair (senders, in_channels[0]) and (receivers,
+          in_channels[1]); **edge_index**: (2, edges), or a `pna.Adjacency`
         - **edge_attr**: (edges, edge_dim), or a pair of tensors, see `forward`; optional
         - **output**: (nodes, out_channels)
     """
@@ -97,11 +137,11 @@ class PNAConv(Conv):
     @check_keywords()
     def __init__(
         self,
-        in_channels: int,
+        in_channels: int | tuple[int, int],
         out_channels: int,
         aggregators: Sequence[str | Aggregator | type[Aggregator]],
         scalers: Sequence[str | Power | Linear],
-        deg: Tensor | DegreeStats | None,
+        deg: Tensor | DegreeStats | Sequence[Tensor | DegreeStats] | None,
         edge_dim: int | None = None,
         towers: int = 1,
         pre_layers: int = 1,
@@ -115,26 +155,44 @@ class PNAConv(Conv):
         swap_extrema: bool = False,
         encode_edges: bool = True,
         mixing: bool = True,
+        direction: Direction = "in",
     ) -> None:
         layers = {"pre_layers": pre_layers, "post_layers": post_layers}
-        super().__init__(in_channels, out_channels, edge_dim, towers=towers, **layers)
-        _check_towers(in_channels, out_channels, towers, divide_input)
+        self._widths = of_sender, of_receiver = widths_of(in_channels)
+        super().__init__(of_sender, out_channels, edge_dim, towers=towers, **layers)
+        if isinstance(in_channels, tuple | list):
+            self.in_channels = self._widths
+        both = lookup("direction", direction, _DIRECTIONS)
+        degrees = _degrees(deg, both)
+        _check_towers(self._widths, out_channels, towers, divide_input)
+        _check_types_of_nodes(self._widths, both, swap_extrema)
         self.towers, self.divide_input = towers, divide_input
-        self.swap_extrema = swap_extrema
-        self.F_in = in_channels // towers if divide_input else in_channels
+        self.swap_extrema, self.direction = swap_extrema, direction
+        self.F_in = of_sender // towers if divide_input else of_sender
+        self._own = of_receiver // towers if divide_input else of_receiver
         self.F_out = out_channels // towers
-        self.neighbourhood = Neighbourhood(aggregators, scalers, deg, train_norm, std)
+        self.neighbourhood = Neighbourhood(aggregators, scalers, degrees[0], train_norm, std)
         self.act = activation(act, act_kwargs)
-        results = self.neighbourhood.num_aggregators * self.neighbourhood.num_scalers
+        results = self.neighbourhood.num_aggregators * self.neighbourhood.num_scalers * self.F_in
         encoded = edge_dim is not None and encode_edges
         self.edge_encoder = nn.Linear(edge_dim, self.F_in) if edge_dim and encoded else None
-        of_edge = self.F_in if encoded else edge_dim or 0
-        self.pre = tower_layers(towers, 2 * self.F_in + of_edge, self.F_in, pre_layers)
-        self.post = tower_layers(towers, (results + 1) * self.F_in, self.F_out, post_layers)
+        inputs = self._own + self.F_in + (self.F_in if encoded else edge_dim or 0)
+        self.pre = tower_layers(towers, inputs, self.F_in, pre_layers)
+        self.outgoing = None
+        if both:
+            self.outgoing = Outgoing(
+                tower_layers(towers, inputs, self.F_in, pre_layers),
+                nn.Linear(edge_dim, self.F_in) if edge_dim and encoded else None,
+                Neighbourhood(
+                    copy.deepcopy(aggregators), copy.deepcopy(scalers), degrees[1], train_norm, std
+                ),
+            )
+        updated = self._own + results * len(degrees)
+        self.post = tower_layers(towers, updated, self.F_out, post_layers)
         self.lin = nn.Linear(out_channels, out_channels) if mixing else None
         self._shapes = (
-            (towers, self.F_in, 2 * self.F_in + of_edge),
-            (towers, self.F_out, (results + 1) * self.F_in),
+            (towers, self.F_in, inputs),
+            (towers, self.F_out, updated),
             (self.F_in, edge_dim),
         )
         chosen = self.neighbourhood.aggregators
@@ -180,16 +238,20 @@ class PNAConv(Conv):
         return layer.train(conv.training)
 
     def reset_parameters(self) -> None:
-        self.neighbourhood.reset_parameters()
-        for layer in (*self.pre, *self.post, self.lin, self.edge_encoder):
+        for side in self._sides:
+            side.neighbourhood.reset_parameters()
+            for layer in (*side.pre, side.edge_encoder):
+                if hasattr(layer, "reset_parameters"):
+                    layer.reset_parameters()
+        for layer in (*self.post, self.lin):
             if hasattr(layer, "reset_parameters"):
                 layer.reset_parameters()
 
-    def forward(self, x: Tensor, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
+    def forward(self, x: Features, edge_index: Edges, edge_attr: EdgeFeatures = None) -> Tensor:
         """x (nodes, in_channels) to (nodes, out_channels).
 
         Args:
-            x: node features.
+            x: node features, or a pair: features of senders and of receivers.
             edge_index: (2, edges), or an `Adjacency`, which saves making one. The adjacency of an
                 ``edge_index`` tensor is cached as long as the tensor exists.
             edge_attr: one of
@@ -200,38 +262,21 @@ class PNAConv(Conv):
         """
         called = self._called_part()
         bias = getattr(next(iter(self.pre)), "bias", None)  # the weight may be parametrised
-        of_layer = bias if isinstance(bias, Tensor) else x
+        x = tuple(x) if isinstance(x, list) else x
+        given = x[0] if isinstance(x, tuple) else x
+        of_layer = bias if isinstance(bias, Tensor) else given
         adjacency = self._checked(x, edge_index, edge_attr, of_layer, basis=True)
         if called is not None:
             self._warn_once(called)
         if called is not None or not fast_paths.is_on("split"):
             return plain_layer(self, x, adjacency, edge_attr)
-        if in_transform() and self._is_narrow:
+        if in_transform() and self._is_narrow and isinstance(x, Tensor):
             return self._prepared()(x, adjacency, edge_attr)
-        factors = self.neighbourhood.factors(adjacency, x.dtype)
-        edge, at = edge_inputs(edge_attr)
-        plan, reads_lin = self._plan(x, factors), self._reads_lin
-        is_last = reads_lin and len(self.post) == 1  # the mixing layer follows U at once
-        if plan is not None and is_small(plan, x, adjacency):
-            compute = small_layer
-        elif plan is not None and is_small_on_cpu(
-            plan, x, adjacency, at, first_of(self.post).weight
-        ):
-            compute = small_layer_on_cpu
-        else:
-            compute = pna_layer
-            is_last = is_last and self.towers == 1  # both are multiplied into one linear map
-            plan = None if torch.compiler.is_compiling() else plan
-        weights = self._weights(is_last)
-        if plan is None:
-            out = self._step_by_step(x, adjacency, edge, at, factors, weights)
-        elif torch.is_autocast_enabled(x.device.type):
-            x, edge, at, *own = converted(x, edge, at, *weights)
-            with torch.autocast(x.device.type, enabled=False):
-                out = compute(plan, x, adjacency, edge, at, factors, Weights(*own))
-        else:
-            out = compute(plan, x, adjacency, edge, at, factors, weights)
-        out = out.flatten(1)
+        reads_lin = self._reads_lin
+        is_last = reads_lin and len(self.post) == 1 and self.outgoing is None  # lin follows U[0]
+        out, plan, is_last = self._updated(self, x, adjacency, edge_attr, is_last)
+        if self.outgoing is not None:
+            out = out + self._updated(self.outgoing, x, adjacency.reversed(), edge_attr, False)[0]
         if is_last:
             return out
         if len(self.post) > 1:
@@ -244,6 +289,75 @@ class PNAConv(Conv):
         if reads_lin:
             return mixing_layer(plan, out, lin.weight, lin.bias)
         return call("lin", lin, out)
+
+    def _updated(
+        self,
+        side: PNAConv | Outgoing,
+        x: Features,
+        adjacency: Adjacency,
+        edge_attr: EdgeFeatures,
+        with_mixing: bool,
+    ) -> tuple[Tensor, LayerPlan | None, bool]:
+        """What the first layer of U makes of x_i and the aggregates along one direction of edges.
+
+        Returns (nodes, towers × F_out), the plan, and whether the mixing layer was applied too.
+        `with_mixing` asks for it.
+        """
+        edge, at = edge_inputs(edge_attr)
+        of_nodes = x[0] if isinstance(x, tuple) else x
+        factors = side.neighbourhood.factors(adjacency, of_nodes.dtype)
+        plan, compute = self._way(x, adjacency, at, factors)
+        if compute in (None, pna_layer):
+            with_mixing = with_mixing and self.towers == 1  # U and lin become one linear map
+        weights = self._weights(side, with_mixing)
+        if compute is None or isinstance(x, tuple):
+            out = self._step_by_step(side, x, adjacency, (edge, at), factors, weights)
+        elif torch.is_autocast_enabled(x.device.type):
+            x, edge, at, *own = converted(x, edge, at, *weights)
+            with torch.autocast(of_nodes.device.type, enabled=False):
+                out = compute(plan, x, adjacency, edge, at, factors, Weights(*own))
+        else:
+            out = compute(plan, x, adjacency, edge, at, factors, weights)
+        return out.flatten(1), plan, with_mixing
+
+    def _way(
+        self, x: Features, adjacency: Adjacency, at: Tensor | None, factors: Tensor
+    ) -> tuple[LayerPlan | None, Callable[..., Tensor] | None]:
+        """The function that computes M, the aggregation and U in one step of autograd, and its
+        plan; None if the operations must be separate."""
+        plan = None if isinstance(x, tuple) else self._plan(x, factors)
+        if isinstance(x, tuple) or plan is None:
+            return None, None
+        if is_small(plan, x, adjacency):
+            return plan, small_layer
+        if is_small_on_cpu(plan, x, adjacency, at, first_of(self.post).weight):
+            return plan, small_layer_on_cpu
+        return (None, None) if torch.compiler.is_compiling() else (plan, pna_layer)
+
+    def _checked(
+        self,
+        x: Any,
+        edge_index: Edges,
+        edge_attr: EdgeFeatures,
+        weight: Tensor,
+        basis: bool = False,
+    ) -> Adjacency:
+        if not isinstance(x, tuple):
+            if self._widths[0] != self._widths[1]:
+                raise ValueError(
+                    f"got one x, expected a pair: the layer was made with in_channels="
+                    f"{self._widths}; pass (features of senders, features of receivers)"
+                )
+            return super()._checked(x, edge_index, edge_attr, weight, basis)
+        if self.outgoing is not None:
+            raise ValueError(
+                "got a pair x for a layer with direction='both', expected one tensor: along "
+                "outgoing edges it would update the senders; make one layer for each direction"
+            )
+        adjacency = as_adjacency(edge_index, check_pair(x, self._widths, weight))
+        check_bipartite(x, adjacency)
+        check_edges(edge_attr, adjacency, self.edge_dim, weight, basis)
+        return adjacency
 
     def prepared(self) -> Callable[..., Tensor]:
         """The layer for many calls with the present weights, which a narrow layer rearranges."""
@@ -258,7 +372,7 @@ class PNAConv(Conv):
         lin = self.lin
         assert lin is not None
         with torch.autocast(lin.bias.device.type, enabled=False):
-            form, weights = self._form, self._weights(self.towers == 1)
+            form, weights = self._form, self._weights(self, self.towers == 1)
             if self.towers == 1:
                 parts = split(form, weights)
             else:
@@ -270,8 +384,8 @@ class PNAConv(Conv):
     @property
     def _is_narrow(self) -> bool:
         """Whether joining the towers is faster: a narrow layer with one layer in M and in U."""
-        width = max(self.towers * self.F_in, self.in_channels, self.out_channels)
-        alone = self._is_linear and len(self.post) == 1
+        width = max(self.towers * self.F_in, *self._widths, self.out_channels)
+        alone = self._is_linear and len(self.post) == 1 and self.outgoing is None
         if width > NARROW_LAYER or not alone or not self._reads_lin:
             return False
         return self.towers == 1 or fast_paths.is_on("joined_towers")
@@ -291,25 +405,33 @@ class PNAConv(Conv):
 
     def _step_by_step(
         self,
-        x: Tensor,
+        side: PNAConv | Outgoing,
+        x: Features,
         adjacency: Adjacency,
-        edge: Tensor | None,
-        at: Tensor | None,
+        edge: tuple[Tensor | None, Tensor | None],
         factors: Tensor,
         weights: Weights,
     ) -> Tensor:
         """The layer as separate operations, for all transforms of torch: (nodes, towers, F_out)."""
-        with torch.autocast(x.device.type, enabled=False):
+        sent, own = (x, x) if isinstance(x, Tensor) else x
+        with torch.autocast(own.device.type, enabled=False):
             parts = split(self._form, weights)
+        features, at = edge
         if at is not None and at.is_floating_point():
-            at = at.to(working_type(x))
-        term = as_given(*edge_term(edge, at, parts.edge))
-        products = project_each(x, *weights_of_x(parts, self._swapped), self._shares)
+            at = at.to(working_type(own))
+        term = as_given(*edge_term(features, at, parts.edge))
+        of_x = weights_of_x(parts, self._swapped)
+        if sent is own:
+            products = project_each(own, *of_x, self._shares)
+        else:
+            products = map(
+                project, (own, *[sent, own] * len(self._swapped)), *of_x, repeat(self._shares)
+            )
         out = next(products)
-        every = self.neighbourhood.aggregators
+        every = side.neighbourhood.aggregators
+        see: Any = aggregate_shifted if self._is_linear else partial(self._see, side.pre)
         for which, mix in zip(self._form.views, parts.mixes, strict=True):
             aggregators = [every[i] for i in which]
-            see: Any = aggregate_shifted if self._is_linear else self._aggregate_messages
             results, shift, times = see(products, adjacency, aggregators, term)
             results = results.unflatten(2, (self.towers, self.F_in))
             out = degree_linear(results, mix, factors, adjacency, out, shift, times)
@@ -333,19 +455,30 @@ class PNAConv(Conv):
             return False
         return lin.bias is not None and lin.in_features == self.out_channels
 
+    @property
+    def _sides(self) -> list[PNAConv | Outgoing]:
+        """The parts for incoming edges, and those for outgoing edges if there are any."""
+        return [self] if self.outgoing is None else [self, self.outgoing]
+
     def _called_part(self) -> str | None:
         """The name of the first part that must be called as a module; None if there is none."""
-        for name, layer in named_layers("pre", self.pre) + named_layers("post", self.post):
+        for name, layer in named_layers("post", self.post):
             if not may_be_read(layer, TowerLinear):
                 return name
-        encoder = self.edge_encoder
-        if encoder is None or (may_be_read(encoder, nn.Linear) and encoder.bias is not None):
-            return None
-        return "edge_encoder"
+        for side in self._sides:
+            prefix = "" if side is self else "outgoing."
+            for name, layer in named_layers(f"{prefix}pre", side.pre):
+                if not may_be_read(layer, TowerLinear):
+                    return name
+            encoder = side.edge_encoder
+            if encoder is None or (may_be_read(encoder, nn.Linear) and encoder.bias is not None):
+                continue
+            return f"{prefix}edge_encoder"
+        return None
 
-    def _weights(self, with_mixing: bool) -> Weights:
+    def _weights(self, side: PNAConv | Outgoing, with_mixing: bool) -> Weights:
         """The weights of M and U, and of the mixing layer if it is to be applied as well."""
-        pre, post, encoder = first_of(self.pre), first_of(self.post), self.edge_encoder
+        pre, post, encoder = first_of(side.pre), first_of(self.post), side.edge_encoder
         lin = self.lin if with_mixing else None
         weights = Weights(
             pre.weight,
@@ -356,24 +489,35 @@ class PNAConv(Conv):
             *((None, None) if encoder is None else (encoder.weight, encoder.bias)),
         )
         parts = (weights.pre, weights.post, weights.encoder)
-        names = ("pre[0]", "post[0]", "edge_encoder")
+        prefix = "" if side is self else "outgoing."
+        names = (f"{prefix}pre[0]", "post[0]", f"{prefix}edge_encoder")
         for name, weight, shape in zip(names, parts, self._shapes, strict=True):
             if weight is not None and weight.shape != shape:
                 raise ValueError(
                     f"got {name} with a weight of shape {tuple(weight.shape)}, expected {shape}, "
                     "as the layer was made; replace it with one of that shape"
                 )
-        as_they_are = 2 * self.F_in + (self.edge_dim or 0)  # inputs of M without an encoder
+        as_they_are = self._own + self.F_in + (self.edge_dim or 0)  # inputs of M without an encoder
         if encoder is None and weights.pre.shape[2] != as_they_are:
             raise ValueError(
                 f"got edge_encoder = None, expected a module that takes (edges, {self.edge_dim}) "
                 f"to (edges, {self.F_in}), as the layer was made; to give M the edge features as "
                 "they are, make it with encode_edges=False"
             )
-        return weights
+        return weights if self.outgoing is None else self._share(side, weights)
 
-    def _aggregate_messages(
+    def _share(self, side: PNAConv | Outgoing, weights: Weights) -> Weights:
+        """The weights with one direction's columns of U. x_i and the bias count as incoming."""
+        results = self._form.scalers * self._form.aggregators * self.F_in
+        keep, incoming, outgoing = weights.post.split([self._own, results, results], 2)
+        if side is self:
+            return weights._replace(post=torch.cat([keep, incoming], 2))
+        post = torch.cat([torch.zeros_like(keep), outgoing], 2)
+        return weights._replace(post=post, post_bias=torch.zeros_like(weights.post_bias))
+
+    def _see(
         self,
+        layers: nn.ModuleList,
         products: Iterator[Tensor],
         adjacency: Adjacency,
         aggregators: list[Aggregator],
@@ -387,14 +531,19 @@ class PNAConv(Conv):
             edge = first @ second if second.is_floating_point() else first[second.long()]
         if edge is not None:
             messages = messages + edge.view_as(messages)
-        for k, layer in enumerate(self.pre[1:], 1):
+        for k, layer in list(enumerate(layers))[1:]:
             messages = call(f"pre[{k}]", layer, self.act(messages), self.F_in)
         messages = messages.flatten(1)
         nothing = messages.new_zeros((adjacency.num_senders, messages.shape[1]))
         return aggregate(nothing, adjacency, aggregators, messages), None, ()
 
     def memory(
-        self, num_nodes: int, num_edges: int, training: bool = True, *, table: bool = True
+        self,
+        num_nodes: int | tuple[int, int],
+        num_edges: int,
+        training: bool = True,
+        *,
+        table: bool = True,
     ) -> int:
         """About how many bytes a call needs at its peak on a GPU, besides x and the edge_index.
 
@@ -403,7 +552,7 @@ class PNAConv(Conv):
         are assumed to have the dtype of the parameters.
 
         Args:
-            num_nodes: nodes of the graph.
+            num_nodes: nodes of the graph, or a pair: senders and receivers.
             num_edges: edges of the graph.
             training: whether a backward pass follows.
             table: whether edge features wider than 16 are given as (table, index), not per edge.
@@ -432,12 +581,45 @@ def _request(aggregators: list[Aggregator]) -> Request | None:
     return request if exact and all(map(is_shifted_by_kernel, aggregators)) else None
 
 
-def _check_towers(in_channels: int, out_channels: int, towers: int, divide_input: bool) -> None:
-    if divide_input and in_channels % towers != 0:
+def _degrees(deg: Any, both: bool) -> tuple[Any, ...]:
+    """One statistics of degrees for each direction."""
+    is_pair = isinstance(deg, tuple | list) and len(deg) == 2
+    if deg is None or is_pair == both:
+        return tuple(deg) if is_pair and both else (deg,) * (1 + both)
+    if not both:
+        return (deg,)
+    raise TypeError(
+        f"got deg of type {type(deg).__name__} with direction='both', expected a pair: statistics "
+        "of in-degrees and of out-degrees; make them with pna.DegreeStats.from_graphs(graphs) and "
+        "pna.DegreeStats.from_graphs(graphs, outgoing=True)"
+    )
+
+
+def _check_types_of_nodes(widths: tuple[int, int], both: bool, swap_extrema: bool) -> None:
+    """Raise if senders and receivers have different widths, and an option cannot have that."""
+    if widths[0] == widths[1] or not (both or swap_extrema):
+        return
+    if both:
         raise ValueError(
-            f"got in_channels={in_channels} to divide among {towers} towers, expected a multiple "
-            f"of {towers}; or pass divide_input=False, so that every tower sees all of them"
+            f"got in_channels={widths} with direction='both', expected one number: along outgoing "
+            "edges a layer between two types of nodes would update the senders; make one layer for "
+            "each direction"
         )
+    raise ValueError(
+        f"got in_channels={widths} with swap_extrema=True, expected two equal numbers: max and min "
+        "see senders in the place of receivers; bring them to one width"
+    )
+
+
+def _check_towers(
+    widths: tuple[int, int], out_channels: int, towers: int, divide_input: bool
+) -> None:
+    for width in widths:
+        if divide_input and width % towers != 0:
+            raise ValueError(
+                f"got in_channels={width} to divide among {towers} towers, expected a multiple of "
+                f"{towers}; or pass divide_input=False, so that every tower sees all of them"
+            )
     if out_channels % towers != 0:
         raise ValueError(
             f"got out_channels={out_channels} from {towers} towers, expected a multiple of {towers}"

@@ -82,7 +82,7 @@ def _add_as_ones(
     chosen = [aggregators[i] for i in special]
     # one column serves all features, unless aggregators have parameters per feature
     alike = all(type(a) in BUILT_IN and not tensors_of(a) for a in chosen)
-    ones = results.new_ones((results.shape[0], 1 if alike else results.shape[2]))
+    ones = results.new_ones((adjacency.num_senders, 1 if alike else results.shape[2]))
     times = aggregate(ones, adjacency, chosen)
     parts_of = list(results.unbind(1))
     for j, i in enumerate(special):

@@ -21,7 +21,7 @@ from pna.ops.request import Request
 class Form:
     """The structure of a layer, without the values of its weights."""
 
-    width: int  # features of a tower
+    width: int  # features of a tower's messages, and of what it sees of a sender
     scalers: int
     aggregators: int
     views: tuple[tuple[int, ...], ...]  # groups of aggregators that see the same messages
@@ -58,10 +58,10 @@ class Weights(NamedTuple):
 class Parts(NamedTuple):
     """The weights of the products with node features."""
 
-    receiver: Tensor  # A, (towers, width, width)
+    receiver: Tensor  # A, (towers, width, features of a receiver)
     sender: Tensor  # B, (towers, width, width)
     bias: Tensor  # b, (towers, width)
-    keep: Tensor  # U's part for x_i, (towers, outputs, width)
+    keep: Tensor  # U's part for x_i, (towers, outputs, features of a receiver)
     keep_bias: Tensor  # (towers, outputs)
     edge: Tensor | None  # C, (towers × width, …), for edge features, encoded or not
     mixes: tuple[Tensor, ...]  # for each view, (scalers, towers, aggregators × width, outputs)
@@ -79,7 +79,8 @@ def split(form: Form, weights: Weights, encoded: bool = False) -> Parts:
         post_bias = torch.addmv(mixing_bias, mixing, post_bias[0])[None]
     receiver, sender, bias, edge = _split_message(form, weights, encoded)
     # split instead of two slices, whose gradients would have to be added
-    keep, mix = post.split([form.width, post.shape[2] - form.width], 2)
+    results = form.scalers * form.aggregators * form.width
+    keep, mix = post.split([post.shape[2] - results, results], 2)
     # one row of blocks for each scaler, one block for each aggregator: (towers, outputs, S, A, F)
     mix = mix.unflatten(2, (form.scalers, form.aggregators, form.width))
     mixes = [
@@ -93,8 +94,9 @@ def _split_message(
     form: Form, weights: Weights, encoded: bool = False
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
     """Return the parts of M for receiver and sender, its bias, and its part for the edge."""
-    inputs = weights.pre.shape[2] - 2 * form.width  # edge features among the inputs of M
-    receiver, sender, edge = weights.pre.split([form.width, form.width, inputs], 2)
+    own = weights.post.shape[2] - form.scalers * form.aggregators * form.width
+    inputs = weights.pre.shape[2] - own - form.width  # edge features among the inputs of M
+    receiver, sender, edge = weights.pre.split([own, form.width, inputs], 2)
     if inputs == 0:
         return receiver, sender, weights.pre_bias, None
     if encoded or weights.encoder is None or weights.encoder_bias is None:
