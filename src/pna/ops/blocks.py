@@ -35,7 +35,10 @@ def aggregate(
     own: Tensor | None = None,
 ) -> Tensor:
     """`reference.aggregate`, with kernels for the steps between nodes and edges."""
-    bounds = _bounds(adjacency, x.shape[1])
+    most = max(BLOCK // max(x.shape[1], 1), 1)
+    # one block if values cannot be read, and inside `torch.func`, which checkpoints do not support
+    few = not values_readable() or adjacency.num_edges <= most
+    bounds = [0, adjacency.num_receivers] if few else bounds_of(adjacency, most)
     given, wide = x.dtype, wide_type(x.dtype)
     x = x.to(wide)  # once, here: gradients of all edges and blocks are summed in this dtype
     own = None if own is None else own.to(wide)
@@ -103,15 +106,8 @@ def _aggregate(
     return reference.results(_Slots(messages, slots.adjacency, slots), aggregators)
 
 
-def _bounds(adjacency: Adjacency, features: int) -> list[int]:
-    """First receiver of every block, and the end.
-
-    There is one block if values cannot be read, and inside `torch.func` transforms, which
-    checkpointing does not support.
-    """
-    most = max(BLOCK // max(features, 1), 1)
-    if not values_readable() or adjacency.num_edges <= most:
-        return [0, adjacency.num_receivers]
+def bounds_of(adjacency: Adjacency, most: int) -> list[int]:
+    """First receiver of every block of about `most` edges, and the end."""
     device, bounds = adjacency.device, [0]
     indptr = adjacency.indptr
     targets = torch.arange(most, adjacency.num_edges + most, most, device=device)

@@ -131,10 +131,13 @@ def test_half_precision_takes_about_half():
     assert layer(torch.bfloat16).memory(10**5, 0) < 0.65 * layer().memory(10**5, 0)
 
 
-def test_wide_edge_features_as_numbers_are_made_into_messages():
+def test_wide_edge_features_of_many_edges_are_multiplied_in_blocks():
     conv, messages = layer(edge_dim=50), 10**6 * 64 * 4
-    more = conv.memory(1000, 10**6, table=False) - conv.memory(1000, 10**6)
-    assert messages < more <= 2 * messages
+    more = conv.memory(10**5, 10**6, table=False) - conv.memory(10**5, 10**6)
+    assert more < messages / 2
+    conv, messages = layer(edge_dim=50, towers=2, divide_input=True), 10**4 * 64 * 4  # not small
+    more = conv.memory(1000, 10**4, table=False) - conv.memory(1000, 10**4)
+    assert more == messages
     assert layer(edge_dim=8).memory(10, 10**6) == layer(edge_dim=8).memory(10, 10**6, table=False)
 
 

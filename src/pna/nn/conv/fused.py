@@ -18,6 +18,7 @@ from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.nn.conv import few_nodes
 from pna.nn.conv.split import LayerPlan, Parts, Weights, split, split_gradients
+from pna.nn.conv.wide_edges import WideEdges, blocks_of
 from pna.ops.degree_linear import degree_linear_backward, degree_linear_operator
 from pna.ops.operators import INSTEAD, no_forward_mode
 from pna.ops.product import Product
@@ -95,6 +96,16 @@ def _takes_encoded(edge: Tensor | None, at: Tensor | None, weights: Weights) -> 
     if weights.encoder is None or edge is None or at is None or at.is_floating_point():
         return False
     return edge.shape[0] <= weights.encoder.shape[0]
+
+
+def _wide_edges(
+    adjacency: Adjacency, edge: Tensor | None, at: Tensor | None, parts: Parts
+) -> WideEdges | None:
+    """Return wide edge features if they are so many that C e is computed in blocks."""
+    if edge is None or at is not None or parts.edge is None:
+        return None
+    blocks = blocks_of(adjacency, parts.edge.shape[0])
+    return WideEdges(edge, parts.edge, blocks) if blocks else None
 
 
 #: Up to this number of nodes, work runs on several streams. It is faster but needs more memory.
@@ -208,16 +219,18 @@ class _Layer(torch.autograd.Function):
     ) -> Tensor:
         weights, form = Weights(*given), plan.form
         encoded = _takes_encoded(edge, at, weights)
-        ctx.few_nodes = _has_few_nodes(plan, x)
         with below_autograd():
             parts = split(form, weights, encoded)
+            wide_edges = _wide_edges(adjacency, edge, at, parts)
+            ctx.few_nodes = _has_few_nodes(plan, x) and wide_edges is None
             ctx.plan, ctx.adjacency, ctx.parts = plan, adjacency, parts
             features, edge_work = edge, SideStream(x.device, 1)
             with edge_work:
                 if encoded:
                     assert edge is not None and weights.encoder is not None
                     features = F.linear(edge, weights.encoder, weights.encoder_bias)
-                values, place = edge_term(features, at, parts.edge)
+                of_edge = parts.edge if wide_edges is None else None
+                values, place = edge_term(features, at, of_edge)
             inputs = (factors, x, edge, features, values, place, *given)
             ctx.claim = DeferredJoins.claim(given)
             if ctx.few_nodes:
@@ -235,8 +248,11 @@ class _Layer(torch.autograd.Function):
                 sent, own, base = torch.ops.pna.linears(shares, weights_of_x, biases_of_x)
             else:
                 sent = project(x, parts.sender, None, plan.shares)
-            messages = Messages(sent.flatten(1), values, place, adjacency)
-            outputs = statistics_operator(messages, plan.request, plan.backend)
+            if wide_edges is None:
+                messages = Messages(sent.flatten(1), values, place, adjacency)
+                outputs = statistics_operator(messages, plan.request, plan.backend)
+            else:
+                outputs = wide_edges.statistics(sent.flatten(1), plan.request, plan.backend)
             results = outputs[0].unflatten(2, sent.shape[1:])
             if not divided:
                 own = project(x, parts.receiver, parts.bias, plan.shares)
@@ -301,12 +317,20 @@ class _Layer(torch.autograd.Function):
                     grad_bias = _sum_over_nodes(plan, grad_own)
                     grad_keep_bias = _sum_over_nodes(plan, grad)
                     del grad_own
-                messages = Messages(sent.flatten(1), values, place, adjacency)
-                for_term = [True, parts.edge is not None, bool(for_at)]
-                grad_sent, grad_values, grad_place = statistics_backward(
-                    grad_results.flatten(2), for_term, messages, Saved(*outputs), plan.request,
-                    plan.backend,
-                )  # fmt: skip
+                wide_edges = _wide_edges(adjacency, edge, place, parts)
+                grad_edge = grad_place = None
+                if wide_edges is None:
+                    messages = Messages(sent.flatten(1), values, place, adjacency)
+                    for_term = [True, parts.edge is not None, bool(for_at)]
+                    grad_sent, grad_values, grad_place = statistics_backward(
+                        grad_results.flatten(2), for_term, messages, Saved(*outputs), plan.request,
+                        plan.backend,
+                    )  # fmt: skip
+                else:
+                    grad_sent, of_wide, grad_edge = wide_edges.gradients(
+                        grad_results.flatten(2), sent.flatten(1), outputs, plan.request,
+                        plan.backend, for_edge,
+                    )  # fmt: skip
                 del grad_results
                 grad_sent = grad_sent.view(sent.shape)
                 if divided:
@@ -319,15 +343,17 @@ class _Layer(torch.autograd.Function):
                     grad_x, grad_sender = _project_backward(
                         grad_sent, x, parts.sender, plan.shares, grad_x
                     )
-                grad_edge, of_edge, of_encoder = None, [], None
-                if parts.edge is not None:
+                of_edge, of_encoder = [], None
+                if wide_edges is not None:
+                    of_edge = [of_wide]
+                elif parts.edge is not None:
                     of_edge = [grad_values.t() if features is None else grad_values.t() @ features]
                 if encoded:
                     assert parts.edge is not None and weights.encoder is not None
                     of_table = grad_values @ parts.edge
                     of_encoder = (of_table.t() @ edge, of_table.sum(0))
                     grad_edge = of_table @ weights.encoder if for_edge else None
-                elif parts.edge is not None and for_edge:
+                elif parts.edge is not None and wide_edges is None and for_edge:
                     grad_edge = grad_values @ parts.edge
                 by_part = (grad_receiver, grad_sender, grad_bias, grad_keep, grad_keep_bias)
                 of_parts = (*by_part, *of_edge, grad_mix)

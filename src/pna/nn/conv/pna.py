@@ -84,12 +84,12 @@ class PNAConv(Conv):
     the results too.
 
     With one layer in M, M is split into the parts of the receiver, the sender and the edge. On a
-    large graph no tensor then has a row of features for each edge, unless edge features wider than
-    16 are given for each. On a small graph of a GPU, where launches of kernels take most of the
-    time, the gradients of all messages and the inputs of U are stored. Aggregators without a kernel
-    (moments, softmax, k-th smallest, your own) compute the messages of a block of receivers at a
-    time. With more layers in M, all messages are stored: several tensors of shape (edges, towers ×
-    features).
+    large graph no tensor then has a row of features for each edge: if edge features wider than 16
+    are given for each, the products of a block of receivers exist at a time. On a small graph of a
+    GPU, where launches of kernels take most of the time, the gradients of all messages and the
+    inputs of U are stored. Aggregators without a kernel (moments, softmax, k-th smallest, your own)
+    compute the messages of a block of receivers at a time. With more layers in M, all messages are
+    stored: several tensors of shape (edges, towers × features).
 
     The weights of the parts (`pre`, `post`, `edge_encoder`) are used directly; the parts are not
     called. If one of them was replaced, or it or every module has hooks, all parts are called as

@@ -1,0 +1,112 @@
+"""Wide edge features of many edges: C e exists for a block of receivers at a time.
+
+C e of all edges would be a tensor (edges, towers × width), which is the largest one of the layer.
+The backward pass computes it again, block by block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pna.adjacency import Adjacency, values_readable
+from pna.ops.blocks import bounds_of
+from pna.ops.request import Messages, Request, Saved, wide_type
+from pna.ops.statistics import statistics_backward, statistics_operator
+
+#: Elements of C e in one block.
+BLOCK = 2**22
+
+
+@dataclass(frozen=True)
+class _Block:
+    """Some receivers with their incoming edges."""
+
+    rows: slice
+    edge_ids: Tensor  # (edges of the block,) in slot order: indices in the given order
+    adjacency: Adjacency  # all senders, these receivers; its edges are given in slot order
+
+
+_known: WeakKeyDictionary[Adjacency, dict[int, list[_Block]]] = WeakKeyDictionary()
+
+
+def blocks_of(adjacency: Adjacency, columns: int) -> list[_Block]:
+    """Blocks of receivers whose edges have about `BLOCK` elements in `columns` columns. They are
+    kept as long as the graph. One block, or a graph whose values cannot be read, gives none."""
+    most = max(BLOCK // columns, 1)
+    if adjacency.num_edges <= most or not values_readable():
+        return []
+    known = _known.setdefault(adjacency, {})
+    if most not in known:
+        bounds = bounds_of(adjacency, most)
+        slots = adjacency.indptr[bounds].tolist()
+        known[most] = [
+            _block(adjacency, *rows, *edges)
+            for rows, edges in zip(pairwise(bounds), pairwise(slots), strict=True)
+        ]
+    return known[most]
+
+
+def _block(adjacency: Adjacency, first: int, last: int, begin: int, end: int) -> _Block:
+    indptr, senders = adjacency.indptr[first : last + 1] - begin, adjacency.senders[begin:end]
+    part = Adjacency.from_csr(indptr, senders, adjacency.num_senders)
+    return _Block(slice(first, last), adjacency.edge_ids[begin:end], part)
+
+
+@dataclass(frozen=True)
+class WideEdges:
+    """Edge features (edges, inputs), their weight C (columns, inputs), and the blocks."""
+
+    features: Tensor
+    weight: Tensor
+    blocks: list[_Block]
+
+    def statistics(self, sent: Tensor, request: Request, backend: str) -> list[Tensor]:
+        """The statistics of messages sent_j + C e, (receivers, kinds, columns), and all other
+        tensors that `gradients` needs."""
+        results, kept = [], list[Tensor]()
+        for block, _, values in self._values():
+            messages = Messages(sent, values, None, block.adjacency)
+            out, *others = statistics_operator(messages, request, backend)
+            results.append(out)
+            kept += others
+        return [torch.cat(results), *kept]
+
+    def gradients(
+        self,
+        grad: Tensor,
+        sent: Tensor,
+        saved: Sequence[Tensor],
+        request: Request,
+        backend: str,
+        for_features: bool,
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
+        """The gradients of `sent`, of the weight and, if asked for, of the features."""
+        results, others = saved[0], list(zip(*[iter(saved[1:])] * 3, strict=True))
+        wide = wide_type(sent.dtype)
+        of_sent = torch.zeros_like(sent, dtype=wide)
+        of_weight = torch.zeros_like(self.weight, dtype=wide)
+        of_features = torch.empty_like(self.features) if for_features else None
+        for k, (block, features, values) in enumerate(self._values()):
+            messages = Messages(sent, values, None, block.adjacency)
+            kept = Saved(results[block.rows], *others[k])
+            part, of_values, _ = statistics_backward(
+                grad[block.rows], [True, True, False], messages, kept, request, backend
+            )
+            of_sent += part
+            of_weight += of_values.t() @ features
+            if of_features is not None:
+                of_features.index_copy_(0, block.edge_ids.long(), of_values @ self.weight)
+        return of_sent.to(sent.dtype), of_weight.to(self.weight.dtype), of_features
+
+    def _values(self) -> Iterator[tuple[_Block, Tensor, Tensor]]:
+        """Every block with its edge features and C times these, in slot order."""
+        for block in self.blocks:
+            features = self.features.index_select(0, block.edge_ids)
+            yield block, features, F.linear(features, self.weight)
