@@ -1,0 +1,85 @@
+"""Models of other projects give the same outputs and gradients with our layer as with PyG's."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+import pna
+
+pytest.importorskip("torch_geometric")
+
+from torch_geometric.nn import PNAConv as Theirs
+
+from tests.projects import models
+
+
+def ours(*arguments, **keywords):
+    return pna.nn.PNAConv(*arguments, **keywords, std="pyg")
+
+
+def graphs(seed, kind):
+    """A batch of three graphs: arguments of a model, and its target."""
+    random = torch.Generator().manual_seed(seed)
+    sizes, edges = (7, 9, 8), []
+    for begin, size in zip((0, 7, 16), sizes, strict=True):
+        edges.append(torch.randint(begin, begin + size, (2, 3 * size), generator=random))
+    edge_index = torch.cat(edges, 1)
+    edge_index = edge_index[:, edge_index[0] != edge_index[1]]  # distances are not 0
+    nodes, batch = sum(sizes), torch.repeat_interleave(torch.arange(3), torch.tensor(sizes))
+
+    def normal(*shape):
+        return torch.randn(*shape, generator=random, dtype=torch.float64)
+
+    x, pos, edge_attr = normal(nodes, 1), normal(nodes, 3), normal(edge_index.shape[1], 4)
+    if kind == "positions":
+        return (x, pos, edge_index, batch), normal(3)
+    if kind == "edges":
+        return (x, edge_index, edge_attr), normal(edge_index.shape[1], 2)
+    return (x, edge_index, edge_attr, batch), normal(3)
+
+
+DEG = torch.bincount(torch.bincount(graphs(0, "edges")[0][1][1], minlength=24))
+
+# Project: the model, what it takes, and how PyG's layer and ours are passed to it.
+PROJECTS = {
+    "HydraGNN": (models.HydraGNN, "positions", (Theirs, ours)),
+    "Multi-GNN": (models.MultiGNN, "edges", (Theirs, ours)),
+    "GraphGPS": (models.GraphGPS, "graphs", (Theirs, ours)),
+}
+
+
+def pair(project):
+    """The model with PyG's layer and with ours, with the same weights."""
+    make, kind, layers = PROJECTS[project]
+    torch.manual_seed(0)
+    theirs, our = (make(layer, DEG).double() for layer in layers)
+    our.load_state_dict(theirs.state_dict())
+    return theirs, our, kind
+
+
+def assert_gradients_are_equal(theirs, our):
+    """Gradients of PyG's layer are loaded like its weights, which have other names."""
+    named = {name: p.grad for name, p in theirs.named_parameters()}
+    renamed = copy.deepcopy(our)
+    renamed.load_state_dict(theirs.state_dict() | named, strict=False)
+    for (name, ours_), loaded in zip(our.named_parameters(), renamed.parameters(), strict=True):
+        torch.testing.assert_close(ours_.grad, loaded, msg=lambda m, name=name: f"{name}: {m}")
+
+
+@pytest.mark.parametrize("project", PROJECTS)
+def test_trains_alike(project):
+    theirs, our, kind = pair(project)
+    optimisers = [torch.optim.Adam(model.parameters(), 1e-2) for model in (theirs, our)]
+    for step in range(3):
+        inputs, target = graphs(step, kind)
+        outputs = []
+        for model, optimiser in zip((theirs, our), optimisers, strict=True):
+            optimiser.zero_grad()
+            outputs.append(model(*inputs))
+            nn.functional.mse_loss(outputs[-1], target).backward()
+        torch.testing.assert_close(outputs[1], outputs[0])
+        assert_gradients_are_equal(theirs, our)
+        for optimiser in optimisers:
+            optimiser.step()
