@@ -164,7 +164,7 @@ def pyg_layer(case: Case, given: Inputs) -> nn.Module:
 
 def call_ours(layer: Callable[..., Tensor], given: Inputs) -> Tensor:
     if given.table is None:
-        return layer(given.x, given.edges(ours=True))
+        return layer(given.x, given.edges(ours=True), given.edge_attr)
     return layer(given.x, given.edges(ours=True), (given.table, given.types))
 
 
@@ -181,7 +181,7 @@ def call_scatter(layer: Callable[..., Tensor], given: Inputs) -> Tensor:
 
 def _call_pyg(layer: Callable[..., Tensor], given: Inputs) -> Tensor:
     if given.table is None:
-        return layer(given.x, given.edges(ours=False))
+        return layer(given.x, given.edges(ours=False), given.edge_attr)
     return layer(given.x, given.edges(ours=False), given.table[given.types])
 
 
@@ -295,7 +295,14 @@ def _no_messages(case: Case) -> str | None:
 
 
 def _no_edge_types(case: Case) -> str | None:
-    return "it reduces features of senders, not of edges" if case.edge_types else None
+    has_edges = case.edge_types or case.edge_dim
+    return "it reduces features of senders, not of edges" if has_edges else None
+
+
+def _no_edge_features(case: Case) -> str | None:
+    if case.edge_dim:
+        return "it is written for edge types, not for features of every edge"
+    return _no_messages(case)
 
 
 def _bytes(value: Any) -> int:
@@ -316,7 +323,7 @@ CONTENDERS = (
     ContenderEntry(OURS_RECORDED, "recorded", _needs_gpu, _nothing, _ours_recorded),
     ContenderEntry(PYG_RECORDED, "recorded", _needs_pyg_and_gpu, _no_messages, _pyg_recorded),
     ContenderEntry(SCATTER, "peers", _needs_scatter, _no_messages, _pyg_scatter),
-    ContenderEntry(JAX, "peers", peers.missing_jax, _no_messages, _jax),
+    ContenderEntry(JAX, "peers", peers.missing_jax, _no_edge_features, _jax),
     ContenderEntry(SPARSE, "peers", peers.missing_sparse, _no_edge_types, _sparse),
     ContenderEntry(CUDNN, "peers", peers.missing_cudnn, _no_edge_types, _cudnn),
 )

@@ -28,7 +28,8 @@ class Case:
     edges: int
     features: int
     towers: int = 1  # undivided
-    edge_types: int = 0  # embedded in EDGE_DIM; 0: edges without features
+    edge_types: int = 0  # embedded in EDGE_DIM; 0: edges without types
+    edge_dim: int = 0  # features of every edge, which need no gradient; 0: none
     compiled: bool = False  # both layers under torch.compile as well
     recorded: bool = False  # and with mode="reduce-overhead", on a GPU
     fresh: bool = False  # a new edge_index at every call, as a DataLoader gives it
@@ -39,6 +40,7 @@ class Case:
     def size(self) -> str:
         towers = f", {self.towers} towers" if self.towers > 1 else ""
         types = f", {self.edge_types} edge types" if self.edge_types else ""
+        types += f", {self.edge_dim} edge features" if self.edge_dim else ""
         fresh = ", fresh edge_index" if self.fresh else ""
         sizes = f"{self.nodes:,} nodes, {self.edges:,} edges, F = {self.features}"
         return f"{sizes}{towers}{types}{fresh}"
@@ -78,6 +80,7 @@ CASES = {
         Case("layer", 100_000, 1_600_000, 128, compiled=True),
         Case("many edges", 200_000, 10_000_000, 128),
         Case("towers", 100_000, 1_000_000, 75, towers=5, edge_types=4),
+        Case("wide edges", 100_000, 1_000_000, 64, edge_dim=64),
         Case("large", 1_000_000, 100_000_000, 128, alone=True),
         *MOLECULES,
         Case("errors", 2_000, 32_000, 128, errors=True),
@@ -85,6 +88,7 @@ CASES = {
     "cpu": (
         Case("layer", 10_000, 100_000, 64, compiled=True),
         Case("many edges", 20_000, 320_000, 128),
+        Case("wide edges", 10_000, 100_000, 64, edge_dim=64),
         *MOLECULES,
         Case("errors", 2_000, 32_000, 128, errors=True),
     ),
@@ -93,6 +97,7 @@ CASES = {
 SMALL = (
     Case("small layer", 200, 2_000, 16, compiled=True, recorded=True),
     Case("small towers", 100, 1_000, 15, towers=5, edge_types=4),
+    Case("small wide edges", 100, 1_000, 16, edge_dim=20),
     Case("small fresh", 200, 2_000, 16, fresh=True),
     Case("small alone", 200, 2_000, 16, alone=True),
     Case("small errors", 200, 2_000, 16, errors=True),
@@ -118,6 +123,7 @@ class Inputs:
     x: Tensor
     table: Tensor | None  # of edge types
     types: Tensor | None
+    edge_attr: Tensor | None
     upstream: Tensor  # the gradient of the result
     fresh: bool  # whether a call gets a new edge_index
 
@@ -131,7 +137,9 @@ class Inputs:
     def in_float64(self) -> Inputs:
         table = None if self.table is None else self.table.detach().double().requires_grad_()
         x = self.x.detach().double().requires_grad_()
-        return replace(self, x=x, table=table, upstream=self.upstream.double())
+        edge_attr = None if self.edge_attr is None else self.edge_attr.double()
+        upstream = self.upstream.double()
+        return replace(self, x=x, table=table, edge_attr=edge_attr, upstream=upstream)
 
 
 def inputs(case: Case, device: torch.device, seed: int = 1) -> Inputs:
@@ -151,6 +159,7 @@ def inputs(case: Case, device: torch.device, seed: int = 1) -> Inputs:
         x=normal(case.nodes, case.features).requires_grad_(),
         table=table,
         types=types,
+        edge_attr=normal(case.edges, case.edge_dim) if case.edge_dim else None,
         upstream=normal(case.nodes, case.features),
         fresh=case.fresh,
     )
@@ -171,6 +180,6 @@ def layer_arguments(case: Case, adjacency: Adjacency) -> dict[str, Any]:
         "aggregators": AGGREGATORS,
         "scalers": SCALERS,
         "deg": torch.bincount(adjacency.degree.cpu()),
-        "edge_dim": EDGE_DIM if case.edge_types else None,
+        "edge_dim": EDGE_DIM if case.edge_types else case.edge_dim or None,
         "towers": case.towers,
     }
