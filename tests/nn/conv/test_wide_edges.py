@@ -111,6 +111,6 @@ def test_no_tensor_has_a_row_for_each_edge(cpu, monkeypatch):
         run(cpu, graph, frozen=["edge_attr"])
     assert 0 < seen.largest <= edges * EDGE_DIM  # the features themselves
     with _Largest(edges) as seen:
-        monkeypatch.setattr(wide_edges, "BLOCK", 2**22)
+        monkeypatch.setattr(wide_edges, "BLOCK", 2**20)
         run(cpu, graph, frozen=["edge_attr"])
     assert seen.largest == edges * EDGE_DIM

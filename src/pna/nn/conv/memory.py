@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pna.nn.conv.inputs import NARROW
 from pna.nn.conv.small import is_small_size
-from pna.nn.conv.wide_edges import BLOCK as WIDE_BLOCK
+from pna.nn.conv.wide_edges import edges_of_a_block
 from pna.ops.aggregate import one_pass
 from pna.ops.aggregators import FUSED, shift_of
 from pna.ops.blocks import BLOCK
@@ -86,12 +86,11 @@ def _estimate(
 def _of_wide_edges(layer: PNAConv, num_nodes: int, num_edges: int, training: bool) -> int:
     """Return the bytes of C e, and in training of its gradient, of all edges or of a block."""
     size, columns = _size(layer), layer.towers * layer.F_in
-    blocks = -(-num_edges * columns // WIDE_BLOCK)
-    if blocks <= 1:
+    most = edges_of_a_block(num_edges, columns)
+    if num_edges <= most:
         return num_edges * columns * size * (2 if training else 1)
-    inputs = (layer.edge_dim or 0) // columns + 1  # the features of a block, for each column
-    at_edges = WIDE_BLOCK * size * (inputs + (2 if training else 1))
-    graphs = _PER_EDGE * num_edges + blocks * _PER_NODE * num_nodes
+    at_edges = most * size * ((layer.edge_dim or 0) + (2 if training else 1) * columns)
+    graphs = _PER_EDGE * num_edges + num_edges // most * _PER_NODE * num_nodes
     return at_edges + graphs + training * 2 * num_nodes * columns * 4
 
 

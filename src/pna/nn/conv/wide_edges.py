@@ -20,8 +20,8 @@ from pna.ops.blocks import bounds_of
 from pna.ops.request import Messages, Request, Saved, wide_type
 from pna.ops.statistics import statistics_backward, statistics_operator
 
-#: Elements of C e in one block.
-BLOCK = 2**22
+#: The fewest elements of C e in a block, and the most blocks: a block costs time for every node.
+BLOCK, MOST = 2**20, 16
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ _known: WeakKeyDictionary[Adjacency, dict[int, list[_Block]]] = WeakKeyDictionar
 
 
 def blocks_of(adjacency: Adjacency, columns: int) -> list[_Block]:
-    """Blocks of receivers whose edges have about `BLOCK` elements in `columns` columns. They are
-    kept as long as the graph. One block, or a graph whose values cannot be read, gives none."""
-    most = max(BLOCK // columns, 1)
+    """Blocks of receivers, for edge features of `columns` columns; none if one block is enough, or
+    if the graph cannot be read. They are kept as long as the graph."""
+    most = edges_of_a_block(adjacency.num_edges, columns)
     if adjacency.num_edges <= most or not values_readable():
         return []
     known = _known.setdefault(adjacency, {})
@@ -51,6 +51,11 @@ def blocks_of(adjacency: Adjacency, columns: int) -> list[_Block]:
             for rows, edges in zip(pairwise(bounds), pairwise(slots), strict=True)
         ]
     return known[most]
+
+
+def edges_of_a_block(num_edges: int, columns: int) -> int:
+    """About how many edges a block has."""
+    return max(BLOCK // columns, -(-num_edges // MOST), 1)
 
 
 def _block(adjacency: Adjacency, first: int, last: int, begin: int, end: int) -> _Block:
