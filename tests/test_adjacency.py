@@ -14,6 +14,7 @@ import gc
 import io
 import weakref
 from contextlib import nullcontext
+from dataclasses import replace
 from unittest import mock
 
 import numpy as np
@@ -166,6 +167,65 @@ def test_sparse_coo_with_entries_repeated():
     assert_is_the_graph(Adjacency.from_sparse(matrix))
     # coalescing makes the edge 0 → 1, given twice, one
     assert Adjacency.from_sparse(matrix.coalesce()).degree.tolist() == [2, 1, 0, 1]
+
+
+def test_degrees_of_a_larger_graph():
+    """They are kept, and order the receivers; those without edges come first."""
+    degree = torch.tensor([7, 2, 9, 3], dtype=torch.int16)
+    adj = Adjacency.from_edge_index(edge_index(), 4, degree=degree)
+    assert adj.degree.tolist() == [7, 2, 9, 3]
+    assert adj.degree.dtype == adj.indptr.dtype
+    assert adj.reached_degree.tolist() == [7, 2, 0, 3]
+    assert adj.by_degree.tolist() == [2, 1, 3, 0]
+    plain = Adjacency.from_edge_index(edge_index(), 4)
+    assert plain.reached_degree.tolist() == plain.degree.tolist() == [2, 2, 0, 1]
+    assert_same(replace(adj, degree=plain.degree, by_degree=plain.by_degree), plain)
+    assert_same(plain.with_degree(degree), adj)
+    degree.zero_()
+    assert adj.degree.tolist() == [7, 2, 9, 3]  # a copy
+
+
+def test_degrees_of_a_larger_graph_in_a_union():
+    one = Adjacency.from_edge_index(edge_index(), 4, degree=torch.tensor([7, 2, 9, 3]))
+    two = Adjacency.disjoint_union([one, Adjacency.from_edge_index(edge_index(), 4)])
+    assert two.degree.tolist() == [7, 2, 9, 3, 2, 2, 0, 1]
+    assert two.by_degree.tolist() == [2, 6, 7, 1, 4, 5, 3, 0]
+
+
+@pytest.mark.parametrize(
+    ("degree", "error", "message"),
+    [
+        ([7, 1, 9, 3], ValueError, "degree 1 of node 1, which has 2 edges here, .* at least"),
+        ([7, 2, -1, 3], ValueError, "degree -1 of node 2, which has 0 edges here"),
+        (
+            [7, 2, 9],
+            ValueError,
+            r"shape \(3,\), expected \(4,\).*full_degree\[batch.n_id",
+        ),
+        ([[7], [2], [9], [3]], ValueError, r"degree of shape \(4, 1\), expected \(4,\)"),
+        ([7.0, 2.0, 9.0, 3.0], TypeError, r"dtype torch.float32, .* degree.long\(\)"),
+        ([True] * 4, TypeError, "dtype torch.bool, expected whole numbers"),
+    ],
+    ids=str,
+)
+def test_degrees_that_do_not_fit(degree, error, message):
+    for run in (Adjacency.from_edge_index, pna.check):
+        with pytest.raises(error, match=message):
+            run(edge_index(), 4, torch.tensor(degree))
+
+
+def test_degrees_of_other_kinds():
+    with pytest.raises(TypeError, match=r"degree of type list, .* torch.as_tensor"):
+        Adjacency.from_edge_index(edge_index(), 4, [2, 2, 0, 1])
+    with pytest.raises(ValueError, match="degree on meta and edges on cpu, expected one device"):
+        Adjacency.from_edge_index(edge_index(), 4, torch.zeros(4, dtype=torch.int64, device="meta"))
+    pna.check(edge_index(), 4, torch.tensor([2, 2, 0, 1]))
+
+
+@pytest.mark.gpu
+def test_degrees_are_checked_on_a_gpu_by_check():
+    with pytest.raises(ValueError, match="degree 1 of node 1"):
+        pna.check(edge_index().cuda(), 4, torch.tensor([2, 1, 0, 1]).cuda())
 
 
 def test_from_csr():
@@ -532,6 +592,14 @@ def test_compiled_with_the_adjacency_built_inside():
         assert without_spare(built.incoming) == long_fields(adj.incoming)
         assert {leaf.dtype for leaf in tree_leaves(built)} == {torch.int32}
     assert counter.frame_count == 1
+
+
+def test_compiled_with_degrees_of_a_larger_graph():
+    build = torch.compile(Adjacency.from_edge_index, fullgraph=True, backend="aot_eager")
+    degree = torch.tensor([7, 2, 9, 3])
+    built = build(edge_index(), 4, degree)
+    assert built.degree.tolist() == [7, 2, 9, 3]
+    assert built.by_degree.tolist() == [2, 1, 3, 0]
 
 
 def test_compiled_with_the_adjacency_as_an_input():

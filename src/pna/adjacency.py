@@ -36,6 +36,11 @@ _BAD_INDEX = (
     "which one"
 )
 
+_BAD_DEGREE = (
+    "degree has one that is less than the number of the node's edges: call pna.check(edge_index, "
+    "num_nodes, degree), which says which one"
+)
+
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -61,6 +66,11 @@ class Rows:
     def num_rows(self) -> int:
         return self.indptr.shape[0] - 1
 
+    @property
+    def lengths(self) -> Tensor:
+        """Number of slots of every row, (rows,)."""
+        return self.indptr.diff()
+
 
 @dataclass(frozen=True, eq=False)
 class Adjacency:
@@ -75,46 +85,28 @@ class Adjacency:
     outgoing: Rows  # by sender: neighbours are receivers
     edge_ids: Tensor  # (edges,) slot -> index of the edge in the given order
     out_ranks: Tensor  # (edges,) index in outgoing -> index in the receiver's row
-    by_degree: Tensor  # (receivers,) receivers sorted by degree, stable
-    #: In-degree of every receiver, (receivers,).
+    by_degree: Tensor  # (receivers,) receivers sorted by `reached_degree`, stable
+    #: In-degree of every receiver, (receivers,), for scalers: see `with_degree`.
     degree: Tensor
 
     @staticmethod
     def from_edge_index(
-        edge_index: Tensor, num_nodes: int | tuple[int, int] | None = None
+        edge_index: Tensor,
+        num_nodes: int | tuple[int, int] | None = None,
+        degree: Tensor | None = None,
     ) -> Adjacency:
         """Build from ``edge_index`` (2, edges), where ``edge_index[0]`` sends to ``edge_index[1]``.
 
         `num_nodes` is the number of nodes, or (senders, receivers) of a bipartite graph; PyG's
-        `EdgeIndex` may hold it. Edges may have any integer type and order.
+        `EdgeIndex` may hold it. Edges may have any integer type and order. With `degree`, these are
+        some of the edges of a graph whose in-degrees are known: see `with_degree`.
 
         Indices are checked, except in compiled or captured code, which cannot read their values. A
         bad index raises at once on a CPU. On a GPU it raises at the latest at the next
         synchronisation, without saying which index it was: see `pna.check`.
         """
-        if num_nodes is None and hasattr(edge_index, "sparse_size"):
-            known = edge_index.sparse_size()
-            num_nodes = None if None in known else known
-        edge_index = _plain(edge_index)
-        num_senders, num_receivers = _sizes(num_nodes)
-        _check_form(edge_index)
-        index = _index_type(edge_index.shape[1], num_senders, num_receivers)
-        if _is_built_on_the_gpu(edge_index, index, num_senders, num_receivers):
-            return _build_on_the_gpu(edge_index, num_senders, num_receivers)
-        if _is_built_in_c(edge_index, index):
-            built = native.build(edge_index, num_senders, num_receivers, SEGMENT)
-            if built is not None:
-                return _of_arrays(built)
-        if _is_ranked(edge_index, index, num_senders, num_receivers):
-            from pna.ops.ranking import rank_edges  # which needs this module
-
-            indptr, senders, *transpose, edge_ids, ranks = rank_edges(
-                edge_index, num_senders, num_receivers
-            )
-            return _build(indptr, senders, (*transpose, ranks), edge_ids, _cut_within_bounds)
-        check_edge_index(edge_index, num_senders, num_receivers)
-        cut = _cut_exactly if values_visible() else _cut_within_bounds
-        return _sort(edge_index.to(index), num_senders, num_receivers, cut)
+        adjacency = _of_edge_index(edge_index, num_nodes)
+        return adjacency if degree is None else adjacency.with_degree(degree)
 
     @staticmethod
     def from_csr(
@@ -206,14 +198,44 @@ class Adjacency:
         index, device = _index_type(*map(sum, counts)), parts[0].device
         senders, receivers, edges = (_number_on(count, index, device) for count in counts)
         degree = torch.cat([p.degree for p in parts]).to(index)
+        joined = _join_rows(incoming, receivers, senders, edges)
         return Adjacency(
-            incoming=_join_rows(incoming, receivers, senders, edges),
+            incoming=joined,
             outgoing=_join_rows(outgoing, senders, receivers, edges),
             edge_ids=torch.cat([p.edge_ids for p in parts]) + edges.shift(edges),
             out_ranks=torch.cat([p.out_ranks for p in parts]).to(index),
-            by_degree=_by_degree(degree),
+            by_degree=_by_degree(_where_reached(degree, joined)),
             degree=degree,
         )
+
+    def with_degree(self, degree: Tensor) -> Adjacency:
+        """The same edges, of receivers that have these in-degrees in a larger graph, (receivers,).
+
+        A neighbour-sampled batch lacks edges. Scalers need the degrees of the whole graph:
+        ``degree = full_degree[batch.n_id]`` in PyG. Scalers, `pna.nn.GCNConv` and
+        `pna.nn.MoNetConv` use them. All aggregators, including normalised_mean, take the edges that
+        are present. The aggregates of a receiver without edges are 0, whatever its degree.
+
+        A degree below the number of edges that are present raises at once on a CPU. On a GPU it
+        raises at the latest at the next synchronisation, without saying which it was: see
+        `pna.check`.
+        """
+        _check_degree_form(degree, self.num_receivers, self.device)
+        if values_readable():
+            if degree.device.type == "cpu":
+                _check_degree(degree, self.incoming.lengths)
+            else:
+                assert_async((degree >= self.incoming.lengths).all(), _BAD_DEGREE)
+        degree = degree.to(self.edge_ids.dtype, copy=True)
+        by_degree = _by_degree(_where_reached(degree, self.incoming))
+        return Adjacency(
+            self.incoming, self.outgoing, self.edge_ids, self.out_ranks, by_degree, degree
+        )
+
+    @property
+    def reached_degree(self) -> Tensor:
+        """`degree`, but 0 without edges, (receivers,): equal ones have equal factors of scalers."""
+        return _where_reached(self.degree, self.incoming)
 
     @property
     def num_receivers(self) -> int:
@@ -267,7 +289,8 @@ class Adjacency:
         return self.outgoing.indptr.diff()
 
     def reversed(self) -> Adjacency:
-        """The graph with all edges turned round: senders receive. Edges keep their order.
+        """The graph with all edges turned round: senders receive. Edges keep their order. Degrees
+        are the numbers of edges, also if this Adjacency has others (`with_degree`).
 
         It is made once, unless in compiled code, and kept while this Adjacency lives.
         """
@@ -361,6 +384,32 @@ def _from_tensor(edges: Tensor, num_nodes: int | tuple[int, int]) -> Adjacency:
     return Adjacency.from_edge_index(edges, num_nodes)
 
 
+def _of_edge_index(edge_index: Tensor, num_nodes: int | tuple[int, int] | None) -> Adjacency:
+    if num_nodes is None and hasattr(edge_index, "sparse_size"):
+        known = edge_index.sparse_size()
+        num_nodes = None if None in known else known
+    edge_index = _plain(edge_index)
+    num_senders, num_receivers = _sizes(num_nodes)
+    _check_form(edge_index)
+    index = _index_type(edge_index.shape[1], num_senders, num_receivers)
+    if _is_built_on_the_gpu(edge_index, index, num_senders, num_receivers):
+        return _build_on_the_gpu(edge_index, num_senders, num_receivers)
+    if _is_built_in_c(edge_index, index):
+        built = native.build(edge_index, num_senders, num_receivers, SEGMENT)
+        if built is not None:
+            return _of_arrays(built)
+    if _is_ranked(edge_index, index, num_senders, num_receivers):
+        from pna.ops.ranking import rank_edges  # which needs this module
+
+        indptr, senders, *transpose, edge_ids, ranks = rank_edges(
+            edge_index, num_senders, num_receivers
+        )
+        return _build(indptr, senders, (*transpose, ranks), edge_ids, _cut_within_bounds)
+    check_edge_index(edge_index, num_senders, num_receivers)
+    cut = _cut_exactly if values_visible() else _cut_within_bounds
+    return _sort(edge_index.to(index), num_senders, num_receivers, cut)
+
+
 def _is_built_in_c(edge_index: Tensor, index: torch.dtype) -> bool:
     if edge_index.device.type != "cpu" or index != torch.int32 or not values_readable():
         return False
@@ -452,6 +501,10 @@ def _build(
         by_degree=_by_degree(degree),
         degree=degree,
     )
+
+
+def _where_reached(degree: Tensor, rows: Rows) -> Tensor:
+    return torch.where(rows.indptr[1:] > rows.indptr[:-1], degree, 0)
 
 
 def _by_degree(degree: Tensor) -> Tensor:
@@ -621,14 +674,22 @@ def _sizes(num_nodes: int | tuple[int, int] | None) -> tuple[int, int]:
     return senders, receivers
 
 
-def check(edge_index: Tensor, num_nodes: int | tuple[int, int]) -> None:
+def check(
+    edge_index: Tensor, num_nodes: int | tuple[int, int], degree: Tensor | None = None
+) -> None:
     """Raise if ``edge_index`` (2, edges) has an index that is no node; the error says which one.
 
-    `num_nodes` is that of `Adjacency.from_edge_index`, which does the same on a CPU. On a GPU it
-    does not wait for the device and can only say that there is such an index. This function waits.
+    It also raises if a `degree` (receivers,) is less than the number of edges of its node. The
+    arguments are those of `Adjacency.from_edge_index`, which does the same on a CPU. On a GPU it
+    does not wait for the device and can only say that there is such an index or degree. This
+    function waits.
     """
     edge_index = _plain(edge_index)
-    check_edge_index(edge_index, *_sizes(num_nodes))
+    _, num_receivers = sizes = _sizes(num_nodes)
+    check_edge_index(edge_index, *sizes)
+    if degree is not None:
+        _check_degree_form(degree, num_receivers, edge_index.device)
+        _check_degree(degree, torch.bincount(edge_index[1].long(), minlength=num_receivers))
 
 
 def check_edge_index(edge_index: Tensor, num_senders: int, num_receivers: int) -> None:
@@ -659,4 +720,39 @@ def _check_form(edge_index: Tensor) -> None:
         raise TypeError(
             f"got edge_index of dtype {edge_index.dtype}, expected int64, int32, int16, int8 or "
             "uint8; convert it with edge_index.long()"
+        )
+
+
+def _check_degree_form(degree: Tensor, num_receivers: int, device: torch.device) -> None:
+    if not isinstance(degree, Tensor):
+        raise TypeError(
+            f"got degree of type {type(degree).__name__}, expected an integer tensor (receivers,); "
+            "convert it with torch.as_tensor(degree)"
+        )
+    if degree.dim() != 1 or degree.shape[0] != num_receivers:
+        raise ValueError(
+            f"got degree of shape {tuple(degree.shape)}, expected ({num_receivers},): one for each "
+            "receiver; in a sampled batch of PyG pass full_degree[batch.n_id]"
+        )
+    if degree.dtype not in _INTEGERS:
+        raise TypeError(
+            f"got degree of dtype {degree.dtype}, expected whole numbers; convert it with "
+            "degree.long()"
+        )
+    if degree.device != device:
+        raise ValueError(
+            f"got degree on {degree.device} and edges on {device}, expected one device; move it "
+            f"with degree.to({str(device)!r})"
+        )
+
+
+def _check_degree(degree: Tensor, lengths: Tensor) -> None:
+    """Raise if a degree is below the number of edges; waits for the device."""
+    wrong = degree < lengths
+    if wrong.any():
+        node = int(wrong.nonzero()[0])
+        raise ValueError(
+            f"got degree {int(degree[node])} of node {node}, which has {int(lengths[node])} edges "
+            "here, expected at least as many; pass in-degrees of the whole graph, in a sampled "
+            "batch of PyG full_degree[batch.n_id]"
         )

@@ -24,7 +24,8 @@ def first_nodes(adjacency: Adjacency, nodes: int, edges: int) -> Adjacency:
     no node.
 
     There must be no long rows, and `order` must have the first nodes first. `by_degree` is that
-    order: nodes are sorted by degree between one front and the next, not over all fronts.
+    order: nodes are sorted by degree between one front and the next, not over all fronts. Degrees
+    must be the numbers of edges, by which `order` is sorted.
     """
 
     def cut(rows: Rows) -> Rows:

@@ -337,9 +337,9 @@ def launch_training() -> None:
     indptr = indptr.int()
     for several in (False, True):
         assemble.by_length(indptr, indptr, assemble.windows(4, [], indptr.device), several)
-    factors.factors(indptr, torch.ones(1), torch.ones(1), [0, 1, 2, 3, 4])
     ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
     request, graph = Request(KINDS, 1e-5, False), Adjacency.from_edge_index(ring, 9)
+    factors.factors(graph, torch.ones(1), torch.ones(1), [0, 1, 2, 3, 4])
     table, kinds = torch.randn(4, 75, requires_grad=True), torch.arange(9) % 4
     for also_x in (False, True):  # sums by kind alone, and on the way to the gradient of x
         x = torch.randn(9, 75, requires_grad=also_x)

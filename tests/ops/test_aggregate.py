@@ -6,6 +6,7 @@ import pytest
 import torch
 
 import pna
+from pna.ops import blocks
 from pna.ops.aggregators import Std
 from tests.ops.cases import (
     EVERY,
@@ -257,3 +258,31 @@ def test_index_of_any_whole_type(fast, index_type):
     table, index = edge_term("table", adjacency.num_edges, WIDTH, x.dtype, fast.device)
     got = outcome(x, adjacency, FUSED, (table, index.to(index_type)))
     assert_near(got, definition(x, adjacency, FUSED, (table, index)), TOLERANCES[x.dtype])
+
+
+def test_degrees_of_a_larger_graph_change_nothing(backend):
+    """Aggregators take the edges that are there."""
+    adjacency = GRAPHS["random"].adjacency(backend.device)
+    x = features(adjacency.num_senders, 1, torch.float32, backend.device)
+    more = torch.arange(adjacency.num_receivers, device=backend.device) % 3
+    sampled = adjacency.with_degree(adjacency.degree + more)
+    got, expected = (outcome(x, each, EVERY, None) for each in (sampled, adjacency))
+    for one, other in zip(got, expected, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_an_aggregator_of_your_own_sees_both_degrees(monkeypatch):
+    class Share(pna.aggregators.Aggregator):
+        shift = "none"
+
+        def aggregate(self, hood):
+            share = hood.count / hood.adjacency.degree.clamp(min=1)
+            return share[:, None].expand(-1, hood.messages.shape[1])
+
+    monkeypatch.setattr(blocks, "BLOCK", 1)
+    edge_index = torch.tensor([[0, 1, 2], [0, 1, 1]])
+    adjacency = pna.Adjacency.from_edge_index(edge_index, 3, torch.tensor([2, 8, 5]))
+    for name in ("reference", "cpu"):
+        with pna.backend(name):
+            got = pna.aggregate(torch.ones(3, 1), adjacency, [Share])
+        assert got.flatten().tolist() == [0.5, 0.25, 0.0]

@@ -33,7 +33,7 @@ class _Remembered(NamedTuple):
     """Cached factors of a graph, with their key. `own_tensors` keeps the tensors of the key alive,
     so that no `id` is reused."""
 
-    indptr: Callable[[], Tensor | None]
+    degree: Callable[[], Tensor | None]
     key: tuple[Any, ...]
     own_tensors: tuple[Tensor, ...]
     factors: Tensor
@@ -183,7 +183,7 @@ class Neighbourhood(nn.Module):
         return [with_tensors(self, f"aggregator_{i}", a) for i, a in enumerate(self._aggregators)]
 
     def factors(self, adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
-        """Return S(d) of every scaler for every receiver, (receivers, scalers); 0 where d is 0.
+        """Return S(d) of every scaler for every receiver, (receivers, scalers); 0 without edges.
 
         The factors of the last graph are cached, unless they are learned. On a GPU, do not write
         to δ through `.data`: the cache does not notice the change.
@@ -195,11 +195,11 @@ class Neighbourhood(nn.Module):
             return self._factors(adjacency, dtype)
         key = (dtype, *map(_identity, own_tensors))
         last = self._last
-        if last is not None and last.indptr() is adjacency.indptr and last.key == key:
+        if last is not None and last.degree() is adjacency.degree and last.key == key:
             return last.factors
         with outside_inference():  # the cache may be used in training
             factors = self._factors(adjacency, dtype)
-        self._last = _Remembered(weakref.ref(adjacency.indptr), key, own_tensors, factors)
+        self._last = _Remembered(weakref.ref(adjacency.degree), key, own_tensors, factors)
         return factors
 
     def _own_tensors(self) -> tuple[Tensor, ...]:
@@ -213,13 +213,13 @@ class Neighbourhood(nn.Module):
             from pna.ops.triton.factors import factors
 
             codes = tuple(_CODES[type(s), float(s.alpha)] for s in self._scalers)
-            given = (adjacency.degree, self.mean_log_degree, self.mean_degree, codes)
+            given = (adjacency, self.mean_log_degree, self.mean_degree, codes)
             averages = self._averages_now()
             if averages is None:
                 return factors(*given)
             # the layers of a model usually share their factors
-            return cached(("factors", averages, codes), adjacency.indptr, lambda: factors(*given))
-        degree = adjacency.degree
+            return cached(("factors", averages, codes), adjacency.degree, lambda: factors(*given))
+        degree = adjacency.reached_degree
         counted = counted_degree(degree, dtype)
         columns = []
         for i, scaler in enumerate(self._scalers):

@@ -324,6 +324,9 @@ class Softmin(Softmax):
 class NormalisedMean(Aggregator):
     """Σ m_j / sqrt(d_i d_j), with d_i the receiver's in-degree and d_j the sender's out-degree.
 
+    Both count the edges that are present, also if the graph was built with `degree`: that does not
+    say how many edges a sender has.
+
     Example:
         >>> out = pna.aggregate(x, adj, ["normalised_mean"])[1, 0]  # node 2 sends two messages
         >>> torch.testing.assert_close(out, x[0] / 2**0.5 + x[2] / 2)
@@ -334,7 +337,7 @@ class NormalisedMean(Aggregator):
     def aggregate(self, hood: Neighbourhoods) -> Tensor:
         adjacency, values = hood.adjacency, hood.messages
         sender = adjacency.out_degree.clamp(min=1).to(values.dtype).rsqrt()[:, None]
-        receiver = adjacency.degree.clamp(min=1).to(values.dtype).rsqrt()[:, None]
+        receiver = hood.count.clamp(min=1).to(values.dtype).rsqrt()[:, None]
         total, power = hood.scaled_sum(hood.from_senders(sender) * values)
         return total * (power * receiver)
 
@@ -357,7 +360,7 @@ class KthSmallest(Aggregator):
             raise ValueError(f"got k={self.k!r}, expected a whole number of at least 1")
 
     def aggregate(self, hood: Neighbourhoods) -> Tensor:
-        values, degree = hood.messages, hood.adjacency.degree
+        values = hood.messages
         if values.shape[0] == 0:
             return hood.sum(values)
         by_value = values.detach().argsort(dim=0, stable=True)
@@ -366,7 +369,7 @@ class KthSmallest(Aggregator):
         place = hood.adjacency.indptr[:-1].long() + self.k - 1
         picked = take(ordered, place.clamp(max=values.shape[0] - 1))
         largest = hood.largest(values)
-        enough = (degree >= self.k)[:, None]
+        enough = (hood.count >= self.k)[:, None]
         return torch.where(largest.isnan(), largest, torch.where(enough, picked, 0))
 
 

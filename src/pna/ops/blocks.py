@@ -122,5 +122,10 @@ def _receivers(adjacency: Adjacency, first: int, last: int) -> edges.Slots:
     indptr = adjacency.indptr[first : last + 1]
     begin, end = indptr[[0, -1]].tolist()
     part = Adjacency.from_csr(indptr - begin, adjacency.senders[begin:end], adjacency.num_senders)
-    seen = replace(part, edge_ids=adjacency.edge_ids[begin:end], outgoing=adjacency.outgoing)
+    seen = replace(
+        part,
+        edge_ids=adjacency.edge_ids[begin:end],
+        outgoing=adjacency.outgoing,
+        degree=adjacency.degree[first:last],
+    )
     return replace(edges.Slots.of(part), adjacency=seen)

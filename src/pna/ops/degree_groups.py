@@ -21,12 +21,12 @@ _WORTH = 5e6
 def forward(product: Product, base: Tensor | None, out: Tensor) -> None:
     """Write the result of `degree_linear` to out (receivers, towers, outputs)."""
     weight, factors = product.weight, product.factors
-    degree = product.indptr.diff()
+    lengths = product.indptr.diff()
     if _is_narrow(weight):
         _forward_at_once(product.shifted_z(), weight, factors, base, out)
         return
-    for rows, shares in _groups(product, degree):
-        own = _shifted_rows(product, degree, rows)
+    for rows, shares in _groups(product):
+        own = _shifted_rows(product, lengths, rows)
         if shares is None:
             part = definition(own, weight, _take(factors, rows))
         else:
@@ -40,7 +40,7 @@ def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor
     """Write the gradients of z, weight and shift; a gradient without elements is not needed."""
     z, weight, factors, times = product.z, product.weight, product.factors, product.times
     indptr, (grad_z, grad_weight, grad_shift) = product.indptr, grads
-    degree = indptr.diff()
+    lengths = indptr.diff()
     if _is_narrow(weight):
         _backward_at_once(grad, product.shifted_z(), weight, factors, grad_z, grad_weight)
         if grad_shift.shape[0] > 0:
@@ -48,7 +48,7 @@ def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor
         return
     transposed = weight.transpose(2, 3)
     total = torch.zeros(grad_weight.shape, dtype=wide_type(grad.dtype))
-    for rows, shares in _groups(product, degree):
+    for rows, shares in _groups(product):
         upstream = _take(grad, rows)
         own = _take(factors, rows).to(grad.dtype) if shares is None else None
         if grad_z.shape[0] > 0:
@@ -59,7 +59,7 @@ def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor
             part = part.unflatten(2, (z.shape[1], z.shape[3])).transpose(1, 2)
             _put(grad_z, rows, part)
         if grad_weight.shape[0] > 0:
-            flat = _shifted_rows(product, degree, rows)
+            flat = _shifted_rows(product, lengths, rows)
             flat = flat.permute(2, 1, 3, 0).flatten(1, 2)  # (towers, A·K, n)
             if own is not None:
                 for r in range(weight.shape[0]):
@@ -128,12 +128,12 @@ def add_shifted(grad_z: Tensor, times: Sequence[int], indptr: Tensor, total: Ten
         total += part
     for a, often in enumerate(times):
         if often == 2:
-            degree = indptr.diff()[:, None, None].to(wide_type(grad_z.dtype))
-            total += (degree * grad_z[:, a]).to(total.dtype)
+            lengths = indptr.diff()[:, None, None].to(wide_type(grad_z.dtype))
+            total += (lengths * grad_z[:, a]).to(total.dtype)
 
 
-def _groups(product: Product, degree: Tensor) -> Iterator[tuple[Tensor | None, Tensor | None]]:
-    """Yield (receivers, factors): for each common degree, its receivers and the factors they share;
+def _groups(product: Product) -> Iterator[tuple[Tensor | None, Tensor | None]]:
+    """Yield (receivers, factors): receivers of a common degree, and the factors that they share;
     then the receivers of all rare degrees, and None. None for receivers means all of them."""
     factors, by_degree = product.factors, product.by_degree
     count, towers, inner, outputs = product.weight.shape
@@ -143,9 +143,10 @@ def _groups(product: Product, degree: Tensor) -> Iterator[tuple[Tensor | None, T
         yield None, None
         return
     order = by_degree.long()
-    counts = torch.unique_consecutive(degree[order], return_counts=True)[1].tolist()
+    along = factors.index_select(0, order)
+    changes = (along[1:] != along[:-1]).any(1).nonzero()[:, 0] + 1
     rare = []
-    for rows in order.split(counts):
+    for rows in order.tensor_split(changes):
         if rows.shape[0] <= few:
             rare.append(rows)
         else:
@@ -154,11 +155,11 @@ def _groups(product: Product, degree: Tensor) -> Iterator[tuple[Tensor | None, T
         yield torch.cat(rare), None
 
 
-def _shifted_rows(product: Product, degree: Tensor, rows: Tensor | None) -> Tensor:
+def _shifted_rows(product: Product, lengths: Tensor, rows: Tensor | None) -> Tensor:
     z, shift = product.z, product.shift
     if shift is None:
         return _take(z, rows)
-    return shifted(_take(z, rows), _take(shift, rows), product.times, _take(degree, rows))
+    return shifted(_take(z, rows), _take(shift, rows), product.times, _take(lengths, rows))
 
 
 def _take(tensor: Tensor, rows: Tensor | None) -> Tensor:

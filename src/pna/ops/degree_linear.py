@@ -36,7 +36,7 @@ def degree_linear(
     """base_i + Σ_r factors[i, r] · z_i W_r, in every tower: (receivers, towers, outputs).
 
     z is (receivers, A, towers, K), weight (R, towers, A·K, outputs); base has the shape of the
-    result. factors (receivers, R) must be equal at receivers of equal degree. First, shift
+    result. factors (receivers, R) are monotone in `Adjacency.reached_degree`. First, shift
     (receivers, towers, K) is added to group a of the A groups of z: once if times[a] is 1, once per
     neighbour if it is 2.
     """
@@ -47,7 +47,8 @@ def degree_linear(
     backend = choose(z.device)
     plain = backend == "reference" or (backend == "triton" and z.dtype == torch.float64)
     if plain or not fast_paths.is_on("degree_linear"):
-        return definition(shifted(z, shift, times, adjacency.degree), weight, factors, base)
+        moved = shifted(z, shift, times, adjacency.incoming.lengths)
+        return definition(moved, weight, factors, base)
     product = Product(z, weight, factors, shift, times, adjacency.indptr, adjacency.by_degree)
     return degree_linear_operator(product, base, backend)
 

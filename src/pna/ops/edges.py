@@ -97,7 +97,7 @@ def exponentials_of_receivers(
     highest = _highest(scores.detach(), slots)
     if own is not None:
         own = own.detach()
-        reached = (slots.adjacency.degree > 0)[:, None]
+        reached = (slots.adjacency.incoming.lengths > 0)[:, None]
         highest = torch.where(reached, torch.maximum(highest, own), own)
     return (scores - from_receivers(highest, slots)).exp(), highest
 

@@ -17,11 +17,11 @@ class Product:
 
     z: Tensor  # (receivers, A, towers, K)
     weight: Tensor  # (R, towers, A·K, outputs)
-    factors: Tensor  # (receivers, R), equal at receivers of equal degree
+    factors: Tensor  # (receivers, R), each monotone in the order by_degree
     shift: Tensor | None  # (receivers, towers, K)
     times: Sequence[int]  # how often each of A is shifted: 0, 1, or 2 for once per neighbour
     indptr: Tensor  # (receivers + 1,) first edge of every receiver
-    by_degree: Tensor  # (receivers,) sorted by degree
+    by_degree: Tensor  # (receivers,) sorted by what the factors are a function of
 
     def shifted_z(self) -> Tensor:
         return shifted(self.z, self.shift, self.times, self.indptr.diff())
@@ -41,12 +41,12 @@ def definition(z: Tensor, weight: Tensor, factors: Tensor, base: Tensor | None =
     return total
 
 
-def shifted(z: Tensor, shift: Tensor | None, times: Sequence[int], degree: Tensor) -> Tensor:
+def shifted(z: Tensor, shift: Tensor | None, times: Sequence[int], lengths: Tensor) -> Tensor:
     """z with `shift` added: never (times = 0), once (1), or once per neighbour (2)."""
     if shift is None or not any(times):
         return z
-    degree = degree.to(wide_type(z.dtype))  # half precision may not represent it
-    often = (torch.zeros_like(degree), torch.ones_like(degree), degree)
+    lengths = lengths.to(wide_type(z.dtype))  # half precision may not represent it
+    often = (torch.zeros_like(lengths), torch.ones_like(lengths), lengths)
     added = torch.stack([often[n] for n in times], 1)[:, :, None, None] * shift[:, None]
     return z + added.to(z.dtype)
 

@@ -40,7 +40,7 @@ def aggregate(
 
 def results(hood: Neighbourhoods, aggregators: Sequence[Aggregator]) -> Tensor:
     """The aggregates of the messages: (receivers, aggregators, features)."""
-    empty = (hood.adjacency.degree == 0)[:, None]
+    empty = (hood.count == 0)[:, None]
     found = [defined(hood, aggregator).masked_fill(empty, 0) for aggregator in aggregators]
     return torch.stack(found, dim=1)
 
@@ -101,6 +101,12 @@ class Neighbourhoods:
     messages: Tensor
     adjacency: Adjacency
 
+    @property
+    def count(self) -> Tensor:
+        """Number of messages of each receiver, (receivers,); ``adjacency.degree`` may be larger,
+        see `Adjacency.with_degree`."""
+        return self.adjacency.incoming.lengths
+
     def sum(self, values: Tensor) -> Tensor:
         """Σ over the messages of each receiver: (edges, …) to (receivers, …)."""
         receivers = self.adjacency.receivers
@@ -111,21 +117,21 @@ class Neighbourhoods:
 
     def mean(self, values: Tensor) -> Tensor:
         """Mean over the messages of each receiver: (edges, …) to (receivers, …)."""
-        count = self.adjacency.degree.clamp(min=1)
+        count = self.count.clamp(min=1)
         return self.sum(values) / count.reshape(-1, *[1] * (values.dim() - 1))
 
     def scaled_sum(self, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Σ / s, and s (receivers, 1), a power of 2 above the degree, for values (edges, features).
+        """Σ / s, and s (receivers, 1), a power of 2 above the count, for values (edges, features).
 
         Partial sums do not overflow if the values do not, and the scaling loses no digits.
         """
-        power = _power_above(self.adjacency.degree).to(values.dtype)[:, None]
+        power = _power_above(self.count).to(values.dtype)[:, None]
         return self.sum(values * self.to_slots(1 / power)), power
 
     def mean_message(self) -> Tensor:
         """The mean of the messages, finite if they are: (receivers, features)."""
         total, power = self.scaled_sum(self.messages)
-        return total / (self.adjacency.degree.clamp(min=1)[:, None] / power)
+        return total / (self.count.clamp(min=1)[:, None] / power)
 
     def max(self, values: Tensor) -> Tensor:
         """Largest value of each receiver: (edges, features) to (receivers, features).
@@ -175,9 +181,9 @@ class Neighbourhoods:
         return self.centred() ** order
 
 
-def _power_above(degree: Tensor) -> Tensor:
-    """The least power of 2 above each degree."""
-    bits = degree.long()
+def _power_above(count: Tensor) -> Tensor:
+    """The least power of 2 above each count."""
+    bits = count.long()
     for shift in (1, 2, 4, 8, 16, 32):
         bits = bits | (bits >> shift)
     return bits + 1

@@ -209,7 +209,7 @@ def _check_isolated(given: Aggregator, double: Aggregator, sample: _Sample) -> N
                     f"got {rows[~rows.isfinite()][0].item()} {what}, expected a finite number, "
                     "although it is set to 0 afterwards: its gradient may spoil others; such a "
                     "receiver has a sum of 0 and a degree of 0: use hood.mean, or divide by "
-                    "hood.adjacency.degree.clamp(min=1)[:, None]; add a small number before "
+                    "hood.count.clamp(min=1)[:, None]; add a small number before "
                     "logarithms and powers below 0"
                 )
         gradients: list[Tensor] = []

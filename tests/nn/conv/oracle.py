@@ -151,18 +151,20 @@ def pna_conv(
     x: Tensor | tuple[Tensor, Tensor],
     edge_index: Tensor,
     edge_attr: Tensor | None = None,
+    degree: Tensor | None = None,
 ) -> Tensor:
     """U(x_i, ⊕_{j→i} M(x_i, x_j, e_ji)) of every node; with `layer.outgoing` along both directions.
 
     `layer` has weights, activation and sizes; `aggregators` are objects, `scalers` names or
     objects; `degrees` those of the training set's nodes; `edge_attr` is (edges, edge_dim). x may be
     a pair, of senders and of receivers. Along both directions, `aggregators` and `degrees` are
-    pairs.
+    pairs. `degree` (receivers,) is the number of edges, unless some were left out.
     """
     sent, own = x if isinstance(x, tuple) else (x, x)
-    sides = [(layer, edge_index, aggregators, degrees)]
+    sides = [(layer, edge_index, degree, aggregators, degrees)]
     if layer.outgoing is not None:
-        both = (layer, layer.outgoing), (edge_index, edge_index.flip(0)), aggregators, degrees
+        edges = (edge_index, edge_index.flip(0))
+        both = (layer, layer.outgoing), edges, (degree, None), aggregators, degrees
         sides = list(zip(*both, strict=True))
     of_towers = []
     for t in range(layer.towers):
@@ -170,8 +172,10 @@ def pna_conv(
             part.chunk(layer.towers, 1)[t] if layer.divide_input else part for part in (sent, own)
         ]
         h = [shares[1]]
-        for side, edges, chosen, counted in sides:
-            h += _scaled(layer, side, t, chosen, scalers, counted, shares, edges, edge_attr)
+        for side, edges, true, chosen, counted in sides:
+            found = torch.bincount(edges[1], minlength=len(shares[1])) if true is None else true
+            factors = [scale(scaler, found, counted).to(own.dtype) for scaler in scalers]
+            h += _scaled(layer, side, t, chosen, factors, shares, edges, edge_attr)
         of_towers.append(_through(layer.post, layer.act, t, torch.cat(h, 1)))
     out = torch.cat(of_towers, 1)
     return out if layer.lin is None else F.linear(out, layer.lin.weight, layer.lin.bias)
@@ -182,16 +186,13 @@ def _scaled(
     side: Any,
     tower: int,
     aggregators: Sequence[Any],
-    scalers: Sequence[Any],
-    degrees: Sequence[int],
+    factors: Sequence[Tensor],
     shares: Sequence[Tensor],
     edge_index: Tensor,
     edge_attr: Tensor | None,
 ) -> list[Tensor]:
     """Every scaler times every aggregate of a tower, along one direction of edges."""
     (senders, receivers), (sent, own) = edge_index, shares
-    degree = torch.bincount(receivers, minlength=len(own))
-    factors = [scale(scaler, degree, degrees).to(own.dtype) for scaler in scalers]
     if edge_attr is not None and side.edge_encoder is not None:
         edge_attr = F.linear(edge_attr, side.edge_encoder.weight, side.edge_encoder.bias)
     edge = [] if edge_attr is None else [edge_attr]

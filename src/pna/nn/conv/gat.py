@@ -141,7 +141,7 @@ def _mean_without_self_loops(edge: Tensor, adjacency: Adjacency) -> Tensor:
     """Mean over the edges from other nodes, (nodes, heads), of scores (edges, heads) by slot."""
     slots = Slots.of(adjacency)
     is_loop = (adjacency.senders == slots.receivers)[:, None]
-    others = (adjacency.degree - count_self_loops(slots)).clamp(min=1)[:, None]
+    others = (adjacency.incoming.lengths - count_self_loops(slots)).clamp(min=1)[:, None]
     return sum_to_receivers(edge.masked_fill(is_loop, 0), slots) / others.to(edge.dtype)
 
 

@@ -55,8 +55,9 @@ def _bounds(plan: LayerPlan, adjacency: Adjacency) -> list[int] | None:
     nodes = adjacency.num_receivers
     if plan.form.scalers == 1 or nodes < max(8 * _FEWEST, 1) or not fast_paths.is_on("grouped"):
         return None
-    counts = [count for count in torch.bincount(adjacency.degree).tolist() if count > 0]
-    return [0, *accumulate(counts)] if nodes >= _FEWEST * len(counts) else None
+    along = adjacency.reached_degree.index_select(0, adjacency.by_degree)
+    counts = torch.unique_consecutive(along, return_counts=True)[1]
+    return [0, *accumulate(counts.tolist())] if nodes >= _FEWEST * len(counts) else None
 
 
 def small_layer_on_cpu(

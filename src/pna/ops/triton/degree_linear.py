@@ -55,17 +55,22 @@ _AT_ONCE = 4
 
 
 @triton.jit
-def _tile(by_degree, indptr, tile, num_rows, BLOCK_R: tl.constexpr):
-    """The first node of a tile, and whether all of its nodes have the same degree."""
+def _tile(by_degree, factors, tile, num_rows, R: tl.constexpr, BLOCK_R: tl.constexpr):
+    """The first node of a tile, and whether all of its nodes have the same factors: these are
+    monotone in the order by_degree."""
     begin = tile * BLOCK_R
     first = tl.load(by_degree + begin).to(tl.int64)
     last = tl.load(by_degree + tl.minimum(begin + BLOCK_R, num_rows) - 1).to(tl.int64)
-    least = tl.load(indptr + first + 1) - tl.load(indptr + first)
-    return first, tl.load(indptr + last + 1) - tl.load(indptr + last) == least
+    uniform = tl.load(factors + first * R) == tl.load(factors + last * R)
+    for r in tl.static_range(1, R):
+        uniform &= tl.load(factors + first * R + r) == tl.load(factors + last * R + r)
+    return first, uniform
 
 
 @triton.jit
-def _tile_and_rows(by_degree, indptr, tile, num_rows, BLOCK_R: tl.constexpr):
+def _tile_and_rows(
+    by_degree, factors, tile, num_rows, R: tl.constexpr, BLOCK_R: tl.constexpr
+):  # fmt: skip
     """Nodes of a tile, their mask, and the results of `_tile`.
 
     Not for a kernel that writes to these nodes: the compiler would take by_degree for an output.
@@ -73,7 +78,7 @@ def _tile_and_rows(by_degree, indptr, tile, num_rows, BLOCK_R: tl.constexpr):
     place = tile * BLOCK_R + tl.arange(0, BLOCK_R)
     live = place < num_rows
     row = tl.load(by_degree + place, mask=live, other=0).to(tl.int64)
-    first, uniform = _tile(by_degree, indptr, tile, num_rows, BLOCK_R)
+    first, uniform = _tile(by_degree, factors, tile, num_rows, R, BLOCK_R)
     return row, live, first, uniform
 
 
@@ -114,7 +119,7 @@ def _degree_linear_kernel(
     number = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     live = number < num_rows
     row = tl.load(by_degree + number, mask=live, other=0).to(tl.int64)
-    first, uniform = _tile(by_degree, indptr, tl.program_id(0), num_rows, BLOCK_R)
+    first, uniform = _tile(by_degree, factors, tl.program_id(0), num_rows, R, BLOCK_R)
     tower = tl.program_id(1).to(tl.int64)
     output = tl.program_id(2) * BLOCK_O + tl.arange(0, BLOCK_O)
     last = BLOCK_O + tl.arange(0, REST if REST > 0 else 16)
@@ -166,7 +171,7 @@ def _degree_linear_kernel(
 
 @Kernel
 def _degree_spread_kernel(
-    grad, grad_row, grad_tower, inputs, weight, w_factor, w_tower, w_in, w_out, factors, indptr,
+    grad, grad_row, grad_tower, inputs, weight, w_factor, w_tower, w_in, w_out, factors,
     by_degree, out, out_row, out_group, out_tower, out_width, num_rows, blocks, per_group,
     R: tl.constexpr, PRECISION: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr,
@@ -176,7 +181,7 @@ def _degree_spread_kernel(
     number = tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)
     live = number < num_rows
     row = tl.load(by_degree + number, mask=live, other=0).to(tl.int64)
-    first, uniform = _tile(by_degree, indptr, tl.program_id(0), num_rows, BLOCK_R)
+    first, uniform = _tile(by_degree, factors, tl.program_id(0), num_rows, R, BLOCK_R)
     tower = tl.program_id(1).to(tl.int64)
     column = tl.arange(0, BLOCK_K)
     live_column = column < inputs
@@ -247,7 +252,7 @@ def _degree_weight_kernel(
     grad += tower * grad_tower
     splits = tl.num_programs(2)
     for i in range(tl.program_id(2), tiles, splits):
-        row, live, first, uniform = _tile_and_rows(by_degree, indptr, i, num_rows, BLOCK_R)
+        row, live, first, uniform = _tile_and_rows(by_degree, factors, i, num_rows, R, BLOCK_R)
         tile = inputs_of(
             z, z_row, z_group, width, shift, shift_row, indptr, row, live, column, live_column,
             ONCE, EACH,
@@ -418,8 +423,8 @@ def _spread(grad: Tensor, product: Product, out: Tensor) -> None:
     splits = max(1, min(blocks, _SPREAD_PROGRAMS // (likely(tiles) * towers)))
     _degree_spread_kernel[(tiles, towers, splits)](
         grad, grad.stride(0), grad.stride(1), grad.shape[2], weight, *weight.stride(),
-        product.factors, product.indptr, product.by_degree, out, *out.stride()[:3], width,
-        num_rows, blocks, per_group,
+        product.factors, product.by_degree, out, *out.stride()[:3], width, num_rows,
+        blocks, per_group,
         R=weight.shape[0], PRECISION=precision(grad), BLOCK_R=_TILE,
         BLOCK_K=max(16, next_power_of_2(grad.shape[2])), BLOCK_O=block_o,
         num_warps=4, num_stages=2,
