@@ -196,6 +196,35 @@ def test_no_graphs_are_no_nodes():
 
 
 @pytest.mark.parametrize(
+    ("attributes", "said"),
+    [
+        (dict(num_sampled_nodes=[1, 2], n_id=torch.arange(3)), "num_sampled_nodes"),
+        (dict(num_sampled_nodes=None, n_id=torch.arange(3), input_id=[0]), "n_id and input_id"),
+        (dict(root_n_id=torch.tensor([0])), "root_n_id"),
+    ],
+    ids=["NeighborLoader", "without counts", "ShaDowKHopSampler"],
+)
+def test_sampled_batches_are_doubted_once(attributes, said):
+    batch = Data(edge_index=torch.tensor([[1, 2], [0, 0]]), num_nodes=3, **attributes)
+    for graphs in (batch, [batch, batch], iter([batch])):
+        with pytest.warns(UserWarning, match=rf"sampled neighbours \(it has {said}\)") as caught:
+            stats = DegreeStats.from_graphs(graphs)
+        assert len(caught) == 1
+        assert caught[0].filename == __file__
+        assert stats.max_degree == 2
+
+
+@pytest.mark.filterwarnings("error")
+def test_whole_graphs_are_not_doubted():
+    """Also if a user keeps numbers of nodes, and with the true degrees of a sampled batch."""
+    edge_index = torch.tensor([[1, 2], [0, 0]])
+    whole = Data(edge_index=edge_index, num_nodes=3, n_id=torch.arange(3))
+    assert DegreeStats.from_graphs(whole).histogram.tolist() == [2, 0, 1]
+    sampled = Adjacency.from_edge_index(edge_index, 3, degree=torch.tensor([3, 1, 1]))
+    assert DegreeStats.from_graphs(sampled).histogram.tolist() == [0, 2, 0, 1]
+
+
+@pytest.mark.parametrize(
     ("make", "error", "message"),
     [
         (lambda: DegreeStats().mean, ValueError, "no nodes.*from_graphs"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -67,11 +68,22 @@ class DegreeStats:
         With `outgoing`, count out-degrees, which ``direction="both"`` of a layer needs too.
 
         A graph is a PyG `Data` or `Batch`, a `pna.Adjacency`, or has one as ``.adjacency``.
-        Isolated nodes count. A neighbour-sampled batch gives the degrees of its sampled edges;
-        pass the whole graph to get its degrees.
+        Isolated nodes count. A neighbour-sampled batch has the degrees of its sampled edges, and
+        gives a warning: pass the whole graph. An `Adjacency` counts with its true in-degrees
+        (`Adjacency.with_degree`).
         """
         total = torch.zeros(0, dtype=torch.int64, device="cpu")
+        is_warned = False
         for graph in [graphs] if _is_graph(graphs) else graphs:
+            sampled = None if is_warned else _sampled_by(graph)
+            if sampled is not None:
+                is_warned = True
+                warnings.warn(
+                    f"got a batch of sampled neighbours (it has {sampled}), expected whole graphs: "
+                    "δ will be that of the sample, which has smaller degrees; pass the whole "
+                    "graph, DegreeStats.from_graphs(data), and see docs/sampling.md",
+                    stacklevel=2,
+                )
             total = _add(total, _count(_degree(graph, outgoing)))
         return cls()._set(total)
 
@@ -366,6 +378,18 @@ def _holds_degrees(graph: Any) -> bool:
     source = getattr(graph, "adjacency", graph)
     edges = getattr(graph, "edge_index", None)
     return edges is not None or isinstance(getattr(source, "degree", None), Tensor)
+
+
+#: What PyG's loaders of sampled neighbours add to a batch; all names of a line must be there.
+_SAMPLED = (("num_sampled_nodes",), ("num_sampled_edges",), ("n_id", "input_id"), ("root_n_id",))
+
+
+def _sampled_by(graph: Any) -> str | None:
+    """The attributes by which a batch of sampled neighbours is known; None if it is none."""
+    for names in _SAMPLED:
+        if all(getattr(graph, name, None) is not None for name in names):
+            return " and ".join(names)
+    return None
 
 
 def _degree(graph: Any, outgoing: bool) -> Tensor:
