@@ -41,6 +41,12 @@ _BAD_DEGREE = (
     "num_nodes, degree), which says which one"
 )
 
+#: The end of an error inside TorchScript.
+WITHOUT_TORCHSCRIPT = (
+    "expected torch.compile(model), or torch.export.export(model, …) for a program to save: "
+    "TorchScript cannot hold the kernels and the sorted edges of this package"
+)
+
 _INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -346,6 +352,7 @@ def as_adjacency(
     ``edge_index`` is cached while the tensor lives and torch knows of no write to it. Torch does
     not know of writes through numpy or ``.data``.
     """
+    refuse_tracing()
     if isinstance(edges, Adjacency):
         return edges
     if isinstance(edges, Sequence) and all(isinstance(part, Adjacency) for part in edges):
@@ -367,6 +374,12 @@ def as_adjacency(
     if cacheable and not is_wrapped(adjacency.edge_ids):
         _cache[edges] = (key, adjacency)
     return adjacency
+
+
+def refuse_tracing() -> None:
+    """Raise inside `torch.jit.trace`, which would keep the sorted edges of its example."""
+    if torch.jit.is_tracing():
+        raise TypeError(f"got edges in torch.jit.trace, {WITHOUT_TORCHSCRIPT}")
 
 
 _cache: WeakTensorKeyDictionary = WeakTensorKeyDictionary()

@@ -16,6 +16,7 @@ from pna.nn.activation import activation
         ("leaky relu", nn.LeakyReLU),
         ("elu", nn.ELU),
         ("tanh", nn.Tanh),
+        ("swish", nn.SiLU),
         ("log_softmax", nn.LogSoftmax),
     ],
 )

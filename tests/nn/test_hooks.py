@@ -233,7 +233,7 @@ def test_compiled_whole():
 
 @SLOWER
 def test_pyg_summary(monkeypatch):
-    """Every part with its shapes, in a model of two layers."""
+    """A layer in one row, as PyG's; with `leaf_module=None` every part with its shapes."""
     table = types.ModuleType("tabulate")  # which PyG wants, and need not be here
     table.__spec__ = importlib.machinery.ModuleSpec("tabulate", None)
     table.tabulate = lambda content, **_: content
@@ -243,6 +243,9 @@ def test_pyg_summary(monkeypatch):
     torch.manual_seed(0)
     model = PNA(6, 6, 2, aggregators=["mean", "max"], scalers=["identity"], deg=None, towers=2)
     _, *rows = summary(model, torch.randn(NODES, 6), EDGE_INDEX, max_depth=4)
+    assert sum("PNAConv" in row[0] for row in rows) == 2
+    assert not any("TowerLinear" in row[0] for row in rows)
+    _, *rows = summary(model, torch.randn(NODES, 6), EDGE_INDEX, max_depth=4, leaf_module=None)
     seen = {row[0].split(")", 1)[1]: row[1:] for row in rows if "TowerLinear" in row[0]}
     assert sum("TowerLinear" in row[0] for row in rows) == 4
     assert seen == {"TowerLinear": ["[6, 2, 18]", "[6, 2, 3]", "114"]}  # the last one, U

@@ -39,6 +39,7 @@ KNOWN = ", ".join([*NAMES, "moment_3"])
     [
         ("mean", Mean),
         ("sum", Sum),
+        ("add", Sum),
         ("max", Max),
         ("min", Min),
         ("var", Var),

@@ -12,6 +12,7 @@ from pna.names import lookup
 _ACTIVATIONS = {
     name.lower(): getattr(nn, name) for name in nn.modules.activation.__all__ if name[0].isupper()
 }
+_ACTIVATIONS["swish"] = nn.SiLU  # as PyG calls it
 
 
 def activation(

@@ -383,8 +383,9 @@ BUILT_IN: tuple[type[Aggregator], ...] = (
     Mean, Sum, Max, Min, Var, Std, Softmax, Softmin, NormalisedMean, Moment, KthSmallest,
 )  # fmt: skip
 
-#: Aggregators by name; ``moment_n`` stands for ``Moment(n)``.
+#: Aggregators by name; ``moment_n`` stands for ``Moment(n)``, and PyG calls the sum "add" too.
 NAMES: dict[str, type[Aggregator]] = {kind.name: kind for kind in BUILT_IN if kind.name}
+NAMES["add"] = Sum
 
 #: Aggregators that the fast backends compute in one pass, and their names there.
 FUSED: dict[type[Aggregator], str] = {kind: kind.kernel for kind in BUILT_IN if kind.kernel}

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import pna.nn
-from pna.nn import GatedGCNConv, GCNConv, PNAConv, PNASimpleConv
+from pna.nn import GatedGCNConv, GCNConv, MLPConv, PNAConv, PNASimpleConv
 from pna.nn.conv.base import Conv
 
 LAYERS = [
@@ -31,6 +31,20 @@ def test_misspelt_arguments_get_the_nearest_name(layer):
     message = f"'out_chanels' of {layer.__name__}; did you mean 'out_channels'"
     with pytest.raises(TypeError, match=message):
         layer(4, out_chanels=4, **arguments(layer))
+
+
+@pytest.mark.filterwarnings(
+    "ignore:`torch.jit:DeprecationWarning", "ignore::torch.jit.TracerWarning"
+)
+@pytest.mark.parametrize("layer", LAYERS)
+def test_torchscript_is_refused(layer):
+    model = torch.nn.Sequential(layer(4, 4, **arguments(layer)))
+    with pytest.raises(TypeError, match=rf"{layer.__name__} in torch\.jit\.script.*torch\.export"):
+        torch.jit.script(model)
+    inputs = torch.randn(3, 4), torch.tensor([[0, 1], [1, 2]])
+    if layer is not MLPConv:  # which has no edges
+        with pytest.raises(TypeError, match=r"got edges in torch\.jit\.trace.*torch\.compile"):
+            torch.jit.trace(model[0], inputs)
 
 
 @pytest.mark.parametrize("layer", LAYERS)

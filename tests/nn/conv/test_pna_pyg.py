@@ -41,6 +41,7 @@ LAYERS = {
         pre_layers=3, post_layers=3, towers=2, edge_dim=3, act="tanh"
     ),
     "deep, wide edge features": dict(pre_layers=2, edge_dim=17, act="leaky_relu"),
+    "edges turned round": dict(flow="target_to_source", edge_dim=3),
     "learned δ": dict(train_norm=True, scalers=[*SCALERS, "linear", "inverse_linear"]),
     "softmax with a learned temperature": dict(
         aggregators=["mean", SoftmaxAggregation(t=0.7, learn=True), "max"]

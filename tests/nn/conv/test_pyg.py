@@ -1,10 +1,13 @@
-"""What is taken over from PyG's layers, and what is refused; numbers are in `test_pna_pyg`."""
+"""What is taken over from PyG's layers and given back; numbers are in `test_pna_pyg`."""
 
 import warnings
+from functools import partial
 
 import pytest
 import torch
 from torch_geometric import nn as pyg
+from torch_geometric.data import Data
+from torch_geometric.loader import DataLoader
 from torch_geometric.nn.aggr import (
     MedianAggregation,
     PowerMeanAggregation,
@@ -13,7 +16,11 @@ from torch_geometric.nn.aggr import (
     VarAggregation,
 )
 
+import pna
+from pna.degree import Linear, Power
 from pna.nn import PNAConv
+from pna.nn.conv.pyg import _AGGREGATORS, to_pyg
+from pna.ops.aggregators import BUILT_IN, KthSmallest, Moment, Softmax
 from tests.nn.cases import DEG, PAPER, SCALERS
 
 
@@ -101,11 +108,6 @@ def test_states_of_other_shapes_are_refused():
             )
             for kind in (SoftmaxAggregation, StdAggregation, VarAggregation)
         ),
-        (
-            lambda: theirs(flow="target_to_source"),
-            ValueError,
-            r"flow='target_to_source'.*edge_index\.flip\(0\)",
-        ),
         (lambda: theirs(pre_layers=2, act="prelu"), ValueError, "PReLU.*without parameters"),
     ],
 )
@@ -131,3 +133,100 @@ def test_a_converted_layer_keeps_its_degrees_and_what_is_frozen():
     before = ours.neighbourhood.mean_log_degree.clone()
     ours.reset_parameters()
     assert torch.equal(ours.neighbourhood.mean_log_degree, before)
+
+
+def test_degree_histogram_as_pyg():
+    graphs = [Data(num_nodes=5, edge_index=torch.randint(4, (2, 9))) for _ in range(6)]
+    loader = DataLoader(graphs, batch_size=2)
+    expected = pyg.PNAConv.get_degree_histogram(loader)
+    assert torch.equal(PNAConv.get_degree_histogram(loader), expected)
+
+
+#: The arguments of a layer that PyG has too, besides those that `ours` gives.
+BOTH_HAVE = {
+    "plain": {},
+    "every aggregator": dict(
+        aggregators=["sum", "add", "mean", "max", "min", "var", "std", "softmax"]
+    ),
+    "every scaler": dict(scalers=[*SCALERS, "linear", "inverse_linear", Linear(0.0)]),
+    "learned": dict(
+        aggregators=["mean", Softmax(torch.nn.Parameter(torch.tensor(0.7)))], train_norm=True
+    ),
+    "deep": dict(towers=2, pre_layers=2, post_layers=3, edge_dim=3, act="tanh"),
+    "divided": dict(towers=2, divide_input=True, edge_dim=3),
+    "turned round": dict(flow="target_to_source"),
+    "no δ": dict(scalers=["identity"], deg=None),
+}
+
+
+def ours(**arguments):
+    torch.manual_seed(0)
+    given = dict(aggregators=PAPER, scalers=SCALERS, deg=DEG, std="pyg")
+    return PNAConv(4, 4, **(given | arguments))
+
+
+def test_aggregators_of_pyg_are_all_in_the_table():
+    """Those that have no other form in PyG: see `test_what_pyg_does_not_have_is_named`."""
+    assert set(_AGGREGATORS.values()) <= set(BUILT_IN)
+    assert all(hasattr(pyg.aggr, name) for name in _AGGREGATORS)
+
+
+@pytest.mark.parametrize("arguments", BOTH_HAVE)
+def test_back_to_pyg(arguments):
+    layer = ours(**BOTH_HAVE[arguments]).double().eval()
+    layer.post.requires_grad_(False)
+    back = layer.to_pyg()
+    assert type(back) is pyg.PNAConv and not back.training
+    frozen = {name for name, p in back.named_parameters() if not p.requires_grad}
+    assert frozen == {name for name, _ in back.named_parameters() if name.startswith("post_nns")}
+    x, edge_index = torch.randn(9, 4).double(), torch.randint(7, (2, 30))
+    edge_attr = None if layer.edge_dim is None else torch.randn(30, layer.edge_dim).double()
+    torch.testing.assert_close(back(x, edge_index, edge_attr), layer(x, edge_index, edge_attr))
+    state = layer.pyg_state_dict()
+    assert list(state) == list(back.state_dict())
+    assert all(torch.equal(value, state[name]) for name, value in back.state_dict().items())
+    before = back.aggr_module.avg_deg_log.clone()
+    back.reset_parameters()
+    torch.testing.assert_close(back.aggr_module.avg_deg_log, before)
+
+
+class Alternate(pna.aggregators.Aggregator):
+    shift = "none"
+
+    def aggregate(self, hood):
+        return hood.mean(hood.power(2))
+
+
+def with_a_replaced_part():
+    layer = ours()
+    layer.pre[0] = torch.nn.Linear(8, 4)
+    return layer
+
+
+@pytest.mark.parametrize(
+    "make, named",
+    [
+        (partial(ours, std="paper"), r'the std of the paper \(std="paper"\)'),
+        (lambda: PNAConv((4, 3), 4, PAPER, SCALERS, DEG), r"in_channels=\(4, 3\)"),
+        (partial(ours, direction="both", deg=(DEG, DEG)), 'direction="both"'),
+        (partial(ours, swap_extrema=True), "swap_extrema=True"),
+        (partial(ours, mixing=False), "mixing=False"),
+        (partial(ours, edge_dim=3, encode_edges=False), "encode_edges=False"),
+        (partial(ours, pre_layers=2, act=torch.sin), "act=<built-in.*, not a module"),
+        (partial(ours, aggregators=[Moment(3)]), "the aggregator Moment"),
+        (partial(ours, aggregators=[KthSmallest(2)]), "the aggregator KthSmallest"),
+        (partial(ours, aggregators=["softmin"]), "the aggregator Softmin"),
+        (partial(ours, aggregators=["normalised_mean"]), "the aggregator NormalisedMean"),
+        (partial(ours, aggregators=[Softmax(torch.ones(4))]), "the aggregator Softmax"),
+        (partial(ours, aggregators=[Alternate]), "the aggregator Alternate"),
+        (partial(ours, scalers=[Power(0.5)]), r"the scaler Power\(alpha=0.5"),
+        (partial(ours, scalers=[Power(1.0, 2.0)]), "the scaler Power.*delta=2.0"),
+        (partial(ours, scalers=[Linear(torch.nn.Parameter(torch.ones(())))]), "the scaler Linear"),
+        (with_a_replaced_part, r"pre\[0\] = Linear"),
+    ],
+)
+def test_what_pyg_does_not_have_is_named(make, named):
+    for convert in (to_pyg, PNAConv.pyg_state_dict):
+        message = f"(?s)got a layer with {named}.*, which PyG's PNAConv does not have"
+        with pytest.raises(ValueError, match=message):
+            convert(make())

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 import torch
 from torch import Tensor, nn
 
-from pna.adjacency import Adjacency, as_adjacency
+from pna.adjacency import WITHOUT_TORCHSCRIPT, Adjacency, as_adjacency
 from pna.nn.conv.inputs import EdgeFeatures, check_edges, check_features, check_graph, check_sizes
 from pna.nn.hooks import all_are_hooked, is_hooked
 
 Edges = Tensor | Adjacency | Sequence[Adjacency]
 
 #: Methods that PyG's `MessagePassing` calls, and no layer here does.
-_OF_MESSAGE_PASSING = ("message", "aggregate", "update", "message_and_aggregate", "edge_update")
+OF_MESSAGE_PASSING = ("message", "aggregate", "update", "message_and_aggregate", "edge_update")
+
+
+def refuse_scripting(module: nn.Module) -> NoReturn:
+    """Raise, because a module cannot be compiled by `torch.jit.script`."""
+    raise TypeError(f"got {type(module).__name__} in torch.jit.script, {WITHOUT_TORCHSCRIPT}")
 
 
 class Conv(nn.Module):
@@ -39,12 +44,12 @@ class Conv(nn.Module):
         """`own_methods`: names of `MessagePassing` that mean something else in this class."""
         super().__init_subclass__(**kwargs)
         cls._own_methods = cls._own_methods.union(own_methods)
-        for name in _OF_MESSAGE_PASSING:
+        for name in OF_MESSAGE_PASSING:
             if hasattr(cls, name) and name not in cls._own_methods:
                 raise TypeError(
                     f"got {cls.__name__}.{name}, which would never be called, expected a subclass "
-                    f"without {', '.join(_OF_MESSAGE_PASSING)}: these layers are not PyG's "
-                    "MessagePassing; override forward and use pna.aggregate, or pass an "
+                    f"without {', '.join(OF_MESSAGE_PASSING)}: these layers compute messages "
+                    "inside their kernels; override forward and use pna.aggregate, or pass an "
                     "aggregator of your own"
                 )
 
@@ -82,6 +87,10 @@ class Conv(nn.Module):
         check_graph(x, adjacency)
         check_edges(edge_attr, adjacency, self.edge_dim, weight, basis)
         return adjacency
+
+    def __prepare_scriptable__(self) -> NoReturn:
+        """`torch.jit.script` calls this first."""
+        refuse_scripting(self)
 
     def _warn_once(self, part: str) -> None:
         """Warn, the first time, that parts are called as modules, which is slower."""

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
 from pna.nn.conv.inputs import EdgeFeatures
+from pna.nn.conv.message_passing import explained
 from pna.ops.aggregate import aggregate
 
 if TYPE_CHECKING:
@@ -62,7 +63,11 @@ def _scaled_aggregates(
     for swapped, which in zip(conv._swapped, conv._form.views, strict=True):
         first, second = ((sent, senders), (own, receivers))[:: 1 if swapped else -1]
         messages = torch.cat([first[0][first[1]], second[0][second[1]], *edge], 2)
-        messages = _through("pre", side.pre, conv.act, messages, width).flatten(1)
+        messages = _through("pre", side.pre, conv.act, messages, width)
+        if conv.explain:
+            ends = {"x_i": own[receivers], "x_j": sent[senders], "dim_size": len(own)}
+            messages = explained(conv, messages, **ends)
+        messages = messages.flatten(1)
         nothing = messages.new_zeros((sent.shape[0], messages.shape[1]))
         results = aggregate(nothing, adjacency, [every[i] for i in which], messages)
         found |= dict(zip(which, results.unbind(1), strict=True))

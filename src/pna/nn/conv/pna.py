@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from itertools import repeat
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from pna.adjacency import Adjacency, as_adjacency
 from pna.degree import DegreeStats, Linear, Power
 from pna.names import check_keywords, lookup
 from pna.nn.activation import activation
-from pna.nn.conv import memory, pyg
+from pna.nn.conv import lazy, memory, pyg
 from pna.nn.conv.base import Conv, Edges
 from pna.nn.conv.fused import edge_term, mixing_layer, pna_layer, project, project_each
 from pna.nn.conv.inputs import (
@@ -24,12 +24,15 @@ from pna.nn.conv.inputs import (
     EdgeFeatures,
     check_bipartite,
     check_edges,
+    check_features,
+    check_graph,
     check_pair,
     converted,
     edge_inputs,
     widths_of,
     working_type,
 )
+from pna.nn.conv.message_passing import recognise
 from pna.nn.conv.plain import call, plain_layer
 from pna.nn.conv.prepared import PreparedPNA
 from pna.nn.conv.shifts import (
@@ -55,6 +58,11 @@ from pna.torch_internals import in_transform
 
 #: The widest layer whose towers are joined if it is called many times.
 NARROW_LAYER = 32
+
+#: From which row of ``edge_index`` messages flow to which, as in PyG.
+Flow = Literal["source_to_target", "target_to_source"]
+
+_FLOWS = {flow: flow for flow in get_args(Flow)}
 
 #: Node features, or those of senders and of receivers.
 Features = Tensor | tuple[Tensor, Tensor]
@@ -103,7 +111,8 @@ class PNAConv(Conv):
     out-degrees. M', its edge encoder and its δ are parts of their own, in `outgoing`.
 
     Args:
-        in_channels: features of a node, or a pair: features of a sender and of a receiver.
+        in_channels: features of a node, or a pair: features of a sender and of a receiver. -1 takes
+            a number from the first call.
         out_channels: features of a node in the output.
         aggregators: names or objects of `pna.aggregators`, or your own.
         scalers: names or objects, as in `pna.scale`.
@@ -124,6 +133,7 @@ class PNAConv(Conv):
             Otherwise M gets them unchanged, as in the authors' benchmark code.
         mixing: apply the last linear layer; otherwise the outputs of the towers are concatenated.
         direction: "in" to aggregate along incoming edges, "both" also along outgoing ones.
+        flow: "source_to_target", or "target_to_source" to turn all edges round.
 
     Shapes:
         - **x**: (nodes, in_channels), or a pair (senders, in_channels[0]) and (receivers,
@@ -133,6 +143,9 @@ class PNAConv(Conv):
     """
 
     _shown = ("towers", "edge_dim")
+    #: Whether an explainer of PyG masks the messages; set by the explainer.
+    explain: bool | None = None
+    _deferred: tuple[dict[str, Any], Any] | None = None  # of a layer with in_channels=-1
 
     @check_keywords()
     def __init__(
@@ -156,7 +169,11 @@ class PNAConv(Conv):
         encode_edges: bool = True,
         mixing: bool = True,
         direction: Direction = "in",
+        flow: Flow = "source_to_target",
     ) -> None:
+        given = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
+        is_lazy = lazy.is_unknown(in_channels)
+        in_channels = (towers, towers) if is_lazy else in_channels  # until the first call
         layers = {"pre_layers": pre_layers, "post_layers": post_layers}
         self._widths = of_sender, of_receiver = widths_of(in_channels)
         super().__init__(of_sender, out_channels, edge_dim, towers=towers, **layers)
@@ -168,6 +185,7 @@ class PNAConv(Conv):
         _check_types_of_nodes(self._widths, both, swap_extrema)
         self.towers, self.divide_input = towers, divide_input
         self.swap_extrema, self.direction = swap_extrema, direction
+        self.flow = lookup("flow", flow, _FLOWS)
         self.F_in = of_sender // towers if divide_input else of_sender
         self._own = of_receiver // towers if divide_input else of_receiver
         self.F_out = out_channels // towers
@@ -211,6 +229,9 @@ class PNAConv(Conv):
             of_layer = (self._form, self._request, self._times, self._shares)
             self._plans = {name: LayerPlan(*of_layer, name) for name in ("cpu", "triton")}
         self.register_load_state_dict_pre_hook(pyg.rename_keys)
+        if is_lazy:
+            lazy.defer(self, given)
+        recognise(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuses assignments without effect: layers under PyG's names, or not in a list."""
@@ -226,18 +247,33 @@ class PNAConv(Conv):
     def from_pyg(cls, conv: nn.Module) -> PNAConv:
         """A layer with the weights and the results of a `torch_geometric.nn.PNAConv`.
 
-        It has ``std="pyg"``. Not supported: aggregations that this package does not have, an
-        activation with weights, and ``flow="target_to_source"``.
+        It has ``std="pyg"``. Not supported: aggregations that this package does not have, and an
+        activation with weights.
         """
-        arguments = pyg.arguments_of(conv)
-        parameter = next(conv.parameters())
-        layer = cls(**arguments, std="pyg").to(parameter.device, parameter.dtype)
-        layer.load_state_dict(conv.state_dict())
-        layer.neighbourhood.keep_averages()
-        pyg.freeze_alike(layer, conv)
-        return layer.train(conv.training)
+        layer = cls(**pyg.arguments_of(conv), std="pyg")
+        pyg.adopt(layer, conv)
+        return layer
+
+    def to_pyg(self) -> nn.Module:
+        """A `torch_geometric.nn.PNAConv` with the weights and the results of this layer.
+
+        It raises if the layer uses what PyG does not have, such as the std of the paper, and says
+        what that is.
+        """
+        return pyg.to_pyg(self)
+
+    def pyg_state_dict(self) -> dict[str, Tensor]:
+        """The state of this layer under the names of PyG's; it raises where `to_pyg` does."""
+        return {name: value.detach() for name, value in pyg.pyg_state(self).items()}
+
+    @staticmethod
+    def get_degree_histogram(loader: Any) -> Tensor:
+        """The histogram of in-degrees over all graphs of a loader, as PyG's `deg`."""
+        return DegreeStats.from_graphs(loader).histogram
 
     def reset_parameters(self) -> None:
+        if self._deferred is not None:
+            return  # the first call draws the weights
         for side in self._sides:
             side.neighbourhood.reset_parameters()
             for layer in (*side.pre, side.edge_encoder):
@@ -263,12 +299,14 @@ class PNAConv(Conv):
         called = self._called_part()
         bias = getattr(next(iter(self.pre)), "bias", None)  # the weight may be parametrised
         x = tuple(x) if isinstance(x, list) else x
+        if self.flow == "target_to_source":
+            edge_index = self._turned(x, edge_index)
         given = x[0] if isinstance(x, tuple) else x
         of_layer = bias if isinstance(bias, Tensor) else given
         adjacency = self._checked(x, edge_index, edge_attr, of_layer, basis=True)
         if called is not None:
             self._warn_once(called)
-        if called is not None or not fast_paths.is_on("split"):
+        if called is not None or self.explain or not fast_paths.is_on("split"):
             return plain_layer(self, x, adjacency, edge_attr)
         if in_transform() and self._is_narrow and isinstance(x, Tensor):
             return self._prepared()(x, adjacency, edge_attr)
@@ -334,6 +372,11 @@ class PNAConv(Conv):
             return plan, small_layer_on_cpu
         return (None, None) if torch.compiler.is_compiling() else (plan, pna_layer)
 
+    def _turned(self, x: Any, edge_index: Edges) -> Adjacency:
+        """The graph in which the second row of `edge_index` sends to the first."""
+        senders, receivers = x if isinstance(x, tuple) else (x, x)
+        return as_adjacency(edge_index, (len(receivers), len(senders))).reversed()
+
     def _checked(
         self,
         x: Any,
@@ -348,20 +391,23 @@ class PNAConv(Conv):
                     f"got one x, expected a pair: the layer was made with in_channels="
                     f"{self._widths}; pass (features of senders, features of receivers)"
                 )
-            return super()._checked(x, edge_index, edge_attr, weight, basis)
-        if self.outgoing is not None:
+            check_features(x, self._widths[0], weight)
+            adjacency = as_adjacency(edge_index, x.shape[0])
+            check_graph(x, adjacency)
+        elif self.outgoing is not None:
             raise ValueError(
                 "got a pair x for a layer with direction='both', expected one tensor: along "
                 "outgoing edges it would update the senders; make one layer for each direction"
             )
-        adjacency = as_adjacency(edge_index, check_pair(x, self._widths, weight))
-        check_bipartite(x, adjacency)
+        else:
+            adjacency = as_adjacency(edge_index, check_pair(x, self._widths, weight))
+            check_bipartite(x, adjacency)
         check_edges(edge_attr, adjacency, self.edge_dim, weight, basis)
         return adjacency
 
     def prepared(self) -> Callable[..., Tensor]:
         """The layer for many calls with the present weights, which a narrow layer rearranges."""
-        if not self._is_narrow or self._called_part() is not None:
+        if not self._is_narrow or self._called_part() is not None or self.explain:
             return self
         if not (fast_paths.is_on("split") and fast_paths.is_on("prepared")):
             return self
