@@ -22,6 +22,7 @@ FACADES = (
 #: Public names of modules that have others too.
 PUBLIC = {
     "pna.degree": ("Power", "Linear"),
+    "pna.nn.aggr": ("DegreeScalerAggregation",),
     "pna.data.batch": ("Batch",),
     "pna.data.describe": ("describe", "Description", "Split", "Target"),
     "pna.data.molecule_table": ("from_table", "standardised"),

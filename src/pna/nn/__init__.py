@@ -32,7 +32,11 @@ _RENAMED = {"Mirror": RandomFlip, "Turn": RandomRotate, "Vary": RandomScaleShift
 
 
 def __getattr__(name: str) -> Any:
-    """Names of earlier versions."""
+    """Names of earlier versions, and a class that needs PyG."""
+    if name == "DegreeScalerAggregation":
+        from pna.nn.aggr import DegreeScalerAggregation
+
+        return DegreeScalerAggregation
     if name not in _RENAMED:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     now = _RENAMED[name]
