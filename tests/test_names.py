@@ -75,6 +75,7 @@ SOURCE = Path(pna.__file__).parent
 SHARED = {
     "Linear": "a scaler, as users name it, and torch's layer with a vmap rule",
     "Recurrent": "a model, and its twin of PyG's layers in the benchmarks",
+    "PNAConv": "the layer, and its form in place of PyG's, which has that name",
     "Molecules": "graphs, and a twin of PyG's model of them in the benchmarks",
 }
 

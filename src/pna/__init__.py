@@ -9,4 +9,5 @@ from pna.degree import DegreeStats as DegreeStats
 from pna.degree import scale as scale
 from pna.ops.aggregate import aggregate as aggregate
 from pna.ops.backend import backend as backend
+from pna.patch import patch_pyg as patch_pyg
 from pna.train.run import load as load
