@@ -6,7 +6,7 @@ import operator
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 from weakref import WeakKeyDictionary
 
 import torch
@@ -350,13 +350,17 @@ def as_adjacency(
 
     A list, which a PyG loader makes of one Adjacency per graph, is joined. The Adjacency of an
     ``edge_index`` is cached while the tensor lives and torch knows of no write to it. Torch does
-    not know of writes through numpy or ``.data``.
+    not know of writes through numpy or ``.data``. A `SparseTensor` of torch_sparse is converted at
+    every call.
     """
     refuse_tracing()
     if isinstance(edges, Adjacency):
         return edges
     if isinstance(edges, Sequence) and all(isinstance(part, Adjacency) for part in edges):
         return Adjacency.disjoint_union(edges)
+    if is_sparse_tensor(edges):
+        indptr, senders, _ = edges.csr()
+        return Adjacency.from_csr(indptr, senders, edges.sparse_sizes()[1])
     if not isinstance(edges, Tensor):
         raise TypeError(
             f"got edges of type {type(edges).__name__}, expected an edge_index tensor (2, edges), "
@@ -374,6 +378,22 @@ def as_adjacency(
     if cacheable and not is_wrapped(adjacency.edge_ids):
         _cache[edges] = (key, adjacency)
     return adjacency
+
+
+def is_sparse_tensor(edges: object) -> TypeGuard[Any]:
+    """Whether this is an ``adj_t`` of torch_sparse: a row receives from its columns."""
+    return type(edges).__name__ == "SparseTensor" and hasattr(edges, "csr")
+
+
+def values_of(edges: Any) -> Tensor | None:
+    """Features of the edges that a sparse matrix contains as values, (edges, features), as in PyG;
+    None if it has none, or one number for each edge."""
+    values = None
+    if is_sparse_tensor(edges):
+        values = edges.csr()[2]
+    elif isinstance(edges, Tensor) and edges.layout is torch.sparse_coo:
+        values = edges._values()
+    return values if values is not None and values.dim() > 1 else None
 
 
 def refuse_tracing() -> None:

@@ -34,6 +34,9 @@ _RENAMED = {"Mirror": RandomFlip, "Turn": RandomRotate, "Vary": RandomScaleShift
 def __getattr__(name: str) -> Any:
     """Names of earlier versions, and a class that needs PyG."""
     if name == "DegreeScalerAggregation":
+        from pna.nn.conv.pyg import need_pyg
+
+        need_pyg("pna.nn.DegreeScalerAggregation")
         from pna.nn.aggr import DegreeScalerAggregation
 
         return DegreeScalerAggregation

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, cast, get_args
 import torch
 from torch import Tensor, nn
 
-from pna.adjacency import Adjacency, as_adjacency
+from pna.adjacency import Adjacency, as_adjacency, values_of
 from pna.names import check_keywords, lookup
 from pna.nn.activation import activation
 from pna.nn.conv.inputs import EdgeFeatures, check_sizes
@@ -211,6 +211,7 @@ class PNA(nn.Module):
                 "or none; a neighbour loader gives both"
             )
         adjacency = as_adjacency(edge_index, x.shape[0])
+        edge_attr = values_of(edge_index) if edge_attr is None else edge_attr
         results = []
         for i, conv in enumerate(self.convs):
             if nodes is not None and edges is not None and i > 0:

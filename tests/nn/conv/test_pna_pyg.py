@@ -10,7 +10,7 @@ from torch_geometric import nn as pyg
 from torch_geometric.data import Data
 from torch_geometric.loader import DataLoader
 from torch_geometric.nn.aggr import SoftmaxAggregation
-from torch_geometric.utils import k_hop_subgraph
+from torch_geometric.utils import coalesce, k_hop_subgraph
 
 import pna
 from pna.adjacency import Adjacency
@@ -152,6 +152,38 @@ def test_an_adjacency_or_several_in_place_of_the_edges(device):
     doubled = torch.cat([edge_index, edge_index + x.shape[0]], 1)
     twice = (torch.cat([x, 2 * x]), doubled, torch.cat([edge_attr, -edge_attr]))
     assert_same(theirs, ours, *twice, edges=parts)
+
+
+class SparseTensor:
+    """What layers use of torch_sparse's class, which takes long to build."""
+
+    def __init__(self, edge_index, values, nodes):
+        receivers, order = edge_index[1].sort(stable=True)
+        counts = torch.bincount(receivers, minlength=nodes)
+        ends = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        self._csr = ends, edge_index[0][order], None if values is None else values[order]
+        self._sizes = (nodes, nodes)
+
+    def csr(self):
+        return self._csr
+
+    def sparse_sizes(self):
+        return self._sizes
+
+
+def test_a_sparse_matrix_holds_the_edge_features(device):
+    theirs, ours = pair(device=device, edge_dim=3)
+    x, edge_index, edge_attr = inputs_of(ours, GRAPHS["random"], torch.float64, device)
+    edge_index, edge_attr = coalesce(edge_index, edge_attr, x.shape[0])
+    expected = theirs(x, edge_index, edge_attr)
+    shape = (x.shape[0], x.shape[0], 3)
+    hybrid = torch.sparse_coo_tensor(edge_index.flip(0), edge_attr, shape).coalesce()
+    torch.testing.assert_close(theirs(x, hybrid), expected)
+    for matrix in (hybrid, SparseTensor(edge_index, edge_attr, x.shape[0])):
+        torch.testing.assert_close(ours(x, matrix), expected)
+    bare = SparseTensor(edge_index, None, x.shape[0])
+    theirs, ours = pair(device=device)
+    torch.testing.assert_close(ours(x, bare), theirs(x, edge_index))
 
 
 def test_bare_edges_are_sorted_once(device):

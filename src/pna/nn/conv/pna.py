@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from pna import fast_paths
-from pna.adjacency import Adjacency, as_adjacency
+from pna.adjacency import Adjacency, as_adjacency, values_of
 from pna.degree import DegreeStats, Linear, Power
 from pna.names import check_keywords, lookup
 from pna.nn.activation import activation
@@ -299,6 +299,7 @@ class PNAConv(Conv):
         called = self._called_part()
         bias = getattr(next(iter(self.pre)), "bias", None)  # the weight may be parametrised
         x = tuple(x) if isinstance(x, list) else x
+        edge_attr = values_of(edge_index) if edge_attr is None else edge_attr
         if self.flow == "target_to_source":
             edge_index = self._turned(x, edge_index)
         given = x[0] if isinstance(x, tuple) else x
