@@ -65,9 +65,22 @@ class Aggregate(torch.nn.Module):
         return pna.aggregate(x, edges, self.aggregators).flatten(1)
 
 
+class Relations(torch.nn.Module):
+    """Products with a learned row for each of five types of edges."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = torch.nn.Parameter(torch.randn(5, WIDTH))
+
+    def forward(self, x, edges):
+        index = torch.arange(edges.num_edges, device=x.device) % 5
+        return pna.aggregate(x, edges, [*AGGREGATORS, "softmax"], (self.table, index), "mul")
+
+
 MODULES = {
     "aggregate": lambda: Aggregate(AGGREGATORS),
     "aggregate, own": lambda: Aggregate([Peak]),
+    "relations": Relations,
     "PNAConv": lambda: PNAConv(WIDTH, WIDTH, **LAYER),
     "PNAConv, own": lambda: PNAConv(WIDTH, WIDTH, [Peak], ["identity"], None),
     "PNA": lambda: PNA(WIDTH, WIDTH, 2, **LAYER),
@@ -109,6 +122,7 @@ def test_edge_index(device, name, dynamic):
     [
         ("aggregate", None),
         pytest.param("PNAConv", True, marks=pytest.mark.slow),
+        pytest.param("relations", True, marks=pytest.mark.slow),
     ],
 )
 def test_adjacency(device, name, dynamic):

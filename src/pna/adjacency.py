@@ -516,6 +516,25 @@ def _transpose(
     return _starts(by_sender, num_senders), out_receivers, out_slots - indptr[out_receivers]
 
 
+def group_slots(
+    adjacency: Adjacency, group: Tensor, groups: int, wait: bool
+) -> tuple[Rows, Tensor, Tensor]:
+    """The slots of every group. `group` (edges,) has that of every slot; a slot of another group
+    than 0 to groups - 1 is left out. `wait` says whether it may wait for the device.
+
+    Returns rows whose `neighbours` are receivers; the rank of each slot in the row of its receiver;
+    and the slots themselves.
+    """
+    indptr, edges = adjacency.indptr, adjacency.num_edges
+    slots = torch.arange(edges, dtype=indptr.dtype, device=indptr.device)
+    # in a padded batch, slots at the end may belong to no receiver
+    receivers = torch.searchsorted(indptr[1:], slots, right=True).to(indptr.dtype)
+    group = torch.where(slots < indptr[-1], group, groups).to(indptr.dtype)
+    starts, receivers, ranks = _transpose(indptr, group, receivers, groups)
+    cut = _cut_exactly if wait and edges > MOST_SPARE else _cut_within_bounds
+    return cut(starts, receivers), ranks, indptr[receivers] + ranks
+
+
 def _build(
     indptr: Tensor,
     senders: Tensor,

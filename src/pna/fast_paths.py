@@ -71,7 +71,7 @@ FAST_PATHS: dict[str, FastPath] = {
     ),
     "kind_gradient": FastPath(
         (CUDA,), "ops/triton/edge_gradients.py",
-        "Gradients of all messages, in chunks, and their sums by kind as products.",
+        "A walk over the edges of every type; gradients of all messages, in chunks, for a basis.",
         (),
     ),
     "add_up": FastPath(

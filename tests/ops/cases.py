@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import pna
+from pna.ops.aggregate import Combine
 from pna.ops.aggregators import Aggregator, KthSmallest, Moment, Softmax, Softmin, Std
 from pna.ops.schemas import NestedParameter
 
@@ -50,8 +51,9 @@ TOLERANCES = {
     torch.float16: 2**-10,
 }
 
-#: e absent, (edges, features), table[index], coefficients @ basis.
+#: e absent, (edges, features), table[index], coefficients @ basis; and (edges, 1).
 FORMS = ("none", "dense", "table", "coefficients")
+EDGE_FORMS = (*FORMS[1:], "weights")
 
 
 @dataclass(frozen=True)
@@ -117,9 +119,11 @@ def features(rows: int, width: int, dtype: torch.dtype, device: Any, seed: int =
 
 
 def edge_term(form: str, edges: int, width: int, dtype: torch.dtype, device: Any) -> Edge:
-    """Random e in one of the FORMS: with 4 types, of which one does not occur, or D = 2."""
+    """Random e in one of these forms: with 4 types, of which one does not occur, or D = 2."""
     if form == "none":
         return None
+    if form == "weights":
+        return features(edges, 1, dtype, device, seed=1)
     if form == "dense":
         return features(edges, width, dtype, device, seed=1)
     if form == "table":
@@ -134,13 +138,14 @@ def outcome(
     aggregators: Sequence[Any],
     edge: Edge = None,
     upstream: Tensor | None = None,
+    combine: Combine = "add",
 ) -> list[Tensor]:
     """The output, then the gradients of x and of whatever real numbers `edge` is made of."""
     inputs = [x, *([edge] if isinstance(edge, Tensor) else edge or ())]
     inputs = [i.detach().requires_grad_(i.is_floating_point()) for i in inputs]
     leaves = [i for i in inputs if i.requires_grad]
     edge = None if edge is None else inputs[1] if len(inputs) == 2 else tuple(inputs[1:])
-    out = pna.aggregate(inputs[0], adjacency, aggregators, edge=edge)
+    out = pna.aggregate(inputs[0], adjacency, aggregators, edge, combine)
     if upstream is None:
         upstream = features(1, out.numel(), out.dtype, out.device, seed=6).reshape(out.shape)
     return [out.detach(), *torch.autograd.grad(out, leaves, upstream)]
@@ -152,6 +157,7 @@ def definition(
     aggregators: Sequence[Any],
     edge: Edge = None,
     upstream: Tensor | None = None,
+    combine: Combine = "add",
 ) -> list[Tensor]:
     """The same by the definition in float64, from the same numbers."""
 
@@ -166,7 +172,7 @@ def definition(
         dtype = torch.promote_types(x.dtype, _dtype(edge, x.dtype))
         upstream = features(1, count, dtype, x.device, seed=6).reshape(shape)
     with pna.backend("reference"):
-        return outcome(wide(x), adjacency, aggregators, wide(edge), wide(upstream))
+        return outcome(wide(x), adjacency, aggregators, wide(edge), wide(upstream), combine)
 
 
 def _dtype(edge: Edge, otherwise: torch.dtype) -> torch.dtype:

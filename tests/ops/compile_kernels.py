@@ -44,7 +44,7 @@ from pna.ops.product import Product
 from pna.ops.request import KINDS, Messages, Request
 from pna.ops.statistics import statistics
 from pna.ops.triton.driver import parameter_formats
-from pna.ops.triton.launcher import Kernel
+from pna.ops.triton.launcher import Kernel, PreparedKernel
 from tests.covering import covering
 from tests.ops.cases import pack, widened
 
@@ -152,6 +152,9 @@ def main() -> None:
     """Compile what is chosen, as many at a time as there are processors."""
     JITFunction.run = note_instead
     Kernel.__getitem__ = lambda kernel, grid: kernel.jit[grid]
+    PreparedKernel.__call__ = lambda prepared, grid, *arguments: prepared._kernel[grid](
+        *arguments, **prepared._constants
+    )
     even = {launch.kernel: launch for launch in noted(launch_even)}
     WORK.extend((launch, "even") for launch in even.values())
     WORK.extend((launch, "any") for launch in noted(failed_before))
@@ -176,11 +179,17 @@ def families() -> list[Callable[[], None]]:
     for dtype in (torch.float32, torch.bfloat16):  # in float16 as in bfloat16
         heavy = (launch_degree_linear, launch_gru, launch_linears, launch_batch_norm)
         found += [partial(family, dtype) for family in (*heavy, launch_dropout)]
-    cases = (  # type, features, wide indices, and the edge term
-        (torch.float32, 128, False, "none"),
-        (torch.float64, 33, True, "dense"),
-        (torch.bfloat16, 16, False, "table"),
-        (torch.float16, 7, True, "coefficients"),
+    cases = (  # type, features, wide indices, the edge term, and how it is combined with x
+        (torch.float32, 128, False, "none", "add"),
+        (torch.float64, 33, True, "dense", "add"),
+        (torch.bfloat16, 16, False, "table", "add"),
+        (torch.float16, 7, True, "coefficients", "add"),
+        (torch.float32, 12, False, "weights", "add"),
+        (torch.float32, 64, False, "dense", "mul"),
+        (torch.float32, 1024, False, "table", "mul"),
+        (torch.float32, 33, False, "coefficients", "mul"),
+        (torch.float32, 128, False, "weights", "mul"),
+        (torch.float64, 12, True, "heads", "mul"),
     )
     found += [partial(launch_statistics, *case) for case in cases]
     heads = (  # type, heads, features of each, edge features, and self-loops
@@ -247,7 +256,7 @@ def graph_of(wide: bool) -> Adjacency:
     return widened(adjacency) if wide else adjacency
 
 
-def launch_statistics(dtype: torch.dtype, width: int, wide: bool, form: str) -> None:
+def launch_statistics(dtype: torch.dtype, width: int, wide: bool, form: str, combine: str) -> None:
     graph = graph_of(wide)
     x = torch.randn(20, width, dtype=dtype, requires_grad=True)
     edges = graph.num_edges
@@ -256,12 +265,15 @@ def launch_statistics(dtype: torch.dtype, width: int, wide: bool, form: str) -> 
         "dense": (torch.randn(edges, width, dtype=dtype), None),
         "table": (torch.randn(3, width, dtype=dtype), torch.arange(edges) % 3),
         "coefficients": (torch.randn(2, width, dtype=dtype), torch.randn(edges, 2, dtype=dtype)),
+        "weights": (torch.randn(edges, 1, dtype=dtype), None),
+        "heads": (torch.randn(edges, 3, dtype=dtype), None),
     }
     edge, at = terms[form]
     for part in (edge, at):
         if part is not None and part.is_floating_point():
             part.requires_grad_()
-    out = statistics(Messages(x, edge, at, graph), Request(KINDS, 1e-5, False), "triton")
+    messages = Messages(x, edge, at, graph, combine)
+    out = statistics(messages, Request(KINDS, 1e-5, False), "triton")
     out.sum().backward()
 
 
@@ -343,7 +355,9 @@ def launch_training() -> None:
     table, kinds = torch.randn(4, 75, requires_grad=True), torch.arange(9) % 4
     for also_x in (False, True):  # sums by kind alone, and on the way to the gradient of x
         x = torch.randn(9, 75, requires_grad=also_x)
-        statistics(Messages(x, table, kinds, graph), request, "triton").sum().backward()
+        for combine in ("add", "mul"):
+            messages = Messages(x, table, kinds, graph, combine)
+            statistics(messages, request, "triton").sum().backward()
     statistics(Messages(x, table, torch.randn(9, 4), graph), request, "triton").sum().backward()
     row = torch.zeros(2)
     for decoupled in (False, True):

@@ -11,13 +11,13 @@ from tests.ops.cases import GRAPHS, features
 EDGES, NODES, WIDTH = 6, 3, 2
 
 
-def call(x=None, adjacency=None, aggregators=("mean",), edge=None):
+def call(x=None, adjacency=None, aggregators=("mean",), edge=None, combine="add"):
     """The call with all that is not given right."""
     if x is None:
         x = torch.zeros(NODES, WIDTH)
     if adjacency is None:
         adjacency = GRAPHS["repeated edges"].adjacency()
-    return pna.aggregate(x, adjacency, aggregators, edge=edge)
+    return pna.aggregate(x, adjacency, aggregators, edge=edge, combine=combine)
 
 
 def zeros(*shape, **options):
@@ -29,6 +29,7 @@ def test_the_call_that_the_others_break():
     assert call(edge=zeros(EDGES, WIDTH)).shape == (NODES, 1, WIDTH)
     assert call(edge=[zeros(4, WIDTH), zeros(EDGES, dtype=torch.int64)]).shape == (NODES, 1, WIDTH)
     assert call(edge=(zeros(EDGES, 4), zeros(4, WIDTH))).shape == (NODES, 1, WIDTH)
+    assert call(edge=zeros(EDGES, 1), combine="mul").shape == (NODES, 1, WIDTH)
 
 
 # What is wrong; the error; what it must say, in this order: got, expected and, where it is not
@@ -112,12 +113,32 @@ WRONG = {
     "edge is too short": (
         {"edge": zeros(EDGES - 1, WIDTH)},
         ValueError,
-        ["got edge of shape (5, 2)", "expected (6, 2)", "one row for each edge"],
+        ["got edge of shape (5, 2)", "expected (6, 2)", "give one row for each edge, in the order"],
     ),
     "edge is too narrow": (
-        {"edge": zeros(EDGES, 1)},
+        {"x": zeros(NODES, 3), "edge": zeros(EDGES, 2)},
         ValueError,
-        ["got edge of shape (6, 1)", "expected (6, 2)", "(coefficients, basis)"],
+        ["got edge of shape (6, 2)", "expected (6, 3)", "or (6, 1)", "(coefficients, basis)"],
+    ),
+    "weights have one axis": (
+        {"edge": zeros(EDGES), "combine": "mul"},
+        ValueError,
+        ["got edge of shape (6,)", "expected (6, 2)", "or (6, 1)", "weight[:, None]"],
+    ),
+    "a weight for each node": (
+        {"edge": zeros(NODES, 1), "combine": "mul"},
+        ValueError,
+        ["got edge of shape (3, 1)", "(6, 1), one weight for each edge", "each node with x itself"],
+    ),
+    "a weight for each node, of one axis": (
+        {"edge": zeros(NODES), "combine": "mul"},
+        ValueError,
+        ["got edge of shape (3,)", "(6, 1), one weight for each edge", "each node with x itself"],
+    ),
+    "an unknown combination": (
+        {"edge": zeros(EDGES, 1), "combine": "times"},
+        ValueError,
+        ["got combine='times'", "expected 'add' for messages x_j + e_ij or 'mul'"],
     ),
     "edge is whole": (
         {"edge": zeros(EDGES, WIDTH, dtype=torch.int32)},
@@ -192,10 +213,11 @@ def test_x_on_the_gpu_and_the_graph_not():
 
 @pytest.mark.parametrize("row", [4, -1, 100])
 @pytest.mark.parametrize("aggregator", ["mean", "softmax"])  # with a kernel, and without
-def test_index_outside_of_the_table(cpu, row, aggregator):
+@pytest.mark.parametrize("combine", ["add", "mul"])
+def test_index_outside_of_the_table(cpu, row, aggregator, combine):
     index = torch.tensor([0, 3, row, 0, 0, 0])
     with pytest.raises(ValueError, match=f"got row {row} .*edge 2, expected 0 to 3 .*correct"):
-        call(aggregators=[aggregator], edge=(zeros(4, WIDTH), index))
+        call(aggregators=[aggregator], edge=(zeros(4, WIDTH), index), combine=combine)
 
 
 @pytest.mark.parametrize("row", [4, -1, 100])

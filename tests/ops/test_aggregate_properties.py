@@ -1,5 +1,7 @@
 """What must hold on any graph: symmetries of the aggregators, found out by random small ones."""
 
+from functools import partial
+
 import pytest
 import torch
 
@@ -30,9 +32,11 @@ def graphs(draw):
     return torch.tensor(x, dtype=torch.float64), torch.tensor(edges).reshape(-1, 2).t().long()
 
 
-def aggregate(device, x, edge_index, aggregators):
-    adjacency = pna.Adjacency.from_edge_index(edge_index.to(device), x.shape[0])
-    return pna.aggregate(x.to(device), adjacency, aggregators).cpu()
+def aggregate(device, x, edge_index, aggregators, weights=None, num_nodes=None):
+    """With weights, messages are products."""
+    adjacency = pna.Adjacency.from_edge_index(edge_index.to(device), num_nodes or x.shape[0])
+    weights = None if weights is None else weights.to(device)
+    return pna.aggregate(x.to(device), adjacency, aggregators, weights, "mul").cpu()
 
 
 def forall(*strategies):
@@ -53,7 +57,7 @@ def forall(*strategies):
             @given(graphs(), st.tuples(*strategies))
             def property_holds(graph, drawn):
                 with pna.backend(name):
-                    check(lambda x, e, kinds: aggregate(device, x, e, kinds), *graph, *drawn)
+                    check(partial(aggregate, device), *graph, *drawn)
 
             property_holds()
 
@@ -136,3 +140,22 @@ def test_extrema_bound_the_mean_and_the_spread(run, x, edge_index):
     assert (low <= mean + slack).all()
     assert (mean <= high + slack).all()
     assert (var <= (high - mean) * (mean - low) + slack).all()  # Bhatia and Davis
+
+
+@forall()
+def test_weights_of_1_change_nothing(run, x, edge_index):
+    ones = torch.ones(edge_index.shape[1], 1, dtype=x.dtype)
+    assert torch.equal(run(x, edge_index, EVERY, ones), run(x, edge_index, EVERY))
+
+
+@forall(st.integers(0, 2**16))
+def test_weights_are_messages_made_beforehand(run, x, edge_index, seed):
+    """By a graph in which every edge has a sender of its own; so the senders' degrees differ."""
+    kinds = [kind for kind in EVERY if kind != "normalised_mean"]
+    edges = edge_index.shape[1]
+    random = torch.Generator().manual_seed(seed)
+    weights = torch.randint(-4, 5, (edges, 1), generator=random, dtype=x.dtype) / 2
+    own = torch.stack([torch.arange(edges), edge_index[1]])
+    messages = weights * x[edge_index[0]]
+    expected = run(messages, own, kinds, None, (edges, x.shape[0]))
+    assert torch.equal(run(x, edge_index, kinds, weights), expected)

@@ -80,14 +80,23 @@ def compiled_and_not(function, *inputs):
 
 
 @pytest.mark.covering(1, always=True)
-@pytest.mark.parametrize("form", ["none", "table", "coefficients"])
-def test_compiled_whole(fast, form):
+@pytest.mark.parametrize(
+    "form, combine",
+    [
+        ("none", "add"),
+        ("table", "add"),
+        ("coefficients", "mul"),
+        pytest.param("weights", "mul", marks=pytest.mark.slow),
+        pytest.param("table", "mul", marks=pytest.mark.slow),
+    ],
+)
+def test_compiled_whole(fast, form, combine):
     adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
     x = features(3, WIDTH, torch.float64, fast.device)
     edge = edge_term(form, adjacency.num_edges, WIDTH, x.dtype, x.device)
 
     def function(x, adjacency, edge):
-        return pna.aggregate(x, adjacency, [*FUSED, "softmax"], edge)
+        return pna.aggregate(x, adjacency, [*FUSED, "softmax"], edge, combine)
 
     torch.testing.assert_close(*compiled_and_not(function, x, adjacency, edge))
 
@@ -190,21 +199,24 @@ def members(backend, *shape):
 
 # What differs between members: x, and which part of which edge form.
 VMAPPED = {
-    "x": ("none", 0, None),
-    "x along its last axis": ("none", 2, None),
-    "x and e": ("dense", 0, 0),
-    "e": ("dense", None, 0),
-    "the table": ("table", None, (0, None)),
-    "x and the index": ("table", 0, (None, 0)),
-    "the basis": ("coefficients", None, (None, 0)),
-    "x and the coefficients": ("coefficients", 0, (0, None)),
-    "coefficients and basis": ("coefficients", None, (0, 0)),
+    "x": ("none", 0, None, "add"),
+    "x along its last axis": ("none", 2, None, "add"),
+    "x and e": ("dense", 0, 0, "add"),
+    "e": ("dense", None, 0, "mul"),
+    "the table": ("table", None, (0, None), "mul"),
+    "x and the index": ("table", 0, (None, 0), "add"),
+    "the basis": ("coefficients", None, (None, 0), "add"),
+    "x and the coefficients": ("coefficients", 0, (0, None), "mul"),
+    "coefficients and basis": ("coefficients", None, (0, 0), "add"),
+    "x, with the same weights": ("weights", 0, None, "mul"),
+    "the weights": ("weights", None, 0, "add"),
+    "x and the weights": ("weights", 0, 0, "mul"),
 }
 
 
 @pytest.mark.parametrize("case", VMAPPED)
 def test_vmap_is_a_loop_in_one_call(backend, adjacency, x, case):
-    form, x_axis, edge_axes = VMAPPED[case]
+    form, x_axis, edge_axes, combine = VMAPPED[case]
     edge = edge_term(form, adjacency.num_edges, WIDTH, x.dtype, x.device)
 
     def stack(tensor, axis):
@@ -222,16 +234,38 @@ def test_vmap_is_a_loop_in_one_call(backend, adjacency, x, case):
     xs = stack(x, x_axis)
     parts = [stack(p, a) for p, a in zip(edge if pair else (edge,), axes, strict=True)]
     with Calls() as calls:
-        out = vmap(lambda x, edge: pna.aggregate(x, adjacency, FUSED, edge), (x_axis, edge_axes))(
-            xs, tuple(parts) if pair else parts[0]
-        )
+        out = vmap(
+            lambda x, edge: pna.aggregate(x, adjacency, FUSED, edge, combine), (x_axis, edge_axes)
+        )(xs, tuple(parts) if pair else parts[0])
     for i in range(2):
         mine = [member(p, a, i) for p, a in zip(parts, axes, strict=True)]
         expected = pna.aggregate(
-            member(xs, x_axis, i), adjacency, FUSED, tuple(mine) if pair else mine[0]
+            member(xs, x_axis, i), adjacency, FUSED, tuple(mine) if pair else mine[0], combine
         )
         torch.testing.assert_close(out[i], expected)
     assert calls.counts["statistics"] == (0 if backend.name == "reference" else 1)
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_backward_through_vmap_of_weights(backend, adjacency, shared):
+    """Each member has weights of its own, or all have the same; features are taken in one pass."""
+    xs = members(backend, 3, adjacency.num_senders, 4).requires_grad_()
+    shape = (adjacency.num_edges, 1) if shared else (3, adjacency.num_edges, 1)
+    weights = members(backend, *shape).requires_grad_()
+
+    def loss(x, weights):
+        return pna.aggregate(x, adjacency, FUSED, weights, "mul").square().sum()
+
+    with Calls() as calls:
+        vmap(loss, (0, None if shared else 0))(xs, weights).sum().backward()
+    once = 0 if backend.name == "reference" else 1
+    assert calls.counts == {"statistics": once, "statistics_backward": once}
+    each = [weights] * 3 if shared else weights
+    pairs = [[p.detach().requires_grad_() for p in pair] for pair in zip(xs, each, strict=True)]
+    of_x, of_weights = zip(*(torch.autograd.grad(loss(*p), p) for p in pairs), strict=True)
+    torch.testing.assert_close(xs.grad, torch.stack(of_x))
+    expected = sum(of_weights) if shared else torch.stack(of_weights)
+    torch.testing.assert_close(weights.grad, expected)
 
 
 def test_backward_through_vmap_of_losses(backend, adjacency):
@@ -429,7 +463,7 @@ def test_inference_mode(backend, adjacency, x):
     assert torch.equal(out, expected)
 
 
-def operator_arguments(fast, form):
+def operator_arguments(fast, form, combine):
     adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
     x = features(3, WIDTH, torch.float32, fast.device).requires_grad_()
     edge = edge_term(form, adjacency.num_edges, WIDTH, x.dtype, x.device)
@@ -437,21 +471,21 @@ def operator_arguments(fast, form):
     if form == "coefficients":
         values, at = at, values
     request = (",".join(FUSED), 1e-5, False, fast.name)
-    return x, values, at, (*pack(adjacency), *request)
+    return x, values, at, (*pack(adjacency), combine, *request)
 
 
 @pytest.mark.covering(0)
-@pytest.mark.parametrize("form", ["none", "coefficients"])
-def test_opcheck(fast, form):
+@pytest.mark.parametrize("form, combine", [("none", "add"), ("coefficients", "mul")])
+def test_opcheck(fast, form, combine):
     """Schema, fake tensors, autograd registration, and tracing with dynamic shapes."""
-    x, values, at, rest = operator_arguments(fast, form)
+    x, values, at, rest = operator_arguments(fast, form, combine)
     torch.library.opcheck(torch.ops.pna.statistics.default, (x, values, at, *rest))
 
 
 @pytest.mark.covering(0)
-@pytest.mark.parametrize("form", ["none", "coefficients"])
-def test_opcheck_of_the_gradient(fast, form):
-    x, values, at, rest = operator_arguments(fast, form)
+@pytest.mark.parametrize("form, combine", [("none", "add"), ("coefficients", "mul")])
+def test_opcheck_of_the_gradient(fast, form, combine):
+    x, values, at, rest = operator_arguments(fast, form, combine)
     x = x.detach()
     saved = torch.ops.pna.statistics(x, values, at, *rest)
     graph, request = rest[:-4], rest[-4:]

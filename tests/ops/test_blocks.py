@@ -43,9 +43,9 @@ def test_blocks_hold_few_messages_at_a_time(graph, monkeypatch):
     monkeypatch.setattr(blocks, "BLOCK", 400)
     most = []
 
-    def messages(x, adjacency, edge, at):
+    def messages(x, adjacency, *rest):
         most.append(adjacency.num_edges)
-        return definition(x, adjacency, edge, at)
+        return definition(x, adjacency, *rest)
 
     definition = reference.messages
     monkeypatch.setattr(reference, "messages", messages)

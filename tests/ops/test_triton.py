@@ -85,13 +85,16 @@ def test_edge_gradients_in_many_chunks(triton, patch, form):
 @pytest.mark.covering(2)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("form", ["table", "coefficients"])
+@pytest.mark.parametrize("combine", ["add", "mul"])
 @pytest.mark.parametrize("width", [40, 39])  # two blocks, one not full
 @pytest.mark.parametrize(
     "kinds",
     [FUSED, ["mean"], ["std", "max"], ["normalised_mean"], ["var", "min", "normalised_mean"]],
     ids=",".join,
 )
-def test_few_kinds_of_edges_are_summed_on_the_way(triton, patch, kinds, width, form, dtype):
+def test_few_kinds_of_edges_are_summed_on_the_way(
+    triton, patch, kinds, width, form, combine, dtype
+):
     """To the gradient of x, not by a kernel of their own; and so are rows of a basis whose
     coefficients are constants."""
 
@@ -103,17 +106,18 @@ def test_few_kinds_of_edges_are_summed_on_the_way(triton, patch, kinds, width, f
     x = features(adjacency.num_senders, width, dtype, triton.device).requires_grad_()
     edge = edge_term(form, adjacency.num_edges, width, dtype, triton.device)
     rows = edge[0 if form == "table" else 1].requires_grad_()
-    out = pna.aggregate(x, adjacency, kinds, edge=edge)
+    out = pna.aggregate(x, adjacency, kinds, edge, combine)
     upstream = features(out.shape[0], out[0].numel(), dtype, triton.device, seed=6).view_as(out)
     gradients = torch.autograd.grad(out, [x, rows], upstream)
-    expected = definition(x.detach(), adjacency, kinds, edge, upstream)
+    expected = definition(x.detach(), adjacency, kinds, edge, upstream, combine)
     assert_near([out.detach(), *gradients], [*expected[:2], expected[-1]], TOLERANCES[dtype])
 
 
 @pytest.mark.covering(1)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("kinds", [FUSED, ["mean"], ["max"], ["normalised_mean"]], ids=",".join)
-def test_a_basis_gets_its_gradient_without_that_of_every_edge(triton, patch, kinds, dtype):
+@pytest.mark.parametrize("combine", ["add", "mul"])
+def test_a_basis_gets_its_gradient_without_that_of_every_edge(triton, patch, kinds, combine, dtype):
     """Where coefficients are constants; several tiles for a program, and features in two blocks."""
 
     def refuse(*given):
@@ -127,10 +131,10 @@ def test_a_basis_gets_its_gradient_without_that_of_every_edge(triton, patch, kin
     edge = edge_term("coefficients", adjacency.num_edges, 40, dtype, triton.device)
     coefficients, basis = edge
     basis = basis.clone().requires_grad_()
-    out = pna.aggregate(x, adjacency, kinds, edge=(coefficients, basis))
+    out = pna.aggregate(x, adjacency, kinds, (coefficients, basis), combine)
     upstream = features(out.shape[0], out[0].numel(), dtype, triton.device, seed=6).view_as(out)
     (gradient,) = torch.autograd.grad(out, basis, upstream)
-    *_, expected = definition(x, adjacency, kinds, edge, upstream)
+    *_, expected = definition(x, adjacency, kinds, edge, upstream, combine)
     assert_near([gradient], [expected], TOLERANCES[dtype])
 
 

@@ -22,6 +22,7 @@ KERNELS = {
     "_linear_gradient_kernel",
     "_extremum_gradient_kernel",
     "_message_gradient_kernel",
+    "_weight_gradient_kernel",
     "_kind_gradient_kernel",
     "_attention_kernel",
     "_attention_merge_kernel",

@@ -183,7 +183,9 @@ def trace_one_scaler() -> Trace:
     return Trace(module, numbers(NODES, 80), graph_of())
 
 
-def trace_statistics(form: str, dtype: torch.dtype = torch.float32, hub: bool = False) -> Trace:
+def trace_statistics(
+    form: str, dtype: torch.dtype = torch.float32, hub: bool = False, combine: str = "add"
+) -> Trace:
     terms = {
         "none": (None, None),
         "dense": (numbers(EDGES, 20, dtype=dtype), None),
@@ -192,11 +194,12 @@ def trace_statistics(form: str, dtype: torch.dtype = torch.float32, hub: bool = 
         "many types": (numbers(40, 20, dtype=dtype), torch.randint(40, (EDGES,))),
         "basis": (numbers(3, 20, dtype=dtype), torch.randn(EDGES, 3, dtype=dtype)),
         "coefficients": (numbers(3, 20, dtype=dtype), numbers(EDGES, 3, dtype=dtype)),
+        "weights": (numbers(EDGES, 1, dtype=dtype), None),
     }
     request = Request(KINDS, 1e-5, False)
 
     def run(x: Tensor, edge: Tensor | None, at: Tensor | None, graph: Adjacency) -> Tensor:
-        return statistics(Messages(x, edge, at, graph), request, "triton")
+        return statistics(Messages(x, edge, at, graph, combine), request, "triton")
 
     return Trace(run, numbers(NODES, 20, dtype=dtype), *terms[form], graph_of(hub=hub))
 
@@ -296,6 +299,8 @@ CASES: dict[str, tuple[Callable[[], Trace], int]] = {
     "many edge types": (lambda: trace_statistics("many types"), 0),
     "basis of edge features": (lambda: trace_statistics("basis"), 0),
     "coefficients": (lambda: trace_statistics("coefficients", torch.float64), 0),
+    "edge weights": (lambda: trace_statistics("weights", combine="mul"), 0),
+    "products with edge types": (lambda: trace_statistics("many types", combine="mul"), 0),
     "edges": (trace_edges, 0),
     "attention": (trace_attention, 0),
     "gates": (trace_gates, 0),

@@ -52,7 +52,8 @@ def compiled_for(case):
     aggregators = [a if isinstance(a, Std | str) else type(a) for a in case.aggregators]
     shapes = [v.shape[1:] for v in case.edge.values] + [case.x.shape[1:], case.upstream.shape[1:]]
     more = [getattr(case, n, None) for n in ("layout", "members", "scalers", "options")]
-    return str([case.mode, case.dtype, case.edge.form, case.edge.dtype, aggregators, shapes, more])
+    edge = (case.edge.form, case.edge.dtype, case.edge.combine)
+    return str([case.mode, case.dtype, *edge, aggregators, shapes, more])
 
 
 @pytest.mark.parametrize("module", [aggregate_case, conv_case])
@@ -74,8 +75,8 @@ def plant(monkeypatch, defect):
     """Let `pna.aggregate` give what `defect` makes of its result."""
     whole = pna.aggregate
 
-    def broken(x, adjacency, aggregators, edge=None):
-        return defect(whole(x, adjacency, aggregators, edge), x, adjacency)
+    def broken(x, adjacency, aggregators, edge=None, combine="add"):
+        return defect(whole(x, adjacency, aggregators, edge, combine), x, adjacency)
 
     monkeypatch.setattr(pna, "aggregate", broken)
     monkeypatch.setattr("pna.testing.fuzz._CASES", ((aggregate_case.draw_case, 1.0),))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Literal, get_args
 
 import torch
 from torch import Tensor
@@ -16,6 +17,9 @@ from pna.ops.backend import choose
 from pna.ops.request import Messages, Request
 from pna.ops.statistics import statistics
 
+Combine = Literal["add", "mul"]
+_COMBINE = get_args(Combine)
+
 _FLOATS = (torch.float64, torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -24,18 +28,22 @@ def aggregate(
     adjacency: Adjacency,
     aggregators: Sequence[str | Aggregator | type[Aggregator]],
     edge: Tensor | tuple[Tensor, Tensor] | None = None,
+    combine: Combine = "add",
 ) -> Tensor:
     """Aggregate the messages that reach every node: (receivers, aggregators, features).
 
-    x is (senders, features). Messages are x_j, or x_j + e_ij if `edge` is given as one of
+    x is (senders, features). Messages are x_j. With `edge`, they are x_j + e_ij, or x_j · e_ij if
+    `combine` is "mul". `edge` is one of
 
     - e (edges, features), in the given order of the edges,
+    - e (edges, 1): a weight for each edge, the same for all features,
     - a pair (table, index): e = table[index], with (types, features) and integers (edges,),
     - a pair (coefficients, basis): e = coefficients @ basis, with (edges, D) and (D, features).
 
-    Any subset of mean, sum, var, std, max, min and normalised_mean is computed in one pass; with a
-    pair, no (edges, features) tensor is materialised. Other aggregators, including custom ones
-    (`pna.aggregators.Aggregator`), materialise the messages of some receivers at a time.
+    Any subset of mean, sum, var, std, max, min and normalised_mean is computed in one pass; with
+    weights or a pair, no (edges, features) tensor is materialised. Other aggregators, including
+    custom ones (`pna.aggregators.Aggregator`), materialise the messages of some receivers at a
+    time.
 
     The result has the wider of the dtypes of x and `edge`, with or without autocast; sums are
     accumulated in float32 or better. Results are bitwise reproducible. A node without messages gets
@@ -48,24 +56,26 @@ def aggregate(
     _check_features(x, adjacency)
     values, at = _split_edge(edge)
     _check_edge(x, adjacency, values, at)
+    _check_combine(combine)
     _check_weights(chosen, adjacency)
     x, values, at = _in_one_type(x, values, at)
     backend = choose(x.device)
     if backend == "reference":
-        return reference.aggregate(x, adjacency, chosen, values, at)
+        return reference.aggregate(x, adjacency, chosen, values, at, combine=combine)
     results: list[Tensor | None] = [None] * len(chosen)
     fused, columns = one_pass(chosen)
     if fused is not None and not has_kernels(backend):
-        return reference.aggregate(x, adjacency, chosen, values, at)
+        return reference.aggregate(x, adjacency, chosen, values, at, combine=combine)
     if fused is not None:
-        out = statistics(Messages(x, values, at, adjacency), fused, backend)
+        out = statistics(Messages(x, values, at, adjacency, combine), fused, backend)
         if len(columns) == len(chosen) == len(fused.kinds):
             return out
         for i, column in columns.items():
             results[i] = out[:, column]
     others = [i for i in range(len(chosen)) if i not in columns]
     if others:
-        out = blocks.aggregate(x, adjacency, [chosen[i] for i in others], values, at)
+        left = [chosen[i] for i in others]
+        out = blocks.aggregate(x, adjacency, left, values, at, combine=combine)
         for k, i in enumerate(others):
             results[i] = out[:, k]
     return torch.stack([r for r in results if r is not None], dim=1)
@@ -185,6 +195,14 @@ def _check_features(x: Tensor, adjacency: Adjacency) -> None:
         )
 
 
+def _check_combine(combine: str) -> None:
+    if combine not in _COMBINE:
+        raise ValueError(
+            f"got combine={combine!r}, expected 'add' for messages x_j + e_ij or 'mul' for "
+            "x_j · e_ij"
+        )
+
+
 def _check_weights(aggregators: list[Aggregator], adjacency: Adjacency) -> None:
     for aggregator in aggregators:
         weight = aggregator.weight if isinstance(aggregator, Softmax) else None
@@ -210,10 +228,11 @@ def _check_edge(x: Tensor, adjacency: Adjacency, values: Tensor | None, at: Tens
             "float16; types of edges are given as (table, index)"
         )
     if at is None:
-        if tuple(values.shape) != (edges, features):
+        if tuple(values.shape) not in ((edges, features), (edges, 1)):
             raise ValueError(
-                f"got edge of shape {tuple(values.shape)}, expected ({edges}, {features}): one row "
-                "for each edge, as wide as x; narrow ones are given as (coefficients, basis)"
+                f"got edge of shape {tuple(values.shape)}, expected ({edges}, {features}), one row "
+                f"for each edge, as wide as x, or ({edges}, 1), one weight for each edge; "
+                + _remedy(values, adjacency)
             )
         return
     if values.dim() != 2 or values.shape[1] != features:
@@ -237,3 +256,14 @@ def _check_edge(x: Tensor, adjacency: Adjacency, values: Tensor | None, at: Tens
             f"got an edge index of shape {tuple(at.shape)}, expected ({edges},): a row of the "
             "table for each edge"
         )
+
+
+def _remedy(edge: Tensor, adjacency: Adjacency) -> str:
+    """What to do about an edge term of the wrong shape."""
+    if edge.dim() == 1 and edge.shape[0] == adjacency.num_edges:
+        return "write weight[:, None] for weights (edges,)"
+    if edge.dim() > 0 and edge.shape[0] == adjacency.num_edges:
+        return "give narrow ones as (coefficients, basis)"
+    if edge.dim() > 0 and edge.shape[0] == adjacency.num_senders:
+        return "combine a weight for each node with x itself, before the call"
+    return "give one row for each edge, in the order of the edges of the adjacency"

@@ -33,6 +33,7 @@ def aggregate(
     edge: Tensor | None = None,
     at: Tensor | None = None,
     own: Tensor | None = None,
+    combine: str = "add",
 ) -> Tensor:
     """`reference.aggregate`, with kernels for the steps between nodes and edges."""
     most = max(BLOCK // max(x.shape[1], 1), 1)
@@ -43,7 +44,8 @@ def aggregate(
     x = x.to(wide)  # once, here: gradients of all edges and blocks are summed in this dtype
     own = None if own is None else own.to(wide)
     if len(bounds) <= 2:
-        return _aggregate(x, edges.Slots.of(adjacency), aggregators, edge, at, own).to(given)
+        slots = edges.Slots.of(adjacency)
+        return _aggregate(x, slots, aggregators, edge, at, own, combine).to(given)
     chosen = choose(x.device)
     sizes = [last - first for first, last in pairwise(bounds)]
     # split instead of sliced: autograd would sum full-size gradients of slices
@@ -62,6 +64,7 @@ def aggregate(
             edge,
             at,
             part,
+            combine,
             use_reentrant=False,
         )
         for between, part in zip(pairwise(bounds), parts_of_own, strict=True)
@@ -99,8 +102,10 @@ def _aggregate(
     edge: Tensor | None,
     at: Tensor | None,
     own: Tensor | None,
+    combine: str,
 ) -> Tensor:
-    messages = reference.messages(edges.from_senders(x, slots), slots.adjacency, edge, at)
+    sent = edges.from_senders(x, slots)
+    messages = reference.messages(sent, slots.adjacency, edge, at, combine)
     if own is not None:
         messages = messages + edges.from_receivers(own, slots)
     return reference.results(_Slots(messages, slots.adjacency, slots), aggregators)

@@ -26,8 +26,9 @@
 #define ROW_COST 4   /* cost of a row in addition to its slots, in slots */
 
 enum { MEAN, SUM, VAR, STD, MAX, MIN, NORMALISED_MEAN, KINDS }; /* as in pna.ops.request */
-enum { NO_EDGE, DENSE, TABLE, COEFFICIENTS };
-enum { SPREAD = 1, EXTREMA = 2, WEIGHTED = 4, EDGE = 8 }; /* flags that a loop is compiled for */
+enum { NO_EDGE, DENSE, TABLE, COEFFICIENTS, WEIGHTS };           /* as in pna.ops.request */
+/* flags that a loop is compiled for */
+enum { SPREAD = 1, EXTREMA = 2, WEIGHTED = 4, EDGE = 8, PRODUCT = 16 };
 
 /* Field by field as in cpu.py. Arrays are contiguous unless a stride is given. */
 struct problem {
@@ -39,7 +40,9 @@ struct problem {
     /* the messages */
     int64_t features, x_stride;
     const void *x;
-    int64_t edge_form, edge_stride, edge_rows; /* edge_rows: rows of the table or basis */
+    int64_t edge_form;
+    int64_t product; /* whether the edge term multiplies x, instead of being added */
+    int64_t edge_stride, edge_rows; /* edge_rows: rows of the table or basis, or heads of weights */
     const void *edge, *at;
     const void *weight; /* (senders,) 1/sqrt of the out-degree, for the normalised mean */
     /* the request */
@@ -286,8 +289,30 @@ INLINE void NAME(prefetch_edge)(const struct problem *p, int64_t edge, int64_t c
 {
     if (p->edge_form == DENSE)
         NAME(prefetch)((const REAL *)p->edge + edge * p->edge_stride + column, width);
+    if (p->edge_form == WEIGHTS)
+        __builtin_prefetch((const REAL *)p->edge + edge * p->edge_stride);
     if (p->edge_form == COEFFICIENTS)
         __builtin_prefetch((const REAL *)p->at + edge * p->edge_rows);
+}
+
+/* The weight of a feature of an edge. */
+INLINE REAL NAME(weight_of)(const struct problem *p, int64_t edge, int64_t feature)
+{
+    int64_t head = p->edge_rows == 1 ? 0 : feature / (p->features / p->edge_rows);
+    return ((const REAL *)p->edge)[edge * p->edge_stride + head];
+}
+
+/* One feature of e for one edge. */
+INLINE REAL NAME(edge_value)(const struct problem *p, int64_t edge, int64_t feature)
+{
+    const REAL *values = (const REAL *)p->edge + feature;
+    if (p->edge_form == WEIGHTS) return NAME(weight_of)(p, edge, feature);
+    if (p->edge_form != COEFFICIENTS)
+        return values[(p->edge_form == TABLE ? NAME(at)(p->at, edge) : edge) * p->edge_stride];
+    const REAL *factors = (const REAL *)p->at + edge * p->edge_rows;
+    REAL sum = 0;
+    for (int64_t d = 0; d < p->edge_rows; d++) sum += factors[d] * values[d * p->edge_stride];
+    return sum;
 }
 
 /* `width` features of e for one edge: a pointer to the input, or to `stage`, which has room for
@@ -301,10 +326,35 @@ INLINE const REAL *NAME(edge_term)(const struct problem *p, int64_t edge, int64_
         NAME(combine)(values, p->edge_stride, factors, p->edge_rows, width, stage);
         return stage;
     }
+    if (p->edge_form == WEIGHTS) {
+        vec weight = (vec){0} + NAME(weight_of)(p, edge, column);
+        if (p->edge_rows == 1)
+            for (int f = 0; f < NAME(whole_tiles)(width); f += STEP)
+                NAME(store)(stage + f, weight);
+        else
+            for (int f = 0; f < width; f++) stage[f] = NAME(weight_of)(p, edge, column + f);
+        return stage;
+    }
     values += (p->edge_form == TABLE ? NAME(at)(p->at, edge) : edge) * p->edge_stride;
     if (width % LANES == 0) return values;
     NAME(copy)(stage, values, width);
     return stage;
+}
+
+INLINE void NAME(add)(REAL *to, const REAL *x, const REAL *y, int width)
+{
+    int f = 0;
+    for (; f + STEP <= width; f += STEP)
+        NAME(store)(to + f, NAME(load)(x + f) + NAME(load)(y + f));
+    for (; f < width; f++) to[f] = x[f] + y[f];
+}
+
+INLINE void NAME(multiply)(REAL *to, const REAL *x, const REAL *y, int width)
+{
+    int f = 0;
+    for (; f + STEP <= width; f += STEP)
+        NAME(store)(to + f, NAME(load)(x + f) * NAME(load)(y + f));
+    for (; f < width; f++) to[f] = x[f] * y[f];
 }
 
 /* Compute the messages of `count` slots from rows of x, padded with zeros to whole tiles. */
@@ -317,17 +367,16 @@ OUTLINE void NAME(make_messages)(const struct problem *p, int64_t slot, int coun
         const REAL *x = b->row[k];
         REAL *message = b->stage[k];
         b->row[k] = message;
-        for (int f = width; f < NAME(whole_tiles)(width); f++) message[f] = 0;
+        int whole = NAME(whole_tiles)(width);
         if (p->edge_form == NO_EDGE) {
             NAME(copy)(message, x, width);
-            continue;
+        } else {
+            NAME(prefetch_edge)(p, edges[least(k + AHEAD, last)], column, width);
+            const REAL *term = NAME(edge_term)(p, edges[k], column, width, message);
+            if (p->product) NAME(multiply)(message, x, term, width);
+            else NAME(add)(message, x, term, width);
         }
-        NAME(prefetch_edge)(p, edges[least(k + AHEAD, last)], column, width);
-        const REAL *term = NAME(edge_term)(p, edges[k], column, width, message);
-        int f = 0;
-        for (; f + STEP <= width; f += STEP)
-            NAME(store)(message + f, NAME(load)(x + f) + NAME(load)(term + f));
-        for (; f < width; f++) message[f] = x[f] + term[f];
+        for (int f = width; f < whole; f++) message[f] = 0;
     }
 }
 
@@ -738,7 +787,8 @@ INLINE INDEX NAME(edge_at)(const struct problem *p, int64_t place)
     return NAME(at)(p->edge_ids, NAME(at)(p->indptr, receiver) + NAME(at)(p->out_ranks, place));
 }
 
-/* Sums of A + B (m - c), and of C, over a block, for `vectors` vectors of features. */
+/* Sums of A + B (m - c), and of C, over a block, for `vectors` vectors of features. If messages
+ * are products, both are multiplied by the edge term. */
 INLINE void NAME(sum_slopes)(struct block *b, int count, int lane, int vectors, int64_t stride,
                              int flags)
 {
@@ -754,23 +804,29 @@ INLINE void NAME(sum_slopes)(struct block *b, int count, int lane, int vectors, 
             const REAL *centre = b->centre[k] + lane;
             for (int v = 0; v < vectors; v++) {
                 vec slope = NAME(load)(row + stride + v * STEP), m = sent[v];
-                if (flags & EDGE) m += NAME(load)(term + v * STEP);
+                vec e = flags & EDGE ? NAME(load)(term + v * STEP) : m;
+                if (flags & EDGE) m = flags & PRODUCT ? m * e : m + e;
                 m -= (vec)((mask)NAME(load)(centre + v * STEP) & NAME(is_far)(slope));
-                linear[v] += NAME(load)(row + v * STEP) + slope * m;
+                m = NAME(load)(row + v * STEP) + slope * m;
+                linear[v] += flags & PRODUCT ? m * e : m;
             }
         } else {
             for (int v = 0; v < vectors; v++) {
                 vec slope = NAME(load)(row + v * STEP);
+                vec e = flags & EDGE ? NAME(load)(term + v * STEP) : slope;
                 if (flags & SPREAD) {
                     vec m = sent[v];
-                    if (flags & EDGE) m += NAME(load)(term + v * STEP);
+                    if (flags & EDGE) m = flags & PRODUCT ? m * e : m + e;
                     slope += NAME(load)(row + stride + v * STEP) * m;
                 }
+                if (flags & PRODUCT) slope *= e;
                 linear[v] += slope; /* rounded once, so that equal edges round alike */
             }
         }
-        for (int v = 0; v < vectors && flags & WEIGHTED; v++)
-            weighted[v] += NAME(load)(c + v * STEP);
+        for (int v = 0; v < vectors && flags & WEIGHTED; v++) {
+            vec share = NAME(load)(c + v * STEP);
+            weighted[v] += flags & PRODUCT ? share * NAME(load)(term + v * STEP) : share;
+        }
     }
     for (int v = 0; v < vectors; v++) {
         NAME(store)(b->total + lane + v * STEP, linear[v]);
@@ -805,9 +861,10 @@ INLINE void NAME(add_slopes)(const struct problem *p, int64_t place, int count, 
         const REAL *later = slopes + receivers[ahead] * parts * stride;
         NAME(prefetch)(later, width);
         b->row[k] = slopes + receivers[k] * parts * stride;
-        if (!(flags & SPREAD)) continue;
-        NAME(prefetch)(later + stride, width);
-        b->centre[k] = NAME(centre_of)(p, receivers[k], column, width, b->centre_stage[k]);
+        if (flags & SPREAD) {
+            NAME(prefetch)(later + stride, width);
+            b->centre[k] = NAME(centre_of)(p, receivers[k], column, width, b->centre_stage[k]);
+        }
         if (!(flags & EDGE)) continue;
         int64_t edge = NAME(edge_at)(p, place + k);
         b->term[k] = NAME(edge_term)(p, edge, column, width, b->stage[k]);
@@ -869,14 +926,19 @@ INLINE void NAME(senders_for)(const struct problem *p, int64_t row, int64_t end_
 static TARGET void NAME(senders)(const struct problem *p, int64_t row, int64_t end_row,
                                  int64_t tile, int64_t end_tile)
 {
-    int spread = wants_spread(p), edge = spread && p->edge_form != NO_EDGE;
-    switch (SPREAD * spread | WEIGHTED * wants(p, NORMALISED_MEAN) | EDGE * edge) {
+    int spread = wants_spread(p), edge = p->edge_form != NO_EDGE && (spread || p->product);
+    switch (SPREAD * spread | WEIGHTED * wants(p, NORMALISED_MEAN) | EDGE * edge |
+            PRODUCT * (p->product != 0)) {
     case 0: NAME(senders_for)(p, row, end_row, tile, end_tile, 0); break;
     case 1: NAME(senders_for)(p, row, end_row, tile, end_tile, 1); break;
     case 4: NAME(senders_for)(p, row, end_row, tile, end_tile, 4); break;
     case 5: NAME(senders_for)(p, row, end_row, tile, end_tile, 5); break;
     case 9: NAME(senders_for)(p, row, end_row, tile, end_tile, 9); break;
     case 13: NAME(senders_for)(p, row, end_row, tile, end_tile, 13); break;
+    case 24: NAME(senders_for)(p, row, end_row, tile, end_tile, 24); break;
+    case 25: NAME(senders_for)(p, row, end_row, tile, end_tile, 25); break;
+    case 28: NAME(senders_for)(p, row, end_row, tile, end_tile, 28); break;
+    case 29: NAME(senders_for)(p, row, end_row, tile, end_tile, 29); break;
     }
 }
 
@@ -901,6 +963,7 @@ static TARGET void NAME(extrema)(const struct problem *p, int64_t row, int64_t e
     for (; row < end_row; row++) {
         int64_t slot = NAME(at)(p->indptr, row), degree = NAME(at)(p->indptr, row + 1) - slot;
         const INDEX *senders = (const INDEX *)p->senders + slot;
+        const INDEX *edges = (const INDEX *)p->edge_ids + slot;
         for (int64_t k = AHEAD; k < least(AHEAD + degree, last - slot); k++)
             for (int64_t f = column; f < end; f += LANES)
                 __builtin_prefetch(grad_x + senders[k] * F + f, 1);
@@ -911,13 +974,16 @@ static TARGET void NAME(extrema)(const struct problem *p, int64_t row, int64_t e
             for (int64_t f = column; f < end; f += LANES) __builtin_prefetch(later + f);
             for (int64_t f = column; f < end; f++) {
                 int64_t place = NAME(place_of)(p, row, degree, which, f);
-                if (place >= 0) grad_x[senders[place] * F + f] += grad[f];
+                if (place < 0) continue;
+                REAL slope = p->product ? NAME(edge_value)(p, edges[place], f) : 1;
+                grad_x[senders[place] * F + f] += slope * grad[f];
             }
         }
     }
 }
 
-/* Compute the gradients of some messages of a receiver into b->stage. */
+/* Compute the gradients of the edge terms of some slots of a receiver into b->stage: those of
+ * their messages, times x if messages are products. */
 OUTLINE void NAME(differentiate)(const struct problem *p, int64_t row, int64_t first, int count,
                                  int64_t column, int width, struct block *b)
 {
@@ -949,6 +1015,10 @@ OUTLINE void NAME(differentiate)(const struct problem *p, int64_t row, int64_t f
             int64_t place = NAME(place_of)(p, row, degree, which, column + f) - first;
             if (place >= 0 && place < count) b->stage[place][f] += grad[f];
         }
+    }
+    for (int k = 0; k < count && p->product; k++) {
+        const REAL *x = (const REAL *)p->x + NAME(at)(p->senders, slot + first + k) * p->x_stride;
+        NAME(multiply)(b->stage[k], b->stage[k], x + column, width);
     }
 }
 
@@ -1008,6 +1078,36 @@ INLINE void NAME(to_coefficients)(const struct problem *p, const INDEX *edges, i
     }
 }
 
+INLINE REAL NAME(sum_row)(const REAL *row, int64_t width)
+{
+    vec total[TILE];
+    REAL sum = 0;
+    int64_t f = 0;
+    for (int v = 0; v < TILE; v++) total[v] = (vec){0};
+    for (; f + LANES <= width; f += LANES)
+        for (int v = 0; v < TILE; v++) total[v] += NAME(load)(row + f + v * STEP);
+    for (; f < width; f++) sum += row[f];
+    for (int v = 1; v < TILE; v++) total[0] += total[v];
+    for (int lane = 0; lane < STEP; lane++) sum += total[0][lane];
+    return sum;
+}
+
+/* The gradient of weights; each receiver, with all its tiles, has one owner. */
+INLINE void NAME(to_weights)(const struct problem *p, const INDEX *edges, int count,
+                             int64_t column, int width, const struct block *b)
+{
+    int64_t each = p->features / p->edge_rows; /* features with the same weight */
+    for (int k = 0; k < count; k++) {
+        REAL *grad = (REAL *)p->grad_at + edges[k] * p->edge_rows;
+        for (int64_t f = column; f < column + width;) {
+            int64_t end = least(column + width, (f / each + 1) * each);
+            REAL before = f % each ? grad[f / each] : 0;
+            grad[f / each] = before + NAME(sum_row)(b->stage[k] + f - column, end - f);
+            f = end;
+        }
+    }
+}
+
 INLINE void NAME(edges_for)(const struct problem *p, int64_t row, int64_t end_row, int64_t tile,
                             int64_t end_tile, int to_coefficients)
 {
@@ -1024,7 +1124,8 @@ INLINE void NAME(edges_for)(const struct problem *p, int64_t row, int64_t end_ro
                 for (int k = 0; k < count && p->edge_form == DENSE; k++)
                     NAME(prefetch)((REAL *)p->grad_edge + edges[k] * p->features + column, width);
                 NAME(differentiate)(p, row, first, count, column, width, &b);
-                if (to_coefficients) NAME(to_coefficients)(p, edges, count, column, width, &b);
+                if (p->edge_form == WEIGHTS) NAME(to_weights)(p, edges, count, column, width, &b);
+                else if (to_coefficients) NAME(to_coefficients)(p, edges, count, column, width, &b);
                 else if (p->edge_form == DENSE) NAME(to_edges)(p, edges, count, column, width, &b);
                 else if (p->edge_form == TABLE) NAME(to_table)(p, edges, count, column, width, &b);
                 else NAME(to_basis)(p, edges, count, column, width, &b);

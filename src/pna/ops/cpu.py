@@ -18,11 +18,22 @@ from torch import Tensor
 
 from pna.adjacency import Adjacency, Rows
 from pna.native import OTHER_VERSION, find_library, size_of
-from pna.ops.request import KINDS, Messages, Request, Saved, check_table, wide_type
+from pna.ops.request import (
+    BASIS,
+    DENSE,
+    KINDS,
+    NO_EDGE,
+    TABLE,
+    WEIGHTS,
+    Messages,
+    Request,
+    Saved,
+    check_table,
+    wide_type,
+)
 
-#: Kernels and forms of edge terms, numbered as in cpu.c, and the bytes in a tile.
+#: Kernels, numbered as in cpu.c, and the bytes in a tile.
 _FORWARD, _SLOPES, _SENDERS, _EXTREMA, _EDGES, _COEFFICIENTS = range(6)
-_NO_EDGE, _DENSE, _TABLE, _BASIS = range(4)
 _LINE = 64
 
 #: The least work that is worth a thread, in elements read.
@@ -42,7 +53,7 @@ class _Problem(ctypes.Structure):
         *[(name, _POINTER) for name in ("out_indptr", "receivers", "out_ranks")],
         *[(name, _INTEGER) for name in ("features", "x_stride")],
         ("x", _POINTER),
-        *[(name, _INTEGER) for name in ("edge_form", "edge_stride", "edge_rows")],
+        *[(name, _INTEGER) for name in ("edge_form", "product", "edge_stride", "edge_rows")],
         *[(name, _POINTER) for name in ("edge", "at", "weight")],
         ("num_kinds", _INTEGER),
         ("place", _INTEGER * len(KINDS)),
@@ -135,6 +146,8 @@ def backward(
         task.run(_SENDERS, adjacency.outgoing)
         if request.needs_extrema:
             task.run(_EXTREMA, adjacency.incoming)
+    if messages.form == WEIGHTS:
+        grad_edge, grad_at = grad_at, grad_edge  # which the same kernel writes
     if grad_edge.numel() > 0:
         totals = torch.zeros(0 if at is None else grad_edge.shape, dtype=torch.float64)
         task.point(grad_edge=grad_edge, totals=totals)
@@ -204,24 +217,29 @@ class _Task:
         self.point(x=x)
         self.problem.x_stride = x.stride(0)
         if messages.edge is not None:
-            self._take_edge(messages.edge, messages.at, adjacency.edge_ids.dtype)
+            self._take_edge(messages)
         if "normalised_mean" in request.kinds:
             self.point(weight=adjacency.out_degree.clamp(min=1).to(self.dtype).rsqrt())
 
-    def _take_edge(self, edge: Tensor, at: Tensor | None, index: torch.dtype) -> None:
-        edge = _with_rows(edge.to(self.dtype))
-        form = _DENSE
-        if at is not None and at.is_floating_point():
-            form = _BASIS if edge.shape[0] > 0 else _NO_EDGE
+    def _take_edge(self, messages: Messages) -> None:
+        form, at = messages.form, messages.at
+        assert messages.edge is not None
+        edge = _with_rows(messages.edge.to(self.dtype))
+        rows = edge.shape[1] if form == WEIGHTS else edge.shape[0]
+        if form == BASIS:
+            if rows == 0 and not messages.is_product:
+                form = NO_EDGE
+            assert at is not None
             self.point(at=at.to(self.dtype).contiguous())
-        elif at is not None:
-            check_table(at, edge.shape[0])
-            form = _TABLE
-            self.point(at=at.to(index).contiguous())
+        elif form == TABLE:
+            assert at is not None
+            check_table(at, rows)
+            self.point(at=at.to(messages.adjacency.edge_ids.dtype).contiguous())
         self.point(edge=edge)
         self.problem.edge_form = form
+        self.problem.product = messages.is_product
         self.problem.edge_stride = edge.stride(0)
-        self.problem.edge_rows = edge.shape[0]
+        self.problem.edge_rows = rows
 
     def point(self, **tensors: Tensor) -> None:
         """Set pointers of the problem to tensors, and keep these alive."""
@@ -249,7 +267,7 @@ class _Task:
         """Split the work by rows; by tiles if each tile needs one owner; by both if one row has
         most of the work."""
         assert _library is not None
-        if kernel == _EXTREMA or (kernel == _EDGES and self.problem.edge_form != _DENSE):
+        if kernel == _EXTREMA or (kernel == _EDGES and self.problem.edge_form != DENSE):
             return [(0, rows.num_rows, *band) for band in _bands(self.tiles, threads)]
         bounds = (_INTEGER * (parts + 1))()
         excess = _library.pna_split(

@@ -24,15 +24,16 @@ def aggregate(
     edge: Tensor | None = None,
     at: Tensor | None = None,
     own: Tensor | None = None,
+    combine: str = "add",
 ) -> Tensor:
     """Aggregate x (senders, features) to (receivers, aggregators, features).
 
-    Messages are x_j, or x_j + e_ij. The edge term e is edge if `at` is None, edge[at] if `at` is
-    integer, and at @ edge if it is floating point. With `own` (receivers, features), each receiver
-    adds its row to all its messages.
+    Messages are x_j, or x_j + e_ij, or x_j · e_ij if `combine` is "mul". The edge term e is that of
+    `pna.ops.request.Messages`. With `own` (receivers, features), each receiver adds its row to all
+    its messages.
     """
     wide = torch.promote_types(x.dtype, torch.float32)  # before gathers: gradients are summed in it
-    message = messages(take(x.to(wide), adjacency.senders), adjacency, edge, at)
+    message = messages(take(x.to(wide), adjacency.senders), adjacency, edge, at, combine)
     if own is not None:
         message = message + take(own.to(wide), adjacency.receivers)
     return results(Neighbourhoods(message, adjacency), aggregators).to(x.dtype)
@@ -70,24 +71,38 @@ def defined(hood: Neighbourhoods, aggregator: Aggregator) -> Tensor:
     return found
 
 
-def messages(sent: Tensor, adjacency: Adjacency, edge: Tensor | None, at: Tensor | None) -> Tensor:
+def messages(
+    sent: Tensor, adjacency: Adjacency, edge: Tensor | None, at: Tensor | None, combine: str = "add"
+) -> Tensor:
     """The message of every slot (edges, features), in float32 or better: the row `sent` by its
-    sender, plus the edge term."""
-    wide = torch.promote_types(sent.dtype, torch.float32)
-    message = sent.to(wide)
+    sender, plus or times the edge term."""
+    message = sent.to(torch.promote_types(sent.dtype, torch.float32))
     if edge is None:
         return message
+    term = _edge_term(message, adjacency, edge, at)
+    return message * term if combine == "mul" else message + term
+
+
+def _edge_term(message: Tensor, adjacency: Adjacency, edge: Tensor, at: Tensor | None) -> Tensor:
+    """The edge term of every slot (edges, features), in the dtype of the messages."""
+    wide, features = message.dtype, message.shape[1]
     if at is None:
         # the gradient of each row has at most one term, so the order of summation does not matter
-        return message + edge.index_select(0, adjacency.edge_ids).to(wide)
+        term = edge.index_select(0, adjacency.edge_ids).to(wide)
+        heads = term.shape[1]
+        if heads == features:
+            return term
+        shape = (*term.shape, features // heads)
+        return term[:, :, None].expand(shape).reshape(message.shape)
     if not at.is_floating_point() and at.device.type == "cpu" and values_readable():
         check_table(at, edge.shape[0])
     at = take(at, adjacency.edge_ids)
     if not at.is_floating_point():
-        return message + take(edge.to(wide), at.long())
+        return take(edge.to(wide), at.long())
+    term = torch.zeros_like(message)
     for d in range(edge.shape[0]):  # at @ edge, in operations that autocast does not change
-        message = message + at[:, d, None].to(wide) * edge[d].to(wide)
-    return message
+        term = term + at[:, d, None].to(wide) * edge[d].to(wide)
+    return term
 
 
 @dataclass(frozen=True)

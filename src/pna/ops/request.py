@@ -15,6 +15,9 @@ EDGE_WORKSPACE = 2**26
 #: The statistics that the kernels compute, in the order of their numbers there.
 KINDS = ("mean", "sum", "var", "std", "max", "min", "normalised_mean")
 
+#: Forms of the edge term, as numbered in the kernels.
+NO_EDGE, DENSE, TABLE, BASIS, WEIGHTS = range(5)
+
 
 @dataclass(frozen=True)
 class Request:
@@ -39,20 +42,36 @@ class Request:
 
 @dataclass(frozen=True)
 class Messages:
-    """The messages to every receiver: x_j, or x_j + e_ij with an edge term.
+    """The messages to every receiver: x_j, or x_j + e_ij or x_j · e_ij with an edge term.
 
     The edge term e is edge if `at` is None, edge[at] if `at` is integer, and at @ edge if it is
-    floating point.
+    floating point. An edge term (edges, heads) has one number for features / heads consecutive
+    features. A weight for each edge is one head; the members of a population have a head each.
     """
 
     x: Tensor  # (senders, features)
-    edge: Tensor | None  # (edges, features) in the given order; or a table or basis
+    edge: Tensor | None  # (edges, features or heads) in the given order; or a table or basis
     at: Tensor | None  # (edges,) row of the table, or (edges, D) coefficients of the basis
     adjacency: Adjacency
+    combine: str = "add"  # or "mul"
 
     @property
     def features(self) -> int:
         return self.x.shape[1]
+
+    @property
+    def form(self) -> int:
+        """The form of the edge term."""
+        if self.edge is None:
+            return NO_EDGE
+        if self.at is None:
+            return DENSE if self.edge.shape[1] == self.features else WEIGHTS
+        return BASIS if self.at.is_floating_point() else TABLE
+
+    @property
+    def is_product(self) -> bool:
+        """Whether the edge term multiplies x."""
+        return self.edge is not None and self.combine == "mul"
 
 
 @dataclass(frozen=True)

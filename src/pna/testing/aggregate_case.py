@@ -14,6 +14,7 @@ from torch import Tensor
 import pna
 from pna import aggregators as table
 from pna.adjacency import SEGMENT
+from pna.ops.aggregate import Combine
 from pna.ops.aggregators import FUSED
 from pna.testing import shrink
 from pna.testing.definition import EdgeList
@@ -84,7 +85,7 @@ class AggregateCase:
     def _forward(self, leaves: dict[str, Tensor]) -> Tensor:
         ends, tensors = self.graph.edge_index.to(self.device), leaves | self.edge.index(self.device)
         if self.mode == "compile":  # one program for all sizes
-            key = (self.edge.form, *(type(a) for a in self.aggregators))
+            key = (self.edge.form, self.edge.combine, *(type(a) for a in self.aggregators))
             return compiled(key, self._from_edges)(ends, self.graph.sizes, tensors)
         if self.mode in BACKENDS:
             with pna.backend(BACKENDS[self.mode]):
@@ -100,7 +101,8 @@ class AggregateCase:
         chosen = list(self.aggregators)
         for i, name, _ in self._parameters():
             chosen[i] = replace(chosen[i], **{name: tensors[f"{name}_{i}"]})
-        return pna.aggregate(tensors["x"], adjacency, chosen, self.edge.argument(tensors))
+        edge, combine = self.edge.argument(tensors), self.edge.combine
+        return pna.aggregate(tensors["x"], adjacency, chosen, edge, combine)
 
     def _vmapped(self, adjacency: pna.Adjacency, tensors: dict[str, Tensor]) -> Tensor:
         """Features divided among members, each of which sees only its own."""
@@ -130,7 +132,7 @@ class AggregateCase:
 
     def expected(self) -> tuple[AggregateCase, dict[str, Bound]]:
         """The case with upstream gradients of 0 where they are in doubt, and its bounds."""
-        messages, size = self.edge.added_to(self.x[self.graph.senders])
+        messages, size = self.edge.messages(self.x[self.graph.senders])
         problem = Problem(self.graph, messages, size, self.arithmetic())
         found = [analyse(problem, aggregator) for aggregator in self.aggregators]
         doubt = torch.stack([f.doubt for f in found], 1)
@@ -147,8 +149,8 @@ class AggregateCase:
         total = Terms.zeros(graph.senders.shape[0], width)
         for i, statistic in enumerate(found):
             total.add(at_edges[:, i], statistic.message)
-        results = {"x": total.scatter(graph.senders, graph.num_senders)}
-        results |= self.edge.gradients(total)
+        results = {"x": self.edge.of_senders(total).scatter(graph.senders, graph.num_senders)}
+        results |= self.edge.gradients(total, self.x[graph.senders])
         for i, name, value in self._parameters():
             if name == "weight":
                 terms = Terms.zeros(len(graph.senders), width)
@@ -208,7 +210,8 @@ class AggregateCase:
         if self.layout != "plain":
             setup.append(f"# x lies in memory as pna.testing.draw.lay_out(x, {self.layout!r})")
         chosen = ", ".join(_written(a, i) for i, a in enumerate(self.aggregators))
-        call = f"pna.aggregate(x, adj, [{chosen}], {self.edge.written()})"
+        edge = f"{self.edge.written()}, {self.edge.combine!r}"
+        call = f"pna.aggregate(x, adj, [{chosen}], {edge})"
         mode = f"vmap of {self.members} members" if self.mode == "vmap" else self.mode
         return write(setup, mode, call, literal(self.upstream, self.result_dtype), bounds)
 
@@ -223,10 +226,10 @@ def _written(aggregator: Any, i: int) -> str:
 
 
 #: The compiled cases. Each takes minutes the first time, so there are few.
-_COMPILED = (
-    ("none", (table.Mean(), table.Std(), table.Max(), table.Min())),
-    ("table", (table.Var(), table.Softmax(), table.NormalisedMean(), table.Min())),
-    ("dense", (table.Moment(3), table.KthSmallest(2), table.Sum(), table.Max())),
+_COMPILED: tuple[tuple[str, Combine, tuple[table.Aggregator, ...]], ...] = (
+    ("none", "add", (table.Mean(), table.Std(), table.Max(), table.Min())),
+    ("table", "mul", (table.Var(), table.Softmax(), table.NormalisedMean(), table.Min())),
+    ("dense", "add", (table.Moment(3), table.KthSmallest(2), table.Sum(), table.Max())),
 )
 
 
@@ -240,20 +243,23 @@ def draw_case(draw: Draw, settings: FuzzSettings) -> AggregateCase:
     if edges * width > 200_000 or mode == "interpreter":
         width = draw.integer(1, 3)
     dtype = signature.one_of(DTYPES, [3, 5, 1.5, 1.5])
-    form = signature.one_of(("none", "dense", "table", "coefficients"), [4, 2, 2, 2])
+    form = signature.one_of(("none", "dense", "table", "coefficients", "weights"), [4, 2, 3, 2, 2])
+    combine: Combine = "add" if form == "none" else signature.one_of(("add", "mul"))
     chosen: tuple[table.Aggregator, ...] = ()
     if mode == "compile":
-        form, chosen = signature.one_of(_COMPILED)
+        form, combine, chosen = signature.one_of(_COMPILED)
         dtype = torch.float32
     members = signature.one_of([1, 2, 3]) if mode == "vmap" else 1
     width = width * members
     kind = draw.one_of(list(VALUES), list(VALUES.values()))
+    if combine == "mul" and kind == "huge":  # products would overflow, but not in float64
+        kind = "normal"
     x = draw_values(draw, kind, batch.graph.num_senders, width, dtype, batch.of_sender)
     edge_dtype = dtype if mode == "compile" or signature.chance(0.8) else signature.one_of(DTYPES)
     edge_kind = draw.one_of(["normal", "ties", "constant", kind])
     if edge_kind in ("huge", "scales"):
         edge_kind = "normal"
-    edge = _draw_edge(draw, form, edges, width, edge_dtype, edge_kind)
+    edge = replace(_draw_edge(draw, form, edges, width, edge_dtype, edge_kind), combine=combine)
     result = dtype if form == "none" else torch.promote_types(dtype, edge_dtype)
     if not chosen:
         most = 3 if mode == "interpreter" else 6
@@ -273,8 +279,10 @@ def _draw_edge(
     values: tuple[Tensor, ...] = ()
     if form == "dense":
         values = (draw_values(draw, kind, edges, width, dtype),)
+    elif form == "weights":
+        values = (draw_values(draw, kind, edges, 1, dtype),)
     elif form == "table":
-        types = draw.signature.integer(1, 5)
+        types = draw.signature.one_of([1, 3, 5, 20])
         values = (draw_values(draw, "normal", types, width, dtype), draw.below(types, edges))
     elif form == "coefficients":
         depth = draw.signature.integer(1, 4)

@@ -1,4 +1,4 @@
-"""The term that edges add to messages in a case of `fuzz`."""
+"""The term that is added to messages, or multiplies them, in a case of `fuzz`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pna.ops.aggregate import Combine
 from pna.testing.terms import Terms
 
 #: By form: the name of each tensor; all have a gradient but "index".
@@ -16,8 +17,9 @@ _NAMES = {
     "dense": ("edge",),  # (edges, features)
     "table": ("table", "index"),  # (types, features), (edges,)
     "coefficients": ("coefficients", "basis"),  # (edges, depth), (depth, features)
+    "weights": ("weights",),  # (edges, 1)
 }
-_PER_EDGE, _PER_FEATURE = ("edge", "index", "coefficients"), ("edge", "table", "basis")
+_PER_EDGE, _PER_FEATURE = ("edge", "index", "coefficients", "weights"), ("edge", "table", "basis")
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class EdgeTerm:
     form: str = "none"
     values: tuple[Tensor, ...] = ()  # float64, and int64 for "index"
     dtype: torch.dtype = torch.float32
+    combine: Combine = "add"
 
     def named(self) -> dict[str, Tensor]:
         return dict(zip(_NAMES[self.form], self.values, strict=True))
@@ -54,22 +57,38 @@ class EdgeTerm:
             return 2 + len(self.values[1])
         return 0 if self.form == "none" else 1
 
-    def added_to(self, sent: Tensor) -> tuple[Tensor, Tensor]:
+    def _terms(self) -> tuple[Tensor, Tensor]:
+        """The term of every edge, (edges, features or 1), and its sum of |terms|."""
+        first, *more = self.values
+        if self.form == "coefficients":
+            return first @ more[0], first.abs() @ more[0].abs()
+        term = first[more[0]] if self.form == "table" else first
+        return term, term.abs()
+
+    def messages(self, sent: Tensor) -> tuple[Tensor, Tensor]:
         """Messages from the values of senders, and their sums of |terms|."""
         if self.form == "none":
             return sent, sent.abs()
-        first, *more = self.values
-        if self.form == "coefficients":
-            return sent + first @ more[0], sent.abs() + first.abs() @ more[0].abs()
-        term = first[more[0]] if self.form == "table" else first
-        return sent + term, sent.abs() + term.abs()
+        term, size = self._terms()
+        if self.combine == "mul":
+            return sent * term, sent.abs() * size
+        return sent + term, sent.abs() + size
 
-    def gradients(self, total: Terms) -> dict[str, Terms]:
+    def of_senders(self, total: Terms) -> Terms:
+        """The gradient of the values of senders from that of messages, (edges, features)."""
+        return total.scaled(*self._terms()) if self.combine == "mul" else total
+
+    def gradients(self, total: Terms, sent: Tensor) -> dict[str, Terms]:
         """The gradient of every leaf from that of messages, (edges, features)."""
         if self.form == "none":
             return {}
+        if self.combine == "mul":
+            total = total.scaled(sent, sent.abs())
         if self.form == "dense":
             return {"edge": total}
+        if self.form == "weights":
+            summed = total.sum(1)
+            return {"weights": summed.each(lambda v: v[:, None])}
         first, second = self.values
         if self.form == "table":
             return {"table": total.scatter(second, len(first))}

@@ -33,17 +33,25 @@ class Terms:
         self.defined = self.defined & slopes.settled
         self.length = self.length + 1
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Terms:
+    def each(self, change: Callable[[Tensor], Tensor]) -> Terms:
         defined = change((~self.defined).double()) == 0
         value, error, size, length = map(change, (self.value, self.error, self.size, self.length))
         return Terms(value, error, size, defined, length)
 
     def scatter(self, rows: Tensor, count: int) -> Terms:
         """Sums of the terms of each row, (count, features)."""
-        return self._each(lambda v: v.new_zeros((count, v.shape[1])).index_add(0, rows, v))
+        return self.each(lambda v: v.new_zeros((count, v.shape[1])).index_add(0, rows, v))
 
     def sum(self, dim: int) -> Terms:
-        return self._each(lambda v: v.sum(dim))
+        return self.each(lambda v: v.sum(dim))
+
+    def scaled(self, factors: Tensor, size: Tensor) -> Terms:
+        """Terms times factors, whose sums of |terms| are `size`. A product with a factor that is
+        not finite is not defined: its term may be 0."""
+        defined = self.defined & factors.isfinite()
+        factors, size = factors.nan_to_num(0, 0, 0), size.nan_to_num(0, 0, 0)
+        error = self.error * size + 1e-44  # a product may underflow in float32
+        return Terms(self.value * factors, error, self.size * size, defined, self.length)
 
     def times(self, factors: Tensor, equation: str, length: int) -> Terms:
         ones = torch.ones_like(factors)
@@ -62,4 +70,5 @@ class Terms:
         rounded = 0.0 if arithmetic.dtype == arithmetic.work else 2 * arithmetic.last_place
         error = self.error + (growth * arithmetic.unit + rounded) * self.size
         error = error + 1.5 * finfo.eps * self.value.abs() + finfo.tiny * finfo.eps
-        return Bound(self.value, error, self.defined, dtype)
+        # beyond the range of the type, parts of the sum may be infinite, of either sign
+        return Bound(self.value, error, self.defined & (self.size <= finfo.max), dtype)

@@ -310,7 +310,9 @@ def _near_ties(aggregator: Any, m: Tensor, size: Tensor, arithmetic: Arithmetic)
         k = m.shape[1] - 1 if isinstance(aggregator, table.Max) else 0
     picked = m.sort(1).values[:, k : k + 1]
     apart = (m - picked).abs()
+    finfo = torch.finfo(arithmetic.work)
     near = apart <= 4 * arithmetic.steps * arithmetic.unit * size.amax(1, keepdim=True)
+    near = near | (apart <= finfo.tiny * finfo.eps)  # products may underflow
     if arithmetic.steps > 1:
         return near.sum(1) > 1
     return (near & (apart > 0)).any(1)

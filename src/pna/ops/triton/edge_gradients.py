@@ -11,47 +11,40 @@ from torch import Tensor
 
 from pna import fast_paths
 from pna.adjacency import Adjacency
-from pna.ops.request import EDGE_WORKSPACE, Messages, wide_type
+from pna.ops.request import DENSE, EDGE_WORKSPACE, WEIGHTS, Messages, wide_type
 from pna.ops.tracing import likely
 from pna.ops.triton.argmax import extremum_gradient
-from pna.ops.triton.launch import DENSE
 from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2
-from pna.ops.triton.messages import centre_of, edge_term
+from pna.ops.triton.messages import centre_of, combined, edge_term
 from pna.ops.triton.sums import add_up
 
 
-@Kernel
-def _message_gradient_kernel(
-    x, x_stride, senders, slot_receivers, edge_ids, weights, indptr, rows, edge, at,
+@triton.jit
+def _term_gradient(
+    slot, receiver, live, feature, mask,
+    x, x_stride, senders, edge_ids, weights, indptr, rows, edge, at,
     mean, mean_stride, grad, stride_row, stride_kind, stride_feature, positions, long_positions,
-    long_rank, to, first_slot, num_slots, features, types,
+    long_rank, features, types,
     FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, MAX: tl.constexpr,
     MIN: tl.constexpr, NORM: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr,
-    LONG: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, IN_GIVEN_ORDER: tl.constexpr,
-    BLOCK_E: tl.constexpr, BLOCK_F: tl.constexpr,
+    LONG: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
-    """Gradients with respect to the messages of num_slots slots, one row of `to` each."""
-    place = tl.program_id(0).to(tl.int64) * BLOCK_E + tl.arange(0, BLOCK_E)
-    feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
-    live_feature = feature < features
-    live = place < num_slots
-    mask = live[:, None] & live_feature[None, :]
-    slot = place + first_slot
-    receiver = tl.load(slot_receivers + place, mask=live, other=0).to(tl.int64)
+    """Gradients with respect to the edge terms of these slots, (BLOCK_E, BLOCK_F): those of their
+    messages, times x if messages are products."""
     sender = tl.load(senders + slot, mask=live, other=0).to(tl.int64)
     source = rows + receiver[:, None] * WIDTH * features + feature[None, :]
-    result = tl.zeros([BLOCK_E, BLOCK_F], WIDE)
+    result = tl.zeros([slot.shape[0], feature.shape[0]], WIDE)
     if FLAT:
         result += tl.load(source, mask=mask, other=0)
+    if SPREAD or EDGE < 0:
+        sent = tl.load(x + sender[:, None] * x_stride + feature[None, :], mask=mask, other=0)
+        sent = sent.to(WIDE)
     if SPREAD:
-        value = tl.load(x + sender[:, None] * x_stride + feature[None, :], mask=mask, other=0)
         given = tl.load(edge_ids + tl.where(live, slot, 0)).to(tl.int64)
-        value = value.to(WIDE) + edge_term(
-            edge, at, given, feature, mask, features, types, EDGE, DEPTH, WIDE
-        )
+        term = edge_term(edge, at, given, feature, mask, features, types, EDGE, DEPTH, WIDE)
         slope = tl.load(source + features, mask=mask, other=0)
         own = mean + receiver[:, None] * mean_stride + feature[None, :]
-        result += slope * (value - centre_of(slope, own, mask, WIDE))
+        result += slope * (combined(sent, term, EDGE) - centre_of(slope, own, mask, WIDE))
     if NORM >= 0:
         weight = tl.load(weights + sender, mask=live, other=0)
         result += tl.load(source + (WIDTH - 1) * features, mask=mask, other=0) * weight[:, None]
@@ -66,10 +59,71 @@ def _message_gradient_kernel(
             grad + MIN * stride_kind, stride_row, stride_feature, positions, long_positions,
             long_rank, receiver, rank, mask, feature, features, 1, LONG, WIDE, True,
         )  # fmt: skip
+    if EDGE < 0:
+        result *= sent
+    return result
+
+
+@Kernel
+def _message_gradient_kernel(
+    x, x_stride, senders, slot_receivers, edge_ids, weights, indptr, rows, edge, at,
+    mean, mean_stride, grad, stride_row, stride_kind, stride_feature, positions, long_positions,
+    long_rank, to, first_slot, num_slots, features, types,
+    FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, MAX: tl.constexpr,
+    MIN: tl.constexpr, NORM: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr,
+    LONG: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, IN_GIVEN_ORDER: tl.constexpr,
+    BLOCK_E: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Gradients with respect to the edge terms of num_slots slots, one row of `to` each."""
+    place = tl.program_id(0).to(tl.int64) * BLOCK_E + tl.arange(0, BLOCK_E)
+    feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
+    live_feature = feature < features
+    live = place < num_slots
+    mask = live[:, None] & live_feature[None, :]
+    slot = place + first_slot
+    receiver = tl.load(slot_receivers + place, mask=live, other=0).to(tl.int64)
+    result = _term_gradient(
+        slot, receiver, live, feature, mask,
+        x, x_stride, senders, edge_ids, weights, indptr, rows, edge, at,
+        mean, mean_stride, grad, stride_row, stride_kind, stride_feature, positions, long_positions,
+        long_rank, features, types, FLAT, SPREAD, WIDTH, MAX, MIN, NORM, EDGE, DEPTH, LONG, WIDE,
+    )  # fmt: skip
     target = place
     if IN_GIVEN_ORDER:
         target = tl.load(edge_ids + slot, mask=live, other=0).to(tl.int64)
     tl.store(to + target[:, None] * features + feature[None, :], result, mask=mask)
+
+
+@Kernel
+def _weight_gradient_kernel(
+    x, x_stride, senders, slot_receivers, edge_ids, weights, indptr, rows, edge, at,
+    mean, mean_stride, grad, stride_row, stride_kind, stride_feature, positions, long_positions,
+    long_rank, to, num_slots, features, types,
+    FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, MAX: tl.constexpr,
+    MIN: tl.constexpr, NORM: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr,
+    LONG: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    BLOCK_E: tl.constexpr, BLOCK_F: tl.constexpr,
+):  # fmt: skip
+    """Gradients of the weights of one head, for BLOCK_E slots: to (edges, DEPTH), in the given
+    order. Features are walked in blocks, so that no row for every edge is written."""
+    slot = tl.program_id(0).to(tl.int64) * BLOCK_E + tl.arange(0, BLOCK_E)
+    head, each = tl.program_id(1), features // DEPTH
+    live = slot < num_slots
+    receiver = tl.load(slot_receivers + slot, mask=live, other=0).to(tl.int64)
+    total = tl.zeros([BLOCK_E], WIDE)
+    for first in range(0, each, BLOCK_F):
+        column = first + tl.arange(0, BLOCK_F)
+        mask = live[:, None] & (column < each)[None, :]
+        result = _term_gradient(
+            slot, receiver, live, head * each + column, mask,
+            x, x_stride, senders, edge_ids, weights, indptr, rows, edge, at,
+            mean, mean_stride, grad, stride_row, stride_kind, stride_feature, positions,
+            long_positions, long_rank, features, types,
+            FLAT, SPREAD, WIDTH, MAX, MIN, NORM, EDGE, DEPTH, LONG, WIDE,
+        )  # fmt: skip
+        total += tl.sum(tl.where(mask, result, 0), 1)
+    given = tl.load(edge_ids + slot, mask=live, other=0).to(tl.int64)
+    tl.store(to + given * DEPTH + head, total, mask=live)
 
 
 @triton.jit
@@ -92,8 +146,8 @@ def _kind_gradient_kernel(
     WIDE: tl.constexpr,
     BLOCK_K: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """Message gradients of some receivers, none of them long, summed by edge type, or weighted by
-    each coefficient: partial (programs, types, features)."""
+    """Gradients of the edge terms of some receivers, none of them long, summed by edge type, or
+    weighted by each coefficient: partial (programs, types, features)."""
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
     live_feature = feature < features
     every = tl.arange(0, BLOCK_K)
@@ -133,20 +187,21 @@ def _kind_gradient_kernel(
             sender = tl.load(senders + slot).to(tl.int64)
             given = tl.load(edge_ids + slot).to(tl.int64)
             result = flat
-            if SPREAD:
+            if SPREAD or EDGE < 0:
                 place = x + sender[:, None] * x_stride + feature[None, :]
-                value = tl.load(place, mask=here, other=0)
-                value = value.to(WIDE) + edge_term(
-                    edge, at, given, feature, here, features, types, EDGE, DEPTH, WIDE
-                )
-                result += slope * (value - centre)
+                sent = tl.load(place, mask=here, other=0).to(WIDE)
+            if SPREAD:
+                term = edge_term(edge, at, given, feature, here, features, types, EDGE, DEPTH, WIDE)
+                result += slope * (combined(sent, term, EDGE) - centre)
             if NORM >= 0:
                 result += scaled * tl.load(weights + sender)[:, None]
             if MAX >= 0:
                 result += tl.where(here & (highest == step), to_highest, 0)
             if MIN >= 0:
                 result += tl.where(here & (lowest == step), to_lowest, 0)
-            if EDGE == 2:
+            if EDGE < 0:
+                result *= sent
+            if EDGE == 2 or EDGE == -2:
                 kind = tl.load(at + given).to(tl.int32)
                 own = more[None, :] & (kind[None, :] == every[:, None])
                 total += tl.where(own[:, :, None], result[None, :, :], 0)
@@ -198,25 +253,33 @@ def has_few_rows(messages: Messages) -> bool:
     return short and few and wide_type(messages.x.dtype) == torch.float32
 
 
+def sums_few_kinds(messages: Messages, grad_at: Tensor) -> bool:
+    """Whether `edge_gradient` keeps a sum for every row of a table or basis."""
+    few = grad_at.shape[0] == 0 and has_few_rows(messages)
+    return few and fast_paths.is_on("kind_gradient")
+
+
 def edge_gradient(
     messages: Messages, shared: dict[str, Any], grad_edge: Tensor, grad_at: Tensor
 ) -> None:
-    """Write the gradients of the edge term.
+    """Write the gradients of the edge term, but for a table of many types: see `type_gradient`.
 
-    A dense edge term is done in one launch over all edges. A table or basis of few rows has its own
-    kernel if coefficients need no gradient. Otherwise message gradients are computed in chunks, of
-    which only the sums by type, or the products with basis and coefficients, are kept.
+    A dense edge term and weights are done in one launch over all edges. A table or basis of few
+    rows has its own kernel if coefficients need no gradient. Otherwise message gradients are
+    computed in chunks, of which only the products with basis and coefficients are kept.
     """
     edge, at, adjacency = messages.edge, messages.at, messages.adjacency
     assert edge is not None
+    if messages.form == WEIGHTS:
+        _weight_gradient(adjacency, shared, grad_edge)
+        return
     if at is None:
         _message_gradient(adjacency, shared, 0, adjacency.num_edges, grad_edge)
         return
-    wide, features = wide_type(messages.x.dtype), messages.features
-    few = grad_at.shape[0] == 0 and has_few_rows(messages)
-    if few and fast_paths.is_on("kind_gradient"):
+    if sums_few_kinds(messages, grad_at):
         _kind_gradient(messages, shared, edge.shape[0], grad_edge)
         return
+    wide, features = wide_type(messages.x.dtype), messages.features
     total = torch.zeros_like(edge, dtype=wide)
     chunk = max(1, EDGE_WORKSPACE // (features * total.element_size()))
     chunks = int(cdiv(adjacency.num_edges, chunk))  # a guard while this is traced
@@ -228,23 +291,35 @@ def edge_gradient(
         given = adjacency.edge_ids[first : first + count].long()
         if grad_at.shape[0] > 0:
             grad_at[given] = (message @ edge.to(wide).t()).to(grad_at.dtype)
-        if not at.is_floating_point():
-            total += _sum_by_kind(message, at[given], edge.shape[0])
-        elif grad_edge.shape[0] > 0:
+        if grad_edge.shape[0] > 0:
             total += at[given].to(wide).t() @ message
         del message  # free it before the next chunk is allocated
     if grad_edge.shape[0] > 0:
         grad_edge.copy_(total)
 
 
-def _sum_by_kind(message: Tensor, kind: Tensor, types: int) -> Tensor:
-    """Sums of the rows of `message` by type: (types, features). Overwrites `message`. Values that
-    are not finite are handled separately: 0 times such a value would be NaN for all types."""
-    own = kind == torch.arange(types, device=kind.device)[:, None]
-    odd = ~message.isfinite()
-    broken = own.bfloat16() @ odd.bfloat16() > 0
-    total = own.to(message.dtype) @ message.masked_fill_(odd, 0)
-    return total.masked_fill_(broken, float("nan"))
+def _weight_gradient(adjacency: Adjacency, shared: dict[str, Any], to: Tensor) -> None:
+    """Write the gradients of weights (edges, heads)."""
+    heads, count = to.shape[1], adjacency.num_edges
+    block_f = min(64, next_power_of_2(max(shared["features"] // heads, 1)))
+    block_e = min(1024 // block_f, 64)
+    _weight_gradient_kernel[(cdiv(count, block_e), heads)](
+        **shared,
+        indptr=adjacency.indptr,
+        senders=adjacency.senders,
+        slot_receivers=_receivers(adjacency, 0, count),
+        to=to,
+        num_slots=count,
+        BLOCK_E=block_e,
+        BLOCK_F=block_f,
+    )
+
+
+def _receivers(adjacency: Adjacency, first: int, count: int) -> Tensor:
+    """The receivers of these slots, (count,)."""
+    indptr = adjacency.indptr
+    slots = torch.arange(first, first + count, dtype=indptr.dtype, device=indptr.device)
+    return torch.searchsorted(indptr, slots, right=True, out_int32=True) - 1
 
 
 def _message_gradient(
@@ -255,19 +330,17 @@ def _message_gradient(
     if count == 0:
         return
     features = to.shape[1]
-    slots = torch.arange(first, first + count, dtype=adjacency.indptr.dtype, device=to.device)
-    receivers = torch.searchsorted(adjacency.indptr, slots, right=True, out_int32=True) - 1
     block_f = min(128, next_power_of_2(features))
     block_e = 2048 // block_f
     _message_gradient_kernel[(cdiv(count, block_e), cdiv(features, block_f))](
         **shared,
         indptr=adjacency.indptr,
         senders=adjacency.senders,
-        slot_receivers=receivers,
+        slot_receivers=_receivers(adjacency, first, count),
         to=to,
         first_slot=first,
         num_slots=count,
-        IN_GIVEN_ORDER=shared["EDGE"] == DENSE,
+        IN_GIVEN_ORDER=abs(shared["EDGE"]) == DENSE,
         BLOCK_E=block_e,
         BLOCK_F=block_f,
     )

@@ -14,11 +14,11 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.adjacency import SEGMENT, Rows
-from pna.ops.request import Messages, Request, Saved, wide_type
+from pna.ops.request import TABLE, Messages, Request, Saved, wide_type
 from pna.ops.streams import SideStream
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.argmax import Argmax, argmax
-from pna.ops.triton.edge_gradients import edge_gradient
+from pna.ops.triton.edge_gradients import edge_gradient, sums_few_kinds
 from pna.ops.triton.launch import (
     MergeTiles,
     Tiles,
@@ -41,7 +41,7 @@ from pna.ops.triton.messages import (
     message,
     segment_bounds,
 )
-from pna.ops.triton.sender_gradients import sender_gradient, sums_by_kind
+from pna.ops.triton.sender_gradients import sender_gradient, sums_by_kind, type_gradient
 from pna.ops.triton.sums import sum_segments
 
 #: Ratios of mean to std. Above _FAR, deviations are taken from the mean instead of from 0. Above
@@ -232,7 +232,10 @@ def backward(
         if messages.edge is not None and for_edge and not by_kind:
             side.hold(linear, extrema)
             with side:
-                edge_gradient(messages, linear | extrema, grads[1], grads[2])
+                if messages.form == TABLE and not sums_few_kinds(messages, grads[2]):
+                    type_gradient(messages, linear, extrema, grads[1])
+                else:
+                    edge_gradient(messages, linear | extrema, grads[1], grads[2])
 
 
 def _receiver_rows(

@@ -14,12 +14,9 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.adjacency import Adjacency, Rows
-from pna.ops.request import Messages, Request
+from pna.ops.request import BASIS, NO_EDGE, TABLE, WEIGHTS, Messages, Request
 from pna.ops.triton.alignment import unit_of
 from pna.ops.triton.launcher import cdiv, next_power_of_2
-
-#: Forms of the edge term, as numbered in the kernels.
-NONE, DENSE, TABLE, COEFFICIENTS = 0, 1, 2, 3
 
 
 def block_of(features: int, widest: int) -> int:
@@ -84,18 +81,20 @@ def message_arguments(messages: Messages) -> dict[str, Any]:
 
 
 def edge_arguments(messages: Messages) -> dict[str, Any]:
-    """The edge term as kernel arguments; unused pointers refer to `edge_ids`."""
+    """The edge term as kernel arguments; unused pointers refer to `edge_ids`. EDGE is its form,
+    negative if it multiplies x."""
     edge, at, ids = messages.edge, messages.at, messages.adjacency.edge_ids
     if edge is None:
-        return dict(edge=ids, at=ids, edge_ids=ids, types=0, EDGE=NONE, DEPTH=0)
-    edge = edge.contiguous()
-    if at is None:
-        return dict(edge=edge, at=ids, edge_ids=ids, types=0, EDGE=DENSE, DEPTH=0)
-    at = at.contiguous()
-    if at.is_floating_point():
-        depth = edge.shape[0]
-        return dict(edge=edge, at=at, edge_ids=ids, types=0, EDGE=COEFFICIENTS, DEPTH=depth)
-    return dict(edge=edge, at=at, edge_ids=ids, types=edge.shape[0], EDGE=TABLE, DEPTH=0)
+        return dict(edge=ids, at=ids, edge_ids=ids, types=0, EDGE=NO_EDGE, DEPTH=0)
+    form = messages.form
+    return dict(
+        edge=edge.contiguous(),
+        at=ids if at is None else at.contiguous(),
+        edge_ids=ids,
+        types=edge.shape[0] if form == TABLE else 0,
+        EDGE=-form if messages.is_product else form,
+        DEPTH={BASIS: edge.shape[0], WEIGHTS: edge.shape[1]}.get(form, 0),
+    )
 
 
 def output_indices(request: Request) -> dict[str, int]:

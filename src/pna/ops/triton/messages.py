@@ -30,20 +30,27 @@ def offset_of(index, stride, WIDE_INDEX: tl.constexpr):
 @triton.jit
 def edge_term(
     edge, at, given, feature, mask, features, types,
-    EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr,
+    EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_TABLE: tl.constexpr = False,
 ):  # fmt: skip
     """The edge term e of the edges `given`, indices in the given order: (BLOCK_R, BLOCK_F). NaN for
-    an index outside the table."""
-    if EDGE == 1:
+    an index outside the table. EDGE is its form, negative if the term multiplies x. DEPTH is the
+    number of rows of a basis, or of heads that have a weight each."""
+    if EDGE == 1 or EDGE == -1:
         term = tl.load(edge + given[:, None] * features + feature[None, :], mask=mask, other=0)
         return term.to(WIDE)
-    if EDGE == 2:
+    if EDGE == 2 or EDGE == -2:
         kind = tl.load(at + given)
         known = (kind >= 0) & (kind < types)
-        place = kind.to(tl.int32)[:, None] * features + feature[None, :]
+        place = offset_of(kind.to(tl.int32), features, WIDE_TABLE)[:, None] + feature[None, :]
         term = tl.load(edge + place, mask=mask & known[:, None], other=float("nan"))
         return term.to(WIDE)
     term = tl.zeros([given.shape[0], feature.shape[0]], WIDE)
+    if EDGE == 4 or EDGE == -4:
+        if DEPTH == 1:
+            return term + tl.load(edge + given).to(WIDE)[:, None]
+        head = feature // (features // DEPTH)
+        place = tl.broadcast_to(edge + given[:, None] * DEPTH + head[None, :], term.shape)
+        return tl.load(place, mask=tl.broadcast_to(mask, term.shape), other=0).to(WIDE)
     for depth in tl.static_range(DEPTH):
         coefficient = tl.load(at + given * DEPTH + depth).to(WIDE)
         # loaded for every row, so that threads need not exchange it
@@ -51,6 +58,16 @@ def edge_term(
         basis = tl.load(place, mask=tl.broadcast_to(mask, term.shape), other=0)
         term += coefficient[:, None] * basis.to(WIDE)
     return term
+
+
+@triton.jit
+def combined(value, term, EDGE: tl.constexpr):
+    """value + term, or value · term if EDGE is negative. The product is rounded before anything is
+    added to it, so that it is the same to the bit in every kernel."""
+    if EDGE < 0:
+        return tl.fma(value, term, tl.zeros(term.shape, term.dtype))
+    else:
+        return value + term
 
 
 @triton.jit
@@ -64,7 +81,8 @@ def message(
     value = tl.load(x + feature[None, :] * STEP + place[:, None], mask=mask, other=0).to(WIDE)
     if EDGE != 0:
         given = tl.load(edge_ids + slot).to(tl.int64)
-        value += edge_term(edge, at, given, feature, mask, features, types, EDGE, DEPTH, WIDE)
+        term = edge_term(edge, at, given, feature, mask, features, types, EDGE, DEPTH, WIDE)
+        value = combined(value, term, EDGE)
     return value
 
 

@@ -1,7 +1,9 @@
-"""The gradient of x: a sum over the outgoing edges of every sender."""
+"""The gradient of x, a sum over the outgoing edges of every sender; and that of an edge table, the
+same sum over the edges of every type."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -10,16 +12,24 @@ import triton.language as tl
 from torch import Tensor
 
 from pna import fast_paths
-from pna.adjacency import SEGMENT, Adjacency
+from pna.adjacency import SEGMENT, Rows
+from pna.ops.edge_types import by_type
 from pna.ops.request import Messages, wide_type
 from pna.ops.streams import SideStream
 from pna.ops.tracing import likely
 from pna.ops.triton.alignment import aligned
 from pna.ops.triton.argmax import extremum_gradient
 from pna.ops.triton.edge_gradients import has_few_rows
-from pna.ops.triton.launch import Tiles, long_arguments, wide_index
+from pna.ops.triton.launch import Tiles, edge_arguments, long_arguments, unit_stride, wide_index
 from pna.ops.triton.launcher import Kernel
-from pna.ops.triton.messages import centre_of, edge_term, feature_block, offset_of, owned_rows
+from pna.ops.triton.messages import (
+    centre_of,
+    combined,
+    edge_term,
+    feature_block,
+    offset_of,
+    owned_rows,
+)
 from pna.ops.triton.sums import add_segments, add_up
 
 #: The most features in a tile of the linear part.
@@ -34,9 +44,9 @@ _ON_THE_WAY, _PROGRAMS = 4, 1024
 def _of_kind(
     result, at, given, more, NUMBER: tl.constexpr, KINDS: tl.constexpr, EDGE: tl.constexpr
 ):
-    """What message gradients (BLOCK_R, BLOCK_F) contribute to the gradient of one edge type, or of
+    """What gradients of edge terms (BLOCK_R, BLOCK_F) contribute to that of one edge type, or of
     one row of a basis."""
-    if EDGE == 2:
+    if EDGE == 2 or EDGE == -2:
         own = more & (tl.load(at + given).to(tl.int32) == NUMBER)
         return tl.where(own[:, None], result, 0)
     share = tl.load(at + given * KINDS + NUMBER, mask=more, other=0)
@@ -60,15 +70,20 @@ def _linear_gradient_kernel(
     grad, stride_row, stride_kind, stride_feature, positions, long_positions, long_rank, by_kind,
     FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr,
     MAX: tl.constexpr, MIN: tl.constexpr, LONG: tl.constexpr, KINDS: tl.constexpr,
+    BY_TYPE: tl.constexpr,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
     SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
 ):  # fmt: skip
     """Sum of A_i + B_i·(m − c_i) + C_i·w_j over the outgoing edges of every sender, plus the
-    gradients of MAX and MIN for edges that are the argmax or argmin.
+    gradients of MAX and MIN for edges that are the argmax or argmin. If messages are products, each
+    term is multiplied by e.
 
-    With KINDS > 0, also sums the message gradients by edge type, or weighted by each of KINDS
+    With KINDS > 0, also sums the gradients of e by edge type, or weighted by each of KINDS
     coefficients: by_kind (programs, KINDS, features).
+
+    With BY_TYPE, x and e change places: rows are edge types, x is their table, and the edge term is
+    a row of the senders' features, whose number is in `at`, in the order of these rows.
     """
     work = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
     exists = work < num_rows
@@ -93,7 +108,7 @@ def _linear_gradient_kernel(
     weight = tl.zeros([BLOCK_R], WIDE)
     if NORM >= 0:
         weight = tl.load(weights + row, mask=live, other=0)
-    if SPREAD:
+    if SPREAD or (EDGE < 0 and KINDS > 0):
         value += tl.load(x + row[:, None] * x_stride + feature[None, :], mask=mask, other=0)
     source = rows + feature[None, :]
     for step in range(0, tl.max(end - begin), UNROLL):
@@ -104,9 +119,15 @@ def _linear_gradient_kernel(
             receiver = tl.load(receivers + place, mask=more, other=0)
             there = source + offset_of(receiver, WIDTH * features, WIDE_INDEX)[:, None]
             rank = tl.load(out_ranks + place, mask=more, other=0)
-            if EDGE != 0:
+            if BY_TYPE:
+                given = tl.where(more, place, 0)
+            elif EDGE != 0:
                 slot = rank + tl.load(indptr + receiver, mask=more, other=0)
                 given = tl.load(edge_ids + slot).to(tl.int64)
+            if EDGE < 0 or (EDGE > 0 and SPREAD):
+                term = edge_term(
+                    edge, at, given, feature, here, features, types, EDGE, DEPTH, WIDE, WIDE_INDEX
+                )
             if FLAT:
                 result = tl.load(there, mask=here, other=0)
             else:
@@ -118,14 +139,16 @@ def _linear_gradient_kernel(
                 if EDGE == 0:
                     result += steep * (value - centre)
                 else:
-                    term = edge_term(
-                        edge, at, given, feature, here, features, types, EDGE, DEPTH, WIDE
-                    )
-                    result += tl.where(here, steep * ((value + term) - centre), 0)
+                    sent = combined(value, term, EDGE)
+                    result += tl.where(here, steep * (sent - centre), 0)
             if NORM >= 0:
                 share = tl.load(there + (WIDTH - 1) * features, mask=here, other=0)
-                if KINDS > 0:
+                if BY_TYPE:
+                    weight = tl.load(weights + tl.load(at + given), mask=more, other=0)
+                if KINDS > 0 or BY_TYPE:
                     result += share * weight[:, None]
+                elif EDGE < 0:
+                    scaled += tl.where(here, share * term, 0)
                 else:
                     scaled += share
             if MAX >= 0:
@@ -140,7 +163,11 @@ def _linear_gradient_kernel(
                     long_rank, receiver, rank.to(tl.int32), here, feature, features, 1, LONG, WIDE,
                     WIDE_INDEX,
                 )  # fmt: skip
-            flat += result
+            if EDGE < 0:
+                flat += tl.where(here, result * term, 0)
+                result *= value
+            else:
+                flat += result
             if KINDS > 0:
                 kind_0 += _of_kind(result, at, given, more, 0, KINDS, EDGE)
             if KINDS > 1:
@@ -149,7 +176,7 @@ def _linear_gradient_kernel(
                 kind_2 += _of_kind(result, at, given, more, 2, KINDS, EDGE)
             if KINDS > 3:
                 kind_3 += _of_kind(result, at, given, more, 3, KINDS, EDGE)
-    if NORM >= 0:
+    if NORM >= 0 and not BY_TYPE:
         flat += scaled * weight[:, None]
     flat = tl.where((begin < end)[:, None], flat, 0)  # 0 without edges, even if x is not finite
     tl.store(to + work[:, None] * to_stride + feature[None, :], flat, mask=mask)
@@ -210,9 +237,9 @@ def _extremum_gradient_kernel(
     tl.store(to, total, mask=mask)
 
 
-def _takes_short(adjacency: Adjacency) -> bool:
-    """Whether senders have so few outgoing edges that tiles take several short rows at once."""
-    few = likely(adjacency.num_edges) <= 8 * likely(adjacency.outgoing.num_rows)
+def _takes_short(rows: Rows) -> bool:
+    """Whether rows have so few edges that tiles take several short ones at once."""
+    few = likely(rows.neighbours.shape[0]) <= 8 * likely(rows.num_rows)
     return few and fast_paths.is_on("short_rows")
 
 
@@ -226,7 +253,7 @@ def sums_by_kind(messages: Messages, width: int, grad_edge: Tensor, grad_at: Ten
     if not has_few_rows(messages) or width == 0:
         return False
     rows, tiles = adjacency.outgoing, Tiles(messages.features, _NARROW, True)
-    short = _takes_short(adjacency) and rows.segment_owner.shape[0] == 0
+    short = _takes_short(rows) and rows.segment_owner.shape[0] == 0
     few = edge.shape[0] <= _ON_THE_WAY and likely(tiles.grid(rows.num_rows)[0]) <= _PROGRAMS
     return short and few and fast_paths.is_on("sums_by_kind")
 
@@ -244,19 +271,50 @@ def sender_gradient(
     With `grad_edge`, also write the gradient of the edge table or basis; its partial sums are
     reduced on the stream `side`.
     """
-    x, adjacency, features = messages.x, messages.adjacency, messages.features
-    rows = adjacency.outgoing
+    adjacency = messages.adjacency
+    linear = linear | dict(indptr=adjacency.indptr, BY_TYPE=False)
+    _sum_by_row(adjacency.outgoing, adjacency.out_ranks, linear, extrema, grad_x, grad_edge, side)
+
+
+def type_gradient(
+    messages: Messages, linear: dict[str, Any], extrema: dict[str, Any], grad_edge: Tensor
+) -> None:
+    """Write the gradient of a table: a sum over the edges of every type."""
+    x, table, at, adjacency = messages.x, messages.edge, messages.at, messages.adjacency
+    assert table is not None and at is not None
+    groups = by_type(at, table.shape[0], adjacency)
+    swapped = replace(messages, x=unit_stride(table), edge=x, at=groups.senders)
+    linear = linear | edge_arguments(swapped) | dict(
+        x=swapped.x, x_stride=swapped.x.stride(0), indptr=adjacency.indptr, BY_TYPE=True,
+        WIDE_INDEX=linear["WIDE_INDEX"] or wide_index(x),
+    )  # fmt: skip
+    _sum_by_row(groups.rows, groups.ranks, linear, extrema, grad_edge)
+
+
+def _sum_by_row(
+    rows: Rows,
+    ranks: Tensor,
+    linear: dict[str, Any],
+    extrema: dict[str, Any],
+    to_rows: Tensor,
+    grad_edge: Tensor | None = None,
+    side: SideStream | None = None,
+) -> None:
+    """Sum the gradient over the edges of every row, whose `neighbours` are the receivers of edges,
+    to `to_rows` (rows, features). `ranks` (edges,) are positions in the rows of receivers. For
+    `grad_edge` and `side`, see `sender_gradient`."""
+    x, features = linear["x"], linear["features"]
     segments = rows.segment_owner.shape[0]
-    wide = grad_x
-    if grad_x.dtype != wide_type(x.dtype):
-        wide = torch.empty_like(grad_x, dtype=wide_type(x.dtype))
+    wide = to_rows
+    if to_rows.dtype != wide_type(x.dtype):
+        wide = torch.empty_like(to_rows, dtype=wide_type(x.dtype))
     partial = wide.new_empty((segments, features))
     shared = dict(
         long_arguments(rows),
         order=rows.order,
         out_indptr=rows.indptr,
         receivers=rows.neighbours,
-        out_ranks=adjacency.out_ranks,
+        out_ranks=ranks,
         num_rows=rows.num_rows,
         num_segments=segments,
         num_long=rows.long_rows.shape[0],
@@ -268,15 +326,16 @@ def sender_gradient(
         if work == 0:
             continue
         shared |= dict(to=to, to_stride=to.stride(0), SEGMENTS=to is partial)
-        short = to is wide and _takes_short(adjacency)
+        short = to is wide and _takes_short(rows)
         strides = [x.stride(0), to.stride(0), *extrema["grad"].stride()[:2]]
         strides.append(linear["mean_stride"])
         narrow = Tiles(features, _NARROW, short, strides)
         broad = Tiles(features, 128, short, strides)
         has_extrema = extrema["MAX"] >= 0 or extrema["MIN"] >= 0
         far = linear["WIDE_INDEX"] or wide_index(extrema["grad"], extrema["positions"])
-        together = short and has_extrema and linear["WIDTH"] > 0
-        if linear["WIDTH"] > 0:
+        is_product = linear["EDGE"] < 0  # the other kernel does not know the edge term
+        together = has_extrema and (is_product or (short and linear["WIDTH"] > 0))
+        if linear["WIDTH"] > 0 or together:
             given = shared | linear | extrema | dict(WIDE_INDEX=far)
             if not together:
                 given |= dict(MAX=-1, MIN=-1)
@@ -286,10 +345,9 @@ def sender_gradient(
                 kinds = grad_edge.shape[0]
                 by_kind = wide.new_empty((narrow.grid(work)[0], grad_edge.numel()))
             _linear_gradient_kernel[narrow.grid(work)](
-                **given, indptr=adjacency.indptr, by_kind=by_kind, KINDS=kinds,
-                UNROLL=narrow.unroll, **narrow.tile,
-            )  # fmt: skip
-            if grad_edge is not None:
+                **given, by_kind=by_kind, KINDS=kinds, UNROLL=narrow.unroll, **narrow.tile
+            )
+            if grad_edge is not None and side is not None:
                 side.hold(by_kind)
                 with side:
                     add_up(by_kind, grad_edge)
@@ -304,5 +362,5 @@ def sender_gradient(
             )
     if segments > 0:
         add_segments(partial, rows, wide)
-    if wide is not grad_x:
-        grad_x.copy_(wide)
+    if wide is not to_rows:
+        to_rows.copy_(wide)

@@ -17,15 +17,8 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.adjacency import Adjacency
-from pna.ops.request import Request, wide_type
-from pna.ops.triton.launch import (
-    COEFFICIENTS,
-    DENSE,
-    NONE,
-    TABLE,
-    std_constants,
-    triton_type,
-)
+from pna.ops.request import BASIS, DENSE, NO_EDGE, TABLE, Request, wide_type
+from pna.ops.triton.launch import std_constants, triton_type
 from pna.ops.triton.launcher import Kernel, PreparedKernel, cdiv, next_power_of_2
 from pna.ops.triton.messages import message
 from pna.ops.triton.statistics import std_of
@@ -387,7 +380,7 @@ class SmallKernels:
         kept = kept_of(request)
         keep = {f"KEEP_{kind.upper()}": kept.index(kind) if kind in kept else -1
                 for kind in ("std", "max", "min")}  # fmt: skip
-        edge = {None: NONE, -2: DENSE, -1: TABLE}.get(depth, COEFFICIENTS)
+        edge = {None: NO_EDGE, -2: DENSE, -1: TABLE}.get(depth, BASIS)
         shared = dict(
             COLUMNS=columns, WIDTH=width, GROUPS=len(request.kinds), SCALERS=scalers,
             **{kind.upper(): request.index(kind) for kind in kinds},
