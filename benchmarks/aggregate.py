@@ -123,8 +123,8 @@ def pyg(of: Graph, edge_index: Tensor, x: Tensor | None = None) -> Tensor:
     return out.view(x.shape[0], 4, -1)
 
 
-def both(forward: Callable[[], Tensor], x: Tensor, upstream: Tensor) -> Tensor:
-    return torch.autograd.grad(forward(), x, upstream)[0]
+def both(forward: Callable[[], Tensor], leaves: Tensor | list[Tensor], upstream: Tensor) -> Any:
+    return torch.autograd.grad(forward(), leaves, upstream)
 
 
 def beside_pyg(of: Graph, seconds: float) -> Iterator[Result]:
@@ -186,6 +186,35 @@ def beside_sum(of: Graph, seconds: float) -> Iterator[Result]:
     yield from measure(of, "build", {"pna.Adjacency": build}, seconds)
 
 
+def beside_messages(of: Graph, types: int, seconds: float) -> Iterator[Result]:
+    """Products with a row for each type of edges, as in NBFNet and ULTRA: beside messages that are
+    made for every edge, and beside a pass of ours for each of four statistics."""
+    x, adjacency, device = of.x, of.adjacency, of.x.device
+    table = torch.randn(types, x.shape[1], device=device, requires_grad=True)
+    kinds = torch.randint(types, (adjacency.num_edges,), device=device)
+    senders, receivers = of.edge_index.long()
+
+    def one_pass() -> Tensor:
+        return pna.aggregate(x, adjacency, FOUR, (table, kinds), combine="mul")
+
+    def four_passes() -> Tensor:
+        passes = [("sum", x, table), ("sum", x**2, table**2), ("max", x, table), ("min", x, table)]
+        found = [pna.aggregate(n, adjacency, [k], (e, kinds), combine="mul") for k, n, e in passes]
+        return torch.cat(found, 1)
+
+    def made() -> Tensor:
+        from torch_geometric.nn.aggr import MultiAggregation
+
+        messages = x.index_select(0, senders) * table.index_select(0, kinds)
+        return MultiAggregation(FOUR)(messages, receivers, dim_size=len(x)).view(len(x), 4, -1)
+
+    forward = {"pna": one_pass, "pna, four passes": four_passes, "PyG": made}
+    yield from measure(of, "forward", dict(forward), seconds)
+    upstream = torch.randn(x.shape[0], 4, x.shape[1], device=device)
+    steps = {name: partial(both, step, [x, table], upstream) for name, step in forward.items()}
+    yield from measure(of, "forward+backward", dict(steps), seconds)
+
+
 def large(num_nodes: int, num_edges: int, features: int, seconds: float) -> Iterator[Result]:
     """Both passes where memory is what counts: everything on the device is in the figure."""
     torch.cuda.empty_cache()
@@ -230,6 +259,9 @@ def cpu_cases(seconds: float, small: bool) -> Iterator[Result]:
     of = graph("cpu", uniform_edges(nodes, 10 * nodes, "cpu"), nodes, 64)
     yield from beside_pyg(of, seconds)
     yield from errors(of)
+    nodes = 300 if small else 3_000
+    of = graph("relations", uniform_edges(nodes, 36 * nodes, "cpu"), nodes, 128)
+    yield from beside_messages(of, 474, seconds)
 
 
 def cuda_cases(seconds: float, small: bool) -> Iterator[Result]:
@@ -242,6 +274,10 @@ def cuda_cases(seconds: float, small: bool) -> Iterator[Result]:
     of = graph("beside PyG", uniform_edges(nodes, 16 * nodes, "cuda"), nodes, 128)
     yield from beside_pyg(of, seconds)
     yield from errors(of)
+    del of
+    nodes = 15_000 // shrink  # the sizes of FB15k-237, with 16 queries of 64 features
+    of = graph("relations", uniform_edges(nodes, 36 * nodes, "cuda"), nodes, 1024)
+    yield from beside_messages(of, 474, seconds)
     del of
     yield from hub(1_000_000 // shrink, 128, seconds, "cuda")
     nodes = 1_000_000 // shrink
