@@ -32,8 +32,9 @@ from tests.compatibility.make import (
 HERE = Path(__file__).parent
 FOLDERS = sorted(path.parent for path in HERE.glob("*/made-with.json"))
 assert FOLDERS, "got no stored files: all tests here would be skipped"
-#: Other processors and versions of torch round differently, and training amplifies that.
-NEAR = {"rtol": 1e-4, "atol": 1e-4}
+#: Other processors and versions of torch round differently, and training amplifies that: three
+#: epochs by 2.3e-4 between x86 and Arm. A step of the learning rate is 1e-2.
+NEAR = {"rtol": 1e-4, "atol": 1e-3}
 #: Columns of the resumed recurrent run that depend on the outputs for graphs. Some gradients there
 #: are only rounding, from which Adam makes steps of the learning rate, 0.01.
 ROUNDED = (

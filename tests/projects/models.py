@@ -12,7 +12,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch_geometric.nn import MessagePassing, Sequential, global_mean_pool
 from torch_geometric.nn.models.dimenet import BesselBasisLayer
-from torch_geometric.utils import to_dense_batch
+from torch_geometric.utils import degree, scatter, to_dense_batch
+
+import pna
 
 AGGREGATORS = ["mean", "min", "max", "std"]
 SCALERS = ["identity", "amplification", "attenuation"]
@@ -177,3 +179,85 @@ class GraphGPS(nn.Module):
             seen, _ = attention(dense, dense, dense, key_padding_mask=~real, need_weights=False)
             x = norm(x + local(x, edge_index, edge_attr) + seen[real])
         return self.head(global_mean_pool(x, batch))[:, 0]
+
+
+class _Relational(nn.Module):
+    """ULTRA's and NBFNet's layer: DistMult messages, and the state of the query as one more."""
+
+    def __init__(self, relations: int, width: int) -> None:
+        super().__init__()
+        self.relation = nn.Embedding(relations, width)
+        self.linear = nn.Linear(13 * width, width)
+
+    def forward(self, x: Tensor, boundary: Tensor, edge_index: Tensor, types: Tensor) -> Tensor:
+        """x and boundary (queries, nodes, width)."""
+        queries, nodes, width = x.shape
+        table = self.relation.weight[:, None].expand(-1, queries, -1).flatten(1)
+        flat, own = (part.transpose(0, 1).flatten(1) for part in (x, boundary))
+        found, degree = self.statistics(flat, own, table, edge_index, types)
+        scale = degree.to(x.dtype).log()[:, None]
+        scale = scale / scale.mean()
+        scales = torch.cat([torch.ones_like(scale), scale, 1 / scale.clamp(min=1e-2)], 1)
+        features = (found.transpose(1, 2)[..., None] * scales[:, None, None]).flatten(2)
+        features = features.view(nodes, queries, 12 * width).transpose(0, 1)
+        return F.relu(self.linear(torch.cat([x, features], -1)))
+
+    def statistics(
+        self, x: Tensor, own: Tensor, table: Tensor, edge_index: Tensor, types: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Mean, max, min and std of x_j ⊙ r and of own_i, (nodes, 4, features), and degrees."""
+        raise NotImplementedError
+
+
+class RelationalByPyG(_Relational):
+    """With materialised messages, as `message` and `aggregate` of ULTRA have them."""
+
+    def statistics(
+        self, x: Tensor, own: Tensor, table: Tensor, edge_index: Tensor, types: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        nodes = len(x)
+        index = torch.cat([edge_index[1], torch.arange(nodes)])
+        messages = torch.cat([x[edge_index[0]] * table[types], own])
+        mean, square = (scatter(m, index, 0, nodes, "mean") for m in (messages, messages**2))
+        largest, smallest = (scatter(messages, index, 0, nodes, r) for r in ("max", "min"))
+        std = (square - mean**2).clamp(min=1e-6).sqrt()
+        return torch.stack([mean, largest, smallest, std], 1), degree(index, nodes)
+
+
+class RelationalByPNA(_Relational):
+    """With `pna.aggregate`: nodes send twice, along the edges and, as `own`, to themselves."""
+
+    def statistics(
+        self, x: Tensor, own: Tensor, table: Tensor, edge_index: Tensor, types: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        nodes, relations = len(x), len(table)
+        each = torch.arange(nodes)
+        edges = torch.cat([edge_index, torch.stack([nodes + each, each])], 1)
+        kinds = torch.cat([types, types.new_full((nodes,), relations)])
+        table = torch.cat([table, table.new_ones(1, table.shape[1])])
+        adjacency = pna.Adjacency.from_edge_index(edges, (2 * nodes, nodes))
+        found = pna.aggregate(
+            torch.cat([x, own]), adjacency, ["mean", "max", "min", "var"], (table, kinds),
+            combine="mul",
+        )  # fmt: skip
+        std = found[:, 3:].clamp(min=1e-6).sqrt()
+        return torch.cat([found[:, :3], std], 1), adjacency.degree
+
+
+class ULTRA(nn.Module):
+    """Two relational layers, which answer several queries at once."""
+
+    def __init__(self, layer: Any, deg: Tensor, width: int = 4, relations: int = 3) -> None:
+        super().__init__()
+        self.query = nn.Embedding(relations, width)
+        self.convs = nn.ModuleList(layer(relations, width) for _ in range(2))
+
+    def forward(self, x: Tensor, edge_index: Tensor, edge_attr: Tensor, batch: Tensor) -> Tensor:
+        types, heads = edge_attr.argmax(1) % 3, torch.tensor([0, 8, 17])
+        query = self.query(torch.arange(3))
+        boundary = torch.zeros(3, len(x), query.shape[1], dtype=query.dtype)
+        boundary = boundary.index_put((torch.arange(3), heads), query)
+        state = boundary
+        for conv in self.convs:
+            state = state + conv(state, boundary, edge_index, types)
+        return state.mean((1, 2))

@@ -11,6 +11,8 @@ import pna
 pytest.importorskip("torch_geometric")
 
 from torch_geometric.nn import PNAConv as Theirs
+from torch_geometric.nn import to_hetero
+from torch_geometric.nn.aggr import DegreeScalerAggregation
 
 from tests.projects import models
 
@@ -45,8 +47,14 @@ DEG = torch.bincount(torch.bincount(graphs(0, "edges")[0][1][1], minlength=24))
 # Project: the model, what it takes, and how PyG's layer and ours are passed to it.
 PROJECTS = {
     "HydraGNN": (models.HydraGNN, "positions", (Theirs, ours)),
+    "HydraGNN Plus": (
+        models.HydraGNNPlus,
+        "positions",
+        (DegreeScalerAggregation, pna.nn.DegreeScalerAggregation),
+    ),
     "Multi-GNN": (models.MultiGNN, "edges", (Theirs, ours)),
     "GraphGPS": (models.GraphGPS, "graphs", (Theirs, ours)),
+    "ULTRA": (models.ULTRA, "graphs", (models.RelationalByPyG, models.RelationalByPNA)),
 }
 
 
@@ -83,3 +91,23 @@ def test_trains_alike(project):
         assert_gradients_are_equal(theirs, our)
         for optimiser in optimisers:
             optimiser.step()
+
+
+def test_to_hetero_trains_alike():
+    """Multi-GNN sends along the transfers and, with other weights, against them."""
+    (x, edge_index, edge_attr), _ = graphs(0, "edges")
+    forward, back = ("node", "to", "node"), ("node", "rev_to", "node")
+    edges = {forward: edge_index, back: edge_index.flip(0)}
+    features = {forward: edge_attr, back: edge_attr.neg()}
+    outputs, found = [], []
+    for layer in (Theirs, ours):
+        torch.manual_seed(0)
+        model = models.MultiGNNNodes(layer, DEG).double()
+        model = to_hetero(model, (["node"], [forward, back]), aggr="mean")
+        if found:
+            model.load_state_dict(found[0].state_dict())
+        outputs.append(model({"node": x}, edges, features)["node"])
+        outputs[-1].square().sum().backward()
+        found.append(model)
+    torch.testing.assert_close(outputs[1], outputs[0])
+    assert_gradients_are_equal(*found)
