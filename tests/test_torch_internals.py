@@ -75,6 +75,28 @@ def test_a_batch_of_gradients_is_recognised():
     assert seen == [False, True]
 
 
+def test_which_gradients_the_running_pass_needs():
+    seen = []
+
+    class Look(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, number, y, z):
+            return x * y * z
+
+        @staticmethod
+        def backward(ctx, grad):
+            seen.append(internals.needed_now(ctx))
+            return grad, None, grad, None
+
+    leaf, x, z = (torch.ones(2, requires_grad=True) for _ in range(3))
+    y = 2 * leaf
+    for inputs in ([x], [leaf], [y], [x, y]):
+        torch.autograd.grad(Look.apply(x, 3, y, z.detach()).sum(), inputs, retain_graph=True)
+    Look.apply(x, 3, y, z.detach()).sum().backward()
+    one, other, both = ([*each, False] for each in ([1, 0, 0], [0, 0, 1], [1, 0, 1]))
+    assert seen == [one, other, other, both, both]
+
+
 def test_the_engine_returns_gradients():
     x, given = torch.ones(2, 3, requires_grad=True), torch.arange(6.0).view(2, 3)
     (found,) = internals.run_backward(

@@ -64,6 +64,20 @@ raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 kernels_of_operators: dict[str, list[object]] = getattr(_of_triton, "triton_ops_to_kernels", {})
 
 
+def needed_now(ctx: Any) -> list[bool]:
+    """For each input of an autograd function, in its `backward`: whether the running pass needs its
+    gradient. `ctx.needs_input_grad` says whether some pass may."""
+    nodes = iter([node for node, _ in ctx.next_functions if node is not None])
+    return [needed and _is_executed(next(nodes)) for needed in ctx.needs_input_grad]
+
+
+def _is_executed(node: Any) -> bool:
+    try:
+        return bool(torch._C._will_engine_execute_node(node))
+    except RuntimeError:  # of a leaf, if `torch.autograd.grad` was asked for its gradient
+        return True
+
+
 def keeps_operators() -> bool:
     """Whether operators are being traced for `torch.export`, which keeps them whole."""
     from torch.export._trace import custom_triton_ops_decomposition_disabled  # imports the compiler
@@ -108,6 +122,7 @@ __all__ = [
     "kernels_of_operators",
     "keys_after_autograd",
     "known_size",
+    "needed_now",
     "raw_stream",
     "run_backward",
     "saved_tensor_hooks",

@@ -472,14 +472,27 @@ def test_gradcheck(cpu, monkeypatch, worth):
     assert gradcheck(on(case, cpu.device), leaves)
 
 
-def test_second_derivatives_say_what_to_do(fast):
-    inputs = inputs_of(Case(MIXED), torch.float32, fast.device)
-    z = inputs[0].requires_grad_()
-    out = on(Case(MIXED), fast.device)(*inputs)
-    (gradient,) = torch.autograd.grad(out.square().sum(), z, create_graph=True)
-    message = r"second derivative of the PNA layer.*pna\.backend\('reference'\)"
-    with pytest.raises(RuntimeError, match=message):
-        gradient.sum().backward()
+@pytest.mark.parametrize("case", ["towers", "neither"])
+def test_second_derivatives(fast, case):
+    """Of a function of all gradients, by everything."""
+    case = replace(CASES[case], factors=2, width=3)
+    inputs = inputs_of(case, torch.float32, fast.device)
+    names = [name for name, t in zip(NAMES, inputs, strict=True) if t is not None]
+
+    def second(run, dtype):
+        given = [None if t is None else t.detach().to(dtype).requires_grad_() for t in inputs]
+        leaves = [t for t in given if t is not None]
+        out = run(*given).pow(3).sum()
+        first = torch.autograd.grad(out, leaves, create_graph=True)
+        found = torch.autograd.grad(sum(g.square().sum() for g in first), leaves)
+        return dict(zip(names, found, strict=True))
+
+    def defined(z, weight, factors, base, shift):
+        degree = case.graph.adjacency(fast.device).degree
+        return definition(shifted(z, shift, case.times, degree), weight, factors, base)
+
+    got = second(on(case, fast.device), torch.float32)
+    assert_near(got, second(defined, torch.float64), 10 * TOLERANCES[torch.float32])
 
 
 def operator_arguments(fast, case):

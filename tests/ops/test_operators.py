@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -131,6 +132,10 @@ def write_nowhere(grad: Tensor, x: Tensor) -> None:
     """Has no parameter `gradients`."""
 
 
+def reads_w(w: Tensor, tangents: Sequence[Tensor | None]) -> Tensor:
+    return w
+
+
 @pytest.mark.parametrize(
     ("function", "given", "message"),
     [
@@ -138,12 +143,19 @@ def write_nowhere(grad: Tensor, x: Tensor) -> None:
         (write, {"like": ("x",), "allocate": allocate}, "expected one"),
         (write, {"like": ("w",)}, r"got \['w'\] in `like`"),
         (write_nowhere, {"like": ("x",)}, "without a parameter `gradients`"),
+        (write, {"like": ("x",), "tangent": doubled}, "without a parameter `tangents`"),
+        (write, {"like": ("x",), "tangent": reads_w}, r"got \['w'\] in `tangent`"),
     ],
 )
 def test_incomplete_gradients_are_refused(function, given, message):
     with pytest.raises(TypeError, match=message):
-        gradient_operator("refused", function, of="a test", **given)
+        gradient_operator("refused", function, **({"tangent": "no second derivative"} | given))
     assert "refused" not in OPERATORS
+
+
+def test_a_gradient_says_whether_it_has_a_tangent():
+    with pytest.raises(TypeError, match=r"missing .*tangent"):
+        gradient_operator("refused", write, like=("x",))
 
 
 @pytest.fixture
@@ -156,7 +168,7 @@ def forgotten():
 
 
 def test_as_many_gradients_as_arguments(forgotten):
-    gradient = gradient_operator("one_gradient", write, of="a test", like=("x",))
+    gradient = gradient_operator("one_gradient", write, tangent="a test", like=("x",))
     with pytest.raises(TypeError, match="got 1 gradients for the 2 differentiable"):
         operator("refused", **{**WHOLE, "backward": gradient, "differentiable": ("x", "y")})
 

@@ -27,7 +27,7 @@ from pna.ops.edges import (
     sum_to_receivers,
     weighted_sum,
 )
-from pna.ops.operators import gradient_operator, operator
+from pna.ops.operators import gradient_operator, no_second_derivative, operator
 from pna.ops.request import wide_type
 from pna.ops.vmap_rules import Fold
 
@@ -166,7 +166,10 @@ def _backward(
 
 
 _attention_backward = gradient_operator(
-    "attention_backward", _backward, of="pna.baselines.attention", like=AttentionTerms._fields
+    "attention_backward",
+    _backward,
+    tangent=no_second_derivative("pna.baselines.attention"),
+    like=AttentionTerms._fields,
 )
 _attention = operator(
     "attention",

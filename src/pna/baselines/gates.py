@@ -18,7 +18,7 @@ from pna.adjacency import Adjacency
 from pna.baselines.graph import Graph
 from pna.ops.backend import choose
 from pna.ops.edges import Slots, from_receivers, from_senders, sum_to_receivers
-from pna.ops.operators import empty_gradient, gradient_operator, operator
+from pna.ops.operators import empty_gradient, gradient_operator, no_second_derivative, operator
 from pna.ops.request import wide_type
 from pna.ops.vmap_rules import Fold
 
@@ -160,7 +160,10 @@ def _empty_gradients(values: Tensor, state: Tensor) -> tuple[Tensor, Tensor, Ten
 
 
 _gated_sum_backward = gradient_operator(
-    "gated_sum_backward", _backward, of="pna.baselines.gates", allocate=_empty_gradients
+    "gated_sum_backward",
+    _backward,
+    tangent=no_second_derivative("pna.baselines.gates"),
+    allocate=_empty_gradients,
 )
 _gated_sum = operator(
     "gated_sum",

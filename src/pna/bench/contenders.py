@@ -22,7 +22,7 @@ from pna.bench.layer_cases import Case, Inputs, has_pyg, inputs, layer_arguments
 from pna.bench.measure import peak_memory
 from pna.nn import PNAConv
 
-BOTH, FORWARD = "forward+backward", "forward"
+BOTH, FORWARD, FORCES = "forward+backward", "forward", "training on forces"
 
 OURS, PYG, SCATTER = "pna", "PyG", "PyG with torch-scatter"
 OURS_COMPILED, PYG_COMPILED = "pna, compiled", "PyG, compiled"
@@ -38,7 +38,7 @@ class LayerContender(Protocol):
     """An implementation with its inputs, ready to be called."""
 
     def step(self, work: str) -> Callable[[], Any]:
-        """The call that is timed: of both passes, or of the forward pass."""
+        """The call that is timed: of both passes, of the forward pass, or a step on forces."""
 
     def output_and_gradient(self) -> tuple[Tensor, Tensor]:
         """The output, and the gradient of x."""
@@ -92,8 +92,8 @@ class TorchContender:
     @property
     def leaves(self) -> list[Tensor]:
         """All that need gradients."""
-        table = [] if self.given.table is None else [self.given.table]
-        return [self.given.x, *table, *self.layer.parameters()]
+        inputs = (self.given.x, self.given.table, self.given.position)
+        return [*[leaf for leaf in inputs if leaf is not None], *self.layer.parameters()]
 
     def forward(self) -> Tensor:
         return self.call(self.layer, self.given)
@@ -106,8 +106,20 @@ class TorchContender:
             for leaf in self.leaves:
                 leaf.grad = None
 
+    def forces(self) -> None:
+        """A training step but for the optimizer, whose loss is a function of −∂E/∂position."""
+        position = self.given.position
+        assert position is not None
+        energy = (self.call(self.layer, self.given.moved()) * self.given.upstream).sum()
+        try:
+            (slope,) = torch.autograd.grad(energy, position, create_graph=True)
+            slope.square().sum().backward()
+        finally:
+            for leaf in self.leaves:
+                leaf.grad = None
+
     def step(self, work: str) -> Callable[[], Any]:
-        return self.both if work == BOTH else self.forward
+        return {BOTH: self.both, FORWARD: self.forward, FORCES: self.forces}[work]
 
     def output_and_gradient(self) -> tuple[Tensor, Tensor]:
         output = self.forward()

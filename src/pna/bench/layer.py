@@ -20,6 +20,7 @@ from torch import Tensor
 
 from pna.bench.contenders import (
     BOTH,
+    FORCES,
     FORWARD,
     OURS,
     PYG,
@@ -103,7 +104,8 @@ def _compare(
     status(f"{case.name}: making the graph, {case.size}")
     setup = Setup.of(case, device)
     contenders, problems = _checked(case, setup, entries, status)
-    for work in (BOTH,) if case.alone else (BOTH, FORWARD):
+    works = (FORCES,) if case.forces else (BOTH,) if case.alone else (BOTH, FORWARD)
+    for work in works:
         notes = dict(problems)
         steps = {}
         for name, contender in contenders.items():
@@ -204,5 +206,5 @@ def _need(case: Case) -> int:
     ours = _OURS_PER_NODE * case.nodes * width + _OURS_PER_EDGE * case.edges
     if case.alone or not has_pyg():
         return ours
-    times = 3 if case.errors else 1  # in float64 too, with float32 beside it
+    times = 3 if case.errors else 2 if case.forces else 1  # in float64 too, with float32 beside it
     return max(ours, times * _PYG_PER_EDGE * case.edges * width)

@@ -34,6 +34,7 @@ class Case:
     recorded: bool = False  # and with mode="reduce-overhead", on a GPU
     fresh: bool = False  # a new edge_index at every call, as a DataLoader gives it
     alone: bool = False  # PyG needs more memory than there is
+    forces: bool = False  # a training step on forces, instead of the passes
     errors: bool = False  # against PyG's layer in float64, instead of time and memory
 
     @property
@@ -75,6 +76,11 @@ MOLECULES = (
     Case("molecules, fresh edges", 3_000, 6_500, 64, compiled=True, recorded=True, fresh=True),
     Case("molecule, fresh edges", 24, 52, 64, fresh=True),
 )
+#: Energies whose edge features are functions of the positions.
+FORCES = (
+    Case("forces of molecules", 3_000, 6_500, 64, edge_dim=16, forces=True),
+    Case("forces", 10_000, 100_000, 64, edge_dim=16, forces=True),
+)
 CASES = {
     "cuda": (
         Case("layer", 100_000, 1_600_000, 128, compiled=True),
@@ -83,6 +89,7 @@ CASES = {
         Case("wide edges", 100_000, 1_000_000, 64, edge_dim=64),
         Case("large", 1_000_000, 100_000_000, 128, alone=True),
         *MOLECULES,
+        *FORCES,
         Case("errors", 2_000, 32_000, 128, errors=True),
     ),
     "cpu": (
@@ -90,6 +97,7 @@ CASES = {
         Case("many edges", 20_000, 320_000, 128),
         Case("wide edges", 10_000, 100_000, 64, edge_dim=64),
         *MOLECULES,
+        *FORCES,
         Case("errors", 2_000, 32_000, 128, errors=True),
     ),
 }
@@ -100,6 +108,7 @@ SMALL = (
     Case("small wide edges", 100, 1_000, 16, edge_dim=20),
     Case("small fresh", 200, 2_000, 16, fresh=True),
     Case("small alone", 200, 2_000, 16, alone=True),
+    Case("small forces", 100, 1_000, 16, edge_dim=4, forces=True),
     Case("small errors", 200, 2_000, 16, errors=True),
 )
 
@@ -124,6 +133,7 @@ class Inputs:
     table: Tensor | None  # of edge types
     types: Tensor | None
     edge_attr: Tensor | None
+    position: Tensor | None  # (nodes, 3), if edge features are a function of it
     upstream: Tensor  # the gradient of the result
     fresh: bool  # whether a call gets a new edge_index
 
@@ -133,6 +143,15 @@ class Inputs:
             assert self.edge_index is not None
             return self.edge_index.clone()
         return self.adjacency if ours or self.edge_index is None else self.edge_index
+
+    def moved(self) -> Inputs:
+        """The same with edge features that are recorded as a function of the positions."""
+        assert self.position is not None and self.edge_index is not None
+        assert self.edge_attr is not None
+        senders, receivers = self.edge_index
+        apart = (self.position[senders] - self.position[receivers]).square().sum(1, keepdim=True)
+        centres = torch.linspace(0, 4, self.edge_attr.shape[1], device=apart.device)
+        return replace(self, edge_attr=torch.exp(-((apart - centres) ** 2)))
 
     def in_float64(self) -> Inputs:
         table = None if self.table is None else self.table.detach().double().requires_grad_()
@@ -160,6 +179,7 @@ def inputs(case: Case, device: torch.device, seed: int = 1) -> Inputs:
         table=table,
         types=types,
         edge_attr=normal(case.edges, case.edge_dim) if case.edge_dim else None,
+        position=normal(case.nodes, 3).requires_grad_() if case.forces else None,
         upstream=normal(case.nodes, case.features),
         fresh=case.fresh,
     )

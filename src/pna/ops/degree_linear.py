@@ -9,6 +9,7 @@ any other tile one product per scaler.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from types import ModuleType
 from typing import Any
 
@@ -102,8 +103,23 @@ def _empty_gradients(
     )
 
 
+def _tangent(product: Product, backend: str, tangents: Sequence[Tensor | None]) -> Tensor:
+    """The product is linear in z and shift, in weight, and in factors."""
+    of_z, of_weight, of_factors, of_shift = tangents
+    parts = [_allocate(product.z, product.weight).zero_()]
+    if of_z is not None or of_shift is not None:
+        of_z = torch.zeros_like(product.z) if of_z is None else of_z
+        moved = replace(product, z=of_z, shift=of_shift)
+        parts.append(degree_linear_operator(moved, None, backend))
+    if of_weight is not None:
+        parts.append(degree_linear_operator(replace(product, weight=of_weight), None, backend))
+    if of_factors is not None:  # which are no function of the degree
+        parts.append(definition(product.shifted_z(), product.weight, of_factors))
+    return sum(parts[1:], parts[0])
+
+
 degree_linear_backward = gradient_operator(
-    "degree_linear_backward", _backward, of="the PNA layer", allocate=_empty_gradients
+    "degree_linear_backward", _backward, tangent=_tangent, allocate=_empty_gradients
 )
 
 

@@ -28,6 +28,7 @@ from torch import Tensor
 from pna import fast_paths
 from pna import torch_internals as internals
 from pna.ops.backend import interpreting
+from pna.ops.derivatives import gradients_of, no_autocast, refuse_batch
 from pna.ops.schemas import NestedParameter, Signature, pick_items
 from pna.ops.tracing import tracing
 from pna.ops.vmap_rules import Fold, one_by_one
@@ -46,6 +47,11 @@ def no_forward_mode(ctx: Any, *_: Any) -> Any:
         "got a derivative in forward mode (torch.func.jvp, jacfwd, hessian), which the fast "
         f"kernels do not have; {INSTEAD}"
     )
+
+
+def no_second_derivative(of: str) -> str:
+    """The error message of a gradient without a `tangent`."""
+    return f"got a second derivative of {of}, which its fast kernels do not have; {INSTEAD}"
 
 
 def empty_gradient(tensor: Tensor | None, needed: bool, like: Tensor) -> Tensor:
@@ -153,18 +159,21 @@ def gradient_operator(
     name: str,
     write: Callable[..., None],
     *,
-    of: str,
+    tangent: Callable[..., Any] | str,
     like: Sequence[str] = (),
     allocate: Callable[..., tuple[Tensor, ...]] | None = None,
     opaque: bool = False,
 ) -> Operator:
-    """Register the gradient of an operator as an operator, which has no gradient itself.
+    """Register the gradient of an operator as an operator.
 
     Args:
         name: its name in `torch.ops.pna`.
         write: writes to its parameter `gradients`, a tuple. Its other parameters define the schema.
             It is not called if the upstream gradients have no elements: all gradients are then 0.
-        of: what it is the gradient of, for the error message about a second derivative.
+        tangent: the derivative of the operator's results in the direction `tangents`, for second
+            derivatives. It takes some of the parameters of `write`, and `tangents`: those of the
+            operator's arguments, in the order of the gradients, or None. It uses operations with
+            gradients only. If there are no second derivatives, it is the error message.
         like: for each gradient, the argument whose shape it has. A gradient has no elements if
             `needs` (where there is such a parameter) is False for it, or if the argument is None.
         allocate: makes the gradients instead of `like`; takes some of the parameters of `write`.
@@ -185,6 +194,7 @@ def gradient_operator(
         count = len(get_args(get_type_hints(allocate).get("return")))
         call.results = [str(i) for i in range(count)]
     call.refuse_unknown("like", like)
+    tangent_of = _tangent_by_name(call, tangent)
     call.define()
     indices = [call.signature.names.index(name) for name in like]
     needs = call.signature.names.index("needs") if "needs" in parameters else None
@@ -210,7 +220,7 @@ def gradient_operator(
     torch.library.register_fake(f"pna::{name}", lambda *a: _alone(make(a)), lib=library)
     if not opaque:
         _show_to_compiler(call, run)
-    _refuse_second_derivative(call, of)
+    _differentiate_gradient(call, tangent_of)
     torch.library.register_vmap(f"pna::{name}", one_by_one(call.overload), lib=library)
     return call
 
@@ -414,19 +424,72 @@ def _grouped(flat: Sequence[Any], lengths: Sequence[int] | None) -> Sequence[Any
     return [next(left) if n < 0 else [next(left) for _ in range(n)] for n in lengths]
 
 
-def _refuse_second_derivative(call: Operator, of: str) -> None:
-    class Once(Function):
+def _tangent_by_name(
+    call: Operator, tangent: Callable[..., Any] | str
+) -> Callable[[Sequence[Any], Sequence[Tensor | None]], Sequence[Tensor]]:
+    """Wrap `tangent` so that it takes all schema arguments, and returns a list of tensors."""
+    if isinstance(tangent, str):
+
+        def refuse(arguments: Sequence[Any], tangents: Sequence[Tensor | None]) -> Any:
+            raise RuntimeError(tangent)
+
+        return refuse
+    if "tangents" not in inspect.signature(tangent).parameters:
+        raise TypeError(f"got a `tangent` of {call.name} without a parameter `tangents`")
+    own = Signature(tangent, without=("tangents",))
+    call.refuse_unknown("tangent", own.names)
+    pick = pick_items([call.signature.names.index(name) for name in own.names])
+
+    def run(arguments: Sequence[Any], tangents: Sequence[Tensor | None]) -> Sequence[Tensor]:
+        found = tangent(**own.unpack(pick(arguments)), tangents=tangents)
+        return [found] if isinstance(found, Tensor) else found
+
+    return run
+
+
+def _differentiate_gradient(call: Operator, tangent: Callable[..., Sequence[Tensor]]) -> None:
+    """Register the autograd kernel of a gradient Jᵀg, where g are the upstream gradients.
+
+    Its product with a direction u is ⟨u, Jᵀg⟩ = ⟨Ju, g⟩. So the derivative by g is the tangent Ju,
+    and all others are gradients of Ju with g upstream.
+    """
+    above = [i for i, name in enumerate(call.signature.names) if name.startswith("grad")]
+
+    class Gradient(Function):
         @staticmethod
         def forward(ctx: Any, keyset: Any, lengths: Any, *flat: Any) -> Any:
+            ctx.set_materialize_grads(False)
+            ctx.save_for_backward(*[v if isinstance(v, Tensor) else None for v in flat])
+            ctx.numbers = [None if isinstance(v, Tensor) else v for v in flat]
+            ctx.lengths = lengths
             return _below_autograd(call.overload, keyset, _grouped(flat, lengths))
 
         @staticmethod
-        def backward(ctx: Any, *_: Any) -> Any:
-            raise RuntimeError(
-                f"got a second derivative of {of}, which its fast kernels do not have; {INSTEAD}"
-            )
+        def backward(ctx: Any, *directions: Tensor | None) -> Any:
+            refuse_batch(directions, f"the second derivative of pna::{call.name}")
+            tangents = [None if t is None or t.numel() == 0 else t for t in directions]
 
-    _register_autograd(call, Once)
+            def results(*flat: Any) -> Sequence[Tensor]:
+                return tangent(_grouped(flat, ctx.lengths), tangents)
+
+            saved = zip(ctx.saved_tensors, ctx.numbers, strict=True)
+            flat = [number if tensor is None else tensor for tensor, number in saved]
+            places = _grouped(range(len(flat)), ctx.lengths)
+            places = [p for i in above for p in _as_list(places[i])]
+            upstream, needs = [flat[p] for p in places], ctx.needs_input_grad[2:]
+            with no_autocast(next(t for t in flat if isinstance(t, Tensor)).device):
+                made, given = gradients_of(
+                    results, flat, needs, upstream, create_graph=torch.is_grad_enabled()
+                )
+            for p, result in zip(places, made, strict=True):
+                given[p] = result if needs[p] else None
+            return None, None, *given
+
+    _register_autograd(call, Gradient)
+
+
+def _as_list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _differentiate(
@@ -477,8 +540,10 @@ def _differentiate(
 
         @staticmethod
         def backward(ctx: Any, *grads: Tensor | None) -> Any:
-            flat_needs = ctx.needs_input_grad[2:]
-            needed = _grouped(flat_needs, ctx.lengths)
+            flat_needs = ctx.needs_input_grad
+            if torch.is_grad_enabled() and not internals.in_transform():
+                flat_needs = internals.needed_now(ctx)  # what is not needed would be recorded
+            needed = _grouped(flat_needs[2:], ctx.lengths)
             needs = [_is_needed(needed[i]) for i in indices]
             given: list[Any] = [None] * len(needed)
             if any(needs) and any(grad is not None for grad in grads):

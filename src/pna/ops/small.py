@@ -90,7 +90,11 @@ def _empty_gradients(products: Tensor, bias: Tensor, edge_ids: Tensor) -> tuple[
 
 
 small_gradients = gradient_operator(
-    "small_gradients", _write_gradients, of="the PNA layer", allocate=_empty_gradients
+    "small_gradients",
+    _write_gradients,
+    tangent="got a second derivative of the PNA layer in compiled code, expected a first one; "
+    "call the layer outside of torch.compile",
+    allocate=_empty_gradients,
 )
 
 

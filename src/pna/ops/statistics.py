@@ -72,6 +72,18 @@ def _backward(
         gradient.zero_()
 
 
+def _tangent(
+    messages: Messages,
+    saved: Saved,
+    request: Request,
+    backend: str,
+    tangents: Sequence[Tensor | None],
+) -> Tensor:
+    from pna.ops.statistics_tangent import statistics_tangent  # which needs this module
+
+    return statistics_tangent(messages, tangents, saved, request, backend)
+
+
 def _vmap(
     info: Any,
     in_dims: Sequence[Any],
@@ -94,7 +106,7 @@ def _vmap(
 
 
 statistics_backward = gradient_operator(
-    "statistics_backward", _backward, of="pna.aggregate", like=("x", "edge", "at")
+    "statistics_backward", _backward, tangent=_tangent, like=("x", "edge", "at")
 )
 statistics_operator = operator(
     "statistics",

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from pna import fast_paths
-from pna.ops.operators import gradient_operator, operator
+from pna.ops.operators import gradient_operator, no_second_derivative, operator
 from pna.ops.request import wide_type
 from pna.ops.vmap_rules import Fold, one_by_one
 from pna.population.all_reduce import all_reduce_sum, world_size
@@ -157,7 +157,10 @@ def _vmap(info: Any, in_dims: Sequence[Any], *inputs: Any) -> Any:
 
 
 _batch_norm_backward = gradient_operator(
-    "batch_norm_backward", _backward, of="pna.population.batch_norm", like=("x", "weight", "bias")
+    "batch_norm_backward",
+    _backward,
+    tangent=no_second_derivative("pna.population.batch_norm"),
+    like=("x", "weight", "bias"),
 )
 _batch_norm = operator(
     "batch_norm",

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import linear
 
 from pna import fast_paths
-from pna.ops.operators import empty_gradient, gradient_operator, operator
+from pna.ops.operators import empty_gradient, gradient_operator, no_second_derivative, operator
 from pna.ops.vmap_rules import Fold
 from pna.population.linears import has_kernels, of_one_type
 
@@ -134,7 +134,10 @@ def gradients_in(flat: Tensor, parameters: Sequence[Tensor]) -> list[Tensor]:
 
 
 _gru_cell_backward = gradient_operator(
-    "gru_cell_backward", _backward, of="pna.population.gru", allocate=_empty_gradients
+    "gru_cell_backward",
+    _backward,
+    tangent=no_second_derivative("pna.population.gru"),
+    allocate=_empty_gradients,
 )
 
 

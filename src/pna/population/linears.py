@@ -155,8 +155,24 @@ def gradients_in(flat: Tensor, weights: Sequence[Tensor]) -> list[tuple[Tensor, 
     return [(of_w.view(w.shape), of_b.view(w.shape[:2])) for of_w, of_b, w in pairs]
 
 
+def _tangent(
+    x: Tensor, weights: Sequence[Tensor], tangents: Sequence[Tensor | None]
+) -> list[Tensor]:
+    """The outputs are linear in x, and in the parameters."""
+    of_x, of_parameters = tangents
+    results = [y.zero_() for y in _allocate(x, weights)]
+    if of_x is not None:
+        of_each = _linears(of_x, weights, [None] * len(weights))
+        results = [y + z for y, z in zip(results, of_each, strict=True)]
+    if of_parameters is not None:
+        of_weights, of_biases = zip(*gradients_in(of_parameters, weights), strict=True)
+        of_each = _linears(x, of_weights, of_biases)
+        results = [y + z for y, z in zip(results, of_each, strict=True)]
+    return results
+
+
 _linears_backward = gradient_operator(
-    "linears_backward", _backward, of="pna.population.linears", allocate=_empty_gradients
+    "linears_backward", _backward, tangent=_tangent, allocate=_empty_gradients
 )
 
 

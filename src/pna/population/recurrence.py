@@ -24,7 +24,7 @@ from torch import Tensor
 from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.front import Front, first_nodes
-from pna.ops.operators import gradient_operator, operator
+from pna.ops.operators import gradient_operator, no_second_derivative, operator
 from pna.ops.product import Product
 from pna.ops.request import Messages, Request, Saved
 from pna.ops.vmap_rules import Fold
@@ -330,7 +330,7 @@ def _empty_gradients(inputs: RecurrenceInputs) -> tuple[Tensor, Tensor]:
 _recurrence_backward = gradient_operator(
     "recurrence_backward",
     _backward,
-    of="the steps of a recurrent PNA",
+    tangent=no_second_derivative("the steps of a recurrent PNA"),
     allocate=_empty_gradients,
     opaque=True,
 )

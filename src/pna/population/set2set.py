@@ -18,7 +18,7 @@ from torch import Tensor
 
 from pna import fast_paths
 from pna.ops.backend import choose
-from pna.ops.operators import gradient_operator, operator
+from pna.ops.operators import gradient_operator, no_second_derivative, operator
 from pna.ops.request import wide_type
 from pna.ops.vmap_rules import Fold
 from pna.population import set2set_cpu
@@ -144,7 +144,10 @@ def _backward(
 
 
 _set2set_backward = gradient_operator(
-    "set2set_backward", _backward, of="Set2Set", like=("x", "weight", "bias")
+    "set2set_backward",
+    _backward,
+    tangent=no_second_derivative("Set2Set"),
+    like=("x", "weight", "bias"),
 )
 _set2set = operator(
     "set2set",

@@ -7,7 +7,7 @@ import io
 
 import pytest
 import torch
-from torch.autograd import forward_ad, gradgradcheck
+from torch.autograd import forward_ad
 from torch.func import functional_call, stack_module_state
 from torch.utils.checkpoint import checkpoint
 
@@ -15,7 +15,6 @@ import pna
 from pna.degree import Power
 from pna.nn import PNAConv
 from pna.ops.aggregators import Softmax
-from pna.ops.backend import choose
 from tests.nn.cases import DEG, GRAPHS, PAPER, SCALERS, assert_equal_in_norm, numbers, outcome
 
 # torch's own: of tracing, and of processors that multiply no short numbers
@@ -366,25 +365,6 @@ def test_derivatives_in_forward_mode_say_what_to_do(fast, towers):
     message = r"forward mode.*pna\.backend\('reference'\)"
     with forward_ad.dual_level(), pytest.raises(RuntimeError, match=message):
         layer(forward_ad.make_dual(x.detach(), torch.ones_like(x)), adjacency)
-
-
-def test_second_derivatives(device):
-    """Of the definition; the kernels say that they have none."""
-    layer = made(device, aggregators=["mean", "std"], edge_dim=2, towers=2)
-    x, adjacency, edge_attr = inputs_of(layer, device, graph="repeated edges")
-    with pna.backend("reference"):
-        assert gradgradcheck(
-            lambda x, e: layer(x, adjacency, e),
-            (x.requires_grad_(), edge_attr.requires_grad_()),
-            fast_mode=True,
-        )
-    if choose(device) == "reference":
-        pytest.skip("no kernels here")
-    x = x.detach().float().requires_grad_()
-    layer = layer.float()
-    loss = layer(x, adjacency, edge_attr.float()).square().sum()
-    with pytest.raises(RuntimeError, match=r"second derivative.*pna\.backend\('reference'\)"):
-        torch.autograd.grad(loss, x, create_graph=True)[0].sum().backward()
 
 
 @pytest.mark.gpu

@@ -6,8 +6,7 @@ the product. A hand-written backward pass also accumulates gradients in place.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -20,13 +19,14 @@ from pna.nn.conv import few_nodes
 from pna.nn.conv.split import LayerPlan, Parts, Weights, split, split_gradients
 from pna.nn.conv.wide_edges import WideEdges, blocks_of
 from pna.ops.degree_linear import degree_linear_backward, degree_linear_operator
-from pna.ops.operators import INSTEAD, no_forward_mode
+from pna.ops.derivatives import gradients_of, no_autocast, refuse_batch
+from pna.ops.operators import no_forward_mode
 from pna.ops.product import Product
 from pna.ops.request import Messages, Saved
 from pna.ops.statistics import statistics_backward, statistics_operator
 from pna.ops.streams import DeferredJoins, SideStream
 from pna.population.linears import gradients_in, takes_towers, tower_linears
-from pna.torch_internals import below_autograd, is_batch_of_gradients, saved_tensor_hooks
+from pna.torch_internals import below_autograd, needed_now, saved_tensor_hooks
 
 
 def project(x: Tensor, weight: Tensor, bias: Tensor | None, shares: int) -> Tensor:
@@ -157,6 +157,8 @@ class _MixingLayer(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
         x, weight = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            return grad @ weight, grad.t() @ x, grad.sum(0)
         of_weight, of_bias = SideStream(x.device), SideStream(x.device, 3)
         with of_weight:
             grad_weight = grad.t() @ x
@@ -195,11 +197,33 @@ def pna_layer(
     return _Layer.apply(plan, adjacency, training, factors, x, edge, at, *weights)
 
 
-def no_autocast(device: torch.device) -> Any:
-    """A context without autocast, whose kernels take one dtype."""
-    if torch.is_autocast_enabled(device.type):
-        return torch.autocast(device.type, enabled=False)
-    return nullcontext()
+def layer_in_steps(
+    plan: LayerPlan,
+    x: Tensor,
+    adjacency: Adjacency,
+    term: tuple[Tensor | None, Tensor | None],
+    factors: Tensor,
+    parts: Parts,
+) -> Tensor:
+    """Compute the layer by operators that have derivatives of every order: (nodes, towers,
+    outputs). `term` is the edge term, as `edge_term` gives it."""
+    sent = project(x, parts.sender, None, plan.shares)
+    messages = Messages(sent.flatten(1), *term, adjacency)
+    results = statistics_operator(messages, plan.request, plan.backend)[0]
+    own = project(x, parts.receiver, parts.bias, plan.shares)
+    base = project(x, parts.keep, parts.keep_bias, plan.shares)
+    degrees = (adjacency.indptr, adjacency.by_degree)
+    results = results.unflatten(2, sent.shape[1:])
+    product = Product(results, parts.mixes[0], factors, own, plan.times, *degrees)
+    return degree_linear_operator(product, base, plan.backend)
+
+
+def differentiable_gradients(
+    run: Callable[..., Tensor], inputs: Sequence[Any], needs: Sequence[bool], grad: Tensor
+) -> list[Tensor | None]:
+    """Return the gradients of the result of `run`, which autograd can differentiate again."""
+    with no_autocast(grad.device):
+        return gradients_of(lambda *given: [run(*given)], inputs, needs, [grad], True)[1]
 
 
 class _Layer(torch.autograd.Function):
@@ -267,16 +291,9 @@ class _Layer(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
+        refuse_batch([grad], "the PNA layer")
         if torch.is_grad_enabled():
-            raise RuntimeError(
-                "got a second derivative of the PNA layer, which its fast kernels do not have; "
-                + INSTEAD
-            )
-        if is_batch_of_gradients(grad):
-            raise RuntimeError(
-                "got a batch of gradients (vectorize=True or is_grads_batched=True), which the PNA "
-                "layer does not take; torch.func.jacrev and torch.func.vjp with vmap do the same"
-            )
+            return _gradients_in_steps(ctx, grad)
         plan, adjacency, parts = ctx.plan, ctx.adjacency, ctx.parts
         factors, x, edge, features, values, place, *saved = ctx.saved_tensors
         count = len(Weights._fields)
@@ -366,3 +383,18 @@ class _Layer(torch.autograd.Function):
             None, None, None, None, grad_x if for_x else None, grad_edge,
             grad_place if for_at else None, *of_layer,
         )  # fmt: skip
+
+
+def _gradients_in_steps(ctx: Any, grad: Tensor) -> Any:
+    """Return the gradients of all inputs of `_Layer`, which autograd can differentiate again."""
+    plan, adjacency = ctx.plan, ctx.adjacency
+    factors, x, edge, _, _, at, *saved = ctx.saved_tensors
+
+    def run(x: Tensor, edge: Tensor | None, at: Tensor | None, *given: Any) -> Tensor:
+        parts = split(plan.form, Weights(*given))
+        term = edge_term(edge, at, parts.edge)
+        return layer_in_steps(plan, x, adjacency, term, factors, parts)
+
+    inputs = (x, edge, at, *saved[: len(Weights._fields)])
+    given = differentiable_gradients(run, inputs, needed_now(ctx)[4:], grad)
+    return None, None, None, None, *given

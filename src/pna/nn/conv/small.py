@@ -15,12 +15,13 @@ from torch import Tensor
 
 from pna import fast_paths
 from pna.adjacency import Adjacency
-from pna.nn.conv.fused import no_autocast
-from pna.nn.conv.split import Form, LayerPlan, Weights
-from pna.ops.operators import INSTEAD, no_forward_mode
+from pna.nn.conv.fused import differentiable_gradients, edge_term, layer_in_steps
+from pna.nn.conv.split import Form, LayerPlan, Weights, split
+from pna.ops.derivatives import no_autocast, refuse_batch
+from pna.ops.operators import no_forward_mode
 from pna.ops.small import SmallLayer, edge_gradients, kernels_of, small_inputs
 from pna.ops.streams import DeferredJoins
-from pna.torch_internals import SingleLevelFunction, is_batch_of_gradients, is_exporting
+from pna.torch_internals import SingleLevelFunction, is_exporting, needed_now
 
 #: The most elements of the inputs of U, and the most edges, of a small graph.
 _INPUTS, _EDGES = 2**24, 2**17
@@ -133,8 +134,8 @@ class _Layer(SingleLevelFunction):
         at: Tensor | None,
         *given: Any,
     ) -> Tensor:
-        weights, form = Weights(*given), plan.form
-        x, width = x.contiguous(), form.width
+        weights, width, leaves = Weights(*given), plan.form.width, (x, edge, at)
+        x = x.contiguous()
         bias, values, at, _ = _edge_term(weights, width, edge, at)
         towers, outputs, inputs = weights.post.shape
         kernels = kernels_of(plan.request, plan.times, factors, x, towers * width, values, at)
@@ -149,33 +150,26 @@ class _Layer(SingleLevelFunction):
             each = of_u.view(-1, towers, inputs).transpose(0, 1)
             to = out.view(-1, towers, outputs).transpose(0, 1)
             torch.baddbmm(weights.post_bias[:, None], each, weights.post.mT, out=to)
-        ctx.adjacency, ctx.kernels, ctx.width = adjacency, kernels, width
+        ctx.plan, ctx.adjacency, ctx.kernels = plan, adjacency, kernels
         mixing = weights.mixing
         ctx.save_for_backward(
-            factors, x, edge, at, values, products, of_u, kept, None if mixing is None else out,
-            *given,
-        )  # fmt: skip
+            factors, *leaves, values, products, of_u, kept, None if mixing is None else out, *given
+        )
         return out if mixing is None else F.linear(out, mixing, weights.mixing_bias)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
+        refuse_batch([grad], "the PNA layer")
         if torch.is_grad_enabled():
-            raise RuntimeError(
-                "got a second derivative of the PNA layer, which its fast kernels do not have; "
-                + INSTEAD
-            )
-        if is_batch_of_gradients(grad):
-            raise RuntimeError(
-                "got a batch of gradients (vectorize=True or is_grads_batched=True), which the PNA "
-                "layer does not take; torch.func.jacrev and torch.func.vjp with vmap do the same"
-            )
+            return _gradients_in_steps(ctx, grad)
         with no_autocast(grad.device):
             return _gradients(ctx, grad)
 
 
 def _gradients(ctx: Any, grad: Tensor) -> Any:
     factors, x, edge, at, values, products, of_u, kept, out, *given = ctx.saved_tensors
-    weights, kernels, width = Weights(*given), ctx.kernels, ctx.width
+    weights, kernels, width = Weights(*given), ctx.kernels, ctx.plan.form.width
+    x, at = x.contiguous(), None if at is None else at.contiguous()
     for_x, for_edge, for_at = ctx.needs_input_grad[3:6]
     pre, post, mixing = weights.pre, weights.post, weights.mixing
     towers, outputs, inputs = post.shape
@@ -221,6 +215,23 @@ def _gradients(ctx: Any, grad: Tensor) -> Any:
         of_post, of_post_bias.view(towers, outputs), of_mixing, of_mixing_bias, of_encoder,
         of_encoder_bias,
     )  # fmt: skip
+
+
+def _gradients_in_steps(ctx: Any, grad: Tensor) -> Any:
+    """The gradients of all inputs of `_Layer`, which autograd can differentiate again."""
+    plan, adjacency = ctx.plan, ctx.adjacency
+    factors, x, edge, at, _, _, _, _, _, *given = ctx.saved_tensors
+
+    def run(x: Tensor, edge: Tensor | None, at: Tensor | None, *given: Any) -> Tensor:
+        weights = Weights(*given)
+        parts = split(plan.form, weights._replace(mixing=None, mixing_bias=None))
+        term = edge_term(edge, at, parts.edge)
+        out = layer_in_steps(plan, x, adjacency, term, factors, parts).flatten(1)
+        mixing = weights.mixing
+        return out if mixing is None else F.linear(out, mixing, weights.mixing_bias)
+
+    inputs, needs = (x, edge, at, *given), needed_now(ctx)[3:]
+    return None, None, None, *differentiable_gradients(run, inputs, needs, grad)
 
 
 def _node_weights(pre: Tensor, width: int) -> Tensor:

@@ -11,15 +11,17 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pna import fast_paths
 from pna.adjacency import Adjacency
-from pna.nn.conv.fused import edge_term
-from pna.nn.conv.split import LayerPlan, Weights
+from pna.nn.conv.fused import differentiable_gradients, edge_term, layer_in_steps
+from pna.nn.conv.split import LayerPlan, Weights, split
 from pna.ops import small_cpu
-from pna.ops.operators import INSTEAD, no_forward_mode
-from pna.torch_internals import SingleLevelFunction, is_batch_of_gradients
+from pna.ops.derivatives import refuse_batch
+from pna.ops.operators import no_forward_mode
+from pna.torch_internals import SingleLevelFunction, needed_now
 
 #: Edges × columns up to which small.c is faster than cpu.c, and elements of the inputs of U up to
 #: which a column for each scaler is faster than the order of large graphs.
@@ -81,14 +83,10 @@ def small_layer_on_cpu(
         values, at = edge_term(edge, at, to_edge)
         assert values is not None
         values, at = values.contiguous(), None if at is None else at.contiguous()
-    bounds = _bounds(plan, adjacency)
-    scalers = 1 if bounds is not None else plan.form.scalers
-    shape = small_cpu.SmallShape(plan.request, plan.times, scalers, width, pre.shape[0])
     products = pre.reshape(2 * pre.shape[0], width)
     update = (weights.post, weights.post_bias, weights.mixing, weights.mixing_bias)
     apply: Any = _Layer.apply  # type: ignore[attr-defined]
-    given = (adjacency, bounds, factors, x, values, at, products, bias)
-    return apply(small_cpu.small_kernels(shape), *given, *update)
+    return apply(plan, adjacency, factors, x, values, at, products, bias, *update)
 
 
 class _Layer(SingleLevelFunction):
@@ -97,9 +95,8 @@ class _Layer(SingleLevelFunction):
     @staticmethod
     def forward(
         ctx: Any,
-        kernels: small_cpu.SmallKernelsInC,
+        plan: LayerPlan,
         adjacency: Adjacency,
-        bounds: list[int] | None,
         factors: Tensor,
         x: Tensor,
         edge: Tensor | None,
@@ -107,15 +104,19 @@ class _Layer(SingleLevelFunction):
         *weights: Any,
     ) -> Tensor:
         pre, bias, post, post_bias, mixing, mixing_bias = weights
-        x, nodes = x.contiguous(), x.shape[0]
+        given, x, nodes = x, x.contiguous(), x.shape[0]
         products = x @ pre.t()
         order, of_degree, update = None, None, post[None]  # (groups, towers, outputs, inputs)
+        bounds, scalers = _bounds(plan, adjacency), plan.form.scalers
         if bounds is not None:
-            order, factors_of_kernels = adjacency.by_degree, None
+            order, scalers = adjacency.by_degree, 1
             of_degree = factors.index_select(0, order[bounds[:-1]])
             update = _scaled(post, of_degree, x.shape[1])
         else:
-            bounds, factors_of_kernels = [0, nodes], factors
+            bounds = [0, nodes]
+        shape = (plan.request, plan.times, scalers, plan.form.width, bias.shape[0])
+        kernels = small_cpu.small_kernels(small_cpu.SmallShape(*shape))
+        factors_of_kernels = factors if order is None else None
         inputs, _ = kernels.forward(products, bias, x, factors_of_kernels, adjacency, edge, at)
         towers, outputs, _ = post.shape
         out = x.new_empty((nodes, towers * outputs))
@@ -127,11 +128,10 @@ class _Layer(SingleLevelFunction):
                 to = _by_tower(out[begin:end], towers)
                 each = _by_tower(inputs[begin:end], towers)
                 torch.baddbmm(post_bias[:, None], each, weight.mT, out=to)
-        ctx.kernels, ctx.adjacency, ctx.bounds = kernels, adjacency, bounds
+        ctx.plan, ctx.adjacency, ctx.kernels, ctx.bounds = plan, adjacency, kernels, bounds
         ctx.save_for_backward(
-            factors_of_kernels, of_degree, x, edge, at, pre, post, mixing, products, inputs,
-            update, out,
-        )  # fmt: skip
+            factors, given, edge, at, *weights, of_degree, products, inputs, update, out
+        )
         result = out
         if mixing is not None:
             result = torch.addmm(mixing_bias, out, mixing.t())
@@ -141,25 +141,18 @@ class _Layer(SingleLevelFunction):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
+        refuse_batch([grad], "the PNA layer")
         if torch.is_grad_enabled():
-            raise RuntimeError(
-                "got a second derivative of the PNA layer, which its fast kernels do not have; "
-                + INSTEAD
-            )
-        if is_batch_of_gradients(grad):
-            raise RuntimeError(
-                "got a batch of gradients (vectorize=True or is_grads_batched=True), which the PNA "
-                "layer does not take; torch.func.jacrev and torch.func.vjp with vmap do the same"
-            )
+            return _gradients_in_steps(ctx, grad)
         with torch.autocast("cpu", enabled=False):
             return _gradients(ctx, grad)
 
 
 def _gradients(ctx: Any, grad: Tensor) -> Any:
-    factors, of_degree, x, edge, at, pre, post, mixing, products, inputs, update, out = (
-        ctx.saved_tensors
-    )
-    for_x, for_edge = ctx.needs_input_grad[4:6]
+    factors, x, edge, at, *weights, of_degree, products, inputs, update, out = ctx.saved_tensors
+    pre, _, post, _, mixing, _ = weights
+    x, factors = x.contiguous(), factors if of_degree is None else None
+    for_x, for_edge = ctx.needs_input_grad[3:5]
     (towers, outputs, _), width = post.shape, x.shape[1]
     if of_degree is not None:
         grad = grad.index_select(0, ctx.adjacency.by_degree)
@@ -188,9 +181,26 @@ def _gradients(ctx: Any, grad: Tensor) -> Any:
             own = torch.empty_like(x).index_copy_(0, ctx.adjacency.by_degree.long(), own)
         grad_x = torch.addmm(own, of_products, pre)
     return (
-        None, None, None, None, grad_x, of_edge, None, of_products.t() @ x, of_bias, of_post,
+        None, None, None, grad_x, of_edge, None, of_products.t() @ x, of_bias, of_post,
         grad.sum(0).view(towers, outputs), of_mixing, of_mixing_bias,
     )  # fmt: skip
+
+
+def _gradients_in_steps(ctx: Any, grad: Tensor) -> Any:
+    """The gradients of all inputs of `_Layer`, which autograd can differentiate again."""
+    plan, adjacency = ctx.plan, ctx.adjacency
+    factors, x, edge, at, *weights = ctx.saved_tensors[:-5]
+
+    def run(x: Tensor, edge: Tensor | None, at: Tensor | None, *weights: Any) -> Tensor:
+        pre, bias, post, post_bias, mixing, mixing_bias = weights
+        towers, width = post.shape[0], plan.form.width
+        of_nodes = (pre.view(towers, width, 2 * width), bias.view(towers, width))
+        parts = split(plan.form, Weights(*of_nodes, post, post_bias, None, None, None, None))
+        out = layer_in_steps(plan, x, adjacency, (edge, at), factors, parts).flatten(1)
+        return out if mixing is None else F.linear(out, mixing, mixing_bias)
+
+    inputs, needs = (x, edge, at, *weights), needed_now(ctx)[3:]
+    return None, None, None, *differentiable_gradients(run, inputs, needs, grad)
 
 
 def _by_tower(rows: Tensor, towers: int) -> Tensor:
