@@ -111,3 +111,19 @@ def test_to_hetero_trains_alike():
         found.append(model)
     torch.testing.assert_close(outputs[1], outputs[0])
     assert_gradients_are_equal(*found)
+
+
+def test_forces_train_alike():
+    """HydraGNN trains on energies and on forces, the negative gradients by positions."""
+    theirs, our, kind = pair("HydraGNN")
+    (x, pos, edge_index, batch), energies = graphs(1, kind)
+    wanted, found = torch.ones_like(pos), []
+    for model in (theirs, our):
+        moved = pos.clone().requires_grad_()
+        energy = model(x, moved, edge_index, batch)
+        (slope,) = torch.autograd.grad(energy.sum(), moved, create_graph=True)
+        mse = nn.functional.mse_loss
+        (mse(energy, energies) + mse(-slope, wanted)).backward()
+        found.append(slope.detach())
+    torch.testing.assert_close(found[1], found[0])
+    assert_gradients_are_equal(theirs, our)
