@@ -1,6 +1,7 @@
 """The unstable parts of torch that the package uses still mean what it takes them to mean."""
 
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -245,6 +246,27 @@ def test_an_export_keeps_operators():
     assert not internals.keeps_operators()
     with _disable_custom_triton_op_functional_decomposition():
         assert internals.keeps_operators()
+
+
+def test_an_export_checks_types():
+    class Widen(torch.nn.Module):
+        def forward(self, x):
+            return x.to(torch.float64)
+
+    program = torch.export.export(Widen(), (torch.ones(2),))
+    assert internals.type_check in [node.target for node in program.graph.nodes]
+
+
+@pytest.mark.slow
+def test_a_package_has_metadata(tmp_path):
+    """Which starts Inductor and a C++ compiler. `tests/train/test_exporting.py` runs packages."""
+    if shutil.which("g++") is None:
+        pytest.skip("needs a C++ compiler")
+    program = torch.export.export(_Told(), (torch.zeros(2),))
+    path = str(tmp_path / "told.pt2")
+    internals.compile_package(program, path, {"said": "so"})
+    loaded = torch._inductor.aoti_load_package(path)
+    assert loaded.get_metadata()["said"] == "so" and loaded(torch.zeros(2)).tolist() == [1, 1]
 
 
 def test_fake_tensors_have_no_values():

@@ -69,6 +69,7 @@ PACKAGES = (
     ("matplotlib", "figures", "pip install 'pna[plot]'"),
     ("rdkit", "molecules from SMILES", "pip install 'pna[chem]'"),
     ("scikit-image", "superpixels from images", "pip install 'pna[images]'"),
+    ("onnxscript", "models as ONNX files", "pip install 'pna[onnx]'"),
     ("ogb", "features of atoms and bonds for MolHIV", "pip install 'pna[chem]'"),
 )
 HARDWARE = {"reference": "any device", "cpu": "CPU", "triton": "CUDA GPU"}

@@ -15,6 +15,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor, FunctionalTensorMode
 from torch.autograd.forward_ad import _set_fwd_grad_enabled as set_forward_mode
 from torch.autograd.function import _SingleLevelFunction as SingleLevelFunction
+from torch.export import ExportedProgram
 
 #: The minor versions of torch for which the tests of this file have passed.
 TESTED_VERSIONS = ("2.11", "2.12", "2.13")
@@ -62,6 +63,18 @@ raw_stream: Any = getattr(torch._C, "_cuda_getCurrentRawStream", None)
 
 #: The kernels inside operators, by name; the compiler's cache on disk reads their source.
 kernels_of_operators: dict[str, list[object]] = getattr(_of_triton, "triton_ops_to_kernels", {})
+
+#: A check in exported programs that a tensor has the type that it had when it was traced.
+type_check = torch.ops.aten._assert_tensor_metadata.default
+
+
+def compile_package(program: ExportedProgram, path: str, metadata: dict[str, str]) -> None:
+    """Compile a program by AOTInductor, for its device, to a package with these metadata."""
+    from torch._inductor import aoti_compile_and_package  # imports the compiler
+
+    aoti_compile_and_package(
+        program, package_path=path, inductor_configs={"aot_inductor.metadata": metadata}
+    )
 
 
 def needed_now(ctx: Any) -> list[bool]:
@@ -112,6 +125,7 @@ __all__ = [
     "assert_async",
     "backward_pass",
     "below_autograd",
+    "compile_package",
     "current_device",
     "in_transform",
     "is_batch_of_gradients",
@@ -129,4 +143,5 @@ __all__ = [
     "set_forward_mode",
     "single_level",
     "size_hint",
+    "type_check",
 ]

@@ -14,6 +14,7 @@ from pna.nn.depth import RULES
 from pna.nn.initial import INITIAL
 from pna.nn.registry import CONVOLUTIONS
 from pna.paper.registry import EXPERIMENTS
+from pna.train.exporting import FORMATS
 from pna.train.schedules import SCHEDULES
 from pna.train.settings import OPTIMISERS, PRECISIONS
 from pna.train.tasks import LOSSES
@@ -55,6 +56,7 @@ CHOICES = {
     ("data molecules", "split"): ("scaffold", "random"),
     ("data multitask", "tasks"): (",".join(SIX),),
     ("data multitask", "mixture"): [family.name for family in FAMILIES],
+    ("export", "format"): FORMATS,
     ("reproduce", "protocol"): {p for e in EXPERIMENTS.values() for p in e.protocols},
     ("reproduce", "recipe"): {r for e in EXPERIMENTS.values() for r in e.recipes},
 }

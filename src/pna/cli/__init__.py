@@ -12,6 +12,7 @@ from pna.cli import (
     demo,
     doctor,
     evaluate,
+    export,
     report,
     reproduce,
     sweep,
@@ -48,6 +49,7 @@ app.command()(doctor.doctor)
 app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(evaluate.predict)
+app.command()(export.export)
 app.command()(sweep.sweep)
 app.command()(reproduce.reproduce)
 app.command()(report.report)

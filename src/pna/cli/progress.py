@@ -57,6 +57,20 @@ def show_epochs(console: Console, quiet: bool, as_json: bool) -> Iterator[Callba
 
 
 @contextmanager
+def show_waiting(console: Console) -> Iterator[None]:
+    """Show what is waited for: as a status on a terminal, otherwise as lines."""
+    if not console.is_terminal:
+        with displayed(lambda what: print_line(console, f"{what} …")):
+            yield
+        return
+    with (
+        console.status("") as status,
+        displayed(lambda what: status.update(escape(f"{what} …"))),
+    ):
+        yield
+
+
+@contextmanager
 def _ending(live: Live) -> Iterator[Live]:
     """A display that the first epoch starts, ended where the context ends."""
     try:

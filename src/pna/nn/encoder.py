@@ -53,8 +53,8 @@ class Embedding(Buffers):
         return {
             "offsets": torch.tensor(first),
             "is_number": torch.tensor([count == 0 for count in self.values]),
-            "means": scales[:, 0],
-            "deviations": scales[:, 1],
+            "means": scales[:, 0].clone(),
+            "deviations": scales[:, 1].clone(),
         }
 
     def reset_parameters(self) -> None:

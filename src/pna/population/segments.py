@@ -1,7 +1,8 @@
 """Sums and maxima over the nodes of every graph. The nodes of a graph are consecutive rows.
 
 `torch.segment_reduce` computes them, deterministically and without synchronisation. The operators
-add what torch lacks: a vmap rule, and gradients that gather and never scatter.
+add what torch lacks: a vmap rule, and gradients that gather and never scatter. An exported program
+has none of these operators: it must run where this package is not installed.
 """
 
 from __future__ import annotations
@@ -14,21 +15,39 @@ from torch import Tensor
 from pna.ops.operators import operator
 from pna.ops.request import wide_type
 from pna.ops.vmap_rules import Fold
+from pna.torch_internals import is_exporting
 
 
 def segment_sum(x: Tensor, indptr: Tensor) -> Tensor:
     """Sum the rows indptr[i]..indptr[i+1] of x (rows, …): (segments, …); empty segments give 0."""
+    if is_exporting():
+        return _zeros(x, indptr).index_add(0, segment_of_row(indptr, x.shape[0]), x)
     return _segment_reduce(x, indptr, "sum")
 
 
 def segment_max(x: Tensor, indptr: Tensor) -> Tensor:
     """Maximum over segments, as `segment_sum`. Tied rows share the gradient evenly."""
+    if is_exporting():
+        at = segment_of_row(indptr, x.shape[0]).reshape(-1, *[1] * (x.dim() - 1)).expand_as(x)
+        return _zeros(x, indptr).scatter_reduce(0, at, x, "amax", include_self=False)
     return _segment_reduce(x, indptr, "max")
 
 
 def spread(values: Tensor, indptr: Tensor, rows: int) -> Tensor:
     """Repeat the value of each segment for all its rows: (segments, …) to (rows, …)."""
+    if is_exporting():
+        return values.index_select(0, segment_of_row(indptr, rows))
     return _segment_spread(values, indptr, rows)
+
+
+def segment_of_row(indptr: Tensor, rows: int) -> Tensor:
+    """The segment of every row, (rows,), by operations that every compiler of programs has."""
+    ends = indptr[1:-1].long()
+    return ends.new_zeros(rows + 1).index_add(0, ends, torch.ones_like(ends)).cumsum(0)[:-1]
+
+
+def _zeros(x: Tensor, indptr: Tensor) -> Tensor:
+    return x.new_zeros((indptr.shape[0] - 1, *x.shape[1:]))
 
 
 def _reduce(x: Tensor, indptr: Tensor, kind: str) -> Tensor:

@@ -131,13 +131,14 @@ class Recurrent(Architecture):
             going = until > torch.arange(1, depth.most, device=until.device)[:, None]
         rest: list[Tensor] = []  # final states of nodes that take no more steps
         for step in range(1, depth.most):
-            if fronts and fronts[step - 1].nodes < len(state):
+            if fronts and fronts[step - 1].nodes < state.shape[0]:
                 _, nodes, num_edges = fronts[step - 1]
-                state, done = state.split([nodes, len(state) - nodes])
+                state, done = state.split([nodes, state.shape[0] - nodes])
                 rest.insert(0, done)
                 adjacency = first_nodes(batch.adjacency, nodes, num_edges)
-            at = None if until is None else until[: len(state)]
-            with active_nodes(None if going is None else going[step - 1, : len(state)]):
+            rows = state.shape[0]  # not len(state): an exported program takes any number
+            at = None if until is None else until[:rows]
+            with active_nodes(None if going is None else going[step - 1, :rows]):
                 result = again(state, adjacency, edges)
             state = self._update(state, result, at, step)
         return torch.cat([state, *rest]) if rest else state
