@@ -107,8 +107,8 @@ SMALL = (
     Case("small towers", 100, 1_000, 15, towers=5, edge_types=4),
     Case("small wide edges", 100, 1_000, 16, edge_dim=20),
     Case("small fresh", 200, 2_000, 16, fresh=True),
-    Case("small alone", 200, 2_000, 16, alone=True),
     Case("small forces", 100, 1_000, 16, edge_dim=4, forces=True),
+    Case("small alone", 200, 2_000, 16, alone=True),
     Case("small errors", 200, 2_000, 16, errors=True),
 )
 
