@@ -160,8 +160,8 @@ def _write_aoti(exported: ExportedProgram, about: dict[str, Any], path: Path) ->
         compile_package(exported, str(path), {KEY: json.dumps(about)})
     except Exception as error:  # of many kinds: Inductor runs compilers
         raise ValueError(
-            f"got a program that cannot be compiled here ({_first_line(error)}), expected a machine "
-            "with a C++ compiler; install g++, or choose another format: torch, onnx"
+            f"got a program that cannot be compiled here ({_first_line(error)}), expected a "
+            "machine with a C++ compiler; install g++, or choose another format: torch, onnx"
         ) from error
 
 
