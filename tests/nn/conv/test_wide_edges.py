@@ -87,30 +87,25 @@ def test_blocks_are_made_once(cpu, monkeypatch):
     assert blocks[0].rows.start == 0 and blocks[-1].rows.stop == adjacency.num_receivers
 
 
-class _Largest(TorchDispatchMode):
-    """Keeps the largest number of elements of a result with as many rows as there are edges."""
+class _Shapes(TorchDispatchMode):
+    """Keeps the shapes of all results."""
 
-    def __init__(self, edges):
+    def __init__(self):
         super().__init__()
-        self.edges, self.largest = edges, 0
+        self.seen = set()
 
     def __torch_dispatch__(self, function, types, args=(), kwargs=None):
         results = function(*args, **(kwargs or {}))
         for result in results if isinstance(results, tuple | list) else [results]:
-            if isinstance(result, torch.Tensor) and result.shape[:1] == (self.edges,):
-                self.largest = max(self.largest, result.numel())
+            if isinstance(result, torch.Tensor):
+                self.seen.add(tuple(result.shape))
         return results
 
 
-def test_no_tensor_has_a_row_for_each_edge(cpu, monkeypatch):
-    monkeypatch.setattr(wide_edges, "BLOCK", 100 * WIDTH)
+@pytest.mark.parametrize("block, is_made", [(100 * WIDTH, False), (2**20, True)])
+def test_products_of_all_edges_are_not_made(cpu, monkeypatch, block, is_made):
+    monkeypatch.setattr(wide_edges, "BLOCK", block)
     graph = GRAPHS["hub"]
-    edges = len(graph.edges)
-    run(cpu, graph, frozen=["edge_attr"])
-    with _Largest(edges) as seen:
-        run(cpu, graph, frozen=["edge_attr"])
-    assert 0 < seen.largest <= edges * EDGE_DIM  # the features themselves
-    with _Largest(edges) as seen:
-        monkeypatch.setattr(wide_edges, "BLOCK", 2**20)
-        run(cpu, graph, frozen=["edge_attr"])
-    assert seen.largest == edges * EDGE_DIM
+    with _Shapes() as shapes:
+        run(cpu, graph)
+    assert ((len(graph.edges), WIDTH) in shapes.seen) == is_made
