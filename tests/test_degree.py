@@ -186,6 +186,16 @@ def test_graphs_of_any_kind_count_isolated_nodes(graphs):
     assert DegreeStats.from_graphs(graphs).histogram.tolist() == [6, 0, 1, 1]
 
 
+def test_an_edge_type_of_heterogeneous_data():
+    """Two accounts send three edges to the first of four merchants, which counts all four."""
+    data = HeteroData()
+    data["account"].num_nodes, data["merchant"].num_nodes = 2, 4
+    data["account", "pays", "merchant"].edge_index = torch.tensor([[0, 0, 1], [0, 0, 0]])
+    edges = data["account", "pays", "merchant"]
+    assert DegreeStats.from_graphs(edges).histogram.tolist() == [3, 0, 0, 1]
+    assert DegreeStats.from_graphs(edges, outgoing=True).histogram.tolist() == [0, 1, 1]
+
+
 def test_a_graph_without_edges_counts_its_nodes():
     graph = Data(edge_index=torch.zeros(2, 0, dtype=torch.int64), num_nodes=3)
     assert DegreeStats.from_graphs([graph]).histogram.tolist() == [3]
@@ -253,7 +263,7 @@ def test_whole_graphs_are_not_doubted():
         (
             lambda: DegreeStats.from_graphs(HeteroData()),
             TypeError,
-            "HeteroData.* of each edge type",
+            r"HeteroData.*data\[edge_type\] of each edge type",
         ),
         (lambda: DegreeStats.from_graphs([Data(x=torch.ones(2, 1))]), TypeError, "edge_index"),
         (

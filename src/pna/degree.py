@@ -67,10 +67,10 @@ class DegreeStats:
 
         With `outgoing`, count out-degrees, which ``direction="both"`` of a layer needs too.
 
-        A graph is a PyG `Data` or `Batch`, a `pna.Adjacency`, or has one as ``.adjacency``.
-        Isolated nodes count. A neighbour-sampled batch has the degrees of its sampled edges, and
-        gives a warning: pass the whole graph. An `Adjacency` counts with its true in-degrees
-        (`Adjacency.with_degree`).
+        A graph is a PyG `Data` or `Batch`, an edge type ``data[edge_type]`` of `HeteroData`, a
+        `pna.Adjacency`, or has one as ``.adjacency``. Isolated nodes count. A neighbour-sampled
+        batch has the degrees of its sampled edges, and gives a warning: pass the whole graph. An
+        `Adjacency` counts with its true in-degrees (`Adjacency.with_degree`).
         """
         total = torch.zeros(0, dtype=torch.int64, device="cpu")
         is_warned = False
@@ -399,15 +399,17 @@ def _degree(graph: Any, outgoing: bool) -> Tensor:
     if not _holds_degrees(graph):
         raise TypeError(
             f"got {type(graph).__name__}, expected a PyG Data or Batch with an edge_index, or a "
-            "pna.Adjacency; pass a list or a loader of these, for HeteroData an Adjacency of each "
-            "edge type"
+            "pna.Adjacency; pass a list or a loader of these, for HeteroData data[edge_type] of "
+            "each edge type"
         )
     if isinstance(graph, Adjacency):
         return graph.out_degree if outgoing else graph.degree
     if getattr(graph, "edge_index", None) is not None:
-        check_edge_index(graph.edge_index, graph.num_nodes, graph.num_nodes)
-        ends = graph.edge_index[0 if outgoing else 1]
-        return torch.bincount(ends.long(), minlength=graph.num_nodes)
+        of_one_type = hasattr(graph, "num_nodes")
+        sizes = (graph.num_nodes, graph.num_nodes) if of_one_type else graph.size()
+        check_edge_index(graph.edge_index, *sizes)
+        end = 0 if outgoing else 1
+        return torch.bincount(graph.edge_index[end].long(), minlength=sizes[end])
     held = getattr(graph, "adjacency", graph)
     return held.out_degree if outgoing else held.degree
 
