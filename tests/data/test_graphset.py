@@ -313,7 +313,7 @@ def test_wrong_index(key, error, message):
 def test_wrong_selection():
     with pytest.raises(ValueError, match="unknown split 'tests'; did you mean 'test'"):
         example().split("tests")
-    with pytest.raises(ValueError, match="for graphs without a type"):
+    with pytest.raises(ValueError, match=r"for graphs without a type.*make it with type=\[…\]"):
         example(frozenset()).select(type="star")
 
 

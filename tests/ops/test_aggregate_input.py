@@ -180,6 +180,11 @@ WRONG = {
         TypeError,
         ["got an edge index of dtype torch.bool", "expected whole numbers into the table"],
     ),
+    "the index is not whole": (
+        {"edge": (zeros(4, WIDTH), zeros(EDGES))},
+        TypeError,
+        ["got an edge index of dtype torch.float32", "expected whole numbers", "index.long()"],
+    ),
     "coefficients too few": (
         {"edge": (zeros(EDGES - 1, 4), zeros(4, WIDTH))},
         ValueError,

@@ -147,6 +147,13 @@ def test_errors_of_the_command(arguments, message, trained):
     assert code == 1 and message in printed
 
 
+def test_a_folder_without_a_run(tmp_path):
+    """The error must not ask for a folder to write to."""
+    for folder in (tmp_path, tmp_path / "gone"):
+        code, printed = command(folder, "--format", "torch")
+        assert code == 1 and "which has no config.json, expected the folder of a run" in printed
+
+
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     return a_run(tmp_path_factory.mktemp("runs") / "run", members=2)

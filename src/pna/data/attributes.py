@@ -102,7 +102,8 @@ def has_tag(
     """Which graphs have one of the wanted tags, (graphs,) bool."""
     if tags is None:
         raise ValueError(
-            f"got {kind}={wanted!r} for graphs without a {kind}, expected a set that has one"
+            f"got {kind}={wanted!r} for graphs without a {kind}, expected a set that has one; make "
+            f"it with {kind}=[…], a name for each graph"
         )
     words = [wanted] if isinstance(wanted, str) else list(wanted)
     return torch.isin(tags.long(), _indices(kind, words, names))

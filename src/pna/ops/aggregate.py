@@ -148,6 +148,11 @@ def _split_edge(
             f"got edge as a pair of {type(first).__name__} and {type(second).__name__}, expected "
             "two tensors: (table, index) or (coefficients, basis)"
         )
+    if first.is_floating_point() and second.is_floating_point() and second.dim() == 1:
+        raise TypeError(
+            f"got an edge index of dtype {second.dtype}, expected whole numbers into the table; "
+            "convert it with index.long()"
+        )
     if second.is_floating_point():
         return second, first
     return first, second
@@ -176,7 +181,7 @@ def _check_features(x: Tensor, adjacency: Adjacency) -> None:
     if x.dim() != 2:
         raise ValueError(
             f"got x of shape {tuple(x.shape)}, expected (senders, features); "
-            "flatten the feature axes into one"
+            "flatten the feature axes into one, or use torch.vmap for a batch of them"
         )
     if x.dtype not in _FLOATS:
         raise TypeError(

@@ -67,12 +67,13 @@ def export(
     """
     kind = lookup("format of export", format, FORMATS)
     run = run if isinstance(run, Run) else Run(run)
+    config = run.config  # raises if this is no run
     path = run.folder / kind.file if out is None else Path(out)
     device = torch.device(device)
     kind.check(path, device, force)
     members = Ensemble.of(run, member, "cpu", aggregators=aggregators).members
     models = [load(run, k, aggregators=aggregators) for k in members]
-    program = Program(models, run.config, max_nodes)
+    program = Program(models, config, max_nodes)
     about = {"torch": torch.__version__, "members": members, **program.description()}
     with _quiet(), tempfile.TemporaryDirectory() as folder:
         waiting_for("tracing the models")
@@ -177,7 +178,8 @@ FORMATS = {
     "torch": Format("model.pt2", _write_torch, "writing the program", (), False),
     "aoti": Format("model.aoti.pt2", _write_aoti, "compiling, which takes minutes", (), False),
     "onnx": Format(
-        "model.onnx", _write_onnx, "translating to ONNX", ("onnx", "onnxscript"), True
+        "model.onnx", _write_onnx, "translating to ONNX, which may take minutes",
+        ("onnx", "onnxscript"), True,
     ),
 }  # fmt: skip
 

@@ -179,7 +179,7 @@ def pyg_state(layer: PNAConv) -> dict[str, Tensor]:
     if lacking is not None:
         raise ValueError(
             f"got a layer with {lacking}, which PyG's PNAConv does not have, expected one that "
-            "uses PyG's options only; make and train it without"
+            'uses PyG\'s options only, and std="pyg"; make and train it like that'
         )
     hood, state = layer.neighbourhood, {}  # in PyG's order
     for theirs, ours in _DEGREES.items():
