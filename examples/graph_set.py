@@ -25,7 +25,7 @@ def main(graphs: int = 100) -> float:
         y_graph=np.add.reduceat(x[:, :1], first) / sizes[:, None],
         node_features=["a", "b", "c", "d"],
         graph_targets=["mean_a"],
-        split=["train" if i % 10 else "test" for i in range(graphs)],
+        split=[{0: "test", 1: "validation"}.get(i % 10, "train") for i in range(graphs)],
     )
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "mine.safetensors"
