@@ -42,6 +42,7 @@ from pna.baselines.graph import Graph
 from pna.ops.precision import multiplied
 from pna.ops.product import Product
 from pna.ops.request import KINDS, Messages, Request
+from pna.ops.small import SmallLayer, small_layer
 from pna.ops.statistics import statistics
 from pna.ops.triton.driver import parameter_formats
 from pna.ops.triton.launcher import Kernel, PreparedKernel
@@ -178,7 +179,7 @@ def families() -> list[Callable[[], None]]:
     found += [launch_tf32, launch_build]
     for dtype in (torch.float32, torch.bfloat16):  # in float16 as in bfloat16
         heavy = (launch_degree_linear, launch_gru, launch_linears, launch_batch_norm)
-        found += [partial(family, dtype) for family in (*heavy, launch_dropout)]
+        found += [partial(family, dtype) for family in (*heavy, launch_dropout, launch_small)]
     cases = (  # type, features, wide indices, the edge term, and how it is combined with x
         (torch.float32, 128, False, "none", "add"),
         (torch.float64, 33, True, "dense", "add"),
@@ -325,6 +326,25 @@ def launch_degree_linear(dtype: torch.dtype) -> None:
         product = Product(z, weight, factors, shift, [towers % 3, 2], *graph)
         out = torch.ops.pna.degree_linear(*pack(product), base, "triton")
         out.sum().backward()
+
+
+def launch_small(dtype: torch.dtype) -> None:
+    """The layer of a small graph: wide without edges, and of two towers with a basis of edges."""
+    ring = torch.stack([torch.arange(9), torch.arange(9).roll(1)])
+    graph, factors = Adjacency.from_edge_index(ring, 9), torch.ones(9, 2, dtype=dtype)
+    kinds = ("mean", "sum", "var", "std", "max", "min")
+    cases = ((1, 64, kinds[3:], None), (2, 3, kinds, torch.randn(2, 6, dtype=dtype)))
+    for towers, width, chosen_kinds, edge in cases:
+        columns, inputs = towers * width, width * (1 + 2 * len(chosen_kinds))
+        layer = SmallLayer(
+            torch.randn(9, width, dtype=dtype, requires_grad=True),
+            *(torch.randn(s, dtype=dtype) for s in ((2 * columns, width), columns)),
+            *(torch.randn(s, dtype=dtype) for s in ((towers, 4, inputs), (towers, 4))),
+            *(torch.randn(s, dtype=dtype) for s in ((4 * towers, 4 * towers), 4 * towers)),
+            edge, None if edge is None else torch.randn(9, 2, dtype=dtype), factors, graph,
+            Request(chosen_kinds, 1e-5, False), [1] * len(chosen_kinds),
+        )  # fmt: skip
+        small_layer(layer)[0].sum().backward()
 
 
 def launch_build() -> None:

@@ -46,7 +46,7 @@ KERNELS = {
     "_linears_kernel",
     "_linears_input_kernel",
     "_linears_weight_kernel",
-    "_add_up_kernel",
+    "add_up_kernel",
     "_add_segments_kernel",
     "_gru_kernel",
     "_gru_backward_kernel",
@@ -71,6 +71,11 @@ KERNELS = {
     "_rank_kernel",
     "_adam_finite_kernel",
     "_adam_kernel",
+    "_inputs_kernel",
+    "_gradients_kernel",
+    "_senders_kernel",
+    "_rows_kernel",
+    "_weights_kernel",
 }
 
 

@@ -1,10 +1,13 @@
-"""The inputs of U on a small graph, and their gradients, as operators for `torch.compile`."""
+"""The PNA layer on a small graph of a GPU, with few launches, and its gradients.
+
+Both are functions for eager mode, and operators for `torch.compile`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,99 +17,165 @@ from pna.ops.operators import gradient_operator, operator
 from pna.ops.request import Request, wide_type
 from pna.ops.vmap_rules import one_by_one
 
+if TYPE_CHECKING:
+    from pna.ops.triton.small import SmallKernels
+    from pna.ops.triton.small_products import WeightSizes
+
 #: The most rows of an edge table whose gradient is a product with the kinds of all edges.
 _KINDS = 256
 
 
 @dataclass(frozen=True)
 class SmallLayer:
-    """What the inputs of U are made of: x_i, and every scaler times every aggregate of messages."""
+    """A layer and its inputs. All tensors are contiguous."""
 
-    products: Tensor  # (nodes, towers × width × 2): the receivers' and senders' part of M in turn
-    bias: Tensor  # (towers × width,) of M
     x: Tensor  # (nodes, width)
-    factors: Tensor  # (nodes, scalers)
+    pre: Tensor  # (towers × width × 2, width): the receivers' and senders' part of M in turn
+    bias: Tensor  # (towers × width,) of M
+    post: Tensor  # (towers, outputs, inputs) of U
+    post_bias: Tensor  # (towers, outputs)
+    mixing: Tensor | None  # (towers × outputs, the same)
+    mixing_bias: Tensor | None
     edge: Tensor | None  # the edge term of M, as in `Messages`
     at: Tensor | None
+    factors: Tensor  # (nodes, scalers)
     adjacency: Adjacency
     request: Request
     times: Sequence[int]  # for each aggregate, how often the receivers' part is added to it
 
+    @property
+    def sizes(self) -> WeightSizes:
+        from pna.ops.triton.small_products import WeightSizes
 
-class InputsOfU(NamedTuple):
-    out: Tensor  # (nodes, towers × (1 + scalers × aggregates) × width)
-    kept: Tensor  # for the backward pass
+        mixed = 0 if self.mixing is None else self.mixing.shape[0]
+        return WeightSizes(*map(int, (*self.post.shape, *self.pre.shape, mixed)))
 
 
-def kernels_of(
-    request: Request, times: Sequence[int], factors: Tensor, x: Tensor, columns: int,
-    edge: Tensor | None, at: Tensor | None,
-) -> Any:  # fmt: skip
-    """The kernels for such a layer, which has `columns` columns in all towers together."""
+class SmallResults(NamedTuple):
+    """The result of a layer, and what its gradients need."""
+
+    out: Tensor  # (nodes, towers × outputs)
+    hidden: Tensor  # the result before the mixing layer; without elements if there is none
+    products: Tensor  # (nodes, towers × width × 2): x times both parts of M
+    of_u: Tensor  # (nodes, towers × inputs): the inputs of U
+    kept: Tensor  # statistics of messages
+
+
+def _kernels(layer: SmallLayer) -> SmallKernels:
     from pna.ops.triton.small import depth_of, small_kernels
 
-    scalers, width = int(factors.shape[1]), int(x.shape[1])
-    return small_kernels(
-        request, tuple(times), scalers, width, columns // width, x.dtype, depth_of(edge, at)
+    scalers, width, towers = map(int, (layer.factors.shape[1], layer.x.shape[1], len(layer.post)))
+    depth, times = depth_of(layer.edge, layer.at), tuple(layer.times)
+    return small_kernels(layer.request, times, scalers, width, towers, layer.x.dtype, depth)
+
+
+def _allocate(layer: SmallLayer) -> SmallResults:
+    (nodes, _), (towers, outputs, inputs) = layer.x.shape, layer.post.shape
+    new, columns = layer.x.new_empty, layer.bias.shape[0]
+    return SmallResults(
+        out=new((nodes, towers * outputs)),
+        hidden=new(0 if layer.mixing is None else (nodes, towers * outputs)),
+        products=new((nodes, 2 * columns)),
+        of_u=new((nodes, towers * inputs)),
+        kept=new((nodes, _kernels(layer).kept, columns), dtype=wide_type(layer.x.dtype)),
     )
 
 
-def _kernels(layer: SmallLayer) -> Any:
-    return kernels_of(
-        layer.request, layer.times, layer.factors, layer.x, int(layer.bias.shape[0]), layer.edge,
-        layer.at,
-    )  # fmt: skip
+def small_forward(layer: SmallLayer) -> SmallResults:
+    """Compute the layer."""
+    from pna.ops.triton.small_products import products_of
 
-
-def _forward(layer: SmallLayer) -> InputsOfU:
-    made = _allocate(layer)
+    made, x, mixing = _allocate(layer), layer.x, layer.mixing
+    by = products_of(x, layer.sizes)
+    by.multiply(x, layer.pre[None], made.products, transposed=True)
     _kernels(layer).forward(
-        layer.products, layer.bias, layer.x, layer.factors, layer.adjacency,
-        (layer.edge, layer.at), *made,
+        made.products, layer.bias, x, layer.factors, layer.adjacency, (layer.edge, layer.at),
+        made.of_u, made.kept,
     )  # fmt: skip
+    of_update = made.out if mixing is None else made.hidden
+    by.multiply(made.of_u, layer.post, of_update, layer.post_bias.view(-1), transposed=True)
+    if mixing is not None:
+        by.multiply(of_update, mixing[None], made.out, layer.mixing_bias, transposed=True)
     return made
 
 
-def _allocate(layer: SmallLayer) -> InputsOfU:
-    nodes, columns = layer.x.shape[0], layer.bias.shape[0]
-    blocks = 1 + layer.factors.shape[1] * len(layer.request.kinds)
-    wide = wide_type(layer.x.dtype)
-    kept = layer.x.new_empty((nodes, _kernels(layer).kept, columns), dtype=wide)
-    return InputsOfU(layer.x.new_empty((nodes, columns * blocks)), kept)
+class SmallGradients(NamedTuple):
+    """The gradients of x, of every message, and of all weights and biases one after another."""
+
+    x: Tensor  # without elements if it is not needed
+    messages: Tensor
+    weights: Tensor
 
 
-def _write_gradients(
-    grad: Tensor, layer: SmallLayer, kept: Tensor, gradients: tuple[Tensor, Tensor]
-) -> None:
+def write_gradients(
+    grad: Tensor, needs: Sequence[bool], layer: SmallLayer, hidden: Tensor, products: Tensor,
+    of_u: Tensor, kept: Tensor, gradients: tuple[Tensor, Tensor, Tensor],
+) -> None:  # fmt: skip
+    """Write `SmallGradients`."""
+    from pna.ops.triton.small_products import products_of
+
+    of_x, of_messages, of_weights = gradients
+    x, post, sizes = layer.x, layer.post, layer.sizes
+    above = grad = grad.contiguous()
+    by = products_of(x, sizes)
+    if layer.mixing is not None:
+        above = torch.empty_like(hidden)
+        by.multiply(grad, layer.mixing[None], above)
+    grad_u, of_products = torch.empty_like(of_u), torch.empty_like(products)
+    by.multiply(above, post, grad_u)
     _kernels(layer).backward(
-        grad.contiguous(), kept, layer.products, layer.factors, layer.adjacency,
-        (layer.edge, layer.at), *gradients,
+        grad_u, kept, products, layer.factors, layer.adjacency, (layer.edge, layer.at), of_products,
+        of_messages,
     )  # fmt: skip
+    if needs[0]:
+        own = grad_u[:, : sizes.width]
+        if sizes.towers > 1:
+            own = grad_u.view(-1, sizes.towers, sizes.inputs)[:, :, : sizes.width].sum(1)
+        by.multiply(of_products, layer.pre[None], of_x, own)
+    by.gradients(above, of_u, of_products, x, (grad, hidden), sizes, of_weights)
 
 
-def _empty_gradients(products: Tensor, bias: Tensor, edge_ids: Tensor) -> tuple[Tensor, Tensor]:
-    edges, columns = edge_ids.shape[0], bias.shape[0]
-    return torch.empty_like(products), products.new_empty((edges, columns))
+def empty_gradients(layer: SmallLayer, needs: Sequence[bool]) -> tuple[Tensor, Tensor, Tensor]:
+    """Allocate `SmallGradients`."""
+    x, edges = layer.x, layer.adjacency.edge_ids.shape[0]
+    return (
+        x.new_empty(x.shape if needs[0] else 0),
+        x.new_empty((edges, layer.bias.shape[0])),
+        x.new_empty(layer.sizes.total),
+    )
 
 
 small_gradients = gradient_operator(
     "small_gradients",
-    _write_gradients,
+    write_gradients,
     tangent="got a second derivative of the PNA layer in compiled code, expected a first one; "
     "call the layer outside of torch.compile",
-    allocate=_empty_gradients,
+    allocate=empty_gradients,
 )
 
 
-def _gradients(grad: Tensor, needs: Sequence[bool], layer: SmallLayer, kept: Tensor) -> Any:
-    """The gradients of the products, the bias, x, edge and at."""
-    of_products, of_messages = small_gradients(grad, layer, kept)
-    nodes, width = layer.x.shape
-    towers = layer.bias.shape[0] // width
-    of_bias = of_products.view(nodes, -1, 2)[:, :, 0].sum(0)
-    of_x = grad.view(nodes, towers, -1)[:, :, :width].sum(1)
-    of_edge, of_at = edge_gradients(of_messages, layer.edge, layer.at, needs[4])
-    return of_products, of_bias, of_x, of_edge, of_at
+def _gradients(
+    grad: Tensor, needs: Sequence[bool], layer: SmallLayer, hidden: Tensor, products: Tensor,
+    of_u: Tensor, kept: Tensor,
+) -> Any:  # fmt: skip
+    """The gradients of x, pre, bias, post, post_bias, mixing, mixing_bias, edge and at."""
+    of_x, of_messages, weights = small_gradients(
+        grad, [needs[0]], layer, hidden, products, of_u, kept
+    )
+    of_edge, of_at = edge_gradients(of_messages, layer.edge, layer.at, needs[8])
+    return of_x, *weight_gradients(layer, weights), of_edge, of_at
+
+
+def weight_gradients(layer: SmallLayer, weights: Tensor) -> tuple[Tensor | None, ...]:
+    """The gradients of pre, bias, post, post_bias, mixing and mixing_bias."""
+    post, pre, mixing, post_bias, bias, mixing_bias = weights.split(layer.sizes.lengths)
+    every = (
+        pre.view(layer.pre.shape), bias, post.view(layer.post.shape),
+        post_bias.view(layer.post_bias.shape),
+    )  # fmt: skip
+    if layer.mixing is None:
+        return *every, None, None
+    return *every, mixing.view(layer.mixing.shape), mixing_bias
 
 
 def edge_gradients(
@@ -125,14 +194,16 @@ def edge_gradients(
 
 
 def _vmap(*given: Any) -> Any:
-    return one_by_one(torch.ops.pna.small_inputs.default)(*given)
+    return one_by_one(torch.ops.pna.small_layer.default)(*given)
 
 
-small_inputs = operator(
-    "small_inputs",
-    _forward,
+small_layer = operator(
+    "small_layer",
+    small_forward,
     fake=_allocate,
     backward=_gradients,
-    differentiable=("products", "bias", "x", "edge", "at"),
+    differentiable=(
+        "x", "pre", "bias", "post", "post_bias", "mixing", "mixing_bias", "edge", "at"
+    ),
     vmap=_vmap,
-)
+)  # fmt: skip

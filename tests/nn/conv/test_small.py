@@ -209,9 +209,11 @@ def operator_arguments(device):
     nodes, width, edges = 6, 3, 9
     ends = torch.randint(0, nodes, (2, edges), generator=torch.Generator().manual_seed(0))
     make = lambda *shape: numbers(*shape, dtype=torch.float32, device=device, seed=5)  # noqa: E731
+    inputs = width * (1 + 2 * 3)
     layer = SmallLayer(
-        make(nodes, 4 * width), make(2 * width), make(nodes, width), make(nodes, 2).detach(),
-        make(edges, 2 * width), None, pna.Adjacency.from_edge_index(ends.to(device), nodes),
+        make(nodes, width), make(4 * width, width), make(2 * width), make(2, 5, inputs), make(2, 5),
+        make(10, 10), make(10), make(edges, 2 * width), None, make(nodes, 2).detach(),
+        pna.Adjacency.from_edge_index(ends.to(device), nodes),
         pna.ops.request.Request(("mean", "std", "max"), 1e-5, False), [1, 0, 1],
     )  # fmt: skip
     return layer, pack(layer)
@@ -219,14 +221,14 @@ def operator_arguments(device):
 
 def test_opcheck(triton):
     _, arguments = operator_arguments(triton.device)
-    torch.library.opcheck(torch.ops.pna.small_inputs.default, tuple(arguments))
+    torch.library.opcheck(torch.ops.pna.small_layer.default, tuple(arguments))
 
 
 def test_opcheck_of_the_gradient(triton):
     _, arguments = operator_arguments(triton.device)
     arguments = [a.detach() if isinstance(a, torch.Tensor) else a for a in arguments]
-    out, kept = torch.ops.pna.small_inputs.default(*arguments)
-    given = (torch.ones_like(out), *arguments, kept)
+    out, *made = torch.ops.pna.small_layer.default(*arguments)
+    given = (torch.ones_like(out), [True], *arguments, *made)
     torch.library.opcheck(torch.ops.pna.small_gradients.default, given)
 
 

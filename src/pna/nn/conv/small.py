@@ -17,9 +17,10 @@ from pna import fast_paths
 from pna.adjacency import Adjacency
 from pna.nn.conv.fused import differentiable_gradients, edge_term, layer_in_steps
 from pna.nn.conv.split import Form, LayerPlan, Weights, split
+from pna.ops import small
 from pna.ops.derivatives import no_autocast, refuse_batch
 from pna.ops.operators import no_forward_mode
-from pna.ops.small import SmallLayer, edge_gradients, kernels_of, small_inputs
+from pna.ops.small import SmallLayer
 from pna.ops.streams import DeferredJoins
 from pna.torch_internals import SingleLevelFunction, is_exporting, needed_now
 
@@ -71,34 +72,38 @@ def _in_steps(
     weights: Weights,
 ) -> Tensor:
     """The layer for `torch.compile`, which launches its kernels and finds the gradients itself."""
-    x, width = x.contiguous(), plan.form.width
-    bias, values, at, _ = _edge_term(weights, width, edge, at)
-    products = F.linear(x, _node_weights(weights.pre, width))
-    layer = SmallLayer(products, bias, x, factors, values, at, adjacency, plan.request, plan.times)
-    given, _ = small_inputs(layer)
-    towers, outputs, inputs = weights.post.shape
-    if towers == 1:
-        out = F.linear(given, weights.post.view(outputs, inputs), weights.post_bias.view(-1))
-    else:
-        each = given.view(-1, towers, inputs).transpose(0, 1)
-        out = torch.baddbmm(weights.post_bias[:, None], each, weights.post.mT)
-        out = out.transpose(0, 1).flatten(1)
-    if weights.mixing is None:
-        return out
-    return F.linear(out, weights.mixing, weights.mixing_bias)
+    layer, _ = _small_layer(plan, adjacency, factors, x, edge, at, weights)
+    out: Tensor = small.small_layer(layer)[0]
+    return out
 
 
-def _edge_term(
-    weights: Weights, width: int, edge: Tensor | None, at: Tensor | None
-) -> tuple[Tensor, Tensor | None, Tensor | None, EdgeWeights | None]:
-    """The bias of M, the edge term as in `Messages`, and the weights for edges."""
-    bias = weights.pre_bias.view(-1)
-    if weights.pre.shape[2] == 2 * width:
-        return bias, None, None, None
-    to_edge = EdgeWeights(weights, width)
-    values = to_edge.weight.t()
-    values = values.contiguous() if edge is None else edge @ values
-    return to_edge.bias(bias), values, None if at is None else at.contiguous(), to_edge
+def _small_layer(
+    plan: LayerPlan,
+    adjacency: Adjacency,
+    factors: Tensor,
+    x: Tensor,
+    edge: Tensor | None,
+    at: Tensor | None,
+    weights: Weights,
+    values: Tensor | None = None,
+) -> tuple[SmallLayer, EdgeWeights | None]:
+    """The layer as its kernels take it, and the weights for edges. `values` is the edge term of M,
+    if it is known already."""
+    width, to_edge = plan.form.width, None
+    pre, bias = weights.pre.flatten(0, 1), weights.pre_bias.view(-1)
+    if pre.shape[1] > 2 * width:
+        to_edge = EdgeWeights(weights, width)
+        pre, bias = pre[:, : 2 * width].contiguous(), to_edge.bias(bias)
+        if values is None:
+            values = to_edge.weight.t()
+            values = values.contiguous() if edge is None else edge @ values
+        at = None if at is None else at.contiguous()
+    layer = SmallLayer(
+        x.contiguous(), pre.reshape(-1, width), bias, weights.post.contiguous(), weights.post_bias,
+        weights.mixing, weights.mixing_bias, values, at if to_edge is not None else None, factors,
+        adjacency, plan.request, plan.times,
+    )  # fmt: skip
+    return layer, to_edge
 
 
 class EdgeWeights:
@@ -134,28 +139,11 @@ class _Layer(SingleLevelFunction):
         at: Tensor | None,
         *given: Any,
     ) -> Tensor:
-        weights, width, leaves = Weights(*given), plan.form.width, (x, edge, at)
-        x = x.contiguous()
-        bias, values, at, _ = _edge_term(weights, width, edge, at)
-        towers, outputs, inputs = weights.post.shape
-        kernels = kernels_of(plan.request, plan.times, factors, x, towers * width, values, at)
-        products = F.linear(x, _node_weights(weights.pre, width))
-        of_u = products.new_empty((x.shape[0], towers * inputs))
-        kept = products.new_empty((x.shape[0], kernels.kept, towers * width), dtype=kernels.wide)
-        kernels.forward(products, bias, x, factors, adjacency, (values, at), of_u, kept)
-        if towers == 1:
-            out = F.linear(of_u, weights.post.view(outputs, inputs), weights.post_bias.view(-1))
-        else:
-            out = x.new_empty((x.shape[0], towers * outputs))
-            each = of_u.view(-1, towers, inputs).transpose(0, 1)
-            to = out.view(-1, towers, outputs).transpose(0, 1)
-            torch.baddbmm(weights.post_bias[:, None], each, weights.post.mT, out=to)
-        ctx.plan, ctx.adjacency, ctx.kernels = plan, adjacency, kernels
-        mixing = weights.mixing
-        ctx.save_for_backward(
-            factors, *leaves, values, products, of_u, kept, None if mixing is None else out, *given
-        )
-        return out if mixing is None else F.linear(out, mixing, weights.mixing_bias)
+        layer, _ = _small_layer(plan, adjacency, factors, x, edge, at, Weights(*given))
+        out, *made = small.small_forward(layer)
+        ctx.plan, ctx.adjacency = plan, adjacency
+        ctx.save_for_backward(factors, x, edge, at, layer.edge, *made, *given)
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:
@@ -167,53 +155,28 @@ class _Layer(SingleLevelFunction):
 
 
 def _gradients(ctx: Any, grad: Tensor) -> Any:
-    factors, x, edge, at, values, products, of_u, kept, out, *given = ctx.saved_tensors
-    weights, kernels, width = Weights(*given), ctx.kernels, ctx.plan.form.width
-    x, at = x.contiguous(), None if at is None else at.contiguous()
-    for_x, for_edge, for_at = ctx.needs_input_grad[3:6]
-    pre, post, mixing = weights.pre, weights.post, weights.mixing
-    towers, outputs, inputs = post.shape
-    grad = grad.contiguous()
-    summed: tuple[Tensor, ...] = (grad,)
-    of_mixing = of_mixing_bias = None
-    if mixing is not None:
-        of_mixing, grad = grad.t() @ out, grad @ mixing
-        summed = (grad, *summed)
-    if towers == 1:
-        grad_u = grad @ post.view(outputs, inputs)
-        of_post = (grad.t() @ of_u).view(post.shape)
-    else:
-        each = grad.view(-1, towers, outputs).transpose(0, 1)
-        grad_u = torch.empty_like(of_u)
-        torch.bmm(each, post, out=grad_u.view(-1, towers, inputs).transpose(0, 1))
-        of_post = torch.bmm(each.mT, of_u.view(-1, towers, inputs).transpose(0, 1))
-    of_products = torch.empty_like(products)
-    of_messages = products.new_empty((ctx.adjacency.num_edges, towers * width))
-    kernels.backward(
-        grad_u, kept, products, factors, ctx.adjacency, (values, at), of_products, of_messages
-    )
-    of_bias, of_post_bias, *rest = kernels.sums(of_products, *summed)
-    if mixing is not None:
-        of_mixing_bias = rest[0]
-    grad_x = grad_edge = grad_at = of_encoder = of_encoder_bias = None
-    if for_x:
-        own = grad_u.view(-1, towers, inputs)[:, :, :width]
-        own = own[:, 0] if towers == 1 else own.sum(1)
-        grad_x = torch.addmm(own, of_products, _node_weights(pre, width))
-    of_pre = (of_products.t() @ x).view(towers, width, 2 * width)
-    if values is not None:
-        to_edge = EdgeWeights(weights, width)
-        of_values, grad_at = edge_gradients(of_messages, values, at, for_at)
+    factors, x, edge, at, values, hidden, products, of_u, kept, *given = ctx.saved_tensors
+    weights, needs = Weights(*given), ctx.needs_input_grad[3:6]
+    layer, to_edge = _small_layer(ctx.plan, ctx.adjacency, factors, x, edge, at, weights, values)
+    found = small.empty_gradients(layer, needs)
+    small.write_gradients(grad, needs, layer, hidden, products, of_u, kept, found)
+    of_x, of_messages, of_weights = found
+    of_pre, of_bias, *of_update = small.weight_gradients(layer, of_weights)
+    assert of_pre is not None and of_bias is not None
+    towers, width, _ = weights.pre.shape
+    of_pre = of_pre.view(towers, width, -1)
+    grad_edge = grad_at = of_encoder = of_encoder_bias = None
+    if to_edge is not None:
+        of_values, grad_at = small.edge_gradients(of_messages, layer.edge, layer.at, needs[2])
         assert of_values is not None
         of_weight = of_values.t() if edge is None else of_values.t() @ edge
-        if edge is not None and for_edge:
+        if edge is not None and needs[1]:
             grad_edge = of_values @ to_edge.weight
         of_own, of_encoder, of_encoder_bias = to_edge.gradients(of_weight, of_bias)
         of_pre = torch.cat([of_pre, of_own.view(towers, width, -1)], 2)
     return (
-        None, None, None, grad_x, grad_edge, grad_at, of_pre, of_bias.view(towers, width),
-        of_post, of_post_bias.view(towers, outputs), of_mixing, of_mixing_bias, of_encoder,
-        of_encoder_bias,
+        None, None, None, of_x if needs[0] else None, grad_edge, grad_at, of_pre,
+        of_bias.view(towers, width), *of_update, of_encoder, of_encoder_bias,
     )  # fmt: skip
 
 
@@ -232,10 +195,3 @@ def _gradients_in_steps(ctx: Any, grad: Tensor) -> Any:
 
     inputs, needs = (x, edge, at, *given), needed_now(ctx)[3:]
     return None, None, None, *differentiable_gradients(run, inputs, needs, grad)
-
-
-def _node_weights(pre: Tensor, width: int) -> Tensor:
-    """The receivers' and senders' part of M, (2 × towers × width, width), row by row."""
-    if pre.shape[2] > 2 * width:
-        pre = pre[:, :, : 2 * width].contiguous()
-    return pre.view(-1, width)

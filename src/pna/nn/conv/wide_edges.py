@@ -6,7 +6,7 @@ The backward pass computes it again, block by block.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from weakref import WeakKeyDictionary
@@ -20,8 +20,11 @@ from pna.ops.blocks import bounds_of
 from pna.ops.request import Messages, Request, Saved, wide_type
 from pna.ops.statistics import statistics_backward, statistics_operator
 
-#: The fewest elements of C e in a block, and the most blocks: a block costs time for every node.
-BLOCK, MOST = 2**20, 16
+#: The fewest elements of C e in a block.
+BLOCK = 2**20
+
+#: The most blocks. A block costs time for every node, and on a GPU time for its launches.
+MOST = {"cpu": 16, "cuda": 3}
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,7 @@ _known: WeakKeyDictionary[Adjacency, dict[int, list[_Block]]] = WeakKeyDictionar
 def blocks_of(adjacency: Adjacency, columns: int) -> list[_Block]:
     """Blocks of receivers, for edge features of `columns` columns; none if one block is enough, or
     if the graph cannot be read. They are kept as long as the graph."""
-    most = edges_of_a_block(adjacency.num_edges, columns)
+    most = edges_of_a_block(adjacency.num_edges, columns, adjacency.device.type)
     if adjacency.num_edges <= most or not values_readable():
         return []
     known = _known.setdefault(adjacency, {})
@@ -53,9 +56,9 @@ def blocks_of(adjacency: Adjacency, columns: int) -> list[_Block]:
     return known[most]
 
 
-def edges_of_a_block(num_edges: int, columns: int) -> int:
-    """About how many edges a block has."""
-    return max(BLOCK // columns, -(-num_edges // MOST), 1)
+def edges_of_a_block(num_edges: int, columns: int, device: str = "cuda") -> int:
+    """About how many edges a block has on this type of device."""
+    return max(BLOCK // columns, -(-num_edges // MOST.get(device, MOST["cuda"])), 1)
 
 
 def _block(adjacency: Adjacency, first: int, last: int, begin: int, end: int) -> _Block:
@@ -76,8 +79,8 @@ class WideEdges:
         """The statistics of messages sent_j + C e, (receivers, kinds, columns), and all other
         tensors that `gradients` needs."""
         results, kept = [], list[Tensor]()
-        for block, _, values in self._values():
-            messages = Messages(sent, values, None, block.adjacency)
+        for block in self.blocks:
+            messages = Messages(sent, self._values(block), None, block.adjacency)
             out, *others = statistics_operator(messages, request, backend)
             results.append(out)
             kept += others
@@ -98,20 +101,19 @@ class WideEdges:
         of_sent = torch.zeros_like(sent, dtype=wide)
         of_weight = torch.zeros_like(self.weight, dtype=wide)
         of_features = torch.empty_like(self.features) if for_features else None
-        for k, (block, features, values) in enumerate(self._values()):
-            messages = Messages(sent, values, None, block.adjacency)
-            kept = Saved(results[block.rows], *others[k])
+        for block, saved_of_block in zip(self.blocks, others, strict=True):
+            messages = Messages(sent, self._values(block), None, block.adjacency)
+            kept = Saved(results[block.rows], *saved_of_block)
             part, of_values, _ = statistics_backward(
                 grad[block.rows], [True, True, False], messages, kept, request, backend
             )
+            del messages  # C e, before the features are read once more
             of_sent += part
-            of_weight += of_values.t() @ features
+            of_weight += of_values.t() @ self.features.index_select(0, block.edge_ids)
             if of_features is not None:
                 of_features.index_copy_(0, block.edge_ids.long(), of_values @ self.weight)
         return of_sent.to(sent.dtype), of_weight.to(self.weight.dtype), of_features
 
-    def _values(self) -> Iterator[tuple[_Block, Tensor, Tensor]]:
-        """Every block with its edge features and C times these, in slot order."""
-        for block in self.blocks:
-            features = self.features.index_select(0, block.edge_ids)
-            yield block, features, F.linear(features, self.weight)
+    def _values(self, block: _Block) -> Tensor:
+        """C e of the edges of a block, in slot order."""
+        return F.linear(self.features.index_select(0, block.edge_ids), self.weight)

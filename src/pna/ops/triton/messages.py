@@ -28,6 +28,18 @@ def offset_of(index, stride, WIDE_INDEX: tl.constexpr):
 
 
 @triton.jit
+def _basis_term(
+    edge, at, given, feature, mask, features, depth, like, DEPTH: tl.constexpr, WIDE: tl.constexpr
+):
+    """A row of the basis times the coefficients of the edges, in the shape of `like`."""
+    coefficient = tl.load(at + given * DEPTH + depth).to(WIDE)
+    # loaded for every row, so that threads need not exchange it
+    place = tl.broadcast_to(edge + depth * features + feature[None, :], like.shape)
+    basis = tl.load(place, mask=tl.broadcast_to(mask, like.shape), other=0)
+    return coefficient[:, None] * basis.to(WIDE)
+
+
+@triton.jit
 def edge_term(
     edge, at, given, feature, mask, features, types,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_TABLE: tl.constexpr = False,
@@ -51,12 +63,12 @@ def edge_term(
         head = feature // (features // DEPTH)
         place = tl.broadcast_to(edge + given[:, None] * DEPTH + head[None, :], term.shape)
         return tl.load(place, mask=tl.broadcast_to(mask, term.shape), other=0).to(WIDE)
-    for depth in tl.static_range(DEPTH):
-        coefficient = tl.load(at + given * DEPTH + depth).to(WIDE)
-        # loaded for every row, so that threads need not exchange it
-        place = tl.broadcast_to(edge + depth * features + feature[None, :], term.shape)
-        basis = tl.load(place, mask=tl.broadcast_to(mask, term.shape), other=0)
-        term += coefficient[:, None] * basis.to(WIDE)
+    if DEPTH <= 4:
+        for depth in tl.static_range(DEPTH):
+            term += _basis_term(edge, at, given, feature, mask, features, depth, term, DEPTH, WIDE)
+    else:  # unrolled, this would take minutes to compile
+        for depth in range(DEPTH):
+            term += _basis_term(edge, at, given, feature, mask, features, depth, term, DEPTH, WIDE)
     return term
 
 

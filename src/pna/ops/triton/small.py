@@ -1,4 +1,4 @@
-"""Kernels for a small graph: the inputs of U, the gradients of messages, and sums over nodes.
+"""Kernels for a small graph: the inputs of U, and the gradients of messages.
 
 The inputs of U and the gradient of every message are stored, which a large graph has no memory for.
 No row is cut into segments. So a layer needs few kernels, and these few arguments.
@@ -317,37 +317,6 @@ def _senders_kernel(
     tl.store(to, total, mask=live[:, None] & live_column[None, :])
 
 
-@partial(
-    Kernel,
-    unspecialised=(
-        "num_rows",
-        "columns",
-        "wide",
-    ),
-)
-def _sums_kernel(
-    products, grad, second, out, num_rows, columns, wide,
-    WIDE: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
-):  # fmt: skip
-    """Sums over rows of the receivers' part of products, (rows, columns, 2), and of two gradients,
-    (rows, wide), one after another in out."""
-    which = tl.program_id(1)
-    source, step, begin = products, 2, 0
-    if which == 1:
-        source, step, columns, begin = grad, 1, wide, columns
-    if which == 2:
-        source, step, columns, begin = second, 1, wide, columns + wide
-    column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
-    live = column < columns
-    total = tl.zeros([BLOCK_R, BLOCK_C], WIDE)
-    for top in range(0, num_rows, BLOCK_R):
-        row = (top + tl.arange(0, BLOCK_R)).to(tl.int64)
-        place = source + (row[:, None] * columns + column[None, :]) * step
-        mask = (row < num_rows)[:, None] & live[None, :]
-        total += tl.load(place, mask=mask, other=0).to(WIDE)
-    tl.store(out + begin + column, tl.sum(total, 0), mask=live)
-
-
 #: An edge term as in `Messages`: edge, and at.
 EdgeTerm = tuple[Tensor | None, Tensor | None]
 
@@ -370,13 +339,12 @@ class SmallKernels:
         dtype: torch.dtype, depth: int | None,
     ) -> None:  # fmt: skip
         columns = towers * width
-        self.columns, self.wide, self.kept = columns, wide_type(dtype), len(kept_of(request))
-        self.inputs = columns * (1 + scalers * len(request.kinds))
+        wide, self.kept = wide_type(dtype), len(kept_of(request))
         block = min(64, next_power_of_2(columns))
         self._tall, self._blocks = 256 // block, cdiv(columns, block)
-        tile = dict(WIDE=triton_type(self.wide), BLOCK_R=self._tall, BLOCK_C=block, num_warps=4)
+        tile = dict(WIDE=triton_type(wide), BLOCK_R=self._tall, BLOCK_C=block, num_warps=4)
         kinds = ("mean", "sum", "var", "std", "max", "min")
-        std = std_constants(request, self.wide)
+        std = std_constants(request, wide)
         kept = kept_of(request)
         keep = {f"KEEP_{kind.upper()}": kept.index(kind) if kind in kept else -1
                 for kind in ("std", "max", "min")}  # fmt: skip
@@ -391,8 +359,6 @@ class SmallKernels:
         self._inputs = PreparedKernel(_inputs_kernel, **shared, **std, CLAMP=request.clamp)
         self._gradients = PreparedKernel(_gradients_kernel, **shared, LEAST=std["LEAST"])
         self._senders = PreparedKernel(_senders_kernel, COLUMNS=columns, EDGE=edge, **tile)
-        wide = dict(WIDE=triton_type(self.wide), BLOCK_R=256, BLOCK_C=16, num_warps=8)
-        self._sums = PreparedKernel(_sums_kernel, **wide)
 
     def forward(
         self, products: Tensor, bias: Tensor, x: Tensor, factors: Tensor, graph: Adjacency,
@@ -422,14 +388,6 @@ class SmallKernels:
             self._grid(nodes), of_messages, outgoing.indptr, outgoing.neighbours, graph.out_ranks,
             incoming.indptr, ids, of_products, nodes, ids.shape[0],
         )  # fmt: skip
-
-    def sums(self, products: Tensor, *grads: Tensor) -> tuple[Tensor, ...]:
-        """Sums over rows of the receivers' part of products, and of one or two gradients."""
-        rows, wide, count = products.shape[0], grads[0].shape[1], len(grads)
-        out = products.new_empty(self.columns + count * wide)
-        grid = cdiv(max(self.columns, wide), 16), 1 + count
-        self._sums(grid, products, grads[0], grads[-1], out, rows, self.columns, wide)
-        return out.split([self.columns] + count * [wide])
 
     def _grid(self, nodes: int) -> tuple[int, int]:
         return cdiv(nodes, self._tall), self._blocks

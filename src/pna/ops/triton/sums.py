@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import torch
 import triton
 import triton.language as tl
@@ -21,8 +23,8 @@ _NUMBERS, _PARTS = 4096, 64
 _ROWS = 512
 
 
-@Kernel
-def _add_up_kernel(
+@partial(Kernel, unspecialised=("size",))
+def add_up_kernel(
     partial, out, splits, size, UNIT: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK: tl.constexpr
 ):
     """Sum some columns of partial (splits, size) over splits, in order."""
@@ -126,7 +128,7 @@ def add_up(partial: Tensor, out: Tensor) -> None:
     tall = min(_PARTS, max(16, next_power_of_2(likely(splits))))
     block = _NUMBERS // tall
     with on_device(out):
-        _add_up_kernel[(cdiv(size, block),)](
+        add_up_kernel[(cdiv(size, block),)](
             partial, out, splits, size, UNIT=unit_of(size), BLOCK_S=tall, BLOCK=block,
             num_warps=4,
         )  # fmt: skip
