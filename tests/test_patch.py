@@ -89,6 +89,16 @@ def test_every_name_and_undo():
     patch.undo()
 
 
+def test_the_last_patch_that_ends_restores_the_names():
+    first, second = pna.patch_pyg(), pna.patch_pyg()  # as two threads make them
+    basic_gnn.Later = pyg.PNAConv  # as by a module of PyG that is first imported now
+    first.undo()
+    first.undo()
+    assert pyg.PNAConv is not ORIGINAL
+    second.undo()
+    assert pyg.PNAConv is vars(basic_gnn).pop("Later") is ORIGINAL
+
+
 def test_instances_of_either_are_instances(patched):
     ours, theirs = pyg.PNAConv(4, 8, **ARGUMENTS), ORIGINAL(4, 8, **ARGUMENTS)
     assert type(ours) is not type(theirs)
@@ -107,6 +117,19 @@ def test_copies_and_files(patched):
         assert type(other) is type(layer)
         assert torch.equal(other(x, EDGES), layer(x, EDGES))
         assert list(other.state_dict()) == list(layer.state_dict())
+
+
+def test_a_model_with_our_layers_becomes_ours(patched):
+    theirs, x = model(), torch.randn(6, 4)
+    ours = pna.nn.PNA.from_pyg(theirs)
+    torch.testing.assert_close(ours(x, EDGES), theirs(x, EDGES))
+
+    class Doubled(pyg.PNAConv):
+        def forward(self, *inputs):
+            return 2 * super().forward(*inputs)
+
+    with pytest.raises(TypeError, match=r"Doubled, expected a torch_geometric\.nn\.PNAConv"):
+        PNAConv.from_pyg(Doubled(4, 8, **ARGUMENTS))
 
 
 def test_what_only_pyg_has_is_left_to_pyg(patched):

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType
+from threading import Lock
 from typing import Any
 
 from pna.nn.conv.pyg import need_pyg
 
 
 class Patch:
-    """Names of PyG that lead to our layer, until `undo`, or the end of a ``with`` block."""
-
-    def __init__(self, places: list[tuple[ModuleType, str]], original: Any) -> None:
-        self._places, self._original = places, original
+    """Lets names of PyG lead to our layer, until `undo`, or the end of a ``with`` block."""
 
     def undo(self) -> None:
-        """Let the names lead to PyG's layer again. Layers that exist stay as they are."""
-        for module, name in self._places:
-            setattr(module, name, self._original)
-        self._places = []
+        """Let the names lead to PyG's layer again, unless there is another patch. Layers that exist
+        stay as they are."""
+        from pna.nn.patched import Original, PNAConv
+
+        with _lock:
+            if self in _active:
+                _active.remove(self)
+                if not _active:
+                    _replace(PNAConv, Original)
 
     def __enter__(self) -> Patch:
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.undo()
+
+
+_active: list[Patch] = []
+_lock = Lock()
 
 
 def patch_pyg() -> Patch:
@@ -49,13 +55,18 @@ def patch_pyg() -> Patch:
     need_pyg("patch_pyg")
     from pna.nn.patched import Original, PNAConv
 
-    places = [
-        (module, name)
-        for path, module in list(sys.modules.items())
-        if path.split(".")[0] == "torch_geometric" and path != Original.__module__
-        for name, value in list(vars(module).items())
-        if value is Original
-    ]
-    for module, name in places:
-        setattr(module, name, PNAConv)
-    return Patch(places, Original)
+    patch = Patch()
+    with _lock:
+        _active.append(patch)
+        _replace(Original, PNAConv)
+    return patch
+
+
+def _replace(old: type, new: type) -> None:
+    """Let every name of PyG that leads to one class lead to the other."""
+    for path, module in list(sys.modules.items()):
+        if path.split(".")[0] != "torch_geometric" or path == "torch_geometric.nn.conv.pna_conv":
+            continue
+        for name, value in list(vars(module).items()):
+            if value is old:
+                setattr(module, name, new)

@@ -248,8 +248,10 @@ class PNAConv(Conv):
         """A layer with the weights and the results of a `torch_geometric.nn.PNAConv`.
 
         It has ``std="pyg"``. Not supported: aggregations that this package does not have, and an
-        activation with weights.
+        activation with weights. The layer may be one that `pna.patch_pyg` made.
         """
+        if isinstance(conv, PNAConv) and type(conv).__module__ == "pna.nn.patched":
+            conv = conv.to_pyg()
         layer = cls(**pyg.arguments_of(conv), std="pyg")
         pyg.adopt(layer, conv)
         return layer
