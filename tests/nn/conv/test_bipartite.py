@@ -147,6 +147,7 @@ def test_names_of_the_parts_for_outgoing_edges():
     assert set(layer.state_dict()) - own == {f"outgoing.{name}" for name in of_message}
     assert layer.post[0].weight.shape == (1, 6, 4 + 2 * 12 * 4)
     assert layer.outgoing.neighbourhood.mean_degree.item() == pytest.approx(9 / 4)
+    assert repr(layer) == "PNAConv(4, 6, towers=1, edge_dim=2, direction='both')"
 
 
 def test_directions_do_not_share_what_they_learn():

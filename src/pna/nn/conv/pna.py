@@ -610,6 +610,10 @@ class PNAConv(Conv):
         called = self._called_part() is not None
         return memory.estimate(self, num_nodes, num_edges, training, dense, called)
 
+    def __repr__(self) -> str:
+        shown = super().__repr__()  # the same as PyG's
+        return shown if self.outgoing is None else f"{shown[:-1]}, direction={self.direction!r})"
+
 
 def _views(
     aggregators: list[Aggregator], swap_extrema: bool
