@@ -83,6 +83,15 @@ def test_copies_and_resets_before_the_first_call():
     assert not torch.equal(other(*given), lazy(*given))
 
 
+def test_a_first_call_in_inference_mode_leaves_weights_that_can_be_trained():
+    lazy = layer(-1)
+    given = inputs(lazy)
+    with torch.inference_mode():
+        lazy(*given)
+    lazy(*given).sum().backward()
+    assert all(parameter.grad is not None for parameter in lazy.parameters())
+
+
 def test_refuses():
     with pytest.raises(ValueError, match=r"x of shape \(9,\), expected \(nodes, features\): .*-1"):
         layer(-1)(torch.randn(9), torch.zeros(2, 0, dtype=torch.long))

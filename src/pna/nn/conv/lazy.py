@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter, is_lazy
 
+from pna.adjacency import outside_inference
 from pna.nn.towers import TowerLinear
 
 if TYPE_CHECKING:
@@ -72,8 +73,8 @@ def _initialise(layer: PNAConv, widths: list[int]) -> None:
     elif widths[0] == widths[1]:
         widths = widths[:1]
     in_channels = tuple(widths) if len(widths) > 1 else widths[0]
-    made = PNAConv(**(arguments | {"in_channels": in_channels}))
-    with torch.no_grad():
+    with outside_inference(), torch.no_grad():  # the weights may be trained later
+        made = PNAConv(**(arguments | {"in_channels": in_channels}))
         for name, value in made.named_parameters():
             parameter: Any = layer.get_parameter(name)
             if is_lazy(parameter):
