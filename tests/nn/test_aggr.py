@@ -97,6 +97,19 @@ def test_degrees_and_scalers_as_elsewhere():
         DegreeScalerAggregation(["mean"], ["amplify"], DEG)
 
 
+@pytest.mark.parametrize(
+    "index, error, message",
+    [
+        (torch.tensor([0, 1]), ValueError, r"shape \(2,\) for 3 messages, expected \(3,\)"),
+        (torch.tensor([0.0, 0.9, 1.0]), TypeError, "dtype torch.float32, expected int64"),
+        (torch.tensor([0, 1, -1]), ValueError, "got receiver -1 in edge 2"),
+    ],
+)
+def test_wrong_receivers(index, error, message):
+    with pytest.raises(error, match=message):
+        DegreeScalerAggregation(["mean"], ["identity"], DEG)(torch.ones(3, 2), index, dim_size=2)
+
+
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 def test_torchscript_is_refused():
     layer = Sender(aggr=pair("one")[1])

@@ -110,5 +110,10 @@ def _adjacency(
         transpose = (one_each, receivers, senders - ptr[receivers])
         return Adjacency.from_csr(ptr, senders, messages, transpose=transpose)
     assert index is not None and dim_size is not None  # as PyG's __call__ sees to it
-    edge_index = torch.stack([torch.arange(messages, device=index.device), index.long()])
+    if index.shape != (messages,):
+        raise ValueError(
+            f"got an index of shape {tuple(index.shape)} for {messages} messages, expected "
+            f"({messages},): the receiver of every message"
+        )
+    edge_index = torch.stack([torch.arange(messages, device=index.device), index])
     return Adjacency.from_edge_index(edge_index, (messages, dim_size))
