@@ -637,6 +637,14 @@ class SumsOfEdgeIndex(torch.nn.Module):
         return sums(x, as_adjacency(edges, x.shape[0]))
 
 
+def test_edges_without_values():
+    edges = torch.tensor([[[0, 1], [1, 0]], [[1, 1], [0, 0]]])
+    with pytest.raises(ValueError, match=r"that torch\.vmap maps over, expected the same edges"):
+        torch.vmap(lambda edge_index: as_adjacency(edge_index, 2).degree)(edges)
+    with pytest.raises(ValueError, match="on the meta device, expected one with values"):
+        Adjacency.from_edge_index(edges[0].to("meta"), 2)
+
+
 def test_exported_saved_and_loaded():
     x, edges = random_graph(4, 9)
     adj, file = Adjacency.from_edge_index(edges, 4), io.BytesIO()

@@ -16,7 +16,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 from pna import fast_paths, native
 from pna.converters import dgl_edges, networkx_edges, remedy, scipy_edges
 from pna.sharing import map_tensors, send_by_value
-from pna.torch_internals import assert_async, in_transform, is_exporting, is_wrapped
+from pna.torch_internals import assert_async, in_transform, is_batched, is_exporting, is_wrapped
 
 #: A row with more slots than this is cut into segments of this length, so that many workers share
 #: a hub. Kernels store an index into a shorter row in one byte; 255 means none.
@@ -747,7 +747,19 @@ def check(
 def check_edge_index(edge_index: Tensor, num_senders: int, num_receivers: int) -> None:
     """Raise unless these are integers (2, edges) and, if values are visible, existing nodes."""
     _check_form(edge_index)
-    if edge_index.shape[1] == 0 or not values_visible():
+    if not values_visible():
+        return
+    if edge_index.is_meta:
+        raise ValueError(
+            "got an edge_index on the meta device, expected one with values, by which edges are "
+            "sorted; pass it on a CPU or GPU"
+        )
+    if is_batched(edge_index):
+        raise ValueError(
+            "got an edge_index that torch.vmap maps over, expected the same edges for all; join "
+            "different graphs with pna.Adjacency.disjoint_union, and call the layer once"
+        )
+    if edge_index.shape[1] == 0:
         return
     low, high = torch.aminmax(edge_index, dim=1)
     bounds = torch.stack([low, high]).tolist()
