@@ -49,6 +49,15 @@ def test_networkx_without_names_or_graphs():
     assert len(GraphSet.from_networkx(molecules()[0])) == 1  # one graph
 
 
+def test_networkx_without_edges_or_nodes():
+    graph = nx.Graph()
+    for nodes in range(2):
+        assert GraphSet.from_networkx([graph], edge_features=["order"]).edge_attr.shape == (0, 1)
+        graphs = GraphSet.from_networkx([graph], node_features=["charge"])
+        assert graphs.x.shape == (nodes, 1) and graphs.node_features == ("charge",)
+        graph.add_node("C", charge=6)
+
+
 def test_repeated_edges_have_their_own_attributes():
     graph = nx.MultiDiGraph()
     graph.add_edges_from([(0, 1, {"w": 1}), (0, 1, {"w": 2}), (1, 0, {"w": 3})])

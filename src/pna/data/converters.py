@@ -84,7 +84,7 @@ def _columns(names: Names, read: Callable[[str, str], Tensor]) -> dict[str, Any]
         if isinstance(chosen, str):
             raise TypeError(f"got {level}={chosen!r}, expected a list; write [{chosen!r}]")
         parts = {name: read(level, name) for name in chosen}
-        parts = {name: part.reshape(len(part), -1) for name, part in parts.items()}
+        parts = {name: part[:, None].flatten(1) for name, part in parts.items()}
         if parts:
             found[_ARRAYS[level]] = torch.cat([*parts.values()], 1)
             found[level] = [label for name, part in parts.items() for label in _labels(name, part)]
