@@ -516,7 +516,7 @@ X, EDGE_INDEX = torch.ones(3, 4), torch.tensor([[0, 1], [1, 2]])
                 ),
                 ((torch.ones(5, 2), torch.ones(2, 1).long()), TypeError, r"shape \(2, 1\)"),
                 ((torch.ones(5, 2), torch.ones(2, 3)), ValueError, r"basis of 5 .*\(edges, 5\)"),
-                ((torch.ones(17, 2), torch.ones(2, 17)), ValueError, "16 at most"),
+                ((torch.ones(17, 2), torch.ones(2, 17)), ValueError, "at most 16 rows; or pass"),
                 ((torch.ones(5, 2), torch.ones(2, 5).double()), TypeError, "coefficients of edges"),
                 ((torch.ones(5, 2), X, X), TypeError, "Tensor and Tensor and Tensor, expected"),
                 ([[1.0, 2.0]], TypeError, "edge_attr of list, expected a tensor"),

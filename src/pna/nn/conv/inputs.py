@@ -178,7 +178,8 @@ def check_edges(
         if rows.shape[1] != len(features) or len(features) > NARROW:
             raise ValueError(
                 f"got coefficients of edges of shape {tuple(rows.shape)} for a basis of "
-                f"{len(features)} rows, expected (edges, {len(features)}), {NARROW} at most"
+                f"{len(features)} rows, expected (edges, {len(features)}) and a basis of at most "
+                f"{NARROW} rows; or pass coefficients @ basis"
             )
     elif pair:
         if rows.dtype not in _INDICES or rows.dim() != 1:
