@@ -392,7 +392,12 @@ def values_of(edges: Any) -> Tensor | None:
     if is_sparse_tensor(edges):
         values = edges.csr()[2]
     elif isinstance(edges, Tensor) and edges.layout is torch.sparse_coo:
-        values = edges._values()
+        values = edges.values() if edges.is_coalesced() else edges._values()
+        if edges.requires_grad and not values.requires_grad and values.dim() > 1:
+            raise ValueError(
+                "got edge features in a sparse matrix that is not coalesced, which gives them no "
+                "gradient, expected a coalesced one; call matrix.coalesce()"
+            )
     return values if values is not None and values.dim() > 1 else None
 
 

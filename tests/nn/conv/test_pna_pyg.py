@@ -175,12 +175,19 @@ def test_a_sparse_matrix_holds_the_edge_features(device):
     theirs, ours = pair(device=device, edge_dim=3)
     x, edge_index, edge_attr = inputs_of(ours, GRAPHS["random"], torch.float64, device)
     edge_index, edge_attr = coalesce(edge_index, edge_attr, x.shape[0])
-    expected = theirs(x, edge_index, edge_attr)
-    shape = (x.shape[0], x.shape[0], 3)
-    hybrid = torch.sparse_coo_tensor(edge_index.flip(0), edge_attr, shape).coalesce()
-    torch.testing.assert_close(theirs(x, hybrid), expected)
-    for matrix in (hybrid, SparseTensor(edge_index, edge_attr, x.shape[0])):
-        torch.testing.assert_close(ours(x, matrix), expected)
+    edge_attr.requires_grad_()
+    hybrid = torch.sparse_coo_tensor(edge_index.flip(0), edge_attr, (x.shape[0], x.shape[0], 3))
+
+    def results(layer, *edges):
+        out = layer(x, *edges)
+        return out, *torch.autograd.grad(out.square().sum(), edge_attr, retain_graph=True)
+
+    expected = results(theirs, edge_index, edge_attr)
+    torch.testing.assert_close(results(theirs, hybrid.coalesce()), expected)
+    for matrix in (hybrid.coalesce(), SparseTensor(edge_index, edge_attr, x.shape[0])):
+        torch.testing.assert_close(results(ours, matrix), expected)
+    with pytest.raises(ValueError, match=r"not coalesced, .*; call matrix\.coalesce"):
+        ours(x, hybrid)
     bare = SparseTensor(edge_index, None, x.shape[0])
     theirs, ours = pair(device=device)
     torch.testing.assert_close(ours(x, bare), theirs(x, edge_index))
