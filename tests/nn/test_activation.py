@@ -42,6 +42,7 @@ def test_a_callable_is_itself_and_none_does_nothing():
     [
         ("rellu", ValueError, "unknown activation 'rellu'; did you mean 'relu'"),
         (3, TypeError, "got act of type int, expected the name"),
+        (nn.ReLU, TypeError, r"got act=ReLU, a class, .*; write ReLU\(\)"),
     ],
 )
 def test_refuses(act, error, message):

@@ -28,6 +28,11 @@ def activation(
     if isinstance(act, str):
         name = act.lower().replace("_", "").replace(" ", "")
         return lookup("activation", name, _ACTIVATIONS)(**(arguments or {}))
+    if isinstance(act, type):
+        raise TypeError(
+            f"got act={act.__name__}, a class, expected the name of an activation, a module or a "
+            f"function; write {act.__name__}()"
+        )
     if not callable(act):
         raise TypeError(
             f"got act of type {type(act).__name__}, expected the name of an activation, a module "

@@ -292,8 +292,8 @@ def _norm(norm: str | nn.Module | None, width: int, arguments: dict[str, Any]) -
         return nn.Identity() if norm is None else norm
     if not isinstance(norm, str):
         raise TypeError(
-            f"got norm of type {type(norm).__name__}, expected a name such as 'batch_norm', or a "
-            "module to copy for every layer"
+            f"got norm={norm!r}, expected a name such as 'batch_norm', or a module to copy for "
+            "every layer"
         )
     name = _plain(norm)
     if name in ("batch", "batchnorm") and "allow_single_element" not in arguments:
