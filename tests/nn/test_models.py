@@ -69,6 +69,23 @@ def test_as_pyg(arguments):
     assert_same_state(ours.pyg_state_dict(), theirs.state_dict())
 
 
+@pytest.mark.parametrize("norm", ["batch_norm", "layer_norm"])
+def test_frozen_parts_and_modes_are_kept(norm):
+    theirs, _ = pair(num_layers=2, jk="cat", norm=norm)
+    theirs.train().norms.eval()
+    theirs.convs[0].eval()
+    for part in (theirs.norms[0], theirs.lin, theirs.convs[1]):
+        part.requires_grad_(False)
+    ours = PNA.from_pyg(theirs)
+    for model in (ours, ours.to_pyg()):
+        assert model.training and model.dropout.training and not model.norms[1].training
+        assert [conv.training for conv in model.convs] == [False, True]
+        kept = (model.norms[0], model.lin, model.convs[1])
+        assert not any(p.requires_grad for part in kept for p in part.parameters())
+        trained = (*model.norms[1].parameters(), *model.convs[0].parameters())
+        assert all(p.requires_grad for p in trained)
+
+
 def assert_same_state(got, expected):
     assert got.keys() == expected.keys()
     for name, value in expected.items():

@@ -281,10 +281,23 @@ _PLACEHOLDER: dict[str, Any] = dict(aggregators=["mean"], scalers=["identity"], 
 
 
 def _finished(made: nn.Module, source: nn.Module, state: dict[str, Tensor]) -> Any:
-    """The model with the device, dtype, weights and mode of another."""
+    """The model with the device, dtype, weights and modes of another; what is frozen stays so."""
     parameter = next(source.parameters())
     made.to(parameter.device, parameter.dtype).load_state_dict(state)
-    return made.train(source.training)
+    modes = {_place(name): module.training for name, module in source.named_modules()}
+    frozen = {_place(name) for name, p in source.named_parameters() if not p.requires_grad}
+    for name, module in made.named_modules():
+        if not name.startswith("convs."):  # which were converted with theirs
+            module.training = modes.get(_place(name), source.training)
+    for name, parameter in made.named_parameters():
+        if not name.startswith("convs."):
+            parameter.requires_grad_(_place(name) not in frozen)
+    return made
+
+
+def _place(name: str) -> str:
+    """The name of a part without that of PyG's wrapper of a batch normalisation."""
+    return name.replace(".module", "")
 
 
 def _norm(norm: str | nn.Module | None, width: int, arguments: dict[str, Any]) -> nn.Module:
