@@ -88,6 +88,12 @@ def test_states_of_other_shapes_are_refused():
         layer.load_state_dict(theirs(edge_dim=2).state_dict(), strict=False)
 
 
+def with_two_activations():
+    layer = theirs(pre_layers=2, post_layers=2)
+    layer.post_nns[0][1] = torch.nn.Tanh()
+    return layer
+
+
 @pytest.mark.parametrize(
     "make, error, message",
     [
@@ -109,6 +115,11 @@ def test_states_of_other_shapes_are_refused():
             for kind in (SoftmaxAggregation, StdAggregation, VarAggregation)
         ),
         (lambda: theirs(pre_layers=2, act="prelu"), ValueError, "PReLU.*without parameters"),
+        (
+            with_two_activations,
+            ValueError,
+            r"the activations ReLU\(\), Tanh\(\), expected the same",
+        ),
     ],
 )
 def test_refuses(make, error, message):

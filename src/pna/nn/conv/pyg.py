@@ -59,6 +59,12 @@ def arguments_of(conv: nn.Module) -> dict[str, Any]:
             f"got a layer with the activation {deep[1]}, which PyG learns once for every layer of "
             "every tower, expected one without parameters; there is nothing here to replace it"
         )
+    acts = {str(n[k]) for n in (*source.pre_nns, *source.post_nns) for k in range(1, len(n), 2)}
+    if len(acts) > 1:
+        raise ValueError(
+            f"got a layer with the activations {', '.join(sorted(acts))}, expected the same one "
+            "everywhere; there is nothing here to replace it"
+        )
     return dict(
         in_channels=source.in_channels,
         out_channels=source.out_channels,
