@@ -1,7 +1,6 @@
 """The unstable parts of torch that the package uses still mean what it takes them to mean."""
 
 import re
-import shutil
 from pathlib import Path
 
 import pytest
@@ -257,16 +256,17 @@ def test_an_export_checks_types():
     assert internals.type_check in [node.target for node in program.graph.nodes]
 
 
-@pytest.mark.slow
-def test_a_package_has_metadata(tmp_path):
-    """Which starts Inductor and a C++ compiler. `tests/train/test_exporting.py` runs packages."""
-    if shutil.which("g++") is None:
-        pytest.skip("needs a C++ compiler")
-    program = torch.export.export(_Told(), (torch.zeros(2),))
-    path = str(tmp_path / "told.pt2")
-    internals.compile_package(program, path, {"said": "so"})
-    loaded = torch._inductor.aoti_load_package(path)
-    assert loaded.get_metadata()["said"] == "so" and loaded(torch.zeros(2)).tolist() == [1, 1]
+def test_a_package_is_compiled_with_options_that_inductor_has(monkeypatch):
+    """`tests/train/test_exporting.py` compiles a package, and reads its metadata in C++."""
+    seen = []
+    monkeypatch.setattr(
+        "torch._inductor.aoti_compile_and_package",
+        lambda program, *, package_path, inductor_configs: seen.append(inductor_configs),
+    )
+    internals.compile_package(None, "told.pt2", {"said": "so"})
+    assert seen == [{"aot_inductor.metadata": {"said": "so"}}]
+    with torch._inductor.config.patch(seen[0]):
+        assert torch._inductor.config.aot_inductor.metadata == {"said": "so"}
 
 
 def test_fake_tensors_have_no_values():

@@ -22,14 +22,14 @@ from pna.train.tasks import tasks_of
 from tests.train.small_runs import COUNTS, molecules
 
 LOSSES = {"active": "bce", "kind": "cross_entropy", "size": "mse"}
-#: Graphs of a batch: one, several, all, and none.
-BATCHES = ([3], [1, 2, 5], range(16), [])
+#: Graphs of a batch: one, several of different sizes, many, and none.
+BATCHES = ([3], [1, 2, 20], range(16), [])
 
 
 @cache
 def graphs_for(architecture: str) -> GraphSet:
-    """Molecules with categories and edge features, or graphs of 4 or 6 nodes with numbers."""
-    return molecules() if architecture == "stacked" else multitask(0, sizes=(4, 6), counts=COUNTS)
+    """Molecules with categories and edge features, or graphs of 4 or 5 nodes with numbers."""
+    return molecules() if architecture == "stacked" else multitask(0, sizes=(4, 5), counts=COUNTS)
 
 
 def lone_node(graphs: GraphSet) -> GraphSet:

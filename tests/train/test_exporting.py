@@ -7,6 +7,7 @@ import sys
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -42,10 +43,14 @@ def by_onnx(session, given):
     return dict(zip(names, found, strict=True))
 
 
-def onnx_session(exported, program, path):
-    """The program as ONNX Runtime reads it from a file; skips where that is not installed."""
+def onnx_session(exported, program, path, optimize=False):
+    """The program as ONNX Runtime reads it from a file; skips where that is not installed.
+
+    To try all rules by which onnxscript optimises takes as long as the translation.
+    """
     runtime = pytest.importorskip("onnxruntime", reason="needs pna[onnx]")
-    with exporting._quiet():
+    translated = patch("torch.onnx.export", partial(torch.onnx.export, optimize=optimize))
+    with exporting._quiet(), translated:
         FORMATS["onnx"].write(exported, program.description(), path)
     return runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
@@ -68,9 +73,9 @@ def check_traced(model, max_nodes=None):
     return program, graphs, exported
 
 
-def check_torch_and_onnx(model, max_nodes, path):
+def check_torch_and_onnx(model, max_nodes, path, optimize=False):
     program, graphs, exported = check_traced(model, max_nodes)
-    session = onnx_session(exported, program, path / "model.onnx")
+    session = onnx_session(exported, program, path / "model.onnx", optimize)
     check(program, graphs, partial(by_onnx, session))
 
 
@@ -190,15 +195,12 @@ KINDS = {(e.layer, e.pooled, e.gated): name for name, e in reversed(CONVOLUTIONS
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("convolution", CONVOLUTIONS)
+@pytest.mark.parametrize("convolution", KINDS.values())
 def test_every_convolution(convolution, tmp_path):
-    """As a program of torch; one of each kind as ONNX too, whose translation takes most of the
-    time."""
+    """Torch reasons about the sizes of every operation, twice for ONNX. ONNX Runtime can read
+    DiffPool only as it is optimised."""
     model = settings(convolution, "stacked", layers=1, graph_norm=True)
-    if convolution in KINDS.values():
-        check_torch_and_onnx(model, None, tmp_path)
-    else:
-        check_traced(model)
+    check_torch_and_onnx(model, None, tmp_path, optimize=convolution == "diffpool")
 
 
 @pytest.mark.slow
@@ -212,10 +214,11 @@ def test_every_architecture(architecture, tmp_path):
 
 @pytest.mark.slow
 def test_every_aggregator(tmp_path):
-    """All in one layer."""
+    """All in one layer, optimised as it is for users."""
     given = {Moment: Moment(3), KthSmallest: KthSmallest(2)}
     every = [given.get(kind, kind) for kind in BUILT_IN]
-    check_torch_and_onnx(settings("pna", "stacked", layers=1, aggregators=every), None, tmp_path)
+    model = settings("pna", "stacked", layers=1, aggregators=every)
+    check_torch_and_onnx(model, None, tmp_path, optimize=True)
 
 
 class Largest(Aggregator):
@@ -360,7 +363,7 @@ def packaged(convolution, device, folder):
 @pytest.mark.slow
 def test_package_in_cpp(tmp_path):
     """The model compiled by Inductor, and a C++ program with torch's headers: a minute."""
-    path, program, graphs = packaged("pna", CPU, tmp_path)
+    path, program, graphs = packaged("mpnn-max", CPU, tmp_path)
     check_package(path, program, graphs, CPU, tmp_path)
 
 
