@@ -2,10 +2,11 @@
 
 The interpreter forgives what the compiler does not. Run as a program, in a process of its own:
 Triton decides when it is imported whether it interprets. It notes what would be launched, chooses
-for each kernel enough launches for every type and every constant of each parameter to occur, and
-compiles those. Tells each kernel's shared memory, the most numbers that it moves at a time, and
-whether its widths were "even" but not multiples of sixteen, or "any". Raises if a kernel takes
-other parameters than those that `pna.ops.triton.driver` would pass.
+for each kernel enough launches for every type and every constant of each parameter to occur (of
+whole numbers the least and the largest), and compiles those. Tells each kernel's shared memory,
+the most numbers that it moves at a time, and whether its widths were "even" but not multiples of
+sixteen, or "any". Raises if a kernel takes other parameters than those that
+`pna.ops.triton.driver` would pass.
 """
 
 from __future__ import annotations
@@ -71,10 +72,14 @@ class Launch:
     constants: dict[tuple[int], Any] = field(default_factory=dict)
     known: dict[tuple[int], list[list[Any]]] = field(default_factory=dict)
 
-    def values(self) -> dict[str, str]:
-        """Each parameter's type, or its value if it is a constant, and each option."""
-        constants = {str(place): repr(value) for (place,), value in self.constants.items()}
-        return self.signature | constants | {key: repr(v) for key, v in self.options.items()}
+    def values(self) -> dict[str, Any]:
+        """Each parameter's type, or its value if it is a constant, and each option. `EDGE` is two
+        parameters in one number: the form of edge terms, and whether messages are products."""
+        names = self.kernel.arg_names
+        given = {names[place]: value for (place,), value in self.constants.items()} | self.options
+        if "EDGE" in given:
+            given |= {"EDGE": str(abs(given["EDGE"])), "product": given["EDGE"] < 0}
+        return self.signature | given
 
     def size(self) -> int:
         """Grows with the tiles, and so with the shared memory."""
@@ -116,10 +121,17 @@ def noted(*calls: Callable[[], None]) -> list[Launch]:
 def chosen(launches: list[Launch], given: list[Launch]) -> list[Launch]:
     """Enough of the launches of one kernel for every value to occur, here or in one of the given.
 
-    Launches with large tiles come first, because they need the most shared memory.
+    Of whole numbers, such as the sizes of tiles, the least and the largest must occur. Launches
+    with large tiles come first, because they need the most shared memory.
     """
     launches = sorted(launches, key=Launch.size, reverse=True)
-    needed = covering([one.values() for one in launches], 1, [one.values() for one in given])
+    every = [launch.values() for launch in (*launches, *given)]
+    for name in list(every[0]):
+        whole = sorted({values[name] for values in every if type(values.get(name)) is int})
+        for values in every:
+            if values.get(name) in whole[1:-1]:
+                del values[name]
+    needed = covering(every[: len(launches)], 1, every[len(launches) :])
     return [launch for launch, taken in zip(launches, needed, strict=True) if taken]
 
 

@@ -22,8 +22,7 @@ from pna.torch_internals import kernels_of_operators
 CASES = {
     "small layer": "_rank_edges_kernel",
     "small layer of an Adjacency": "_senders_kernel",
-    "layer of an Adjacency": "_degree_linear_kernel",
-    "layer": "_segment_deviations_kernel",
+    "layer": "_degree_linear_kernel",
     "towers": "_linears_kernel",
     "narrow": "_narrow_linear_kernel",
     "one scaler": "_combine_kernel",

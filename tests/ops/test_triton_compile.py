@@ -106,12 +106,13 @@ AT_A_TIME = {
 
 @pytest.mark.slow
 def test_every_kernel_compiles_for_a_gpu():
-    """Compiles each kernel for every type and constant it is used with: 190 programs, half a second
-    each. Of even widths, several numbers are moved at a time."""
+    """Compiles each kernel for every type and constant it is used with: 200 programs, half a second
+    each. They are not optimised as they are assembled. Of even widths, several numbers are moved at
+    a time."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.ops.compile_kernels"],
         cwd=Path(__file__).parents[2],
-        env={**os.environ, "TRITON_INTERPRET": "0"},
+        env={**os.environ, "TRITON_INTERPRET": "0", "DISABLE_PTXAS_OPT": "1"},
         capture_output=True,
         text=True,
         check=False,
