@@ -74,12 +74,11 @@ class Relations(torch.nn.Module):
 
     def forward(self, x, edges):
         index = torch.arange(edges.num_edges, device=x.device) % 5
-        return pna.aggregate(x, edges, [*AGGREGATORS, "softmax"], (self.table, index), "mul")
+        return pna.aggregate(x, edges, AGGREGATORS, (self.table, index), "mul")
 
 
 MODULES = {
     "aggregate": lambda: Aggregate(AGGREGATORS),
-    "aggregate, own": lambda: Aggregate([Peak]),
     "relations": Relations,
     "PNAConv": lambda: PNAConv(WIDTH, WIDTH, **LAYER),
     "PNAConv, own": lambda: PNAConv(WIDTH, WIDTH, [Peak], ["identity"], None),
@@ -99,22 +98,13 @@ def assert_as_eager(name, dynamic, graphs, device, learns=True):
         assert_equal_in_norm(got, expected, 1e-12)
 
 
-@pytest.mark.parametrize(
-    "name, dynamic",
-    [
-        ("aggregate", True),
-        pytest.param("aggregate", None, marks=pytest.mark.slow),
-        pytest.param("PNAConv", None, marks=pytest.mark.slow),
-        pytest.param("PNA", True, marks=pytest.mark.slow),
-    ],
-)
-def test_edge_index(device, name, dynamic):
+@pytest.mark.slow
+def test_edge_index(device):
     """The Adjacency is built by compiled code, and a dozen of its loops take the C++ compiler a
-    second each. Without `dynamic`, torch compiles the first size for itself and the second one for
-    all others."""
+    second each."""
     sizes = [(5000, 300), (60, 0), (4095, 254), (4096, 255), (4097, 256), (9000, 511)]
     graphs = [(nodes, edges_of(nodes, hub, device)) for nodes, hub in sizes]
-    assert_as_eager(name, dynamic, graphs, device)
+    assert_as_eager("PNA", True, graphs, device)
 
 
 @pytest.mark.parametrize(
@@ -127,6 +117,7 @@ def test_edge_index(device, name, dynamic):
 )
 def test_adjacency(device, name, dynamic):
     """Every graph has one long row, because torch compiles lengths of 0 and 1 for themselves.
+    Without `dynamic`, the first size is compiled for itself and the second one for all others:
     Inductor is imported and compiles twice, which takes seconds."""
     sizes = [(4097, 256), (4095, 300), (600, 511)]
     graphs = [
@@ -137,8 +128,7 @@ def test_adjacency(device, name, dynamic):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["aggregate, own", "PNAConv, own"])
-def test_an_aggregator_of_a_user(device, name):
+def test_an_aggregator_of_a_user(device):
     """Compiled once for all sizes, as each has a row of three segments. Weights have no gradients
     here: those would double the code to compile, which takes the C++ compiler ten seconds."""
     sizes = [(4097, 600), (4095, 700), (600, 511)]
@@ -147,7 +137,7 @@ def test_an_aggregator_of_a_user(device, name):
         for nodes, hub in sizes
     ]
     with torch._dynamo.config.patch(error_on_recompile=True):
-        assert_as_eager(name, True, graphs, device, learns=False)
+        assert_as_eager("PNAConv, own", True, graphs, device, learns=False)
 
 
 @pytest.mark.slow

@@ -1,7 +1,6 @@
 """`pna.aggregate` under what torch does to functions: compile, export, vmap, autograd and so on."""
 
 import contextlib
-import shutil
 from dataclasses import fields
 
 import pytest
@@ -79,7 +78,7 @@ def compiled_and_not(function, *inputs):
         yield out, *torch.autograd.grad(out.square().sum(), leaf)
 
 
-@pytest.mark.covering(1, always=True)
+@pytest.mark.covering(1, always=True, rest="gpu")
 @pytest.mark.parametrize(
     "form, combine",
     [
@@ -118,23 +117,6 @@ def test_the_definition_compiled_whole(device):
 
     with pna.backend("reference"):
         torch.testing.assert_close(*compiled_and_not(function, x, adjacency, edge))
-
-
-@pytest.mark.skipif(
-    shutil.which("c++") is None and shutil.which("g++") is None, reason="no C++ compiler"
-)
-def test_compiled_by_inductor(fast):
-    """Inductor starts its compiler and builds C++: several seconds where its cache is empty."""
-    adjacency = GRAPHS["repeated edges"].adjacency(fast.device)
-
-    @torch.compile(fullgraph=True)
-    def compiled(x, adjacency):
-        return pna.aggregate(x.sin(), adjacency, PAPER).square().sum()
-
-    x = features(3, WIDTH, torch.float64, fast.device).requires_grad_()
-    (gradient,) = torch.autograd.grad(compiled(x, adjacency), x)
-    expected = pna.aggregate(x.sin(), adjacency, PAPER).square().sum()
-    torch.testing.assert_close(gradient, *torch.autograd.grad(expected, x))
 
 
 def test_another_backend_is_compiled_anew(device):
