@@ -39,11 +39,11 @@ PUBLIC = {
 def run_examples(page: Path) -> dict[str, Any]:
     """Execute the Python blocks of a Markdown page in order, and return what they defined.
 
-    Cells of notebooks count too. Every block stays at its line of the page, which tracebacks show.
+    Every block stays at its line of the page, which tracebacks show. `make docs` runs notebooks.
     """
     text = page.read_text(encoding="utf-8")
     names: dict[str, Any] = {"__name__": "__main__"}
-    block_of_python = r"^```(?:python|\{code-cell\}[^\n]*)\n(.*?)^```$"
+    block_of_python = r"^```python\n(.*?)^```$"
     for block in re.finditer(block_of_python, text, re.DOTALL | re.MULTILINE):
         lines_before = text.count("\n", 0, block.start(1))
         exec(compile("\n" * lines_before + block[1], str(page), "exec"), names)
@@ -51,16 +51,12 @@ def run_examples(page: Path) -> dict[str, Any]:
 
 
 def has_examples(page: Path) -> bool:
-    return (
-        re.search(r"^```(python|\{code-cell\})", page.read_text("utf-8"), re.MULTILINE) is not None
-    )
+    return re.search(r"^```python$", page.read_text("utf-8"), re.MULTILINE) is not None
 
 
 def test_blocks_share_names_and_keep_their_lines(tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(
-        "# A\n```python\na = 1\n```\n```\nnot python\n```\n```{code-cell}\nb = a + 1\n```\n"
-    )
+    page.write_text("# A\n```python\na = 1\n```\n```\nnot python\n```\n```python\nb = a + 1\n```\n")
     assert run_examples(page)["b"] == 2
     page.write_text("# A\n```python\n1 / 0\n```\n")
     with pytest.raises(ZeroDivisionError) as caught:
