@@ -4,9 +4,11 @@ BIN = $(VENV)/bin
 READY = $(VENV)/ready
 LIGHT = $(VENV)/light
 SOURCES = pyproject.toml constraints.txt setup.py $(wildcard src/pna/ops/*.[ch] src/pna/population/*.[ch])
-INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt --editable
-# Bytecode is written even where the environment says otherwise: every process of a test reads it.
+# Of all the bytecode, tests need a quarter. They write it, even where the environment says
+# otherwise: every process of a test reads it.
+INSTALL = $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
+DOCS = $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto docs docs/site
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-all test-gpu lint bench docs dist clean
@@ -20,9 +22,8 @@ demo: $(if $(wildcard $(READY)),$(READY),$(LIGHT))  ## train PNA and five baseli
 test: lint  ## lint, then every test that is not slow, as many at a time as there are cores
 	$(PYTEST) -m "not slow"
 
-test-all: lint  ## lint, then every test, then the documentation
-	$(PYTEST)
-	$(MAKE) docs
+test-all: lint  ## lint, then every test, and the documentation when a core is idle
+	nice $(DOCS) & docs=$$!; $(PYTEST); tests=$$?; wait $$docs && exit $$tests
 
 test-gpu:  ## every test that runs on a GPU, with PYTHON as it is: nothing is installed
 	-$(PYTHON) setup.py --quiet build_ext --inplace
@@ -44,7 +45,7 @@ bench: $(READY)  ## measure this machine: benchmarks/results/
 	$(BIN)/pna bench tables
 
 docs: $(READY)  ## the documentation, its notebooks executed: docs/site/index.html
-	$(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto docs docs/site
+	$(DOCS)
 
 dist: $(READY)  ## sdist and wheel, the wheel installed into an empty environment and tried: dist/
 	rm -rf dist
