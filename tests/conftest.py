@@ -52,13 +52,19 @@ _OPTIONAL = {"hypothesis", "torch_geometric"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before items are selected by their markers
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A test marked `gpu` needs a GPU. Those that run on one where there is one are marked here.
 
-    So are, with `slow`, the tests that their marker `covering` does not need.
+    So are, with `slow`, the tests that their marker `covering` does not need. Those of them that
+    are for a GPU alone are left out here if there is none.
     """
-    for item in covering.left_over([item for item in items if _may_be_slow(item)]):
+    unneeded = covering.left_over([item for item in items if _may_be_slow(item)])
+    for item in unneeded:
         item.add_marker(pytest.mark.slow)
+    if DEVICE.type != "cuda":
+        left_out = {item for item in unneeded if _is_for_a_gpu(item)}
+        config.hook.pytest_deselected(items=[*left_out])
+        items[:] = [item for item in items if item not in left_out]
     for item in items:
         if item.get_closest_marker("gpu") is not None:
             if DEVICE.type != "cuda":
@@ -91,6 +97,11 @@ def _may_be_slow(item: pytest.Item) -> bool:
         chosen.get("fast"),
         chosen.get("backend"),
     }
+
+
+def _is_for_a_gpu(item: pytest.Item) -> bool:
+    marker = item.get_closest_marker("covering")
+    return marker is not None and marker.kwargs.get("rest") == "gpu"
 
 
 #: A test that takes longer says in its docstring why. Seconds of processor time.

@@ -46,3 +46,13 @@ def test_the_cases_of_this_test_are_covered(request, letter, values):
     if len(own) == 6:  # else some were not selected
         assert sum(item.get_closest_marker("slow") is not None for item in own) == 3
         assert len(left_over(own)) == 3
+
+
+@pytest.mark.covering(1, always=True, rest="gpu")
+@pytest.mark.parametrize("letter", "ab")
+@pytest.mark.parametrize("values", [[1], [2]], ids=str)
+def test_the_rest_runs_where_there_is_a_gpu(request, device, letter, values):
+    name = request.node.originalname
+    own = [item for item in request.session.items if getattr(item, "originalname", "") == name]
+    slow = sum(item.get_closest_marker("slow") is not None for item in own)
+    assert slow == 0 or device.type == "cuda"

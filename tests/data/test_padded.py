@@ -235,7 +235,7 @@ def without_orders(adjacency: Adjacency) -> Adjacency:
     return replace(adjacency, incoming=incoming, outgoing=outgoing, by_degree=incoming.indptr)
 
 
-@pytest.mark.covering(1)
+@pytest.mark.covering(1, rest="gpu")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(
     "convolution, swapped",

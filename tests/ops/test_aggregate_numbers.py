@@ -139,7 +139,7 @@ def test_another_graph_changes_nothing(fast, form, scale):
         assert (alone - beside).norm() <= 1e-6 * alone.norm()
 
 
-@pytest.mark.covering(1)
+@pytest.mark.covering(1, rest="gpu")
 @pytest.mark.parametrize("kind", ["std", "var"])
 @pytest.mark.parametrize("offset", [0.0, 1e2, 1e4])
 @pytest.mark.parametrize("nodes", [40, 2], ids=["short rows", "long rows"])

@@ -282,7 +282,7 @@ def many_types(adjacency, types, dtype, width=WIDTH):
     return features(types, width, dtype, adjacency.device, seed=3), index.to(adjacency.device)
 
 
-@pytest.mark.covering(1)
+@pytest.mark.covering(1, rest="gpu")
 @pytest.mark.parametrize("combine", ["add", "mul"])
 @pytest.mark.parametrize(
     "kinds, width", [(FUSED, 3), (["sum"], 40), (["max"], 3), (["std", "min"], 3)]

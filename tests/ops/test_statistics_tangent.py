@@ -55,7 +55,7 @@ COMBINED = [("none", "add"), *product(EDGE_FORMS, ["add", "mul"])]
 combined = pytest.mark.parametrize(("form", "combine"), COMBINED)
 
 
-@pytest.mark.covering(1, always=True)
+@pytest.mark.covering(1, always=True, rest="gpu")
 @combined
 def test_finite_differences(backend, form, combine):
     """Of all aggregators together, along random directions; of those with kernels in Triton's
@@ -92,7 +92,7 @@ def assert_defined(graph, form, aggregators, device, combine="add"):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-10 * scale)
 
 
-@pytest.mark.covering(1)
+@pytest.mark.covering(1, rest="gpu")
 @combined
 @pytest.mark.parametrize("graph", ["no nodes", "no edges", "isolated", "bipartite"])
 def test_graphs(fast, graph, form, combine):

@@ -82,7 +82,7 @@ def test_edge_gradients_in_many_chunks(triton, patch, form):
     check(GRAPHS["random"].adjacency(triton.device), form)
 
 
-@pytest.mark.covering(2)
+@pytest.mark.covering(2, rest="gpu")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("form", ["table", "coefficients"])
 @pytest.mark.parametrize("combine", ["add", "mul"])
@@ -113,7 +113,7 @@ def test_few_kinds_of_edges_are_summed_on_the_way(
     assert_near([out.detach(), *gradients], [*expected[:2], expected[-1]], TOLERANCES[dtype])
 
 
-@pytest.mark.covering(1)
+@pytest.mark.covering(1, rest="gpu")
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("kinds", [FUSED, ["mean"], ["max"], ["normalised_mean"]], ids=",".join)
 @pytest.mark.parametrize("combine", ["add", "mul"])

@@ -183,7 +183,7 @@ def test_only_the_gradients_asked_for(triton, wanted):
     assert all(leaf.grad is None for i, leaf in enumerate(leaves) if i not in wanted)
 
 
-@pytest.mark.covering(1)
+@pytest.mark.covering(1, rest="gpu")
 @pytest.mark.parametrize("own", [range(11), range(1, 11), (0,), (6, 7)], ids=str)
 @pytest.mark.parametrize("case", [Case(ends=(2, 9)), FRONTS], ids=["whole", "fronts"])
 def test_vmap_is_a_loop_in_one_call(triton, own, case):

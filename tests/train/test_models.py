@@ -64,7 +64,7 @@ def test_clusters_follow_from_the_largest_graph():
     assert "clusters" not in fit(SMALL["pna stacked"], graphs).arguments
 
 
-@pytest.mark.covering(1, always=True)
+@pytest.mark.covering(1, always=True, rest="gpu")
 @pytest.mark.parametrize("architecture", ARCHITECTURES)
 @pytest.mark.parametrize("name", CONVOLUTIONS)
 def test_every_registered_model_is_trained_and_loaded(name, architecture, tmp_path):

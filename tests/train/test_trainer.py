@@ -142,7 +142,7 @@ def test_no_member_leaves_while_most_are_alive_or_none_is(alive):
     assert trainer.ids.tolist() == [0, 1, 2, 3]
 
 
-@pytest.mark.covering(1, always=True)
+@pytest.mark.covering(1, always=True, rest="gpu")
 @pytest.mark.parametrize("name", SMALL)
 @pytest.mark.parametrize("missing", [False, True], ids=["all targets", "missing targets"])
 def test_padded_training_is_training(name, missing):

@@ -91,7 +91,7 @@ PATHS = {
 }
 
 
-@pytest.mark.covering(1)
+@pytest.mark.covering(1, rest="gpu")
 @pytest.mark.parametrize("arguments", ["wide edge features", "towers", "divided towers"])
 @pytest.mark.parametrize("path", PATHS)
 def test_paths(fast, path, arguments, monkeypatch):

@@ -219,7 +219,7 @@ def case_of(fast, form, towers=2):
     return layer, leaves, run
 
 
-@pytest.mark.covering(1)
+@pytest.mark.covering(1, rest="gpu")
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("wanted", ["x", "edge_attr", "pre", "post", "lin", "edge_encoder"])
 @pytest.mark.parametrize("towers", [1, 2])

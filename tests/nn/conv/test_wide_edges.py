@@ -46,7 +46,7 @@ def run(backend, graph, dtype=torch.float32, frozen=(), **arguments):
 
 @pytest.mark.parametrize("arguments", LAYERS)
 @pytest.mark.parametrize("name", ["random", "hub", "isolated", "repeated edges"])
-@pytest.mark.covering(1)
+@pytest.mark.covering(1, rest="gpu")
 def test_as_all_at_once(fast, monkeypatch, name, arguments):
     expected, _ = run(fast, GRAPHS[name], **LAYERS[arguments])
     monkeypatch.setattr(wide_edges, "BLOCK", WIDTH * max(len(GRAPHS[name].edges) // 3, 1))
