@@ -574,6 +574,7 @@ def random_graph(nodes, edges):
     return torch.rand(nodes, 2), torch.randint(nodes, (2, edges), generator=random)
 
 
+@pytest.mark.slow
 def test_compiled_with_the_adjacency_built_inside():
     """One program does for every size."""
     counter = CompileCounterWithBackend("aot_eager")
@@ -612,6 +613,7 @@ def test_compiled_with_the_adjacency_as_an_input():
     assert counter.frame_count == 1
 
 
+@pytest.mark.slow
 def test_compiled_joining_of_a_list():
     join = torch.compile(as_adjacency, fullgraph=True, dynamic=True, backend="aot_eager")
     for sizes in [(4, 3), (6, 5)]:

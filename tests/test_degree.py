@@ -504,6 +504,7 @@ def test_vmap_over_aggregates_and_learned_parameters(stats):
     torch.testing.assert_close(together, torch.stack(one_by_one))
 
 
+@pytest.mark.slow
 def test_compiles_whole_and_follows_the_statistics(stats):
     degree = torch.tensor(DEGREES)
 

@@ -40,6 +40,7 @@ def test_every_contender_is_timed_and_weighed(case: Case) -> None:
     assert memory[works[-1], OURS] <= memory[works[0], OURS] < memory[works[0], PYG]
 
 
+@pytest.mark.slow
 @needs_pyg
 def test_compiled_takes_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="eager"))

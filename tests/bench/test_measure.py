@@ -82,7 +82,7 @@ def test_calls_take_turns() -> None:
 
     def call(name: str) -> None:
         log.append(name)
-        for _ in range(100):
+        for _ in range(20):
             spin @ spin
 
     timings = time_calls([lambda: call("a"), lambda: call("b")], "cpu", seconds=0.01)

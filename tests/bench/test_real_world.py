@@ -122,7 +122,7 @@ def test_the_models_are_the_same(name: str) -> None:
 
 
 @needs_pyg
-@pytest.mark.parametrize("name", ["zinc", "molhiv"])
+@pytest.mark.parametrize("name", [pytest.param("zinc", marks=pytest.mark.slow), "molhiv"])
 def test_epochs_are_measured(runs: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Models of full size are trained, also several members at a time."""
     time_once(monkeypatch)
@@ -170,6 +170,7 @@ def test_what_is_not_there_is_refused() -> None:
         cases("meta", Path("runs"))
 
 
+@pytest.mark.slow
 @needs_pyg
 def test_the_command_prints_and_writes(
     runs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

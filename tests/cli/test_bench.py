@@ -26,6 +26,7 @@ def read(path: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 @needs_pyg
 def test_everything_is_printed_and_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Every small case is measured, also compiled; the first use of PyG takes seconds."""

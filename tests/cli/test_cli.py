@@ -93,6 +93,7 @@ def test_doctor_prints_for_people() -> None:
     assert "figures: pip install 'pna[plot]'" in printed
 
 
+@pytest.mark.slow
 def test_demo_trains_draws_and_writes_a_page(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,7 @@ def test_trains_and_shows(tmp_path):
     assert again.exit_code == 0, "what is trained is used again"
 
 
+@pytest.mark.slow
 def test_a_benchmark_with_edges_alone_then_without(tmp_path, monkeypatch):
     monkeypatch.setitem(EXPERIMENTS, "zinc", narrow("zinc"))
     runs = tmp_path / "runs"

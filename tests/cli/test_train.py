@@ -382,6 +382,7 @@ def test_training_says_what_is_waited_for(data, tmp_path):
     ]
 
 
+@pytest.mark.slow
 def test_training_does_not_wait_for_imports(data, tmp_path):
     """Of packages that take seconds, and that it does not need."""
     arguments = [str(a) for a in ("train", data, "--out", tmp_path / "run", *SMALL, "--json")]

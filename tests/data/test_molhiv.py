@@ -75,6 +75,7 @@ def test_molecules_that_rdkit_refuses(rows):
     assert (graphs.edge_counts > 0).all()
 
 
+@pytest.mark.slow
 def test_the_benchmark(rows, monkeypatch):
     """Reads the table, and of its 41,127 molecules every twentieth and twenty of the largest."""
     assert Counter(row["split"] for row in rows) == {"train": 32_901, "valid": 4_113, "test": 4_113}

@@ -252,7 +252,10 @@ def narrow(name: str) -> RealWorld:
     return replace(experiment, variants=variants)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [name if name == "molhiv" else pytest.param(name, marks=pytest.mark.slow) for name in NAMES],
+)
 def test_from_graphs_to_tables(name: str, tmp_path) -> None:
     experiment = narrow(name)
     runs = tmp_path / "runs"

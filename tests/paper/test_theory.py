@@ -24,6 +24,7 @@ def test_only_the_identity_confuses() -> None:
     assert linear.values[()] == Fraction(0)
 
 
+@pytest.mark.slow
 def test_linear_scaling_leaves_float32_where_logarithmic_scaling_does_not() -> None:
     grown = grow()
     largest = np.log10(np.finfo(np.float32).max)

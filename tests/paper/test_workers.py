@@ -143,6 +143,7 @@ def test_sigterm_to_the_first_process_alone_stops_all() -> None:
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
 def test_ctrl_c_in_a_terminal_is_heard_by_all_and_can_be_resumed(tmp_path: Path) -> None:
     """Two processes import torch: the command, and the one that its workers are forked from."""

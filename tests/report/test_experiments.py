@@ -43,6 +43,7 @@ def test_one_result_is_a_page_of_itself(tmp_path: Path) -> None:
         assert words in seen.text, words
 
 
+@pytest.mark.slow
 def test_several_results_have_contents_and_links_of_their_own(tmp_path: Path) -> None:
     folders = [make(tmp_path / "a", "training"), make(tmp_path / "b", "moments"),
                make(tmp_path / "c", "moments", members=1, quick=True)]  # fmt: skip

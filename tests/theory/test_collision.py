@@ -54,6 +54,7 @@ def test_fewer_than_n_aggregators_have_a_collision(n: int) -> None:
     confirm(find_collision(names, n).collision, names, n)
 
 
+@pytest.mark.slow
 @settings(max_examples=5, deadline=None)
 @given(st.data())
 def test_whichever_they_are(data: st.DataObject) -> None:
@@ -156,6 +157,7 @@ KINKED = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(st.data())
 def test_functions_need_not_be_smooth_or_of_a_size(data: st.DataObject) -> None:

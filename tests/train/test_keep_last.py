@@ -47,6 +47,7 @@ def test_the_last_loss_is_that_of_the_metrics(tmp_path):
         assert found.loss[k] == pytest.approx(row["validation"], rel=1e-9)
 
 
+@pytest.mark.slow
 def test_resumed_it_is_the_same(tmp_path):
     graphs = random_graphs()
     whole = train(graphs, tmp_path / "whole", MODEL, SETTINGS, device="cpu")

@@ -41,11 +41,15 @@ def models_of(graphs, model, seeds):
     ("name", "optimiser", "arguments"),
     [
         ("pna recurrent", "adam", {}),
-        ("gin recurrent", "adamw", {}),  # batch normalisation of nodes, called again and again
+        # batch normalisation of nodes, called again and again
+        pytest.param("gin recurrent", "adamw", {}, marks=pytest.mark.slow),
         ("pna stacked", "adamw", {}),  # and of every layer
         ("diffpool stacked", "adam", {}),  # a loss of the model's own
         # stops at some graphs before others, and for a member alone sees that it does
-        ("gin recurrent", "adam", {"depth": "adaptive", "tolerance": 0.05}),
+        pytest.param(
+            *("gin recurrent", "adam", {"depth": "adaptive", "tolerance": 0.05}),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_members_are_what_they_are_alone(name, optimiser, arguments):

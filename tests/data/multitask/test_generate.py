@@ -189,6 +189,7 @@ def test_the_published_facts(published):
     assert baseline(published) == pytest.approx(expected, abs=0.03)
 
 
+@pytest.mark.slow
 def test_about_half_of_the_published_connectivity_labels_are_wrong():
     """Generates two sets of graphs, with enough of them for a share, which takes seconds."""
     tasks = ["connected", "bipartite"]
