@@ -317,6 +317,11 @@ def test_reset_parameters():
             ValueError,
             "num_sampled_nodes_per_hop and num_sampled_edges_per_hop, expected both",
         ),
+        (
+            lambda: pair(num_layers=2, jk="max")[1](*sampled(1)[:2], **sampled(1)[3]),
+            ValueError,
+            "num_sampled_nodes_per_hop for a model with jk='max', expected None or 'last'",
+        ),
         (lambda: PNA(6, 8, 2, norm=3, **ARGUMENTS), TypeError, "got norm=3, .*module to copy"),
         (
             lambda: PNA(6, 8, 2, **ARGUMENTS).double()(*inputs()[:2], torch.ones(EDGES)),

@@ -210,6 +210,11 @@ class PNA(nn.Module):
                 "got one of num_sampled_nodes_per_hop and num_sampled_edges_per_hop, expected both "
                 "or none; a neighbour loader gives both"
             )
+        if nodes is not None and self.jk_mode not in (None, "last"):
+            raise ValueError(
+                f"got num_sampled_nodes_per_hop for a model with jk={self.jk_mode!r}, expected "
+                "None or 'last': layers leave out different nodes; leave both arguments out"
+            )
         adjacency = as_adjacency(edge_index, x.shape[0])
         edge_attr = values_of(edge_index) if edge_attr is None else edge_attr
         results = []
