@@ -226,6 +226,14 @@ def test_pyg_takes_what_users_have():
     assert (gs.x.shape, gs.node_features, gs.splits) == ((5, 1), ("mass",), ())
 
 
+def test_pyg_batches_are_taken_apart():
+    gs = example()
+    graphs = gs.to_pyg()
+    for batches in (PygBatch.from_data_list(graphs), PygLoader(graphs, batch_size=2)):
+        assert_same(GraphSet.from_pyg(batches), gs)
+    assert_same(GraphSet.from_pyg(graphs[0]), GraphSet.from_pyg(graphs[:1]))
+
+
 @pytest.mark.parametrize(
     ("graphs", "message"),
     [

@@ -157,13 +157,14 @@ class GraphSet:
     def from_pyg(cls, graphs: Iterable[Any], *, level: str | None = None, **facts: Any) -> GraphSet:
         """Build from PyG's `Data`: x, edge_index, edge_attr, y or y_node and y_graph, num_nodes.
 
+        `graphs` is a list, a data set, a loader, a batch or one graph. Batches are taken apart.
         Targets ``y`` with a row for each node are node targets; with one row they are targets of
         the graph. If every graph has one node, `level` ("node" or "graph") decides. ``split`` and
         ``type`` are names, used if all graphs have them. `facts` are arguments of `from_arrays`.
         """
         from pna.data.pyg import from_data_list
 
-        return cls.from_arrays(**(from_data_list(list(graphs), level) | facts))
+        return cls.from_arrays(**(from_data_list(graphs, level) | facts))
 
     @classmethod
     def from_networkx(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
+from torch_geometric.data import Batch, Data
 from torch_geometric.transforms import BaseTransform
 
 from pna.adjacency import Adjacency
@@ -79,10 +79,13 @@ def _flat_kinds(columns: Tensor | None) -> Tensor | None:
     return columns if columns is None or columns.is_floating_point() else _flat(columns)
 
 
-def from_data_list(graphs: Sequence[Any], level: str | None = None) -> dict[str, Any]:
+def from_data_list(given: Iterable[Any], level: str | None = None) -> dict[str, Any]:
     """Arguments of `GraphSet.from_arrays` for these graphs; for `level` see `GraphSet.from_pyg`."""
     if level is not None:
         lookup("level", level, {"node": None, "graph": None})
+    graphs: list[Any] = []
+    for one in [given] if isinstance(given, Data) else given:
+        graphs += one.to_data_list() if isinstance(one, Batch) else [one]
     edge_index, sizes = _edges(graphs)
     edge_counts, ones = [edges.shape[1] for edges in edge_index], [1] * len(graphs)
     y_node, y_graph = _values(graphs, "y_node"), _values(graphs, "y_graph")
