@@ -75,12 +75,15 @@ def test_repeated_edges_have_their_own_attributes():
         ({"node_features": ["name"]}, "got name = 'C' of node 'b' of graph 0, expected a number"),
         ({"node_features": ["ragged"]}, r"got ragged = \[1, \[2\]\] of node 'a' of graph 0"),
         ({"node_features": ["wide"]}, r"got wide = \[1, 2\] of node 'b' of graph 0, .* as many"),
+        ({"node_features": ["hidden"]}, r"got hidden = masked_array(.|\n)* of node 'b' of graph 0"),
     ],
 )
 def test_attributes_that_are_no_numbers(names, message):
     graph = molecules()[0]
     graph.add_node("a", name=1, ragged=[1, [2]], wide=[1])
     graph.add_node("b", name="C", ragged=1, wide=[1, 2])
+    for name, mask in (("a", False), ("b", True)):
+        graph.nodes[name]["hidden"] = np.ma.array([1.0, 2.0], mask=[False, mask])
     with pytest.raises(ValueError, match=message):
         GraphSet.from_networkx([graph], **names)
 

@@ -107,7 +107,8 @@ def _numbers(name: str, owners: Sequence[tuple[str, Mapping[str, Any]]]) -> Tens
         except ValueError:  # lists of different lengths
             row = np.asarray(None)
         first = rows[0] if rows else row
-        if row.dtype.kind not in "biuf" or row.shape != first.shape:
+        is_numeric = row.dtype.kind in "biuf" and not np.ma.is_masked(attributes[name])
+        if not is_numeric or row.shape != first.shape:
             raise ValueError(
                 f"got {name} = {attributes[name]!r} of {owner}, expected a number, or a list of as "
                 "many numbers at every place; encode other values as numbers"
