@@ -347,10 +347,10 @@ def launch_small(dtype: torch.dtype) -> None:
     kinds = ("mean", "sum", "var", "std", "max", "min")
     cases = ((1, 64, kinds[3:], None), (2, 3, kinds, torch.randn(2, 6, dtype=dtype)))
     for towers, width, chosen_kinds, edge in cases:
-        columns, inputs = towers * width, width * (1 + 2 * len(chosen_kinds))
+        inputs = width * (1 + 2 * len(chosen_kinds))
         layer = SmallLayer(
             torch.randn(9, width, dtype=dtype, requires_grad=True),
-            *(torch.randn(s, dtype=dtype) for s in ((2 * columns, width), columns)),
+            *(torch.randn(s, dtype=dtype) for s in ((towers, width, 2 * width), (towers, width))),
             *(torch.randn(s, dtype=dtype) for s in ((towers, 4, inputs), (towers, 4))),
             *(torch.randn(s, dtype=dtype) for s in ((4 * towers, 4 * towers), 4 * towers)),
             edge, None if edge is None else torch.randn(9, 2, dtype=dtype), factors, graph,

@@ -9,6 +9,8 @@ from __future__ import annotations
 import ctypes
 import struct
 import sys
+from contextlib import nullcontext
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,6 +20,7 @@ import triton.language as tl
 from triton.backends.compiler import GPUTarget
 
 from pna.ops.triton import driver, launcher
+from pna.ops.triton.sequence import LaunchSequence, Step
 
 DRIVER = ctypes.CDLL(sys.argv[1])
 LOADED: list[str] = []
@@ -70,6 +73,28 @@ def launch(rows: int, stride: int, factor: float, **options: Any) -> None:
     print(function - 40, grid, threads, *numbers)
 
 
+@partial(launcher.Kernel, unspecialised=("stride",))
+def _copy_kernel(x, out, num_rows, stride, BLOCK: tl.constexpr):
+    row = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + row, tl.load(x + row * stride, mask=row < num_rows), mask=row < num_rows)
+
+
+def launch_sequence() -> None:
+    """Compile a sequence for the types of its tensors, launch it, and print the same."""
+    torch.cuda.device = lambda device: nullcontext()  # type: ignore[assignment,misc]
+    step = Step(
+        launcher.PreparedKernel(_copy_kernel, BLOCK=32), ("tiles",), ("x", "out", "rows", 3)
+    )
+    types = {"x": torch.float32, "out": torch.bfloat16}
+    sequence = LaunchSequence([step], types, ["rows", "tiles"])
+    assert sequence.is_ready(0)
+    ctypes.c_int.in_dll(DRIVER, "count").value = 6
+    sequence.launch(0, [2**20, 2**21, 17, 2])
+    noted = bytes((ctypes.c_uint64 * 64).in_dll(DRIVER, "noted"))
+    function, grid, *_ = struct.unpack_from("11Q", noted)
+    print(function - 40, grid, *struct.unpack_from("=QQi4xi4xQQ", noted, 88))
+
+
 def main() -> None:
     driver._cuda = lambda: DRIVER
     triton.runtime.driver.set_active(Device())
@@ -80,6 +105,7 @@ def main() -> None:
     launch(17, 1, 0.5)  # the stride is compiled into the kernel
     launch(17, 16, 0.5, num_warps=8)
     launch(17, 3, 0.25)
+    launch_sequence()
     print(*LOADED)
 
 

@@ -11,10 +11,12 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 
 pytest.importorskip("triton")
 from pna.native import find_library
-from pna.ops.triton import driver
+from pna.ops.triton import driver, launcher
+from pna.ops.triton.sequence import LaunchSequence, Step
 
 #: Notes the numbers and the first words of the parameters of the last launch.
 FAKE = """
@@ -73,8 +75,9 @@ def test_a_kernel_is_compiled_and_launched(fake):
         "2 2 128 17 0.5",  # a stride of 1 is compiled into the kernel
         "3 2 256 17 16 0.5",
         "1 2 128 17 3 0.25",
+        f"4 2 {2**20} {2**21} 17 3 0 0",
     ]
-    assert loaded == "_scaled_kernel _scaled_kernel _scaled_kernel"
+    assert loaded == "_scaled_kernel _scaled_kernel _scaled_kernel _copy_kernel"
 
 
 @pytest.fixture
@@ -192,3 +195,55 @@ def test_without_a_driver_all_is_left_to_triton(monkeypatch):
     driver._library.cache_clear()
     assert not driver.can_launch(_compiled({}), [], 0)
     driver._library.cache_clear()
+
+
+class _FakeKernel:
+    """A prepared kernel that is compiled already; `given` are the kinds it was asked for."""
+
+    is_direct = True
+
+    def __init__(self, signature):
+        self._signature, self.given = signature, []
+
+    def launcher(self, kinds, device):
+        self.given.append(kinds)
+        if self._signature is None:
+            return None
+        return driver.Launcher(_compiled(self._signature), list(self._signature), device)
+
+
+def test_a_sequence_launches_its_kernels_in_order(launched, fake, monkeypatch):
+    monkeypatch.setattr(launcher, "raw_stream", lambda device: 11)
+    first = _FakeKernel({"x": "*fp32", "n": "i32"})
+    last = _FakeKernel({"n": "i32", "x": "*fp32", "k": "i64", "y": "*i64"})
+    steps = [Step(first, ("n",), ("x", "n")), Step(last, (2, "m"), ("n", "y", -7, "x"))]
+    sequence = LaunchSequence(steps, {"x": torch.float32, "y": torch.int64}, ["n", "m"])
+    assert sequence.is_ready(3)
+    assert first.given == [(torch.float32, 1)]
+    assert last.given == [(1, torch.int64, 1, torch.float32)]
+    before = ctypes.c_int.in_dll(fake, "launches").value
+    ctypes.c_int.in_dll(fake, "count").value = 6
+    for rows in (20, 30):
+        sequence.launch(3, [2**40, 2**41, rows, 5])
+    assert ctypes.c_int.in_dll(fake, "launches").value == before + 4
+    noted = bytes((ctypes.c_uint64 * 64).in_dll(fake, "noted"))
+    assert struct.unpack_from("11Q", noted) == (2**47 + 3, 2, 5, 1, 128, 1, 1, 50_000, 11, 103, 0)
+    assert struct.unpack_from("=i4xQqQQQ", noted, 88) == (30, 2**41, -7, 2**40, 0, 0)
+
+
+def test_a_sequence_of_a_kernel_that_cannot_be_launched_is_not_ready(launched):
+    steps = [Step(_FakeKernel({"x": "*fp32"}), (1,), ("x",)), Step(_FakeKernel(None), (1,), ("x",))]
+    assert not LaunchSequence(steps, {"x": torch.float32}, []).is_ready(3)
+
+
+def test_launches_end_at_the_first_error(launched, fake, monkeypatch):
+    monkeypatch.setattr(launcher, "raw_stream", lambda device: 11)
+    step = Step(_FakeKernel({"x": "*fp32"}), (1,), ("x",))
+    sequence = LaunchSequence([step, step], {"x": torch.float32}, [])
+    assert sequence.is_ready(3)
+    ctypes.c_int.in_dll(fake, "broken").value = 700
+    try:
+        with pytest.raises(RuntimeError, match="could not be launched: no such kernel"):
+            sequence.launch(3, [2**40])
+    finally:
+        ctypes.c_int.in_dll(fake, "broken").value = 0

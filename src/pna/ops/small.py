@@ -1,6 +1,6 @@
 """The PNA layer on a small graph of a GPU, with few launches, and its gradients.
 
-Both are functions for eager mode, and operators for `torch.compile`.
+`small_forward` and `small_backward` are for eager mode, `small_layer` is for `torch.compile`.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from torch import Tensor
 
 from pna.adjacency import Adjacency
 from pna.ops.operators import gradient_operator, operator
+from pna.ops.precision import is_exact
 from pna.ops.request import Request, wide_type
 from pna.ops.vmap_rules import one_by_one
 
 if TYPE_CHECKING:
-    from pna.ops.triton.small import SmallKernels
-    from pna.ops.triton.small_products import WeightSizes
+    from pna.ops.triton.small import SmallLaunches
 
 #: The most rows of an edge table whose gradient is a product with the kinds of all edges.
 _KINDS = 256
@@ -30,8 +30,8 @@ class SmallLayer:
     """A layer and its inputs. All tensors are contiguous."""
 
     x: Tensor  # (nodes, width)
-    pre: Tensor  # (towers × width × 2, width): the receivers' and senders' part of M in turn
-    bias: Tensor  # (towers × width,) of M
+    pre: Tensor  # (towers, width, 2 × width): the receivers' and senders' part of M
+    bias: Tensor  # (towers, width) of M
     post: Tensor  # (towers, outputs, inputs) of U
     post_bias: Tensor  # (towers, outputs)
     mixing: Tensor | None  # (towers × outputs, the same)
@@ -42,13 +42,6 @@ class SmallLayer:
     adjacency: Adjacency
     request: Request
     times: Sequence[int]  # for each aggregate, how often the receivers' part is added to it
-
-    @property
-    def sizes(self) -> WeightSizes:
-        from pna.ops.triton.small_products import WeightSizes
-
-        mixed = 0 if self.mixing is None else self.mixing.shape[0]
-        return WeightSizes(*map(int, (*self.post.shape, *self.pre.shape, mixed)))
 
 
 class SmallResults(NamedTuple):
@@ -61,96 +54,190 @@ class SmallResults(NamedTuple):
     kept: Tensor  # statistics of messages
 
 
-def _kernels(layer: SmallLayer) -> SmallKernels:
-    from pna.ops.triton.small import depth_of, small_kernels
+def launches_of(layer: SmallLayer) -> SmallLaunches:
+    """The launches for such a layer."""
+    from pna.ops.triton.small import SmallKind, WeightSizes, small_launches
 
-    scalers, width, towers = map(int, (layer.factors.shape[1], layer.x.shape[1], len(layer.post)))
-    depth, times = depth_of(layer.edge, layer.at), tuple(layer.times)
-    return small_kernels(layer.request, times, scalers, width, towers, layer.x.dtype, depth)
+    edge, at, mixing, factors = layer.edge, layer.at, layer.mixing, layer.factors
+    mixed = 0 if mixing is None else mixing.shape[0]
+    towers, width, _ = layer.pre.shape
+    sizes = WeightSizes(*map(int, (*layer.post.shape, 2 * towers * width, width, mixed)))
+    depth = None
+    if edge is not None:
+        depth = -2 if at is None else int(edge.shape[0]) if at.is_floating_point() else -1
+    return small_launches(
+        SmallKind(
+            layer.request, tuple(layer.times), int(factors.shape[1]), sizes, layer.x.dtype,
+            factors.dtype, layer.adjacency.edge_ids.dtype, depth, None if at is None else at.dtype,
+            is_exact(),
+        )
+    )  # fmt: skip
+
+
+def _inputs(layer: SmallLayer) -> list[Tensor | None]:
+    """The tensors that `FORWARD` and `BACKWARD` of `pna.ops.triton.small` begin with."""
+    graph = layer.adjacency
+    return [
+        layer.x, layer.pre, layer.bias, layer.post, layer.post_bias, layer.mixing,
+        layer.mixing_bias, layer.factors, layer.edge, layer.at, graph.incoming.indptr,
+        graph.incoming.neighbours, graph.edge_ids,
+    ]  # fmt: skip
+
+
+def _outgoing(layer: SmallLayer) -> list[Tensor | None]:
+    """The tensors that follow in `BACKWARD`."""
+    graph = layer.adjacency
+    return [graph.outgoing.indptr, graph.outgoing.neighbours, graph.out_ranks]
+
+
+def _numbers(launches: SmallLaunches, layer: SmallLayer) -> dict[str, int]:
+    types = 0 if layer.edge is None else layer.edge.shape[0]
+    return launches.numbers(layer.x.shape[0], layer.adjacency.edge_ids.shape[0], types)
 
 
 def _allocate(layer: SmallLayer) -> SmallResults:
     (nodes, _), (towers, outputs, inputs) = layer.x.shape, layer.post.shape
-    new, columns = layer.x.new_empty, layer.bias.shape[0]
+    new, columns = layer.x.new_empty, layer.bias.numel()
     return SmallResults(
         out=new((nodes, towers * outputs)),
         hidden=new(0 if layer.mixing is None else (nodes, towers * outputs)),
         products=new((nodes, 2 * columns)),
         of_u=new((nodes, towers * inputs)),
-        kept=new((nodes, _kernels(layer).kept, columns), dtype=wide_type(layer.x.dtype)),
+        kept=new((nodes, launches_of(layer).kept, columns), dtype=wide_type(layer.x.dtype)),
     )
 
 
-def small_forward(layer: SmallLayer) -> SmallResults:
-    """Compute the layer."""
-    from pna.ops.triton.small_products import products_of
+def _forward(layer: SmallLayer) -> SmallResults:
+    from pna.ops.triton.small import FORWARD
 
-    made, x, mixing = _allocate(layer), layer.x, layer.mixing
-    by = products_of(x, layer.sizes)
-    by.multiply(x, layer.pre[None], made.products, transposed=True)
-    _kernels(layer).forward(
-        made.products, layer.bias, x, layer.factors, layer.adjacency, (layer.edge, layer.at),
-        made.of_u, made.kept,
-    )  # fmt: skip
-    of_update = made.out if mixing is None else made.hidden
-    by.multiply(made.of_u, layer.post, of_update, layer.post_bias.view(-1), transposed=True)
-    if mixing is not None:
-        by.multiply(of_update, mixing[None], made.out, layer.mixing_bias, transposed=True)
+    launches, made = launches_of(layer), _allocate(layer)
+    out, *kept = made
+    given = dict(zip(FORWARD, (*_inputs(layer), *kept, out), strict=True))
+    with _on_device(layer.x):
+        launches.forward.run(given | _numbers(launches, layer))
     return made
 
 
+def small_forward(layer: SmallLayer, launches: SmallLaunches) -> tuple[Tensor, Tensor]:
+    """Compute the layer in eager mode: its result, and a buffer for `small_backward`."""
+    from pna.ops.triton.small import FORWARD
+
+    x = layer.x
+    numbers = _numbers(launches, layer)
+    offsets = launches.buffer.offsets(numbers)
+    out = x.new_empty((x.shape[0], launches.sizes.towers * launches.sizes.outputs))
+    buffer = x.new_empty(offsets.pop(), dtype=torch.uint8)
+    inputs = _inputs(layer)
+    with _on_device(x):
+        if launches.is_ready(x.device) and (addresses := _addresses(inputs)) is not None:
+            begin = buffer.data_ptr()
+            kept = [begin + offset for offset in offsets]
+            values = (*addresses, *kept, out.data_ptr(), *numbers.values())
+            launches.forward.launch(x.device.index, values)
+        else:
+            parts = launches.buffer.tensors(buffer, numbers)
+            given = dict(zip(FORWARD, (*inputs, *parts.values(), out), strict=True))
+            launches.forward.run(given | numbers)
+    return out, buffer
+
+
+def _on_device(x: Tensor) -> Any:
+    """A context in which the device of x is the current one."""
+    from pna.ops.triton import launcher
+
+    return launcher.on_device(x)
+
+
+def _addresses(tensors: Sequence[Tensor | None]) -> list[int] | None:
+    """The addresses of all tensors, 0 without one; None if a kernel must be compiled anew, because
+    an address is not a multiple of 16."""
+    found, bits = [], 0
+    for tensor in tensors:
+        address = 0 if tensor is None else tensor.data_ptr()
+        found.append(address)
+        bits |= address
+    return None if bits & 15 else found
+
+
 class SmallGradients(NamedTuple):
-    """The gradients of x, of every message, and of all weights and biases one after another."""
+    """The gradients of a layer. That of x has no elements if it is not needed."""
 
-    x: Tensor  # without elements if it is not needed
-    messages: Tensor
-    weights: Tensor
+    x: Tensor
+    messages: Tensor  # in the order of slots, or with an edge term in the given order
+    weights: Tensor  # of all weights and biases, one after another
 
 
-def write_gradients(
+def small_backward(
+    grad: Tensor, for_x: bool, layer: SmallLayer, launches: SmallLaunches, buffer: Tensor
+) -> SmallGradients:
+    """Compute the gradients in eager mode."""
+    from pna.ops.triton.small import BACKWARD
+
+    x, grad = layer.x, grad.contiguous()
+    numbers = _numbers(launches, layer)
+    at, offsets = launches.buffer.offsets(numbers), launches.workspace.offsets(numbers)
+    workspace = x.new_empty(offsets.pop(), dtype=torch.uint8)
+    of_weights = x.new_empty(launches.sizes.total)
+    of_x = torch.empty_like(x) if for_x else x.new_empty(0)
+    inputs, steps = _inputs(layer) + _outgoing(layer), launches.backward(for_x)
+    last: list[Tensor | None] = [grad, of_weights, of_x]
+    with _on_device(x):
+        if launches.is_ready(x.device) and (addresses := _addresses(inputs + last)) is not None:
+            kept = [buffer.data_ptr() + offset for offset in at[:-1]]
+            work = [workspace.data_ptr() + offset for offset in offsets]
+            if layer.mixing is None:
+                work[0] = addresses[-3]  # the gradient is that of the result of U
+            values = (*addresses[:-3], *kept, *work, *addresses[-3:], *numbers.values())
+            steps.launch(x.device.index, values)
+        else:
+            kept_parts = launches.buffer.tensors(buffer, numbers)
+            parts = launches.workspace.tensors(workspace, numbers)
+            if layer.mixing is None:
+                parts["above"] = grad
+            every = (*inputs, *kept_parts.values(), *parts.values(), *last)
+            steps.run(dict(zip(BACKWARD, every, strict=True)) | numbers)
+    messages = x.new_empty(0)
+    if layer.edge is not None:
+        messages = launches.workspace.tensors(workspace, numbers)["of_messages"]
+    return SmallGradients(of_x, messages, of_weights)
+
+
+def _write_gradients(
     grad: Tensor, needs: Sequence[bool], layer: SmallLayer, hidden: Tensor, products: Tensor,
     of_u: Tensor, kept: Tensor, gradients: tuple[Tensor, Tensor, Tensor],
 ) -> None:  # fmt: skip
     """Write `SmallGradients`."""
-    from pna.ops.triton.small_products import products_of
+    from pna.ops.triton.small import BACKWARD
 
     of_x, of_messages, of_weights = gradients
-    x, post, sizes = layer.x, layer.post, layer.sizes
-    above = grad = grad.contiguous()
-    by = products_of(x, sizes)
-    if layer.mixing is not None:
-        above = torch.empty_like(hidden)
-        by.multiply(grad, layer.mixing[None], above)
-    grad_u, of_products = torch.empty_like(of_u), torch.empty_like(products)
-    by.multiply(above, post, grad_u)
-    _kernels(layer).backward(
-        grad_u, kept, products, layer.factors, layer.adjacency, (layer.edge, layer.at), of_products,
-        of_messages,
+    launches, x, grad = launches_of(layer), layer.x, grad.contiguous()
+    numbers = _numbers(launches, layer)
+    above = grad if layer.mixing is None else torch.empty_like(hidden)
+    partial = x.new_empty((numbers["splits"], launches.sizes.total), dtype=torch.float32)
+    every = (
+        *_inputs(layer), *_outgoing(layer), hidden, products, of_u, kept, above,
+        torch.empty_like(of_u), torch.empty_like(products), of_messages, partial, grad, of_weights,
+        of_x,
     )  # fmt: skip
-    if needs[0]:
-        own = grad_u[:, : sizes.width]
-        if sizes.towers > 1:
-            own = grad_u.view(-1, sizes.towers, sizes.inputs)[:, :, : sizes.width].sum(1)
-        by.multiply(of_products, layer.pre[None], of_x, own)
-    by.gradients(above, of_u, of_products, x, (grad, hidden), sizes, of_weights)
+    with _on_device(x):
+        launches.backward(needs[0]).run(dict(zip(BACKWARD, every, strict=True)) | numbers)
 
 
-def empty_gradients(layer: SmallLayer, needs: Sequence[bool]) -> tuple[Tensor, Tensor, Tensor]:
-    """Allocate `SmallGradients`."""
+def _empty_gradients(layer: SmallLayer, needs: Sequence[bool]) -> tuple[Tensor, Tensor, Tensor]:
     x, edges = layer.x, layer.adjacency.edge_ids.shape[0]
     return (
         x.new_empty(x.shape if needs[0] else 0),
-        x.new_empty((edges, layer.bias.shape[0])),
-        x.new_empty(layer.sizes.total),
+        x.new_empty((edges, layer.bias.numel())),
+        x.new_empty(launches_of(layer).sizes.total),
     )
 
 
 small_gradients = gradient_operator(
     "small_gradients",
-    write_gradients,
+    _write_gradients,
     tangent="got a second derivative of the PNA layer in compiled code, expected a first one; "
     "call the layer outside of torch.compile",
-    allocate=empty_gradients,
+    allocate=_empty_gradients,
 )
 
 
@@ -168,14 +255,23 @@ def _gradients(
 
 def weight_gradients(layer: SmallLayer, weights: Tensor) -> tuple[Tensor | None, ...]:
     """The gradients of pre, bias, post, post_bias, mixing and mixing_bias."""
-    post, pre, mixing, post_bias, bias, mixing_bias = weights.split(layer.sizes.lengths)
+    post, pre, mixing = layer.post, layer.pre, layer.mixing
+    (towers, outputs, inputs), (_, width, both) = post.shape, pre.shape
+    of_pre, mixed = towers * outputs * inputs, 0 if mixing is None else mixing.shape[0]
+    of_mixing = of_pre + towers * width * both
+    of_post_bias = of_mixing + mixed * mixed
+    of_bias = of_post_bias + towers * outputs
+    view = weights.as_strided  # faster than to split and to reshape
     every = (
-        pre.view(layer.pre.shape), bias, post.view(layer.post.shape),
-        post_bias.view(layer.post_bias.shape),
-    )  # fmt: skip
-    if layer.mixing is None:
+        view((towers, width, both), (width * both, both, 1), of_pre),
+        view((towers, width), (width, 1), of_bias),
+        view((towers, outputs, inputs), (outputs * inputs, inputs, 1), 0),
+        view((towers, outputs), (outputs, 1), of_post_bias),
+    )
+    if mixing is None:
         return *every, None, None
-    return *every, mixing.view(layer.mixing.shape), mixing_bias
+    end = of_bias + towers * width
+    return *every, view((mixed, mixed), (mixed, 1), of_mixing), view((mixed,), (1,), end)
 
 
 def edge_gradients(
@@ -199,7 +295,7 @@ def _vmap(*given: Any) -> Any:
 
 small_layer = operator(
     "small_layer",
-    small_forward,
+    _forward,
     fake=_allocate,
     backward=_gradients,
     differentiable=(

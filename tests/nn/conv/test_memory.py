@@ -134,7 +134,7 @@ def test_half_precision_takes_about_half():
 def test_wide_edge_features_of_many_edges_are_multiplied_in_blocks():
     conv, messages = layer(edge_dim=50), 10**6 * 64 * 4
     more = conv.memory(10**5, 10**6, table=False) - conv.memory(10**5, 10**6)
-    assert more < messages / 2
+    assert more < 0.3 * 2 * messages  # C e and its gradient
     conv, messages = layer(edge_dim=50, towers=2, divide_input=True), 10**4 * 64 * 4  # not small
     more = conv.memory(1000, 10**4, table=False) - conv.memory(1000, 10**4)
     assert more == messages

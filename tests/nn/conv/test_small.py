@@ -211,8 +211,8 @@ def operator_arguments(device):
     make = lambda *shape: numbers(*shape, dtype=torch.float32, device=device, seed=5)  # noqa: E731
     inputs = width * (1 + 2 * 3)
     layer = SmallLayer(
-        make(nodes, width), make(4 * width, width), make(2 * width), make(2, 5, inputs), make(2, 5),
-        make(10, 10), make(10), make(edges, 2 * width), None, make(nodes, 2).detach(),
+        make(nodes, width), make(2, width, 2 * width), make(2, width), make(2, 5, inputs),
+        make(2, 5), make(10, 10), make(10), make(edges, 2 * width), None, make(nodes, 2).detach(),
         pna.Adjacency.from_edge_index(ends.to(device), nodes),
         pna.ops.request.Request(("mean", "std", "max"), 1e-5, False), [1, 0, 1],
     )  # fmt: skip

@@ -89,7 +89,7 @@ def _of_wide_edges(layer: PNAConv, num_nodes: int, num_edges: int, training: boo
     most = edges_of_a_block(num_edges, columns)
     if num_edges <= most:
         return num_edges * columns * size * (2 if training else 1)
-    at_edges = most * size * ((layer.edge_dim or 0) + (2 if training else 1) * columns)
+    at_edges = most * size * (columns + max(layer.edge_dim or 0, columns if training else 0))
     graphs = _PER_EDGE * num_edges + num_edges // most * _PER_NODE * num_nodes
     return at_edges + graphs + training * 2 * num_nodes * columns * 4
 

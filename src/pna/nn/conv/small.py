@@ -33,7 +33,7 @@ def is_small(plan: LayerPlan, x: Tensor, adjacency: Adjacency) -> bool:
     if plan.backend != "triton" or plan.shares > 1 or "normalised_mean" in plan.request.kinds:
         return False
     if torch.compiler.is_compiling():
-        if is_exporting():  # a program for graphs of all sizes
+        if is_exporting():  # a launches for graphs of all sizes
             return False
     elif DeferredJoins.is_active():
         return False
@@ -89,19 +89,18 @@ def _small_layer(
 ) -> tuple[SmallLayer, EdgeWeights | None]:
     """The layer as its kernels take it, and the weights for edges. `values` is the edge term of M,
     if it is known already."""
-    width, to_edge = plan.form.width, None
-    pre, bias = weights.pre.flatten(0, 1), weights.pre_bias.view(-1)
-    if pre.shape[1] > 2 * width:
+    pre, bias, width, to_edge = weights.pre, weights.pre_bias, plan.form.width, None
+    if pre.shape[2] > 2 * width:
         to_edge = EdgeWeights(weights, width)
-        pre, bias = pre[:, : 2 * width].contiguous(), to_edge.bias(bias)
+        pre, bias = pre[:, :, : 2 * width], to_edge.bias(bias)
         if values is None:
             values = to_edge.weight.t()
             values = values.contiguous() if edge is None else edge @ values
         at = None if at is None else at.contiguous()
     layer = SmallLayer(
-        x.contiguous(), pre.reshape(-1, width), bias, weights.post.contiguous(), weights.post_bias,
-        weights.mixing, weights.mixing_bias, values, at if to_edge is not None else None, factors,
-        adjacency, plan.request, plan.times,
+        x.contiguous(), pre.contiguous(), bias.contiguous(), weights.post.contiguous(),
+        weights.post_bias.contiguous(), weights.mixing, weights.mixing_bias, values,
+        None if to_edge is None else at, factors, adjacency, plan.request, plan.times,
     )  # fmt: skip
     return layer, to_edge
 
@@ -115,12 +114,16 @@ class EdgeWeights:
         self.weight = self._own if self._encoder is None else self._own @ self._encoder
 
     def bias(self, bias: Tensor) -> Tensor:
-        return bias if self._shift is None else torch.addmv(bias, self._own, self._shift)
+        """The bias of M (towers, width), with what the encoder adds."""
+        if self._shift is None:
+            return bias
+        return torch.addmv(bias.flatten(), self._own, self._shift).view(bias.shape)
 
     def gradients(self, grad: Tensor, of_bias: Tensor) -> tuple[Tensor, Tensor | None, Any]:
         """The gradients of C, E and f, from those of the product C E and of the bias of M."""
         if self._encoder is None or self._shift is None:
             return grad, None, None
+        of_bias = of_bias.flatten()
         of_own = torch.addr(grad @ self._encoder.t(), of_bias, self._shift)
         return of_own, self._own.t() @ grad, torch.mv(self._own.t(), of_bias)
 
@@ -140,9 +143,10 @@ class _Layer(SingleLevelFunction):
         *given: Any,
     ) -> Tensor:
         layer, _ = _small_layer(plan, adjacency, factors, x, edge, at, Weights(*given))
-        out, *made = small.small_forward(layer)
-        ctx.plan, ctx.adjacency = plan, adjacency
-        ctx.save_for_backward(factors, x, edge, at, layer.edge, *made, *given)
+        launches = small.launches_of(layer)
+        out, buffer = small.small_forward(layer, launches)
+        ctx.plan, ctx.adjacency, ctx.launches = plan, adjacency, launches
+        ctx.save_for_backward(factors, x, edge, at, layer.edge, buffer, *given)
         return out
 
     @staticmethod
@@ -155,16 +159,14 @@ class _Layer(SingleLevelFunction):
 
 
 def _gradients(ctx: Any, grad: Tensor) -> Any:
-    factors, x, edge, at, values, hidden, products, of_u, kept, *given = ctx.saved_tensors
+    factors, x, edge, at, values, buffer, *given = ctx.saved_tensors
     weights, needs = Weights(*given), ctx.needs_input_grad[3:6]
     layer, to_edge = _small_layer(ctx.plan, ctx.adjacency, factors, x, edge, at, weights, values)
-    found = small.empty_gradients(layer, needs)
-    small.write_gradients(grad, needs, layer, hidden, products, of_u, kept, found)
-    of_x, of_messages, of_weights = found
+    of_x, of_messages, of_weights = small.small_backward(
+        grad, needs[0], layer, ctx.launches, buffer
+    )
     of_pre, of_bias, *of_update = small.weight_gradients(layer, of_weights)
     assert of_pre is not None and of_bias is not None
-    towers, width, _ = weights.pre.shape
-    of_pre = of_pre.view(towers, width, -1)
     grad_edge = grad_at = of_encoder = of_encoder_bias = None
     if to_edge is not None:
         of_values, grad_at = small.edge_gradients(of_messages, layer.edge, layer.at, needs[2])
@@ -173,17 +175,17 @@ def _gradients(ctx: Any, grad: Tensor) -> Any:
         if edge is not None and needs[1]:
             grad_edge = of_values @ to_edge.weight
         of_own, of_encoder, of_encoder_bias = to_edge.gradients(of_weight, of_bias)
-        of_pre = torch.cat([of_pre, of_own.view(towers, width, -1)], 2)
+        of_pre = torch.cat([of_pre, of_own.view(*of_bias.shape, -1)], 2)
     return (
-        None, None, None, of_x if needs[0] else None, grad_edge, grad_at, of_pre,
-        of_bias.view(towers, width), *of_update, of_encoder, of_encoder_bias,
+        None, None, None, of_x if needs[0] else None, grad_edge, grad_at, of_pre, of_bias,
+        *of_update, of_encoder, of_encoder_bias,
     )  # fmt: skip
 
 
 def _gradients_in_steps(ctx: Any, grad: Tensor) -> Any:
     """The gradients of all inputs of `_Layer`, which autograd can differentiate again."""
     plan, adjacency = ctx.plan, ctx.adjacency
-    factors, x, edge, at, _, _, _, _, _, *given = ctx.saved_tensors
+    factors, x, edge, at, _, _, *given = ctx.saved_tensors
 
     def run(x: Tensor, edge: Tensor | None, at: Tensor | None, *given: Any) -> Tensor:
         weights = Weights(*given)

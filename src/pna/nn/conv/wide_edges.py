@@ -24,7 +24,7 @@ from pna.ops.statistics import statistics_backward, statistics_operator
 BLOCK = 2**20
 
 #: The most blocks. A block costs time for every node, and on a GPU time for its launches.
-MOST = {"cpu": 16, "cuda": 3}
+MOST = {"cpu": 16, "cuda": 4}
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class WideEdges:
         """The gradients of `sent`, of the weight and, if asked for, of the features."""
         results, others = saved[0], list(zip(*[iter(saved[1:])] * 3, strict=True))
         wide = wide_type(sent.dtype)
-        of_sent = torch.zeros_like(sent, dtype=wide)
+        of_sent: Tensor | None = None
         of_weight = torch.zeros_like(self.weight, dtype=wide)
         of_features = torch.empty_like(self.features) if for_features else None
         for block, saved_of_block in zip(self.blocks, others, strict=True):
@@ -108,10 +108,11 @@ class WideEdges:
                 grad[block.rows], [True, True, False], messages, kept, request, backend
             )
             del messages  # C e, before the features are read once more
-            of_sent += part
+            of_sent = part.to(wide) if of_sent is None else of_sent.add_(part)
             of_weight += of_values.t() @ self.features.index_select(0, block.edge_ids)
             if of_features is not None:
                 of_features.index_copy_(0, block.edge_ids.long(), of_values @ self.weight)
+        assert of_sent is not None
         return of_sent.to(sent.dtype), of_weight.to(self.weight.dtype), of_features
 
     def _values(self, block: _Block) -> Tensor:

@@ -19,7 +19,7 @@ from triton.runtime.errors import OutOfResources
 from pna.native import find_library, size_of
 
 #: The start of `struct launch` of launch.c, and the format of each type of parameter in 8 bytes.
-_HEAD = "=QQ6Iii"
+_HEAD = "QQ6Iii"
 _FORMATS = {"i32": "i4x", "i64": "q", "u64": "Q", "fp32": "f4x", "fp64": "d"}
 _MOST = 128  # parameters; as in launch.c
 
@@ -43,20 +43,26 @@ class Launcher:
         self._kept = [i for i, kind in enumerate(types) if kind != "constexpr"]
         self._keeps_all = len(self._kept) == len(types)
         formats = parameter_formats([types[i] for i in self._kept])
-        self._pack = struct.Struct(_HEAD + "".join(formats)).pack
+        self.format = _HEAD + "".join(formats)
+        self._pack = struct.Struct("=" + self.format).pack
         self._function = load(compiled, device)
         self._rest = (32 * metadata.num_warps, metadata.shared, len(formats), device, 0)
-        self._launch = _loaded_library().pna_launch
 
-    def __call__(self, grid: Sequence[int], stream: int, values: Sequence[int | float]) -> None:
+    def record(self, grid: Sequence[Any], stream: Any, values: Sequence[Any]) -> list[Any]:
+        """What launch.c needs to know, in `format`."""
         if not self._keeps_all:
             values = [values[i] for i in self._kept]
-        x, y, z = (*grid, 1, 1)[:3]
-        error = self._launch(
-            self._pack(self._function, stream, x, y, z, *self._rest, *values, 0, 0)
-        )
-        if error:
-            raise RuntimeError(f"a kernel could not be launched: {_message(error)}")
+        return [self._function, stream, *(*grid, 1, 1)[:3], *self._rest, *values, 0, 0]
+
+    def __call__(self, grid: Sequence[int], stream: int, values: Sequence[int | float]) -> None:
+        launch_all(self._pack(*self.record(grid, stream, values)), 1)
+
+
+def launch_all(records: bytes, number: int) -> None:
+    """Launch as many kernels, one after another."""
+    error = _loaded_library().pna_launch_all(records, number)
+    if error:
+        raise RuntimeError(f"a kernel could not be launched: {_message(error)}")
 
 
 def parameter_formats(types: Sequence[str]) -> list[str]:
@@ -110,14 +116,16 @@ def _library() -> ctypes.CDLL | None:
     """The C library, which then knows the CUDA driver; None without one of them."""
     library, _ = find_library()
     cuda = _cuda()
-    if library is None or cuda is None or size_of(library, "launch") != struct.calcsize(_HEAD):
+    if library is None or cuda is None or not hasattr(library, "pna_launch_all"):
+        return None
+    if size_of(library, "launch") != struct.calcsize("=" + _HEAD):
         return None
     functions = [ctypes.cast(getattr(cuda, name), ctypes.c_void_p) for name in _FUNCTIONS]
     library.pna_launch_driver.argtypes = [ctypes.c_void_p] * len(functions)
     library.pna_launch_driver.restype = None
     library.pna_launch_driver(*functions)
-    library.pna_launch.argtypes = [ctypes.c_char_p]
-    library.pna_launch.restype = ctypes.c_int64
+    library.pna_launch_all.argtypes = [ctypes.c_char_p, ctypes.c_int64]
+    library.pna_launch_all.restype = ctypes.c_int64
     return library
 
 

@@ -47,15 +47,25 @@ static int ensure_context(int index)
 }
 
 /* Returns the error code of the driver, 0 for success. An empty grid launches nothing. */
-int64_t pna_launch(const struct launch *p)
+static int launch(const struct launch *p)
 {
     void *parameters[MOST];
     if (!p->grid[0] || !p->grid[1] || !p->grid[2]) return 0;
-    int error = ensure_context(p->device);
-    if (error) return error;
     for (uint32_t i = 0; i < p->count; i++) parameters[i] = (void *)&p->values[i];
     return driver.launch_kernel((void *)p->function, p->grid[0], p->grid[1], p->grid[2], p->threads,
                                 1, 1, p->shared_bytes, (void *)p->stream, parameters, NULL);
+}
+
+/* Launches kernels one after another, up to the first error. Their records follow each other. */
+int64_t pna_launch_all(const char *records, int64_t number)
+{
+    int error = number > 0 ? ensure_context(((const struct launch *)records)->device) : 0;
+    for (; number > 0 && !error; number--) {
+        const struct launch *p = (const void *)records;
+        error = launch(p);
+        records += sizeof *p + p->count * sizeof *p->values;
+    }
+    return error;
 }
 
 int64_t pna_launch_size(void) { return sizeof(struct launch); }

@@ -68,6 +68,11 @@ def on_device(tensor: Tensor) -> Any:
     return torch.cuda.device(device)
 
 
+def is_observed() -> bool:
+    """Whether a profiler listens to the launches of Triton."""
+    return bool(_runtime.launch_enter_hook.calls)
+
+
 class Kernel:
     """A decorator like `triton.jit`: ``kernel[grid](...)`` launches it on the current device.
 
@@ -114,7 +119,7 @@ class Kernel:
                 key.append(type(value))
             values.append(value)
         launch = self._compiled.get(tuple(key))
-        if launch is None or _runtime.launch_enter_hook.calls:  # a profiler listens
+        if launch is None or is_observed():
             launch = self._compile(grid, arguments, device)
             if launch is None:  # Triton has launched it
                 return
@@ -127,12 +132,24 @@ class Kernel:
         """The launch of the version for these arguments; None if it was launched already."""
         return self._compile(grid, constants | dict(zip(self._names, values, strict=False)), device)
 
+    def compiled_for_kinds(
+        self, kinds: Sequence[torch.dtype | int], constants: dict[str, Any], device: int
+    ) -> driver.Launcher | None:
+        """The version for tensors of these types, and for numbers; None if `driver` cannot launch
+        it. May be called on several threads."""
+        waiting_for(f"compiling the kernel {self.jit.fn.__name__.strip('_')}")
+        with torch.cuda.device(device):
+            compiled = self.jit.warmup(*kinds, grid=(1,), **constants)
+        if not driver.can_launch(compiled, self._others, device):
+            return None
+        return driver.Launcher(compiled, self._others, device)
+
     def _compile(
         self, grid: tuple[int, ...], arguments: dict[str, Any], device: int
     ) -> _Launch | None:
         """Compile the kernel for these arguments; None if Triton has to launch it every time."""
         on_host = any(isinstance(v, Tensor) and not v.is_cuda for v in arguments.values())
-        if on_host or _runtime.launch_enter_hook.calls:  # Triton checks memory and tells profilers
+        if on_host or is_observed():  # Triton checks memory and tells profilers
             self.jit[grid](**arguments)
             return None
         waiting_for(f"compiling the kernel {self.jit.fn.__name__.strip('_')}")
@@ -163,11 +180,12 @@ class PreparedKernel:
 
     def __init__(self, kernel: Kernel, **constants: Any) -> None:
         self._kernel, self._constants = kernel, constants
+        self.is_direct = kernel.is_direct
         self._compiled: dict[int, _Launch] = {}
 
     def __call__(self, grid: tuple[int, ...], *arguments: Any) -> None:
         kernel = self._kernel
-        if is_tracing() or not kernel.is_direct or _runtime.launch_enter_hook.calls:
+        if is_tracing() or not kernel.is_direct or is_observed():
             kernel[grid](*arguments, **self._constants)
             return
         values, low_bits = [], 0
@@ -187,3 +205,7 @@ class PreparedKernel:
                 return
             self._compiled[device] = launch
         launch(grid, raw_stream(device), values)
+
+    def launcher(self, kinds: Sequence[torch.dtype | int], device: int) -> driver.Launcher | None:
+        """The launch for tensors of these types; None if `driver` cannot do it."""
+        return self._kernel.compiled_for_kinds(kinds, self._constants, device)

@@ -66,16 +66,22 @@ def product(a, b, PRECISION: tl.constexpr):
 
 def precision(z: Tensor) -> str:
     """How tiles are multiplied. The interpreter has no bfloat16 products and uses float32."""
-    if interpreting():
-        return "ieee"
-    if z.dtype == torch.bfloat16:
-        return "bf16"
-    return "thirds" if z.dtype == torch.float32 and is_exact() else "tf32"
+    return product_kinds(z.dtype, z.dtype != torch.float32 or is_exact())[0]
 
 
 def uncut_precision() -> str:
     """The same, for products where splitting into parts would cost more than it gains."""
-    return "ieee" if interpreting() or is_exact() else "tf32"
+    return product_kinds(torch.float32, is_exact())[1]
+
+
+def product_kinds(dtype: torch.dtype, exact: bool) -> tuple[str, str]:
+    """`precision` and `uncut_precision` for a dtype. `exact` says whether TF32 will not do for
+    float32; it is exact for the narrower types."""
+    if interpreting():
+        return "ieee", "ieee"
+    if dtype == torch.float32 and exact:
+        return "thirds", "ieee"
+    return "bf16" if dtype == torch.bfloat16 else "tf32", "tf32"
 
 
 def unit_stride(tensor: Tensor) -> Tensor:

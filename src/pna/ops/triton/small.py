@@ -10,17 +10,19 @@ each other: that is the order of the weights of M.
 from __future__ import annotations
 
 from functools import cache, partial
+from typing import NamedTuple
 
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from pna.adjacency import Adjacency
-from pna.ops.request import BASIS, DENSE, NO_EDGE, TABLE, Request, wide_type
+from pna.ops.request import BASIS, DENSE, KINDS, NO_EDGE, TABLE, Request, wide_type
+from pna.ops.tracing import likely
 from pna.ops.triton.launch import std_constants, triton_type
 from pna.ops.triton.launcher import Kernel, PreparedKernel, cdiv, next_power_of_2
 from pna.ops.triton.messages import message
+from pna.ops.triton.sequence import BufferLayout, BufferPart, LaunchSequence, Step, compile_all
+from pna.ops.triton.small_products import ROWS, SHORT, RowProduct, SmallProducts, WeightSizes
 from pna.ops.triton.statistics import std_of
 
 
@@ -317,10 +319,6 @@ def _senders_kernel(
     tl.store(to, total, mask=live[:, None] & live_column[None, :])
 
 
-#: An edge term as in `Messages`: edge, and at.
-EdgeTerm = tuple[Tensor | None, Tensor | None]
-
-
 def kept_of(request: Request) -> list[str]:
     """What the forward pass keeps for the backward pass, besides the inputs of U: the mean and its
     rounding error, the std, and the slots of the extrema, as the bits of a float."""
@@ -328,78 +326,143 @@ def kept_of(request: Request) -> list[str]:
     return kept + [kind for kind in ("std", "max", "min") if kind in request.kinds]
 
 
-class SmallKernels:
-    """The kernels for one kind of layer, dtype and edge term.
+class SmallKind(NamedTuple):
+    """All that the kernels of a layer are compiled for."""
 
-    `depth` is that of a basis, -1 for a table, -2 for a value of each edge and None without edges.
-    """
+    request: Request
+    times: tuple[int, ...]
+    scalers: int
+    sizes: WeightSizes
+    dtype: torch.dtype
+    factors: torch.dtype
+    indices: torch.dtype  # of all arrays of the graph
+    depth: int | None  # of a basis; -1 for a table, -2 for a value of each edge; None without edges
+    at: torch.dtype | None  # of the rows of a table, or the coefficients of a basis
+    exact: bool  # no TF32
 
-    def __init__(
-        self, request: Request, times: tuple[int, ...], scalers: int, width: int, towers: int,
-        dtype: torch.dtype, depth: int | None,
-    ) -> None:  # fmt: skip
-        columns = towers * width
-        wide, self.kept = wide_type(dtype), len(kept_of(request))
-        block = min(64, next_power_of_2(columns))
-        self._tall, self._blocks = 256 // block, cdiv(columns, block)
-        tile = dict(WIDE=triton_type(wide), BLOCK_R=self._tall, BLOCK_C=block, num_warps=4)
-        kinds = ("mean", "sum", "var", "std", "max", "min")
-        std = std_constants(request, wide)
-        kept = kept_of(request)
-        keep = {f"KEEP_{kind.upper()}": kept.index(kind) if kind in kept else -1
-                for kind in ("std", "max", "min")}  # fmt: skip
-        edge = {None: NO_EDGE, -2: DENSE, -1: TABLE}.get(depth, BASIS)
-        shared = dict(
-            COLUMNS=columns, WIDTH=width, GROUPS=len(request.kinds), SCALERS=scalers,
-            **{kind.upper(): request.index(kind) for kind in kinds},
-            ONCE=sum(1 << a for a, often in enumerate(times) if often == 1),
-            EACH=sum(1 << a for a, often in enumerate(times) if often == 2),
-            KEPT=len(kept), **keep, EDGE=edge, DEPTH=max(depth or 0, 0), **tile,
+
+#: Names of the tensors of a pass, and of its numbers. What a layer does not have is 0.
+_INPUTS = (
+    "x", "pre", "bias", "post", "post_bias", "mixing", "mixing_bias", "factors", "edge", "at",
+)  # fmt: skip
+_INDICES = ("indptr", "senders", "ids")
+_KEPT = ("hidden", "products", "of_u", "kept")
+FORWARD = (*_INPUTS, *_INDICES, *_KEPT, "out")
+_OUTGOING = ("out_indptr", "receivers", "out_ranks")
+_WORKSPACE = ("above", "grad_u", "of_products", "of_messages", "partial")
+BACKWARD = (*_INPUTS, *_INDICES, *_OUTGOING, *_KEPT, *_WORKSPACE, "grad", "of_weights", "of_x")
+NUMBERS = ("rows", "edges", "types", "row_tiles", "blocks", "splits")
+
+
+class SmallLaunches:
+    """The launches of both passes of a layer, and the buffers between them."""
+
+    def __init__(self, kind: SmallKind) -> None:
+        sizes, dtype = kind.sizes, kind.dtype
+        towers, outputs, inputs, products, width, mixed = sizes
+        block = min(64, next_power_of_2(products // 2))
+        self.sizes, self.kept, self._tall = sizes, len(kept_of(kind.request)), 256 // block
+        self._most_splits, self._seen = sizes.most_splits, set[int]()
+        aggregation, gradients, senders = _aggregation(kind, self._tall, block)
+        by, of_towers = SmallProducts(dtype, kind.exact, sizes), "hidden" if mixed else "out"
+        forward = [
+            by.rows(RowProduct("x", "pre", "products", 1, width, products, True)),
+            aggregation,
+            by.rows(
+                RowProduct("of_u", "post", of_towers, *sizes[:3:2], outputs, True, "post_bias")
+            ),
+        ]
+        to_inputs = by.rows(RowProduct("above", "post", "grad_u", towers, outputs, inputs))
+        backward = [to_inputs, gradients, senders, *by.weights()]
+        if mixed:
+            mixing = RowProduct("hidden", "mixing", "out", 1, mixed, mixed, True, "mixing_bias")
+            forward.append(by.rows(mixing))
+            backward.insert(0, by.rows(RowProduct("grad", "mixing", "above", 1, mixed, mixed)))
+        to_x = RowProduct(
+            "of_products", "pre", "of_x", 1, products, width, base="grad_u", bases=towers,
+            base_row=towers * inputs, base_step=inputs,
         )  # fmt: skip
-        self._inputs = PreparedKernel(_inputs_kernel, **shared, **std, CLAMP=request.clamp)
-        self._gradients = PreparedKernel(_gradients_kernel, **shared, LEAST=std["LEAST"])
-        self._senders = PreparedKernel(_senders_kernel, COLUMNS=columns, EDGE=edge, **tile)
-
-    def forward(
-        self, products: Tensor, bias: Tensor, x: Tensor, factors: Tensor, graph: Adjacency,
-        term: EdgeTerm, inputs: Tensor, kept: Tensor,
-    ) -> None:  # fmt: skip
-        """Write the inputs of U and what the backward pass needs."""
-        (edge, at), nodes, ids = term, x.shape[0], graph.edge_ids
-        self._inputs(
-            self._grid(nodes), inputs, kept, products, bias, x, factors, graph.incoming.indptr,
-            graph.incoming.neighbours, ids if edge is None else edge, ids if at is None else at,
-            ids, nodes, ids.shape[0], 0 if edge is None else edge.shape[0],
+        types = dict.fromkeys((*FORWARD, *BACKWARD), dtype)
+        types |= dict.fromkeys((*_INDICES, *_OUTGOING), kind.indices)
+        types |= dict(kept=wide_type(dtype), partial=torch.float32)
+        types |= dict(factors=kind.factors, at=kind.at or dtype)
+        self.forward = LaunchSequence(forward, {name: types[name] for name in FORWARD}, NUMBERS)
+        self._backward = [
+            LaunchSequence(steps, {name: types[name] for name in BACKWARD}, NUMBERS)
+            for steps in (backward, [*backward, by.rows(to_x)])
+        ]
+        columns = dict(
+            hidden=mixed, products=products, of_u=towers * inputs, kept=self.kept * products // 2,
+            above=mixed, grad_u=towers * inputs, of_products=products, of_messages=products // 2,
+            partial=sizes.total,
         )  # fmt: skip
+        rows = dict(of_messages="edges", partial="splits")
+        self.buffer, self.workspace = (
+            BufferLayout(
+                [
+                    BufferPart(name, rows.get(name, "rows"), columns[name], types[name])
+                    for name in of
+                ]
+            )
+            for of in (_KEPT, _WORKSPACE)
+        )
 
-    def backward(
-        self, grad: Tensor, kept: Tensor, products: Tensor, factors: Tensor, graph: Adjacency,
-        term: EdgeTerm, of_products: Tensor, of_messages: Tensor,
-    ) -> None:  # fmt: skip
-        """Write the gradients of the products and of every message."""
-        (edge, at), nodes, ids = term, products.shape[0], graph.edge_ids
-        incoming, outgoing = graph.incoming, graph.outgoing
-        self._gradients(
-            self._grid(nodes), grad, kept, products, factors, incoming.indptr, incoming.neighbours,
-            ids if edge is None else edge, ids if at is None else at, ids, of_products, of_messages,
-            nodes, ids.shape[0], 0 if edge is None else edge.shape[0],
-        )  # fmt: skip
-        self._senders(
-            self._grid(nodes), of_messages, outgoing.indptr, outgoing.neighbours, graph.out_ranks,
-            incoming.indptr, ids, of_products, nodes, ids.shape[0],
-        )  # fmt: skip
+    def backward(self, for_x: bool) -> LaunchSequence:
+        """The backward pass, with or without the gradient of x."""
+        return self._backward[for_x]
 
-    def _grid(self, nodes: int) -> tuple[int, int]:
-        return cdiv(nodes, self._tall), self._blocks
+    def numbers(self, rows: int, edges: int, types: int) -> dict[str, int]:
+        """The values of `NUMBERS`, in order."""
+        splits = min(self._most_splits, cdiv(likely(rows), SHORT))
+        tiles = cdiv(rows, ROWS), cdiv(rows, self._tall)
+        return dict(zip(NUMBERS, (rows, edges, types, *tiles, splits), strict=True))
 
-
-small_kernels = cache(SmallKernels)
+    def is_ready(self, device: torch.device) -> bool:
+        """Whether the sequences can be launched on a device. Compiles them at the first call."""
+        if device.type != "cuda":
+            return False
+        if device.index not in self._seen:
+            self._seen.add(device.index)
+            compile_all([self.forward, *self._backward], device.index)
+        return self.forward.is_ready(device.index) and self._backward[1].is_ready(device.index)
 
 
-def depth_of(edge: Tensor | None, at: Tensor | None) -> int | None:
-    """The form of an edge term as in `Messages`."""
-    if edge is None:
-        return None
-    if at is None:
-        return -2
-    return edge.shape[0] if at.is_floating_point() else -1
+def _aggregation(kind: SmallKind, tall: int, block: int) -> tuple[Step, Step, Step]:
+    """The inputs of U; the gradients of the receivers' parts and of all messages; and those of the
+    senders' parts."""
+    request, sizes, kept = kind.request, kind.sizes, kept_of(kind.request)
+    columns, wide = sizes.products // 2, wide_type(kind.dtype)
+    tile = dict(WIDE=triton_type(wide), BLOCK_R=tall, BLOCK_C=block, num_warps=4)
+    std = std_constants(request, wide)
+    keep = {f"KEEP_{name.upper()}": kept.index(name) if name in kept else -1
+            for name in ("std", "max", "min")}  # fmt: skip
+    form = {None: NO_EDGE, -2: DENSE, -1: TABLE}.get(kind.depth, BASIS)
+    shared = dict(
+        COLUMNS=columns, WIDTH=sizes.width, GROUPS=len(request.kinds), SCALERS=kind.scalers,
+        **{name.upper(): request.index(name) for name in KINDS if name != "normalised_mean"},
+        ONCE=sum(1 << a for a, often in enumerate(kind.times) if often == 1),
+        EACH=sum(1 << a for a, often in enumerate(kind.times) if often == 2),
+        KEPT=len(kept), **keep, EDGE=form, DEPTH=max(kind.depth or 0, 0), **tile,
+    )  # fmt: skip
+    edge = "ids" if kind.depth is None else "edge"
+    at = "ids" if kind.at is None else "at"
+    grid, numbers = ("blocks", cdiv(columns, block)), ("rows", "edges", "types")
+    aggregation = Step(
+        PreparedKernel(_inputs_kernel, **shared, **std, CLAMP=request.clamp), grid,
+        ("of_u", "kept", "products", "bias", "x", "factors", "indptr", "senders", edge, at, "ids",
+         *numbers),
+    )  # fmt: skip
+    gradients = Step(
+        PreparedKernel(_gradients_kernel, **shared, LEAST=std["LEAST"]), grid,
+        ("grad_u", "kept", "products", "factors", "indptr", "senders", edge, at, "ids",
+         "of_products", "of_messages", *numbers),
+    )  # fmt: skip
+    senders = Step(
+        PreparedKernel(_senders_kernel, COLUMNS=columns, EDGE=form, **tile), grid,
+        ("of_messages", "out_indptr", "receivers", "out_ranks", "indptr", "ids", "of_products",
+         "rows", "edges"),
+    )  # fmt: skip
+    return aggregation, gradients, senders
+
+
+small_launches = cache(SmallLaunches)

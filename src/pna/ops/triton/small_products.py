@@ -11,33 +11,39 @@ from typing import NamedTuple
 
 import torch
 import triton.language as tl
-from torch import Tensor
 
-from pna.ops.tracing import likely
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.launcher import Kernel, PreparedKernel, cdiv
-from pna.ops.triton.products import precision, product, uncut_precision
+from pna.ops.triton.products import product, product_kinds
+from pna.ops.triton.sequence import Step
 from pna.ops.triton.sums import add_up_kernel
 
 #: Rows in a tile, rows and columns of a block of a result, and inputs multiplied at a time.
-_ROWS, _BLOCK, _DEPTH = 32, 64, 32
+ROWS, _BLOCK, _DEPTH = 32, 64, 32
 
 #: Rows in a tile of the sums over rows. Taller tiles take longer to compile.
-_SHORT = 16
+SHORT = 16
 
 #: About how many programs compute the gradients of weights, and the most parts of their sums.
 _PROGRAMS, _SPLITS = 256, 16
 
+#: Elements of the gradients that one program sums over all parts.
+_SUMMED = 256
 
-@partial(Kernel, unspecialised=("a_row", "inputs", "base_row", "based", "out_row", "outputs"))
+
+@partial(
+    Kernel,
+    unspecialised=("a_row", "inputs", "base_row", "base_step", "bases", "out_row", "outputs"),
+)
 def _rows_kernel(
-    a, weight, base, out, num_rows, a_row, inputs, base_row, based, out_row, outputs,
+    a, weight, base, out, num_rows, a_row, inputs, base_row, base_step, bases, out_row, outputs,
     TRANSPOSED: tl.constexpr, PRECISION: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_K: tl.constexpr, BLOCK_O: tl.constexpr,
 ):  # fmt: skip
     """A tile of rows, of one tower, times its weight (inputs, outputs) or, if TRANSPOSED, (outputs,
-    inputs). If `based` is not 0, base is added."""
+    inputs). Then as many bases are added, which are `base_step` apart."""
     a_row, base_row, out_row = aligned(a_row, UNIT), aligned(base_row, UNIT), aligned(out_row, UNIT)
+    base_step = aligned(base_step, UNIT)
     inputs, outputs = aligned(inputs, UNIT), aligned(outputs, UNIT)
     row = tl.program_id(0).to(tl.int64) * BLOCK_R + tl.arange(0, BLOCK_R)
     live = (row < num_rows)[:, None]
@@ -59,7 +65,9 @@ def _rows_kernel(
         own = tl.load(place, mask=there, other=0)
         total += product(tile.to(tl.float32), own.to(tl.float32), PRECISION)
     place = base + row[:, None] * base_row + (tower * outputs + output)[None, :]
-    total += tl.load(place, mask=mask & (based != 0), other=0).to(tl.float32)
+    for _ in range(bases):
+        total += tl.load(place, mask=mask, other=0).to(tl.float32)
+        place += base_step
     tl.store(out + row[:, None] * out_row + (tower * outputs + output)[None, :], total, mask=mask)
 
 
@@ -143,69 +151,76 @@ class WeightSizes(NamedTuple):
         outputs, inputs, products, width, mixed = (cdiv(size, _BLOCK) for size in sizes)
         return towers * outputs * inputs + products * width + mixed * mixed
 
-    def splits(self, rows: int) -> int:
-        """Into how many parts the sums over rows are divided."""
-        return max(1, min(_PROGRAMS // self.blocks, _SPLITS, cdiv(rows, _SHORT)))
+    @property
+    def most_splits(self) -> int:
+        """Into how many parts the sums over rows are divided at most."""
+        return max(1, min(_PROGRAMS // self.blocks, _SPLITS))
+
+
+class RowProduct(NamedTuple):
+    """a (rows, towers × inputs) times weight (towers, inputs, outputs), all by name, to out (rows,
+    towers × outputs). The weight may be `transposed`: (towers, outputs, inputs). Added are `bases`
+    matrices with rows `base_row` apart, which are `base_step` elements apart from each other."""
+
+    a: str
+    weight: str
+    out: str
+    towers: int
+    inputs: int
+    outputs: int
+    transposed: bool = False
+    base: str | None = None
+    bases: int = 1
+    base_row: int = 0
+    base_step: int = 0
 
 
 class SmallProducts:
-    """The kernels for one dtype and precision. `unit` divides all widths."""
+    """The launches of products for a layer of these sizes."""
 
-    def __init__(self, kind: str, sum_kind: str, unit: int) -> None:
-        tile = dict(UNIT=unit, num_warps=4)
-        self._rows = [
-            PreparedKernel(
-                _rows_kernel, TRANSPOSED=transposed, PRECISION=kind, BLOCK_R=_ROWS,
-                BLOCK_K=_DEPTH, BLOCK_O=_BLOCK, **tile,
-            )
-            for transposed in (False, True)
-        ]  # fmt: skip
-        self._weights = PreparedKernel(
-            _weights_kernel, PRECISION=sum_kind, BLOCK_R=_SHORT, BLOCK=_BLOCK, **tile
+    def __init__(self, dtype: torch.dtype, exact: bool, sizes: WeightSizes) -> None:
+        unit = unit_of(sizes.outputs, sizes.width)
+        kind, sum_kind = product_kinds(dtype, exact)
+        self._sizes = sizes
+        self._rows, self._weights, self._add_up = _prepared(kind, sum_kind, unit)
+
+    def rows(self, of: RowProduct) -> Step:
+        """A product of rows."""
+        bases = 0 if of.base is None else of.bases
+        return Step(
+            self._rows[of.transposed],
+            ("row_tiles", of.towers, cdiv(of.outputs, _BLOCK)),
+            (of.a, of.weight, of.base or of.out, of.out, "rows", of.towers * of.inputs, of.inputs,
+             of.base_row, of.base_step, bases, of.towers * of.outputs, of.outputs),
+        )  # fmt: skip
+
+    def weights(self) -> list[Step]:
+        """The gradients of all weights and biases, in the order of `WeightSizes.lengths`."""
+        sizes, mixing = self._sizes, ("grad", "hidden")
+        if sizes.mixed == 0:
+            mixing = ("above", "of_u")  # not read
+        first = Step(
+            self._weights, (sizes.blocks, "splits"),
+            ("above", "of_u", "of_products", "x", *mixing, "partial", "rows", "splits", *sizes),
+        )  # fmt: skip
+        second = ("partial", "of_weights", "splits", sizes.total)
+        return [first, Step(self._add_up, (cdiv(sizes.total, _SUMMED),), second)]
+
+
+@cache
+def _prepared(
+    kind: str, sum_kind: str, unit: int
+) -> tuple[list[PreparedKernel], PreparedKernel, PreparedKernel]:
+    tile = dict(UNIT=unit, num_warps=4)
+    rows = [
+        PreparedKernel(
+            _rows_kernel, TRANSPOSED=transposed, PRECISION=kind, BLOCK_R=ROWS, BLOCK_K=_DEPTH,
+            BLOCK_O=_BLOCK, **tile,
         )
-        self._add_up = PreparedKernel(add_up_kernel, UNIT=1, BLOCK_S=16, BLOCK=256, num_warps=4)
-
-    def multiply(
-        self, a: Tensor, weight: Tensor, out: Tensor, base: Tensor | None = None,
-        transposed: bool = False,
-    ) -> None:  # fmt: skip
-        """Write a (rows, towers × inputs) times weight (towers, inputs, outputs), contiguous, plus
-        base to out (rows, towers × outputs). The weight may be `transposed`: (towers, outputs,
-        inputs). Base has the shape of out, or that of a row."""
-        towers, inputs, outputs = weight.shape
-        if transposed:
-            inputs, outputs = outputs, inputs
-        rows, based, base_row = a.shape[0], 1, 0
-        if base is None:
-            base, based = out, 0
-        elif base.dim() == 2:
-            base_row = base.stride(0)
-        self._rows[transposed](
-            (cdiv(rows, _ROWS), towers, cdiv(outputs, _BLOCK)), a, weight, base, out, rows,
-            a.stride(0), inputs, base_row, based, out.stride(0), outputs,
-        )  # fmt: skip
-
-    def gradients(
-        self, above: Tensor, of_u: Tensor, of_products: Tensor, x: Tensor,
-        mixing: tuple[Tensor, Tensor], sizes: WeightSizes, out: Tensor,
-    ) -> None:  # fmt: skip
-        """Write the gradients of all weights and biases to out, in the order of `sizes.lengths`.
-
-        `above` is the gradient of the result of U; `mixing` that of the result of the mixing layer,
-        and its inputs."""
-        rows, splits = x.shape[0], sizes.splits(likely(x.shape[0]))
-        partial = out.new_empty((splits, sizes.total), dtype=torch.float32)
-        self._weights(
-            (sizes.blocks, splits), above, of_u, of_products, x, *mixing, partial, rows, splits,
-            *sizes,
-        )  # fmt: skip
-        self._add_up((cdiv(sizes.total, 256),), partial, out, splits, sizes.total)
-
-
-def products_of(x: Tensor, sizes: WeightSizes) -> SmallProducts:
-    """The kernels for a layer of these sizes."""
-    sums = uncut_precision() if x.dtype == torch.float32 else "tf32"
-    return _prepared(precision(x), sums, unit_of(sizes.outputs, sizes.width))
-
-
-_prepared = cache(SmallProducts)
+        for transposed in (False, True)
+    ]  # fmt: skip
+    weights = PreparedKernel(
+        _weights_kernel, PRECISION=sum_kind, BLOCK_R=SHORT, BLOCK=_BLOCK, **tile
+    )
+    sums = PreparedKernel(add_up_kernel, UNIT=1, BLOCK_S=_SPLITS, BLOCK=_SUMMED, num_warps=4)
+    return rows, weights, sums
