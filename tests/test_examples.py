@@ -27,7 +27,13 @@ TINY: dict[str, tuple[dict[str, Any], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.py")))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(path.name, marks=[pytest.mark.slow] * ("compile" in path.name))
+        for path in sorted(EXAMPLES.glob("*.py"))
+    ],
+)
 def test_runs_and_prints(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     """A script without an entry above fails. Compiling and exporting take ten seconds."""
     for package in ("torch_geometric", "rdkit", "ogb"):

@@ -139,7 +139,8 @@ def test_a_package_has_the_kernels(device, towers, tmp_path):
             assert_equal_in_norm({"out": packaged(x, edge_index)}, expected, 1e-5)
 
 
-@pytest.mark.parametrize("kind", [pytest.param("edge_index", marks=pytest.mark.slow), "Adjacency"])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["edge_index", "Adjacency"])
 def test_ten_sizes_are_compiled_at_most_twice(device, kind):
     """The first size for itself, and the second one for all others. On a CPU no code is made."""
     counter = CompileCounterWithBackend("inductor" if device.type == "cuda" else "aot_eager")

@@ -218,6 +218,7 @@ def test_a_population_with_hooks():
     torch.testing.assert_close(got, expected)
 
 
+@pytest.mark.slow
 def test_compiled_whole():
     """Without hooks: `test_pna_torch.py`. Takes seconds, as the first that compiles does."""
     torch._dynamo.reset()

@@ -121,6 +121,7 @@ def test_types(fast, form, dtype):
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1, rest="gpu")
 @pytest.mark.parametrize("graph", ["hub that receives", "hub that sends"])
 @pytest.mark.parametrize("form", EDGE_FORMS)
 def test_rows_that_are_cut(triton, graph, form):

@@ -47,6 +47,9 @@ def compiled_afresh():
     torch._dynamo.reset()
 
 
+@pytest.mark.parametrize(
+    "fast", ["cpu", pytest.param("triton", marks=pytest.mark.slow)], indirect=True
+)
 def test_compiled_whole_with_the_graph_built_inside(fast):
     """No graph break, and no compilation for another size, where rows may be long neither."""
     counter = CompileCounter()
@@ -100,11 +103,6 @@ def test_compiled_whole(fast, form, combine):
     torch.testing.assert_close(*compiled_and_not(function, x, adjacency, edge))
 
 
-#: Torch traces every operation of the definition, which takes seconds. In the quick set,
-#: `test_another_backend_is_compiled_anew` compiles it.
-SLOW_DEFINITION = pytest.param("reference", marks=pytest.mark.slow)
-
-
 @pytest.mark.slow
 def test_the_definition_compiled_whole(device):
     """Torch traces every operation of every aggregator, which takes seconds."""
@@ -150,7 +148,7 @@ def any_length(value):
     return [any_length(getattr(value, field.name)) for field in fields(value)]
 
 
-@pytest.mark.parametrize("backend", [SLOW_DEFINITION, "cpu", "triton"], indirect=True)
+@pytest.mark.parametrize("backend", ["cpu", "triton"], indirect=True)
 def test_exported_for_any_number_of_nodes_and_edges(backend):
     example = features(12, WIDTH, torch.float32, backend.device)
     adjacency = GRAPHS["random"].adjacency(backend.device)
@@ -254,7 +252,7 @@ def test_backward_through_vmap_of_losses(backend, adjacency):
     assert_vmap_of_losses(backend, adjacency, compiled=False)
 
 
-@pytest.mark.parametrize("backend", [SLOW_DEFINITION, "cpu", "triton"], indirect=True)
+@pytest.mark.parametrize("backend", ["cpu", "triton"], indirect=True)
 def test_backward_through_vmap_of_losses_compiled(backend, adjacency):
     assert_vmap_of_losses(backend, adjacency, compiled=True)
 

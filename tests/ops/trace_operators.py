@@ -309,7 +309,6 @@ def large(trace: Callable[[], Trace]) -> Callable[[], Trace]:
 
 #: Each case, and how many inputs it writes to.
 CASES: dict[str, tuple[Callable[[], Trace], int]] = {
-    "small layer": (trace_layer, 0),
     "small layer of an Adjacency": (trace_layer_of_adjacency, 0),
     "layer": (large(trace_layer), 0),
     "towers": (trace_towers, 0),
@@ -319,7 +318,6 @@ CASES: dict[str, tuple[Callable[[], Trace], int]] = {
     "dense edge features": (lambda: trace_statistics("dense"), 0),
     "few edge types": (lambda: trace_statistics("few types"), 0),
     "some edge types": (lambda: trace_statistics("some types"), 0),
-    "many edge types": (lambda: trace_statistics("many types"), 0),
     "basis of edge features": (lambda: trace_statistics("basis"), 0),
     "coefficients": (lambda: trace_statistics("coefficients", torch.float64), 0),
     "edge weights": (lambda: trace_statistics("weights", combine="mul"), 0),

@@ -313,6 +313,7 @@ def compiled_afresh() -> Iterator[None]:
 
 
 @pytest.mark.slow
+@pytest.mark.covering(1, always=True, rest="gpu")
 @pytest.mark.parametrize("case", ["steps", "wider than kernels"])
 def test_compiled_whole(backend, case, compiled_afresh):
     inputs = inputs_of(CASES[case], torch.float32, backend.device)

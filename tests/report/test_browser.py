@@ -100,6 +100,7 @@ def test_a_phone_scrolls_tables_and_not_text(shown: str, tmp_path: Path) -> None
     assert all(width > 300 for width, _ in seen["figures"])
 
 
+@pytest.mark.slow
 def test_a_dark_page_is_legible(shown: str, tmp_path: Path) -> None:
     light = open_page(shown, PHONE, tmp_path / "light")
     dark = open_page(shown, PHONE, tmp_path / "dark", "--blink-settings=preferredColorScheme=0")

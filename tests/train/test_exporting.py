@@ -198,17 +198,17 @@ KINDS = {(e.layer, e.pooled, e.gated): name for name, e in reversed(CONVOLUTIONS
 @pytest.mark.parametrize("convolution", KINDS.values())
 def test_every_convolution(convolution, tmp_path):
     """Torch reasons about the sizes of every operation, twice for ONNX. ONNX Runtime can read
-    DiffPool only as it is optimised."""
-    model = settings(convolution, "stacked", layers=1, graph_norm=True)
+    DiffPool only as it is optimised. One has two layers, with a virtual node between them."""
+    more = {"layers": 2, "virtual_node": True} if convolution == "gin" else {"layers": 1}
+    model = settings(convolution, "stacked", graph_norm=True, **more)
     check_torch_and_onnx(model, None, tmp_path, optimize=convolution == "diffpool")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-def test_every_architecture(architecture, tmp_path):
+@pytest.mark.parametrize("architecture", sorted({*ARCHITECTURES} - {"stacked"}))
+def test_every_other_architecture(architecture, tmp_path):
     """With the longest of small loops: steps of Set2Set and of a recurrent model are unrolled."""
-    more = {"virtual_node": True} if architecture == "stacked" else {}
-    model = settings("mpnn-max", architecture, **more)
+    model = settings("mpnn-max", architecture)
     check_torch_and_onnx(model, MAX_NODES[architecture], tmp_path)
 
 
@@ -381,9 +381,7 @@ def test_package_in_cpp_on_a_gpu(convolution, tmp_path):
 def test_a_package_needs_a_compiler(tmp_path, monkeypatch):
     from torch._inductor import config
 
-    program, _ = made(settings("mlp", "stacked", layers=1))
-    with exporting._quiet():
-        exported = trace(program, CPU)
+    exported = torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),))
     monkeypatch.setattr(config.cpp, "cxx", ("no-such-compiler",))
     with pytest.raises(ValueError, match="expected a machine with a C\\+\\+ compiler"):
-        FORMATS["aoti"].write(exported, program.description(), tmp_path / "model.pt2")
+        FORMATS["aoti"].write(exported, {}, tmp_path / "model.pt2")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from itertools import cycle
 
 import numpy as np
 import pytest
@@ -64,11 +65,13 @@ def test_clusters_follow_from_the_largest_graph():
     assert "clusters" not in fit(SMALL["pna stacked"], graphs).arguments
 
 
-@pytest.mark.covering(1, always=True, rest="gpu")
-@pytest.mark.parametrize("architecture", ARCHITECTURES)
-@pytest.mark.parametrize("name", CONVOLUTIONS)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name, architecture", [*zip(CONVOLUTIONS, cycle(ARCHITECTURES), strict=False)]
+)
 def test_every_registered_model_is_trained_and_loaded(name, architecture, tmp_path):
-    """By its name, as `pna train` does; on nodes without edges too."""
+    """By its name, as `pna train` does; on nodes without edges too. The architectures take
+    turns."""
     graphs = random_graphs(train=4, validation=2, edges=2)
     alone = GraphSet.from_arrays(
         [1, 2, 2], np.zeros((2, 0), int), [0] * 3, x=np.ones((5, 2)), y_graph=np.ones((3, 1)),

@@ -89,21 +89,6 @@ def test_compiled_whole_on_every_backend(backend, compiled_afresh):
     assert_equal_in_norm(got, everything(layer, layer, inputs), 1e-5)
 
 
-@pytest.mark.slow
-def test_compiled_with_bare_edges_of_any_number(cpu, compiled_afresh):
-    """Compiled for the first graph, and for no other."""
-    layer = made(cpu.device)
-    counter = torch._dynamo.testing.CompileCounterWithBackend("aot_eager")
-    whole = torch.compile(layer, fullgraph=True, dynamic=True, backend=counter)
-    compiled = 0
-    for graph in ("random", "isolated", "repeated edges"):
-        x, _ = inputs_of(layer, cpu.device, graph=graph)
-        edge_index = GRAPHS[graph].edge_index(cpu.device)
-        torch.testing.assert_close(whole(x, edge_index), layer(x, edge_index))
-        compiled = compiled or counter.frame_count
-    assert counter.frame_count == compiled
-
-
 @pytest.mark.parametrize("arguments", but_for("plain", "towers and edge features", "deep"))
 def test_exported(cpu, arguments):
     layer = made(cpu.device, **LAYERS[arguments])
