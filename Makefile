@@ -8,6 +8,7 @@ SOURCES = pyproject.toml constraints.txt setup.py $(wildcard src/pna/ops/*.[ch] 
 # otherwise: every process of a test reads it.
 INSTALL = $(BIN)/python -m pip install --quiet --no-compile --constraint constraints.txt --editable
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --dist worksteal
+LINT = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 DOCS = $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto docs docs/site
 
 .DEFAULT_GOAL := help
@@ -22,8 +23,8 @@ demo: $(if $(wildcard $(READY)),$(READY),$(LIGHT))  ## train PNA and five baseli
 test: lint  ## lint, then every test that is not slow, as many at a time as there are cores
 	$(PYTEST) -m "not slow"
 
-test-all: lint  ## lint, then every test, and the documentation when a core is idle
-	nice $(DOCS) & docs=$$!; $(PYTEST); tests=$$?; wait $$docs && exit $$tests
+test-all: $(READY)  ## every test, and when a core is idle lint and the documentation
+	nice sh -c '$(LINT) && $(DOCS)' & others=$$!; $(PYTEST); tests=$$?; wait $$others && exit $$tests
 
 test-gpu:  ## every test that runs on a GPU, with PYTHON as it is: nothing is installed
 	-$(PYTHON) setup.py --quiet build_ext --inplace
@@ -31,9 +32,7 @@ test-gpu:  ## every test that runs on a GPU, with PYTHON as it is: nothing is in
 	  $$($(PYTHON) -c "import xdist" 2>/dev/null && echo -n auto --dist worksteal)
 
 lint: $(READY)  ## ruff and mypy
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/mypy
+	$(LINT)
 
 bench: $(READY)  ## measure this machine: benchmarks/results/
 	$(BIN)/python benchmarks/aggregate.py

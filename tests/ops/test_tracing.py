@@ -22,7 +22,6 @@ from pna.torch_internals import kernels_of_operators
 CASES = {
     "small layer of an Adjacency": "_senders_kernel",
     "layer": "_degree_linear_kernel",
-    "towers": "_linears_kernel",
     "narrow": "_narrow_linear_kernel",
     "one scaler": "_combine_kernel",
     "statistics": "_statistics_merge_kernel",
@@ -37,7 +36,7 @@ CASES = {
     "attention": "_attention_senders_merge_kernel",
     "gates": "_gates_senders_kernel",
     "neighbour sum": "_neighbour_sum_kernel",
-    "linears": "_linears_weight_kernel",
+    "linears": "_linears_kernel",
     "gru": "_gru_backward_kernel",
     "batch norm": "_batch_norm_gradient_kernel",
     "dropout": "_dropout_kernel",

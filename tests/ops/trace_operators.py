@@ -179,9 +179,9 @@ def numbers(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(shape, dtype=dtype, requires_grad=True)
 
 
-def layer(**options: Any) -> nn.Module:
+def layer() -> nn.Module:
     degrees, scalers = torch.tensor([1, 9, 5]), ["identity", "amplification", "attenuation"]
-    return PNAConv(64, 64, ["mean", "min", "max", "std"], scalers, degrees, **options)
+    return PNAConv(64, 64, ["mean", "min", "max", "std"], scalers, degrees)
 
 
 def trace_layer() -> Trace:
@@ -190,11 +190,6 @@ def trace_layer() -> Trace:
 
 def trace_layer_of_adjacency() -> Trace:
     return Trace(layer(), numbers(NODES, 64), graph_of())
-
-
-def trace_towers() -> Trace:
-    module = layer(towers=4, divide_input=True)
-    return Trace(module, numbers(NODES, 64), graph_of(hub=True))
 
 
 def trace_narrow() -> Trace:
@@ -311,7 +306,6 @@ def large(trace: Callable[[], Trace]) -> Callable[[], Trace]:
 CASES: dict[str, tuple[Callable[[], Trace], int]] = {
     "small layer of an Adjacency": (trace_layer_of_adjacency, 0),
     "layer": (large(trace_layer), 0),
-    "towers": (trace_towers, 0),
     "narrow": (large(trace_narrow), 0),
     "one scaler": (large(trace_one_scaler), 0),
     "statistics": (lambda: trace_statistics("none", torch.bfloat16, True), 0),
