@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from pna.adjacency import Adjacency
@@ -272,6 +273,81 @@ def weight_gradients(layer: SmallLayer, weights: Tensor) -> tuple[Tensor | None,
         return *every, None, None
     end = of_bias + towers * width
     return *every, view((mixed, mixed), (mixed, 1), of_mixing), view((mixed,), (1,), end)
+
+
+def small_definition(layer: SmallLayer, extrema: dict[str, Tensor]) -> Tensor:
+    """The layer in plain torch, which has derivatives of every order: (nodes, towers × outputs).
+
+    `extrema` are the slots of max and min, (nodes, columns). The host needs less time for these few
+    operations than for the operators of large graphs.
+    """
+    x, graph, request, wide = layer.x, layer.adjacency, layer.request, wide_type(layer.x.dtype)
+    (nodes, width), towers = x.shape, len(layer.post)
+    slots = torch.arange(graph.num_edges, device=x.device, dtype=graph.indptr.dtype)
+    # slots that belong to no receiver are summed in a row of their own
+    rows = torch.searchsorted(graph.indptr[1:], slots, right=True)
+    degree = graph.incoming.lengths.to(wide)[:, None]
+    share = degree.clamp(min=1).reciprocal()
+    to_receiver, to_sender = layer.pre.split(width, 2)
+    own = F.linear(x, to_receiver.flatten(0, 1), layer.bias.flatten()).to(wide)
+    message = F.linear(x, to_sender.flatten(0, 1)).index_select(0, graph.senders)
+    if layer.edge is not None:
+        message = message + _edge_term(layer, layer.edge)
+    message = message.to(wide)
+    nothing = message.new_zeros((nodes + 1, message.shape[1]))
+
+    def total(values: Tensor) -> Tensor:
+        return nothing.index_add(0, rows, values)[:nodes]
+
+    found = {"sum": total(message)}
+    found["mean"] = found["sum"] * share
+    if request.needs_spread:
+        away = message - found["mean"].index_select(0, rows.clamp(max=nodes - 1))
+        found["var"] = var = total(away.square()) * share
+        if "std" in request.kinds:
+            least = request.epsilon
+            found["std"] = (
+                torch.where(var > least, var, least) if request.clamp else var + least
+            ).sqrt()
+    if extrema:
+        picked = message.gather(0, torch.cat(list(extrema.values())))
+        found |= dict(zip(extrema, picked.split(nodes), strict=True))
+    kinds = zip(request.kinds, layer.times, strict=True)
+    shifts = {1: own, 2: degree * own if 2 in layer.times else own}
+    results = torch.stack([found[k] + shifts[n] if n else found[k] for k, n in kinds], 1)
+    results = torch.where(degree[:, :, None] > 0, results, 0)  # NaN of others must not get there
+    # scaled after the product: of all that is kept, only the results have many columns
+    scalers, outputs = layer.factors.shape[1], layer.post.shape[1]
+    keep, mix = layer.post.split([width, layer.post.shape[2] - width], 2)
+    mix, results = mix.reshape(towers, outputs * scalers, -1), results.to(x.dtype)
+    if towers == 1:
+        each = F.linear(results.flatten(1), mix[0])
+    else:
+        of_towers = results.unflatten(2, (towers, width)).permute(2, 0, 1, 3).flatten(2)
+        each = (of_towers @ mix.mT).transpose(0, 1)
+    each = each.reshape(nodes, towers * outputs, scalers)
+    scaled = (each * layer.factors[:, None]).sum(2).to(x.dtype)
+    out = F.linear(x, keep.flatten(0, 1), layer.post_bias.flatten()) + scaled
+    return out if layer.mixing is None else F.linear(out, layer.mixing, layer.mixing_bias)
+
+
+def _edge_term(layer: SmallLayer, edge: Tensor) -> Tensor:
+    """The edge term of every slot."""
+    at, ids = layer.at, layer.adjacency.edge_ids
+    if at is None:
+        return edge.index_select(0, ids)
+    at = at.index_select(0, ids)
+    return at @ edge if at.is_floating_point() else edge.index_select(0, at.long())
+
+
+def extremal_slots(request: Request, launches: SmallLaunches, buffer: Tensor, nodes: int) -> Any:
+    """The slots of max and min that the forward pass has found, by name: (nodes, columns)."""
+    from pna.ops.triton.small import kept_of
+
+    names, numbers = kept_of(request), launches.numbers(nodes, 0, 0)
+    kept = launches.buffer.tensors(buffer, numbers)["kept"]
+    parts = kept.view(nodes, len(names), -1).view(torch.int32)
+    return {name: parts[:, i].long() for i, name in enumerate(names) if name in ("max", "min")}
 
 
 def edge_gradients(

@@ -253,3 +253,21 @@ def test_autocast(triton):
     assert got["out"].dtype == torch.bfloat16
     got = {name: value.to(expected[name].dtype) for name, value in got.items()}
     assert_equal_in_norm(got, expected, 0.05)
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(("towers", "convention"), [(1, "paper"), (2, "pyg")])
+def test_second_derivatives_are_those_of_the_definition(triton, form, towers, convention):
+    """Of a hub with repeated edges, isolated nodes and every kind of statistics."""
+    _, everything, run = case_of(triton.device, KINDS, form, towers=towers, std=convention)
+    leaves = [leaf.requires_grad_() for leaf in everything.values()]
+
+    def penalty():
+        out = run()
+        slopes = torch.autograd.grad(out.pow(2).sum(), leaves, create_graph=True)
+        total = sum(slope.square().sum() for slope in slopes)
+        return dict(enumerate(torch.autograd.grad(total, leaves)))
+
+    got = penalty()
+    with pna.backend("reference"):
+        assert_equal_in_norm(got, penalty(), 2e-4)

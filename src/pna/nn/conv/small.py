@@ -10,13 +10,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from pna import fast_paths
 from pna.adjacency import Adjacency
-from pna.nn.conv.fused import differentiable_gradients, edge_term, layer_in_steps
-from pna.nn.conv.split import Form, LayerPlan, Weights, split
+from pna.nn.conv.fused import differentiable_gradients
+from pna.nn.conv.split import Form, LayerPlan, Weights
 from pna.ops import small
 from pna.ops.derivatives import no_autocast, refuse_batch
 from pna.ops.operators import no_forward_mode
@@ -153,7 +152,7 @@ class _Layer(SingleLevelFunction):
     def backward(ctx: Any, grad: Tensor) -> Any:
         refuse_batch([grad], "the PNA layer")
         if torch.is_grad_enabled():
-            return _gradients_in_steps(ctx, grad)
+            return _differentiable_gradients(ctx, grad)
         with no_autocast(grad.device):
             return _gradients(ctx, grad)
 
@@ -182,18 +181,15 @@ def _gradients(ctx: Any, grad: Tensor) -> Any:
     )  # fmt: skip
 
 
-def _gradients_in_steps(ctx: Any, grad: Tensor) -> Any:
+def _differentiable_gradients(ctx: Any, grad: Tensor) -> Any:
     """The gradients of all inputs of `_Layer`, which autograd can differentiate again."""
-    plan, adjacency = ctx.plan, ctx.adjacency
-    factors, x, edge, at, _, _, *given = ctx.saved_tensors
+    plan, adjacency, launches = ctx.plan, ctx.adjacency, ctx.launches
+    factors, x, edge, at, _, buffer, *given = ctx.saved_tensors
+    extrema = small.extremal_slots(plan.request, launches, buffer, x.shape[0])
 
     def run(x: Tensor, edge: Tensor | None, at: Tensor | None, *given: Any) -> Tensor:
-        weights = Weights(*given)
-        parts = split(plan.form, weights._replace(mixing=None, mixing_bias=None))
-        term = edge_term(edge, at, parts.edge)
-        out = layer_in_steps(plan, x, adjacency, term, factors, parts).flatten(1)
-        mixing = weights.mixing
-        return out if mixing is None else F.linear(out, mixing, weights.mixing_bias)
+        layer, _ = _small_layer(plan, adjacency, factors, x, edge, at, Weights(*given))
+        return small.small_definition(layer, extrema)
 
     inputs, needs = (x, edge, at, *given), needed_now(ctx)[3:]
     return None, None, None, *differentiable_gradients(run, inputs, needs, grad)
