@@ -6,7 +6,8 @@ import resource
 import numpy as np
 import pytest
 
-from pna.data.table import Table, is_table
+from pna.data import table as tables
+from pna.data.table import Table, is_table, opened
 
 ROWS = [["CCO", "1.5", "a, b"], ["C", "", 'say "so"']]
 
@@ -36,10 +37,18 @@ def write(tmp_path):
     ],
 )
 @pytest.mark.parametrize("packed", [False, True])
-def test_as_people_write_them(write, text, packed):
-    table = Table.read(write(gzip.compress(text.encode()) if packed else text))
+def test_as_people_write_them(write, text, packed, monkeypatch):
+    path = write(gzip.compress(text.encode()) if packed else text)
+    table = Table.read(path)
     assert table.columns == ("smiles", "y", "note")
     assert table.rows == ROWS
+    monkeypatch.setattr(tables, "_BLOCK", 3)  # one row
+    with opened(path) as (columns, blocks):
+        found = [*blocks]
+    assert columns == table.columns and len(found) == 2
+    assert [[cell for (cell,) in block.columns] for block in found] == ROWS
+    assert [int(line) for block in found for line in block.lines] == table.lines
+    assert found[-1].position == path.stat().st_size
 
 
 def test_names_with_separators(write):
@@ -88,6 +97,8 @@ def test_what_is_no_number(write, wrong):
 def test_what_is_no_table(write, content, words):
     with pytest.raises(ValueError, match=words):
         Table.read(write(content))
+    with pytest.raises(ValueError, match=words), opened(write(content)) as (_, blocks):
+        list(blocks)
 
 
 def test_columns_by_name(write):

@@ -14,17 +14,11 @@ from pna.data.graphset import GraphSet
 from pna.data.molecules import Molecules, as_graphs, check_chemistry, from_smiles
 from pna.data.progress import Progress
 from pna.data.scaffolds import SPLITS, scaffold_split
-from pna.data.table import Table
+from pna.data.table import SPLIT_WORDS, Table
 
 #: Splits that need no column.
 SCAFFOLD, RANDOM = "scaffold", "random"
 
-#: The texts of a column of splits.
-_WORDS = {
-    **dict.fromkeys(("train", "training"), "train"),
-    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
-    **dict.fromkeys(("test", "testing"), "test"),
-}
 _NAMED = 10  # largest number of lines that a warning names
 _RESOLUTION = 1e-6  # smallest deviation relative to the mean that float32 represents
 
@@ -176,12 +170,12 @@ def _words(table: Table, way: str) -> list[str]:
         )
     given = table.column(way)
     for line, word in zip(table.lines, given, strict=True):
-        if word.lower() not in _WORDS:
+        if word.lower() not in SPLIT_WORDS:
             raise ValueError(
                 f"got {word!r} as {way} in line {line} of {table.name}, expected train, "
                 "validation or test; correct it"
             )
-    return [_WORDS[word.lower()] for word in given]
+    return [SPLIT_WORDS[word.lower()] for word in given]
 
 
 def _divided(smiles: Sequence[str], way: str, seed: int, name: str) -> list[str]:

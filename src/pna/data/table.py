@@ -1,14 +1,19 @@
-"""A CSV table: a line of column names, and rows of text."""
+"""A CSV table: a line of column names, and rows of text. It is read whole, or in blocks of rows."""
 
 from __future__ import annotations
 
 import csv
+import gzip
 import io
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import chain, islice
 from pathlib import Path
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +24,17 @@ from pna.names import lookup
 
 _SEPARATORS = ",;\t"
 _SAYS_SEPARATOR = "sep="
-_UNKNOWN = ("", "nan", "na", "n/a", "none", "null")  # texts for an unknown number
+_GZIP = b"\x1f\x8b"  # the first bytes of such a file
+_BLOCK = 2**16  # cells of a block of rows
+
+#: Texts of a column of splits, in lower case, and the split that each stands for.
+SPLIT_WORDS = {
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "valid", "val", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
+}
+#: Texts for an unknown number, in lower case.
+UNKNOWN = ("", "nan", "na", "n/a", "none", "null")
 
 
 @dataclass(frozen=True)
@@ -37,37 +52,13 @@ class Table:
         path = Path(path)
         check_readable(path)
         text = text_of(str(path), path.read_bytes())
-        separator = _separator(text)
-        reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-        columns: tuple[str, ...] = ()
-        rows, lines = [], []
-        try:
-            for row in reader:
-                if not any(cell.strip() for cell in row):
-                    continue
-                if not columns and row[0].lower().startswith(_SAYS_SEPARATOR):
-                    continue
-                if not columns:
-                    columns = tuple(cell.strip() for cell in row)
-                    continue
-                if not any(cell.strip() for cell in row[len(columns) :]):
-                    row = row[: len(columns)]
-                if len(row) != len(columns):
-                    raise ValueError(
-                        f"got {len(row)} cells in line {reader.line_num} of {path}, expected one "
-                        f"for each of the {len(columns)} columns of its first line; correct it"
-                    )
-                rows.append(row)
-                lines.append(reader.line_num)
-        except csv.Error as error:
-            raise ValueError(
-                f"got line {reader.line_num} of {path}, which is no line of a table ({error}); "
-                "correct it"
-            ) from error
-        if not rows:
-            raise ValueError(
-                f"got {path} without rows, expected a line of names and one for each row below it"
-            )
+        first = text.lstrip().partition("\n")[0]
+        found = _rows(path, io.StringIO(text, newline=""), _separator(first))
+        columns = tuple(next(found, ([], 0))[0])
+        pairs = list(found)
+        if not pairs:
+            raise without_rows(path)
+        rows, lines = [row for row, _ in pairs], [line for _, line in pairs]
         return cls(str(path), columns, rows, lines)
 
     def column(self, name: str) -> list[str]:
@@ -85,7 +76,7 @@ class Table:
         found = []
         for line, text in zip(self.lines, self.column(name), strict=True):
             try:
-                number = math.nan if text.lower() in _UNKNOWN else float(text.replace("_", "?"))
+                number = math.nan if text.lower() in UNKNOWN else float(text.replace("_", "?"))
             except ValueError:
                 number = math.inf
             if math.isinf(number):
@@ -119,13 +110,112 @@ class Table:
             csv.writer(file).writerows([self.columns, *self.rows])
 
 
-def _separator(text: str) -> str:
+class RowBlock(NamedTuple):
+    """Consecutive rows of a table: the cells of each column, and the line at which a row ends."""
+
+    columns: list[tuple[str, ...]]
+    lines: NDArray[np.int64]  # (rows,)
+    position: int  # bytes of the file that were read so far
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[tuple[tuple[str, ...], Iterator[RowBlock]]]:
+    """The columns of a file as `Table.read` reads it, and its rows in blocks of bounded memory."""
+    check_readable(path)
+    with path.open("rb") as raw:
+        text = io.TextIOWrapper(_unpacked(raw), "utf-8-sig", newline="")
+        with _named_errors(path):
+            begin = [text.readline()]
+            while begin[-1].isspace():
+                begin.append(text.readline())
+            found = _rows(path, chain(begin, text), _separator(begin[-1].strip()))
+            columns = tuple(next(found, ([], 0))[0])
+        if not columns:
+            raise without_rows(path)
+        yield columns, _blocks(path, raw, found, max(_BLOCK // len(columns), 1))
+
+
+def _unpacked(raw: io.BufferedReader) -> Any:
+    """The content of a file, which may be gzip, as it is read."""
+    return gzip.open(raw) if raw.peek(2).startswith(_GZIP) else raw
+
+
+def _blocks(
+    path: Path, raw: BinaryIO, rows: Iterator[tuple[list[str], int]], size: int
+) -> Iterator[RowBlock]:
+    empty = True
+    while True:
+        with _named_errors(path):
+            pairs = list(islice(rows, size))
+        if not pairs:
+            break
+        empty = False
+        lines = np.fromiter((line for _, line in pairs), np.int64, len(pairs))
+        yield RowBlock([*zip(*(row for row, _ in pairs), strict=True)], lines, raw.tell())
+    if empty:
+        raise without_rows(path)
+
+
+def _rows(path: Path, text: Iterable[str], separator: str) -> Iterator[tuple[list[str], int]]:
+    """The names of the columns and then every row that is not blank, with the line of its end."""
+    reader = csv.reader(text, delimiter=separator, strict=True)
+    columns: list[str] = []
+    try:
+        for row in reader:
+            if not row or len(row) != len(columns) or not row[0].strip():
+                if not any(cell.strip() for cell in row):
+                    continue
+                if not columns:
+                    if not row[0].lower().startswith(_SAYS_SEPARATOR):
+                        columns = [cell.strip() for cell in row]
+                        yield columns, reader.line_num
+                    continue
+                if not any(cell.strip() for cell in row[len(columns) :]):
+                    row = row[: len(columns)]
+                if len(row) != len(columns):
+                    raise ValueError(
+                        f"got {len(row)} cells in line {reader.line_num} of {path}, expected one "
+                        f"for each of the {len(columns)} columns of its first line; correct it"
+                    )
+            yield row, reader.line_num
+    except csv.Error as error:
+        raise ValueError(
+            f"got line {reader.line_num} of {path}, which is no line of a table ({error}); "
+            "correct it"
+        ) from error
+
+
+@contextmanager
+def _named_errors(path: Path) -> Iterator[None]:
+    """Make errors of decoding name the file, and the line if it is not UTF-8."""
+    try:
+        yield
+    except UnicodeDecodeError:
+        with path.open("rb") as raw:
+            for number, line in enumerate(_unpacked(raw), 1):
+                try:
+                    line.decode()
+                except UnicodeDecodeError as error:
+                    raise _not_utf8(str(path), number) from error
+        raise
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(
+            f"got {path}, which gzip cannot unpack ({error}); copy it again"
+        ) from error
+
+
+def _separator(first: str) -> str:
     """The separator that the first line declares ("sep=;", as spreadsheets write), or else the most
     frequent one in that line, outside of quotes."""
-    first = text.lstrip().partition("\n")[0]
     if first.lower().startswith(_SAYS_SEPARATOR) and first[len(_SAYS_SEPARATOR) :].strip("\r"):
         return first[len(_SAYS_SEPARATOR)]
     return max(_SEPARATORS, key=re.sub('"[^"]*"', "", first).count)
+
+
+def without_rows(path: Path) -> ValueError:
+    return ValueError(
+        f"got {path} without rows, expected a line of names and one for each row below it"
+    )
 
 
 def is_table(path: Path) -> bool:
@@ -135,12 +225,14 @@ def is_table(path: Path) -> bool:
 
 def text_of(name: str, content: bytes) -> str:
     """The text of a file's content, which may be gzip; `name` is for errors."""
-    if content.startswith(b"\x1f\x8b"):
+    if content.startswith(_GZIP):
         content = gunzip(name, content)
     try:
         return content.decode("utf-8-sig")  # spreadsheets write a byte order mark
     except UnicodeDecodeError as error:
         line = content[: error.start].count(b"\n") + 1
-        raise ValueError(
-            f"got {name}, which is not UTF-8 in line {line}; save it as CSV in UTF-8"
-        ) from error
+        raise _not_utf8(name, line) from error
+
+
+def _not_utf8(name: str, line: int) -> ValueError:
+    return ValueError(f"got {name}, which is not UTF-8 in line {line}; save it as CSV in UTF-8")
