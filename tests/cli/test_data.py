@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from pna import GraphSet, files
 from pna.cli import app
 from pna.cli.data import parse_sizes
-from pna.data import molecules, molhiv, slic, tensor_file, zinc
+from pna.data import NodeGraph, molecules, molhiv, slic, tensor_file, zinc
 from pna.data.multitask import generate
 from pna.data.sources import PUBLIC, SOURCES, File, Public
 from pna.data.walks import with_walks
@@ -520,3 +520,65 @@ def test_files_that_may_not_grow(made, tmp_path, name):
 def test_sizes():
     assert parse_sizes("15-17") == [15, 16, 17]
     assert parse_sizes("4, 7-8") == [4, 7, 8]
+
+
+@pytest.fixture
+def tables(tmp_path):
+    """A ring of twelve nodes, whose labels alternate."""
+    ring = range(12)
+    nodes = [f"n{i},{i * i},{'odd' if i % 2 else 'even'},{i % 3}" for i in ring]
+    (tmp_path / "nodes.csv").write_text("\n".join(["id,square,label,part", *nodes]))
+    edges = [f"n{i}\tn{(i + 1) % 12}\t{'up' if i < 6 else 'down'}" for i in ring]
+    (tmp_path / "edges.tsv").write_text("\n".join(["a\tb\tkind", *edges]))
+    return tmp_path
+
+
+def make_graph(folder, *more):
+    given = ("--nodes", folder / "nodes.csv", "--edges", folder / "edges.tsv")
+    return run("graph", *given, "--out", folder / "g.safetensors", *more)
+
+
+def test_one_graph(tables):
+    drawn = ("--random-split", "0.5,0.25,0.25", "--ignore", "part")
+    done = make_graph(tables, "--target", "label", "--edge-target", "kind", *drawn)
+    assert done.exit_code == 0, done.output
+    graph = NodeGraph.load(tables / "g.safetensors")
+    assert graph.nodes.features == ("square",) and graph.nodes.target("label").kind == "class"
+    for elements in (graph.nodes, graph.edges):
+        assert np.bincount(elements.split[:, 0]).tolist() == [0, 6, 2, 4]
+    assert "12 nodes, 12 edges, undirected, stored as 24 directions" in done.output
+    described = run("describe", tables / "g.safetensors")
+    assert described.output in done.output and "one of 2 classes: even (6), odd (6)" in done.output
+    assert run("verify", tables / "g.safetensors").exit_code == 0
+    kept = make_graph(tables, "--target", "label", *drawn)
+    assert kept.exit_code == 1 and "--force overwrites it" in kept.output
+    assert make_graph(tables, *drawn[2:], "--directed", "--force").exit_code == 0
+    assert NodeGraph.load(tables / "g.safetensors").directed
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (["--target", "label", "--split", "part"], "got '0' as part in line 2 of"),
+        (["--target", "label"], "--split, or use --random-split 0.6,0.2,0.2"),
+        (["--target", "label", "--random-split", "1,2"], "expected three fractions: 0.6,0.2,0.2"),
+        (["--id", "square"], "got 'n0' as a in line 2 of"),
+        (["x.npz"], "x.npz and options about tables"),
+    ],
+)
+def test_one_graph_that_cannot_be_made(tables, arguments, message):
+    done = make_graph(tables, *arguments)
+    assert done.exit_code == 1 and message in " ".join(done.output.split())
+    assert not (tables / "g.safetensors").exists()
+
+
+def test_one_graph_needs_edges(tmp_path):
+    done = run("graph", "--out", tmp_path / "g")
+    assert done.exit_code == 1 and "expected a table of them (--edges) or an npz" in done.output
+
+
+def test_warnings_about_one_graph_are_lines(tables):
+    with (tables / "edges.tsv").open("a") as file:
+        file.write("\nn1\tn0\tup\n")
+    done = make_graph(tables)
+    assert done.exit_code == 0 and "warning: got 1 edges between two nodes" in done.output

@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from pna.cli.options import AtLeast0, AtLeast1, Force, explained, parse_names
+from pna.cli.options import AtLeast0, AtLeast1, Force, explained, parse_names, parse_numbers
 from pna.cli.shared import (
     check_target,
     errors,
@@ -27,13 +27,18 @@ from pna.files import check_readable
 if TYPE_CHECKING:
     from pna.data.describe import Description
     from pna.data.graphset import GraphSet
+    from pna.data.node_graph import NodeGraph
     from pna.data.progress import Progress
 
 app = typer.Typer(
-    help="Make, check and describe graph sets: files of graphs to train on.", no_args_is_help=True
+    help="Make, check and describe files to train on: sets of graphs, and one graph whose nodes or "
+    "edges are predicted.",
+    no_args_is_help=True,
 )
 
 File = Annotated[Path, typer.Argument(help="Graph set: a file that pna data wrote.")]
+AnyFile = Annotated[Path, typer.Argument(help="Graph set or graph: a file that pna data wrote.")]
+Columns = list[str] | None
 Out = Annotated[Path, typer.Option(help="File to write, such as graphs.safetensors.")]
 From = Annotated[
     str,
@@ -267,6 +272,88 @@ def facts_of(graphs: GraphSet) -> Iterator[str]:
 
 @app.command()
 @explained
+def graph(
+    file: Path | None = None,
+    *,
+    out: Out,
+    edges: Path | None = None,
+    nodes: Path | None = None,
+    target: Columns = None,
+    edge_target: Columns = None,
+    split: str = "",
+    edge_split: str = "",
+    random_split: str = "",
+    seed: AtLeast0 = 0,
+    directed: Annotated[bool, typer.Option("--directed/--undirected")] = False,
+    id: str = "",
+    source: str = "",
+    dest: str = "",
+    categorical: Columns = None,
+    numeric: Columns = None,
+    ignore: Columns = None,
+    force: Force = False,
+) -> None:
+    """Make one graph whose nodes or edges are to be predicted, from tables or an npz file.
+
+    Tables are CSV files with commas, semicolons or tabs, plain or packed with gzip. Columns without
+    another use are features. Options that name a column may be given several times.
+
+    Args:
+        file: File in npz format with node_features, node_labels, edges, train_masks, val_masks and
+            test_masks. Default: none; --edges and --nodes are read.
+        edges: Table with one edge per row. Default: none; the npz file is read.
+        nodes: Table with one node per row. Default: none; nodes are those that edges name, and
+            their degree is their feature.
+        target: Column of nodes to predict. Default: none.
+        edge_target: Column of edges to predict. Default: none.
+        split: Column of nodes with train, validation or test; empty cells: not used. Default: none.
+        edge_split: Column of edges with train, validation or test; empty cells: not used.
+            Default: none.
+        random_split: Fractions of training, validation and test for targets without a column of
+            splits, such as 0.6,0.2,0.2. Classes are split evenly. Default: no random split.
+        seed: Random seed of the random split.
+        directed: Whether edges send in the direction in which they are listed only, or in both.
+            Default: --undirected.
+        id: Column of nodes with their names. Default: the first.
+        source: Column of edges with the name of the sender. Default: the first.
+        dest: Column of edges with the name of the receiver. Default: the second.
+        categorical: Column that holds categories or classes, even if they look like numbers.
+            Default: columns with a text that is no number, and targets of few whole numbers.
+        numeric: Column that holds numbers. Default: columns with numbers only.
+        ignore: Column to leave out. Default: none.
+    """
+    from pna.data.graph_tables import GraphColumns
+    from pna.data.node_graph import NodeGraph
+
+    with errors() as console:
+        check_target(out, force)
+        columns = GraphColumns(
+            id, source, dest, target or (), edge_target or (), split, edge_split,
+            categorical or (), numeric or (), ignore or (),
+        )  # fmt: skip
+        if file is not None:
+            if edges or nodes or random_split or columns != GraphColumns():
+                raise ValueError(
+                    f"got {file} and options about tables, expected an npz file, which has its own "
+                    "targets and splits, or tables; leave one of them out"
+                )
+            made = NodeGraph.from_npz(file, directed=directed)
+        elif edges is None:
+            raise ValueError("got no edges, expected a table of them (--edges) or an npz file")
+        else:
+            with progress(console, "bytes") as update:
+                made = NodeGraph.from_tables(
+                    edges, nodes, directed=directed, random_split=parse_fractions(random_split),
+                    seed=seed, progress=update, **vars(columns),
+                )  # fmt: skip
+        made.save(out, force=force)
+        print_line(console, f"wrote {out}: {out.stat().st_size / 1e6:.1f} MB")
+        for line in made.summary():
+            print_line(console, line)
+
+
+@app.command()
+@explained
 def walks(
     file: File, *, out: Out, steps: AtLeast0 = 16, edge_steps: AtLeast0 = 0, force: Force = False
 ) -> None:
@@ -286,21 +373,21 @@ def walks(
 
 
 @app.command()
-def verify(file: File) -> None:
-    """Compare the contents of a graph set with its checksum.
+def verify(file: AnyFile) -> None:
+    """Compare the contents of a graph set or a graph with its checksum.
 
     Exit status: 0 if they agree, 1 if the file is damaged, 2 if it has no checksum.
     """
-    from pna.data.graphset import GraphSet
     from pna.data.tensor_file import IN_MEMORY
 
     with errors() as console:
         check_readable(file)
+        kind = kind_of(file)
         large = file.stat().st_size > IN_MEMORY
         with progress(console, "bytes") if large else nullcontext() as update:
-            has_checksum = GraphSet.verify(file, update)
+            has_checksum = kind.verify(file, update)
         if not has_checksum:
-            GraphSet.load(file)  # finds damage that shows without a checksum
+            kind.load(file)  # finds damage that shows without a checksum
     if not has_checksum:
         print_error(
             f"{file} has no checksum, as an older version of pna wrote it; to add one, save it "
@@ -310,18 +397,36 @@ def verify(file: File) -> None:
     print_line(console, f"{file}: its contents agree with its checksum")
 
 
+def kind_of(file: Path) -> type[GraphSet] | type[NodeGraph]:
+    """The class whose `load` reads a file."""
+    from pna.data import tensor_file
+    from pna.data.graphset import GraphSet
+    from pna.data.node_graph import KIND, NodeGraph
+
+    return NodeGraph if tensor_file.kind_of(file) == KIND else GraphSet
+
+
 @app.command()
 @explained
-def describe(file: File, *, figure: Path | None = None) -> None:
+def describe(file: AnyFile, *, figure: Path | None = None) -> None:
     """Print and plot sizes, degrees, types and targets, and the error of predicting their mean.
+
+    Of one graph, its features, targets and splits are printed.
 
     Args:
         figure: SVG file for the figure. Default: next to the graph set.
     """
     from pna.data.describe import describe as figures_of
     from pna.data.graphset import GraphSet
+    from pna.data.node_graph import NodeGraph
 
     with errors() as console:
+        if kind_of(file) is NodeGraph:
+            if figure is not None:
+                raise ValueError("got --figure for one graph, which is not drawn; leave it out")
+            for line in NodeGraph.load(file).summary():
+                print_line(console, line)
+            return
         graphs = GraphSet.load(file)
         found = figures_of(graphs)
         for table in tables(found):
@@ -409,6 +514,16 @@ def parse_sizes(text: str) -> list[int]:
             raise ValueError(f"got sizes {part.strip()!r}, expected the smaller one first")
         sizes += span
     return sizes
+
+
+def parse_fractions(text: str) -> tuple[float, float, float] | None:
+    """The fractions in "0.6,0.2,0.2"; None for an empty text."""
+    if not text:
+        return None
+    found = parse_numbers("random split", text)
+    if len(found) != 3:
+        raise ValueError(f"got the random split {text!r}, expected three fractions: 0.6,0.2,0.2")
+    return found[0], found[1], found[2]
 
 
 def parse_mixture(text: str) -> dict[str, int] | None:

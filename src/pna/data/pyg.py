@@ -86,6 +86,13 @@ def from_data_list(given: Iterable[Any], level: str | None = None) -> dict[str, 
     graphs: list[Any] = []
     for one in [given] if isinstance(given, Data) else given:
         graphs += one.to_data_list() if isinstance(one, Batch) else [one]
+    for index, graph in enumerate(graphs):
+        if getattr(graph, "train_mask", None) is not None:
+            raise ValueError(
+                f"got graph {index} with a train_mask, a split of its nodes, expected graphs that "
+                "are in one split each; use pna.data.NodeGraph.from_pyg for one graph with a split "
+                "inside it, or remove the masks to ignore them"
+            )
     edge_index, sizes = _edges(graphs)
     edge_counts, ones = [edges.shape[1] for edges in edge_index], [1] * len(graphs)
     y_node, y_graph = _values(graphs, "y_node"), _values(graphs, "y_graph")

@@ -36,7 +36,8 @@ _LENGTH = 8  # bytes at the start of a file with the length of its header
 
 #: The remedy for a file of another kind, by the expected kind.
 _INSTEAD = {
-    "pna.GraphSet": "pass a file that pna data or GraphSet.save wrote",
+    "pna.GraphSet": "pass a file of many graphs that pna data or GraphSet.save wrote",
+    "pna.NodeGraph": "pass a file that pna data graph or NodeGraph.save wrote",
     "pna.train.best": "pass a run, or restore the best.safetensors that pna train wrote in it",
     "pna.train.last": "restore the last.safetensors that pna train wrote in the run",
 }
@@ -144,6 +145,18 @@ def read(
             f"got {path}, whose facts are damaged ({error}), expected what was written; copy or "
             "make it again"
         ) from error
+
+
+def kind_of(path: Path) -> str:
+    """The kind of a file as its header states it; nothing if it cannot be read."""
+    check_readable(path)
+    with path.open("rb") as file:
+        try:
+            length = _check_start(path, file, os.fstat(file.fileno()).st_size)
+            header = json.loads(file.read(_LENGTH + length)[_LENGTH:])
+            return str(header["__metadata__"]["format"])
+        except (*_UNREADABLE, RecursionError):
+            return ""
 
 
 def verify(path: Path, *, kind: str, version: int, progress: Progress | None = None) -> bool:

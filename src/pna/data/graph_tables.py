@@ -1,0 +1,419 @@
+"""Tables of nodes and edges, and NetworkX graphs, as a `NodeGraph`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pna.data.columns import TextColumn, Where, as_classes
+from pna.data.elements import PARTS, ElementColumns, random_parts
+from pna.data.node_graph import NodeGraph, assemble, directions
+from pna.data.progress import Progress
+from pna.data.table import SPLIT_WORDS, RowBlock, opened
+from pna.data.texts import TextRows, Texts
+from pna.files import check_readable
+from pna.names import lookup, unique
+
+Fractions = tuple[float, float, float]
+
+_PART_OF_WORD = {word: PARTS.index(part) for word, part in SPLIT_WORDS.items()}
+_PART_OF_WORD |= {"": 0, "none": 0}
+
+
+@dataclass(frozen=True)
+class GraphColumns:
+    """The columns of the tables of a graph, by their use. All others are features.
+
+    A feature or target has numbers if every cell that is not empty is a number, and otherwise
+    categories or classes, at most 1,000. A target with at most 100 different whole numbers has
+    classes too. `numeric` and `categorical` name columns of either table to decide it, with up to
+    100,000 categories; `ignore` names columns to leave out.
+    """
+
+    id: str = ""  # names of nodes; by default the first column
+    source: str = ""  # sender of an edge; by default the first column
+    dest: str = ""  # receiver of an edge; by default the second column
+    targets: Sequence[str] = ()  # of the table of nodes
+    edge_targets: Sequence[str] = ()  # of the table of edges
+    split: str = ""  # column of nodes with train, validation or test; nothing: not used
+    edge_split: str = ""  # the same of edges
+    categorical: Sequence[str] = ()
+    numeric: Sequence[str] = ()
+    ignore: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        for name in (f.name for f in fields(self)):
+            value = getattr(self, name)
+            if name in ("id", "source", "dest", "split", "edge_split"):
+                if not isinstance(value, str):
+                    raise TypeError(f"got {name}={value!r}, expected the name of a column")
+            else:
+                object.__setattr__(self, name, unique(name, value))
+        if both := {*self.categorical} & {*self.numeric}:
+            raise ValueError(
+                f"got the column {min(both)!r} as categorical and as numeric, expected one of them"
+            )
+
+    def check_known(self, *tables: tuple[str, Sequence[str]]) -> None:
+        """Raise unless the columns that may be in any of these tables are in one of them."""
+        known = dict.fromkeys(column for _, columns in tables for column in columns)
+        names = " and ".join(name for name, _ in tables)
+        for column in (*self.categorical, *self.numeric, *self.ignore):
+            lookup(f"column of {names}", column, known)
+
+
+class _Reader:
+    """Reads the features, targets and split of nodes or edges in blocks of rows."""
+
+    def __init__(
+        self,
+        what: str,
+        name: str,
+        header: Sequence[str],
+        keys: Sequence[int],
+        columns: GraphColumns,
+        where: Where | None = None,
+    ) -> None:
+        of_nodes = what == "node"
+        self.what = what
+        self.targets = [*(columns.targets if of_nodes else columns.edge_targets)]
+        self.split = columns.split if of_nodes else columns.edge_split
+        self._lines: list[NDArray[np.int64]] = []
+        self.where: Where = where or (lambda row: f"line {self._line(row)} of {name}")
+        for used in (*self.targets, *([self.split] if self.split else [])):
+            lookup(f"column of {name}", used, dict.fromkeys(header))
+        self.columns: dict[int, TextColumn] = {}
+        for index, column in enumerate(header):
+            if index in keys or column in columns.ignore:
+                if column in self.targets or column == self.split:
+                    why = "left out" if column in columns.ignore else "naming the nodes"
+                    raise ValueError(
+                        f"got the column {column!r} of {name} for {why} and as a target or split, "
+                        "expected one use of a column; choose another"
+                    )
+                continue
+            if header.count(column) > 1:
+                raise ValueError(
+                    f"got two columns called {column!r} in {name}, expected different names; "
+                    f"rename one, or leave both out with --ignore {column}"
+                )
+            if column == self.split:
+                self._split_at = index
+                continue
+            kind = "categorical" if column in columns.categorical else ""
+            kind = "numeric" if column in columns.numeric else kind
+            self.columns[index] = TextColumn(column, self.where, kind)
+        self._parts: list[NDArray[np.int8]] = []
+        self.count = 0
+
+    def _line(self, row: int) -> int:
+        return int(np.concatenate(self._lines)[row])
+
+    def add(self, block: RowBlock) -> None:
+        """Read the next rows."""
+        self._lines.append(block.lines)
+        for index, column in self.columns.items():
+            column.add(block.columns[index])
+        if self.split:
+            words = [cell.strip().lower() for cell in block.columns[self._split_at]]
+            parts = np.array([_PART_OF_WORD.get(word, -1) for word in words], np.int8)
+            if (parts < 0).any():
+                row = int((parts < 0).argmax())
+                raise ValueError(
+                    f"got {words[row]!r} as {self.split} in {self.where(self.count + row)}, "
+                    "expected train, validation or test, or nothing for rows that are not used; "
+                    "correct it"
+                )
+            self._parts.append(parts)
+        self.count += len(block.lines)
+
+    def elements(
+        self, random_split: Fractions | None, seed: int, names: Texts | None = None
+    ) -> ElementColumns:
+        """What was read, with a random split if there are targets and no column of splits."""
+        found = {column.name: (column, column.result()) for column in self.columns.values()}
+        targets = {
+            name: found[name][1] if found[name][0].kind else as_classes(found[name][1])
+            for name in self.targets
+        }
+        split = np.concatenate(self._parts)[:, None] if self._parts else None
+        if split is None and targets:
+            if random_split is None:
+                option = "--split" if self.what == "node" else "--edge-split"
+                raise ValueError(
+                    f"got the target {self.targets[0]!r} without a split of the {self.what}s, "
+                    "expected to know which to train on; name a column of train, validation and "
+                    f"test with {option}, or use --random-split 0.6,0.2,0.2"
+                )
+            split = random_parts([*targets.values()], random_split, seed)
+        features = {name: column for name, (_, column) in found.items() if name not in targets}
+        return ElementColumns(self.what, self.count, self.where, features, targets, split, names)
+
+
+def read_tables(
+    edges: Path,
+    nodes: Path | None,
+    columns: GraphColumns,
+    *,
+    directed: bool = False,
+    random_split: Fractions | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> NodeGraph:
+    """The graph of a table of edges, and of nodes; see `NodeGraph.from_tables`."""
+    paths = [edges] if nodes is None else [nodes, edges]
+    for path in paths:
+        check_readable(path)
+    _check_options(nodes, columns, random_split)
+    sizes = [path.stat().st_size for path in paths]
+
+    def advance(before: int) -> Callable[[int], None]:
+        return lambda done: progress and progress(before + done, sum(sizes))
+
+    names: _NewNames | _GivenNames = _NewNames()
+    headers: list[tuple[str, Sequence[str]]] = []
+    of_nodes: _Reader | None = None
+    if nodes is not None:
+        with opened(nodes) as (header, blocks):
+            headers.append((str(nodes), header))
+            with opened(edges) as (other, _):  # so that a wrong name is found before hours of work
+                columns.check_known(*headers, (str(edges), other))
+            key = _key(nodes, header, columns.id, 0)
+            of_nodes = _Reader("node", str(nodes), header, [key], columns)
+            names = _GivenNames(nodes, of_nodes, header, key, blocks, advance(0))
+    with opened(edges) as (header, blocks):
+        columns.check_known(*headers, (str(edges), header))
+        keys = [_key(edges, header, columns.source, 0), _key(edges, header, columns.dest, 1)]
+        if keys[0] == keys[1]:
+            raise ValueError(
+                f"got the column {header[keys[0]]!r} of {edges} for both ends of an edge, expected "
+                "two columns; name them with --source and --dest"
+            )
+        of_edges = _Reader("edge", str(edges), header, keys, columns)
+        ends = [np.zeros((2, 0), np.int64)]
+        report = advance(sum(sizes[:-1]))
+        for block in blocks:
+            of_edges.add(block)
+            found = [_cells(of_edges, block, key, header[key]) for key in keys]
+            ends.append(np.stack(names.rows(found, of_edges, [header[key] for key in keys])))
+            report(block.position)
+    kept = names.texts()
+    if of_nodes is None:
+        assert kept is not None
+        given = ElementColumns("node", len(kept), kept.__getitem__, {}, {}, None, kept)
+    else:
+        given = of_nodes.elements(random_split, seed, kept)
+    made_of = of_edges.elements(random_split, seed)
+    sends = directions(np.concatenate(ends, 1), directed, of_edges.where)
+    title = (nodes or edges).name
+    return assemble(given, made_of, sends, {"title": title, "source": [p.name for p in paths]})
+
+
+def _check_options(
+    nodes: Path | None, columns: GraphColumns, random_split: Fractions | None
+) -> None:
+    if nodes is None and (columns.targets or columns.split or columns.id):
+        raise ValueError(
+            "got a target, a split or the names of nodes without a table of nodes, expected one; "
+            "pass --nodes, or name columns of the edges with --edge-target and --edge-split"
+        )
+    drawn = (columns.targets and not columns.split) or (
+        columns.edge_targets and not columns.edge_split
+    )
+    if random_split is not None and not drawn:
+        raise ValueError(
+            "got a random split, but nothing to split: every target has a column of splits, or "
+            "there is no target; leave out --random-split, or name a target"
+        )
+
+
+def _key(path: Path, header: Sequence[str], name: str, position: int) -> int:
+    """The index of a column that names nodes."""
+    if name:
+        lookup(f"column of {path}", name, dict.fromkeys(header))
+        return header.index(name)
+    if len(header) <= position:
+        raise ValueError(
+            f"got {path} with {len(header)} columns, expected at least {position + 1}, as the "
+            "first columns name nodes; check the file and its separator"
+        )
+    return position
+
+
+def _cells(reader: _Reader, block: RowBlock, key: int, column: str) -> list[str]:
+    """The names of nodes in a column of a block that was just read; none may be empty."""
+    found = [*map(str.strip, block.columns[key])]
+    if "" in found:
+        row = reader.count - len(found) + found.index("")
+        what = "a node without a name" if reader.what == "node" else "an edge with a missing end"
+        raise ValueError(
+            f"got {what} in {reader.where(row)} (the column {column!r} is empty), expected the "
+            "name of a node; correct the line, or remove it"
+        )
+    return found
+
+
+class _NewNames:
+    """Nodes that only edges name, in the order in which they occur."""
+
+    def __init__(self) -> None:
+        self._row_of: dict[str, int] = {}
+
+    def rows(
+        self, ends: Sequence[list[str]], edges: _Reader, columns: Sequence[str]
+    ) -> list[NDArray[np.int64]]:
+        """The rows of the nodes at both ends of the edges of a block that was just read."""
+        row_of = self._row_of
+        for pair in zip(*ends, strict=True):
+            for name in pair:
+                if name not in row_of:
+                    row_of[name] = len(row_of)
+        return [np.fromiter(map(row_of.__getitem__, end), np.int64, len(end)) for end in ends]
+
+    def texts(self) -> Texts | None:
+        """The names in the order of the rows; None if they are the numbers of the rows."""
+        return Texts.of([[*self._row_of]])
+
+
+class _GivenNames:
+    """Nodes that a table describes, all of which it reads."""
+
+    def __init__(
+        self,
+        path: Path,
+        nodes: _Reader,
+        header: Sequence[str],
+        key: int,
+        blocks: Iterator[RowBlock],
+        report: Callable[[int], None],
+    ) -> None:
+        self._path, self._nodes = path, nodes
+        self._hashes: list[NDArray[np.int64]] = []
+        self._are_numbers = True
+
+        def read() -> Iterator[list[str]]:
+            for block in blocks:
+                first = nodes.count
+                nodes.add(block)
+                names = _cells(nodes, block, key, header[key])
+                self._are_numbers &= names == [*map(str, range(first, nodes.count))]
+                self._hashes.append(TextRows.hashes(names))
+                report(block.position)
+                yield names
+
+        self._texts = Texts.of(read())
+        self._rows = TextRows(np.concatenate(self._hashes))
+        if twice := self._rows.twice():
+            self._raise_twice(*twice)
+
+    def _raise_twice(self, first: int, second: int) -> None:
+        if self._texts[first] != self._texts[second]:
+            raise ValueError(
+                f"got the nodes {self._texts[first]!r} and {self._texts[second]!r} with the same "
+                "hash, a coincidence that depends on the process; run it again"
+            )
+        raise ValueError(
+            f"got the node {self._texts[first]!r} twice, in {self._nodes.where(first)} and in "
+            f"{self._nodes.where(second)}, expected one row for each node; remove one of them"
+        )
+
+    def rows(
+        self, ends: Sequence[list[str]], edges: _Reader, columns: Sequence[str]
+    ) -> list[NDArray[np.int64]]:
+        found = [self._rows.find(names) for names in ends]
+        unknown = np.stack(found) < 0
+        if unknown.any():
+            row = int(unknown.any(0).argmax())
+            side = int(unknown[:, row].argmax())
+            name = ends[side][row]
+            near = self._texts.nearest(name)
+            hint = f"; did you mean {near!r}?" if near else ";"
+            raise ValueError(
+                f"got {name!r} as {columns[side]} in "
+                f"{edges.where(edges.count - len(ends[0]) + row)}, which no row of {self._path} "
+                f"describes, expected the name of a node{hint} Correct the line, or add a row for "
+                "the node"
+            )
+        return found
+
+    def texts(self) -> Texts | None:
+        return None if self._are_numbers else self._texts
+
+
+def read_networkx(
+    graph: Any, columns: GraphColumns, *, random_split: Fractions | None = None, seed: int = 0
+) -> NodeGraph:
+    """The graph of NetworkX; see `NodeGraph.from_networkx`."""
+    if not hasattr(graph, "is_multigraph") or not hasattr(graph, "is_directed"):
+        raise TypeError(
+            f"got {type(graph).__name__}, expected a networkx graph, such as networkx.Graph"
+        )
+    row_of = {node: row for row, node in enumerate(graph.nodes)}
+    names = [*map(str, row_of)]
+    rows = TextRows(TextRows.hashes(names))
+    if twice := rows.twice():
+        raise ValueError(
+            f"got two nodes that are written {names[twice[0]]!r}, expected different names; rename "
+            "one with networkx.relabel_nodes"
+        )
+    pairs = [(row_of[a], row_of[b]) for a, b in graph.edges()]
+    ends = np.array(pairs, np.int64).reshape(-1, 2).T
+    readers = []
+    for what, owners, where in (
+        ("node", [*graph.nodes.values()], lambda row: f"node {names[row]!r}"),
+        (
+            "edge",
+            [data for *_, data in graph.edges(data=True)],
+            lambda row: _edge(names, ends, row),
+        ),
+    ):
+        cells = _attributes(owners, where)
+        reader = _Reader(what, f"the attributes of {what}s", [*cells], [], columns, where)
+        if owners:
+            reader.add(RowBlock([*cells.values()], np.zeros(len(owners), np.int64), 0))
+        readers.append(reader)
+    texts = None if names == [*map(str, range(len(names)))] else Texts.of([names])
+    nodes = readers[0].elements(random_split, seed, texts)
+    edges = readers[1].elements(random_split, seed)
+    sends = directions(ends, graph.is_directed(), readers[1].where)
+    return assemble(nodes, edges, sends, {"title": str(graph.name), "source": ["networkx"]})
+
+
+def _edge(names: Sequence[str], ends: NDArray[np.int64], row: int) -> str:
+    return f"the edge from {names[ends[0, row]]!r} to {names[ends[1, row]]!r}"
+
+
+def _attributes(owners: Sequence[Mapping[Any, Any]], where: Where) -> dict[str, tuple[str, ...]]:
+    """The attributes of all nodes or edges as cells of a table; lists become several columns."""
+    widths: dict[Any, int] = {}
+    for row, owner in enumerate(owners):
+        for name, value in owner.items():
+            width = len(value) if _is_list(value) else 0
+            if value is not None and widths.setdefault(name, width) != width:
+                raise ValueError(
+                    f"got {name} of {width or 1} values in {where(row)}, expected "
+                    f"{widths[name] or 1} as in others; make them alike"
+                )
+    cells: dict[str, tuple[str, ...]] = {}
+    for name, width in widths.items():
+        values = [owner.get(name) for owner in owners]
+        if width == 0:
+            cells[str(name)] = tuple(map(_cell, values))
+        for index in range(width):
+            parts = (None if value is None else value[index] for value in values)
+            cells[f"{name}_{index}"] = tuple(map(_cell, parts))
+    return cells
+
+
+def _cell(value: Any) -> str:
+    value = value.item() if getattr(value, "ndim", None) == 0 else value
+    return "" if value is None else str(value)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, list | tuple) or getattr(value, "ndim", 0) == 1

@@ -1,0 +1,69 @@
+"""A column turns out to have numbers or categories."""
+
+import numpy as np
+import pytest
+
+from pna.data.columns import MOST_VALUES, Categories, Numbers, TextColumn, as_classes
+
+
+def read(blocks, kind=""):
+    column = TextColumn("c", lambda row: f"line {row + 2} of t.csv", kind)
+    for cells in blocks:
+        column.add(cells)
+    return column.result()
+
+
+def test_numbers():
+    found = read([["1", " 2.5 "], ["", "-1e3", "NaN", "n/a"]])
+    assert isinstance(found, Numbers) and found.values.dtype == np.float32
+    np.testing.assert_array_equal(found.values, [1, 2.5, np.nan, -1000, np.nan, np.nan])
+
+
+def test_a_text_after_many_numbers_makes_categories():
+    """The numbers that were read before are not lost."""
+    codes, values = read([["10", "9", "9 "], ["x", ""]])
+    assert codes.tolist() == [0, 1, 1, 2, -1] and values == ("10", "9", "x")
+
+
+def test_categories_of_numbers_are_in_their_order():
+    assert read([["10", "9", "", "1e2"]], "categorical").values == ("9", "10", "1e2")
+
+
+def test_more_values_than_categories_may_have_are_numbers():
+    many = [str(i / 7) for i in range(2 * MOST_VALUES)]
+    assert isinstance(read([many, many]), Numbers)
+    names = [f"n{i}" for i in range(MOST_VALUES + 1)]
+    assert len(read([names[1:]]).values) == MOST_VALUES
+    assert len(read([names], "categorical").values) == MOST_VALUES + 1
+    for blocks in ([many, ["x"]], [["x"], many]):
+        with pytest.raises(
+            ValueError,
+            match=r"more than 1,000 different texts in the column 'c' \('x' in line \d+ of t.csv "
+            r"is no number\), .*--ignore c, or allow 100,000 with --categorical c",
+        ):
+            read(blocks)
+
+
+@pytest.mark.parametrize("cell", ["inf", "-Infinity", "1e39", "1e400"])
+def test_infinite_numbers(cell):
+    with pytest.raises(ValueError, match=r"as c in line 3 of t.csv, expected a finite number"):
+        read([["1", cell]])
+
+
+@pytest.mark.parametrize("cell", ["x", "1_0", "1,5", "0x1"])
+def test_what_is_no_number(cell):
+    with pytest.raises(ValueError, match=rf"got '{cell}' as c in line 4 of t.csv, .*--numeric c"):
+        read([["1", ""], [cell]], "numeric")
+    assert isinstance(read([["1", cell]]), Categories)
+
+
+def test_numbers_that_float32_cannot_tell_apart():
+    with pytest.raises(ValueError, match=r"too little for float32 at 1e\+09; subtract"):
+        read([["1000000000", "1000000001"]])
+
+
+def test_whole_numbers_as_classes():
+    codes, classes = as_classes(read([["10", "2.0", "", "2"]]))
+    assert codes.tolist() == [1, 0, -1, 0] and classes == ("2", "10")
+    for other in (["1", "2.5"], [str(i) for i in range(101)]):
+        assert isinstance(as_classes(read([other])), Numbers)
