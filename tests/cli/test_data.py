@@ -572,6 +572,23 @@ def test_one_graph_that_cannot_be_made(tables, arguments, message):
     assert not (tables / "g.safetensors").exists()
 
 
+def test_one_graph_of_arrays(tmp_path):
+    nodes = np.arange(8)
+    masks = {
+        f"{name}_masks": nodes[None] % 3 == i for i, name in enumerate(("train", "val", "test"))
+    }
+    edges = np.stack([nodes[:-1], nodes[1:]], 1)
+    np.savez(
+        tmp_path / "a.npz", node_features=nodes[:, None] * 1.5, node_labels=nodes // 4,
+        edges=edges, **masks,
+    )  # fmt: skip
+    done = run("graph", tmp_path / "a.npz", "--out", tmp_path / "a", "--directed")
+    assert done.exit_code == 0 and "8 nodes, 7 edges, directed" in done.output
+    assert NodeGraph.load(tmp_path / "a").edge_index.T.tolist() == edges.tolist()
+    refused = run("describe", tmp_path / "a", "--figure", tmp_path / "a.svg")
+    assert refused.exit_code == 1 and "got --figure for one graph" in refused.output
+
+
 def test_one_graph_needs_edges(tmp_path):
     done = run("graph", "--out", tmp_path / "g")
     assert done.exit_code == 1 and "expected a table of them (--edges) or an npz" in done.output

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -59,12 +60,11 @@ class GraphColumns:
                 f"got the column {min(both)!r} as categorical and as numeric, expected one of them"
             )
 
-    def check_known(self, *tables: tuple[str, Sequence[str]]) -> None:
+    def check_known(self, names: Sequence[str], headers: Sequence[Sequence[str]]) -> None:
         """Raise unless the columns that may be in any of these tables are in one of them."""
-        known = dict.fromkeys(column for _, columns in tables for column in columns)
-        names = " and ".join(name for name, _ in tables)
+        known = dict.fromkeys(column for header in headers for column in header)
         for column in (*self.categorical, *self.numeric, *self.ignore):
-            lookup(f"column of {names}", column, known)
+            lookup(f"column of {' and '.join(names)}", column, known)
 
 
 class _Reader:
@@ -80,22 +80,33 @@ class _Reader:
         where: Where | None = None,
     ) -> None:
         of_nodes = what == "node"
-        self.what = what
+        self.what, self.header, self.keys = what, header, keys
         self.targets = [*(columns.targets if of_nodes else columns.edge_targets)]
         self.split = columns.split if of_nodes else columns.edge_split
         self._lines: list[NDArray[np.int64]] = []
         self.where: Where = where or (lambda row: f"line {self._line(row)} of {name}")
         for used in (*self.targets, *([self.split] if self.split else [])):
             lookup(f"column of {name}", used, dict.fromkeys(header))
+        if len({*keys}) < len(keys):
+            raise ValueError(
+                f"got the column {header[keys[0]]!r} of {name} for both ends of an edge, expected "
+                "two columns; name them with --source and --dest"
+            )
         self.columns: dict[int, TextColumn] = {}
         for index, column in enumerate(header):
-            if index in keys or column in columns.ignore:
-                if column in self.targets or column == self.split:
-                    why = "left out" if column in columns.ignore else "naming the nodes"
-                    raise ValueError(
-                        f"got the column {column!r} of {name} for {why} and as a target or split, "
-                        "expected one use of a column; choose another"
-                    )
+            uses = {
+                "the name of a node": index in keys,
+                "left out": column in columns.ignore,
+                "a target": column in self.targets,
+                "the split": column == self.split,
+            }
+            if sum(uses.values()) > 1:
+                found = " and ".join(use for use, is_used in uses.items() if is_used)
+                raise ValueError(
+                    f"got the column {column!r} of {name} as {found}, expected one use of a "
+                    "column; choose another"
+                )
+            if uses["the name of a node"] or uses["left out"]:
                 continue
             if header.count(column) > 1:
                 raise ValueError(
@@ -114,9 +125,10 @@ class _Reader:
     def _line(self, row: int) -> int:
         return int(np.concatenate(self._lines)[row])
 
-    def add(self, block: RowBlock) -> None:
-        """Read the next rows."""
+    def add(self, block: RowBlock) -> list[list[str]]:
+        """Read the next rows. The result are the cells of the columns `keys`."""
         self._lines.append(block.lines)
+        names = [self._names(block, key) for key in self.keys]
         for index, column in self.columns.items():
             column.add(block.columns[index])
         if self.split:
@@ -131,6 +143,19 @@ class _Reader:
                 )
             self._parts.append(parts)
         self.count += len(block.lines)
+        return names
+
+    def _names(self, block: RowBlock, key: int) -> list[str]:
+        """The names of nodes in a column of the next rows; none may be empty."""
+        found = [*map(str.strip, block.columns[key])]
+        if "" in found:
+            what = "a node without a name" if self.what == "node" else "an edge with a missing end"
+            raise ValueError(
+                f"got {what} in {self.where(self.count + found.index(''))} (the column "
+                f"{self.header[key]!r} is empty), expected the name of a node; correct the line, "
+                "or remove it"
+            )
+        return found
 
     def elements(
         self, random_split: Fractions | None, seed: int, names: Texts | None = None
@@ -143,13 +168,7 @@ class _Reader:
         }
         split = np.concatenate(self._parts)[:, None] if self._parts else None
         if split is None and targets:
-            if random_split is None:
-                option = "--split" if self.what == "node" else "--edge-split"
-                raise ValueError(
-                    f"got the target {self.targets[0]!r} without a split of the {self.what}s, "
-                    "expected to know which to train on; name a column of train, validation and "
-                    f"test with {option}, or use --random-split 0.6,0.2,0.2"
-                )
+            assert random_split is not None
             split = random_parts([*targets.values()], random_split, seed)
         features = {name: column for name, (_, column) in found.items() if name not in targets}
         return ElementColumns(self.what, self.count, self.where, features, targets, split, names)
@@ -166,41 +185,39 @@ def read_tables(
     progress: Progress | None = None,
 ) -> NodeGraph:
     """The graph of a table of edges, and of nodes; see `NodeGraph.from_tables`."""
+    if nodes is None and (columns.targets or columns.split or columns.id):
+        raise ValueError(
+            "got a target, a split or the names of nodes without a table of nodes, expected one; "
+            "pass --nodes, or name columns of the edges with --edge-target and --edge-split"
+        )
+    _check_splits(columns, random_split)
     paths = [edges] if nodes is None else [nodes, edges]
     for path in paths:
         check_readable(path)
-    _check_options(nodes, columns, random_split)
     sizes = [path.stat().st_size for path in paths]
 
     def advance(before: int) -> Callable[[int], None]:
         return lambda done: progress and progress(before + done, sum(sizes))
 
     names: _NewNames | _GivenNames = _NewNames()
-    headers: list[tuple[str, Sequence[str]]] = []
-    of_nodes: _Reader | None = None
-    if nodes is not None:
-        with opened(nodes) as (header, blocks):
-            headers.append((str(nodes), header))
-            with opened(edges) as (other, _):  # so that a wrong name is found before hours of work
-                columns.check_known(*headers, (str(edges), other))
-            key = _key(nodes, header, columns.id, 0)
-            of_nodes = _Reader("node", str(nodes), header, [key], columns)
-            names = _GivenNames(nodes, of_nodes, header, key, blocks, advance(0))
-    with opened(edges) as (header, blocks):
-        columns.check_known(*headers, (str(edges), header))
-        keys = [_key(edges, header, columns.source, 0), _key(edges, header, columns.dest, 1)]
-        if keys[0] == keys[1]:
-            raise ValueError(
-                f"got the column {header[keys[0]]!r} of {edges} for both ends of an edge, expected "
-                "two columns; name them with --source and --dest"
-            )
-        of_edges = _Reader("edge", str(edges), header, keys, columns)
+    with ExitStack() as stack:  # both are opened first, to find a wrong name before long work
+        opened_tables = [stack.enter_context(opened(path)) for path in paths]
+        headers = [header for header, _ in opened_tables]
+        columns.check_known([*map(str, paths)], headers)
+        keys = [
+            _key(edges, headers[-1], columns.source, 0),
+            _key(edges, headers[-1], columns.dest, 1),
+        ]
+        of_edges = _Reader("edge", str(edges), headers[-1], keys, columns)
+        of_nodes = None
+        if nodes is not None:
+            key = _key(nodes, headers[0], columns.id, 0)
+            of_nodes = _Reader("node", str(nodes), headers[0], [key], columns)
+            names = _GivenNames(nodes, of_nodes, opened_tables[0][1], advance(0))
         ends = [np.zeros((2, 0), np.int64)]
         report = advance(sum(sizes[:-1]))
-        for block in blocks:
-            of_edges.add(block)
-            found = [_cells(of_edges, block, key, header[key]) for key in keys]
-            ends.append(np.stack(names.rows(found, of_edges, [header[key] for key in keys])))
+        for block in opened_tables[-1][1]:
+            ends.append(names.rows(of_edges.add(block), of_edges))
             report(block.position)
     kept = names.texts()
     if of_nodes is None:
@@ -214,18 +231,28 @@ def read_tables(
     return assemble(given, made_of, sends, {"title": title, "source": [p.name for p in paths]})
 
 
-def _check_options(
-    nodes: Path | None, columns: GraphColumns, random_split: Fractions | None
-) -> None:
-    if nodes is None and (columns.targets or columns.split or columns.id):
+def _check_splits(columns: GraphColumns, random_split: Fractions | None) -> None:
+    """Raise unless every target has a split, and a random split is of use."""
+    if random_split is not None and (
+        len(random_split) != 3 or min(random_split) <= 0 or abs(sum(random_split) - 1) > 1e-6
+    ):
         raise ValueError(
-            "got a target, a split or the names of nodes without a table of nodes, expected one; "
-            "pass --nodes, or name columns of the edges with --edge-target and --edge-split"
+            f"got the random split {','.join(f'{f:g}' for f in random_split)}, expected three "
+            "fractions above 0 that add up to 1, for training, validation and test: 0.6,0.2,0.2"
         )
-    drawn = (columns.targets and not columns.split) or (
-        columns.edge_targets and not columns.edge_split
-    )
-    if random_split is not None and not drawn:
+    undecided = False
+    for targets, split, option in (
+        (columns.targets, columns.split, "--split"),
+        (columns.edge_targets, columns.edge_split, "--edge-split"),
+    ):
+        undecided |= bool(targets) and not split
+        if targets and not split and random_split is None:
+            raise ValueError(
+                f"got the target {targets[0]!r} without a split, expected to know what to train "
+                f"on; name a column of train, validation and test with {option}, or use "
+                "--random-split 0.6,0.2,0.2"
+            )
+    if random_split is not None and not undecided:
         raise ValueError(
             "got a random split, but nothing to split: every target has a column of splits, or "
             "there is no target; leave out --random-split, or name a target"
@@ -245,35 +272,20 @@ def _key(path: Path, header: Sequence[str], name: str, position: int) -> int:
     return position
 
 
-def _cells(reader: _Reader, block: RowBlock, key: int, column: str) -> list[str]:
-    """The names of nodes in a column of a block that was just read; none may be empty."""
-    found = [*map(str.strip, block.columns[key])]
-    if "" in found:
-        row = reader.count - len(found) + found.index("")
-        what = "a node without a name" if reader.what == "node" else "an edge with a missing end"
-        raise ValueError(
-            f"got {what} in {reader.where(row)} (the column {column!r} is empty), expected the "
-            "name of a node; correct the line, or remove it"
-        )
-    return found
-
-
 class _NewNames:
     """Nodes that only edges name, in the order in which they occur."""
 
     def __init__(self) -> None:
         self._row_of: dict[str, int] = {}
 
-    def rows(
-        self, ends: Sequence[list[str]], edges: _Reader, columns: Sequence[str]
-    ) -> list[NDArray[np.int64]]:
-        """The rows of the nodes at both ends of the edges of a block that was just read."""
+    def rows(self, ends: Sequence[list[str]], edges: _Reader) -> NDArray[np.int64]:
+        """The rows (2, edges) of the nodes at both ends of the edges that were just read."""
         row_of = self._row_of
         for pair in zip(*ends, strict=True):
             for name in pair:
                 if name not in row_of:
                     row_of[name] = len(row_of)
-        return [np.fromiter(map(row_of.__getitem__, end), np.int64, len(end)) for end in ends]
+        return np.stack([np.fromiter(map(row_of.__getitem__, end), np.int64) for end in ends])
 
     def texts(self) -> Texts | None:
         """The names in the order of the rows; None if they are the numbers of the rows."""
@@ -284,60 +296,49 @@ class _GivenNames:
     """Nodes that a table describes, all of which it reads."""
 
     def __init__(
-        self,
-        path: Path,
-        nodes: _Reader,
-        header: Sequence[str],
-        key: int,
-        blocks: Iterator[RowBlock],
-        report: Callable[[int], None],
+        self, path: Path, nodes: _Reader, blocks: Iterator[RowBlock], report: Callable[[int], None]
     ) -> None:
-        self._path, self._nodes = path, nodes
-        self._hashes: list[NDArray[np.int64]] = []
+        self._path = path
         self._are_numbers = True
+        hashes: list[NDArray[np.int64]] = []
 
         def read() -> Iterator[list[str]]:
             for block in blocks:
                 first = nodes.count
-                nodes.add(block)
-                names = _cells(nodes, block, key, header[key])
+                (names,) = nodes.add(block)
                 self._are_numbers &= names == [*map(str, range(first, nodes.count))]
-                self._hashes.append(TextRows.hashes(names))
+                hashes.append(TextRows.hashes(names))
                 report(block.position)
                 yield names
 
         self._texts = Texts.of(read())
-        self._rows = TextRows(np.concatenate(self._hashes))
+        self._rows = TextRows(np.concatenate(hashes))
         if twice := self._rows.twice():
-            self._raise_twice(*twice)
-
-    def _raise_twice(self, first: int, second: int) -> None:
-        if self._texts[first] != self._texts[second]:
+            first, second = (self._texts[row] for row in twice)
+            if first != second:
+                raise ValueError(
+                    f"got the nodes {first!r} and {second!r} with the same hash, a coincidence "
+                    "that depends on the process; run it again"
+                )
+            places = " and in ".join(map(nodes.where, twice))
             raise ValueError(
-                f"got the nodes {self._texts[first]!r} and {self._texts[second]!r} with the same "
-                "hash, a coincidence that depends on the process; run it again"
+                f"got the node {first!r} twice, in {places}, expected one row for each node; "
+                "remove one of them"
             )
-        raise ValueError(
-            f"got the node {self._texts[first]!r} twice, in {self._nodes.where(first)} and in "
-            f"{self._nodes.where(second)}, expected one row for each node; remove one of them"
-        )
 
-    def rows(
-        self, ends: Sequence[list[str]], edges: _Reader, columns: Sequence[str]
-    ) -> list[NDArray[np.int64]]:
-        found = [self._rows.find(names) for names in ends]
-        unknown = np.stack(found) < 0
+    def rows(self, ends: Sequence[list[str]], edges: _Reader) -> NDArray[np.int64]:
+        found = np.stack([self._rows.find(names) for names in ends])
+        unknown = found < 0
         if unknown.any():
             row = int(unknown.any(0).argmax())
             side = int(unknown[:, row].argmax())
             name = ends[side][row]
             near = self._texts.nearest(name)
-            hint = f"; did you mean {near!r}?" if near else ";"
             raise ValueError(
-                f"got {name!r} as {columns[side]} in "
+                f"got {name!r} as {edges.header[edges.keys[side]]} in "
                 f"{edges.where(edges.count - len(ends[0]) + row)}, which no row of {self._path} "
-                f"describes, expected the name of a node{hint} Correct the line, or add a row for "
-                "the node"
+                f"describes, expected the name of a node{f' such as {near!r}' if near else ''}; "
+                "correct the line, or add a row for the node"
             )
         return found
 
@@ -353,6 +354,7 @@ def read_networkx(
         raise TypeError(
             f"got {type(graph).__name__}, expected a networkx graph, such as networkx.Graph"
         )
+    _check_splits(columns, random_split)
     row_of = {node: row for row, node in enumerate(graph.nodes)}
     names = [*map(str, row_of)]
     rows = TextRows(TextRows.hashes(names))
