@@ -305,10 +305,13 @@ def _unseen(given: ElementColumns, target: GraphTarget, parts: NDArray[np.int8],
 
 def _warn_of_copies(given: ElementColumns) -> None:
     """Warn of features from which a target can be read off."""
+    some = slice(None, None, max(1, given.count // _COMPARED))
     for name, target in given.targets.items():
+        classes = len(target.values) if isinstance(target, Categories) else 0
+        if _known(target).sum() <= 2 * classes:
+            continue  # any feature may agree with so few
         for other, feature in given.features.items():
-            some = slice(None, None, max(1, given.count // _COMPARED))
-            if _is_copy(feature, target, some) and _is_copy(feature, target, slice(None)):
+            if all(_is_copy(feature, target, rows) for rows in (some, slice(None))):
                 warnings.warn(
                     f"got the {given.what} feature {other!r}, which gives the target {name!r} "
                     "exactly, expected features that are known beforehand; leave it out with "
@@ -319,16 +322,13 @@ def _warn_of_copies(given: ElementColumns) -> None:
 
 def _is_copy(feature: Numbers | Categories, target: Numbers | Categories, rows: slice) -> bool:
     """Whether a feature equals a target, or its values correspond to the classes one to one."""
-    x, y = feature[0][rows], target[0][rows]
     known = _known(target)[rows]
-    x, y = x[known], y[known]
+    x, y = feature[0][rows][known], target[0][rows][known]
     if isinstance(target, Numbers):
-        return isinstance(feature, Numbers) and len(x) > 1 and np.array_equal(x, y)
+        return isinstance(feature, Numbers) and np.array_equal(x, y)
     values, codes = np.unique(x, return_inverse=True)
-    classes = len(np.unique(y))
-    if len(values) != classes or classes < 2 or len(x) <= 2 * classes:
-        return False
-    return len(np.unique(codes * np.int64(len(target.values)) + y)) == classes
+    pairs = len(np.unique(codes * np.int64(len(target.values)) + y))
+    return len(values) == len(np.unique(y)) == pairs
 
 
 def random_parts(
