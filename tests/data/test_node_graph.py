@@ -73,9 +73,7 @@ def test_a_graph_without_edges_and_features(tmp_path):
     assert "nothing to train" in " ".join(graph.summary())
 
 
-def test_the_wrong_kind_of_file(path, tmp_path):
-    with pytest.raises(ValueError, match=r"file of pna.NodeGraph, expected one of pna.GraphSet"):
-        GraphSet.load(path)
+def test_the_wrong_kind_of_file(tmp_path):
     GraphSet.from_arrays([2], [[0], [1]], [1]).save(tmp_path / "set")
     with pytest.raises(ValueError, match=r"expected one of pna.NodeGraph; .* pna data graph"):
         NodeGraph.load(tmp_path / "set")

@@ -378,10 +378,10 @@ def test_package_in_cpp_on_a_gpu(convolution, tmp_path):
 
 
 @pytest.mark.slow
-def test_a_package_needs_a_compiler(tmp_path, monkeypatch):
+def test_a_package_needs_a_compiler(tmp_path):
     from torch._inductor import config
 
     exported = torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),))
-    monkeypatch.setattr(config.cpp, "cxx", ("no-such-compiler",))
-    with pytest.raises(ValueError, match="expected a machine with a C\\+\\+ compiler"):
+    absent = config.patch("cpp.cxx", ("no-such-compiler",))
+    with absent, pytest.raises(ValueError, match="expected a machine with a C\\+\\+ compiler"):
         FORMATS["aoti"].write(exported, {}, tmp_path / "model.pt2")

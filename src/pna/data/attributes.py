@@ -106,7 +106,7 @@ def has_tag(
             f"it with {kind}=[…], a name for each graph"
         )
     words = [wanted] if isinstance(wanted, str) else list(wanted)
-    return torch.isin(tags.long(), _indices(kind, words, names))
+    return torch.isin(tags.long(), _indices(kind, words, names).to(tags.device))
 
 
 def maxima(targets: Tensor | None, rows: Tensor) -> tuple[float, ...]:

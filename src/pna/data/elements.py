@@ -37,6 +37,11 @@ class GraphTarget:
         return "class" if self.classes else "number"
 
     @property
+    def loss(self) -> str:
+        """The usual loss: of numbers, of two classes, or of several."""
+        return {0: "mse", 2: "bce"}.get(len(self.classes), "cross_entropy")
+
+    @property
     def known(self) -> Tensor:
         """Whether a target is known, (count,) bool."""
         return self.values >= 0 if self.classes else ~self.values.isnan()
@@ -60,6 +65,16 @@ class GraphElements:
     def name(self, row: int) -> str:
         """The name of a row."""
         return str(row) if self.names is None else self.names[row]
+
+    def columns(self, split: int) -> tuple[Tensor, list[int]]:
+        """All features as columns: categories, then numbers, which are standardised as in this
+        split; and for each the number of categories, 0 for a number."""
+        row = split if len(self.mean) > 1 else 0
+        numbers = (self.x - self.mean[row]) / self.std[row]
+        values = [len(names) for names in self.categories.values()] + [0] * len(self.features)
+        if not self.features:
+            return self.codes, values
+        return torch.cat([self.codes.float(), numbers], 1), values
 
     def target(self, name: str) -> GraphTarget:
         """The target of this name."""

@@ -37,7 +37,7 @@ Array = Tensor | np.ndarray | Sequence[Any]
 _KIND, _VERSION = "pna.GraphSet", 1
 
 #: The tensors with a row for each node, edge and graph. Nodes and edges have offsets.
-_NODE = ("degree", "out_degree", "x", "y_node")
+_NODE = ("degree", "out_degree", "x", "y_node", "split_of_node")
 _EDGE = ("senders", "receivers", "out_ranks", "edge_attr")
 _GRAPH = ("y_graph", "split_of_graph", "type_of_graph")
 _RAGGED = {"node_offsets": _NODE, "edge_offsets": _EDGE}
@@ -94,6 +94,9 @@ class GraphSet:
     graph_scale: tuple[float, ...] = ()  # over the split "train", also in other splits and subsets
     metadata: dict[str, Any] = field(default_factory=dict)  # values of JSON: protocol, seed
     watch: tensor_file.Watch | None = None  # of the file from which tensors are mapped, if any
+    #: (nodes,) index in `splits`, if graphs are split inside: `split` then keeps all graphs, and
+    #: the targets of its own nodes.
+    split_of_node: Tensor | None = None
 
     @classmethod
     def from_arrays(
@@ -151,7 +154,7 @@ class GraphSet:
             splits=splits,
             types=types,
             metadata=as_json(metadata),
-        )._with_scales()
+        ).with_scales()
 
     @classmethod
     def from_pyg(cls, graphs: Iterable[Any], *, level: str | None = None, **facts: Any) -> GraphSet:
@@ -255,11 +258,13 @@ class GraphSet:
             )
         combined = replace(first, **joined, metadata=agreed, watch=None)
         scales = {(part.node_scale, part.graph_scale) for part in parts}
-        return combined if len(scales) == 1 else combined._with_scales()
+        return combined if len(scales) == 1 else combined.with_scales()
 
     @classmethod
     def load(cls, path: str | Path) -> GraphSet:
-        """Read a file of `save`. Its structure is checked; features and targets are not.
+        """Read a file of `save`, or of a `NodeGraph`, whose first split is taken.
+
+        Its structure is checked; features and targets are not.
 
         Files of up to 256 MiB are copied into memory and compared with their checksum, which files
         of older versions may not have. Later changes of the file have no effect. Larger files are
@@ -268,6 +273,10 @@ class GraphSet:
         """
         path = Path(path)
         check_readable(path)
+        if tensor_file.kind_of(path) == "pna.NodeGraph":
+            from pna.data.node_graph import NodeGraph
+
+            return NodeGraph.load(path).graph_set()
         watch = tensor_file.Watch.of(path)
         tensors, facts = tensor_file.read(
             path, kind=_KIND, version=_VERSION, check_up_to=tensor_file.IN_MEMORY
@@ -339,8 +348,14 @@ class GraphSet:
         chosen = self if indices is None else self[graph_ids]
         return replace(chosen._joined(), graph_ids=graph_ids.to(self.device, non_blocking=True))
 
+    @property
+    def has_splits(self) -> bool:
+        """Whether graphs, or the nodes inside them, have splits."""
+        return self.split_of_graph is not None or self.split_of_node is not None
+
     def split(self, name: str) -> GraphSet:
-        """The graphs of one split."""
+        """The graphs of one split. If the nodes have splits: all graphs, with the targets of the
+        nodes of this one; all others are missing."""
         return self.select(split=name)
 
     def select(
@@ -353,6 +368,8 @@ class GraphSet:
         """The graphs of these splits, types and sizes, such as ``range(15, 25)`` nodes."""
         self.check_unchanged()  # splits and types are mapped too
         chosen = torch.ones(len(self), dtype=torch.bool)
+        if split is not None and self.split_of_node is not None:
+            return self._of_nodes(split).select(type=type, size=size)
         if split is not None:
             chosen &= has_tag("split", split, self.split_of_graph, self.splits)
         if type is not None:
@@ -361,6 +378,14 @@ class GraphSet:
             wanted = list(size) if isinstance(size, Collection) else [operator.index(size)]
             chosen &= torch.isin(self.sizes, torch.tensor(wanted, dtype=torch.int64))
         return self[chosen]
+
+    def _of_nodes(self, split: str | Collection[str]) -> GraphSet:
+        """The same graphs, with the targets of the nodes of these splits."""
+        if self.y_node is None or self.split_of_node is None:
+            return self
+        own = has_tag("split", split, self.split_of_node, self.splits)
+        y = self.y_node if self.y_node.is_floating_point() else self.y_node.float()
+        return replace(self, y_node=torch.where(own[:, None], y, torch.nan))
 
     def __len__(self) -> int:
         return self.node_offsets.shape[0] - 1
@@ -489,13 +514,15 @@ class GraphSet:
             size_range=(int(self.sizes.min()), int(self.sizes.max())) if len(self) else (0, 0),
         )
 
-    def _with_scales(self) -> GraphSet:
+    def with_scales(self) -> GraphSet:
         """A copy with the scales of the targets of these graphs."""
         training = torch.ones(len(self), dtype=torch.bool)
         if self.split_of_graph is not None and "train" in self.splits:
             is_train = self.split_of_graph == self.splits.index("train")
             training = is_train if is_train.any() else training
         of_nodes = torch.repeat_interleave(training, self.sizes)
+        if self.split_of_node is not None and "train" in self.splits:
+            of_nodes = has_tag("split", "train", self.split_of_node, self.splits)
         return replace(
             self,
             node_scale=maxima(self.y_node, of_nodes),
@@ -544,6 +571,13 @@ def _check_joinable(first: GraphSet, part: GraphSet, index: int) -> None:
                 f"got {name} {', '.join(got) or 'none'} in part {index}, expected "
                 f"{', '.join(expected) or 'none'} as in part 0; make the parts alike"
             )
+    inside = any(each.split_of_node is not None for each in (first, part))
+    if inside and (
+        first.splits != part.splits or None in (first.split_of_node, part.split_of_node)
+    ):
+        raise ValueError(
+            f"got nodes with other splits in the parts 0 and {index}, expected the same in all"
+        )
     for name, where in _TAGS.items():
         if (getattr(first, name) is None) != (getattr(part, name) is None):
             raise ValueError(
@@ -572,7 +606,7 @@ def _check_contents(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
             is_float8 = tensor.is_floating_point() and tensor.element_size() == 1
             if tensor.is_complex() or is_float8:
                 raise ValueError(f"{name} has type {tensor.dtype}, expected real numbers")
-    for name, where in _TAGS.items():
+    for name, where in {**_TAGS, "split_of_node": "splits"}.items():
         tags = tensors.get(name, torch.zeros(rows[name], dtype=torch.uint8))
         limit = len(facts[where]) if name in tensors else 1
         if (

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -28,6 +28,9 @@ from pna.data.progress import Progress
 from pna.data.texts import Texts
 from pna.names import unique
 from pna.stored import check
+
+if TYPE_CHECKING:
+    from pna.data.graphset import GraphSet
 
 KIND, VERSION = "pna.NodeGraph", 1
 
@@ -197,6 +200,49 @@ class NodeGraph:
     def num_edges(self) -> int:
         """Number of edges. An edge counts once, also if it sends in both directions."""
         return self.edges.count
+
+    def graph_set(self, split: int = 0) -> GraphSet:
+        """The graph as a set of one graph, to train on, with one of its splits.
+
+        Categories come first among the columns of features; numbers are standardised by the mean
+        and standard deviation of the training rows. Targets of nodes are columns of `y_node`:
+        numbers of classes, or numbers. A node without a part in the split has no targets.
+        """
+        from pna.data.graphset import GraphSet
+
+        nodes, targets = self.nodes, self.nodes.targets
+        if not targets:
+            raise ValueError(
+                f"got {self!r}, expected targets of nodes to train on; make the graph with "
+                "--target COLUMN. Targets of edges cannot be trained yet"
+            )
+        part = torch.zeros(nodes.count, dtype=torch.int8)
+        if nodes.split is not None:
+            nodes.part("train", split)  # raises if there is no such split
+            part = nodes.split[:, split]
+        y = torch.stack([torch.where(t.known, t.values.float(), torch.nan) for t in targets], 1)
+        if nodes.split is not None:
+            y = torch.where((part > 0)[:, None], y, torch.nan)
+        x, node_values = nodes.columns(split)
+        edge_attr, edge_values = self.edges.columns(split)
+        metadata: dict[str, Any] = {
+            "graph": self.metadata.get("title", ""),
+            "losses": {target.name: target.loss for target in targets},
+            "classes": {target.name: list(target.classes) for target in targets if target.classes},
+        }
+        metadata |= {"node_values": node_values} if any(node_values) else {}
+        metadata |= {"edge_values": edge_values} if any(edge_values) else {}
+        made = GraphSet.from_arrays(
+            [self.num_nodes], self.edge_index, [self.edge_index.shape[1]], x=x,
+            edge_attr=edge_attr[self.edge_row] if edge_attr.shape[1] else None, y_node=y,
+            node_features=[*nodes.categories, *nodes.features],
+            edge_features=[*self.edges.categories, *self.edges.features] or None,
+            node_targets=[target.name for target in targets], metadata=metadata,
+        )  # fmt: skip
+        if nodes.split is None:
+            return made
+        tags = (part - 1).clamp(min=0).to(torch.uint8)
+        return replace(made, split_of_node=tags, splits=PARTS[1:]).with_scales()
 
     def summary(self) -> Iterator[str]:
         """Lines about the graph, as `pna data describe` prints them."""

@@ -78,7 +78,7 @@ def evaluate(
     run = run if isinstance(run, Run) else Run(run)
     models = Ensemble.of(run, member, device, epoch, aggregators)
     graphs = data if isinstance(data, GraphSet) else _load(run, data)
-    if split is not None and graphs.split_of_graph is None:
+    if split is not None and not graphs.has_splits:
         raise ValueError(
             f"got graphs without splits, expected a split {split!r}; evaluate all of them, with "
             "split=None or --split ''"

@@ -177,6 +177,8 @@ def configured(
         "splits": list(splits),
         "features": {"node": list(graphs.node_features), "edge": list(graphs.edge_features)},
     }
+    if "classes" in graphs.metadata:  # their names, which predictions have
+        data["classes"] = graphs.metadata["classes"]
     return Config(data, fitted(model, training, tasks, graphs), tasks, settings)
 
 
@@ -315,6 +317,8 @@ def make_trainer(
     where = device_of(device)
     population = Population([build(config.model, seed) for seed in settings.seeds])
     population.to(where, PRECISIONS[settings.precision].weights)
+    if graphs.split_of_node is not None:
+        graphs = graphs.to(where)  # before it is split: all parts have the same edges
     parts = [graphs.split(name) for name in config.data["splits"]]
     far = None
     if config.model.arguments.get("depth") == "diameter":

@@ -18,7 +18,9 @@ from pna.data.diameter import diameters
 from pna.data.graphset import GraphSet
 from pna.data.molecule_table import read_molecules, smiles_column
 from pna.data.molecules import ATOM_FEATURES, as_graphs
+from pna.data.node_graph import NodeGraph
 from pna.data.table import Table
+from pna.data.tensor_file import kind_of
 from pna.files import replacing
 from pna.nn.architectures import Prediction
 from pna.ops.aggregators import Aggregator
@@ -37,13 +39,15 @@ class Predictions:
     """Columns of predictions for nodes and graphs, named after the targets.
 
     Targets trained with "bce" have the probability of a 1. Targets that are classes have a column
-    with the most probable class, and a column ``name=c`` with the probability of each class c.
+    with the most probable class, and a column ``name=c`` with the probability of each class c. If
+    the run knows the names of the classes, c is a name, also of targets trained with "bce".
     """
 
     graph_ids: np.ndarray  # (graphs,) index of each graph in the set
     sizes: np.ndarray  # (graphs,) number of nodes
     node: dict[str, np.ndarray]  # (nodes,) each
     graph: dict[str, np.ndarray]  # (graphs,) each
+    names: list[str] | None = None  # of the nodes of a `NodeGraph`, instead of their numbers
 
     def save(self, path: str | Path) -> list[Path]:
         """Write CSV files atomically; returns their paths.
@@ -59,6 +63,8 @@ class Predictions:
                 "graph": np.repeat(self.graph_ids, self.sizes),
                 "node": np.concatenate([np.arange(0), *nodes]),
             }
+            if self.names is not None:
+                which = {"node": np.array(self.names, object)}
             _write_csv(paths[-1], which | self.node)
         return paths
 
@@ -81,28 +87,59 @@ def predict(
 
     Args:
         run: a run or its folder.
-        data: a graph set or its file, with the features of the training set; targets are ignored.
+        data: a graph set or its file, or that of a `NodeGraph`, with the features of the training
+            set; targets are ignored.
         member: predict with this member only. Default: all that had a finite validation loss.
-        split: predict this split only. Default: all graphs.
+        split: predict this split only. Default: all graphs, or all nodes of a `NodeGraph`.
         device: a device of torch. Default: a GPU if there is one.
         aggregators: the classes of your own aggregators, if the models have any.
     """
     models = Ensemble.of(run, member, device, aggregators=aggregators)
-    graphs = data if isinstance(data, GraphSet) else GraphSet.load(data)
+    names = None
+    if isinstance(data, GraphSet):
+        graphs = data
+    elif kind_of(Path(data)) == "pna.NodeGraph":
+        whole = NodeGraph.load(data)
+        graphs, names = whole.graph_set(), [whole.nodes.name(i) for i in range(whole.num_nodes)]
+    else:
+        graphs = GraphSet.load(data)
     ids = torch.arange(len(graphs))
-    if split is not None:
+    chosen = np.ones(graphs.num_nodes, bool)
+    if split is not None and graphs.split_of_node is not None:
+        chosen = has_tag("split", split, graphs.split_of_node, graphs.splits).cpu().numpy()
+    elif split is not None:
         ids = ids[has_tag("split", split, graphs.split_of_graph, graphs.splits)]
         graphs = graphs[ids]
     node, graph = models.outputs(graphs)
     columns: dict[str, dict[str, np.ndarray]] = {"node": {}, "graph": {}}
     for task in models.config.tasks:
         given = in_units(task, node if task.level == "node" else graph)
-        mean = given.mean(0)
-        of_level = columns[task.level]
-        of_level[task.name] = _likeliest(mean) if LOSSES[task.loss].classes else mean
-        if LOSSES[task.loss].classes:
-            of_level |= {f"{task.name}={c}": mean[:, c] for c in range(task.outputs)}
-    return Predictions(ids.numpy(), graphs.sizes.numpy(), **columns)
+        if task.level == "node" and not chosen.all():
+            given = given[:, chosen]
+        columns[task.level] |= _columns_of(task, given.mean(0), models.config)
+    sizes = graphs.sizes.numpy()
+    if not chosen.all():
+        first = np.repeat(np.arange(len(sizes)), sizes)[chosen]
+        sizes = np.bincount(first, minlength=len(sizes))
+        names = [str(i) for i in range(len(chosen))] if names is None else names
+        names = [name for name, own in zip(names, chosen.tolist(), strict=True) if own]
+    return Predictions(ids.numpy(), sizes, **columns, names=names)
+
+
+def _columns_of(task: Task, mean: np.ndarray, config: Config) -> dict[str, np.ndarray]:
+    """The columns of a task, from its mean prediction: (rows,) or (rows, classes)."""
+    words = config.data.get("classes", {}).get(task.name)
+    if words is not None and LOSSES[task.loss].outputs == "probability":
+        likely = np.array(words, object)[(mean >= 0.5).astype(int)]
+        return {task.name: likely, f"{task.name}={words[1]}": mean}
+    if not LOSSES[task.loss].classes:
+        return {task.name: mean}
+    named = words or [str(c) for c in range(task.outputs)]
+    likely = _likeliest(mean)
+    if words is not None:
+        likely = np.array([*words, ""], object)[np.where(np.isnan(likely), -1, likely).astype(int)]
+    probabilities = {f"{task.name}={name}": mean[:, c] for c, name in enumerate(named)}
+    return {task.name: likely} | probabilities
 
 
 def predict_table(

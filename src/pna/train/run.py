@@ -61,6 +61,7 @@ class Config:
                 "upgrade pna"
             )
         check(content["data"], _OF_DATA, "data")
+        check({"classes": {}, **content["data"]}, {"classes": dict[str, list[str]]}, "data")
         if len(content["data"]["splits"]) != 2:
             raise ValueError("data does not have two splits, to train and to validate on")
         if not content["tasks"]:

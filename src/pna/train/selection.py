@@ -24,17 +24,23 @@ class RocAuc:
     def __init__(
         self, tasks: Sequence[Task], graphs: GraphSet, members: int, dtype: torch.dtype
     ) -> None:
-        fits = ("graph", "probability")
-        odd = [task.name for task in tasks if (task.level, LOSSES[task.loss].outputs) != fits]
+        levels = {task.level for task in tasks}
+        self._level = tasks[0].level
+        odd = [task.name for task in tasks if LOSSES[task.loss].outputs != "probability"]
         if odd:
             raise ValueError(
-                f"got select='roc_auc' with {', '.join(odd)}, expected targets of graphs trained "
-                "with bce; use select='loss'"
+                f"got select='roc_auc' with {', '.join(odd)}, expected targets trained with bce; "
+                "use select='loss'"
+            )
+        if len(levels) > 1 or (self._level == "node" and len(graphs) > 1):
+            raise ValueError(
+                "got select='roc_auc' with targets of the nodes of several graphs, expected those "
+                "of graphs, or of the nodes of one graph; use select='loss'"
             )
         self._columns = [task.first for task in tasks]
         self._classes = []
         for task in tasks:
-            y = column_of(graphs, "graph", task.column)
+            y = column_of(graphs, self._level, task.column)
             classes = (y > 0.5).nonzero()[:, 0], (y <= 0.5).nonzero()[:, 0]
             if min(len(graphs_of_class) for graphs_of_class in classes) == 0:
                 raise ValueError(
@@ -43,20 +49,24 @@ class RocAuc:
                 )
             self._classes.append(classes)
         # one more column for padding
-        shape = (members, len(tasks), len(graphs) + 1)
+        rows = len(graphs) if self._level == "graph" else graphs.num_nodes
+        shape = (members, len(tasks), rows + 1)
         self._outputs = torch.zeros(shape, dtype=dtype, device=graphs.device)
 
     def columns(self, prediction: Prediction) -> Tensor:
-        """The outputs of one model that are kept, (tasks × graphs,)."""
-        assert prediction.graph is not None
-        return torch.cat([prediction.graph[:, column] for column in self._columns])
+        """The outputs of one model that are kept, (tasks × rows,)."""
+        given = prediction.graph if self._level == "graph" else prediction.node
+        assert given is not None
+        return torch.cat([given[:, column] for column in self._columns])
 
     def keep(self, members: Tensor, batch: Batch, columns: Tensor) -> None:
-        """Store the `columns` (members, tasks × graphs) of a batch."""
+        """Store the `columns` (members, tasks × rows) of a batch."""
         assert batch.graph_ids is not None
-        ids = batch.graph_ids
-        if batch.real is not None:
-            ids = torch.where(batch.real, ids, self._outputs.shape[2] - 1)
+        ids, real = batch.graph_ids, batch.real
+        if self._level == "node":
+            ids, real = torch.arange(len(batch.graph_of_node), device=ids.device), batch.real_nodes
+        if real is not None:
+            ids = torch.where(real, ids, self._outputs.shape[2] - 1)
         values = columns.unflatten(1, (len(self._columns), -1)).to(self._outputs.dtype)
         for task in range(len(self._columns)):
             outputs = self._outputs[:, task]
