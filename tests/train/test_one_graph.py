@@ -153,3 +153,27 @@ def test_the_best_epoch_by_roc_auc(club, path, tmp_path):
         train(
             two, tmp_path / "two", SMALL, settings(select="roc_auc"), tasks=["club"], device="cpu"
         )
+
+
+def test_members_train_with_a_split_each(club, tmp_path):
+    """As alone with that split, but for the outputs of the other splits."""
+    splits = torch.stack([club.nodes.split[:, 0], club.nodes.split[:, 0].roll(5)], 1)
+    both = replace(
+        club, nodes=replace(club.nodes, split=splits, targets=club.nodes.targets[:1],
+                            mean=club.nodes.mean.expand(2, -1), std=club.nodes.std.expand(2, -1))
+    )  # fmt: skip
+    graphs = both.graph_set(None)
+    assert graphs.node_targets == ("club of split 0", "club of split 1")
+    for k in range(2):
+        for name in ("train", "validation"):
+            known = ~graphs.split(name).y_node[:, k].isnan()
+            assert torch.equal(known, both.nodes.part(name, k))
+    given = settings(members=2, task_weights=np.eye(2).tolist(), select="roc_auc")
+    run = train(graphs, tmp_path / "both", SMALL, given, device="cpu")
+    for k in range(2):
+        found = evaluate(run, graphs, "validation", device="cpu").tasks[k].metrics["roc_auc"][k]
+        assert 1 - run.summary["best"][k] == pytest.approx(found)
+    graphs.save(tmp_path / "both.safetensors")
+    assert torch.equal(
+        GraphSet.load(tmp_path / "both.safetensors").split_of_node, graphs.split_of_node
+    )

@@ -19,6 +19,11 @@ from pna.train.tasks import tasks_of
 from tests.train.cases import SMALL, random_graphs
 
 
+def learned(members, tasks=1):
+    """Every member learns every task."""
+    return torch.ones(members, tasks, dtype=torch.bool)
+
+
 def active(**given) -> GraphSet:
     """Graphs of which some are active, and some not known to be."""
     graphs = random_graphs(**given)
@@ -35,7 +40,7 @@ def test_areas_are_those_of_the_metric():
     """Of three members, with ties, in batches of any order, one of them padded."""
     graphs = active(train=40, validation=0)
     tasks = tasks_of(graphs, "bce")
-    selection = RocAuc(tasks, graphs, 3, torch.float64)
+    selection = RocAuc(tasks, graphs, learned(3, len(tasks)), torch.float64)
     rng = np.random.default_rng(0)
     outputs = torch.from_numpy(rng.integers(0, 6, (3, 40)) / 2)
     for _ in range(2):  # what was seen is forgotten
@@ -55,7 +60,7 @@ def test_areas_are_those_of_the_metric():
 
 def test_what_is_not_finite_is_not_judged():
     graphs = active(train=40, validation=0)
-    selection = RocAuc(tasks_of(graphs, "bce"), graphs, 2, torch.float64)
+    selection = RocAuc(tasks_of(graphs, "bce"), graphs, learned(2), torch.float64)
     outputs = torch.rand(2, 40).double()
     outputs[1, 3] = torch.nan
     selection.keep(torch.arange(2), graphs.batch(), outputs)
@@ -79,9 +84,9 @@ def test_the_best_epoch_is_that_of_the_largest_area(tmp_path):
 def test_what_is_refused():
     graphs = active()
     with pytest.raises(ValueError, match=r"select='roc_auc' with active, expected .* bce"):
-        RocAuc(tasks_of(graphs, "mse"), graphs, 1, torch.float64)
+        RocAuc(tasks_of(graphs, "mse"), graphs, learned(1), torch.float64)
     none = replace(graphs, y_graph=torch.zeros_like(graphs.y_graph))
     with pytest.raises(ValueError, match="'active' has only one class"):
-        RocAuc(tasks_of(none, "bce"), none, 1, torch.float64)
+        RocAuc(tasks_of(none, "bce"), none, learned(1), torch.float64)
     with pytest.raises(ValueError, match="unknown select 'auc'"):
         Settings(select="auc")

@@ -94,8 +94,8 @@ class GraphSet:
     graph_scale: tuple[float, ...] = ()  # over the split "train", also in other splits and subsets
     metadata: dict[str, Any] = field(default_factory=dict)  # values of JSON: protocol, seed
     watch: tensor_file.Watch | None = None  # of the file from which tensors are mapped, if any
-    #: (nodes,) index in `splits`, if graphs are split inside: `split` then keeps all graphs, and
-    #: the targets of its own nodes.
+    #: (nodes,) index in `splits`, or (nodes, targets) if targets are split differently. If it is
+    #: given, `split` keeps all graphs, and the targets of its own nodes.
     split_of_node: Tensor | None = None
 
     @classmethod
@@ -383,9 +383,9 @@ class GraphSet:
         """The same graphs, with the targets of the nodes of these splits."""
         if self.y_node is None or self.split_of_node is None:
             return self
-        own = has_tag("split", split, self.split_of_node, self.splits)
+        own = has_tag("split", split, self.split_of_node, self.splits).view(self.num_nodes, -1)
         y = self.y_node if self.y_node.is_floating_point() else self.y_node.float()
-        return replace(self, y_node=torch.where(own[:, None], y, torch.nan))
+        return replace(self, y_node=torch.where(own, y, torch.nan))
 
     def __len__(self) -> int:
         return self.node_offsets.shape[0] - 1
@@ -521,11 +521,11 @@ class GraphSet:
             is_train = self.split_of_graph == self.splits.index("train")
             training = is_train if is_train.any() else training
         of_nodes = torch.repeat_interleave(training, self.sizes)
-        if self.split_of_node is not None and "train" in self.splits:
-            of_nodes = has_tag("split", "train", self.split_of_node, self.splits)
+        inside = self.split_of_node is not None and "train" in self.splits
+        y_node = self._of_nodes("train").y_node if inside else self.y_node
         return replace(
             self,
-            node_scale=maxima(self.y_node, of_nodes),
+            node_scale=maxima(y_node, of_nodes),
             graph_scale=maxima(self.y_graph, training),
         )
 
@@ -609,8 +609,11 @@ def _check_contents(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
     for name, where in {**_TAGS, "split_of_node": "splits"}.items():
         tags = tensors.get(name, torch.zeros(rows[name], dtype=torch.uint8))
         limit = len(facts[where]) if name in tensors else 1
+        shapes: list[tuple[int, ...]] = [(rows[name],)]
+        if name == "split_of_node":
+            shapes.append((rows[name], len(facts["node_targets"])))
         if (
-            tags.shape != (rows[name],)
+            tags.shape not in shapes
             or tags.dtype not in (*SMALL, torch.int64)
             or bool(((tags < 0) | (tags >= limit)).any())
         ):

@@ -201,48 +201,58 @@ class NodeGraph:
         """Number of edges. An edge counts once, also if it sends in both directions."""
         return self.edges.count
 
-    def graph_set(self, split: int = 0) -> GraphSet:
+    def graph_set(self, split: int | None = 0) -> GraphSet:
         """The graph as a set of one graph, to train on, with one of its splits.
 
         Categories come first among the columns of features; numbers are standardised by the mean
         and standard deviation of the training rows. Targets of nodes are columns of `y_node`:
         numbers of classes, or numbers. A node without a part in the split has no targets.
+
+        If `split` is None, every target has a column for each split, "label of split 3", and
+        numbers are standardised as in the first split. The members of a population can then train
+        with a split each: ``Settings(members=10, task_weights=numpy.eye(10))``.
         """
         from pna.data.graphset import GraphSet
 
-        nodes, targets = self.nodes, self.nodes.targets
-        if not targets:
+        nodes = self.nodes
+        if not nodes.targets:
             raise ValueError(
                 f"got {self!r}, expected targets of nodes to train on; make the graph with "
                 "--target COLUMN. Targets of edges cannot be trained yet"
             )
-        part = torch.zeros(nodes.count, dtype=torch.int8)
-        if nodes.split is not None:
-            nodes.part("train", split)  # raises if there is no such split
-            part = nodes.split[:, split]
-        y = torch.stack([torch.where(t.known, t.values.float(), torch.nan) for t in targets], 1)
-        if nodes.split is not None:
-            y = torch.where((part > 0)[:, None], y, torch.nan)
-        x, node_values = nodes.columns(split)
-        edge_attr, edge_values = self.edges.columns(split)
+        targets, parts = [(target.name, target) for target in nodes.targets], nodes.split
+        if parts is not None:
+            nodes.part("train", split or 0)  # raises if there is no such split
+            parts = parts if split is None else parts[:, split : split + 1].expand(-1, len(targets))
+        if parts is not None and split is None:
+            count = parts.shape[1]
+            targets = [(f"{t.name} of split {k}", t) for t in nodes.targets for k in range(count)]
+            parts = parts.repeat(1, len(nodes.targets))
+        y = [torch.where(t.known, t.values.float(), torch.nan) for _, t in targets]
+        y_node = torch.stack(y, 1)
+        if parts is not None:
+            y_node = torch.where(parts > 0, y_node, torch.nan)
+        x, node_values = nodes.columns(split or 0)
+        edge_attr, edge_values = self.edges.columns(split or 0)
         metadata: dict[str, Any] = {
             "graph": self.metadata.get("title", ""),
-            "losses": {target.name: target.loss for target in targets},
-            "classes": {target.name: list(target.classes) for target in targets if target.classes},
+            "losses": {name: target.loss for name, target in targets},
+            "classes": {name: list(target.classes) for name, target in targets if target.classes},
         }
         metadata |= {"node_values": node_values} if any(node_values) else {}
         metadata |= {"edge_values": edge_values} if any(edge_values) else {}
         made = GraphSet.from_arrays(
             [self.num_nodes], self.edge_index, [self.edge_index.shape[1]], x=x,
-            edge_attr=edge_attr[self.edge_row] if edge_attr.shape[1] else None, y_node=y,
+            edge_attr=edge_attr[self.edge_row] if edge_attr.shape[1] else None, y_node=y_node,
             node_features=[*nodes.categories, *nodes.features],
             edge_features=[*self.edges.categories, *self.edges.features] or None,
-            node_targets=[target.name for target in targets], metadata=metadata,
+            node_targets=[name for name, _ in targets], metadata=metadata,
         )  # fmt: skip
-        if nodes.split is None:
+        if parts is None:
             return made
-        tags = (part - 1).clamp(min=0).to(torch.uint8)
-        return replace(made, split_of_node=tags, splits=PARTS[1:]).with_scales()
+        tags = (parts - 1).clamp(min=0).to(torch.uint8)
+        tags = tags if split is None else tags[:, 0]
+        return replace(made, split_of_node=tags.contiguous(), splits=PARTS[1:]).with_scales()
 
     def summary(self) -> Iterator[str]:
         """Lines about the graph, as `pna data describe` prints them."""

@@ -15,14 +15,14 @@ from pna.train.tasks import LOSSES, Task, column_of
 
 
 class RocAuc:
-    """1 minus the area under the ROC curve, mean over the tasks, (members,).
+    """1 minus the area under the ROC curve, mean over the tasks of each member, (members,).
 
     Outputs of the whole split stay on the device, and areas are computed there by sorting, so that
     a captured epoch does not synchronise. They equal those of `pna.train.metrics.roc_auc`.
     """
 
     def __init__(
-        self, tasks: Sequence[Task], graphs: GraphSet, members: int, dtype: torch.dtype
+        self, tasks: Sequence[Task], graphs: GraphSet, is_learned: Tensor, dtype: torch.dtype
     ) -> None:
         levels = {task.level for task in tasks}
         self._level = tasks[0].level
@@ -37,7 +37,7 @@ class RocAuc:
                 "got select='roc_auc' with targets of the nodes of several graphs, expected those "
                 "of graphs, or of the nodes of one graph; use select='loss'"
             )
-        self._columns = [task.first for task in tasks]
+        self._columns, self._is_learned = [task.first for task in tasks], is_learned
         self._classes = []
         for task in tasks:
             y = column_of(graphs, self._level, task.column)
@@ -50,7 +50,7 @@ class RocAuc:
             self._classes.append(classes)
         # one more column for padding
         rows = len(graphs) if self._level == "graph" else graphs.num_nodes
-        shape = (members, len(tasks), rows + 1)
+        shape = (*is_learned.shape, rows + 1)
         self._outputs = torch.zeros(shape, dtype=dtype, device=graphs.device)
 
     def columns(self, prediction: Prediction) -> Tensor:
@@ -85,7 +85,8 @@ class RocAuc:
             known = outputs[:, task, :-1].isfinite().all(1)
             areas.append(torch.where(known, area, torch.nan))
         self._outputs.zero_()
-        return 1 - torch.stack(areas).mean(0)
+        means = torch.where(self._is_learned, torch.stack(areas, 1), 0).sum(1)
+        return 1 - means / self._is_learned.sum(1).clamp(min=1)
 
 
 #: What selects the best epoch by `Settings.select`; None for the validation loss.

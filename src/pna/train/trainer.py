@@ -78,7 +78,7 @@ class Trainer:
         selector = SELECTORS[settings.select]
         self._selection = None
         if selector is not None:
-            self._selection = selector(self.tasks, validation, settings.members, dtype)
+            self._selection = selector(self.tasks, validation, self.weights.is_learned, dtype)
         self.sums = torch.zeros(2, settings.members, len(self.tasks), dtype=dtype, device=device)
         self.losses = torch.zeros_like(self.sums)
         self.counts = torch.zeros(2, len(self.tasks), dtype=dtype, device=device)

@@ -24,6 +24,7 @@ class LossWeights:
     Attributes:
         given: (members, tasks), for validation.
         shares: (members, tasks), for training; with `even` it changes in place after each epoch.
+        is_learned: (members, tasks), whether a weight is above 0.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class LossWeights:
         self.given = task_weights(tasks, settings, training).to(device, dtype)
         self.shares = self.given / len(tasks)
         self._even = settings.even
-        self._is_learned = self.given > 0
+        self.is_learned = self.given > 0
 
     def total(self, losses: Tensor) -> Tensor:
         """The loss of each member, from losses (members, tasks): their weighted mean, or with
@@ -60,8 +61,8 @@ class LossWeights:
 
     def _middle(self, losses: Tensor) -> Tensor:
         """Mean logarithm of the losses with a weight above 0, (members,)."""
-        logs = (losses * self.given).clamp(min=_LEAST).log() * self._is_learned
-        return logs.sum(1) / self._is_learned.sum(1).clamp(min=1)
+        logs = (losses * self.given).clamp(min=_LEAST).log() * self.is_learned
+        return logs.sum(1) / self.is_learned.sum(1).clamp(min=1)
 
 
 def task_weights(tasks: Sequence[Task], settings: Settings, training: GraphSet) -> Tensor:
