@@ -70,10 +70,13 @@ def test_classes(molecules_run):
     active, kind, size = found.tasks
     given, y = predict(molecules_run, graphs, 1).graph, graphs.y_graph.numpy()
     assert active.metrics == {
-        "roc_auc": [pytest.approx(measure("roc_auc", given["active"], y[:, 0]))],
-        "accuracy": [pytest.approx(measure("accuracy", given["active"], y[:, 0]))],
+        name: [pytest.approx(measure(name, given["active"], y[:, 0]))]
+        for name in ("roc_auc", "average_precision", "f1", "accuracy")
     }
+    assert set(kind.metrics) == {"accuracy", "f1", "balanced_accuracy"}
     assert kind.metrics["accuracy"] == [pytest.approx((given["kind"] == y[:, 1]).mean())]
+    shares = [(given["kind"] == c)[y[:, 1] == c].mean() for c in np.unique(y[:, 1])]
+    assert kind.metrics["balanced_accuracy"] == [pytest.approx(np.mean(shares))]
     assert set(size.metrics) == {"mse", "log10_mse", "mae", "mae_in_units"}
     assert found.metrics == {}  # nothing that all three have
 
@@ -82,7 +85,8 @@ def test_areas_are_of_what_a_model_says_before_it_is_a_probability():
     """The larger of which are all 1."""
     task = Task("active", "graph", 0, "bce", 0, 1)
     logits, y = np.array([[[50.0], [40.0], [60.0], [-1.0]]]), np.array([1.0, 0.0, 1.0, 0.0])
-    assert _scores(task, logits, y).metrics["roc_auc"] == [1.0]
+    found = _scores(task, logits, y).metrics
+    assert found["roc_auc"] == found["average_precision"] == [1.0]
 
 
 def test_targets_are_found_by_name(molecules_run):

@@ -1,14 +1,17 @@
-"""Metrics by literal arithmetic, with targets missing."""
+"""Metrics by literal arithmetic, with targets missing, and against scikit-learn."""
 
 import math
+from dataclasses import fields, replace
 
 import numpy as np
 import pytest
 import torch
 
-from pna.train.metrics import BETTER, METRICS, measure
+from pna.train.metrics import METRICS, PREDICTIONS, Metric, measure
 
 NAN = math.nan
+OF_CLASSES = [name for name in METRICS if "classes" in METRICS[name].takes]
+OF_RANKS = [name for name in METRICS if "logit" in METRICS[name].takes]
 
 
 @pytest.mark.parametrize(
@@ -22,9 +25,24 @@ NAN = math.nan
         ("accuracy", [[0.2, 0.5, 0.3], [0.9, 0.1, 0]], [1, 2], 0.5),
         ("accuracy", [[0.2, 0.8], [NAN, NAN]], [1, 0], NAN),
         ("accuracy", [0.9, NAN], [1, 0], NAN),
+        ("balanced_accuracy", [0.5, 0.4, 0.9, 0.1], [1, 1, NAN, 0], 0.75),
+        # class 0: 1 of 2, class 1: 1 of 1; class 2 is predicted, but no target
+        ("balanced_accuracy", [[0.9, 0, 0], [0, 0, 0.9], [0, 0.9, 0]], [0, 0, 1], 0.75),
+        ("f1", [0.5, 0.9, 0.4, 0.1, 0.9], [1, 0, 1, 0, NAN], 0.5),
+        ("f1", [0.1, 0.2], [1, 1], 0),
+        ("f1", [0.1, 0.2], [0, 0], NAN),  # class 1 occurs nowhere
+        # class 0: 2·1 / (1 + 2), class 1: 1, class 2: 0; class 3 occurs nowhere
+        ("f1", [[0.9, 0, 0, 0], [0, 0, 0.9, 0], [0, 0.9, 0, 0]], [0, 0, 1], 5 / 9),
         ("roc_auc", [0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], 0.75),
         ("roc_auc", [0.5, 0.5, 0.5, 9], [0, 1, 1, NAN], 0.5),  # ties
         ("roc_auc", [3, 1, 2], [1, 0, 0], 1),
+        # class 0: 1, class 1: 1/2; class 2 is no target
+        ("roc_auc", [[0.8, 0.1, 0.1], [0.7, 0.3, 0], [0.6, 0.2, 0.2]], [0, 0, 1], 0.75),
+        ("average_precision", [4, 3, 2, 1], [1, 0, 1, 0], (1 + 2 / 3) / 2),
+        ("average_precision", [0.5, 0.5, 0.5, 9], [0, 1, 1, NAN], 2 / 3),  # ties
+        ("average_precision", [math.inf, math.inf, 0], [1, 0, 0], 0.5),
+        # class 0: 1, class 1: 1/2; class 2 is no target
+        ("average_precision", [[0.8, 0.1, 0.1], [0.7, 0.3, 0], [0.6, 0.2, 0.2]], [0, 0, 1], 0.75),
     ],
 )
 def test_numbers(name, predictions, targets, expected):
@@ -41,48 +59,129 @@ def test_area_is_the_share_of_ordered_pairs():
     assert measure("roc_auc", scores, ones) == pytest.approx(pairs)
 
 
+def test_average_precision_is_the_mean_precision_at_the_ones():
+    """The threshold is the score of each target of class 1 in turn."""
+    rng = np.random.default_rng(1)
+    scores, ones = rng.integers(0, 8, 50) / 8, rng.integers(0, 2, 50)
+    precisions = [ones[scores >= threshold].mean() for threshold in scores[ones == 1]]
+    assert measure("average_precision", scores, ones) == pytest.approx(np.mean(precisions))
+
+
 def predicted(count: int, classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Probabilities with ties, and classes."""
     rng = np.random.default_rng(5)
     return rng.integers(0, 20, (count, classes)) / 20, rng.integers(0, classes, count)
 
 
-def test_the_area_is_that_of_ogb():
-    """Whose evaluator the field computes MolHIV with."""
+@pytest.mark.parametrize(
+    ("name", "dataset", "key"),
+    [("roc_auc", "ogbg-molhiv", "rocauc"), ("average_precision", "ogbg-molpcba", "ap")],
+)
+def test_ranks_are_measured_as_by_ogb(name, dataset, key):
+    """Whose evaluators the field computes MolHIV and MolPCBA with."""
     evaluate = pytest.importorskip("ogb.graphproppred")
     scores, classes = predicted(400, 2)
     given = {"y_true": classes[:, None], "y_pred": scores[:, :1]}
-    expected = evaluate.Evaluator("ogbg-molhiv").eval(given)["rocauc"]
-    assert measure("roc_auc", scores[:, 0], classes) == pytest.approx(expected, rel=1e-12)
+    if dataset == "ogbg-molpcba":  # the mean of 128 tasks
+        given = {key: np.tile(values, 128) for key, values in given.items()}
+    expected = evaluate.Evaluator(dataset).eval(given)[key]
+    assert measure(name, scores[:, 0], classes) == pytest.approx(expected, rel=1e-12)
 
 
-def test_numbers_are_those_of_scikit_learn():
+#: scikit-learn's functions of targets and predictions: of probabilities of class 1, and of classes.
+IN_SCIKIT_LEARN = {
+    "accuracy": (
+        lambda sk, y, p: sk.accuracy_score(y, p >= 0.5),
+        lambda sk, y, p: sk.accuracy_score(y, p.argmax(1)),
+    ),
+    "balanced_accuracy": (
+        lambda sk, y, p: sk.balanced_accuracy_score(y, p >= 0.5),
+        lambda sk, y, p: sk.balanced_accuracy_score(y, p.argmax(1)),
+    ),
+    "f1": (
+        lambda sk, y, p: sk.f1_score(y, p >= 0.5),
+        lambda sk, y, p: sk.f1_score(y, p.argmax(1), average="macro"),
+    ),
+    "roc_auc": (
+        lambda sk, y, p: sk.roc_auc_score(y, p),
+        lambda sk, y, p: sk.roc_auc_score(y, p, multi_class="ovr"),
+    ),
+    "average_precision": (
+        lambda sk, y, p: sk.average_precision_score(y, p),
+        lambda sk, y, p: sk.average_precision_score(y, p),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OF_CLASSES)
+def test_metrics_of_classes_are_those_of_scikit_learn(name):
+    """A metric without a counterpart here fails."""
+    sklearn = pytest.importorskip("sklearn.metrics")
+    of_two, of_many = IN_SCIKIT_LEARN[name]
+    scores, classes = predicted(400, 2)
+    expected = of_two(sklearn, classes, scores[:, 1])
+    assert measure(name, scores[:, 1], classes) == pytest.approx(expected, rel=1e-12)
+    scores, classes = predicted(400, 10)
+    scores = (scores + 0.01) / (scores + 0.01).sum(1, keepdims=True)
+    expected = of_many(sklearn, classes, scores)
+    assert measure(name, scores, classes) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("name", "counterpart"), [("mae", "mean_absolute_error"), ("mse", "mean_squared_error")]
+)
+def test_errors_are_those_of_scikit_learn(name, counterpart):
     sklearn = pytest.importorskip("sklearn.metrics")
     scores, classes = predicted(400, 10)
-    shown = np.take_along_axis(scores, classes[:, None], 1)[:, 0]
-    expected = sklearn.accuracy_score(classes, scores.argmax(1))
-    assert measure("accuracy", scores, classes) == pytest.approx(expected, rel=1e-12)
-    expected = sklearn.mean_absolute_error(classes, shown)
-    assert measure("mae", shown, classes) == pytest.approx(expected, rel=1e-12)
-
-
-def test_every_metric_has_a_better_end():
-    """A right prediction is better than a wrong one, whatever it is measured by."""
-    assert set(BETTER) == set(METRICS)
-    for name, sign in BETTER.items():
-        right, wrong = (
-            measure(name, p, [1.0, 0.0, 1.0]) for p in ([0.9, 0.1, 0.8], [0.2, 0.9, 0.1])
-        )
-        assert sign * right < sign * wrong
+    expected = getattr(sklearn, counterpart)(classes, scores[:, 0])
+    assert measure(name, scores[:, 0], classes) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", METRICS)
-def test_nothing_known(name):
+def test_every_metric_has_a_better_end(name):
+    """A right prediction is better than a wrong one, whatever it is measured by."""
+    sign, targets = METRICS[name].sign, [1.0, 0.0, 1.0]
+    right, wrong = np.array([0.9, 0.1, 0.8]), np.array([0.2, 0.9, 0.1])
+    assert sign * measure(name, right, targets) < sign * measure(name, wrong, targets)
+    if name in OF_CLASSES:
+        right, wrong = (np.stack([1 - p, p], 1) for p in (right, wrong))
+        assert sign * measure(name, right, targets) < sign * measure(name, wrong, targets)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_what_is_unknown_or_not_a_number(name):
     assert math.isnan(measure(name, [1.0, 2.0], [NAN, NAN]))
+    assert math.isnan(measure(name, [0.9, NAN, 0.1], [1, 1, 0]))
+    assert measure(name, [0.9, NAN, 0.1], [1, NAN, 0]) == measure(name, [0.9, 0.1], [1, 0])
+    if name in OF_CLASSES:
+        assert math.isnan(measure(name, [[0.9, 0.1], [0.5, NAN]], [0, 1]))
 
 
-def test_one_class_and_broken_predictions_have_no_area():
-    assert math.isnan(measure("roc_auc", [0.1, 0.2], [1, 1]))
-    assert math.isnan(measure("roc_auc", [0.1, NAN], [1, 0]))
+@pytest.mark.parametrize("name", OF_RANKS)
+@pytest.mark.parametrize("predictions", [[0.1, 0.2], [[0.9, 0.1], [0.8, 0.2]]])
+@pytest.mark.parametrize("targets", [[0, 0], [1, 1]])
+def test_one_class_has_no_ranks(name, predictions, targets):
+    assert math.isnan(measure(name, predictions, targets))
+
+
+def test_ranks_do_not_change_with_monotone_transforms():
+    hypothesis = pytest.importorskip("hypothesis")
+    st = hypothesis.strategies
+    rows = st.lists(st.tuples(st.integers(-20, 20), st.booleans()), min_size=1, max_size=30)
+
+    @hypothesis.settings(max_examples=50, deadline=None)
+    @hypothesis.given(rows, st.randoms(use_true_random=False))
+    def check(rows, random):
+        shuffled = random.sample(rows, len(rows))
+        for name in OF_RANKS:
+            scores, ones = np.array(rows).T.astype(float)
+            found = pytest.approx(measure(name, scores, ones), nan_ok=True)
+            for transform in (np.exp, np.arctan, lambda x: 3 * x - 7, lambda x: x**3):
+                assert measure(name, transform(scores), ones) == found
+            assert measure(name, *np.array(shuffled).T) == found
+            assert math.isnan(found.expected) or 0 <= found.expected <= 1
+
+    check()
 
 
 def test_refuses():
@@ -90,7 +189,32 @@ def test_refuses():
         measure("mes", [1], [1])
     with pytest.raises(ValueError, match=r"shape \(2,\) for targets of shape \(3,\)"):
         measure("mse", [1, 2], [1, 2, 3])
+    with pytest.raises(ValueError, match=r"\(2, 2\) .* expected \(rows,\) for \(rows,\) to .* mse"):
+        measure("mse", [[1, 2], [3, 4]], [1, 2])
+    with pytest.raises(ValueError, match=r"\(1, 1, 2\) .* expected \(rows,\) or \(rows, classes\)"):
+        measure("f1", [[[1, 2]]], [1])
 
 
-def test_every_metric_says_which_way_is_better():
-    assert BETTER.keys() == METRICS.keys() and {*BETTER.values()} <= {1, -1}
+@pytest.mark.parametrize(
+    ("said", "wrong"),
+    [
+        ({"sign": 0}, "the sign 0, expected 1 or -1"),
+        ({"takes": ()}, f"of no predictions, expected some of {', '.join(PREDICTIONS)}"),
+        ({"takes": ("number", "ranks")}, "a metric of ranks, expected some of"),
+        ({"title": ""}, "without a title"),
+    ],
+)
+def test_a_metric_that_is_declared_wrongly_is_refused(said, wrong):
+    with pytest.raises(ValueError, match=wrong):
+        replace(METRICS["mse"], **said)
+
+
+@pytest.mark.parametrize("left_out", [f.name for f in fields(Metric)])
+def test_a_metric_that_does_not_say_everything_is_refused(left_out):
+    said = {f.name: getattr(METRICS["mse"], f.name) for f in fields(Metric) if f.name != left_out}
+    with pytest.raises(TypeError, match=f"missing .* argument: '{left_out}'"):
+        Metric(**said)
+
+
+def test_titles_differ():
+    assert len({metric.title for metric in METRICS.values()}) == len(METRICS)

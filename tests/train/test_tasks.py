@@ -13,7 +13,7 @@ import torch.nn.functional as F
 
 from pna.data.graphset import GraphSet
 from pna.nn.architectures import Prediction
-from pna.train.metrics import BETTER, measure
+from pna.train.metrics import METRICS, measure
 from pna.train.prediction import in_units
 from pna.train.tasks import (
     LOSSES,
@@ -95,7 +95,7 @@ def test_metrics_of_every_loss_take_its_predictions(name):
             measure(metric, in_units(task, given.numpy())[0], target)
             for given in (outputs, perfect[None])
         )
-        assert math.isfinite(found) and BETTER[metric] * best < BETTER[metric] * found
+        assert math.isfinite(found) and METRICS[metric].sign * best < METRICS[metric].sign * found
 
 
 @pytest.mark.parametrize(
@@ -103,6 +103,7 @@ def test_metrics_of_every_loss_take_its_predictions(name):
     [
         ({"outputs": "logits"}, "outputs 'logits', expected one of number, probability, classes"),
         ({"metrics": ("mape",)}, "unknown metrics mape"),
+        ({"metrics": ("mse", "f1")}, "outputs 'number' and the metrics f1, expected metrics"),
         ({"metrics": ()}, "a loss without metrics"),
         ({"error": lambda p, y: (p - y).cosh()}, "not 0 where the target is met.*scaled=False"),
     ],

@@ -13,20 +13,30 @@ from pna.cli.shared import make_table
 if TYPE_CHECKING:
     from pna.train.evaluation import Evaluation
 
-#: Metrics that are shown: heading and format. JSON has all of them.
+#: Metrics that are shown, and their formats. JSON has all of them.
 _SHOWN = {
-    "log10_mse": ("log10 MSE", ".3f"),
-    "mae_in_units": ("MAE", ".4g"),
-    "roc_auc": ("ROC AUC", ".4f"),
-    "accuracy": ("accuracy", ".4f"),
+    "log10_mse": ".3f",
+    "mae_in_units": ".4g",
+    "roc_auc": ".4f",
+    "average_precision": ".4f",
+    "f1": ".4f",
+    "accuracy": ".4f",
+    "balanced_accuracy": ".4f",
 }
+
+#: Those that are shown if there are several members or losses: more do not fit into 80 columns.
+_SHOWN_OF_SEVERAL = ("log10_mse", "mae_in_units", "roc_auc", "accuracy")
 
 
 def table(found: Evaluation) -> Table:
     """Tasks and their average: the member with the best validation loss, and the median of all."""
+    from pna.train.metrics import METRICS  # imports torch
+
     kinds = {task.kind for task in found.tasks}
-    names = [name for name in _SHOWN if any(name in task.metrics for task in found.tasks)]
-    heads = [kinds.pop() if len(kinds) == 1 else "loss", *(_SHOWN[name][0] for name in names)]
+    shown_names = _SHOWN_OF_SEVERAL if len(found.members) > 1 or len(kinds) > 1 else tuple(_SHOWN)
+    names = [name for name in shown_names if any(name in task.metrics for task in found.tasks)]
+    titles = (METRICS[name.removesuffix("_in_units")].title for name in names)
+    heads = [kinds.pop() if len(kinds) == 1 else "loss", *titles]
     shown = make_table(())
     shown.add_column("task", min_width=max(len(task.name) for task in found.tasks))
     for head in heads:
@@ -41,7 +51,7 @@ def table(found: Evaluation) -> Table:
     for row, loss, metrics in rows:
         cells = _cells(found, loss, ".4g")
         for name in names:
-            cells += _cells(found, metrics.get(name), _SHOWN[name][1])
+            cells += _cells(found, metrics.get(name), _SHOWN[name])
         shown.add_row(escape(row), *cells, style="bold" if row == "average" else "")
     return shown
 

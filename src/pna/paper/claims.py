@@ -15,7 +15,7 @@ from typing import Concatenate, ParamSpec
 import numpy as np
 
 from pna.paper.scores import TOP, Estimate, Scores
-from pna.train.metrics import BETTER
+from pna.train.metrics import METRICS
 
 HOLDS, FAILS, OPEN = "holds", "does not hold", "not decidable at this sample size"
 NOT_RUN = "not run"
@@ -112,7 +112,7 @@ def on_task(task: str, split: str = "test", top: int | None = TOP) -> Measured:
 
 def measured_as(metric: str, split: str) -> Measured:
     """The mean of a metric over all members, with the sign that makes less better."""
-    return lambda scores, name: scores.mean(name, split, BETTER[metric])
+    return lambda scores, name: scores.mean(name, split, METRICS[metric].sign)
 
 
 def not_run(scores: Scores, *names: str) -> Verdict | None:
@@ -142,7 +142,7 @@ def best(scores: Scores, name: str, others: Sequence[str], measured: Measured) -
 def _as_shown(gap: Difference, metric: str) -> Difference:
     """As in the tables: with the metric's own sign, and shares in per cent."""
     unit = 100 if metric in _SHARES else 1
-    return Difference(BETTER[metric] * unit * gap.mean, unit * gap.half)
+    return Difference(METRICS[metric].sign * unit * gap.mean, unit * gap.half)
 
 
 @decides

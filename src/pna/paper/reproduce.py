@@ -20,7 +20,7 @@ from pna.paper.scores import Member, Numbers, ScoredPopulation, Scores
 from pna.paper.workers import OnEpoch, run_jobs
 from pna.train.evaluation import evaluate
 from pna.train.loop import check_data, train
-from pna.train.metrics import BETTER, measure
+from pna.train.metrics import METRICS, measure
 from pna.train.run import Run
 from pna.train.tasks import column_of, targets_by_name
 
@@ -208,7 +208,7 @@ def test(
     assert summary is not None
     graphs = GraphSet.load(tests)
     errors = {}
-    worst = np.inf if BETTER[metric] > 0 else 0.0
+    worst = np.inf if METRICS[metric].sign > 0 else 0.0
     for name, (split, epoch) in measured.items():
         found = evaluate(run, graphs, split, device=device, epoch=epoch)
         table = np.full((config.settings.members, len(found.tasks)), np.nan)

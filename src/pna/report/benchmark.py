@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pna.paper.scores import Estimate
 from pna.report.read import ExperimentResult
 from pna.report.tables import NOTHING, RowGroup, TextTable, estimate, number, stacked
-from pna.train.metrics import BETTER
+from pna.train.metrics import METRICS
 
 #: Metrics: label, and the factor and the digits they are shown with.
 SHOWN = {
@@ -77,7 +77,7 @@ def tables(result: ExperimentResult) -> list[TextTable]:
 def _scores(cells: Cells) -> TextTable:
     result = cells.result
     what, _, digits = SHOWN[result.scores.metric]
-    sign = BETTER[result.scores.metric]
+    sign = METRICS[result.scores.metric].sign
     scored, blocks = f"{result.experiment.scored} epoch", []
     for row, label in cells.rows.items():
         names = [cells.name(row, group) for group in cells.groups]

@@ -176,7 +176,8 @@ def _scores(task: Task, outputs: np.ndarray, targets: np.ndarray) -> TaskScores:
     found: dict[str, list[float]] = {}
     for name in loss.metrics:
         # logits: probabilities near 1 would be rounded to ties
-        given = own[..., 0] if name == "roc_auc" else meant / task.scale
+        by_logit = "logit" in METRICS[name].takes and not loss.classes
+        given = own[..., 0] if by_logit else meant / task.scale
         found[name] = [measure(name, row, scaled) for row in given]
     if loss.scaled:
         found["mae_in_units"] = [measure("mae", row, targets) for row in meant]

@@ -1,14 +1,44 @@
-"""Metrics by name: errors, accuracy, the area under the ROC curve."""
+"""Metrics by name: errors of numbers, and how well classes are told apart."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from torch import Tensor
 
 from pna.names import lookup
+
+#: What predictions can be: numbers (rows,), probabilities of class 1 (rows,), their logits (rows,),
+#: or probabilities of classes (rows, classes).
+PREDICTIONS = ("number", "probability", "logit", "classes")
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric, and all that depends on it. No field has a default, so that none is forgotten."""
+
+    function: Callable[[np.ndarray, np.ndarray], float]  # predictions without NaN, and targets
+    sign: int  # 1 if lower is better, −1 if higher is better
+    takes: tuple[str, ...]  # of `PREDICTIONS`; with "logit", any score of class 1 gives the same
+    title: str  # in tables
+
+    def __post_init__(self) -> None:
+        if self.sign not in (1, -1):
+            raise ValueError(f"got a metric with the sign {self.sign!r}, expected 1 or -1")
+        if not self.takes or (odd := [kind for kind in self.takes if kind not in PREDICTIONS]):
+            raise ValueError(
+                f"got a metric of {', '.join(odd) if self.takes else 'no predictions'}, expected "
+                f"some of {', '.join(PREDICTIONS)}"
+            )
+        if not self.title:
+            raise ValueError("got a metric without a title, expected one for tables")
+
+    def suits(self, outputs: str) -> bool:
+        """Whether it measures outputs of this kind: "number", "probability" or "classes"."""
+        return outputs in self.takes or (outputs == "probability" and "logit" in self.takes)
 
 
 def mse(predictions: np.ndarray, targets: np.ndarray) -> float:
@@ -28,54 +58,127 @@ def log10_mse(predictions: np.ndarray, targets: np.ndarray) -> float:
 
 
 def accuracy(predictions: np.ndarray, targets: np.ndarray) -> float:
-    """Share of correct classes, from probabilities (rows, classes), or (rows,) of class 1; NaN if
-    any of them is NaN."""
-    if np.isnan(predictions).any():
-        return np.nan
-    chosen = predictions.argmax(1) if predictions.ndim == 2 else predictions >= 0.5
-    return float((chosen == targets).mean())
+    """Share of correct classes: the most likely one, or class 1 from a probability of 0.5 on."""
+    return float((_chosen(predictions) == targets).mean())
+
+
+def balanced_accuracy(predictions: np.ndarray, targets: np.ndarray) -> float:
+    """Mean over the classes that occur in the targets: the share of each that is found."""
+    _, hits, _, actual = _counts(predictions, targets)
+    return float((hits[actual > 0] / actual[actual > 0]).mean())
+
+
+def f1(predictions: np.ndarray, targets: np.ndarray) -> float:
+    """F1 = 2·hits / (predicted + actual) of class 1; of classes, the mean over all that occur in
+    predictions or targets. NaN if class 1 occurs in neither."""
+    labels, hits, predicted, actual = _counts(predictions, targets)
+    scores = 2 * hits / (predicted + actual)
+    scores = scores if predictions.ndim == 2 else scores[labels == 1]
+    return float(scores.mean()) if len(scores) else np.nan
 
 
 def roc_auc(predictions: np.ndarray, targets: np.ndarray) -> float:
-    """Area under the ROC curve; NaN if there is only one class."""
+    """Area under the ROC curve of class 1; of classes, the mean of each against the rest.
+
+    A class that no target has, or all have, is left out; NaN if no other is left.
+    """
+    return _one_against_rest(_area, predictions, targets)
+
+
+def average_precision(predictions: np.ndarray, targets: np.ndarray) -> float:
+    """Mean precision at the scores of the targets of class 1; of classes, the mean of each against
+    the rest.
+
+    A class that no target has, or all have, is left out; NaN if no other is left.
+    """
+    return _one_against_rest(_precision, predictions, targets)
+
+
+def _chosen(predictions: np.ndarray) -> np.ndarray:
+    return predictions.argmax(1) if predictions.ndim == 2 else predictions >= 0.5
+
+
+def _counts(
+    predictions: np.ndarray, targets: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The classes that occur; how often each is found, predicted, and a target."""
+    wanted = targets if predictions.ndim == 2 else targets > 0.5
+    both = np.stack([_chosen(predictions), wanted])
+    labels, index = np.unique(both, return_inverse=True)
+    predicted, actual = index.reshape(both.shape)
+    of = (actual[predicted == actual], predicted, actual)
+    hits, predicted, actual = (np.bincount(rows, minlength=len(labels)) for rows in of)
+    return labels, hits, predicted, actual
+
+
+def _one_against_rest(
+    measured: Callable[[np.ndarray, np.ndarray], float],
+    predictions: np.ndarray,
+    targets: np.ndarray,
+) -> float:
+    """The mean of a metric of two classes over the columns for which it is defined."""
+    if predictions.ndim == 1:
+        pairs = [(predictions, targets > 0.5)]
+    else:
+        pairs = [(column, targets == c) for c, column in enumerate(predictions.T)]
+    found = [measured(scores, ones) for scores, ones in pairs if ones.any() and not ones.all()]
+    return float(np.mean(found)) if found else np.nan
+
+
+def _area(scores: np.ndarray, ones: np.ndarray) -> float:
     from scipy.stats import rankdata  # takes a second to import
 
-    ones = targets > 0.5
     positive, negative = int(ones.sum()), int((~ones).sum())
-    if positive == 0 or negative == 0 or np.isnan(predictions).any():
-        return np.nan
-    above = rankdata(predictions)[ones].sum() - positive * (positive + 1) / 2
+    above = rankdata(scores)[ones].sum() - positive * (positive + 1) / 2
     return float(above / (positive * negative))
 
 
-#: Functions of predictions and targets; there is at least one target, and none is missing.
-METRICS: dict[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    "mse": mse,
-    "mae": mae,
-    "log10_mse": log10_mse,
-    "accuracy": accuracy,
-    "roc_auc": roc_auc,
+def _precision(scores: np.ndarray, ones: np.ndarray) -> float:
+    order = np.argsort(-scores)
+    ranked = scores[order]
+    # equal scores have one threshold, after the last of them
+    ends = np.flatnonzero(np.append(ranked[1:] != ranked[:-1], True))
+    hits = ones[order].cumsum()[ends]
+    return float((np.diff(hits, prepend=0) * hits / (ends + 1)).sum() / hits[-1])
+
+
+_OF_ERRORS = (1, ("number",))
+_OF_CHOICES = (-1, ("probability", "classes"))
+_OF_RANKS = (-1, ("logit", "classes"))
+
+#: All metrics; there is at least one target, and none is missing.
+METRICS = {
+    "mse": Metric(mse, *_OF_ERRORS, "MSE"),
+    "mae": Metric(mae, *_OF_ERRORS, "MAE"),
+    "log10_mse": Metric(log10_mse, *_OF_ERRORS, "log10 MSE"),
+    "accuracy": Metric(accuracy, *_OF_CHOICES, "accuracy"),
+    "balanced_accuracy": Metric(balanced_accuracy, *_OF_CHOICES, "balanced accuracy"),
+    "f1": Metric(f1, *_OF_CHOICES, "F1"),
+    "roc_auc": Metric(roc_auc, *_OF_RANKS, "ROC AUC"),
+    "average_precision": Metric(average_precision, *_OF_RANKS, "average precision"),
 }
 
 
-#: Factor of each metric that makes lower values better.
-BETTER = {"mse": 1, "mae": 1, "log10_mse": 1, "accuracy": -1, "roc_auc": -1}
-
-
 def measure(name: str, predictions: Any, targets: Any) -> float:
-    """A metric over the targets that are not NaN; NaN if there are none.
+    """A metric over the targets that are not NaN; NaN if there are none, or if a prediction of
+    these is NaN.
 
     Predictions are (rows,), or probabilities (rows, classes); both are arrays or tensors.
     """
     metric = lookup("metric", name, METRICS)
     given, wanted = _as_numbers(predictions), _as_numbers(targets)
-    if wanted.ndim != 1 or given.shape[:1] != wanted.shape:
+    shapes = "(rows,) or (rows, classes)" if "classes" in metric.takes else "(rows,)"
+    fits = given.ndim == 1 or (given.ndim == 2 and "classes" in metric.takes)
+    if wanted.ndim != 1 or not fits or given.shape[:1] != wanted.shape:
         raise ValueError(
             f"got predictions of shape {given.shape} for targets of shape {wanted.shape}, "
-            "expected (rows,) or (rows, classes) for (rows,)"
+            f"expected {shapes} for (rows,) to compute {name}"
         )
     known = ~np.isnan(wanted)
-    return metric(given[known], wanted[known]) if known.any() else float("nan")
+    given, wanted = given[known], wanted[known]
+    if len(wanted) == 0 or np.isnan(given).any():
+        return float("nan")
+    return metric.function(given, wanted)
 
 
 def _as_numbers(values: Any) -> np.ndarray:

@@ -34,6 +34,11 @@ class Loss:
             )
         if odd := [name for name in self.metrics if name not in METRICS]:
             raise ValueError(f"got a loss with unknown metrics {', '.join(odd)}")
+        if odd := [name for name in self.metrics if not METRICS[name].suits(self.outputs)]:
+            raise ValueError(
+                f"got a loss with outputs {self.outputs!r} and the metrics {', '.join(odd)}, "
+                "expected metrics that take these outputs"
+            )
         if not self.metrics:
             raise ValueError("got a loss without metrics, expected at least one to show")
         same = torch.tensor([-2.0, 0.0, 0.5, 3.0])
@@ -68,8 +73,15 @@ LOSSES = {
     "huber": Loss(
         lambda p, y: F.smooth_l1_loss(p, y, reduction="none"), "number", True, _OF_NUMBERS
     ),
-    "bce": Loss(lambda p, y: F.softplus(p) - p * y, "probability", False, ("roc_auc", "accuracy")),
-    "cross_entropy": Loss(_cross_entropy, "classes", False, ("accuracy",)),
+    "bce": Loss(
+        lambda p, y: F.softplus(p) - p * y,
+        "probability",
+        False,
+        ("roc_auc", "average_precision", "f1", "accuracy"),
+    ),
+    "cross_entropy": Loss(
+        _cross_entropy, "classes", False, ("accuracy", "f1", "balanced_accuracy")
+    ),
 }
 
 
