@@ -66,6 +66,7 @@ def test_blocks_share_names_and_keep_their_lines(tmp_path: Path) -> None:
     assert caught.traceback[-1].lineno == 2  # counted from 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page",
     [

@@ -26,6 +26,7 @@ def kinds(rows: list[LayerResult]) -> list[tuple[str, str]]:
     return [(row.work, row.contender) for row in rows]
 
 
+@pytest.mark.slow
 @needs_pyg
 @pytest.mark.parametrize("case", [c for c in SMALL if not c.alone and not c.errors])
 def test_every_contender_is_timed_and_weighed(case: Case) -> None:

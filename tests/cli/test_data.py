@@ -499,6 +499,7 @@ def with_short_files(*arguments):
     processes.command_line(*arguments)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["graphs", "figure"])
 def test_files_that_may_not_grow(made, tmp_path, name):
     """A limit of the system on the size of files, in a process of its own; what is there stays."""

@@ -9,6 +9,7 @@ from tests.report.made import make
 run = CliRunner().invoke
 
 
+@pytest.mark.slow
 def test_a_page_and_figures_are_made(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
     make(tmp_path / "parameters" / "paper-plain", "parameters")

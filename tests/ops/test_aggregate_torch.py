@@ -148,6 +148,7 @@ def any_length(value):
     return [any_length(getattr(value, field.name)) for field in fields(value)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["cpu", "triton"], indirect=True)
 def test_exported_for_any_number_of_nodes_and_edges(backend):
     example = features(12, WIDTH, torch.float32, backend.device)

@@ -55,6 +55,7 @@ def fake(tmp_path_factory):
     return ctypes.CDLL(built)
 
 
+@pytest.mark.slow
 def test_a_kernel_is_compiled_and_launched(fake):
     """With parameters of a compiled kernel; versions are those that Triton would compile."""
     done = subprocess.run(

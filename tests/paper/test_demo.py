@@ -9,6 +9,7 @@ from pna.paper.demo import compare, make_graphs
 from pna.train.evaluation import evaluate
 
 
+@pytest.mark.slow
 def test_two_processes_score_as_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(demo, "MODELS", {"gcn": "GCN", "mpnn-max": "MPNN (max)"})
     graphs = make_graphs(tmp_path / "graphs.safetensors", 8)

@@ -81,6 +81,7 @@ def test_a_worker_that_is_killed_is_told_of() -> None:
         run_jobs(die, [("a", 1), ("b", 1)], 2)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="looks into /proc")
 def test_workers_end_with_whoever_began_them(tmp_path: Path) -> None:
     """Who cannot ask them to, if killed."""

@@ -79,6 +79,7 @@ def open_page(text: str, width: int, folder: Path, *flags: str) -> dict[str, Any
     return seen
 
 
+@pytest.mark.slow
 def test_everything_is_shown_and_nothing_is_fetched(shown: str, tmp_path: Path) -> None:
     seen = open_page(shown, DESKTOP, tmp_path)
     assert seen["loaded"] == []

@@ -58,6 +58,7 @@ def test_every_other_experiment_has_figures_of_all_its_models(name: str, tmp_pat
         assert "the paper" not in words  # which printed no numbers of it
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FIGURES)
 def test_figures_of_every_kind_are_written_beside_their_scores(kind: str, tmp_path: Path) -> None:
     name = CHEAPEST[kind]
@@ -130,6 +131,7 @@ def test_the_heat_map_has_a_number_in_every_cell(tmp_path: Path) -> None:
     assert {"−2.23", "erdos", "renyi", "predicting the mean"} <= set(words)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["multitask", "diameter", "graph-types", "single-task",
                                   "parameters"])  # fmt: skip
 def test_members_that_broke_or_exploded_do_not_stop_the_drawing(name: str, tmp_path: Path) -> None:

@@ -87,6 +87,7 @@ def both(tmp_path_factory) -> tuple[dict[str, Run], list[dict[str, Any]]]:
     return {name: Run(folder / name) for name in MODELS}, said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_two_processes_train_what_one_does(both, tmp_path, name):
     """The first test waits for two processes that train all models."""

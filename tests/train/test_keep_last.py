@@ -20,6 +20,7 @@ SETTINGS = Settings(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_member_that_stops_is_kept_as_it_was_when_it_did(tmp_path):
     """Members without a learning rate stop after an epoch, and are left out of the population."""
     graphs = random_graphs()

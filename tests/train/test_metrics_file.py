@@ -204,6 +204,7 @@ DAMAGES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", DAMAGES)
 def test_a_run_is_not_resumed_over_damaged_rows(run, how):
     """They were rewritten without a word; what was good of them was lost."""

@@ -124,6 +124,7 @@ def test_members_left_in_the_run_that_is_compared(whole):
     assert any(0 < r["lr"] < 1e-3 for r in run.metrics())
 
 
+@pytest.mark.slow
 def test_a_run_killed_many_times_ends_as_one_that_was_not(trainings, whole, tmp_path):
     """At whatever moment: reading, training, or writing its checkpoint."""
     rng = random.Random()  # other moments every time; the result is the same
@@ -137,6 +138,7 @@ def test_a_run_killed_many_times_ends_as_one_that_was_not(trainings, whole, tmp_
     assert not list(out.glob(".*")), "what was being written was not removed"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_every_schedule_is_resumed(trainings, tmp_path, name):
     """Killed in the middle, it ends as one that was not."""

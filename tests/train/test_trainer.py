@@ -46,6 +46,7 @@ def test_a_member_that_explodes_is_broken_and_frozen(dtype, lr):
     assert torch.equal(state.best[[0, 2]], tame.member_state.best[[0, 2]])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lr", [1e3, 1e10, 1e18, 1e25, 1e38], ids="{:.0e}".format)
 def test_weights_never_stop_being_finite(lr):
     """Whatever overflows first: the loss, the gradient, its square, or the step itself."""
