@@ -149,7 +149,9 @@ def test_a_single_level_function_runs_inside_a_transform():
 
 
 def test_forward_mode_can_be_turned_off():
+    assert not internals.in_forward_mode()
     with torch.autograd.forward_ad.dual_level():
+        assert internals.in_forward_mode()
         x = torch.autograd.forward_ad.make_dual(torch.ones(2), torch.ones(2))
         for on in (True, False):
             with internals.set_forward_mode(on):

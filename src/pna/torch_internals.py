@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.autograd.forward_ad as _forward_ad
 from torch._functorch.utils import enable_single_level_autograd_function as single_level
 from torch._library import triton as _of_triton
 from torch._subclasses.fake_tensor import FakeTensor
@@ -77,6 +78,11 @@ def compile_package(program: ExportedProgram, path: str, metadata: dict[str, str
     )
 
 
+def in_forward_mode() -> bool:
+    """Whether `torch.autograd.forward_ad.dual_level` is active."""
+    return bool(_forward_ad._current_level >= 0)
+
+
 def needed_now(ctx: Any) -> list[bool]:
     """For each input of an autograd function, in its `backward`: whether the running pass needs its
     gradient. `ctx.needs_input_grad` says whether some pass may."""
@@ -127,6 +133,7 @@ __all__ = [
     "below_autograd",
     "compile_package",
     "current_device",
+    "in_forward_mode",
     "in_transform",
     "is_batch_of_gradients",
     "is_batched",

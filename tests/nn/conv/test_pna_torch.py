@@ -344,11 +344,13 @@ def test_a_copy_is_independent():
 
 
 @pytest.mark.parametrize("towers", [1, 2])
-def test_derivatives_in_forward_mode_say_what_to_do(fast, towers):
+@pytest.mark.parametrize("recorded", [True, False])
+def test_derivatives_in_forward_mode_say_what_to_do(fast, towers, recorded):
     layer = made(fast.device, torch.float32, towers=towers)
     x, adjacency = inputs_of(layer, fast.device, torch.float32)
     message = r"forward mode.*pna\.backend\('reference'\)"
-    with forward_ad.dual_level(), pytest.raises(RuntimeError, match=message):
+    modes = torch.set_grad_enabled(recorded), forward_ad.dual_level()
+    with modes[0], modes[1], pytest.raises(RuntimeError, match=message):
         layer(forward_ad.make_dual(x.detach(), torch.ones_like(x)), adjacency)
 
 
