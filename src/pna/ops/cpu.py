@@ -248,8 +248,10 @@ class _Task:
             self.tensors.append(tensor)
 
     def room_for(self, result: Tensor) -> Tensor:
-        """Where a kernel writes a result: the tensor, or a temporary if the dtype differs."""
-        return result if result.dtype == self.dtype else torch.empty_like(result, dtype=self.dtype)
+        """Where a kernel writes a result: the tensor, or a temporary one if it has another dtype or
+        is not contiguous."""
+        fits = result.dtype == self.dtype and result.is_contiguous()
+        return result if fits else result.new_empty(result.shape, dtype=self.dtype)
 
     def run(self, kernel: int, rows: Rows) -> None:
         """Run a kernel over all rows and tiles, on as many threads as torch uses."""

@@ -1,7 +1,9 @@
-"""Wide edge features in blocks of receivers, against all of them at once."""
+"""Wide edge features in blocks of columns, against all of them at once."""
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pna import Adjacency, fast_paths
@@ -29,8 +31,8 @@ LAYERS = {
 
 def run(backend, graph, dtype=torch.float32, frozen=(), **arguments):
     torch.manual_seed(0)
-    given = dict(aggregators=PAPER, scalers=SCALERS, deg=DEG, edge_dim=EDGE_DIM) | arguments
-    layer = PNAConv(WIDTH, WIDTH, **given).to(backend.device, dtype)
+    usual = dict(aggregators=PAPER, scalers=SCALERS, deg=DEG, edge_dim=EDGE_DIM)
+    layer = PNAConv(WIDTH, WIDTH, **usual | arguments).to(backend.device, dtype)
     edge_index = graph.edge_index(backend.device)
     leaves = {
         "x": numbers(graph.nodes, WIDTH, dtype=dtype, device=backend.device, seed=1),
@@ -41,50 +43,56 @@ def run(backend, graph, dtype=torch.float32, frozen=(), **arguments):
     adjacency = Adjacency.from_edge_index(edge_index, graph.nodes)
     wanted = {n: leaf for n, leaf in leaves.items() if n not in frozen}
     call = lambda: layer(leaves["x"], adjacency, leaves["edge_attr"])  # noqa: E731
-    return outcome(call, wanted | dict(layer.named_parameters())), adjacency
+    return outcome(call, wanted | dict(layer.named_parameters()))
+
+
+def in_blocks(monkeypatch, columns=2):
+    """Make blocks of graphs of any size."""
+    monkeypatch.setattr(wide_edges, "BLOCK", 1)
+    monkeypatch.setattr(wide_edges, "COLUMNS", columns)
+    monkeypatch.setattr(wide_edges, "MOST", {"cpu": 2, "cuda": 2})
 
 
 @pytest.mark.parametrize("arguments", LAYERS)
 @pytest.mark.parametrize("name", ["random", "hub", "isolated", "repeated edges"])
 @pytest.mark.covering(1, rest="gpu")
 def test_as_all_at_once(fast, monkeypatch, name, arguments):
-    expected, _ = run(fast, GRAPHS[name], **LAYERS[arguments])
-    monkeypatch.setattr(wide_edges, "BLOCK", WIDTH * max(len(GRAPHS[name].edges) // 3, 1))
-    got, adjacency = run(fast, GRAPHS[name], **LAYERS[arguments])
-    assert len(wide_edges.blocks_of(adjacency, WIDTH)) > 1
+    expected = run(fast, GRAPHS[name], **LAYERS[arguments])
+    in_blocks(monkeypatch)
+    got = run(fast, GRAPHS[name], **LAYERS[arguments])
     assert_equal_in_norm(got, expected, 1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
 def test_other_types(cpu, monkeypatch, dtype):
-    expected, _ = run(cpu, GRAPHS["random"], dtype)
-    monkeypatch.setattr(wide_edges, "BLOCK", 10 * WIDTH)
-    got, _ = run(cpu, GRAPHS["random"], dtype)
+    expected = run(cpu, GRAPHS["random"], dtype)
+    in_blocks(monkeypatch)
+    got = run(cpu, GRAPHS["random"], dtype)
     assert_equal_in_norm(got, expected, 1e-2 if dtype == torch.bfloat16 else 1e-12)
 
 
 def test_features_without_gradient(cpu, monkeypatch):
-    expected, _ = run(cpu, GRAPHS["random"], frozen=["edge_attr"])
-    monkeypatch.setattr(wide_edges, "BLOCK", 10 * WIDTH)
-    got, _ = run(cpu, GRAPHS["random"], frozen=["edge_attr"])
+    expected = run(cpu, GRAPHS["random"], frozen=["edge_attr"])
+    in_blocks(monkeypatch)
+    got = run(cpu, GRAPHS["random"], frozen=["edge_attr"])
     assert_equal_in_norm(got, expected, 1e-5)
 
 
 def test_saved_tensors_may_be_moved(cpu, monkeypatch):
-    expected, _ = run(cpu, GRAPHS["random"])
-    monkeypatch.setattr(wide_edges, "BLOCK", 10 * WIDTH)
+    expected = run(cpu, GRAPHS["random"])
+    in_blocks(monkeypatch)
     with torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t.clone()):
-        got, _ = run(cpu, GRAPHS["random"])
+        got = run(cpu, GRAPHS["random"])
     assert_equal_in_norm(got, expected, 1e-5)
 
 
-def test_blocks_are_made_once(cpu, monkeypatch):
-    monkeypatch.setattr(wide_edges, "BLOCK", 10 * WIDTH)
-    _, adjacency = run(cpu, GRAPHS["random"])
-    blocks = wide_edges.blocks_of(adjacency, WIDTH)
-    assert wide_edges.blocks_of(adjacency, WIDTH) is blocks
-    assert sum(block.adjacency.num_edges for block in blocks) == adjacency.num_edges
-    assert blocks[0].rows.start == 0 and blocks[-1].rows.stop == adjacency.num_receivers
+@given(st.integers(0, 2**22), st.integers(1, 300), st.sampled_from(["cpu", "cuda"]))
+def test_blocks_have_every_column_once(edges, columns, device):
+    blocks = wide_edges.blocks_of(edges, columns, device)
+    assert len(blocks) != 1 and len(blocks) <= wide_edges.MOST[device]
+    if blocks:
+        assert [c for block in blocks for c in range(columns)[block]] == list(range(columns))
+        assert all(block.start % wide_edges.COLUMNS == 0 for block in blocks)
 
 
 class _Shapes(TorchDispatchMode):
@@ -102,9 +110,9 @@ class _Shapes(TorchDispatchMode):
         return results
 
 
-@pytest.mark.parametrize("block, is_made", [(100 * WIDTH, False), (2**20, True)])
-def test_products_of_all_edges_are_not_made(cpu, monkeypatch, block, is_made):
-    monkeypatch.setattr(wide_edges, "BLOCK", block)
+@pytest.mark.parametrize("columns, is_made", [(2, False), (4, True)])
+def test_products_of_all_edges_are_not_made(cpu, monkeypatch, columns, is_made):
+    in_blocks(monkeypatch, columns)
     graph = GRAPHS["hub"]
     with _Shapes() as shapes:
         run(cpu, graph)

@@ -104,8 +104,8 @@ def _wide_edges(
     """Return wide edge features if they are so many that C e is computed in blocks."""
     if edge is None or at is not None or parts.edge is None:
         return None
-    blocks = blocks_of(adjacency, parts.edge.shape[0])
-    return WideEdges(edge, parts.edge, blocks) if blocks else None
+    blocks = blocks_of(adjacency.num_edges, parts.edge.shape[0], edge.device.type)
+    return WideEdges(edge, parts.edge, adjacency, blocks) if blocks else None
 
 
 #: Up to this number of nodes, work runs on several streams. It is faster but needs more memory.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pna.nn.conv.inputs import NARROW
 from pna.nn.conv.small import is_small_size
-from pna.nn.conv.wide_edges import edges_of_a_block
+from pna.nn.conv.wide_edges import blocks_of
 from pna.ops.aggregate import one_pass
 from pna.ops.aggregators import FUSED, shift_of
 from pna.ops.blocks import BLOCK
@@ -84,14 +84,13 @@ def _estimate(
 
 
 def _of_wide_edges(layer: PNAConv, num_nodes: int, num_edges: int, training: bool) -> int:
-    """Return the bytes of C e, and in training of its gradient, of all edges or of a block."""
-    size, columns = _size(layer), layer.towers * layer.F_in
-    most = edges_of_a_block(num_edges, columns)
-    if num_edges <= most:
-        return num_edges * columns * size * (2 if training else 1)
-    at_edges = most * size * (columns + max(layer.edge_dim or 0, columns if training else 0))
-    graphs = _PER_EDGE * num_edges + num_edges // most * _PER_NODE * num_nodes
-    return at_edges + graphs + training * 2 * num_nodes * columns * 4
+    """Return the bytes of C e, and in training of its gradient; of a block both are one tensor."""
+    columns = layer.towers * layer.F_in
+    blocks = blocks_of(num_edges, columns)
+    if not blocks:
+        return num_edges * columns * (2 if training else 1) * _size(layer)
+    results = layer._form.aggregators * num_nodes if training else 0  # of a block, copied
+    return (num_edges + results) * blocks[0].stop * _size(layer)
 
 
 def _small(layer: PNAConv, num_nodes: int, num_edges: int, training: bool, dense: bool) -> int:

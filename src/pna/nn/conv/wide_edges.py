@@ -1,90 +1,56 @@
-"""Wide edge features of many edges: C e exists for a block of receivers at a time.
+"""Wide edge features of many edges: C e exists for some of its columns at a time.
 
 C e of all edges would be a tensor (edges, towers × width), which is the largest one of the layer.
-The backward pass computes it again, block by block.
+Every column is aggregated on its own, so columns can be computed in blocks. The backward pass
+computes C e again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from weakref import WeakKeyDictionary
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pna.adjacency import Adjacency, values_readable
-from pna.ops.blocks import bounds_of
-from pna.ops.request import Messages, Request, Saved, wide_type
-from pna.ops.statistics import statistics_backward, statistics_operator
+from pna.adjacency import Adjacency
+from pna.ops.request import Messages, Request, Saved
+from pna.ops.statistics import kernels_of, statistics_operator
 
-#: The fewest elements of C e in a block.
-BLOCK = 2**20
-
-#: The most blocks. A block costs time for every node, and on a GPU time for its launches.
-MOST = {"cpu": 16, "cuda": 4}
+#: The fewest elements of C e in a block, the fewest columns, and the most blocks. A block reads all
+#: edges once more, and on a GPU costs time for its launches.
+BLOCK, COLUMNS, MOST = 2**20, 16, {"cpu": 2, "cuda": 2}
 
 
-@dataclass(frozen=True)
-class _Block:
-    """Some receivers with their incoming edges."""
-
-    rows: slice
-    edge_ids: Tensor  # (edges of the block,) in slot order: indices in the given order
-    adjacency: Adjacency  # all senders, these receivers; its edges are given in slot order
-
-
-_known: WeakKeyDictionary[Adjacency, dict[int, list[_Block]]] = WeakKeyDictionary()
-
-
-def blocks_of(adjacency: Adjacency, columns: int) -> list[_Block]:
-    """Blocks of receivers, for edge features of `columns` columns; none if one block is enough, or
-    if the graph cannot be read. They are kept as long as the graph."""
-    most = edges_of_a_block(adjacency.num_edges, columns, adjacency.device.type)
-    if adjacency.num_edges <= most or not values_readable():
+def blocks_of(num_edges: int, columns: int, device: str = "cuda") -> list[slice]:
+    """Blocks of columns for edge features of many edges; none if one block is enough."""
+    most = MOST.get(device, MOST["cuda"])
+    count = min(most, columns // COLUMNS, num_edges * columns // BLOCK)
+    if count < 2:
         return []
-    known = _known.setdefault(adjacency, {})
-    if most not in known:
-        bounds = bounds_of(adjacency, most)
-        slots = adjacency.indptr[bounds].tolist()
-        known[most] = [
-            _block(adjacency, *rows, *edges)
-            for rows, edges in zip(pairwise(bounds), pairwise(slots), strict=True)
-        ]
-    return known[most]
-
-
-def edges_of_a_block(num_edges: int, columns: int, device: str = "cuda") -> int:
-    """About how many edges a block has on this type of device."""
-    return max(BLOCK // columns, -(-num_edges // MOST.get(device, MOST["cuda"])), 1)
-
-
-def _block(adjacency: Adjacency, first: int, last: int, begin: int, end: int) -> _Block:
-    indptr, senders = adjacency.indptr[first : last + 1] - begin, adjacency.senders[begin:end]
-    part = Adjacency.from_csr(indptr, senders, adjacency.num_senders)
-    return _Block(slice(first, last), adjacency.edge_ids[begin:end], part)
+    width = -(-columns // (count * COLUMNS)) * COLUMNS  # aligned
+    return [slice(k, min(k + width, columns)) for k in range(0, columns, width)]
 
 
 @dataclass(frozen=True)
 class WideEdges:
-    """Edge features (edges, inputs), their weight C (columns, inputs), and the blocks."""
+    """Edge features (edges, inputs), their weight C (columns, inputs), and blocks of columns."""
 
     features: Tensor
     weight: Tensor
-    blocks: list[_Block]
+    adjacency: Adjacency
+    blocks: list[slice]
 
     def statistics(self, sent: Tensor, request: Request, backend: str) -> list[Tensor]:
         """The statistics of messages sent_j + C e, (receivers, kinds, columns), and all other
         tensors that `gradients` needs."""
         results, kept = [], list[Tensor]()
         for block in self.blocks:
-            messages = Messages(sent, self._values(block), None, block.adjacency)
-            out, *others = statistics_operator(messages, request, backend)
+            out, *others = statistics_operator(self._messages(sent, block), request, backend)
             results.append(out)
             kept += others
-        return [torch.cat(results), *kept]
+        return [torch.cat(results, 2), *kept]
 
     def gradients(
         self,
@@ -97,24 +63,30 @@ class WideEdges:
     ) -> tuple[Tensor, Tensor, Tensor | None]:
         """The gradients of `sent`, of the weight and, if asked for, of the features."""
         results, others = saved[0], list(zip(*[iter(saved[1:])] * 3, strict=True))
-        wide = wide_type(sent.dtype)
-        of_sent: Tensor | None = None
-        of_weight = torch.zeros_like(self.weight, dtype=wide)
-        of_features = torch.empty_like(self.features) if for_features else None
+        of_sent, of_weight = torch.empty_like(sent), torch.empty_like(self.weight)
+        of_features: Tensor | None = None
         for block, saved_of_block in zip(self.blocks, others, strict=True):
-            messages = Messages(sent, self._values(block), None, block.adjacency)
-            kept = Saved(results[block.rows], *saved_of_block)
-            part, of_values, _ = statistics_backward(
-                grad[block.rows], [True, True, False], messages, kept, request, backend
-            )
-            del messages  # C e, before the features are read once more
-            of_sent = part.to(wide) if of_sent is None else of_sent.add_(part)
-            of_weight += of_values.t() @ self.features.index_select(0, block.edge_ids)
-            if of_features is not None:
-                of_features.index_copy_(0, block.edge_ids.long(), of_values @ self.weight)
-        assert of_sent is not None
-        return of_sent.to(sent.dtype), of_weight.to(self.weight.dtype), of_features
+            messages = self._messages(sent, block)
+            values = messages.edge
+            assert values is not None
+            # a GPU kernel may write over C e: it reads an element before it writes its gradient
+            of_values = values if backend == "triton" else torch.empty_like(values)
+            kept = Saved(results[:, :, block].contiguous(), *saved_of_block)
+            kernels_of(backend).backward(
+                grad[:, :, block], messages, request, kept,
+                (of_sent[:, block], of_values, values.new_empty(0)),
+            )  # fmt: skip
+            del messages, values, kept
+            of_weight[block] = of_values.t() @ self.features
+            if for_features:
+                part = self.weight[block]
+                if of_features is None:
+                    of_features = of_values @ part
+                else:
+                    of_features.addmm_(of_values, part)
+        return of_sent, of_weight, of_features
 
-    def _values(self, block: _Block) -> Tensor:
-        """C e of the edges of a block, in slot order."""
-        return F.linear(self.features.index_select(0, block.edge_ids), self.weight)
+    def _messages(self, sent: Tensor, block: slice) -> Messages:
+        """The messages with C e, of a block of columns."""
+        values = F.linear(self.features, self.weight[block])
+        return Messages(sent[:, block], values, None, self.adjacency)
