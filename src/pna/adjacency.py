@@ -532,8 +532,7 @@ def group_slots(
     """
     indptr, edges = adjacency.indptr, adjacency.num_edges
     slots = torch.arange(edges, dtype=indptr.dtype, device=indptr.device)
-    # in a padded batch, slots at the end may belong to no receiver
-    receivers = torch.searchsorted(indptr[1:], slots, right=True).to(indptr.dtype)
+    receivers = search_receivers(indptr, slots)
     group = torch.where(slots < indptr[-1], group, groups).to(indptr.dtype)
     starts, receivers, ranks = _transpose(indptr, group, receivers, groups)
     cut = _cut_exactly if wait and edges > MOST_SPARE else _cut_within_bounds
@@ -671,6 +670,15 @@ def _starts(sorted_rows: Tensor, num_rows: int) -> Tensor:
     if sorted_rows.shape[0] <= 1:  # Inductor's searchsorted does not compile for a GPU then
         return (rows[:, None] > sorted_rows).sum(1).to(sorted_rows.dtype)
     return torch.searchsorted(sorted_rows, rows).to(sorted_rows.dtype)
+
+
+def search_receivers(indptr: Tensor, slots: Tensor) -> Tensor:
+    """The receiver of each of these slots, in the type of indptr. In a padded batch, slots at the
+    end may belong to no receiver, and get the number of receivers.
+
+    All of indptr is searched: in a slice, indptr[1:], Inductor may ignore where it begins on a GPU.
+    """
+    return torch.searchsorted(indptr, slots, right=True, out_int32=indptr.dtype == torch.int32) - 1
 
 
 def _row_of_slot(indptr: Tensor, num_edges: int) -> Tensor:

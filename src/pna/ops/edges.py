@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pna import fast_paths
-from pna.adjacency import Adjacency, Rows
+from pna.adjacency import Adjacency, Rows, search_receivers
 from pna.ops import reference
 from pna.ops.aggregators import take
 from pna.ops.backend import choose
@@ -108,8 +108,7 @@ def count_self_loops(edges: Adjacency | Slots) -> Tensor:
     if isinstance(edges, Adjacency) and choose(adjacency.device) == "triton":
         # edges at the end may belong to no node, which `receivers` cannot express
         slots = torch.arange(adjacency.num_edges, device=adjacency.device)
-        short = adjacency.indptr.dtype == torch.int32
-        receivers = torch.searchsorted(adjacency.indptr[1:], slots, right=True, out_int32=short)
+        receivers = search_receivers(adjacency.indptr, slots)
     else:
         receivers = edges.receivers
     before = (adjacency.senders == receivers).cumsum(0, dtype=receivers.dtype)

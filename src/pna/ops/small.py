@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pna.adjacency import Adjacency
+from pna.adjacency import Adjacency, search_receivers
 from pna.ops.operators import gradient_operator, operator
 from pna.ops.precision import is_exact
 from pna.ops.request import Request, wide_type
@@ -285,7 +285,7 @@ def small_definition(layer: SmallLayer, extrema: dict[str, Tensor]) -> Tensor:
     (nodes, width), towers = x.shape, len(layer.post)
     slots = torch.arange(graph.num_edges, device=x.device, dtype=graph.indptr.dtype)
     # slots that belong to no receiver are summed in a row of their own
-    rows = torch.searchsorted(graph.indptr[1:], slots, right=True)
+    rows = search_receivers(graph.indptr, slots)
     degree = graph.incoming.lengths.to(wide)[:, None]
     share = degree.clamp(min=1).reciprocal()
     to_receiver, to_sender = layer.pre.split(width, 2)

@@ -10,7 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna import fast_paths
-from pna.adjacency import Adjacency
+from pna.adjacency import Adjacency, search_receivers
 from pna.ops.request import DENSE, EDGE_WORKSPACE, WEIGHTS, Messages, wide_type
 from pna.ops.tracing import likely
 from pna.ops.triton.argmax import extremum_gradient
@@ -319,7 +319,7 @@ def _receivers(adjacency: Adjacency, first: int, count: int) -> Tensor:
     """The receivers of these slots, (count,)."""
     indptr = adjacency.indptr
     slots = torch.arange(first, first + count, dtype=indptr.dtype, device=indptr.device)
-    return torch.searchsorted(indptr, slots, right=True, out_int32=True) - 1
+    return search_receivers(indptr, slots)
 
 
 def _message_gradient(
