@@ -217,6 +217,9 @@ def families() -> list[Callable[[], None]]:
 def failed_before() -> None:
     """Many rows at a time, with which Triton 3.6 has failed."""
     launch_attention(torch.float64, 2, 4, True, False)
+    x, ones = torch.randn(9, 6, dtype=torch.float64), torch.ones(9, dtype=torch.float64)
+    graph = Adjacency.from_edge_index(torch.arange(9).expand(2, 9), 9)
+    torch.ops.pna.neighbour_sum(x, ones, ones, *pack(graph.incoming, graph.outgoing))
 
 
 def launch_tf32() -> None:

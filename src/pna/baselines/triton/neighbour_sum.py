@@ -55,7 +55,9 @@ def _neighbour_sum_kernel(
             here = more[:, None] & live_feature[None, :]
             value = tl.load(x + offset, mask=here, other=0).to(WIDE)
             if FACTOR:
-                value *= tl.load(factor + neighbour, mask=more, other=0)[:, None]
+                # loaded for every feature: Triton 3.6 fails to lay out a column for some tiles
+                place = tl.broadcast_to(factor + neighbour[:, None], value.shape)
+                value *= tl.load(place, mask=here, other=0)
             total += value
     if FACTOR:
         total *= tl.load(factor + row, mask=live, other=0)[:, None]
