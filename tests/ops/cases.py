@@ -69,6 +69,11 @@ class Graph:
     def adjacency(self, device: Any = "cpu") -> pna.Adjacency:
         return pna.Adjacency.from_edge_index(self.edge_index(device), self.nodes)
 
+    def exact_adjacency(self, device: Any) -> pna.Adjacency:
+        """Without the spare long rows of an Adjacency that is built on a GPU: some kernels run only
+        if it is known that no row is long, as in the batches of a GraphSet."""
+        return self.adjacency().to(device)
+
 
 def random_edges(count: int, senders: int, receivers: int, seed: int = 0) -> list[tuple[int, int]]:
     generator = torch.Generator().manual_seed(seed)
