@@ -102,7 +102,7 @@ def test_few_kinds_of_edges_are_summed_on_the_way(
         raise AssertionError("walked the edges again")
 
     patch("edge_gradient", refuse)
-    adjacency = GRAPHS["every small degree"].adjacency(triton.device)
+    adjacency = GRAPHS["every small degree"].exact_adjacency(triton.device)
     x = features(adjacency.num_senders, width, dtype, triton.device).requires_grad_()
     edge = edge_term(form, adjacency.num_edges, width, dtype, triton.device)
     rows = edge[0 if form == "table" else 1].requires_grad_()
@@ -126,7 +126,7 @@ def test_a_basis_gets_its_gradient_without_that_of_every_edge(triton, patch, kin
     patch("_message_gradient", refuse)
     patch("SUMS", 4)
     patch("SPLITS", 2)
-    adjacency = GRAPHS["every small degree"].adjacency(triton.device)
+    adjacency = GRAPHS["every small degree"].exact_adjacency(triton.device)
     x = features(adjacency.num_senders, 40, dtype, triton.device)
     edge = edge_term("coefficients", adjacency.num_edges, 40, dtype, triton.device)
     coefficients, basis = edge
