@@ -10,13 +10,14 @@ from pna.data.multitask.draw import PROTOCOLS
 from pna.data.multitask.families import FAMILIES
 from pna.data.multitask.labels import SIX
 from pna.nn.architectures import ARCHITECTURES
+from pna.nn.architectures.stacked import NORMS
 from pna.nn.depth import RULES
 from pna.nn.initial import INITIAL
 from pna.nn.registry import CONVOLUTIONS
 from pna.paper.registry import EXPERIMENTS
 from pna.train.exporting import FORMATS
 from pna.train.schedules import SCHEDULES
-from pna.train.settings import OPTIMISERS, PRECISIONS
+from pna.train.settings import OPTIMISERS, PRECISIONS, SELECTIONS
 from pna.train.tasks import LOSSES
 
 
@@ -42,6 +43,8 @@ CHOICES = {
     "model": CONVOLUTIONS,
     "architecture": ARCHITECTURES,
     "depth": RULES,
+    "norm": NORMS,
+    "select": SELECTIONS,
     "readout": ("sum", "mean", "max", "set2set"),
     "init": INITIAL,
     "optimiser": OPTIMISERS,

@@ -90,6 +90,7 @@ MODELS = {
     "stacked, norm before mixing": (Stacked, {"graph_norm": True, "norm_before_mixing": True}),
     "stacked gated-gcn": (Stacked, {"convolution": "gated-gcn"}),
     "stacked, virtual node": (Stacked, {"virtual_node": True, "layers": 3, "out_channels": 6}),
+    "stacked, layer norm": (Stacked, {"norm": "layer", "feed_forward": 1.5}),
     "stacked simple": (Stacked, {"convolution": "pna-simple"}),
     "stacked mean": (Stacked, {"readout": "mean", "out_channels": 6, "residual": False}),
     **{
@@ -278,6 +279,48 @@ def test_activations_of_the_stacked_model(convolution, batch_norm):
         x = F.elu(x) if convolution == "gat" else F.relu(x)
     assert_same(got.node, model.node_head(x))
     assert (x < 0).any() == (convolution == "gat")
+
+
+@pytest.mark.parametrize(("norm", "inner"), [("layer", 12), ("batch", 8), ("none", 20)])
+def test_feed_forward_blocks_and_norms(norm, inner):
+    model = made(Stacked, "gcn", layers=2, norm=norm, feed_forward=inner / 8)
+    for parameter in model.parameters():  # weights of norms are 1 and 0 at first
+        torch.nn.init.uniform_(parameter, -0.5, 0.5)
+    batch = batch_of(graphs())
+    got = model(batch)
+
+    def normalised(x, by):
+        if norm == "batch":
+            return F.batch_norm(x, None, None, by.weight, by.bias, training=True)
+        if norm == "none":
+            return x
+        centred = x - x.mean(1, keepdim=True)
+        variance = centred.square().mean(1, keepdim=True)
+        return centred / (variance + 1e-5).sqrt() * by.weight + by.bias
+
+    x = F.linear(batch.x, model.embed.weight, model.embed.bias)
+    for layer, convolve in enumerate(model.convolutions):
+        x = x + F.relu(normalised(convolve(x, batch.adjacency), model.norms[layer]))
+        by, mlp = model.feed_forward[layer]
+        first, second = mlp.layers
+        assert first.weight.shape == (inner, 8)
+        hidden = F.relu(F.linear(normalised(x, by), first.weight, first.bias))
+        x = x + F.linear(hidden, second.weight, second.bias)
+    assert_same(got.node, model.node_head(x))
+
+
+def test_dropout_of_feed_forward_blocks():
+    """Is another draw than that of the layer, and leaves the sum before the block alone."""
+    model = made(Stacked, "gcn", layers=1, feed_forward=1, dropout=0.5, residual=False)
+    seen = []
+    model.dropout.register_forward_hook(lambda *given: seen.append(given))
+    batch = batch_of(graphs())
+    got = model(batch)
+    (_, (_, time), of_layer), (_, (inner, later), dropped) = seen
+    assert (time, later) == (0, 1)
+    assert 0.2 < ((dropped == 0) & (inner != 0)).double().mean() < 0.8
+    assert not torch.equal(dropped == 0, of_layer == 0)
+    assert_same(got.node, model.node_head(of_layer + dropped))
 
 
 @pytest.mark.parametrize("convolution", ["sage", "gat"])
@@ -554,6 +597,10 @@ def test_edges_of_real_features():
 def test_what_is_refused():
     with pytest.raises(ValueError, match="got layers=0"):
         made(Stacked, layers=0)
+    with pytest.raises(ValueError, match="unknown norm 'lair'; did you mean 'layer'"):
+        made(Stacked, norm="lair")
+    with pytest.raises(ValueError, match=r"got feed_forward=-1, expected a width.*such as 2"):
+        made(Stacked, feed_forward=-1)
     with pytest.raises(ValueError, match="unknown readout 'men'"):
         made(Standard, readout="men")
     with pytest.raises(ValueError, match="unknown readout 'men'"):

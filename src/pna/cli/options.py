@@ -49,6 +49,11 @@ class Training:
             Default: N/2.
         layers: Number of convolutions of a stacked or standard model. Default: 4 if stacked, 8 if
             standard.
+        norm: Normalisation of a stacked model. Values: batch, layer (over the features of each
+            node), none. Default: batch.
+        residual: Add the input of each layer of a stacked model to its output. Default: yes.
+        feed_forward: Add x + MLP(norm(x)) after each layer of a stacked model; the MLP is so many
+            times as wide as the layer, such as 2. Default: 0 (none).
         dropout: Dropout probability, at least 0 and below 1. Default: 0.
         readout: Pooling from nodes to graphs. Values: sum, mean, max, and set2set for recurrent
             models. Default: set2set if recurrent, sum if stacked, mean if standard.
@@ -65,6 +70,8 @@ class Training:
         epochs: Maximum number of epochs.
         patience: Early stopping: a member stops after this many epochs without a better validation
             loss; 0: no early stopping.
+        select: Which epoch of a member is the best. Values: loss (lowest validation loss), roc_auc
+            (largest area under the ROC curve; for targets trained with bce).
         batch_size: Number of graphs per batch. Default: 512 for the multi-task benchmark, else 128.
         shuffle: Draw a new order of the graphs every epoch. Default: yes, except for the multi-task
             benchmark.
@@ -101,6 +108,9 @@ class Training:
     towers: int
     depth: str
     layers: int
+    norm: str
+    residual: bool
+    feed_forward: float
     dropout: float
     readout: str
     virtual_node: bool

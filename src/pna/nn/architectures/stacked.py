@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -36,13 +37,21 @@ from pna.nn.registry import CONVOLUTIONS
 from pna.nn.virtual_node import VirtualNode
 from pna.population.segments import spread
 
+#: Normalisations of rows by name; each is made for a width.
+NORMS: dict[str, Callable[[int], nn.Module]] = {
+    "batch": BatchNorm,
+    "layer": nn.LayerNorm,
+    "none": nn.Identity,
+}
+
 
 class Stacked(Architecture):
     """The model of the real-world benchmarks: an embedding, a stack of convolutions, a readout and
     a head.
 
     Each convolution is followed by normalisation, activation (ELU for "gat", otherwise ReLU), a
-    residual connection and dropout. With `norm_before_mixing` a layer is that of the authors'
+    residual connection and dropout. With `feed_forward`, x + dropout(MLP(norm(x))) comes after
+    each layer. With `norm_before_mixing` a layer is that of the authors'
     benchmark code: normalisation and dropout come between the towers and the linear layer that
     mixes them, then LeakyReLU and the residual connection.
 
@@ -68,7 +77,11 @@ class Stacked(Architecture):
         residual: add a layer's input to its output if they have the same width.
         graph_norm: divide node states by the square root of the graph's number of nodes, and edge
             states by that of its number of edges.
-        batch_norm: normalise the output of a layer over the batch.
+        norm: normalise the output of a layer over the "batch", or over the features of each node
+            ("layer"); "none" for neither.
+        batch_norm: False is the former way to write norm="none".
+        feed_forward: width of the MLP in a feed-forward block, in units of the layer's width; 0
+            for no such blocks.
         act_before_norm: apply a layer's activation before its normalisation, not after.
         virtual_node: whether every graph has a `VirtualNode`, updated between layers.
         norm_before_mixing: whether the towers are mixed after the normalisation; for convolutions
@@ -113,7 +126,9 @@ class Stacked(Architecture):
         head: Sequence[int] | None = None,
         residual: bool = True,
         graph_norm: bool = False,
+        norm: str = "batch",
         batch_norm: bool = True,
+        feed_forward: float = 0.0,
         act_before_norm: bool = False,
         virtual_node: bool = False,
         norm_before_mixing: bool = False,
@@ -180,15 +195,29 @@ class Stacked(Architecture):
         act = None if norm_before_mixing else "elu" if entry.act == "elu" else "relu"
         self.first_act = activation(act if act_before_norm else None)
         act = None if act_before_norm else act
-        fused = batch_norm and act == "relu"
+        make_norm = lookup("norm", norm if batch_norm else "none", NORMS)
+        fused = make_norm is BatchNorm and act == "relu"
         self.norms = nn.ModuleList(
-            BatchNorm(w, relu=fused) if batch_norm else nn.Identity() for w in widths[1:]
+            BatchNorm(w, relu=True) if fused else make_norm(w) for w in widths[1:]
         )
         self.act = activation(None if fused else act)
         # edge states of the last layer are not used
         of_edges = widths[1:-1] if entry.carries else []
         self.edge_norms = nn.ModuleList(
-            BatchNorm(w, level="edge", relu=True) if batch_norm else nn.ReLU() for w in of_edges
+            BatchNorm(w, level="edge", relu=True)
+            if make_norm is BatchNorm
+            else nn.Sequential(make_norm(w), nn.ReLU())
+            for w in of_edges
+        )
+        if not 0 <= feed_forward < math.inf:
+            raise ValueError(
+                f"got feed_forward={feed_forward}, expected a width in units of the layer's width, "
+                "such as 2; 0 for no feed-forward blocks"
+            )
+        blocks = widths[1:] if feed_forward else []
+        self.feed_forward = nn.ModuleList(
+            nn.Sequential(make_norm(w), MLP([w, max(round(feed_forward * w), 1), w]))
+            for w in blocks
         )
         mixing = [Linear(width, width) for width in widths[1:]] if norm_before_mixing else []
         self.mixing = nn.ModuleList(mixing)
@@ -237,6 +266,9 @@ class Stacked(Architecture):
                     x = self._residual(x, F.leaky_relu(mixed))
                 else:
                     x = self.dropout(self._residual(x, result), layer)
+                if self.feed_forward:
+                    inner = self.feed_forward[layer](x)
+                    x = x + self.dropout(inner, len(self.convolutions) + layer)
             found = self._predict(x, batch)
             graph = None if found.graph is None else self.graph_shift(found.graph)
             return replace(found, graph=graph)
