@@ -52,7 +52,8 @@ def reproduce(
     not run again. Ctrl-C saves a checkpoint; --resume continues.
 
     Args:
-        name: Name of an experiment. Default: list all experiments.
+        name: Name of an experiment, or nodes for tolokers and minesweeper. Default: list all
+            experiments.
         list_all: List the experiments and what each one shows.
         quick: Few graphs, few epochs and two members: takes minutes.
         protocol: Graphs. Values: paper (as the paper describes them), published (as the authors'
@@ -60,7 +61,8 @@ def reproduce(
             --list.
         recipe: Training settings. Values: plain (the paper's); steady (ours: a cosine schedule and
             averaged weights); redrawn (steady with eight draws of the inputs of each graph); tuned
-            (redrawn with settings for each model); published (of real-world data).
+            (redrawn with settings for each model); published (of real-world data); full-batch (of
+            the nodes of one graph).
             Default: the experiment's first, see --list.
         members: Number of runs of each model; 0: as in the paper, or 2 with --quick.
         models: Models: rows of the results table, separated by commas. Default: all.
@@ -72,12 +74,20 @@ def reproduce(
     """
     from pna.cli.theory import COMPUTED, compute
     from pna.names import lookup
-    from pna.paper.registry import EXPERIMENTS
+    from pna.paper.registry import EXPERIMENTS, GROUPS
     from pna.paper.reproduce import Options
     from pna.paper.reproduce import reproduce as run
     from pna.paper.results import SCORES
     from pna.train.distributed import device_of
 
+    if name in GROUPS and not list_all:
+        for each in GROUPS[name]:
+            reproduce(
+                each, quick=quick, protocol=protocol, recipe=recipe, members=members,
+                models=models, edges=edges, resume=resume, out=out, runs=runs, device=device,
+                workers=workers,
+            )  # fmt: skip
+        return
     begin = time.monotonic()
     with errors() as console:
         if list_all or not name:
@@ -89,7 +99,7 @@ def reproduce(
             compute(name, folder, console)
             return
         check_device(device)
-        lookup("experiment", name, dict.fromkeys((*EXPERIMENTS, *COMPUTED)))
+        lookup("experiment", name, dict.fromkeys((*EXPERIMENTS, *GROUPS, *COMPUTED)))
         experiment = EXPERIMENTS[name]
         protocol, recipe = protocol or experiment.protocols[0], recipe or experiment.recipes[0]
         folder = (out or Path("quick" if quick else "results")) / name / f"{protocol}-{recipe}"
@@ -188,12 +198,14 @@ def show(folder: Path, console: Console) -> None:
 def listed() -> Table:
     """One row per experiment."""
     from pna.cli.theory import COMPUTED
-    from pna.paper.registry import EXPERIMENTS
+    from pna.paper.registry import EXPERIMENTS, GROUPS
 
     table = make_table(("name", "what it shows", "models", "protocols", "recipes"))
     for name, experiment in EXPERIMENTS.items():
         choices = (", ".join(experiment.protocols), ", ".join(experiment.recipes))
         table.add_row(name, experiment.title, str(len(experiment.variants)), *choices)
+    for name, several in GROUPS.items():
+        table.add_row(name, f"{', then '.join(several)}", "", "", "")
     for name, (title, _) in COMPUTED.items():
         table.add_row(name, title, "", "", "")
     return table

@@ -25,7 +25,12 @@ EDGE_TYPE = "edge type"
 def from_npz(path: Path, directed: bool = False) -> NodeGraph:
     """The graph in an npz file; see `NodeGraph.from_npz`."""
     check_readable(path)
-    arrays = load_npz(str(path), path.read_bytes())
+    return graph_of_npz(path, path.read_bytes(), directed)
+
+
+def graph_of_npz(path: Path, content: bytes, directed: bool = False) -> NodeGraph:
+    """The graph in the content of an npz file."""
+    arrays = load_npz(str(path), content)
     if missing := [name for name in _NPZ if name not in arrays]:
         raise ValueError(
             f"got {path} with the arrays {', '.join(arrays) or 'none'}, expected also "

@@ -1,6 +1,6 @@
 """All experiments by name. A new one is added to the tuple at the end of its module."""
 
-from pna.paper import superpixels, synthetic, tuning
+from pna.paper import nodes, superpixels, synthetic, tuning
 from pna.paper.experiment import Experiment
 from pna.paper.molhiv import MOLHIV
 from pna.paper.zinc import ZINC
@@ -14,5 +14,9 @@ EXPERIMENTS: dict[str, Experiment] = {
         ZINC,
         MOLHIV,
         *superpixels.EXPERIMENTS,
+        *nodes.EXPERIMENTS,
     )
 }
+
+#: Experiments that are run one after another, by a name for all of them.
+GROUPS = {"nodes": tuple(experiment.name for experiment in nodes.EXPERIMENTS)}

@@ -115,8 +115,11 @@ class Scores:
         return {own: Estimate.of(values) for own, values in sorted(losses.items())}
 
     def mean(self, name: str, split: str, times: float = 1.0) -> Estimate:
-        """Mean of the errors over all members and tasks, multiplied by `times`."""
-        return Estimate.of(times * self._complete_errors(name, split, None).mean(1))
+        """Mean over all members of the mean error of the tasks that each learned, multiplied by
+        `times`."""
+        found = lookup("population", name, dict(self.populations))
+        errors = found.errors[split][found.kept(None)]
+        return Estimate.of(times * np.nanmean(errors, 1))
 
     def of_task(self, name: str, task: str, split: str, top: int | None = TOP) -> Estimate:
         """log10 of the mean square error of one task."""

@@ -44,6 +44,21 @@ def within(scores: Scores, name: str, limits: Mapping[str, tuple[float, Measured
 
 
 @decides
+def reaches(scores: Scores, name: str, least: float, split: str) -> Verdict:
+    """Whether the mean over the members of a share, in per cent, is at or above a number.
+
+    The claim fails if the whole interval is below, and is OPEN if only the mean is.
+    """
+    if missing := not_run(scores, name):
+        return missing
+    found = scores.mean(name, split, 100)
+    words = f"{_shown(found)} against {least:.2f}"
+    if found.mean >= least:
+        return Verdict(HOLDS, words)
+    return Verdict(FAILS if _side(found, least) < 0 else OPEN, words)
+
+
+@decides
 def median_within(scores: Scores, name: str, limit: float, measured: Measured) -> Verdict:
     """Whether the median of a population's members is at or below a number.
 

@@ -33,7 +33,8 @@ _DRAWN = {
 }
 _TRAINED = {name: recipe.what for name, recipe in RECIPES.items()} | {
     "published": "the authors' settings: Adam, learning rate halved on a plateau; improved rows: "
-    "AdamW with a cosine schedule"
+    "AdamW with a cosine schedule",
+    "full-batch": "every step takes the whole graph; each member has a split of its own",
 }
 
 
