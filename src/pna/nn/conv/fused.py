@@ -112,6 +112,11 @@ def _wide_edges(
 _FEW_NODES = 2**15
 
 
+#: Elements of a product of x from which it is not kept for the backward pass but computed again.
+#: On one large graph, memory is scarcer than the time for two of many products.
+_TO_KEEP = 2**26
+
+
 def _has_few_nodes(plan: LayerPlan, x: Tensor) -> bool:
     """Return whether `few_nodes` computes the layer. Every tower must see all of x."""
     few = plan.shares == 1 and plan.backend == "triton" and x.shape[0] <= _FEW_NODES
@@ -284,9 +289,10 @@ class _Layer(torch.autograd.Function):
             degrees = (adjacency.indptr, adjacency.by_degree)
             product = Product(results, parts.mixes[0], factors, own, plan.times, *degrees)
             out = degree_linear_operator(product, base, plan.backend)
+        keep = sent.numel() <= _TO_KEEP
         # hooks may move or drop what is saved for the backward pass
-        ctx.own = own if saved_tensor_hooks(True) is None else None
-        ctx.save_for_backward(*inputs, sent, *outputs)
+        ctx.own = own if keep and saved_tensor_hooks(True) is None else None
+        ctx.save_for_backward(*inputs, sent if keep else None, *outputs)
         return out
 
     @staticmethod
@@ -314,10 +320,10 @@ class _Layer(torch.autograd.Function):
                 )
             else:
                 own, ctx.own = ctx.own, None  # so that `del own` below frees its memory
-                if own is None:  # a second backward pass, or hooks on saved tensors
+                if own is None:  # not kept; or a second backward pass, or hooks on saved tensors
                     own = project(x, parts.receiver, parts.bias, plan.shares)
                 sent, *outputs = saved
-                results = outputs[0].unflatten(2, sent.shape[1:])
+                results = outputs[0].unflatten(2, own.shape[1:])
                 degrees = (adjacency.indptr, adjacency.by_degree)
                 product = Product(results, parts.mixes[0], factors, own, plan.times, *degrees)
                 wanted = [True, any(for_weights), False, True]
@@ -334,6 +340,8 @@ class _Layer(torch.autograd.Function):
                     grad_bias = _sum_over_nodes(plan, grad_own)
                     grad_keep_bias = _sum_over_nodes(plan, grad)
                     del grad_own
+                if sent is None:
+                    sent = project(x, parts.sender, None, plan.shares)
                 wide_edges = _wide_edges(adjacency, edge, place, parts)
                 grad_edge = grad_place = None
                 if wide_edges is None:
