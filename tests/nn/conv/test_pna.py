@@ -292,7 +292,7 @@ def test_small_graphs_and_few_nodes_are_as_many(triton, monkeypatch, form):
 
 
 def test_products_of_a_large_graph_are_not_kept(cpu, monkeypatch):
-    layer, leaves, run = case_of(cpu, next(iter(FORMS)))
+    _, leaves, run = case_of(cpu, next(iter(FORMS)))
 
     def saved():
         seen = []
