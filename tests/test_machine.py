@@ -50,5 +50,5 @@ def test_cpu_model(
     monkeypatch.setattr(machine.platform, "system", lambda: system)
     monkeypatch.setattr(machine.shutil, "which", lambda name: None if printed is None else name)
     monkeypatch.setattr(machine.subprocess, "run", run)
-    monkeypatch.setattr(machine, "_cpuinfo", lambda: cpuinfo)
+    monkeypatch.setattr(machine, "_text", lambda path: cpuinfo)
     assert machine.cpu_model() == expected

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import re
 import shutil
 import subprocess
 from functools import cache
@@ -29,6 +30,23 @@ def machine() -> dict[str, str | int | None]:
     }
 
 
+def free_memory(device: torch.device) -> int:
+    """Bytes that a process can still allocate on a GPU, or on a CPU within the limit of its
+    container; half of what a machine has if it does not say."""
+    if device.type == "cuda":
+        cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + cached
+    half = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    available = _field(_text("/proc/meminfo"), "MemAvailable")
+    free = half if available is None else int(available.split()[0]) * 1024
+    limit, used = (_text(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
+    if limit is None or used is None or not limit.strip().isdigit():
+        return free
+    files = re.search(r"^inactive_file (\d+)$", _text("/sys/fs/cgroup/memory.stat") or "", re.M)
+    reclaimable = int(files.group(1)) if files else 0
+    return max(min(free, int(limit) - int(used) + reclaimable), 0)
+
+
 def version(distribution: str) -> str | None:
     """Version of an installed distribution, by its name on a package index."""
     try:
@@ -42,7 +60,8 @@ def cpu_model() -> str:
     if platform.system() == "Darwin":
         name = _output("sysctl", "-n", "machdep.cpu.brand_string")
     else:
-        name = _field(_output("lscpu"), "Model name") or _field(_cpuinfo(), "model name")
+        name = _field(_output("lscpu"), "Model name")
+        name = name or _field(_text("/proc/cpuinfo"), "model name")
     return name or platform.processor() or platform.machine()
 
 
@@ -60,9 +79,9 @@ def commit() -> str | None:
     return _output("git", "-C", str(folder), "describe", "--always", "--dirty", "--exclude=*")
 
 
-def _cpuinfo() -> str | None:
-    path = Path("/proc/cpuinfo")
-    return path.read_text() if path.exists() else None
+def _text(path: str) -> str | None:
+    """The contents of a file of the system; None if there is none."""
+    return Path(path).read_text() if Path(path).exists() else None
 
 
 def _field(text: str | None, key: str) -> str | None:

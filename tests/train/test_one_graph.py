@@ -11,7 +11,7 @@ import torch
 
 from pna import GraphSet
 from pna.data import NodeGraph
-from pna.train import Settings, evaluate, predict, train
+from pna.train import Settings, evaluate, layerwise, predict, train
 from pna.train.loop import make_trainer
 from pna.train.metrics import roc_auc
 from pna.train.settings import ModelSettings
@@ -131,6 +131,29 @@ def test_predictions_have_names_and_labels(club, path, tmp_path):
     assert [row["node"] for row in rows] == [club.nodes.name(i) for i in tested]
     for row in rows:
         assert row["club"] == ("Officer" if float(row["club=Officer"]) >= 0.5 else "Mr. Hi")
+
+
+def test_predictions_in_slices_are_the_same(path, tmp_path, monkeypatch):
+    run = train(path, tmp_path / "run", SMALL, settings(members=2), device="cpu")
+    whole, loss = predict(run, path, device="cpu").node, evaluate(run, path, device="cpu").loss
+    nodes = []
+    seen = layerwise._Blocks._batch
+    monkeypatch.setattr(
+        layerwise._Blocks, "_batch", lambda self, a, b: nodes.append(b - a) or seen(self, a, b)
+    )
+
+    def check(**given):
+        sliced = predict(run, path, device="cpu", **given).node
+        assert np.allclose(sliced["club=Officer"], whole["club=Officer"], atol=1e-6)
+        assert np.allclose(evaluate(run, path, device="cpu", **given).loss, loss, rtol=1e-5)
+
+    check()
+    assert nodes == []  # there is enough memory
+    check(slice_nodes=20)
+    assert nodes == [20, 14] * 4  # two layers, of two calls
+    monkeypatch.setattr(layerwise, "free_memory", lambda device: 2**15)
+    check()
+    assert len(nodes) > 12
 
 
 def test_a_resumed_run_is_the_same(path, tmp_path):

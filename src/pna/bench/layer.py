@@ -10,7 +10,6 @@ unless a case gives a fresh edge_index at every call. All compute in float32, wi
 from __future__ import annotations
 
 import copy
-import os
 import statistics
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -44,6 +43,7 @@ from pna.bench.layer_cases import (
     layer_arguments,
 )
 from pna.bench.measure import Log, collect, time_by_name, try_call
+from pna.machine import free_memory
 from pna.nn import PNAConv
 
 # Bytes of both passes, to predict what fits: PyG takes 7 kB per edge at 128 features.
@@ -78,13 +78,6 @@ def measure_case(
         entries = list(chosen(case, device, compiled, peers))
         rows = _compare(case, device, entries, seconds, status)
     return collect(rows, lambda problem: case.result("all", "set-up", note=problem))
-
-
-def free_memory(device: torch.device) -> int:
-    """Bytes free on a GPU; half of what a machine has."""
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
 
 
 def our_step(case: Case, device: torch.device) -> Callable[[], None]:

@@ -26,6 +26,7 @@ def evaluate(
     *,
     split: str = "test",
     member: int | None = None,
+    slice_nodes: options.SliceNodes = None,
     device: options.Device = "",
     as_json: options.Json = False,
 ) -> None:
@@ -44,7 +45,9 @@ def evaluate(
 
     with errors() as console:
         check_device(device)
-        found = evaluate_run(run, data, split or None, member, device=device or None)
+        found = evaluate_run(
+            run, data, split or None, member, device=device or None, slice_nodes=slice_nodes
+        )
         if as_json:
             print_json(found.as_dict())
             return
@@ -64,6 +67,7 @@ def predict(
     split: str = "",
     member: int | None = None,
     smiles: str = "",
+    slice_nodes: options.SliceNodes = None,
     workers: options.Workers = 1,
     device: options.Device = "",
     force: options.Force = False,
@@ -89,6 +93,10 @@ def predict(
         check_device(device)
         if is_table(data):
             check_target(out, force)
+            if slice_nodes is not None:
+                raise ValueError(
+                    "got --slice-nodes with a table, expected it with one graph; leave it out"
+                )
             if split:
                 raise ValueError(
                     f"got --split {split} with a table, which has no splits; leave it out"
@@ -108,6 +116,8 @@ def predict(
         levels = {task.level for task in Run(run).config.tasks}
         for path in files(out, "node" in levels, "graph" in levels):
             check_target(path, force)
-        found = predict_with(run, data, member, split=split or None, device=device or None)
+        found = predict_with(
+            run, data, member, split=split or None, device=device or None, slice_nodes=slice_nodes
+        )
         for path in found.save(out):
             print_line(console, f"wrote {path}")

@@ -30,6 +30,14 @@ Device = Annotated[
 AtLeast0 = Annotated[int, typer.Option(min=0)]
 AtLeast1 = Annotated[int, typer.Option(min=1)]
 Workers = Annotated[int, typer.Option(min=1, help="Number of worker processes.")]
+SliceNodes = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="With one graph: compute each layer for this many nodes at a time. Default: all at "
+        "once if they fit into memory, otherwise as many as fit.",
+    ),
+]
 Force = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of tables.")]
 

@@ -57,6 +57,11 @@ def levels(rule: str | int, smallest: int, largest: int) -> list[int]:
     return found[:: max(-(-len(found) // _MOST_LEVELS), 1)]
 
 
+def steps_of(rule: str | int, nodes: int) -> int:
+    """Return the steps of a graph of this many nodes, by a rule that depends on nothing else."""
+    return rule if isinstance(rule, int) else max(BY_SIZE[rule](nodes), 1)
+
+
 def depth_of(batch: Batch, rule: str | int) -> Depth:
     """Return the steps of each graph of a batch. For "adaptive" it is the number of its nodes."""
     if isinstance(rule, int):
@@ -71,7 +76,7 @@ def depth_of(batch: Batch, rule: str | int) -> Depth:
         far = batch.diameter if batch.real is None else batch.diameter * batch.real
         return Depth(far.clamp(min=1), max(batch.largest_diameter(), 1))
     table = _table("N" if rule == "adaptive" else rule, largest, batch.device)
-    most = max(BY_SIZE.get(rule, BY_SIZE["N"])(largest), 1)
+    most = steps_of("N" if rule == "adaptive" else rule, largest)
     if smallest == largest and rule != "adaptive":
         return Depth(None, most)
     sizes = batch.sizes.clamp(max=largest) if batch.real is None else batch.sizes * batch.real
@@ -104,7 +109,7 @@ def _table(rule: str, largest: int, device: torch.device) -> Tensor:
     key = (rule, largest, device)
     if key in _tables:
         return _tables[key]
-    steps = [max(BY_SIZE[rule](n), 1) for n in range(largest + 1)]
+    steps = [steps_of(rule, n) for n in range(largest + 1)]
     table = torch.tensor(steps, device=device)
     if type(table) is Tensor:  # torch.export makes fake tensors, which must not be cached
         _tables[key] = table

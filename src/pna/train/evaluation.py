@@ -61,6 +61,7 @@ def evaluate(
     device: str | torch.device | None = None,
     epoch: str = "best",
     aggregators: Sequence[type[Aggregator]] = (),
+    slice_nodes: int | None = None,
 ) -> Evaluation:
     """Losses and metrics of the members of a run.
 
@@ -74,6 +75,7 @@ def evaluate(
         device: a device of torch. Default: a GPU if there is one.
         epoch: evaluate the weights of the "best" epoch, or of the "last" if the run kept them.
         aggregators: the classes of your own aggregators, if the models have any.
+        slice_nodes: as for `predict`.
     """
     run = run if isinstance(run, Run) else Run(run)
     models = Ensemble.of(run, member, device, epoch, aggregators)
@@ -91,7 +93,7 @@ def evaluate(
     targets = [_targets(task, graphs, where) for task in models.config.tasks]
     missing = [bool(np.isnan(y).all()) for y in targets]
     _report_missing(models.config.tasks, missing, where)
-    node, graph = models.outputs(graphs)
+    node, graph = models.outputs(graphs, slice_nodes)
     scores = [
         _scores(task, node if task.level == "node" else graph, y)
         for task, y in zip(models.config.tasks, targets, strict=True)

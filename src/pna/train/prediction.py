@@ -26,6 +26,7 @@ from pna.nn.architectures import Prediction
 from pna.ops.aggregators import Aggregator
 from pna.train.batches import Batches
 from pna.train.distributed import device_of
+from pna.train.layerwise import is_at_once, layerwise_outputs
 from pna.train.population import Population
 from pna.train.run import BEST, Config, Run, best_losses, load_population
 from pna.train.settings import PRECISIONS
@@ -82,6 +83,7 @@ def predict(
     split: str | None = None,
     device: str | torch.device | None = None,
     aggregators: Sequence[type[Aggregator]] = (),
+    slice_nodes: int | None = None,
 ) -> Predictions:
     """The mean prediction of the members of a run, with their best weights.
 
@@ -93,6 +95,8 @@ def predict(
         split: predict this split only. Default: all graphs, or all nodes of a `NodeGraph`.
         device: a device of torch. Default: a GPU if there is one.
         aggregators: the classes of your own aggregators, if the models have any.
+        slice_nodes: with one graph, compute each layer for this many nodes at a time. Default: all
+            at once if they fit into the free memory, otherwise as many as fit.
     """
     models = Ensemble.of(run, member, device, aggregators=aggregators)
     names = None
@@ -110,7 +114,7 @@ def predict(
     elif split is not None:
         ids = ids[has_tag("split", split, graphs.split_of_graph, graphs.splits)]
         graphs = graphs[ids]
-    node, graph = models.outputs(graphs)
+    node, graph = models.outputs(graphs, slice_nodes)
     columns: dict[str, dict[str, np.ndarray]] = {"node": {}, "graph": {}}
     for task in models.config.tasks:
         given = in_units(task, node if task.level == "node" else graph)
@@ -244,13 +248,19 @@ class Ensemble:
         return cls(population, config, members, [best[k] for k in members])
 
     @torch.no_grad()
-    def outputs(self, graphs: GraphSet) -> tuple[np.ndarray, np.ndarray]:
+    def outputs(
+        self, graphs: GraphSet, slice_nodes: int | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Outputs for nodes and for graphs, (members, rows, outputs) each; there are 0 outputs if
-        the models have no such targets."""
+        the models have no such targets. `slice_nodes` as for `predict`."""
         check_features(self.config, graphs)
         model, found = self.config.model, []
         widths = (model.node_targets, model.graph_targets)
         precision = PRECISIONS[self.config.settings.precision]
+        if slice_nodes is not None or not is_at_once(self.population, graphs):
+            with precision.context(self.population.device):
+                outputs = layerwise_outputs(self.population, graphs, slice_nodes)
+            return outputs.double().cpu().numpy(), np.zeros((len(self.members), len(graphs), 0))
 
         def step(batch: Batch) -> None:
             with precision.context(self.population.device):

@@ -10,9 +10,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from pna.adjacency import Adjacency
 from pna.data.batch import Batch
 from pna.names import lookup
 from pna.nn.conv.mlp import Gate
+from pna.nn.conv.pna import FLOW, PNAConv
 from pna.nn.linear import MLP
 from pna.nn.norm import BatchNorm
 from pna.nn.pooling import ClusterReadout
@@ -49,7 +51,41 @@ class Architecture(nn.Module):
 
     A subclass calls `_add_heads` at the end of its constructor, and `_predict` with the last node
     states.
+
+    In evaluation, node states can be computed layer by layer, for some nodes of one large graph at
+    a time (`pna.train.layerwise`): `encode`, then `layer` for each of `num_layers`, then
+    `node_outputs`. `whole_graph` says if that is impossible.
     """
+
+    def whole_graph(self) -> str | None:
+        """The part of the model that needs all nodes of a graph at once; None if there is none."""
+        if self.graph_head is not None:
+            return "predictions of graphs"
+        for module in self.modules():
+            if isinstance(module, PNAConv) and (module.outgoing or module.flow != FLOW):
+                return "messages along outgoing edges"
+        return None
+
+    def num_layers(self, nodes: int) -> int:
+        """Number of layers for a graph of this many nodes."""
+        raise NotImplementedError
+
+    def encode(self, x: Tensor) -> Tensor:
+        """The first node states from node features, (nodes, in_channels)."""
+        raise NotImplementedError
+
+    def layer(self, number: int, state: Tensor, batch: Batch) -> Tensor:
+        """The states of the receivers after a layer, from those of all senders.
+
+        The receivers are the first of the senders. Only the adjacency and the edge features of the
+        batch are read.
+        """
+        raise NotImplementedError
+
+    def node_outputs(self, state: Tensor) -> Tensor:
+        """Predictions for nodes, (nodes, node_targets), from their last states."""
+        assert self.node_head is not None
+        return self.node_head(self.gate(state))
 
     def _add_heads(
         self,
@@ -144,6 +180,13 @@ def _cluster_readout(
             "use 'sage', which has the same layers"
         )
     return ClusterReadout(width, 8 if clusters is None else clusters)
+
+
+def ends_of(state: Tensor, adjacency: Adjacency) -> Any:
+    """The input of a convolution whose receivers are the first of the nodes: the states, or a pair
+    of those of senders and of receivers."""
+    receivers = adjacency.num_receivers
+    return state if receivers == adjacency.num_senders else (state, state[:receivers])
 
 
 def check_layers(layers: int) -> None:

@@ -15,6 +15,7 @@ from pna.nn.architectures.base import (
     Prediction,
     Readout,
     edge_features_of,
+    ends_of,
     features_of,
     paper_head,
     register,
@@ -22,7 +23,7 @@ from pna.nn.architectures.base import (
 from pna.nn.batch_context import active_nodes, batch_context
 from pna.nn.conv.inputs import EdgeFeatures
 from pna.nn.convolution import Convolution, Prepared
-from pna.nn.depth import check_rule, depth_of, levels
+from pna.nn.depth import check_rule, depth_of, levels, steps_of
 from pna.nn.dropout import Dropout
 from pna.nn.hooks import is_hooked
 from pna.nn.readout import max_nodes
@@ -105,6 +106,24 @@ class Recurrent(Architecture):
         Empty if steps cannot be restricted to the first nodes of a batch.
         """
         return levels(self.depth, smallest, largest) if self._takes_first_nodes else ()
+
+    def whole_graph(self) -> str | None:
+        if self.depth in ("adaptive", "diameter"):
+            return f"depth={self.depth!r}"
+        return super().whole_graph()
+
+    def num_layers(self, nodes: int) -> int:
+        return steps_of(self.depth, nodes)
+
+    def encode(self, x: Tensor) -> Tensor:
+        return x.to(next(self.first.parameters()).dtype)
+
+    def layer(self, number: int, state: Tensor, batch: Batch) -> Tensor:
+        convolution = self.first if number == 0 else self.again
+        result = convolution(
+            ends_of(state, batch.adjacency), batch.adjacency, edge_features_of(batch, convolution)
+        )
+        return self._update(state[: result.shape[0]], result)
 
     def forward(self, batch: Batch) -> Prediction:
         with batch_context(batch):

@@ -21,6 +21,7 @@ from pna.nn.architectures.base import (
     Readout,
     check_layers,
     columns_of,
+    ends_of,
     features_of,
     register,
 )
@@ -243,7 +244,7 @@ class Stacked(Architecture):
             x = columns_of(batch) if self.categorical else features_of(batch, self.embed)
             for seen in (self.mirror, self.turn, self.vary):
                 x = x if seen is None else seen(x, batch)
-            x = self.embed(x)
+            x = self.encode(x)
             edges = self._edge_states(batch) if self.carries else self._edges(batch)
             self.dropout.advance()
             shrink = None
@@ -258,20 +259,47 @@ class Stacked(Architecture):
                     result, edges = self._carry(layer, conv_input, batch, edges)
                 else:
                     result = convolution(conv_input, batch.adjacency, edges)
-                result = self.first_act(result)
-                result = _normalised(self.norms[layer], result, shrink)
-                result = self.act(result)
-                if self.mixing:
-                    mixed = self.mixing[layer](self.dropout(result, layer))
-                    x = self._residual(x, F.leaky_relu(mixed))
-                else:
-                    x = self.dropout(self._residual(x, result), layer)
-                if self.feed_forward:
-                    inner = self.feed_forward[layer](x)
-                    x = x + self.dropout(inner, len(self.convolutions) + layer)
+                x = self._updated(layer, x, result, shrink)
             found = self._predict(x, batch)
             graph = None if found.graph is None else self.graph_shift(found.graph)
             return replace(found, graph=graph)
+
+    def whole_graph(self) -> str | None:
+        for part, used in (
+            ("virtual_node", bool(self.virtual_nodes)),
+            ("graph_norm", self.graph_norm),
+            ("edge states, of gated-gcn", self.carries),
+        ):
+            if used:
+                return part
+        return super().whole_graph()
+
+    def num_layers(self, nodes: int) -> int:
+        return len(self.convolutions)
+
+    def encode(self, x: Tensor) -> Tensor:
+        return self.embed(x if self.categorical else x.to(next(self.embed.parameters()).dtype))
+
+    def layer(self, number: int, state: Tensor, batch: Batch) -> Tensor:
+        result = self.convolutions[number](
+            ends_of(state, batch.adjacency), batch.adjacency, self._edges(batch)
+        )
+        return self._updated(number, state[: result.shape[0]], result, None)
+
+    def _updated(self, layer: int, x: Tensor, result: Tensor, shrink: Tensor | None) -> Tensor:
+        """The states after a layer, from those before it and the result of its convolution."""
+        result = self.first_act(result)
+        result = _normalised(self.norms[layer], result, shrink)
+        result = self.act(result)
+        if self.mixing:
+            mixed = self.mixing[layer](self.dropout(result, layer))
+            x = self._residual(x, F.leaky_relu(mixed))
+        else:
+            x = self.dropout(self._residual(x, result), layer)
+        if self.feed_forward:
+            inner = self.feed_forward[layer](x)
+            x = x + self.dropout(inner, len(self.convolutions) + layer)
+        return x
 
     def _residual(self, x: Tensor, result: Tensor) -> Tensor:
         """A layer's output, plus its input if there is a residual connection."""

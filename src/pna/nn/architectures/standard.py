@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from pna.data.batch import Batch
 from pna.nn.architectures.base import (
@@ -14,6 +14,7 @@ from pna.nn.architectures.base import (
     Readout,
     check_layers,
     edge_features_of,
+    ends_of,
     features_of,
     paper_head,
     register,
@@ -82,6 +83,19 @@ class Standard(Architecture):
                 x = states[-1] if i == 0 else self.dropout(states[-1], i)
                 states.append(convolution(x, batch.adjacency, edges))
             return self._predict(torch.cat(states, 1), batch)
+
+    def num_layers(self, nodes: int) -> int:
+        return len(self.convolutions)
+
+    def encode(self, x: Tensor) -> Tensor:
+        return x.to(next(self.parameters()).dtype)
+
+    def layer(self, number: int, state: Tensor, batch: Batch) -> Tensor:
+        """The output of a convolution, after the inputs and outputs of those before it."""
+        convolution: Any = self.convolutions[number]
+        x = ends_of(state[:, -convolution.conv.in_channels :], batch.adjacency)
+        result = convolution(x, batch.adjacency, edge_features_of(batch, convolution))
+        return torch.cat([state[: result.shape[0]], result], 1)
 
 
 register("standard", Standard, hidden=16, towers=4)

@@ -73,6 +73,24 @@ class Conv(nn.Module):
             if module is not self and hasattr(module, "reset_parameters"):
                 module.reset_parameters()
 
+    def memory(
+        self,
+        num_nodes: int | tuple[int, int],
+        num_edges: int,
+        training: bool = True,
+        *,
+        table: bool = True,
+    ) -> int:
+        """About how many bytes a call needs at its peak, as `PNAConv.memory`.
+
+        It is a coarse estimate: a few rows of features for each node, and one for each edge.
+        """
+        nodes = num_nodes if isinstance(num_nodes, int) else max(num_nodes)
+        size = next(self.parameters()).element_size()
+        width = max(self.in_channels, self.out_channels) * size
+        graph = 16 * num_edges + 28 * nodes
+        return graph + (1 + training) * (3 * nodes + num_edges) * width
+
     def _checked(
         self,
         x: Any,

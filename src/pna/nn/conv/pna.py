@@ -64,6 +64,9 @@ Flow = Literal["source_to_target", "target_to_source"]
 
 _FLOWS = {flow: flow for flow in get_args(Flow)}
 
+#: The usual flow.
+FLOW: Flow = "source_to_target"
+
 #: Node features, or those of senders and of receivers.
 Features = Tensor | tuple[Tensor, Tensor]
 
@@ -169,7 +172,7 @@ class PNAConv(Conv):
         encode_edges: bool = True,
         mixing: bool = True,
         direction: Direction = "in",
-        flow: Flow = "source_to_target",
+        flow: Flow = FLOW,
     ) -> None:
         given = {k: v for k, v in locals().items() if k not in ("self", "__class__")}
         is_lazy = lazy.is_unknown(in_channels)
