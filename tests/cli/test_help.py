@@ -6,6 +6,7 @@ from typer.testing import CliRunner
 
 from pna.bench import real_world
 from pna.cli import app, options
+from pna.data.edge_labels import MESSAGES
 from pna.data.multitask.draw import PROTOCOLS
 from pna.data.multitask.families import FAMILIES
 from pna.data.multitask.labels import SIX
@@ -51,6 +52,7 @@ CHOICES = {
     "schedule": SCHEDULES,
     "precision": PRECISIONS,
     "loss": LOSSES,
+    "message_edges": MESSAGES,
     "address": ("local", "auto", "HOST:PORT", "ray://HOST:PORT"),
     "where": ("public",),
     ("bench train", "only"): ("population", "multitask", "zinc-sized"),

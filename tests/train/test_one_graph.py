@@ -90,7 +90,9 @@ def test_a_set_with_splits_of_nodes_is_stored(club, tmp_path):
 
 def test_a_graph_without_targets_of_nodes_cannot_be_trained():
     graph = NodeGraph.from_networkx(nx.path_graph(4))
-    with pytest.raises(ValueError, match=r"expected targets of nodes to train on.*--target"):
+    with pytest.raises(
+        ValueError, match=r"expected targets of nodes or edges to train on.*--target"
+    ):
         graph.graph_set()
 
 

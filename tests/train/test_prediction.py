@@ -65,9 +65,9 @@ def test_what_has_no_probabilities_has_no_class(molecules_run, monkeypatch):
     graphs, outputs = molecules(), Ensemble.outputs
 
     def broken(models, graphs):
-        node, graph = outputs(models, graphs)
-        graph[:, 1] = np.nan
-        return node, graph
+        found = outputs(models, graphs)
+        found["graph"][:, 1] = np.nan
+        return found
 
     whole = predict(molecules_run, graphs).graph["kind"]
     monkeypatch.setattr(Ensemble, "outputs", broken)
@@ -229,5 +229,5 @@ def test_what_a_table_cannot_give_is_said_before_the_work(table_run, folder, mon
 
 def test_of_a_table_nodes_are_not_predicted(multitask_run):
     table = Table("new.csv", ("smiles",), [["C"]], [2])
-    with pytest.raises(ValueError, match="predict targets of nodes, expected targets of"):
+    with pytest.raises(ValueError, match="predict targets of nodes or edges, expected targets of"):
         predict_table(multitask_run, table)

@@ -80,7 +80,7 @@ def predict(
         run: Folder of a run, as pna train wrote it.
         data: Graph set: a file that pna data wrote; or a CSV table of molecules.
         out: CSV file to write.
-        split: Split to predict. Default: all graphs.
+        split: Split to predict. Default: all graphs, or all nodes or edges of one graph.
         member: Only this member, counted from 0. Default: the mean of all members.
         smiles: Column of a table that has the SMILES. Default: found by its name.
     """
@@ -114,7 +114,7 @@ def predict(
                 f"got --smiles {smiles} with a graph set, which has no such column; leave it out"
             )
         levels = {task.level for task in Run(run).config.tasks}
-        for path in files(out, "node" in levels, "graph" in levels):
+        for path in files(out, levels).values():
             check_target(path, force)
         found = predict_with(
             run, data, member, split=split or None, device=device or None, slice_nodes=slice_nodes

@@ -13,6 +13,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
 
+from pna.data.edge_labels import MESSAGES
 from pna.nn.architectures import ARCHITECTURES
 from pna.nn.depth import RULES
 from pna.nn.initial import INITIAL
@@ -108,6 +109,9 @@ class Training:
         tasks: Targets to train on, separated by commas. Default: all.
         splits: Names of the splits to train and to validate on, separated by a comma.
             Default: train,validation.
+        message_edges: Which edges of one graph with edge targets send messages. {messages} all:
+            every edge, its target is hidden. train: an edge to be validated or tested does not send
+            before that.
     """
 
     model: str
@@ -159,6 +163,7 @@ _WORDS = {
     "lowest": help_of_lowest(),
     "precisions": _values(PRECISIONS),
     "losses": _values(LOSSES),
+    "messages": _values(MESSAGES),
 }
 #: Help of the options of `Training`, by panel and name.
 OPTIONS = {

@@ -33,6 +33,9 @@ class Batch:
     max_diameter: int | None = None  # bound on the diameters of real graphs, if known
     starts: Tensor | None = None  # (graphs + 1,), the value of `indptr`, if known
     fronts: tuple[Front, ...] = ()  # shortest first, if graphs are sorted by size
+    labels: Adjacency | None = None  # edges to be predicted; not all of them need send messages
+    label_attr: Tensor | None = None  # (labelled edges, features)
+    y_edge: Tensor | None = None  # (labelled edges, targets)
 
     @property
     def indptr(self) -> Tensor:
@@ -80,6 +83,12 @@ class Batch:
     def num_edges(self) -> int:
         """Number of edges of all graphs."""
         return self.adjacency.num_edges
+
+    def rows(self, level: str) -> int:
+        """Number of nodes, graphs or labelled edges, by the level "node", "graph" or "edge"."""
+        if level == "edge":
+            return 0 if self.labels is None else self.labels.num_edges
+        return self.num_nodes if level == "node" else self.num_graphs
 
     @property
     def device(self) -> torch.device:

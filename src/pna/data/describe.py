@@ -66,6 +66,7 @@ def describe(graphs: GraphSet) -> Description:
     for level, names, scales in (
         ("node", graphs.node_targets, graphs.node_scale),
         ("graph", graphs.graph_targets, graphs.graph_scale),
+        ("edge", graphs.edge_targets, graphs.edge_scale),
     ):
         values = {name: getattr(part, f"y_{level}") for name, part in parts.items()}
         for i, name in enumerate(names):

@@ -26,6 +26,7 @@ from pna.data.attributes import (
     maxima,
 )
 from pna.data.batch import Batch
+from pna.data.edge_labels import check_labels
 from pna.data.header import check_header
 from pna.data.progress import Progress
 from pna.data.structure import SMALL, Structure, check_structure, offsets, sort_edges
@@ -36,12 +37,13 @@ Array = Tensor | np.ndarray | Sequence[Any]
 
 _KIND, _VERSION = "pna.GraphSet", 1
 
-#: The tensors with a row for each node, edge and graph. Nodes and edges have offsets.
+#: The tensors with a row for each node, edge, labelled edge and graph. All but graphs have offsets.
 _NODE = ("degree", "out_degree", "x", "y_node", "split_of_node")
-_EDGE = ("senders", "receivers", "out_ranks", "edge_attr")
+_EDGE = ("senders", "receivers", "out_ranks", "edge_attr", "split_of_message")
+_LABEL = ("label_ends", "label_attr", "y_edge", "split_of_edge")
 _GRAPH = ("y_graph", "split_of_graph", "type_of_graph")
-_RAGGED = {"node_offsets": _NODE, "edge_offsets": _EDGE}
-_TENSORS = (*_RAGGED, *_NODE, *_EDGE, *_GRAPH)
+_RAGGED = {"node_offsets": _NODE, "edge_offsets": _EDGE, "label_offsets": _LABEL}
+_TENSORS = (*_RAGGED, *_NODE, *_EDGE, *_LABEL, *_GRAPH)
 
 #: The tensors with columns, and those of tags; each with the field that has their names.
 _COLUMNS = {
@@ -49,11 +51,20 @@ _COLUMNS = {
     "edge_attr": "edge_features",
     "y_node": "node_targets",
     "y_graph": "graph_targets",
+    "y_edge": "edge_targets",
 }
 _TAGS = {"split_of_graph": "splits", "type_of_graph": "types"}
 
 #: The scales of targets, and the fields with the names of the targets.
-_SCALES = {"node_scale": "node_targets", "graph_scale": "graph_targets"}
+_SCALES = {
+    "node_scale": "node_targets", "graph_scale": "graph_targets", "edge_scale": "edge_targets",
+}  # fmt: skip
+
+#: The tags of nodes and edges inside a graph, with the columns that they may have one each for.
+_INSIDE = {"split_of_node": "node_targets", "split_of_edge": "edge_targets"}
+
+#: Entries that files without labelled edges do not have, and their values then.
+_LATER: dict[str, Any] = {"edge_targets": [], "edge_scale": []}
 
 #: Always on the CPU, so that choosing graphs never waits for a device.
 _ON_HOST = (*_RAGGED, *_TAGS)
@@ -97,6 +108,17 @@ class GraphSet:
     #: (nodes,) index in `splits`, or (nodes, targets) if targets are split differently. If it is
     #: given, `split` keeps all graphs, and the targets of its own nodes.
     split_of_node: Tensor | None = None
+    #: Edges to be predicted. They are a list of their own, in any order: not all of them need send
+    #: messages, and an undirected edge is listed once. All tensors are None without them.
+    label_offsets: Tensor | None = None  # (graphs + 1,) int64, on the CPU: first of every graph
+    label_ends: Tensor | None = None  # (labelled, 2) int32, sender and receiver in the graph
+    label_attr: Tensor | None = None  # (labelled, features), as edge_attr
+    y_edge: Tensor | None = None  # (labelled, targets), NaN if unknown
+    split_of_edge: Tensor | None = None  # as split_of_node, of labelled edges
+    #: (edges,) by receiver: index in `splits` of the edge's label; 0 for edges that always send.
+    split_of_message: Tensor | None = None
+    edge_targets: tuple[str, ...] = ()
+    edge_scale: tuple[float, ...] = ()
 
     @classmethod
     def from_arrays(
@@ -237,9 +259,9 @@ class GraphSet:
             part.check_unchanged()
         joined: dict[str, Any] = {
             name: offsets(torch.cat([getattr(part, name).diff() for part in parts]))
-            for name in _RAGGED
+            for name in first._held(_RAGGED)
         }
-        for name in first._held((*_NODE, *_EDGE, "y_graph")):
+        for name in first._held((*_NODE, *_EDGE, *_LABEL, "y_graph")):
             joined[name] = torch.cat([getattr(part, name) for part in parts])
         for name, where in _TAGS.items():
             names = list(dict.fromkeys(tag for part in parts for tag in getattr(part, where)))
@@ -257,7 +279,7 @@ class GraphSet:
                 stacklevel=2,
             )
         combined = replace(first, **joined, metadata=agreed, watch=None)
-        scales = {(part.node_scale, part.graph_scale) for part in parts}
+        scales = {(part.node_scale, part.graph_scale, part.edge_scale) for part in parts}
         return combined if len(scales) == 1 else combined.with_scales()
 
     @classmethod
@@ -281,6 +303,7 @@ class GraphSet:
         tensors, facts = tensor_file.read(
             path, kind=_KIND, version=_VERSION, check_up_to=tensor_file.IN_MEMORY
         )
+        facts = _LATER | facts
         try:
             _check_contents(tensors, facts)
         except (ValueError, TypeError) as error:
@@ -309,6 +332,7 @@ class GraphSet:
         self.check_unchanged()
         tensors = {name: getattr(self, name).cpu().contiguous() for name in self._held(_TENSORS)}
         facts = {name: getattr(self, name) for name in _FACTS}
+        facts = {name: value for name, value in facts.items() if name not in _LATER or value}
         where = Path(path)
         tensor_file.write(where, tensors, facts, kind=_KIND, version=_VERSION, force=force)
 
@@ -330,6 +354,7 @@ class GraphSet:
         - ``edge_attr`` is (edges, features), or (edges,) if it is one column of integers.
         - ``y`` of graphs is (1,), or (1, targets) if there are several; ``y`` of nodes is (nodes,),
           or (nodes, targets). If a set has both, they are ``y_graph`` and ``y_node``.
+        - ``edge_label_index`` (2, labelled edges) and ``edge_label`` (labelled edges, targets).
         - ``split`` and ``type`` are names. Without x there is ``num_nodes``, for isolated nodes.
         """
         from pna.data.pyg import to_data_list
@@ -350,12 +375,22 @@ class GraphSet:
 
     @property
     def has_splits(self) -> bool:
-        """Whether graphs, or the nodes inside them, have splits."""
-        return self.split_of_graph is not None or self.split_of_node is not None
+        """Whether graphs, or the nodes or edges inside them, have splits."""
+        return self.split_of_graph is not None or self.splits_inside
+
+    @property
+    def splits_inside(self) -> bool:
+        """Whether nodes or edges have splits, so that every split has all graphs."""
+        return self.split_of_node is not None or self.split_of_edge is not None
+
+    @property
+    def num_labels(self) -> int:
+        """Number of labelled edges of all graphs."""
+        return 0 if self.label_ends is None else self.label_ends.shape[0]
 
     def split(self, name: str) -> GraphSet:
-        """The graphs of one split. If the nodes have splits: all graphs, with the targets of the
-        nodes of this one; all others are missing."""
+        """The graphs of one split. If nodes or edges have splits: all graphs, with the targets of
+        the nodes of this one, all others are missing; and with the labelled edges of this one."""
         return self.select(split=name)
 
     def select(
@@ -368,8 +403,8 @@ class GraphSet:
         """The graphs of these splits, types and sizes, such as ``range(15, 25)`` nodes."""
         self.check_unchanged()  # splits and types are mapped too
         chosen = torch.ones(len(self), dtype=torch.bool)
-        if split is not None and self.split_of_node is not None:
-            return self._of_nodes(split).select(type=type, size=size)
+        if split is not None and self.splits_inside:
+            return self._inside(split).select(type=type, size=size)
         if split is not None:
             chosen &= has_tag("split", split, self.split_of_graph, self.splits)
         if type is not None:
@@ -379,13 +414,30 @@ class GraphSet:
             chosen &= torch.isin(self.sizes, torch.tensor(wanted, dtype=torch.int64))
         return self[chosen]
 
-    def _of_nodes(self, split: str | Collection[str]) -> GraphSet:
-        """The same graphs, with the targets of the nodes of these splits."""
-        if self.y_node is None or self.split_of_node is None:
-            return self
-        own = has_tag("split", split, self.split_of_node, self.splits).view(self.num_nodes, -1)
-        y = self.y_node if self.y_node.is_floating_point() else self.y_node.float()
-        return replace(self, y_node=torch.where(own, y, torch.nan))
+    def _inside(self, split: str | Collection[str]) -> GraphSet:
+        """The same graphs, with the targets of the nodes of these splits, and with the labelled
+        edges of these splits. Targets without a split are in none."""
+
+        def hidden(y: Tensor, tags: Tensor | None) -> Tensor:
+            if tags is None:
+                return torch.full_like(y, torch.nan, dtype=torch.float32)
+            own = has_tag("split", split, tags, self.splits).view(len(y), -1)
+            return torch.where(own, y if y.is_floating_point() else y.float(), torch.nan)
+
+        found = self
+        if self.y_node is not None:
+            found = replace(found, y_node=hidden(self.y_node, self.split_of_node))
+        if self.y_edge is not None:
+            y = hidden(self.y_edge, self.split_of_edge)
+            found = replace(found, y_edge=y)._with_labels(~y.isnan().all(1))
+        return found
+
+    def _with_labels(self, chosen: Tensor) -> GraphSet:
+        """The same graphs with these of the labelled edges, (labelled,) bool."""
+        assert self.label_offsets is not None
+        before = offsets(chosen.cpu().long())
+        parts: dict[str, Any] = {name: getattr(self, name)[chosen] for name in self._held(_LABEL)}
+        return replace(self, **parts, label_offsets=before[self.label_offsets])
 
     def __len__(self) -> int:
         return self.node_offsets.shape[0] - 1
@@ -461,7 +513,7 @@ class GraphSet:
         """Consecutive graphs, in the same memory."""
         parts: dict[str, Any] = {}
         parts |= {name: getattr(self, name)[first:end] for name in self._held(_GRAPH)}
-        for where, names in _RAGGED.items():
+        for where, names in self._ragged():
             starts = getattr(self, where)[first : end + 1]
             begin, stop = starts[0].item(), starts[-1].item()
             parts[where] = starts - begin
@@ -474,7 +526,7 @@ class GraphSet:
         for name in self._held(_GRAPH):
             tensor: Tensor = getattr(self, name)
             parts[name] = tensor[chosen.to(tensor.device, non_blocking=True)]
-        for where, names in _RAGGED.items():
+        for where, names in self._ragged():
             old: Tensor = getattr(self, where)
             counts = old[chosen + 1] - old[chosen]
             new = offsets(counts)
@@ -488,6 +540,10 @@ class GraphSet:
 
     def _held(self, names: Iterable[str]) -> list[str]:
         return [name for name in names if getattr(self, name) is not None]
+
+    def _ragged(self) -> list[tuple[str, tuple[str, ...]]]:
+        """The offsets of the set, and the tensors that each is for."""
+        return [(where, _RAGGED[where]) for where in self._held(_RAGGED)]
 
     def _joined(self) -> Batch:
         """All graphs as one batch, with consecutive node numbers."""
@@ -512,7 +568,18 @@ class GraphSet:
             y_node=self.y_node,
             y_graph=self.y_graph,
             size_range=(int(self.sizes.min()), int(self.sizes.max())) if len(self) else (0, 0),
+            labels=self._joined_labels(),
+            label_attr=self.label_attr,
+            y_edge=self.y_edge,
         )
+
+    def _joined_labels(self) -> Adjacency | None:
+        """The labelled edges of all graphs, with consecutive node numbers."""
+        if self.label_ends is None or self.label_offsets is None:
+            return None
+        before, counts = self._on_device(self.node_offsets[:-1], self.label_offsets.diff())
+        before = torch.repeat_interleave(before, counts, output_size=self.num_labels)
+        return Adjacency.from_edge_index(self.label_ends.t() + before, self.num_nodes)
 
     def with_scales(self) -> GraphSet:
         """A copy with the scales of the targets of these graphs."""
@@ -521,12 +588,16 @@ class GraphSet:
             is_train = self.split_of_graph == self.splits.index("train")
             training = is_train if is_train.any() else training
         of_nodes = torch.repeat_interleave(training, self.sizes)
-        inside = self.split_of_node is not None and "train" in self.splits
-        y_node = self._of_nodes("train").y_node if inside else self.y_node
+        inside = self.splits_inside and "train" in self.splits
+        known = self._inside("train") if inside else self
+        of_labels = training[:0]
+        if known.label_offsets is not None:
+            of_labels = torch.repeat_interleave(training, known.label_offsets.diff())
         return replace(
             self,
-            node_scale=maxima(y_node, of_nodes),
+            node_scale=maxima(known.y_node, of_nodes),
             graph_scale=maxima(self.y_graph, training),
+            edge_scale=maxima(known.y_edge, of_labels),
         )
 
 
@@ -571,13 +642,13 @@ def _check_joinable(first: GraphSet, part: GraphSet, index: int) -> None:
                 f"got {name} {', '.join(got) or 'none'} in part {index}, expected "
                 f"{', '.join(expected) or 'none'} as in part 0; make the parts alike"
             )
-    inside = any(each.split_of_node is not None for each in (first, part))
-    if inside and (
-        first.splits != part.splits or None in (first.split_of_node, part.split_of_node)
-    ):
-        raise ValueError(
-            f"got nodes with other splits in the parts 0 and {index}, expected the same in all"
-        )
+    for name in (*_INSIDE, "label_offsets"):
+        held = [getattr(each, name) is not None for each in (first, part)]
+        what = "edges" if "edge" in name else "nodes"
+        if any(held) and (first.splits != part.splits or not all(held)):
+            raise ValueError(
+                f"got {what} with other splits in the parts 0 and {index}, expected the same in all"
+            )
     for name, where in _TAGS.items():
         if (getattr(first, name) is None) != (getattr(part, name) is None):
             raise ValueError(
@@ -595,6 +666,7 @@ def _check_contents(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
     check_structure(Structure(**{name: tensors[name] for name in required}))
     rows = dict.fromkeys(_NODE, len(tensors["degree"]))
     rows |= dict.fromkeys(_EDGE, len(tensors["senders"]))
+    rows |= dict.fromkeys(_LABEL, check_labels(tensors))
     rows |= dict.fromkeys(_GRAPH, len(tensors["node_offsets"]) - 1)
     for name, where in _COLUMNS.items():
         width = len(facts[where])
@@ -606,12 +678,12 @@ def _check_contents(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
             is_float8 = tensor.is_floating_point() and tensor.element_size() == 1
             if tensor.is_complex() or is_float8:
                 raise ValueError(f"{name} has type {tensor.dtype}, expected real numbers")
-    for name, where in {**_TAGS, "split_of_node": "splits"}.items():
+    for name, where in {**_TAGS, **dict.fromkeys((*_INSIDE, "split_of_message"), "splits")}.items():
         tags = tensors.get(name, torch.zeros(rows[name], dtype=torch.uint8))
         limit = len(facts[where]) if name in tensors else 1
         shapes: list[tuple[int, ...]] = [(rows[name],)]
-        if name == "split_of_node":
-            shapes.append((rows[name], len(facts["node_targets"])))
+        if name in _INSIDE:
+            shapes.append((rows[name], len(facts[_INSIDE[name]])))
         if (
             tags.shape not in shapes
             or tags.dtype not in (*SMALL, torch.int64)

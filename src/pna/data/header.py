@@ -19,6 +19,8 @@ _METADATA = {
     "edge_values": (list[int], f"whole numbers up to {MOST_KINDS:,}"),
     "losses": (dict[str, str], "names by target"),
     "means": (dict[str, float], "numbers by target"),
+    "undirected": (bool, "true or false"),
+    "degree_features": (bool, "true or false"),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,6 +16,7 @@ from torch import Tensor
 from pna.data import tensor_file
 from pna.data.attributes import as_json
 from pna.data.columns import Where
+from pna.data.edge_labels import DEGREES, UNDIRECTED
 from pna.data.elements import (
     PARTS,
     ElementColumns,
@@ -201,58 +202,84 @@ class NodeGraph:
         """Number of edges. An edge counts once, also if it sends in both directions."""
         return self.edges.count
 
-    def graph_set(self, split: int | None = 0) -> GraphSet:
+    def graph_set(self, split: int | None = 0, levels: Collection[str] | None = None) -> GraphSet:
         """The graph as a set of one graph, to train on, with one of its splits.
 
         Categories come first among the columns of features; numbers are standardised by the mean
-        and standard deviation of the training rows. Targets of nodes are columns of `y_node`:
-        numbers of classes, or numbers. A node without a part in the split has no targets.
+        and standard deviation of the training rows. Targets of nodes are columns of `y_node`, and
+        targets of edges of `y_edge`: numbers of classes, or numbers. A node or an edge without a
+        part in the split has no targets.
 
         If `split` is None, every target has a column for each split, "label of split 3", and
         numbers are standardised as in the first split. The members of a population can then train
         with a split each: ``Settings(members=10, task_weights=numpy.eye(10))``.
+
+        `levels` are "node" and "edge", for a model that predicts these. Default: those that have
+        targets.
         """
         from pna.data.graphset import GraphSet
 
-        nodes = self.nodes
-        if not nodes.targets:
-            raise ValueError(
-                f"got {self!r}, expected targets of nodes to train on; make the graph with "
-                "--target COLUMN. Targets of edges cannot be trained yet"
-            )
-        targets, parts = [(target.name, target) for target in nodes.targets], nodes.split
-        if parts is not None:
-            nodes.part("train", split or 0)  # raises if there is no such split
-            parts = parts if split is None else parts[:, split : split + 1].expand(-1, len(targets))
-        if parts is not None and split is None:
-            count = parts.shape[1]
-            targets = [(f"{t.name} of split {k}", t) for t in nodes.targets for k in range(count)]
-            parts = parts.repeat(1, len(nodes.targets))
-        y = [torch.where(t.known, t.values.float(), torch.nan) for _, t in targets]
-        y_node = torch.stack(y, 1)
-        if parts is not None:
-            y_node = torch.where(parts > 0, y_node, torch.nan)
-        x, node_values = nodes.columns(split or 0)
+        both = {"node": self.nodes, "edge": self.edges}
+        if levels is None:
+            levels = [level for level, elements in both.items() if elements.targets]
+            if not levels:
+                raise ValueError(
+                    f"got {self!r}, expected targets of nodes or edges to train on; make the graph "
+                    "with --target COLUMN or --edge-target COLUMN"
+                )
+        of_nodes, of_edges = (
+            _trained(elements if level in levels else None, split)
+            for level, elements in both.items()
+        )
+        shared = {name for name, _ in of_nodes.targets} & {name for name, _ in of_edges.targets}
+        losses: dict[str, str] = {}
+        classes: dict[str, list[str]] = {}
+        for level, trained in (("node", of_nodes), ("edge", of_edges)):
+            for name, target in trained.targets:
+                own = f"{level}.{name}" if name in shared else name
+                losses[own] = target.loss
+                classes |= {own: list(target.classes)} if target.classes else {}
+        x, node_values = self.nodes.columns(split or 0)
         edge_attr, edge_values = self.edges.columns(split or 0)
+        has_features = edge_attr.shape[1] > 0
         metadata: dict[str, Any] = {
-            "graph": self.metadata.get("title", ""),
-            "losses": {name: target.loss for name, target in targets},
-            "classes": {name: list(target.classes) for name, target in targets if target.classes},
-        }
+            "graph": self.metadata.get("title", ""), "losses": losses, "classes": classes
+        }  # fmt: skip
         metadata |= {"node_values": node_values} if any(node_values) else {}
         metadata |= {"edge_values": edge_values} if any(edge_values) else {}
+        metadata |= {DEGREES: True} if self.metadata.get(DEGREES) else {}
+        metadata |= {UNDIRECTED: True} if not self.directed and "edge" in levels else {}
         made = GraphSet.from_arrays(
             [self.num_nodes], self.edge_index, [self.edge_index.shape[1]], x=x,
-            edge_attr=edge_attr[self.edge_row] if edge_attr.shape[1] else None, y_node=y_node,
-            node_features=[*nodes.categories, *nodes.features],
+            edge_attr=edge_attr[self.edge_row] if has_features else None, y_node=of_nodes.y,
+            node_features=[*self.nodes.categories, *self.nodes.features],
             edge_features=[*self.edges.categories, *self.edges.features] or None,
-            node_targets=[name for name, _ in targets], metadata=metadata,
+            node_targets=[name for name, _ in of_nodes.targets], metadata=metadata,
         )  # fmt: skip
-        if parts is None:
-            return made
-        tags = (parts - 1).clamp(min=0).to(torch.uint8)
-        tags = tags if split is None else tags[:, 0]
-        return replace(made, split_of_node=tags.contiguous(), splits=PARTS[1:]).with_scales()
+        if "edge" in levels:
+            sends = None  # splits of edges that differ between targets say nothing about messages
+            if of_edges.tags is not None and of_edges.tags.dim() == 1:
+                sends = of_edges.tags[self.edge_row][self.edge_index[1].argsort(stable=True)]
+            made = replace(
+                made,
+                label_offsets=torch.tensor([0, self.num_edges]),
+                label_ends=self.ends.t().to(torch.int32).contiguous(),
+                label_attr=edge_attr if has_features else None,
+                y_edge=of_edges.y,
+                edge_targets=tuple(name for name, _ in of_edges.targets),
+                split_of_edge=of_edges.tags,
+                split_of_message=sends,
+            )
+        if of_nodes.tags is None and of_edges.tags is None:
+            return made.with_scales()
+        return replace(made, split_of_node=of_nodes.tags, splits=PARTS[1:]).with_scales()
+
+    @property
+    def ends(self) -> Tensor:
+        """Sender and receiver of every edge as its row gives them, (2, edges)."""
+        found = torch.empty((2, self.num_edges), dtype=torch.int64)
+        found[:, self.edge_row[~self.is_reverse]] = self.edge_index[:, ~self.is_reverse]
+        return found
 
     def summary(self) -> Iterator[str]:
         """Lines about the graph, as `pna data describe` prints them."""
@@ -277,6 +304,33 @@ class NodeGraph:
     def __repr__(self) -> str:
         targets = [target.name for target in (*self.nodes.targets, *self.edges.targets)]
         return f"NodeGraph({self.num_nodes} nodes, {self.num_edges} edges, targets {targets})"
+
+
+class _Trained(NamedTuple):
+    """What a graph set has of nodes or edges that are predicted."""
+
+    targets: list[tuple[str, GraphTarget]]  # with the names of its columns
+    y: Tensor | None  # (rows, columns) float32, NaN if missing; None without targets
+    tags: Tensor | None  # (rows,) or (rows, columns) uint8, index in `GraphSet.splits`
+
+
+def _trained(elements: GraphElements | None, split: int | None) -> _Trained:
+    if elements is None or not elements.targets:
+        return _Trained([], None, None)
+    targets, parts = [(target.name, target) for target in elements.targets], elements.split
+    if parts is not None:
+        elements.part("train", split or 0)  # raises if there is no such split
+        parts = parts if split is None else parts[:, split : split + 1].expand(-1, len(targets))
+    if parts is not None and split is None:
+        count = parts.shape[1]
+        targets = [(f"{t.name} of split {k}", t) for t in elements.targets for k in range(count)]
+        parts = parts.repeat(1, len(elements.targets))
+    y = torch.stack([torch.where(t.known, t.values.float(), torch.nan) for _, t in targets], 1)
+    if parts is None:
+        return _Trained(targets, y, None)
+    tags = (parts - 1).clamp(min=0).to(torch.uint8)
+    tags = tags if split is None else tags[:, 0]
+    return _Trained(targets, torch.where(parts > 0, y, torch.nan), tags.contiguous())
 
 
 class Directions(NamedTuple):
@@ -332,6 +386,7 @@ def assemble(
         }
         of_nodes = with_numbers(of_nodes, degrees)
         notes.append(f"nodes have no features; they get {' and '.join(degrees)}")
+        metadata = {**metadata, DEGREES: True}
     return NodeGraph(
         edge_index,
         torch.from_numpy(sends.edge_row),

@@ -49,6 +49,11 @@ def to_data_list(graphs: GraphSet) -> list[Data]:
     ):
         if tensor is not None:
             columns[name] = _as_pyg(tensor).split(counts)
+    if graphs.label_ends is not None and graphs.label_offsets is not None:
+        counts = graphs.label_offsets.diff().tolist()
+        columns["edge_label_index"] = _as_pyg(graphs.label_ends.t()).split(counts, 1)
+        if graphs.y_edge is not None:
+            columns["edge_label"] = _as_pyg(graphs.y_edge).split(counts)
     if graphs.x is None:
         columns["num_nodes"] = sizes
     for name, tags, names in (

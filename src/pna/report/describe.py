@@ -14,7 +14,7 @@ from pna.report.figures import literal
 def draw_description(graphs: GraphSet, title: str) -> Figure:
     """A histogram each, and bars for the types."""
     panels = [("nodes of a graph", graphs.sizes), ("degree of a node", graphs.degree)]
-    for level in ("node", "graph"):
+    for level in ("node", "graph", "edge"):
         values = getattr(graphs, f"y_{level}")
         for i, name in enumerate(getattr(graphs, f"{level}_targets")):
             panels.append((name.replace("_", " "), values[:, i]))

@@ -77,9 +77,15 @@ class Batches:
         self.graphs, self._step, self._batch_size = graphs, step, batch_size
         self._shuffle, self._seed, self._execution = shuffle, seed, execution
         self._diameters = None if diameters is None else diameters.to(graphs.device)
-        self._fixed = not shuffle and len(graphs) <= batch_size * _MOST_CAPTURED
+        # one graph has one order
+        self._fixed = (not shuffle or len(graphs) == 1) and (
+            len(graphs) <= batch_size * _MOST_CAPTURED
+        )
         self._padded = None
-        if execution.pad or (execution.capture and not self._fixed):
+        if graphs.label_ends is not None:  # labelled edges cannot be padded
+            if not self._fixed:
+                self._execution = replace(execution, capture=None)
+        elif execution.pad or (execution.capture and not self._fixed):
             self._padded = PaddedBatches(graphs, self._diameters)
             sizes, edges = graphs.sizes.cpu(), graphs.edge_counts.cpu()
             levels, cuts = execution.levels, list[int]()

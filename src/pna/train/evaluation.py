@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from pna.data.edge_labels import message_edges
 from pna.data.graphset import GraphSet
 from pna.ops.aggregators import Aggregator
 from pna.train.loop import fingerprint
 from pna.train.metrics import METRICS, measure
 from pna.train.prediction import Ensemble, in_units
 from pna.train.run import Config, Run
-from pna.train.tasks import LOSSES, Task, check_values, column_of
+from pna.train.tasks import LOSSES, Task, check_values, column_of, names_of
 
 
 @dataclass(frozen=True)
@@ -93,9 +94,10 @@ def evaluate(
     targets = [_targets(task, graphs, where) for task in models.config.tasks]
     missing = [bool(np.isnan(y).all()) for y in targets]
     _report_missing(models.config.tasks, missing, where)
-    node, graph = models.outputs(graphs, slice_nodes)
+    seen = message_edges(graphs, models.config.settings.message_edges, split)
+    outputs = models.outputs(seen, slice_nodes)
     scores = [
-        _scores(task, node if task.level == "node" else graph, y)
+        _scores(task, outputs[task.level], y)
         for task, y in zip(models.config.tasks, targets, strict=True)
     ]
     known = [task for task, left_out in zip(scores, missing, strict=True) if not left_out]
@@ -143,7 +145,7 @@ def own_path(run: Run, config: Config) -> Path:
 
 def _targets(task: Task, graphs: GraphSet, where: str) -> np.ndarray:
     """The targets of a task by its name, (rows,)."""
-    names = graphs.node_targets if task.level == "node" else graphs.graph_targets
+    names = names_of(graphs, task.level)
     columns = {name: column for column, name in enumerate(names)}
     # graphs with targets at one level do not have the level in their names
     own = task.name if task.name in columns else task.name.removeprefix(f"{task.level}.")

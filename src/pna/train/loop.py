@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from pna.data.diameter import diameters
+from pna.data.edge_labels import message_edges
 from pna.data.graphset import GraphSet
 from pna.data.tensor_file import bytes_of
 from pna.files import is_new
@@ -34,7 +35,7 @@ from pna.train.prediction import check_features
 from pna.train.run import BEST, CONFIG, LAST, METRICS, Config, Run
 from pna.train.schedules import SCHEDULES
 from pna.train.settings import PRECISIONS, ModelSettings, Settings
-from pna.train.tasks import check_targets, tasks_of
+from pna.train.tasks import check_targets, names_of, tasks_of
 from pna.train.trainer import Trainer
 from pna.waiting import waiting_for
 
@@ -166,7 +167,7 @@ def configured(
     for name in splits:
         if len(graphs.split(name)) == 0:
             raise ValueError(f"got no graphs in the split {name!r}, expected some to train with")
-    training = graphs.split(splits[0])
+    training = message_edges(graphs.split(splits[0]), settings.message_edges, splits[0])
     tasks = tasks_of(graphs, loss, weights, chosen)
     for name in splits:
         check_targets(tasks, graphs.split(name), f"the split {name!r}")
@@ -317,9 +318,10 @@ def make_trainer(
     where = device_of(device)
     population = Population([build(config.model, seed) for seed in settings.seeds])
     population.to(where, PRECISIONS[settings.precision].weights)
-    if graphs.split_of_node is not None:
+    splits, messages = config.data["splits"], settings.message_edges
+    if graphs.splits_inside and messages == "all":
         graphs = graphs.to(where)  # before it is split: all parts have the same edges
-    parts = [graphs.split(name) for name in config.data["splits"]]
+    parts = [message_edges(graphs.split(name), messages, name) for name in splits]
     far = None
     if config.model.arguments.get("depth") == "diameter":
         far = (diameters(parts[0]), diameters(parts[1]))
@@ -477,8 +479,7 @@ def _check_fit(config: Config, graphs: GraphSet, run: Run) -> None:
         for name in config.data["splits"]:
             graphs.split(name)
         for task in config.tasks:
-            y = graphs.y_node if task.level == "node" else graphs.y_graph
-            if y is None or task.column >= y.shape[1]:
+            if task.column >= len(names_of(graphs, task.level)):
                 raise ValueError(f"the graphs have no target for the task {task.name!r}")
         check_features(config, graphs)
     except ValueError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from pna.data.edge_labels import UNDIRECTED
 from pna.data.graphset import GraphSet
 from pna.data.header import MOST_KINDS
 from pna.degree import DegreeStats
@@ -79,6 +81,9 @@ def fitted(
         arguments["edge_dim"] = edge_attr.shape[1]
     if kind.pooled:
         arguments.setdefault("clusters", max(int(CLUSTERS * int(training.sizes.max())), 1))
+    edge_targets = outputs_of(tasks, "edge")
+    if edge_targets:
+        arguments["symmetric"] = bool(every.metadata.get(UNDIRECTED, False))
     degrees = torch.bincount(training.degree.long().cpu())
     return replace(
         model,
@@ -86,6 +91,7 @@ def fitted(
         in_channels=training.x.shape[1],
         node_targets=outputs_of(tasks, "node"),
         graph_targets=outputs_of(tasks, "graph"),
+        edge_targets=edge_targets,
         degrees=tuple(degrees.tolist()),
     )
 
@@ -169,6 +175,8 @@ def build(model: ModelSettings, seed: int = 0) -> nn.Module:
 
 def _made(model: ModelSettings, degrees: DegreeStats) -> nn.Module:
     make: Any = lookup("architecture", model.architecture, ARCHITECTURES)
+    if model.edge_targets:
+        make = partial(make, edge_targets=model.edge_targets)
     with warnings.catch_warnings():
         # settings of stored runs keep the names that arguments had
         warnings.simplefilter("ignore", DeprecationWarning)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +15,7 @@ from torch import Tensor
 from pna.data.attributes import has_tag, is_numbered
 from pna.data.batch import Batch
 from pna.data.diameter import diameters
+from pna.data.edge_labels import UNDIRECTED, message_edges
 from pna.data.graphset import GraphSet
 from pna.data.molecule_table import read_molecules, smiles_column
 from pna.data.molecules import ATOM_FEATURES, as_graphs
@@ -30,14 +31,14 @@ from pna.train.layerwise import is_at_once, layerwise_outputs
 from pna.train.population import Population
 from pna.train.run import BEST, Config, Run, best_losses, load_population
 from pna.train.settings import PRECISIONS
-from pna.train.tasks import LOSSES, Task
+from pna.train.tasks import LEVELS, LOSSES, Task
 
 _PREDICTED = "{} predicted"  # columns of a table
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Columns of predictions for nodes and graphs, named after the targets.
+    """Columns of predictions for nodes, graphs and edges, named after the targets.
 
     Targets trained with "bce" have the probability of a 1. Targets that are classes have a column
     with the most probable class, and a column ``name=c`` with the probability of each class c. If
@@ -49,15 +50,22 @@ class Predictions:
     node: dict[str, np.ndarray]  # (nodes,) each
     graph: dict[str, np.ndarray]  # (graphs,) each
     names: list[str] | None = None  # of the nodes of a `NodeGraph`, instead of their numbers
+    edge: dict[str, np.ndarray] = field(default_factory=dict)  # (labelled edges,) each
+    #: What the file has in front of `edge`: the row of each edge, and its ends.
+    edge_ids: dict[str, np.ndarray] = field(default_factory=dict)
 
     def save(self, path: str | Path) -> list[Path]:
         """Write CSV files atomically; returns their paths.
 
-        If there are predictions for nodes and graphs, those for nodes go to ``…-nodes.csv``.
+        If several levels have predictions, those for nodes go to ``…-nodes.csv``, and those for
+        edges to ``…-edges.csv``.
         """
-        paths = files(Path(path), bool(self.node), bool(self.graph))
+        by_level = {"graph": self.graph, "node": self.node, "edge": self.edge}
+        paths = files(Path(path), [level for level, columns in by_level.items() if columns])
         if self.graph:
-            _write_csv(paths[0], {"graph": self.graph_ids, **self.graph})
+            _write_csv(paths["graph"], {"graph": self.graph_ids, **self.graph})
+        if self.edge:
+            _write_csv(paths["edge"], self.edge_ids | self.edge)
         if self.node:
             nodes = [np.arange(size) for size in self.sizes.tolist()]
             which = {
@@ -66,13 +74,19 @@ class Predictions:
             }
             if self.names is not None:
                 which = {"node": np.array(self.names, object)}
-            _write_csv(paths[-1], which | self.node)
-        return paths
+            _write_csv(paths["node"], which | self.node)
+        return list(paths.values())
 
 
-def files(path: Path, node: bool, graph: bool) -> list[Path]:
-    """The files of predictions: for graphs, then for nodes."""
-    return [path, path.with_name(f"{path.stem}-nodes{path.suffix}")] if node and graph else [path]
+def files(path: Path, levels: Collection[str]) -> dict[str, Path]:
+    """The files of predictions by level: for graphs, then for nodes, then for edges."""
+    own = [level for level in ("graph", "node", "edge") if level in levels]
+    return {
+        level: path
+        if level == "graph" or len(own) == 1
+        else path.with_name(f"{path.stem}-{level}s{path.suffix}")
+        for level in own
+    }
 
 
 def predict(
@@ -92,42 +106,67 @@ def predict(
         data: a graph set or its file, or that of a `NodeGraph`, with the features of the training
             set; targets are ignored.
         member: predict with this member only. Default: all that had a finite validation loss.
-        split: predict this split only. Default: all graphs, or all nodes of a `NodeGraph`.
+        split: predict this split only. Default: all graphs, or all nodes or edges of a `NodeGraph`.
         device: a device of torch. Default: a GPU if there is one.
         aggregators: the classes of your own aggregators, if the models have any.
         slice_nodes: with one graph, compute each layer for this many nodes at a time. Default: all
             at once if they fit into the free memory, otherwise as many as fit.
     """
     models = Ensemble.of(run, member, device, aggregators=aggregators)
-    names = None
+    tasks, messages = models.config.tasks, models.config.settings.message_edges
+    levels = {task.level for task in tasks}
+    names: list[str] | None = None
     if isinstance(data, GraphSet):
         graphs = data
     elif kind_of(Path(data)) == "pna.NodeGraph":
         whole = NodeGraph.load(data)
-        graphs, names = whole.graph_set(), [whole.nodes.name(i) for i in range(whole.num_nodes)]
+        graphs = whole.graph_set(levels=levels)
+        names = [whole.nodes.name(i) for i in range(whole.num_nodes)]
     else:
         graphs = GraphSet.load(data)
     ids = torch.arange(len(graphs))
-    chosen = np.ones(graphs.num_nodes, bool)
-    if split is not None and graphs.split_of_node is not None:
-        chosen = has_tag("split", split, graphs.split_of_node, graphs.splits).cpu().numpy()
+    inside = {"node": graphs.split_of_node, "edge": graphs.split_of_edge}
+    chosen = {"node": np.ones(graphs.num_nodes, bool), "edge": np.ones(graphs.num_labels, bool)}
+    if split is not None and graphs.splits_inside:
+        for level in levels & {*inside}:
+            chosen[level] = has_tag("split", split, inside[level], graphs.splits).cpu().numpy()
     elif split is not None:
         ids = ids[has_tag("split", split, graphs.split_of_graph, graphs.splits)]
         graphs = graphs[ids]
-    node, graph = models.outputs(graphs, slice_nodes)
-    columns: dict[str, dict[str, np.ndarray]] = {"node": {}, "graph": {}}
-    for task in models.config.tasks:
-        given = in_units(task, node if task.level == "node" else graph)
-        if task.level == "node" and not chosen.all():
-            given = given[:, chosen]
+        chosen = {"node": np.ones(graphs.num_nodes, bool), "edge": np.ones(graphs.num_labels, bool)}
+    outputs = models.outputs(message_edges(graphs, messages, split), slice_nodes)
+    columns: dict[str, dict[str, np.ndarray]] = {level: {} for level in LEVELS}
+    for task in tasks:
+        given = in_units(task, outputs[task.level])
+        if task.level in chosen and not chosen[task.level].all():
+            given = given[:, chosen[task.level]]
         columns[task.level] |= _columns_of(task, given.mean(0), models.config)
+    edge_ids = _edge_ids(graphs, ids, chosen["edge"], names) if "edge" in levels else {}
     sizes = graphs.sizes.numpy()
-    if not chosen.all():
-        first = np.repeat(np.arange(len(sizes)), sizes)[chosen]
+    if not chosen["node"].all():
+        own = chosen["node"]
+        first = np.repeat(np.arange(len(sizes)), sizes)[own]
         sizes = np.bincount(first, minlength=len(sizes))
-        names = [str(i) for i in range(len(chosen))] if names is None else names
-        names = [name for name, own in zip(names, chosen.tolist(), strict=True) if own]
-    return Predictions(ids.numpy(), sizes, **columns, names=names)
+        names = [str(i) for i in range(len(own))] if names is None else names
+        names = [name for name, is_own in zip(names, own.tolist(), strict=True) if is_own]
+    return Predictions(ids.numpy(), sizes, **columns, names=names, edge_ids=edge_ids)
+
+
+def _edge_ids(
+    graphs: GraphSet, ids: Tensor, chosen: np.ndarray, names: list[str] | None
+) -> dict[str, np.ndarray]:
+    """Graph, row and ends of the chosen labelled edges; without a graph if nodes have names."""
+    assert graphs.label_ends is not None and graphs.label_offsets is not None
+    counts = graphs.label_offsets.diff()
+    rows = torch.arange(graphs.num_labels) - torch.repeat_interleave(
+        graphs.label_offsets[:-1], counts
+    )
+    ends = graphs.label_ends.cpu().numpy()[chosen]
+    found = {"edge": rows.numpy()[chosen], "source": ends[:, 0], "dest": ends[:, 1]}
+    if names is None:
+        return {"graph": torch.repeat_interleave(ids, counts).numpy()[chosen]} | found
+    words = np.array(names, object)
+    return found | {end: words[found[end]] for end in ("source", "dest")}
 
 
 def _columns_of(task: Task, mean: np.ndarray, config: Config) -> dict[str, np.ndarray]:
@@ -163,10 +202,10 @@ def predict_table(
     those of `predict` and of `pna.data.molecule_table.from_table`. Needs ``pna[chem]``.
     """
     run = run if isinstance(run, Run) else Run(run)
-    if any(task.level == "node" for task in run.config.tasks):
+    if any(task.level != "graph" for task in run.config.tasks):
         raise ValueError(
-            f"got {run.folder}, whose models predict targets of nodes, expected targets of "
-            "molecules; use a graph set instead of the table"
+            f"got {run.folder}, whose models predict targets of nodes or edges, expected targets "
+            "of molecules; use a graph set instead of the table"
         )
     names = run.config.data.get("features", {}).get("node", ATOM_FEATURES)
     if tuple(names) != ATOM_FEATURES:
@@ -248,24 +287,23 @@ class Ensemble:
         return cls(population, config, members, [best[k] for k in members])
 
     @torch.no_grad()
-    def outputs(
-        self, graphs: GraphSet, slice_nodes: int | None = None
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Outputs for nodes and for graphs, (members, rows, outputs) each; there are 0 outputs if
-        the models have no such targets. `slice_nodes` as for `predict`."""
+    def outputs(self, graphs: GraphSet, slice_nodes: int | None = None) -> dict[str, np.ndarray]:
+        """Outputs by level, (members, rows, outputs) each; there are 0 outputs if the models have
+        no such targets. `slice_nodes` as for `predict`."""
         check_features(self.config, graphs)
         model, found = self.config.model, []
-        widths = (model.node_targets, model.graph_targets)
+        widths = [getattr(model, f"{level}_targets") for level in LEVELS]
         precision = PRECISIONS[self.config.settings.precision]
         if slice_nodes is not None or not is_at_once(self.population, graphs):
             with precision.context(self.population.device):
                 outputs = layerwise_outputs(self.population, graphs, slice_nodes)
-            return outputs.double().cpu().numpy(), np.zeros((len(self.members), len(graphs), 0))
+            none = np.zeros((len(self.members), len(graphs), 0))
+            return {"node": outputs.double().cpu().numpy(), "graph": none, "edge": none}
 
         def step(batch: Batch) -> None:
             with precision.context(self.population.device):
                 flat = self.population.apply(batch, _flattened)
-            shapes = ((batch.num_nodes, widths[0]), (batch.num_graphs, widths[1]))
+            shapes = [(batch.rows(level), w) for level, w in zip(LEVELS, widths, strict=True)]
             parts = flat.double().cpu().split([rows * width for rows, width in shapes], 1)
             found.append([p.unflatten(1, s) for p, s in zip(parts, shapes, strict=True)])
 
@@ -276,20 +314,20 @@ class Ensemble:
         )
         batches.run(0)
         if not found:
-            count = len(self.members)
-            return np.zeros((count, 0, widths[0])), np.zeros((count, 0, widths[1]))
-        node, graph = (torch.cat(level, 1).numpy() for level in zip(*found, strict=True))
-        return node, graph
+            found.append([torch.zeros(len(self.members), 0, width) for width in widths])
+        every = (torch.cat(level, 1).numpy() for level in zip(*found, strict=True))
+        return dict(zip(LEVELS, every, strict=True))
 
 
 def _flattened(prediction: Prediction) -> Tensor:
-    levels = (prediction.node, prediction.graph)
+    levels = (prediction.node, prediction.graph, prediction.edge)
     return torch.cat([level.flatten() for level in levels if level is not None])
 
 
 def check_features(config: Config, graphs: GraphSet) -> None:
     """Raise unless the graphs have the features that the model was trained with."""
     model, arguments = config.model, config.model.arguments
+    _check_labels(config, graphs)
     names = config.data.get("features", {})  # runs of older versions have no names
     edge_columns = arguments.get("edge_columns") or arguments.get("edge_dim") or 0
     for what, columns, given, given_names in (
@@ -319,6 +357,23 @@ def check_features(config: Config, graphs: GraphSet) -> None:
                     f"got {int(own.max())} in {what} feature {column}, expected 0 to {count - 1}, "
                     "the values in the training set; leave those graphs out, or train with them"
                 )
+
+
+def _check_labels(config: Config, graphs: GraphSet) -> None:
+    """Raise unless a model of edges gets edges to predict, directed or not as in training."""
+    if not config.model.edge_targets:
+        return
+    if graphs.label_ends is None:
+        raise ValueError(
+            "got graphs without labelled edges, expected some, as the model predicts targets of "
+            "edges; make the file with pna data graph"
+        )
+    given, words = bool(graphs.metadata.get(UNDIRECTED)), ("directed", "undirected")
+    if given != config.model.arguments.get("symmetric", False):
+        raise ValueError(
+            f"got {words[given]} edges, expected {words[not given]} ones, with which the model was "
+            f"trained; make the graph {'with' if given else 'without'} --directed"
+        )
 
 
 def _check_names(what: str, given: Sequence[str], expected: Sequence[str]) -> None:

@@ -74,6 +74,11 @@ class Program(nn.Module):
         self, models: Sequence[nn.Module], config: Config, max_nodes: int | None = None
     ) -> None:
         super().__init__()
+        if config.model.edge_targets:
+            raise ValueError(
+                "got a run whose models predict targets of edges, which cannot be exported, "
+                "expected targets of nodes or graphs; use pna predict"
+            )
         self.models, self.tasks = nn.ModuleList(models), config.tasks
         _check_max_nodes(models[0], max_nodes)
         self.max_nodes = max_nodes

@@ -25,7 +25,7 @@ from pna.train.disk_errors import disk_errors
 from pna.train.models import build, count_parameters, outline
 from pna.train.population import Population, changing_buffers
 from pna.train.settings import ModelSettings, Settings
-from pna.train.tasks import Task, check_apart, outputs_of
+from pna.train.tasks import LEVELS, Task, check_apart, outputs_of
 
 CONFIG, ENVIRONMENT, METRICS = "config.json", "environment.json", "metrics.csv"
 BEST, LAST, SUMMARY = "best.safetensors", "last.safetensors", "summary.json"
@@ -75,8 +75,8 @@ class Config:
         check_apart(config.tasks)
         if any(len(row) != len(config.tasks) for row in config.settings.task_weights):
             raise ValueError(f"task_weights do not fit its {len(config.tasks)} tasks")
-        outputs = {level: outputs_of(config.tasks, level) for level in ("node", "graph")}
-        if outputs != {"node": config.model.node_targets, "graph": config.model.graph_targets}:
+        outputs = [outputs_of(config.tasks, level) for level in LEVELS]
+        if outputs != [getattr(config.model, f"{level}_targets") for level in LEVELS]:
             raise ValueError("its tasks do not have the outputs of its model")
         return config
 

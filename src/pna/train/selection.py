@@ -32,10 +32,11 @@ class RocAuc:
                 f"got select='roc_auc' with {', '.join(odd)}, expected targets trained with bce; "
                 "use select='loss'"
             )
-        if len(levels) > 1 or (self._level == "node" and len(graphs) > 1):
+        if len(levels) > 1 or (self._level != "graph" and len(graphs) > 1):
             raise ValueError(
-                "got select='roc_auc' with targets of the nodes of several graphs, expected those "
-                "of graphs, or of the nodes of one graph; use select='loss'"
+                "got select='roc_auc' with targets of the nodes of several graphs, or of edges, or "
+                "of several levels, expected those of graphs, or of the nodes or the edges of one "
+                "graph; use select='loss'"
             )
         self._columns, self._is_learned = [task.first for task in tasks], is_learned
         self._classes = []
@@ -49,22 +50,22 @@ class RocAuc:
                 )
             self._classes.append(classes)
         # one more column for padding
-        rows = len(graphs) if self._level == "graph" else graphs.num_nodes
+        rows = len(column_of(graphs, self._level, tasks[0].column))
         shape = (*is_learned.shape, rows + 1)
         self._outputs = torch.zeros(shape, dtype=dtype, device=graphs.device)
 
     def columns(self, prediction: Prediction) -> Tensor:
         """The outputs of one model that are kept, (tasks × rows,)."""
-        given = prediction.graph if self._level == "graph" else prediction.node
-        assert given is not None
+        given = prediction.at(self._level)
         return torch.cat([given[:, column] for column in self._columns])
 
     def keep(self, members: Tensor, batch: Batch, columns: Tensor) -> None:
         """Store the `columns` (members, tasks × rows) of a batch."""
         assert batch.graph_ids is not None
         ids, real = batch.graph_ids, batch.real
-        if self._level == "node":
-            ids, real = torch.arange(len(batch.graph_of_node), device=ids.device), batch.real_nodes
+        if self._level != "graph":
+            ids = torch.arange(batch.rows(self._level), device=ids.device)
+            real = batch.real_nodes if self._level == "node" else None
         if real is not None:
             ids = torch.where(real, ids, self._outputs.shape[2] - 1)
         values = columns.unflatten(1, (len(self._columns), -1)).to(self._outputs.dtype)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from pna.data.edge_labels import MESSAGES
 from pna.names import lookup
 from pna.nn.architectures import ARCHITECTURES
 from pna.nn.initial import INITIAL
@@ -78,6 +79,7 @@ class Settings:
     even: bool = False  # weigh each loss by the inverse of its last value, so that all fall
     select: str = "loss"  # which epoch is best: lowest validation "loss", or highest "roc_auc"
     keep_last: bool = False  # save the weights of the last epoch of every member too
+    message_edges: str = "all"  # of `pna.data.edge_labels.MESSAGES`: which edges send messages
 
     def __post_init__(self) -> None:
         for name in ("lr", "weight_decay"):
@@ -98,6 +100,7 @@ class Settings:
         lookup("schedule", self.schedule, SCHEDULES)
         lookup("precision", self.precision, PRECISIONS)
         lookup("select", self.select, dict.fromkeys(SELECTIONS))
+        lookup("message edges", self.message_edges, dict.fromkeys(MESSAGES))
         for name, least in _LEAST.items():
             self._check(name, partial(operator.le, least), f"at least {least}")
         for name in ("lr", "weight_decay", "min_lr", "task_weights"):
@@ -166,6 +169,7 @@ class ModelSettings:
     graph_targets: int = 0
     degrees: tuple[int, ...] = ()  # histogram of the training set's in-degrees
     own_aggregators: tuple[type[Aggregator], ...] = field(default=(), compare=False)
+    edge_targets: int = 0
 
     def __post_init__(self) -> None:
         own = by_name([*self.own_aggregators, *classes_in(self.arguments)])
@@ -184,6 +188,7 @@ class ModelSettings:
         lookup("convolution", model.convolution, CONVOLUTIONS)
         lookup("architecture", model.architecture, ARCHITECTURES)
         lookup("initialisation", model.init, INITIAL)
-        if min(model.hidden, model.in_channels, model.node_targets, model.graph_targets) < 0:
+        targets = (model.node_targets, model.graph_targets, model.edge_targets)
+        if min(model.hidden, model.in_channels, *targets) < 0:
             raise ValueError("model has a negative width")
         return model

@@ -85,13 +85,17 @@ LOSSES = {
 }
 
 
+#: What targets belong to. Edges are the labelled edges of a graph set.
+LEVELS = ("node", "graph", "edge")
+
+
 @dataclass(frozen=True)
 class Task:
     """One target: its level, its column, its loss and its outputs of the model."""
 
-    name: str  # unique: that of the target, with its level in front if both levels have it
-    level: str  # "node" or "graph"
-    column: int  # in y_node or y_graph
+    name: str  # unique: that of the target, with its level in front if several levels have it
+    level: str  # of `LEVELS`
+    column: int  # in y_node, y_graph or y_edge
     loss: str  # of `LOSSES`
     first: int  # first of its outputs at that level
     outputs: int = 1  # number of outputs: one, or one per class
@@ -100,8 +104,7 @@ class Task:
 
     def __post_init__(self) -> None:
         lookup("loss", self.loss, LOSSES)
-        if self.level not in ("node", "graph"):
-            raise ValueError(f"got a task of level {self.level!r}, expected 'node' or 'graph'")
+        lookup("level", self.level, dict.fromkeys(LEVELS))
         if min(self.column, self.first) < 0 or self.outputs < 1:
             raise ValueError(
                 f"got the task {self.name!r} in column {self.column}, with {self.outputs} outputs "
@@ -126,23 +129,30 @@ class Task:
 def targets_by_name(graphs: GraphSet) -> dict[str, tuple[str, int]]:
     """Level and column of every target of a graph set.
 
-    If a node target and a graph target have the same name, such as "0", they are called "node.0"
-    and "graph.0".
+    If targets of two levels have the same name, such as "0", they are called "node.0" and
+    "graph.0".
     """
-    shared = {*graphs.node_targets} & {*graphs.graph_targets}
+    by_level = {level: names_of(graphs, level) for level in LEVELS}
+    every = [name for names in by_level.values() for name in names]
     found: dict[str, tuple[str, int]] = {}
-    for level, names in (("node", graphs.node_targets), ("graph", graphs.graph_targets)):
+    for level, names in by_level.items():
         for column, name in enumerate(names):
-            own = f"{level}.{name}" if name in shared else name
+            own = f"{level}.{name}" if every.count(name) > 1 else name
             if own in found:
                 raise ValueError(f"got two targets called {own!r}, expected one; rename the other")
             found[own] = (level, column)
     return found
 
 
+def names_of(graphs: GraphSet, level: str) -> tuple[str, ...]:
+    """Names of the targets of a level."""
+    names: tuple[str, ...] = getattr(graphs, f"{level}_targets")
+    return names
+
+
 def column_of(graphs: GraphSet, level: str, column: int) -> Tensor:
-    """The values of one target, (nodes,) or (graphs,)."""
-    y = graphs.y_node if level == "node" else graphs.y_graph
+    """The values of one target, (nodes,), (graphs,) or (labelled edges,)."""
+    y: Tensor | None = getattr(graphs, f"y_{level}")
     assert y is not None
     return y[:, column]
 
@@ -169,15 +179,14 @@ def tasks_of(
             )
     wanted = {name: t for name, t in targets.items() if chosen is None or name in chosen}
     if not wanted:
-        raise ValueError("got graphs without targets, expected some in y_node or y_graph")
-    used = {"node": 0, "graph": 0}
+        raise ValueError("got graphs without targets, expected some in y_node, y_graph or y_edge")
+    used = dict.fromkeys(LEVELS, 0)
     tasks = []
     for name, (level, column) in wanted.items():
         of_name = loss if isinstance(loss, str) else loss.get(name, "mse")
         kind = lookup("loss", of_name, LOSSES)
         outputs = _classes(name, column_of(graphs, level, column)) if kind.classes else 1
-        scales = graphs.node_scale if level == "node" else graphs.graph_scale
-        scale = scales[column] if kind.scaled else 1.0
+        scale = getattr(graphs, f"{level}_scale")[column] if kind.scaled else 1.0
         weight = weights.get(name, 1.0)
         tasks.append(Task(name, level, column, of_name, used[level], outputs, scale, weight))
         used[level] += outputs
@@ -246,7 +255,7 @@ def check_apart(tasks: Sequence[Task]) -> None:
     """Raise unless tasks have different names, and their outputs are contiguous."""
     if len({task.name for task in tasks}) < len(tasks):
         raise ValueError("two of its tasks have the same name, expected different names")
-    used = {"node": 0, "graph": 0}
+    used = dict.fromkeys(LEVELS, 0)
     for task in tasks:
         if task.first != used[task.level]:
             raise ValueError(
@@ -257,7 +266,7 @@ def check_apart(tasks: Sequence[Task]) -> None:
 
 
 def outputs_of(tasks: Sequence[Task], level: str) -> int:
-    """Number of outputs of a model for each node or graph."""
+    """Number of outputs of a model for each node, graph or labelled edge."""
     return sum(task.outputs for task in tasks if task.level == level)
 
 
@@ -289,10 +298,11 @@ def targets_of(
         groups.setdefault((task.level, task.loss, alone), []).append(index)
     found = []
     for (level, _, _), indices in groups.items():
-        y = batch.y_node if level == "node" else batch.y_graph
+        y: Tensor | None = getattr(batch, f"y_{level}")
         assert y is not None
         values = _scaled(y, [tasks[index] for index in indices], dtype)
-        real = batch.real_nodes if level == "node" else batch.real
+        # sets with labelled edges are not padded
+        real = {"node": batch.real_nodes, "graph": batch.real, "edge": None}[level]
         if complete:
             all_real = values.new_ones(len(values), dtype=torch.bool) if real is None else real
             known = all_real[:, None].expand_as(values)
@@ -336,8 +346,7 @@ def summed_errors(
     sums = []
     for target in targets:
         first = tasks[target.tasks[0]]
-        given = prediction.node if first.level == "node" else prediction.graph
-        assert given is not None
+        given = prediction.at(first.level)
         loss = LOSSES[first.loss]
         if loss.classes:
             outputs = given[:, None, first.first : first.end]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from pna.nn.norm import BatchNorm
 from pna.nn.pooling import ClusterReadout
 from pna.nn.readout import Set2Set, max_nodes, mean_nodes, sum_nodes
 from pna.nn.registry import CONVOLUTIONS
+from pna.ops.edges import Slots, from_receivers, from_senders
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,24 @@ class Prediction:
     node: Tensor | None  # (nodes, node_targets); None if the model has no node targets
     graph: Tensor | None  # (graphs, graph_targets); None if the model has no graph targets
     own_loss: Tensor | None = None  # (graphs,) added to the loss of the targets by pooling models
+    edge: Tensor | None = None  # (labelled edges, edge_targets), in the order of `Batch.y_edge`
+
+    def at(self, level: str) -> Tensor:
+        """The predictions of a level: "node", "graph" or "edge"."""
+        found = {"node": self.node, "graph": self.graph, "edge": self.edge}[level]
+        if found is None:
+            raise ValueError(f"got a model without {level} targets, expected some")
+        return found
+
+
+class Outputs(NamedTuple):
+    """The numbers that a model predicts for each node, graph and edge; 0 for none."""
+
+    node: int
+    graph: int
+    edge: int = 0
+    edge_dim: int = 0  # edge features that the head for edges sees
+    symmetric: bool = False  # whether the head for edges ignores the order of the ends
 
 
 Readout = Literal["set2set", "sum", "mean", "max"]
@@ -39,8 +58,44 @@ READOUTS: dict[str, Callable[[Tensor, Tensor, Tensor | None], Tensor]] = {
     "max": max_nodes,
 }
 
-#: Makes a head for a "node" or a "graph" from its inputs, the width of node states, and targets.
+#: Makes a head for a "node", a "graph" or an "edge" from its inputs, the width of node states, and
+#: targets.
 Head = Callable[[str, int, int, int], MLP]
+
+
+class EdgeHead(nn.Module):
+    """Predictions for edges: MLP([x_i, x_j, e_ij]), where i sends to j.
+
+    If it is symmetric: MLP([x_i + x_j, |x_i − x_j|, e_ij]), which is the same for (j, i).
+
+    Args:
+        mlp: module from (edges, 2 × width + edge_dim) to (edges, targets).
+        symmetric: ignore the order of the ends.
+
+    Shapes:
+        - **state**: (nodes, width)
+        - **edges**: a `pna.Adjacency`
+        - **features**: (edges, edge_dim), in the given order of the edges; optional
+        - **output**: (edges, targets), in the given order of the edges
+    """
+
+    def __init__(self, mlp: nn.Module, symmetric: bool) -> None:
+        super().__init__()
+        self.mlp, self.symmetric = mlp, symmetric
+
+    def forward(self, state: Tensor, edges: Adjacency, features: Tensor | None) -> Tensor:
+        slots = Slots.of(edges)
+        parts = [from_senders(state, slots), from_receivers(state, slots)]
+        if self.symmetric:
+            parts = [parts[0] + parts[1], (parts[0] - parts[1]).abs()]
+        if features is not None:
+            parts.append(features.index_select(0, edges.edge_ids))
+        slot_of_edge = torch.empty_like(edges.edge_ids)
+        slot_of_edge[edges.edge_ids.long()] = slots.by_receiver.neighbours
+        return self.mlp(torch.cat(parts, 1)).index_select(0, slot_of_edge)
+
+    def extra_repr(self) -> str:
+        return f"symmetric={self.symmetric}"
 
 
 class Architecture(nn.Module):
@@ -61,6 +116,8 @@ class Architecture(nn.Module):
         """The part of the model that needs all nodes of a graph at once; None if there is none."""
         if self.graph_head is not None:
             return "predictions of graphs"
+        if self.edge_head is not None:
+            return "predictions of edges"
         for module in self.modules():
             if isinstance(module, PNAConv) and (module.outgoing or module.flow != FLOW):
                 return "messages along outgoing edges"
@@ -91,7 +148,7 @@ class Architecture(nn.Module):
         self,
         convolution: str,
         width: int,
-        targets: tuple[int, int],
+        targets: Outputs,
         readout: Readout,
         clusters: int | None,
         head: Head,
@@ -101,12 +158,12 @@ class Architecture(nn.Module):
         Args:
             convolution: name of the convolution, which may ask for a gate or clusters.
             width: features of a node state.
-            targets: numbers to predict for each node and for each graph; 0 for none.
+            targets: numbers to predict.
             readout: how the node states of a graph are combined.
             clusters: clusters per graph, for a pooling convolution; None for the default.
             head: makes the heads.
         """
-        node, graph = targets
+        node, graph, edge, edge_dim, symmetric = targets
         self.gate = Gate(width) if CONVOLUTIONS[convolution].gated else nn.Identity()
         self.node_head = head("node", width, width, node) if node else None
         by_attention = readout == "set2set"
@@ -115,18 +172,25 @@ class Architecture(nn.Module):
         self.clusters = _cluster_readout(convolution, width, clusters, graph)
         read = width * (1 + by_attention + (self.clusters is not None))
         self.graph_head = head("graph", read, width, graph) if graph else None
+        self.edge_head = None
+        if edge:
+            self.edge_head = EdgeHead(head("edge", 2 * width + edge_dim, width, edge), symmetric)
 
-    def _predict(self, state: Tensor, batch: Batch) -> Prediction:
-        """Predictions from the last node states, (nodes, width)."""
+    def _predict(self, state: Tensor, batch: Batch, edges: Tensor | None = None) -> Prediction:
+        """Predictions from the last node states, (nodes, width), and the features of labelled
+        edges, (labelled, edge_dim)."""
         state = self.gate(state)
         node = None if self.node_head is None else self.node_head(state)
+        edge = None
+        if self.edge_head is not None:
+            edge = self.edge_head(state, labels_of(batch), edges)
         if self.graph_head is None:
-            return Prediction(node, None)
+            return Prediction(node, None, edge=edge)
         read, own_loss = self._read(state, batch), None
         if self.clusters is not None:
             of_clusters, own_loss = self.clusters(state, batch)
             read = torch.cat([read, of_clusters], 1)
-        return Prediction(node, self.graph_head(read), own_loss)
+        return Prediction(node, self.graph_head(read), own_loss, edge)
 
     def _read(self, state: Tensor, batch: Batch) -> Tensor:
         """Node states (nodes, width) to graphs (graphs, width), or twice as wide by Set2Set."""
@@ -155,7 +219,7 @@ def paper_head(final: str) -> Head:
     last = None if final == "none" else final
 
     def make(level: str, inputs: int, width: int, targets: int) -> MLP:
-        if level == "node":
+        if level != "graph":
             return MLP([inputs, width, width, targets], "leaky_relu", last)
         norm = partial(BatchNorm, level="graph")
         return MLP([inputs, width, width, targets], "relu", last, norm)
@@ -218,3 +282,20 @@ def edge_features_of(batch: Batch, first: Any) -> Tensor | None:
             "edge features"
         )
     return batch.edge_attr.to(next(first.parameters()).dtype)
+
+
+def labels_of(batch: Batch) -> Adjacency:
+    """The edges to be predicted."""
+    if batch.labels is None:
+        raise ValueError(
+            "got a batch without labelled edges, expected them: the model predicts targets of "
+            "edges; make the graphs by NodeGraph.graph_set"
+        )
+    return batch.labels
+
+
+def label_features_of(batch: Batch, first: Any) -> Tensor | None:
+    """As `edge_features_of`, of the edges to be predicted."""
+    if first.edge_dim is None or batch.label_attr is None:
+        return None
+    return batch.label_attr.to(next(first.parameters()).dtype)

@@ -12,11 +12,13 @@ from pna.data.batch import Batch
 from pna.front import first_nodes
 from pna.nn.architectures.base import (
     Architecture,
+    Outputs,
     Prediction,
     Readout,
     edge_features_of,
     ends_of,
     features_of,
+    label_features_of,
     paper_head,
     register,
 )
@@ -56,11 +58,14 @@ class Recurrent(Architecture):
             input, the convolution's output the state.
         tolerance: largest change of a state that "adaptive" ignores.
         clusters: clusters per graph, for "diffpool" only. Default: 8.
+        edge_targets: numbers to predict for each labelled edge; 0 for none.
+        symmetric: whether predictions for edges ignore the order of their ends.
         **arguments: arguments of `Convolution`: deg, towers, edge_dim, …
 
     Shapes:
         - **batch**: a `pna.data.batch.Batch` with x (nodes, in_channels)
-        - **output**: a `Prediction`: node (nodes, node_targets), graph (graphs, graph_targets)
+        - **output**: a `Prediction`: node (nodes, node_targets), graph (graphs, graph_targets),
+          edge (labelled edges, edge_targets)
     """
 
     def __init__(
@@ -79,6 +84,8 @@ class Recurrent(Architecture):
         swap_gru: bool = False,
         tolerance: float = 1e-3,
         clusters: int | None = None,
+        edge_targets: int = 0,
+        symmetric: bool = False,
         **arguments: Any,
     ) -> None:
         super().__init__()
@@ -97,7 +104,8 @@ class Recurrent(Architecture):
         self._takes_first_nodes = usual and dropout == 0 and hidden <= 1024
         self.again = Convolution(convolution, hidden, hidden, divide_input=True, **arguments)
         self.gru, self.dropout = GRU(hidden) if gru else None, Dropout(dropout)
-        targets = (node_targets, graph_targets)
+        edge_dim = arguments.get("edge_dim") or 0
+        targets = Outputs(node_targets, graph_targets, edge_targets, edge_dim, symmetric)
         self._add_heads(convolution, hidden, targets, readout, clusters, paper_head(final))
 
     def levels(self, smallest: int, largest: int) -> Sequence[int]:
@@ -127,7 +135,7 @@ class Recurrent(Architecture):
 
     def forward(self, batch: Batch) -> Prediction:
         with batch_context(batch):
-            return self._predict(self._states(batch), batch)
+            return self._predict(self._states(batch), batch, label_features_of(batch, self.first))
 
     def _states(self, batch: Batch) -> Tensor:
         """The last state of every node, (nodes, hidden)."""

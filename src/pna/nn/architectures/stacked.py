@@ -17,6 +17,7 @@ from pna.names import lookup, renamed_keywords
 from pna.nn.activation import activation
 from pna.nn.architectures.base import (
     Architecture,
+    Outputs,
     Prediction,
     Readout,
     check_layers,
@@ -98,12 +99,15 @@ class Stacked(Architecture):
         final: activation of the predictions; "none" for none.
         graph_means: constants added to the predictions of a graph, one for each graph target.
         clusters: clusters per graph, for "diffpool" only. Default: 8.
+        edge_targets: numbers to predict for each labelled edge; 0 for none.
+        symmetric: whether predictions for edges ignore the order of their ends.
         **arguments: arguments of `Convolution`.
 
     Shapes:
         - **batch**: a `pna.data.batch.Batch` with x (nodes, in_channels) and, for `edge_columns`
           above 0, edge_attr (edges, edge_columns)
-        - **output**: a `Prediction`: node (nodes, node_targets), graph (graphs, graph_targets)
+        - **output**: a `Prediction`: node (nodes, node_targets), graph (graphs, graph_targets),
+          edge (labelled edges, edge_targets)
     """
 
     @renamed_keywords(mirror="flip", turn="rotate", vary="scale_shift")
@@ -141,6 +145,8 @@ class Stacked(Architecture):
         final: str = "none",
         graph_means: Sequence[float] = (),
         clusters: int | None = None,
+        edge_targets: int = 0,
+        symmetric: bool = False,
         **arguments: Any,
     ) -> None:
         super().__init__()
@@ -230,7 +236,8 @@ class Stacked(Architecture):
             inside = (inputs // 2, inputs // 4) if head is None else head
             return MLP([inputs, *inside, targets], last=None if final == "none" else final)
 
-        targets = (node_targets, graph_targets)
+        edge_dim = edge_width if edge_columns else 0
+        targets = Outputs(node_targets, graph_targets, edge_targets, edge_dim, symmetric)
         self._add_heads(convolution, widths[-1], targets, readout, clusters, make_head)
         if graph_means and len(graph_means) != graph_targets:
             raise ValueError(
@@ -260,7 +267,7 @@ class Stacked(Architecture):
                 else:
                     result = convolution(conv_input, batch.adjacency, edges)
                 x = self._updated(layer, x, result, shrink)
-            found = self._predict(x, batch)
+            found = self._predict(x, batch, self._label_features(batch))
             graph = None if found.graph is None else self.graph_shift(found.graph)
             return replace(found, graph=graph)
 
@@ -332,6 +339,13 @@ class Stacked(Architecture):
             shrink = starts.diff().clamp(min=1).to(states.dtype).rsqrt()[:, None]
             shrink = spread(shrink, starts, batch.adjacency.num_edges)[:, 0]
         return result, self._residual(edges, _normalised(self.edge_norms[layer], states, shrink))
+
+    def _label_features(self, batch: Batch) -> Tensor | None:
+        """Embedded features of the edges to be predicted, (labelled, edge_width)."""
+        embed, given = self.embed_edges, batch.label_attr
+        if self.edge_head is None or not self.edge_columns or embed is None or given is None:
+            return None
+        return embed(given if self.edge_categorical else given.to(next(embed.parameters()).dtype))
 
     def _edges(self, batch: Batch) -> EdgeFeatures:
         """Embedded edge features, in the form that needs the fewest numbers per edge.

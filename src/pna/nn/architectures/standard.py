@@ -10,12 +10,14 @@ from torch import Tensor, nn
 from pna.data.batch import Batch
 from pna.nn.architectures.base import (
     Architecture,
+    Outputs,
     Prediction,
     Readout,
     check_layers,
     edge_features_of,
     ends_of,
     features_of,
+    label_features_of,
     paper_head,
     register,
 )
@@ -40,11 +42,14 @@ class Standard(Architecture):
         dropout: probability of dropping a feature before each convolution but the first.
         final: activation of the predictions; "none" for none.
         clusters: clusters per graph, for "diffpool" only. Default: 8.
+        edge_targets: numbers to predict for each labelled edge; 0 for none.
+        symmetric: whether predictions for edges ignore the order of their ends.
         **arguments: arguments of `Convolution`: deg, towers, edge_dim, …
 
     Shapes:
         - **batch**: a `pna.data.batch.Batch` with x (nodes, in_channels)
-        - **output**: a `Prediction`: node (nodes, node_targets), graph (graphs, graph_targets)
+        - **output**: a `Prediction`: node (nodes, node_targets), graph (graphs, graph_targets),
+          edge (labelled edges, edge_targets)
     """
 
     def __init__(
@@ -60,6 +65,8 @@ class Standard(Architecture):
         dropout: float = 0.0,
         final: str = "leaky_relu",
         clusters: int | None = None,
+        edge_targets: int = 0,
+        symmetric: bool = False,
         **arguments: Any,
     ) -> None:
         super().__init__()
@@ -71,7 +78,8 @@ class Standard(Architecture):
         )
         self.convolutions = nn.ModuleList([first, *others])
         self.dropout = Dropout(dropout)
-        targets, width = (node_targets, graph_targets), in_channels + layers * hidden
+        width, edge_dim = in_channels + layers * hidden, arguments.get("edge_dim") or 0
+        targets = Outputs(node_targets, graph_targets, edge_targets, edge_dim, symmetric)
         self._add_heads(convolution, width, targets, readout, clusters, paper_head(final))
 
     def forward(self, batch: Batch) -> Prediction:
@@ -82,7 +90,8 @@ class Standard(Architecture):
             for i, convolution in enumerate(self.convolutions):
                 x = states[-1] if i == 0 else self.dropout(states[-1], i)
                 states.append(convolution(x, batch.adjacency, edges))
-            return self._predict(torch.cat(states, 1), batch)
+            of_labels = label_features_of(batch, self.convolutions[0])
+            return self._predict(torch.cat(states, 1), batch, of_labels)
 
     def num_layers(self, nodes: int) -> int:
         return len(self.convolutions)
