@@ -104,8 +104,8 @@ def _aggregate(
     own: Tensor | None,
     combine: str,
 ) -> Tensor:
-    sent = edges.from_senders(x, slots)
-    messages = reference.messages(sent, slots.adjacency, edge, at, combine)
+    # what senders sent has no name: it would be kept in memory until the results are there
+    messages = reference.messages(edges.from_senders(x, slots), slots.adjacency, edge, at, combine)
     if own is not None:
         messages = messages + edges.from_receivers(own, slots)
     return reference.results(_Slots(messages, slots.adjacency, slots), aggregators)

@@ -104,8 +104,9 @@ def test_near_what_a_gpu_needs(arguments, training, size):
 @SLOWER
 @modes
 @pytest.mark.parametrize("arguments", MADE.values(), ids=MADE)
-def test_near_what_a_cpu_needs_where_messages_are_made(cpu, arguments, training):
-    assert_near_what_is_needed(arguments, training, 1000, 16_000, cpu.device)
+@pytest.mark.parametrize("size", [(500, 8000), (1000, 6000)], ids=["dense", "sparse"])
+def test_near_what_a_cpu_needs_where_messages_are_made(cpu, arguments, training, size):
+    assert_near_what_is_needed(arguments, training, *size, cpu.device)
 
 
 @pytest.mark.parametrize("arguments", LAYERS.values(), ids=LAYERS)

@@ -71,11 +71,11 @@ def _estimate(
         # before the aggregation: the parts of senders, receivers and edges, and their sum
         nodes = (2 * layer.towers * layer.F_in + layer.out_channels) * size * num_nodes
         making = (3 + (layer.edge_dim is not None)) * messages
-        return graph + nodes + max(making, messages + block)
+        return graph + nodes + max(making, messages + block + _positions(layer) * num_nodes)
     made = _count_made(layer, shifted=True)
     if layer._plans and layer._shares == 1 and is_small_size(layer._form, num_nodes, num_edges):
         return graph + _small(layer, num_nodes, num_edges, training, dense)
-    workspace = _block(layer, num_edges, training, made)
+    workspace = _block(layer, num_edges, training, made) + _positions(layer) * num_nodes
     if dense:
         workspace += _of_wide_edges(layer, num_nodes, num_edges, training)
     elif training and layer.edge_dim is not None:
@@ -133,9 +133,10 @@ def _block(layer: PNAConv, num_edges: int, training: bool, count: int) -> int:
 def _called(layer: PNAConv, num_nodes: int, num_edges: int, training: bool, dense: bool) -> int:
     """Return the bytes if parts are called as modules: M for every edge, U on all scaled results.
 
-    The peak is at the call of U, at the computation of the messages (in training, of their
-    gradient), or at aggregators without a kernel. The bytes per node in training, except for the
-    inputs of U, are fitted to measurements.
+    The peak is at the scaled aggregates, at the call of U, at the computation of the messages (in
+    training, of their gradient), or at aggregators without a kernel. In inference, the messages are
+    freed before U is called. The bytes per node in training, except for the inputs of U, are fitted
+    to measurements.
     """
     size, width, depth = _size(layer), layer.towers * layer.F_in, len(layer.pre)
     aggregators, views = layer.neighbourhood.num_aggregators, len(layer._swapped)
@@ -148,14 +149,14 @@ def _called(layer: PNAConv, num_nodes: int, num_edges: int, training: bool, dens
     looked_up = (layer.edge_dim or 0) * size if is_table else 0
     edge = looked_up if layer.edge_encoder is None else layer.F_in * size
     # features per node: aggregates, scaled aggregates, and copies of these by tower or in float32
-    columns = 2 * aggregators + 2 + scaled * (3 if layer.towers > 1 or size < 4 else 2)
-    results = 2 * aggregators + 4
+    copies = 3 if size < 4 and not training else 1 + (layer.towers > 1)
+    row = width * size * num_nodes  # the bytes of one feature vector for each node
+    results = (2 * aggregators + 4 + 6 * made * training) * row
     if training:
-        columns = 5 * scaled + 4 * aggregators + 1 if size < 4 else columns + 6 * made
-        results += 6 * made
-    at_nodes = (columns * width + layer.out_channels * (len(layer.post) + 1)) * size * num_nodes
-    results *= width * size * num_nodes
-    if training:
+        columns = 2 * aggregators + 2 + scaled * (1 + copies) + 6 * made
+        columns = 5 * scaled + 4 * aggregators + 1 if size < 4 else columns
+        outputs = layer.out_channels * (len(layer.post) + 1) * size * num_nodes
+        at_nodes = columns * row + outputs
         kept = inputs + depth * message  # bytes per edge and view
         others = (views - 1) * kept + looked_up
         gradient = max(2 * inputs, kept) + message + _SORTING
@@ -166,8 +167,9 @@ def _called(layer: PNAConv, num_nodes: int, num_edges: int, training: bool, dens
         )
     making = inputs + (2 + (depth > 1) + (views - 1)) * message
     return max(
-        (message + edge) * num_edges + at_nodes,
-        (making + edge) * num_edges,
+        (message + edge) * num_edges + (1 + 2 * aggregators + scaled * copies) * row,
+        (2 * scaled + 1) * row + layer.out_channels * size * num_nodes,  # the inputs of U, joined
+        (making + edge) * num_edges + (views - 1) * aggregators * row,  # those of earlier views
         (message + edge) * num_edges + block + results,
     )
 
@@ -176,6 +178,14 @@ def _inference_bytes(layer: PNAConv, size: int) -> int:
     """Return the bytes per node: the senders' and receivers' parts, aggregates, and U's sums."""
     width = layer.towers * layer.F_in
     return size * ((layer.neighbourhood.num_aggregators + 2) * width + 2 * layer.out_channels)
+
+
+def _positions(layer: PNAConv) -> int:
+    """Return the bytes per node for an extremum in a custom aggregator (`hood.min`): positions in
+    int64 before and after they are found, the extremum, and that of an earlier call."""
+    if all(shift_of(aggregator) != "unknown" for aggregator in layer.neighbourhood.aggregators):
+        return 0
+    return layer.towers * layer.F_in * (2 * 8 + 2 * max(_size(layer), 4))
 
 
 def _training_bytes(layer: PNAConv, size: int) -> int:
