@@ -64,8 +64,8 @@ def test_what_has_no_probabilities_has_no_class(molecules_run, monkeypatch):
     """And is not taken for the first."""
     graphs, outputs = molecules(), Ensemble.outputs
 
-    def broken(models, graphs):
-        found = outputs(models, graphs)
+    def broken(models, graphs, slice_nodes):
+        found = outputs(models, graphs, slice_nodes)
         found["graph"][:, 1] = np.nan
         return found
 
