@@ -13,9 +13,12 @@ from torch import Tensor
 
 
 def map_tensors(function: Callable[[Tensor], Tensor], value: Any) -> Any:
-    """A copy of a dataclass with `function` applied to each of its tensors, nested ones too."""
+    """A copy of a dataclass with `function` applied to each of its tensors, also to those in
+    dataclasses and tuples inside it."""
     if isinstance(value, Tensor):
         return function(value)
+    if type(value) is tuple:
+        return tuple(map_tensors(function, part) for part in value)
     if not is_dataclass(value) or isinstance(value, type):
         return value
     parts = [map_tensors(function, getattr(value, field.name)) for field in fields(value)]

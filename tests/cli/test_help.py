@@ -69,7 +69,7 @@ CHOICES = {
 FREE = {
     *("name", "models", "split", "splits", "smiles", "targets", "tasks", "weights", "mixture"),
     *("sizes", "lr", "weight_decay", "width", "dropout", "rows", "paths"),
-    *("id", "source", "dest", "edge_split", "random_split"),
+    *("id", "source", "dest", "edge_split", "random_split", "sample"),
 }
 #: Left out, they mean nothing: a run is new, or its graphs are where they were.
 NO_DEFAULT = {(("train",), "data"), (("train",), "resume")}

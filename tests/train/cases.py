@@ -108,6 +108,30 @@ def random_graphs(
     )
 
 
+def one_graph(nodes=60, edges=300, seed=0):
+    """A class to predict from a feature of the neighbours; no self-loops; a split inside."""
+    rng = np.random.default_rng(seed)
+    index = rng.integers(0, nodes, (2, edges))
+    index[0] = np.where(index[0] == index[1], (index[1] + 1) % nodes, index[0])
+    x = rng.normal(size=(nodes, 3)).astype(np.float32)
+    sums = np.zeros(nodes, np.float32)
+    np.add.at(sums, index[1], x[index[0], 0])
+    made = GraphSet.from_arrays(
+        [nodes],
+        index,
+        [edges],
+        x=x,
+        edge_attr=rng.normal(size=(edges, 2)).astype(np.float32),
+        y_node=(sums > 0).astype(np.float32)[:, None],
+        node_targets=["sign"],
+        metadata={"losses": {"sign": "bce"}},
+    )
+    tags = torch.from_numpy(rng.permutation(np.arange(nodes) % 4 // 2 + np.arange(nodes) % 4 // 3))
+    return replace(
+        made, split_of_node=tags.to(torch.uint8), splits=("train", "validation", "test")
+    ).with_scales()
+
+
 def with_arguments(model: ModelSettings, **arguments: Any) -> ModelSettings:
     return replace(model, arguments=model.arguments | arguments)
 

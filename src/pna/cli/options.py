@@ -56,8 +56,8 @@ class Training:
         depth: Number of message-passing steps of a recurrent model. {rules} A whole number is
             allowed too. N is the number of nodes; adaptive stops when states no longer change.
             Default: N/2.
-        layers: Number of convolutions of a stacked or standard model. Default: 4 if stacked, 8 if
-            standard.
+        layers: Number of convolutions of a stacked or standard model. Default: as many as numbers
+            in --sample, if given; else 4 if stacked, 8 if standard.
         norm: Normalisation of a stacked model. Values: batch, layer (over the features of each
             node), none. Default: batch.
         residual: Add the input of each layer of a stacked model to its output. Default: yes.
@@ -81,7 +81,11 @@ class Training:
             loss; 0: no early stopping.
         select: Which epoch of a member is the best. Values: loss (lowest validation loss), roc_auc
             (largest area under the ROC curve; for targets trained with bce).
-        batch_size: Number of graphs per batch. Default: 512 for the multi-task benchmark, else 128.
+        batch_size: Number of graphs per batch; with --sample, number of nodes whose targets are
+            trained on. Default: 512 for the multi-task benchmark, 1024 with --sample, else 128.
+        sample: Sample neighbours of one large graph: for each layer, how many in-neighbours of a
+            node to take at most, such as 15,10,5. The first number is for the nodes whose targets
+            are trained on. Default: all neighbours.
         shuffle: Draw a new order of the graphs every epoch. Default: yes, except for the multi-task
             benchmark.
         optimiser: Optimiser. {optimisers}
@@ -269,12 +273,15 @@ def training_arguments(path: Path, given: dict[str, Any]) -> dict[str, Any]:
             chosen[name] = parse_numbers(name, chosen[name])
     if chosen.get("patience") == 0:
         chosen["patience"] = None
+    if "sample" in chosen:
+        chosen["sample"] = parse_fan_out(chosen["sample"])
     splits = parse_names(given.get("splits", "train,validation"))
     if len(splits) != 2:
         raise ValueError(f"got splits {given['splits']!r}, expected two such as train,validation")
+    settings = settings_for(graphs, chosen)
     return {
-        "model": model_for(graphs, convolution, of_model, loss),
-        "settings": settings_for(graphs, chosen),
+        "model": model_for(graphs, convolution, of_model, loss, settings.sample),
+        "settings": settings,
         "loss": loss,
         "weights": parse_named("weights", given.get("weights", ""), float),
         "tasks": parse_names(given.get("tasks", "")) or None,
@@ -294,6 +301,17 @@ def parse_numbers(name: str, text: str) -> tuple[float, ...]:
     except ValueError:
         raise ValueError(
             f"got {name} {text!r}, expected a number, or numbers separated by commas: 1e-3,3e-4"
+        ) from None
+
+
+def parse_fan_out(text: str) -> tuple[int, ...]:
+    """The whole numbers in "15,10,5"."""
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise ValueError(
+            f"got sample {text!r}, expected whole numbers separated by commas, one for each layer: "
+            "15,10,5"
         ) from None
 
 

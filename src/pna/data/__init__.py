@@ -2,4 +2,5 @@
 
 from pna.data.elements import GraphElements as GraphElements
 from pna.data.elements import GraphTarget as GraphTarget
+from pna.data.neighbours import NeighbourBatches as NeighbourBatches
 from pna.data.node_graph import NodeGraph as NodeGraph

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -13,10 +13,48 @@ from pna.sharing import map_tensors, send_by_value
 
 
 @dataclass(frozen=True, eq=False)
+class SampledLayer:
+    """The edges that one layer of a model takes in a batch of sampled neighbours.
+
+    Its senders are the first rows of the batch, and its receivers the first of its senders.
+    """
+
+    adjacency: Adjacency  # from senders to receivers, which have their degrees in the whole graph
+    degree: Tensor  # (senders,) in-degree in the whole graph
+    edge_ids: Tensor  # (edges,) index of each edge in the graph set
+    edge_attr: Tensor | None  # (edges, features)
+    counted: Tensor | None = None  # (receivers,) bool, False for rows that batch normalisation
+    # leaves out; None for none
+
+    def square(self) -> SampledLayer:
+        """The same edges between all senders, for convolutions that take no pair (x_j, x_i).
+
+        Only the rows of the receivers are of use; batch normalisation leaves out all others.
+        """
+        own = self.adjacency
+        others = own.num_senders - own.num_receivers
+        indptr = torch.cat([own.indptr, own.indptr[-1:].expand(others)])
+        transpose = (own.outgoing.indptr, own.outgoing.neighbours, own.out_ranks)
+        adjacency = Adjacency.from_csr(indptr, own.senders, transpose=transpose)
+        counted = self.counted
+        if counted is None:
+            counted = torch.ones(own.num_receivers, dtype=torch.bool, device=own.device)
+        return replace(
+            self,
+            adjacency=adjacency.with_degree(self.degree),
+            counted=torch.cat([counted, counted.new_zeros(others)]),
+        )
+
+
+@dataclass(frozen=True, eq=False)
 class Batch:
     """Several graphs of a `GraphSet` as one graph with consecutive node numbers. Immutable.
 
     A tensor is None if the set does not have it. Edges are sorted by receiver.
+
+    A batch of `NeighbourBatches` has `layers`: the edges for each layer of a model. Its first rows
+    are the seeds, `y_node` has the targets of the seeds only, and `adjacency` is that of the first
+    layer.
     """
 
     adjacency: Adjacency
@@ -36,6 +74,8 @@ class Batch:
     labels: Adjacency | None = None  # edges to be predicted; not all of them need send messages
     label_attr: Tensor | None = None  # (labelled edges, features)
     y_edge: Tensor | None = None  # (labelled edges, targets)
+    nodes: Tensor | None = None  # (nodes,) int64, index in the set, if neighbours were sampled
+    layers: tuple[SampledLayer, ...] = ()  # in the order of a model's layers, if so
 
     @property
     def indptr(self) -> Tensor:
@@ -68,6 +108,11 @@ class Batch:
             return max(self.sizes_between()[1] - 1, 0)
         known = self.diameter if self.real is None else self.diameter[self.real]
         return int(known.max()) if known.numel() else 0
+
+    @property
+    def num_seeds(self) -> int:
+        """Number of nodes whose neighbours were sampled: the first rows."""
+        return self.layers[-1].adjacency.num_receivers if self.layers else self.num_nodes
 
     @property
     def num_graphs(self) -> int:
@@ -109,5 +154,6 @@ class Batch:
 
 
 # so that a batch can be an input of compiled and exported code, and be sent between processes
+torch.export.register_dataclass(SampledLayer, serialized_type_name="pna.SampledLayer")
 torch.export.register_dataclass(Batch, serialized_type_name="pna.Batch")
-send_by_value(Batch)
+send_by_value(SampledLayer, Batch)

@@ -40,6 +40,13 @@ class RowInfo:
         """(rows,) index of each node within its graph; None if unknown."""
         return self.numbers()[1]
 
+    def of_first(self, rows: int) -> _Numbers:
+        """`graph` and `position` of the first rows: a layer of a sampled batch has only these."""
+        graph, position = (
+            n if n is None or n.shape[0] == rows else n[:rows] for n in self.numbers()
+        )
+        return graph, position
+
 
 _UNKNOWN = RowInfo(None)
 
@@ -54,7 +61,9 @@ class _NodeNumbers:
     def __call__(self) -> _Numbers:
         if self._found is None:
             batch, nodes = self._batch, self._batch.graph_of_node
-            position = torch.arange(batch.num_nodes, device=batch.device) - batch.indptr[nodes]
+            position = batch.nodes  # in the whole graph: neighbours were sampled from it
+            if position is None:
+                position = torch.arange(batch.num_nodes, device=batch.device) - batch.indptr[nodes]
             graphs = batch.graph_ids
             self._found = (None if graphs is None else graphs[nodes], position)
         return self._found

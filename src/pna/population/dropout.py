@@ -12,13 +12,11 @@ import torch
 from torch import Tensor
 
 from pna import fast_paths
+from pna.ops.hashing import GOLDEN, scramble
 from pna.ops.operators import operator
 from pna.ops.vmap_rules import Fold
 from pna.population.linears import has_kernels
 from pna.torch_internals import is_batched
-
-_MIX = 0x45D9F3B3335B369  # odd, so that multiplication by it is invertible
-_GOLDEN = 0x1E3779B97F4A7C15
 
 
 def dropout(
@@ -63,19 +61,11 @@ def definition(
     graph = number if graph is None else graph
     position = torch.zeros_like(number) if position is None else position
     feature = torch.arange(x.shape[1], device=x.device)
-    at = _scramble(_scramble(graph) + position)[:, None] + feature * _GOLDEN
-    when = _scramble(_scramble(seed) + passes) + time
-    bits = _scramble(_scramble(when) + at)
+    at = scramble(scramble(graph) + position)[:, None] + feature * GOLDEN
+    when = scramble(scramble(seed) + passes) + time
+    bits = scramble(scramble(when) + at)
     kept = (bits & 0xFFFFFF) >= int(p * 2**24)
     return torch.where(kept, x / (1 - p), 0)
-
-
-def _scramble(numbers: Tensor) -> Tensor:
-    """Hash every integer: each bit of the result depends on all bits of the input."""
-    numbers = (numbers + 1) * _GOLDEN
-    for shift in (29, 32):
-        numbers = (numbers ^ (numbers >> shift)) * _MIX
-    return numbers ^ (numbers >> 30)
 
 
 class Dropped(NamedTuple):

@@ -17,21 +17,18 @@ from torch import Tensor
 
 from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
+from pna.data.neighbours import NeighbourBatches
+from pna.data.order import order as order
 from pna.data.padded import PaddedBatches
 from pna.data.shapes import Shape
 from pna.train.capture import Captured, Memory
+from pna.train.distributed import gathered
+from pna.waiting import waiting_for
 
 #: At most this many batches that never change are captured one by one.
 _MOST_CAPTURED = 64
 
 Step = Callable[[Batch], None]
-
-
-def order(num_graphs: int, shuffle: bool, seed: int, epoch: int) -> np.ndarray:
-    """The order of the graphs in an epoch; it depends only on seed and epoch."""
-    if not shuffle:
-        return np.arange(num_graphs)
-    return np.random.default_rng([seed, epoch]).permutation(num_graphs)
 
 
 @dataclass(frozen=True)
@@ -160,3 +157,41 @@ class Batches:
         if key not in self._captured:
             self._captured[key] = Captured(work, self._execution.capture)
         self._captured[key]()
+
+
+class SampledBatches:
+    """Seed nodes of one graph in batches of sampled neighbours, and the step that runs on each."""
+
+    def __init__(self, batches: NeighbourBatches, step: Step, execution: Execution = PLAIN) -> None:
+        self._batches, self._step, self._execution = batches, step, execution
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def forget(self) -> None:
+        """Do nothing: no step is captured, because all batches have different sizes."""
+
+    def run(self, epoch: int) -> None:
+        """Run the step on every batch of an epoch."""
+        rank, processes = self._execution.rank, self._execution.processes
+        for number, batch in enumerate(self._batches.epoch(epoch, rank, processes)):
+            waiting_for(f"epoch {epoch + 1}, batch {number + 1} of {len(self)}: sampled neighbours")
+            self._step(batch if processes == 1 else _counted_once(batch, rank))
+
+
+def _counted_once(batch: Batch, rank: int) -> Batch:
+    """The batch with the nodes marked that no process before this one computes in the same layer.
+
+    Batch normalisation counts only these, and so has the statistics of one process.
+    """
+    counts = [layer.adjacency.num_receivers for layer in batch.layers]
+    assert batch.nodes is not None
+    nodes = gathered(batch.nodes[: counts[0]])
+    of_processes = gathered(torch.tensor(counts, device=batch.device))
+    layers = []
+    for index, layer in enumerate(batch.layers):
+        before = [nodes[r][: of_processes[r][index]] for r in range(rank)]
+        own = batch.nodes[: counts[index]]
+        counted = ~torch.isin(own, torch.cat(before)) if before else None
+        layers.append(replace(layer, counted=counted))
+    return replace(batch, layers=tuple(layers))

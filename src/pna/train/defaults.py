@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import fields
 from inspect import signature
 from typing import Any
@@ -25,10 +25,16 @@ BENCHMARKS: dict[str, dict[str, Any]] = {
 }
 
 
+#: Nodes per batch, if neighbours are sampled.
+SEEDS = 1024
+
+
 def settings_for(graphs: GraphSet, given: Mapping[str, Any]) -> Settings:
     """`Settings` as given, with defaults that suit these graphs."""
     names = {f.name for f in fields(Settings)}
     usual = {name: value for name, value in _usual(graphs).items() if name in names}
+    if given.get("sample"):
+        usual["batch_size"] = SEEDS
     return Settings(**{**usual, **given})
 
 
@@ -54,13 +60,16 @@ def model_for(
     convolution: str,
     given: Mapping[str, Any],
     loss: str | Mapping[str, str] | None = None,
+    sample: Sequence[int] = (),
 ) -> ModelSettings:
     """`ModelSettings` and arguments of the architecture as given, with defaults that suit these
-    graphs."""
+    graphs. `sample` is that of the `Settings`: a fan-out for each layer."""
     loss = loss_for(graphs, loss)
     architecture = given.get("architecture", _usual(graphs)["architecture"])
     make = lookup("architecture", architecture, ARCHITECTURES)
     arguments = {**DEFAULTS[architecture], **given}
+    if sample and "layers" in signature(make).parameters:
+        arguments.setdefault("layers", len(sample))
     arguments.pop("architecture", None)
     hidden, init = arguments.pop("hidden"), arguments.pop("init", "default")
     if arguments.get("edges") is not False or graphs.edge_attr is None:

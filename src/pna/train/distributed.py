@@ -49,3 +49,16 @@ def any_process(flag: bool, device: torch.device) -> bool:
 def is_first() -> bool:
     """Whether this process writes files and reports progress."""
     return world_size() == 1 or distributed.get_rank() == 0
+
+
+def gathered(values: torch.Tensor) -> list[torch.Tensor]:
+    """The values (count,) of every process, in the order of their ranks; counts may differ."""
+    count = values.new_tensor([len(values)], dtype=torch.int64)
+    counts = [torch.empty_like(count) for _ in range(world_size())]
+    distributed.all_gather(counts, count)
+    sizes = torch.cat(counts).tolist()
+    padded = values.new_zeros(max(sizes))
+    padded[: len(values)] = values
+    found = [torch.empty_like(padded) for _ in sizes]
+    distributed.all_gather(found, padded)
+    return [part[:size] for part, size in zip(found, sizes, strict=True)]

@@ -127,8 +127,10 @@ def train(
         else:
             _check_new(run)
             loss = loss_for(graphs, loss)
-            kind = model_for(graphs, model, {}, loss) if isinstance(model, str) else model
             given = settings_for(graphs, {}) if settings is None else settings
+            kind = model
+            if isinstance(kind, str):
+                kind = model_for(graphs, kind, {}, loss, given.sample)
             config = configured(graphs, path, kind, given, loss, weights, tasks, splits)
         wait_for_all()  # no process writes before all have checked
         with run.alone() if is_first() else nullcontext():

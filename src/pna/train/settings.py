@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from pna.data.edge_labels import MESSAGES
+from pna.data.neighbours import check_fan_out
 from pna.names import lookup
 from pna.nn.architectures import ARCHITECTURES
 from pna.nn.initial import INITIAL
@@ -62,6 +63,8 @@ class Settings:
     patience: int | None = 100  # epochs without a better validation loss; None: no early stopping
     batch_size: int = 128
     shuffle: bool = True  # otherwise graphs are in the order of the file
+    sample: tuple[int, ...] = ()  # for each layer, most in-neighbours of a node that are sampled,
+    # first those of the seed nodes, which batches have instead of graphs; default: all neighbours
     optimiser: str = "adam"  # of `OPTIMISERS`
     lr: tuple[float, ...] = (1e-3,)
     weight_decay: tuple[float, ...] = (0.0,)
@@ -96,6 +99,8 @@ class Settings:
             raise ValueError(
                 f"got task weights for {len(self.task_weights)} members, expected {self.members}"
             )
+        if self.sample not in ((), []):
+            object.__setattr__(self, "sample", check_fan_out(self.sample))
         lookup("optimiser", self.optimiser, OPTIMISERS)
         lookup("schedule", self.schedule, SCHEDULES)
         lookup("precision", self.precision, PRECISIONS)

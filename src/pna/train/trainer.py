@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -12,13 +13,14 @@ from torch import Tensor
 from pna import fast_paths
 from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
+from pna.data.neighbours import NeighbourBatches
 from pna.nn.architectures import Prediction
 from pna.ops.precision import multiplied
 from pna.ops.streams import SideStream
 from pna.population.all_reduce import all_reduce_sum, world_size
 from pna.torch_internals import add_lists_, run_backward
 from pna.train.average import MovingAverage, Snapshot
-from pna.train.batches import Batches, Execution
+from pna.train.batches import Batches, Execution, SampledBatches
 from pna.train.capture import Captured, Memory
 from pna.train.member_state import MemberState
 from pna.train.optimiser import Adam
@@ -95,15 +97,32 @@ class Trainer:
         execution = Execution(self._memory, pad, levels, rank, world_size())
         of_training, of_validation = diameters or (None, None)
         size = settings.batch_size
-        self.training = Batches(
-            training, self._train, size, shuffle=settings.shuffle, seed=settings.data_seed,
-            diameters=of_training, execution=execution,
-        )  # fmt: skip
+        self.training: Batches | SampledBatches
+        if settings.sample:
+            self.training = self._sampled(training, execution)
+        else:
+            self.training = Batches(
+                training, self._train, size, shuffle=settings.shuffle, seed=settings.data_seed,
+                diameters=of_training, execution=execution,
+            )  # fmt: skip
         drawn = self._memory is not None and len(validation) > size * _MOST_ALONE
         self.validation = Batches(
             validation, self._validate, size, shuffle=drawn, diameters=of_validation,
             execution=execution,
         )  # fmt: skip
+
+    def _sampled(self, training: GraphSet, execution: Execution) -> SampledBatches:
+        """Batches of the nodes with a known target; raises if the model needs whole graphs."""
+        settings, y = self.settings, training.y_node
+        of_nodes = [task.column for task in self.tasks if task.level == "node"]
+        seeds = None if y is None else ~y[:, of_nodes].isnan().all(1)
+        batches = NeighbourBatches(
+            training, settings.sample, settings.batch_size, nodes=seeds, seed=settings.data_seed,
+            shuffle=settings.shuffle,
+        )  # fmt: skip
+        model: Any = self.population.model
+        model.check_sample(len(settings.sample))
+        return SampledBatches(batches, self._train, execution)
 
     def run_epoch(self, epoch: int) -> tuple[Tensor, Tensor]:
         """Train and validate once; returns training and validation losses, (members, tasks) each.

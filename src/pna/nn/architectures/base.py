@@ -11,10 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from pna.adjacency import Adjacency
-from pna.data.batch import Batch
+from pna.data.batch import Batch, SampledLayer
 from pna.names import lookup
+from pna.nn.batch_context import active_nodes
 from pna.nn.conv.mlp import Gate
 from pna.nn.conv.pna import FLOW, PNAConv
+from pna.nn.convolution import Convolution
 from pna.nn.linear import MLP
 from pna.nn.norm import BatchNorm
 from pna.nn.pooling import ClusterReadout
@@ -107,9 +109,10 @@ class Architecture(nn.Module):
     A subclass calls `_add_heads` at the end of its constructor, and `_predict` with the last node
     states.
 
-    In evaluation, node states can be computed layer by layer, for some nodes of one large graph at
-    a time (`pna.train.layerwise`): `encode`, then `layer` for each of `num_layers`, then
-    `node_outputs`. `whole_graph` says if that is impossible.
+    Node states can be computed layer by layer, for some nodes of one large graph at a time: in
+    evaluation (`pna.train.layerwise`), and in training with sampled neighbours. The parts are
+    `encode`, then `layer` for each of `num_layers`, then `node_outputs`. `whole_graph` says if
+    that is impossible.
     """
 
     def whole_graph(self) -> str | None:
@@ -123,6 +126,22 @@ class Architecture(nn.Module):
                 return "messages along outgoing edges"
         return None
 
+    def check_sample(self, layers: int) -> None:
+        """Raise unless the model takes neighbours that were sampled for this number of layers."""
+        part = self.whole_graph()
+        if part is not None:
+            raise ValueError(
+                f"got sampled neighbours for a model with {part}, which needs all nodes of the "
+                "graph, expected a model without this part; leave out sample (--sample), or change "
+                "the model"
+            )
+        own = self.num_layers(0)
+        if own != layers:
+            raise ValueError(
+                f"got {layers} fan-outs in sample for a model of {own} layers, expected one for "
+                "each layer; change --sample or --layers"
+            )
+
     def num_layers(self, nodes: int) -> int:
         """Number of layers for a graph of this many nodes."""
         raise NotImplementedError
@@ -131,13 +150,29 @@ class Architecture(nn.Module):
         """The first node states from node features, (nodes, in_channels)."""
         raise NotImplementedError
 
-    def layer(self, number: int, state: Tensor, batch: Batch) -> Tensor:
+    def layer(self, number: int, state: Tensor, batch: Batch | SampledLayer) -> Tensor:
         """The states of the receivers after a layer, from those of all senders.
 
         The receivers are the first of the senders. Only the adjacency and the edge features of the
         batch are read.
         """
         raise NotImplementedError
+
+    def _of_sample(self, state: Tensor, batch: Batch) -> Prediction:
+        """Predictions for the seeds of a sampled batch, from the states before the first layer."""
+        self.check_sample(len(batch.layers))
+        for number, sampled in enumerate(batch.layers):
+            count = sampled.adjacency.num_receivers
+            if not self._takes_pairs():
+                sampled = sampled.square()
+            with active_nodes(sampled.counted):
+                state = self.layer(number, state, sampled)[:count]
+        return Prediction(self.node_outputs(state), None)
+
+    def _takes_pairs(self) -> bool:
+        """Whether all convolutions take the states of senders and of receivers as a pair."""
+        convolutions = (m.conv for m in self.modules() if isinstance(m, Convolution))
+        return all(isinstance(conv, PNAConv) for conv in convolutions)
 
     def node_outputs(self, state: Tensor) -> Tensor:
         """Predictions for nodes, (nodes, node_targets), from their last states."""
@@ -272,7 +307,7 @@ def features_of(batch: Batch, first: nn.Module) -> Tensor:
     return columns_of(batch).to(next(first.parameters()).dtype)
 
 
-def edge_features_of(batch: Batch, first: Any) -> Tensor | None:
+def edge_features_of(batch: Batch | SampledLayer, first: Any) -> Tensor | None:
     """Edge features, in the dtype of the weights; None if the model was made without them."""
     if first.edge_dim is None:
         return None

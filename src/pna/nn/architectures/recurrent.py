@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pna.data.batch import Batch
+from pna.data.batch import Batch, SampledLayer
 from pna.front import first_nodes
 from pna.nn.architectures.base import (
     Architecture,
@@ -120,13 +120,20 @@ class Recurrent(Architecture):
             return f"depth={self.depth!r}"
         return super().whole_graph()
 
+    def check_sample(self, layers: int) -> None:
+        raise ValueError(
+            "got sampled neighbours for a recurrent model, whose steps all have the same weights, "
+            "expected a stacked or standard model; leave out sample (--sample), or use "
+            "--architecture stacked"
+        )
+
     def num_layers(self, nodes: int) -> int:
         return steps_of(self.depth, nodes)
 
     def encode(self, x: Tensor) -> Tensor:
         return x.to(next(self.first.parameters()).dtype)
 
-    def layer(self, number: int, state: Tensor, batch: Batch) -> Tensor:
+    def layer(self, number: int, state: Tensor, batch: Batch | SampledLayer) -> Tensor:
         convolution = self.first if number == 0 else self.again
         result = convolution(
             ends_of(state, batch.adjacency), batch.adjacency, edge_features_of(batch, convolution)
@@ -134,6 +141,8 @@ class Recurrent(Architecture):
         return self._update(state[: result.shape[0]], result)
 
     def forward(self, batch: Batch) -> Prediction:
+        if batch.layers:
+            self.check_sample(len(batch.layers))
         with batch_context(batch):
             return self._predict(self._states(batch), batch, label_features_of(batch, self.first))
 

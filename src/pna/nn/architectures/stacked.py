@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from pna.baselines.edge_features import to_slots
-from pna.data.batch import Batch
+from pna.data.batch import Batch, SampledLayer
 from pna.names import lookup, renamed_keywords
 from pna.nn.activation import activation
 from pna.nn.architectures.base import (
@@ -252,8 +252,10 @@ class Stacked(Architecture):
             for seen in (self.mirror, self.turn, self.vary):
                 x = x if seen is None else seen(x, batch)
             x = self.encode(x)
-            edges = self._edge_states(batch) if self.carries else self._edges(batch)
             self.dropout.advance()
+            if batch.layers:
+                return self._of_sample(x, batch)
+            edges = self._edge_states(batch) if self.carries else self._edges(batch)
             shrink = None
             if self.graph_norm:
                 shrink = batch.sizes.clamp(min=1).to(x.dtype).rsqrt()[batch.graph_of_node]
@@ -287,7 +289,7 @@ class Stacked(Architecture):
     def encode(self, x: Tensor) -> Tensor:
         return self.embed(x if self.categorical else x.to(next(self.embed.parameters()).dtype))
 
-    def layer(self, number: int, state: Tensor, batch: Batch) -> Tensor:
+    def layer(self, number: int, state: Tensor, batch: Batch | SampledLayer) -> Tensor:
         result = self.convolutions[number](
             ends_of(state, batch.adjacency), batch.adjacency, self._edges(batch)
         )
@@ -347,7 +349,7 @@ class Stacked(Architecture):
             return None
         return embed(given if self.edge_categorical else given.to(next(embed.parameters()).dtype))
 
-    def _edges(self, batch: Batch) -> EdgeFeatures:
+    def _edges(self, batch: Batch | SampledLayer) -> EdgeFeatures:
         """Embedded edge features, in the form that needs the fewest numbers per edge.
 
         One categorical column becomes (table, index). A few columns become (basis, coefficients),

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from pna.data.batch import Batch
+from pna.data.batch import Batch, SampledLayer
 from pna.nn.architectures.base import (
     Architecture,
     Outputs,
@@ -86,6 +86,8 @@ class Standard(Architecture):
         with batch_context(batch):
             self.dropout.advance()
             states = [features_of(batch, self.convolutions[0])]
+            if batch.layers:
+                return self._of_sample(states[0], batch)
             edges = edge_features_of(batch, self.convolutions[0])
             for i, convolution in enumerate(self.convolutions):
                 x = states[-1] if i == 0 else self.dropout(states[-1], i)
@@ -99,10 +101,11 @@ class Standard(Architecture):
     def encode(self, x: Tensor) -> Tensor:
         return x.to(next(self.parameters()).dtype)
 
-    def layer(self, number: int, state: Tensor, batch: Batch) -> Tensor:
+    def layer(self, number: int, state: Tensor, batch: Batch | SampledLayer) -> Tensor:
         """The output of a convolution, after the inputs and outputs of those before it."""
         convolution: Any = self.convolutions[number]
-        x = ends_of(state[:, -convolution.conv.in_channels :], batch.adjacency)
+        x = state[:, -convolution.conv.in_channels :]
+        x = ends_of(x if number == 0 else self.dropout(x, number), batch.adjacency)
         result = convolution(x, batch.adjacency, edge_features_of(batch, convolution))
         return torch.cat([state[: result.shape[0]], result], 1)
 

@@ -12,7 +12,7 @@ from pna.ops.triton.launch import block_of
 from pna.ops.triton.launcher import Kernel, cdiv, on_device
 from pna.ops.triton.products import unit_stride
 
-_MIX = tl.constexpr(0x45D9F3B3335B369)  # the constants of `pna.population.dropout`
+_MIX = tl.constexpr(0x45D9F3B3335B369)  # the constants of `pna.ops.hashing`
 _GOLDEN = tl.constexpr(0x1E3779B97F4A7C15)
 
 _TILE = 1024  # elements of a tile

@@ -1,0 +1,235 @@
+"""Neighbour sampling: batches of seed nodes of one large graph, with some of their in-neighbours.
+
+A model of L layers needs the in-neighbours of the seeds, theirs, and so on, L times. Each layer
+takes a sample of at most k in-neighbours of every node that it computes.
+
+The in-neighbours of a node are in a random order, which depends on seed, epoch and node alone. A
+layer takes the first k of them. A node therefore sends and receives the same in every batch of an
+epoch, in every process, and also if it is a seed and a neighbour at once. If two layers have
+different fan-outs, the smaller sample is contained in the larger one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pna.adjacency import Adjacency
+from pna.data.batch import Batch, SampledLayer
+from pna.data.graphset import GraphSet
+from pna.data.node_graph import NodeGraph
+from pna.data.order import order
+from pna.data.structure import offsets
+from pna.ops.hashing import GOLDEN, scramble
+
+_MOST = 1000  # largest fan-out: the time of a draw grows with its square
+_NO_ROW = 2**31 - 1
+
+
+class NeighbourBatches:
+    """Batches of seed nodes of one graph, each with a sample of their in-neighbours.
+
+    It is an iterable of `pna.data.batch.Batch`, made on the device of the graph. Every iteration
+    is another epoch, with its own order of the seeds and its own samples. In a batch, row i of x is
+    node ``batch.nodes[i]``; the first ``batch.num_seeds`` rows are the seeds; `y_node` has their
+    targets; ``batch.layers[l]`` has the edges for layer l. Degrees are those of the whole graph.
+
+    Args:
+        graph: a graph set of one graph, or a `NodeGraph`, whose first split is taken.
+        fan_out: most in-neighbours that a node receives from, for each layer of the model; that of
+            the last layer, which computes the seeds, comes first.
+        batch_size: number of seeds in a batch.
+        nodes: the seed nodes: a mask (nodes,) or indices. Default: those with a known target.
+        seed: random seed of the samples and of the order of the seeds.
+        shuffle: draw a new order of the seeds every epoch.
+    """
+
+    def __init__(
+        self,
+        graph: GraphSet | NodeGraph,
+        fan_out: Sequence[int],
+        batch_size: int = 1024,
+        *,
+        nodes: Tensor | None = None,
+        seed: int = 0,
+        shuffle: bool = True,
+    ) -> None:
+        graphs = graph.graph_set() if isinstance(graph, NodeGraph) else graph
+        if len(graphs) != 1:
+            raise ValueError(
+                f"got {len(graphs)} graphs to sample neighbours from, expected one; leave out "
+                "sample (--sample): batches of small graphs are whole"
+            )
+        self.fan_out = check_fan_out(fan_out)
+        if batch_size < 1:
+            raise ValueError(f"got batch_size={batch_size}, expected at least 1")
+        self.graphs, self.batch_size, self.seed, self.shuffle = graphs, batch_size, seed, shuffle
+        self.nodes = _seeds(graphs, nodes)
+        self.next_epoch = 0  # of the next iteration
+        self._starts = offsets(graphs.degree)
+        self._row = torch.empty(graphs.num_nodes, dtype=torch.int32, device=graphs.device)
+
+    def __len__(self) -> int:
+        """Number of batches in an epoch."""
+        return -(-len(self.nodes) // self.batch_size)
+
+    def __iter__(self) -> Iterator[Batch]:
+        epoch, self.next_epoch = self.next_epoch, self.next_epoch + 1
+        return self.epoch(epoch)
+
+    def epoch(self, epoch: int, rank: int = 0, processes: int = 1) -> Iterator[Batch]:
+        """The batches of an epoch; with several processes, the share of one of them."""
+        self.graphs.check_unchanged()
+        chosen = self.nodes[order(len(self.nodes), self.shuffle, self.seed, epoch)]
+        for start in range(0, len(chosen), self.batch_size):
+            parts = np.array_split(chosen[start : start + self.batch_size], processes)
+            yield self.sample(torch.from_numpy(parts[rank]), epoch)
+
+    def sample(self, nodes: Tensor, epoch: int) -> Batch:
+        """The batch of these seed nodes, (seeds,), in an epoch."""
+        graphs, device = self.graphs, self.graphs.device
+        nodes = nodes.to(device, torch.int64, non_blocking=True)
+        degree = graphs.degree.index_select(0, nodes).long()
+        count, edges = len(nodes), int(degree.clamp(max=self.fan_out[0]).sum())
+        self._row.fill_(_NO_ROW)
+        self._row.scatter_reduce_(0, nodes, _range(0, count, device), "amin")
+        orders, layers, new = list[Tensor](), list[SampledLayer](), nodes
+        for hop, most in enumerate(self.fan_out):
+            orders.append(self._neighbours(new, max(self.fan_out[hop:]), epoch))
+            edge_ids, receivers = _first(orders, degree.clamp(max=most), edges)
+            senders = graphs.senders.index_select(0, edge_ids).long()
+            # a new sender gets the number of its first edge, and then a row
+            number = _range(count, edges, device)
+            self._row.scatter_reduce_(0, senders, number, "amin")
+            is_new = self._row.index_select(0, senders) == number
+            of_senders = graphs.degree.index_select(0, senders).long()
+            later = (*self.fan_out, 0)[hop + 1]
+            more = torch.where(is_new, of_senders.clamp(max=later), 0).sum()
+            more += degree.clamp(max=later).sum()
+            found, edges = torch.stack([is_new.sum(), more]).tolist()  # waits for the device
+            new, of_new = _chosen(torch.stack([senders, of_senders]), is_new, found)
+            self._row[new] = _range(count, found, device)
+            index = torch.stack([self._row.index_select(0, senders).long(), receivers])
+            adjacency = Adjacency.from_edge_index(index, (count + found, count), degree)
+            nodes, degree = torch.cat([nodes, new]), torch.cat([degree, of_new])
+            attr = None if graphs.edge_attr is None else graphs.edge_attr.index_select(0, edge_ids)
+            layers.append(SampledLayer(adjacency, degree, edge_ids, attr))
+            count += found
+        layers.reverse()
+        seeds = nodes[: layers[-1].adjacency.num_receivers]
+        return Batch(
+            adjacency=layers[0].adjacency,
+            graph_of_node=torch.zeros_like(nodes),
+            sizes=torch.full((1,), count, device=device),
+            x=None if graphs.x is None else graphs.x.index_select(0, nodes),
+            edge_attr=None,
+            y_node=None if graphs.y_node is None else graphs.y_node.index_select(0, seeds),
+            y_graph=None,
+            graph_ids=torch.zeros(1, dtype=torch.int64, device=device),
+            size_range=(count, count),
+            nodes=nodes,
+            layers=tuple(layers),
+        )
+
+    def _neighbours(self, nodes: Tensor, most: int, epoch: int) -> Tensor:
+        """The edges from the first in-neighbours of each node in its random order, (most, nodes).
+
+        An entry after those of a node's own edges has no meaning, but is an edge.
+        """
+        degree = self.graphs.degree.index_select(0, nodes).long()
+        key = int(scramble(scramble(torch.tensor(self.seed)) + epoch))
+        ranks = shuffled(scramble(nodes + key), degree, most)
+        last = max(self.graphs.num_edges - 1, 0)
+        return (self._starts.index_select(0, nodes) + ranks).clamp_(max=last)
+
+    def __repr__(self) -> str:
+        return (
+            f"NeighbourBatches({len(self.nodes)} seeds of {self.graphs.num_nodes} nodes, "
+            f"fan_out={self.fan_out}, batch_size={self.batch_size})"
+        )
+
+
+def shuffled(keys: Tensor, sizes: Tensor, most: int) -> Tensor:
+    """The first `most` entries of a random permutation of 0 to size − 1 for each key, (most, keys).
+
+    A permutation depends only on its key and its size. Entries after the first `size` have no
+    meaning. It is the shuffle of Fisher and Yates: step i swaps entry i with the entry at i plus a
+    random number below size − i. Only the entries that are moved are stored.
+    """
+    steps = torch.arange(most, device=keys.device)[:, None]
+    bits = scramble(keys + steps * GOLDEN) & (2**62 - 1)
+    other = steps + bits % (sizes - steps).clamp(min=1)  # with which entry step i swaps
+    moved = steps.repeat(1, len(keys))  # what is at i before step i
+    result = other.clone()  # what is at `other` before step i
+    for i in range(most - 1):
+        later = slice(i + 1, None)
+        moved[later] = torch.where(other[i] == steps[later], moved[i], moved[later])
+        result[later] = torch.where(other[i] == other[later], moved[i], result[later])
+    return result
+
+
+def _first(orders: Sequence[Tensor], lengths: Tensor, edges: int) -> tuple[Tensor, Tensor]:
+    """The first edges of every receiver, as many as `lengths` says, and the receivers of these.
+
+    `orders` have the edges (most, receivers) of groups of receivers; `edges` is the sum of lengths.
+    """
+    receivers = torch.repeat_interleave(lengths, output_size=edges)
+    before = (lengths.cumsum(0) - lengths).index_select(0, receivers)
+    rank = torch.arange(edges, device=lengths.device) - before
+    least = min(len(order) for order in orders)
+    drawn = torch.cat([order[:least] for order in orders], 1).flatten()
+    return drawn.index_select(0, rank * len(lengths) + receivers), receivers
+
+
+def check_fan_out(fan_out: Any) -> tuple[int, ...]:
+    """The fan-outs as a tuple; raises unless there is one, and all are from 1 to 1,000."""
+    given = tuple(fan_out) if isinstance(fan_out, Sequence) else (fan_out,)
+    odd = [k for k in given if not isinstance(k, int) or isinstance(k, bool) or not 1 <= k <= _MOST]
+    if odd or not given:
+        raise ValueError(
+            f"got sample={', '.join(map(repr, given)) or 'nothing'}, expected a number of "
+            f"in-neighbours for each layer, from 1 to {_MOST:,}, such as 15,10,5; leave it out to "
+            "train with all neighbours"
+        )
+    return given
+
+
+def _seeds(graphs: GraphSet, nodes: Any) -> np.ndarray:
+    """The indices of seed nodes, (seeds,) int64."""
+    if nodes is None:
+        if graphs.y_node is None:
+            raise ValueError(
+                "got a graph without targets of nodes and no nodes, expected one of them; pass "
+                "nodes=torch.arange(graph.num_nodes) for all nodes"
+            )
+        nodes = ~graphs.y_node.isnan().all(1)
+    nodes = torch.as_tensor(nodes).cpu()
+    if nodes.dtype == torch.bool and nodes.shape == (graphs.num_nodes,):
+        nodes = nodes.nonzero()[:, 0]
+    if nodes.dim() != 1 or nodes.dtype in (torch.bool, torch.float32, torch.float64):
+        raise ValueError(
+            f"got nodes of shape {tuple(nodes.shape)} and type {nodes.dtype}, expected a mask "
+            f"({graphs.num_nodes},), or indices of nodes (seeds,)"
+        )
+    found = nodes.long()
+    if len(found) and not (0 <= int(found.min()) and int(found.max()) < graphs.num_nodes):
+        odd = found[(found < 0) | (found >= graphs.num_nodes)]
+        raise ValueError(
+            f"got seed node {int(odd[0])}, expected nodes from 0 to {graphs.num_nodes - 1}"
+        )
+    return found.numpy()
+
+
+def _range(start: int, count: int, device: torch.device) -> Tensor:
+    return torch.arange(start, start + count, dtype=torch.int32, device=device)
+
+
+def _chosen(values: Tensor, mask: Tensor, count: int) -> Tensor:
+    """The `count` columns of values where the mask is true, without waiting for the device."""
+    where = torch.where(mask, mask.cumsum(0) - 1, count)
+    made = values.new_empty((len(values), count + 1))
+    return made.index_copy_(1, where, values)[:, :count]

@@ -1,0 +1,152 @@
+"""Training on the nodes of one graph with sampled neighbours."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from pna.cli import app
+from pna.data import NeighbourBatches
+from pna.train import Settings, evaluate, train
+from pna.train.loop import make_trainer
+from pna.train.run import LAST, Run
+from pna.train.settings import ModelSettings
+from tests import processes
+from tests.train.cases import one_graph, random_graphs
+
+SMALL = ModelSettings("pna", "stacked", 8, arguments=dict(layers=2, final="none", dropout=0.2))
+
+
+GRAPH = one_graph()
+
+
+def settings(**given):
+    return Settings(**(dict(epochs=2, batch_size=16, sample=(4, 3)) | given))
+
+
+def test_a_step_is_that_of_torch():
+    """The loss of the seeds alone, over the batches of `NeighbourBatches`, with torch's Adam."""
+    given = settings(precision="float64", lr=1e-2, data_seed=5)
+    model = replace(SMALL, arguments=SMALL.arguments | {"dropout": 0.0})
+    config = _config(GRAPH, model, given)
+    trainer = make_trainer(config, GRAPH, "cpu")
+    own = make_trainer(config, GRAPH, "cpu").population.model.double().train()
+    optimiser = torch.optim.Adam(own.parameters(), lr=1e-2)
+    for epoch in range(2):
+        losses = trainer.run_epoch(epoch)[0]
+        total, count = 0.0, 0
+        batches = NeighbourBatches(GRAPH.split("train"), (4, 3), 16, seed=5)
+        for batch in batches.epoch(epoch):
+            own.train()
+            optimiser.zero_grad()
+            y = batch.y_node.double()
+            assert len(y) == batch.num_seeds <= 16
+            loss = torch.nn.functional.binary_cross_entropy_with_logits(own(batch).node, y)
+            loss.backward()
+            optimiser.step()
+            total, count = total + loss.item() * len(y), count + len(y)
+        assert losses.item() == pytest.approx(total / count, rel=1e-9)
+    assert count == int((GRAPH.split_of_node == 0).sum())
+
+
+def _config(graphs, model, given):
+    from pna.train.loop import configured
+
+    return configured(graphs, None, model, given, "bce", None, None, ("train", "validation"))
+
+
+@pytest.mark.slow
+def test_it_learns_and_is_validated_on_the_whole_graph(tmp_path):
+    graph = one_graph(400, 1600)
+    run = train(graph, tmp_path / "run", "pna", settings(epochs=12, batch_size=32, lr=1e-2),
+                device="cpu")  # fmt: skip
+    found = evaluate(run, graph, "validation", device="cpu")
+    assert run.summary["best"][0] == pytest.approx(found.loss[0], rel=1e-5)
+    assert evaluate(run, graph, "test", device="cpu").metrics["roc_auc"][0] > 0.8
+
+
+@pytest.mark.parametrize("change", [{}, {"convolution": "gcn", "architecture": "standard"}])
+def test_members_train_as_alone(change, tmp_path):
+    """All members see the same batches; dropout is that of the member."""
+    model = replace(SMALL, **change)
+    if change:
+        model = replace(model, arguments=model.arguments | {"edges": False})
+    both = train(GRAPH, tmp_path / "both", model, settings(members=2, precision="float64"),
+                 device="cpu")  # fmt: skip
+    for seed in range(2):
+        given = settings(seed=seed, precision="float64")
+        alone = train(GRAPH, tmp_path / str(seed), model, given, device="cpu")
+        for rows in zip([r for r in both.metrics() if r["member"] == seed], alone.metrics(),
+                        strict=True):  # fmt: skip
+            assert rows[0]["training"] == pytest.approx(rows[1]["training"], rel=1e-8)
+            assert rows[0]["validation"] == pytest.approx(rows[1]["validation"], rel=1e-8)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs signals and fork")
+def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
+    given = settings(epochs=4, members=2, schedule="plateau", plateau=1, average=0.9)
+    GRAPH.save(path := tmp_path / "graph.safetensors")
+    whole = train(path, tmp_path / "whole", SMALL, given, loss="bce", device="cpu")
+    asked = {"data": path, "out": tmp_path / "parts", "model": SMALL, "settings": given,
+             "loss": "bce", "save_every": 0.0}  # fmt: skip
+    process = processes.started(tmp_path, partial(_killed_after, 3, **asked))
+    assert processes.ended(process, tmp_path).returncode == -signal.SIGKILL
+    assert Run(tmp_path / "parts").read(LAST)[1]["epoch"] == 2
+    parts = train(path, tmp_path / "parts", resume=True, device="cpu")
+    (expected, _), (got, _) = whole.read(LAST), parts.read(LAST)
+    for name, tensor in expected.items():
+        assert torch.equal(tensor, got[name]), name
+
+
+def _killed_after(epochs, **asked):
+    """Killed in the report of an epoch, before its checkpoint is written."""
+
+    def report(done):
+        if done.epoch == epochs:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    torch.set_num_threads(1)
+    train(**asked, device="cpu", report=report)
+
+
+def test_the_command(tmp_path):
+    GRAPH.save(path := tmp_path / "graph.safetensors")
+    arguments = ["train", path, "--sample", "4,3", "--epochs", "1", "--device", "cpu", "--json"]
+    done = CliRunner().invoke(app, [*map(str, arguments), "--out", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    stored = json.loads((tmp_path / "run" / "config.json").read_text())
+    assert stored["settings"]["sample"] == [4, 3] and stored["settings"]["batch_size"] == 1024
+    assert stored["model"]["arguments"]["layers"] == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--sample", "4,0"], "got sample=4, 0, expected a number of in-neighbours for each layer"),
+        (["--sample", "4,x"], "got sample '4,x', expected whole numbers separated by commas"),
+        (["--sample", "4,3", "--layers", "3"], "got 2 fan-outs in sample for a model of 3 layers"),
+        (["--sample", "4", "--architecture", "recurrent"], "for a recurrent model"),
+        (["--sample", "4,3", "--virtual-node"], "a model with virtual_node, which needs"),
+        (["--sample", "4,3", "--model", "gated-gcn"], "with edge states, of gated-gcn"),
+    ],
+)
+def test_what_cannot_be_sampled(options, message, tmp_path):
+    GRAPH.save(path := tmp_path / "graph.safetensors")
+    done = CliRunner().invoke(
+        app, ["train", str(path), "--out", str(tmp_path / "run"), "--device", "cpu", *options]
+    )
+    assert done.exit_code != 0 and message in " ".join(done.output.split())
+    assert not (tmp_path / "run").exists()
+
+
+def test_many_graphs_cannot_be_sampled(tmp_path):
+    with pytest.raises(ValueError, match=r"got 10 graphs to sample .* expected one; leave out"):
+        train(random_graphs(), tmp_path / "run", SMALL, settings(), device="cpu")
+    assert not (tmp_path / "run").exists()
