@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +16,7 @@ import torch
 
 from pna.data.graphset import GraphSet
 from pna.population.all_reduce import all_reduce_sum, world_size
+from pna.train import loop
 from pna.train.distributed import any_process, device_of, is_first, joined, wait_for_all
 from pna.train.loop import train
 from pna.train.run import BEST, LAST, Run
@@ -69,7 +73,11 @@ def free_port() -> int:
 
 
 def in_two_processes(
-    folder: Path, graphs: GraphSet, models: dict[str, ModelSettings], settings: Settings
+    folder: Path,
+    graphs: GraphSet,
+    models: dict[str, ModelSettings],
+    settings: Settings,
+    work: Callable[..., None] = rank_of_two,
 ) -> tuple[dict[str, Run], list[processes.Ended]]:
     """Runs by name, and what became of each process."""
     graphs.save(folder / "graphs.safetensors")
@@ -81,9 +89,7 @@ def in_two_processes(
     port, folders = free_port(), [folder / f"rank-{rank}" for rank in range(2)]
     for own in folders:
         own.mkdir()
-    ranks = [
-        processes.started(own, rank_of_two, port, rank, asked) for rank, own in enumerate(folders)
-    ]
+    ranks = [processes.started(own, work, port, rank, asked) for rank, own in enumerate(folders)]
     done = [processes.ended(*both) for both in zip(ranks, folders, strict=True)]
     return {name: Run(folder / name) for name in models}, done
 
@@ -139,6 +145,37 @@ def test_two_processes_sample_what_one_does(tmp_path):
     assert [one.returncode for one in done] == [0, 0], done
     for name, run in runs.items():
         assert_same(run, train(ONE, tmp_path / f"{name}-alone", SAMPLED[name], settings))
+
+
+def rank_of_two_killed(port: int, rank: int, asked: list[dict[str, Any]]) -> None:
+    """The second process is killed when its second epoch begins."""
+    whole_epoch = loop._epoch
+
+    def epoch(trainer: Any, done: int) -> Any:
+        if done == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return whole_epoch(trainer, done)
+
+    if rank == 1:
+        loop._epoch = epoch
+    rank_of_two(port, rank, asked)
+
+
+@pytest.mark.slow
+def test_a_killed_process_is_reported_and_the_run_resumes(tmp_path):
+    settings = Settings(**SETTINGS | {"batch_size": 6, "sample": (4, 3)})
+    models = {"pna": SAMPLED["pna"]}
+    runs, done = in_two_processes(tmp_path, ONE, models, settings, rank_of_two_killed)
+    assert done[1].returncode == -signal.SIGKILL and done[0].returncode == 1
+    said = done[0].stderr.splitlines()[-1]
+    assert re.search(
+        r"another process of this training has ended .* \(epoch 2\); .* --resume", said
+    )
+    assert runs["pna"].read(LAST)[1]["epoch"] == 1
+    resumed = train(ONE, runs["pna"].folder, resume=True)
+    alone = train(ONE, tmp_path / "alone", SAMPLED["pna"], settings)
+    for row, wanted in zip(resumed.metrics(), alone.metrics(), strict=True):
+        assert row["validation"] == pytest.approx(wanted["validation"], rel=1e-8)
 
 
 def test_only_the_first_writes_and_tells(both):

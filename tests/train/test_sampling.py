@@ -72,6 +72,20 @@ def test_it_learns_and_is_validated_on_the_whole_graph(tmp_path):
     assert evaluate(run, graph, "test", device="cpu").metrics["roc_auc"][0] > 0.8
 
 
+def test_validation_in_slices(tmp_path, monkeypatch):
+    """If the whole graph does not fit into memory; with the best epoch by loss and by ROC-AUC."""
+    for select in ("loss", "roc_auc"):
+        given = settings(select=select, members=2, average=0.9)
+        whole = train(GRAPH, tmp_path / select, SMALL, given, device="cpu")
+        with monkeypatch.context() as patched:
+            patched.setattr("pna.train.trainer.is_at_once", lambda *_: False)
+            sliced = train(GRAPH, tmp_path / f"{select}-sliced", SMALL, given, device="cpu")
+        assert sliced.summary["best"] == pytest.approx(whole.summary["best"], rel=1e-5)
+        for row, expected in zip(sliced.metrics(), whole.metrics(), strict=True):
+            assert row["validation"] == pytest.approx(expected["validation"], rel=1e-5)
+            assert row["training"] == expected["training"]
+
+
 @pytest.mark.parametrize("change", [{}, {"convolution": "gcn", "architecture": "standard"}])
 def test_members_train_as_alone(change, tmp_path):
     """All members see the same batches; dropout is that of the member."""

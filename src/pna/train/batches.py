@@ -159,6 +159,20 @@ class Batches:
         self._captured[key]()
 
 
+class OneBatch:
+    """A batch that is the same in every epoch, and the step that runs on it, not captured."""
+
+    def __init__(self, batch: Batch, step: Step) -> None:
+        self._batch, self._step = batch, step
+
+    def forget(self) -> None:
+        """Do nothing: no step is captured."""
+
+    def run(self, epoch: int) -> None:
+        """Run the step on the batch."""
+        self._step(self._batch)
+
+
 class SampledBatches:
     """Seed nodes of one graph in batches of sampled neighbours, and the step that runs on each."""
 

@@ -46,6 +46,14 @@ def any_process(flag: bool, device: torch.device) -> bool:
     return bool(all_reduce_sum(torch.tensor(float(flag), device=device)))
 
 
+def is_lost(error: Exception) -> bool:
+    """Whether an error says that another process has ended or cannot be reached."""
+    if world_size() == 1:
+        return False
+    of_torch = (distributed.DistBackendError, distributed.DistNetworkError)
+    return isinstance(error, of_torch) or (isinstance(error, RuntimeError) and "gloo" in str(error))
+
+
 def is_first() -> bool:
     """Whether this process writes files and reports progress."""
     return world_size() == 1 or distributed.get_rank() == 0

@@ -220,6 +220,22 @@ class _Blocks:
         return batch, nodes
 
 
+def without_edges(graphs: GraphSet) -> Batch:
+    """A batch of one graph that has the targets of its nodes, but no features and no edges."""
+    nodes, device = graphs.num_nodes, graphs.device
+    none = torch.zeros(2, 0, dtype=torch.int64, device=device)
+    return Batch(
+        adjacency=Adjacency.from_edge_index(none, nodes),
+        graph_of_node=torch.zeros(nodes, dtype=torch.int64, device=device),
+        sizes=torch.tensor([nodes], device=device),
+        x=None,
+        edge_attr=None,
+        y_node=graphs.y_node,
+        y_graph=None,
+        graph_ids=torch.zeros(1, dtype=torch.int64, device=device),
+    )
+
+
 def _renumbered(senders: Tensor, first: int, end: int, num_nodes: int) -> tuple[Tensor, Tensor]:
     """The nodes from `first` to `end`, then all other senders; and the index of each node among
     them, (num_nodes,), which is undefined for nodes that are not."""

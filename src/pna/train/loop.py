@@ -27,7 +27,14 @@ from pna.machine import machine
 from pna.ops.aggregators import Aggregator
 from pna.population.all_reduce import world_size
 from pna.train.defaults import loss_for, model_for, settings_for
-from pna.train.distributed import any_process, device_of, is_first, joined, wait_for_all
+from pna.train.distributed import (
+    any_process,
+    device_of,
+    is_first,
+    is_lost,
+    joined,
+    wait_for_all,
+)
 from pna.train.metrics_file import Metrics, kept_rows, readable_rows
 from pna.train.models import build, count_parameters, fitted
 from pna.train.population import Population
@@ -304,6 +311,14 @@ def _train(
                     saved = time.monotonic()
                 if stopping and not finished:
                     raise Interrupted(f"stopped after epoch {done}; {run.folder} can be resumed")
+    except Exception as error:
+        if not is_lost(error):
+            raise
+        raise ConnectionError(
+            f"another process of this training has ended or cannot be reached (epoch {done + 1}); "
+            "see its output, then start the processes again, which continue from the last "
+            f"checkpoint: pna train --resume {run.folder}"
+        ) from error
     finally:
         if metrics is not None:
             metrics.close()

@@ -20,8 +20,9 @@ from pna.ops.streams import SideStream
 from pna.population.all_reduce import all_reduce_sum, world_size
 from pna.torch_internals import add_lists_, run_backward
 from pna.train.average import MovingAverage, Snapshot
-from pna.train.batches import Batches, Execution, SampledBatches
+from pna.train.batches import Batches, Execution, OneBatch, SampledBatches
 from pna.train.capture import Captured, Memory
+from pna.train.layerwise import is_at_once, layerwise_outputs, without_edges
 from pna.train.member_state import MemberState
 from pna.train.optimiser import Adam
 from pna.train.population import Population
@@ -38,6 +39,7 @@ from pna.train.tasks import (
     targets_of,
 )
 from pna.train.weights import LossWeights
+from pna.waiting import waiting_for
 
 #: Validation batches are captured one by one up to this number; more of them are batched in
 #: padded shapes, in an order drawn once.
@@ -106,10 +108,18 @@ class Trainer:
                 diameters=of_training, execution=execution,
             )  # fmt: skip
         drawn = self._memory is not None and len(validation) > size * _MOST_ALONE
-        self.validation = Batches(
-            validation, self._validate, size, shuffle=drawn, diameters=of_validation,
-            execution=execution,
-        )  # fmt: skip
+        self.validation: Batches | OneBatch
+        self._in_slices: GraphSet | None = None  # if validation does not fit into memory at once
+        if is_at_once(population, validation):
+            self.validation = Batches(
+                validation, self._validate, size, shuffle=drawn, diameters=of_validation,
+                execution=execution,
+            )  # fmt: skip
+        else:
+            # the other processes have no share of the only graph
+            self._in_slices = validation if rank == 0 else None
+            batch = without_edges(validation) if rank == 0 else validation.batch([])
+            self.validation = OneBatch(batch, self._validate)
 
     def _sampled(self, training: GraphSet, execution: Execution) -> SampledBatches:
         """Batches of the nodes with a known target; raises if the model needs whole graphs."""
@@ -195,7 +205,16 @@ class Trainer:
     def _validate(self, batch: Batch) -> None:
         targets, counts = self._targets(batch, self._complete[1])
         with self._precision.context(self.population.device):
-            found = self.population.apply(batch, lambda p: self._seen(p, targets), *self._validated)
+            if self._in_slices is None:
+                found = self.population.apply(
+                    batch, lambda p: self._seen(p, targets), *self._validated
+                )
+            else:
+                waiting_for("validating the nodes of the graph in slices")
+                outputs = layerwise_outputs(
+                    self.population, self._in_slices, None, *self._validated
+                )
+                found = torch.stack([self._seen(Prediction(o, None), targets) for o in outputs])
         sums, columns = found[:, : len(self.tasks)], found[:, len(self.tasks) :]
         if self._selection is not None:
             self._selection.keep(self.ids, batch, columns)
