@@ -300,9 +300,9 @@ class Adjacency:
 
         It is made once, unless in compiled code, and kept while this Adjacency lives.
         """
-        if not values_visible():
+        known = None if torch.compiler.is_compiling() else _reversed.get(self)
+        if known is None and not values_visible():
             return _turn(self)
-        known = _reversed.get(self)
         if known is None:
             with outside_inference():
                 known = _reversed[self] = _turn(self)

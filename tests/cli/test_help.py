@@ -53,6 +53,7 @@ CHOICES = {
     "precision": PRECISIONS,
     "loss": LOSSES,
     "message_edges": MESSAGES,
+    "direction": ("in", "both"),
     "address": ("local", "auto", "HOST:PORT", "ray://HOST:PORT"),
     "where": ("public",),
     ("bench train", "only"): ("population", "multitask", "zinc-sized"),

@@ -328,6 +328,8 @@ def test_what_is_refused(graph, run, tmp_path):
         predict(run, other, device="cpu")
     with pytest.raises(ValueError, match="got graphs without labelled edges"):
         predict(run, graph.graph_set(levels=["node"]), device="cpu")
+    with pytest.raises(ValueError, match="a model with predictions of edges, which needs all"):
+        train(graph.graph_set(), tmp_path / "a", settings=settings(sample=(2, 2)), device="cpu")
     with pytest.raises(ValueError, match="predict targets of edges, which cannot be exported"):
         export(run, "torch")
 
@@ -343,7 +345,7 @@ def test_from_tables_to_predictions_by_commands(tmp_path):
     call("data", "graph", "--edges", edges, "--edge-target", "fraud", "--edge-split", "part",
          "--out", file)  # fmt: skip
     call("train", file, "--out", run, "--epochs", 1, "--hidden", 8, "--message-edges", "train",
-         "--device", "cpu")  # fmt: skip
+         "--edge-updates", "--direction", "both", "--device", "cpu")  # fmt: skip
     call("predict", run, file, "--out", tmp_path / "p.csv", "--device", "cpu")
     lines = list(csv.DictReader((tmp_path / "p.csv").open()))
     assert [f"{line['source']},{line['dest']}" for line in lines] == [

@@ -149,6 +149,8 @@ def test_the_command(tmp_path):
         (["--sample", "4", "--architecture", "recurrent"], "for a recurrent model"),
         (["--sample", "4,3", "--virtual-node"], "a model with virtual_node, which needs"),
         (["--sample", "4,3", "--model", "gated-gcn"], "with edge states, of gated-gcn"),
+        (["--sample", "4,3", "--edge-updates"], "a model with edge_updates, which needs"),
+        (["--sample", "4,3", "--direction", "both"], "with messages along outgoing edges"),
     ],
 )
 def test_what_cannot_be_sampled(options, message, tmp_path):

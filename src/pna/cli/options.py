@@ -68,6 +68,11 @@ class Training:
             models. Default: set2set if recurrent, sum if stacked, mean if standard.
         virtual_node: Add a node that is connected to all nodes of a graph. Only for stacked models.
             Default: no.
+        edge_updates: Update edge states after each layer, from both ends and the edge. Only for
+            stacked models. Default: no.
+        direction: Along which edges nodes receive messages. Values: in, both. both: also against
+            the direction of the edges, with weights of their own. Only for pna and mpnn models.
+            Default: in.
         init: Initialisation of the weights. {initial} published is the authors'; with remembering,
             GRUs keep most of their state at first. Default: default (PyTorch's).
         edges: Use edge features. Default: yes, if the graphs have them.
@@ -130,6 +135,8 @@ class Training:
     dropout: float
     readout: str
     virtual_node: bool
+    edge_updates: bool
+    direction: str
     init: str
     edges: bool
     loss: str

@@ -74,7 +74,9 @@ def model_for(
     hidden, init = arguments.pop("hidden"), arguments.pop("init", "default")
     if arguments.get("edges") is not False or graphs.edge_attr is None:
         arguments.pop("edges", None)
-    takes = {*signature(make).parameters, "edges", "towers"}
+    if arguments.get("direction") == "in":
+        del arguments["direction"]  # the default, which all convolutions have
+    takes = {*signature(make).parameters, "edges", "towers", "direction"}
     for name in arguments:
         if name not in takes:
             able = lookup("argument of a model", name, _architectures_with())

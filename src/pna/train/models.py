@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from inspect import signature
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from pna.data.header import MOST_KINDS
 from pna.degree import DegreeStats
 from pna.names import lookup
 from pna.nn.architectures import ARCHITECTURES
+from pna.nn.conv.pna import Direction
 from pna.nn.initial import initialise
 from pna.nn.registry import CONVOLUTIONS
 from pna.train.arguments import decode
@@ -85,6 +86,11 @@ def fitted(
     if edge_targets:
         arguments["symmetric"] = bool(every.metadata.get(UNDIRECTED, False))
     degrees = torch.bincount(training.degree.long().cpu())
+    out_degrees: tuple[int, ...] = ()
+    if "direction" in arguments:
+        _check_direction(model.convolution, arguments["direction"])
+        if arguments["direction"] == "both":
+            out_degrees = tuple(torch.bincount(training.out_degree.long().cpu()).tolist())
     return replace(
         model,
         arguments=arguments,
@@ -93,7 +99,19 @@ def fitted(
         graph_targets=outputs_of(tasks, "graph"),
         edge_targets=edge_targets,
         degrees=tuple(degrees.tolist()),
+        out_degrees=out_degrees,
     )
+
+
+def _check_direction(convolution: str, direction: str) -> None:
+    """Raise unless a convolution has this direction."""
+    lookup("direction", direction, dict.fromkeys(get_args(Direction)))
+    able = [n for n, e in CONVOLUTIONS.items() if "direction" in signature(e.make).parameters]
+    if convolution not in able:
+        raise ValueError(
+            f"got direction={direction!r} for {convolution!r}, which aggregates along incoming "
+            f"edges only; leave it out (--direction), or use one of {', '.join(able)}"
+        )
 
 
 def _values(
@@ -161,7 +179,7 @@ def build(model: ModelSettings, seed: int = 0) -> nn.Module:
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)  # leave the generators of GPUs alone
         try:
-            built = _made(model, DegreeStats.from_histogram(torch.tensor(model.degrees)))
+            built = _made(model)
         except RuntimeError as error:
             if "allocate" not in str(error):
                 raise
@@ -173,7 +191,10 @@ def build(model: ModelSettings, seed: int = 0) -> nn.Module:
     return built
 
 
-def _made(model: ModelSettings, degrees: DegreeStats) -> nn.Module:
+def _made(model: ModelSettings) -> nn.Module:
+    every = [model.degrees, model.out_degrees] if model.out_degrees else [model.degrees]
+    with torch.device("cpu"):
+        degrees = [DegreeStats.from_histogram(torch.tensor(counts)) for counts in every]
     make: Any = lookup("architecture", model.architecture, ARCHITECTURES)
     if model.edge_targets:
         make = partial(make, edge_targets=model.edge_targets)
@@ -186,7 +207,7 @@ def _made(model: ModelSettings, degrees: DegreeStats) -> nn.Module:
             model.hidden,
             model.node_targets,
             model.graph_targets,
-            deg=degrees,
+            deg=degrees if model.out_degrees else degrees[0],
             **decode(model.arguments, model.own_aggregators),
         )
     return built
@@ -207,11 +228,10 @@ def outline(model: ModelSettings, most: int) -> nn.Module:
             raise ValueError(f"it has more than the {most:,} weights in the file")
 
     try:
-        degrees = DegreeStats.from_histogram(torch.tensor(model.degrees))
         counting = register_module_parameter_registration_hook(counted)
         try:
             with torch.device("meta"):
-                return _made(model, degrees)
+                return _made(model)
         finally:
             counting.remove()
     except Exception as error:  # any error of a layer about wrong arguments

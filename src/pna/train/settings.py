@@ -175,6 +175,7 @@ class ModelSettings:
     degrees: tuple[int, ...] = ()  # histogram of the training set's in-degrees
     own_aggregators: tuple[type[Aggregator], ...] = field(default=(), compare=False)
     edge_targets: int = 0
+    out_degrees: tuple[int, ...] = ()  # histogram of out-degrees, for the direction "both"
 
     def __post_init__(self) -> None:
         own = by_name([*self.own_aggregators, *classes_in(self.arguments)])

@@ -17,6 +17,7 @@ from pna.nn.batch_context import active_nodes
 from pna.nn.conv.mlp import Gate
 from pna.nn.conv.pna import FLOW, PNAConv
 from pna.nn.convolution import Convolution
+from pna.nn.edge_update import slot_of_edge
 from pna.nn.linear import MLP
 from pna.nn.norm import BatchNorm
 from pna.nn.pooling import ClusterReadout
@@ -92,9 +93,7 @@ class EdgeHead(nn.Module):
             parts = [parts[0] + parts[1], (parts[0] - parts[1]).abs()]
         if features is not None:
             parts.append(features.index_select(0, edges.edge_ids))
-        slot_of_edge = torch.empty_like(edges.edge_ids)
-        slot_of_edge[edges.edge_ids.long()] = slots.by_receiver.neighbours
-        return self.mlp(torch.cat(parts, 1)).index_select(0, slot_of_edge)
+        return self.mlp(torch.cat(parts, 1)).index_select(0, slot_of_edge(edges))
 
     def extra_repr(self) -> str:
         return f"symmetric={self.symmetric}"

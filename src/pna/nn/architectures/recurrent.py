@@ -99,6 +99,7 @@ class Recurrent(Architecture):
         self.depth, self.tolerance, self.swap_gru = check_rule(depth), tolerance, swap_gru
         usual = arguments.get("edge_dim") is None and "aggregators" not in arguments
         usual = usual and arguments.get("pre_layers", 1) == 1  # more layers store messages
+        usual = usual and arguments.get("direction", "in") == "in"  # nodes hear of later ones too
         self.first = Convolution(convolution, in_channels, hidden, **arguments)
         usual = usual and self.first.entry.restriction != "all"
         self._takes_first_nodes = usual and dropout == 0 and hidden <= 1024

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pna.adjacency import Adjacency
 from pna.baselines.edge_features import to_slots
 from pna.data.batch import Batch, SampledLayer
 from pna.names import lookup, renamed_keywords
@@ -24,6 +25,7 @@ from pna.nn.architectures.base import (
     columns_of,
     ends_of,
     features_of,
+    labels_of,
     register,
 )
 from pna.nn.augmentation import RandomFlip, RandomRotate, RandomScaleShift
@@ -31,6 +33,7 @@ from pna.nn.batch_context import batch_context
 from pna.nn.conv.inputs import NARROW, EdgeFeatures
 from pna.nn.convolution import Convolution
 from pna.nn.dropout import Dropout
+from pna.nn.edge_update import EdgeStates, EdgeUpdate
 from pna.nn.encoder import Embedding, encoder
 from pna.nn.hooks import may_be_read
 from pna.nn.linear import MLP, Linear, Offset
@@ -101,6 +104,9 @@ class Stacked(Architecture):
         clusters: clusters per graph, for "diffpool" only. Default: 8.
         edge_targets: numbers to predict for each labelled edge; 0 for none.
         symmetric: whether predictions for edges ignore the order of their ends.
+        edge_updates: update the states of edges after each layer, by an `EdgeUpdate`. Without edge
+            features, all edges begin with the same state. For convolutions with edge features
+            only. Predictions for edges see their last states.
         **arguments: arguments of `Convolution`.
 
     Shapes:
@@ -147,6 +153,7 @@ class Stacked(Architecture):
         clusters: int | None = None,
         edge_targets: int = 0,
         symmetric: bool = False,
+        edge_updates: bool = False,
         **arguments: Any,
     ) -> None:
         super().__init__()
@@ -154,7 +161,15 @@ class Stacked(Architecture):
         entry = lookup("convolution", convolution, CONVOLUTIONS)
         self.carries, self.edge_columns = entry.carries, edge_columns
         edge_width = hidden if entry.carries else edge_width
-        arguments["edge_dim"] = edge_width if edge_columns or entry.carries else None
+        has_states = entry.carries or edge_updates
+        arguments["edge_dim"] = edge_width if edge_columns or has_states else None
+        if edge_updates and (entry.carries or not entry.edges):
+            able = ", ".join(n for n, e in CONVOLUTIONS.items() if e.edges and not e.carries)
+            why = "updates edges itself" if entry.carries else "does not support edge features"
+            raise ValueError(
+                f"got edge_updates for {convolution!r}, which {why}; leave it out, or use one of "
+                f"{able}"
+            )
         if norm_before_mixing and not entry.towers:
             able = ", ".join(name for name, other in CONVOLUTIONS.items() if other.towers)
             raise ValueError(
@@ -191,8 +206,8 @@ class Stacked(Architecture):
             vectors = (
                 sum(max(v, 1) for v in edge_values) if self.edge_categorical else edge_columns + 1
             )
-            self._takes_basis = entry.towers and vectors <= NARROW
-        elif entry.carries:
+            self._takes_basis = entry.towers and vectors <= NARROW and not edge_updates
+        elif has_states:
             self.embed_edges = Linear(1, edge_width)  # every edge starts from a 1
         widths = [hidden] * layers + [hidden if out_channels is None else out_channels]
         self.convolutions = nn.ModuleList(
@@ -208,7 +223,11 @@ class Stacked(Architecture):
             BatchNorm(w, relu=True) if fused else make_norm(w) for w in widths[1:]
         )
         self.act = activation(None if fused else act)
-        # edge states of the last layer are not used
+        # edge states of the last layer are used by predictions for edges only
+        updated = widths[1:] if edge_targets else widths[1:-1]
+        self.edge_updates = nn.ModuleList(
+            EdgeUpdate(w, edge_width) for w in updated if edge_updates
+        )
         of_edges = widths[1:-1] if entry.carries else []
         self.edge_norms = nn.ModuleList(
             BatchNorm(w, level="edge", relu=True)
@@ -236,7 +255,7 @@ class Stacked(Architecture):
             inside = (inputs // 2, inputs // 4) if head is None else head
             return MLP([inputs, *inside, targets], last=None if final == "none" else final)
 
-        edge_dim = edge_width if edge_columns else 0
+        edge_dim = edge_width if edge_columns or edge_updates else 0
         targets = Outputs(node_targets, graph_targets, edge_targets, edge_dim, symmetric)
         self._add_heads(convolution, widths[-1], targets, readout, clusters, make_head)
         if graph_means and len(graph_means) != graph_targets:
@@ -255,7 +274,13 @@ class Stacked(Architecture):
             self.dropout.advance()
             if batch.layers:
                 return self._of_sample(x, batch)
-            edges = self._edge_states(batch) if self.carries else self._edges(batch)
+            edges: Any = self._edges(batch) if self.edge_columns else None
+            labels: Any = self._label_features(batch)
+            if self.carries or self.edge_updates:
+                edges = self._edge_states(edges, batch.adjacency)
+            if self.edge_updates:
+                edges = EdgeStates(batch.adjacency, edges)
+                labels = self._label_states(labels, batch)
             shrink = None
             if self.graph_norm:
                 shrink = batch.sizes.clamp(min=1).to(x.dtype).rsqrt()[batch.graph_of_node]
@@ -267,9 +292,17 @@ class Stacked(Architecture):
                 if self.carries:
                     result, edges = self._carry(layer, conv_input, batch, edges)
                 else:
-                    result = convolution(conv_input, batch.adjacency, edges)
+                    given = edges.in_given_order() if self.edge_updates else edges
+                    result = convolution(conv_input, batch.adjacency, given)
                 x = self._updated(layer, x, result, shrink)
-            found = self._predict(x, batch, self._label_features(batch))
+                if layer < len(self.edge_updates):
+                    is_last = layer == len(self.convolutions) - 1
+                    for states in (None if is_last else edges, labels):
+                        if states is not None:
+                            states.update(self.edge_updates[layer], x)
+            if isinstance(labels, EdgeStates):
+                labels = labels.in_given_order()
+            found = self._predict(x, batch, labels)
             graph = None if found.graph is None else self.graph_shift(found.graph)
             return replace(found, graph=graph)
 
@@ -278,6 +311,7 @@ class Stacked(Architecture):
             ("virtual_node", bool(self.virtual_nodes)),
             ("graph_norm", self.graph_norm),
             ("edge states, of gated-gcn", self.carries),
+            ("edge_updates", bool(self.edge_updates)),
         ):
             if used:
                 return part
@@ -314,13 +348,18 @@ class Stacked(Architecture):
         """A layer's output, plus its input if there is a residual connection."""
         return result + x if self.residual and result.shape == x.shape else result
 
-    def _edge_states(self, batch: Batch) -> Tensor:
-        """Initial edge states, (edges, width), in slot order."""
-        if self.edge_columns:
-            given = self._edges(batch)
-            assert given is not None
-            return to_slots(given, batch.adjacency)
-        embed, adjacency = self.embed_edges, batch.adjacency
+    def _label_states(self, features: Tensor | None, batch: Batch) -> EdgeStates | None:
+        """The states of edges to be predicted; None if there are none."""
+        if self.edge_head is None:
+            return None
+        labels = labels_of(batch)
+        return EdgeStates(labels, self._edge_states(features, labels), self.edge_head.symmetric)
+
+    def _edge_states(self, features: Any, adjacency: Adjacency) -> Tensor:
+        """Initial edge states, (edges, width), in slot order, from embedded features if any."""
+        if features is not None:
+            return to_slots(features, adjacency)
+        embed = self.embed_edges
         assert embed is not None
         if isinstance(embed, Linear) and may_be_read(embed, Linear):
             return (embed.weight.t() + embed.bias).expand(adjacency.num_edges, -1)
