@@ -15,6 +15,9 @@ EDGE_WORKSPACE = 2**26
 #: The statistics that the kernels compute, in the order of their numbers there.
 KINDS = ("mean", "sum", "var", "std", "max", "min", "normalised_mean")
 
+#: Statistics whose gradients are linear in the messages, with factors of each receiver.
+LINEAR = KINDS[:4]
+
 #: Forms of the edge term, as numbered in the kernels.
 NO_EDGE, DENSE, TABLE, BASIS, WEIGHTS = range(5)
 

@@ -128,8 +128,10 @@ def test_a_small_graph_takes_a_row_of_features_for_an_edge():
     assert layer().memory(1000, 20_000) - layer().memory(1000, 10_000) == row * 10_000
 
 
-def test_half_precision_takes_about_half():
-    assert layer(torch.bfloat16).memory(10**5, 0) < 0.65 * layer().memory(10**5, 0)
+def test_half_precision_takes_less():
+    """About half of all tensors but the rows of receivers: only those of float32 fit into the
+    memory of gradients."""
+    assert layer(torch.bfloat16).memory(10**5, 0) < 0.75 * layer().memory(10**5, 0)
 
 
 def test_wide_edge_features_of_many_edges_are_multiplied_in_blocks():

@@ -282,13 +282,32 @@ def test_small_graphs_and_few_nodes_are_as_many(triton, monkeypatch, form):
     small = outcome(lambda: run(**leaves), everything)
     with fast_paths.without("small"):
         few = outcome(lambda: run(**leaves), everything)
-        monkeypatch.setattr(fused, "_FEW_NODES", 0)
+        monkeypatch.setattr(fused, "FEW_NODES", 0)
         many = outcome(lambda: run(**leaves), everything)
         monkeypatch.setattr(fused, "_TO_KEEP", 0)
         again = outcome(lambda: run(**leaves), everything)
     assert_equal_in_norm(few, many, 1e-6)
     assert_equal_in_norm(small, many, 1e-6)
     assert_equal_in_norm(again, many, 1e-7)
+
+
+ORDERS = ["mean std max min", "mean min max std", "max var sum", "std", "min", "std mean sum"]
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_gradients_in_the_memory_of_others(triton, monkeypatch, order):
+    """Rows of receivers replace the gradients of statistics, wherever these are."""
+    torch.manual_seed(0)
+    layer = PNAConv(8, 8, order.split(), SCALERS, DEG).to(triton.device)
+    adjacency = GRAPHS["hub"].adjacency(triton.device)
+    leaves = {"x": numbers(GRAPHS["hub"].nodes, 8, device=triton.device, dtype=torch.float32)}
+    everything = leaves | dict(layer.named_parameters())
+    monkeypatch.setattr(fused, "FEW_NODES", 0)
+    with fast_paths.without("small"):
+        got = outcome(lambda: layer(leaves["x"], adjacency), everything)
+    with pna.backend("reference"):
+        expected = outcome(lambda: layer(leaves["x"], adjacency), everything)
+    assert_equal_in_norm(got, expected, 1e-5)
 
 
 def test_products_of_a_large_graph_are_not_kept(cpu, monkeypatch):

@@ -20,10 +20,10 @@ from pna.nn.conv.split import LayerPlan, Parts, Weights, split, split_gradients
 from pna.nn.conv.wide_edges import WideEdges, blocks_of
 from pna.ops.degree_linear import degree_linear_backward, degree_linear_operator
 from pna.ops.derivatives import gradients_of, no_autocast, refuse_batch
-from pna.ops.operators import no_forward_mode
+from pna.ops.operators import empty_gradient, no_forward_mode
 from pna.ops.product import Product
 from pna.ops.request import Messages, Saved
-from pna.ops.statistics import statistics_backward, statistics_operator
+from pna.ops.statistics import kernels_of, statistics_backward, statistics_operator
 from pna.ops.streams import DeferredJoins, SideStream
 from pna.population.linears import gradients_in, takes_towers, tower_linears
 from pna.torch_internals import below_autograd, needed_now, saved_tensor_hooks
@@ -109,7 +109,7 @@ def _wide_edges(
 
 
 #: Up to this number of nodes, work runs on several streams. It is faster but needs more memory.
-_FEW_NODES = 2**15
+FEW_NODES = 2**15
 
 
 #: Elements of a product of x from which it is not kept for the backward pass but computed again.
@@ -119,14 +119,26 @@ _TO_KEEP = 2**26
 
 def _has_few_nodes(plan: LayerPlan, x: Tensor) -> bool:
     """Return whether `few_nodes` computes the layer. Every tower must see all of x."""
-    few = plan.shares == 1 and plan.backend == "triton" and x.shape[0] <= _FEW_NODES
+    few = plan.shares == 1 and plan.backend == "triton" and x.shape[0] <= FEW_NODES
     return few and fast_paths.is_on("few_nodes")
+
+
+def _statistics_gradients(
+    grad: Tensor, needs: Sequence[bool], messages: Messages, saved: Saved, plan: LayerPlan
+) -> tuple[Tensor, ...]:
+    """Return the gradients of x, edge and at. `grad`, of the statistics, may be overwritten."""
+    if plan.backend != "triton" or grad.numel() == 0:
+        return statistics_backward(grad, needs, messages, saved, plan.request, plan.backend)
+    of = (messages.x, messages.edge, messages.at)
+    gradients = tuple(empty_gradient(t, n, messages.x) for t, n in zip(of, needs, strict=True))
+    kernels_of(plan.backend).backward(grad, messages, plan.request, saved, gradients, spare=True)
+    return gradients
 
 
 def _is_divided(plan: LayerPlan, x: Tensor, parts: Parts) -> bool:
     """Return whether one kernel computes the products of all towers with their shares of x, and
     another kernel all gradients of these products."""
-    if plan.shares == 1 or plan.backend != "triton" or x.shape[0] > _FEW_NODES:
+    if plan.shares == 1 or plan.backend != "triton" or x.shape[0] > FEW_NODES:
         return False
     taken = takes_towers(x, [parts.sender, parts.receiver, parts.keep])
     return taken and fast_paths.is_on("divided")
@@ -347,10 +359,9 @@ class _Layer(torch.autograd.Function):
                 if wide_edges is None:
                     messages = Messages(sent.flatten(1), values, place, adjacency)
                     for_term = [True, parts.edge is not None, bool(for_at)]
-                    grad_sent, grad_values, grad_place = statistics_backward(
-                        grad_results.flatten(2), for_term, messages, Saved(*outputs), plan.request,
-                        plan.backend,
-                    )  # fmt: skip
+                    grad_sent, grad_values, grad_place = _statistics_gradients(
+                        grad_results.flatten(2), for_term, messages, Saved(*outputs), plan
+                    )
                 else:
                     grad_sent, of_wide, grad_edge = wide_edges.gradients(
                         grad_results.flatten(2), sent.flatten(1), outputs, plan.request,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pna.nn.conv.fused import FEW_NODES
 from pna.nn.conv.inputs import NARROW
 from pna.nn.conv.small import is_small_size
 from pna.nn.conv.wide_edges import blocks_of
 from pna.ops.aggregate import one_pass
 from pna.ops.aggregators import FUSED, shift_of
 from pna.ops.blocks import BLOCK
-from pna.ops.request import EDGE_WORKSPACE
+from pna.ops.request import EDGE_WORKSPACE, LINEAR
 
 if TYPE_CHECKING:
     from pna.nn.conv.pna import PNAConv
@@ -61,7 +62,8 @@ def _estimate(
     if called:
         return graph + _called(layer, num_nodes, num_edges, training, dense)
     size = _size(layer)
-    per_node = _training_bytes(layer, size) if training else _inference_bytes(layer, size)
+    in_place = size == 4 and num_nodes > FEW_NODES and bool(layer._plans)
+    per_node = _training_bytes(layer, size, in_place) if training else _inference_bytes(layer, size)
     messages = num_edges * layer.towers * layer.F_in * size  # one row for each edge
     if len(layer.pre) > 1:
         block = _block(layer, num_edges, training, _count_made(layer, shifted=False))
@@ -188,14 +190,17 @@ def _positions(layer: PNAConv) -> int:
     return layer.towers * layer.F_in * (2 * 8 + 2 * max(_size(layer), 4))
 
 
-def _training_bytes(layer: PNAConv, size: int) -> int:
+def _training_bytes(layer: PNAConv, size: int, in_place: bool) -> int:
     """Return the bytes per node while the gradient of the messages is computed: messages,
     aggregates and their gradients, tensors saved by the kernels, the output, and the gradient of
     x."""
     width, aggregators = layer.towers * layer.F_in, layer.neighbourhood.aggregators
     kinds = {FUSED.get(type(aggregator)) for aggregator in aggregators}
     spread, extrema = bool(kinds & {"std", "var"}), bool(kinds & {"max", "min"})
-    kept = 4 * (1 + spread + ("normalised_mean" in kinds)) + 2 * extrema
+    rows = 1 + spread + ("normalised_mean" in kinds)
+    if in_place and rows <= len(kinds & set(LINEAR)) and "normalised_mean" not in kinds:
+        rows = 0  # they replace gradients of aggregates
+    kept = 4 * rows + 2 * extrema
     outputs = layer.out_channels * (len(layer.post) + (layer.towers > 1 or len(layer.post) > 1))
     tensors = (2 * len(aggregators) + 2) * width + outputs + layer._widths[1]
     return size * tensors + kept * width

@@ -25,9 +25,9 @@ def _term_gradient(
     x, x_stride, senders, edge_ids, weights, indptr, rows, edge, at,
     mean, mean_stride, grad, stride_row, stride_kind, stride_feature, positions, long_positions,
     long_rank, features, types,
-    FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, MAX: tl.constexpr,
-    MIN: tl.constexpr, NORM: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr,
-    LONG: tl.constexpr, WIDE: tl.constexpr,
+    FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, SLOPE: tl.constexpr,
+    MAX: tl.constexpr, MIN: tl.constexpr, NORM: tl.constexpr, EDGE: tl.constexpr,
+    DEPTH: tl.constexpr, LONG: tl.constexpr, WIDE: tl.constexpr,
 ):  # fmt: skip
     """Gradients with respect to the edge terms of these slots, (BLOCK_E, BLOCK_F): those of their
     messages, times x if messages are products."""
@@ -42,7 +42,7 @@ def _term_gradient(
     if SPREAD:
         given = tl.load(edge_ids + tl.where(live, slot, 0)).to(tl.int64)
         term = edge_term(edge, at, given, feature, mask, features, types, EDGE, DEPTH, WIDE)
-        slope = tl.load(source + features, mask=mask, other=0)
+        slope = tl.load(source + SLOPE * features, mask=mask, other=0)
         own = mean + receiver[:, None] * mean_stride + feature[None, :]
         result += slope * (combined(sent, term, EDGE) - centre_of(slope, own, mask, WIDE))
     if NORM >= 0:
@@ -69,10 +69,10 @@ def _message_gradient_kernel(
     x, x_stride, senders, slot_receivers, edge_ids, weights, indptr, rows, edge, at,
     mean, mean_stride, grad, stride_row, stride_kind, stride_feature, positions, long_positions,
     long_rank, to, first_slot, num_slots, features, types,
-    FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, MAX: tl.constexpr,
-    MIN: tl.constexpr, NORM: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr,
-    LONG: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, IN_GIVEN_ORDER: tl.constexpr,
-    BLOCK_E: tl.constexpr, BLOCK_F: tl.constexpr,
+    FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, SLOPE: tl.constexpr,
+    MAX: tl.constexpr, MIN: tl.constexpr, NORM: tl.constexpr, EDGE: tl.constexpr,
+    DEPTH: tl.constexpr, LONG: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    IN_GIVEN_ORDER: tl.constexpr, BLOCK_E: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Gradients with respect to the edge terms of num_slots slots, one row of `to` each."""
     place = tl.program_id(0).to(tl.int64) * BLOCK_E + tl.arange(0, BLOCK_E)
@@ -86,7 +86,8 @@ def _message_gradient_kernel(
         slot, receiver, live, feature, mask,
         x, x_stride, senders, edge_ids, weights, indptr, rows, edge, at,
         mean, mean_stride, grad, stride_row, stride_kind, stride_feature, positions, long_positions,
-        long_rank, features, types, FLAT, SPREAD, WIDTH, MAX, MIN, NORM, EDGE, DEPTH, LONG, WIDE,
+        long_rank, features, types,
+        FLAT, SPREAD, WIDTH, SLOPE, MAX, MIN, NORM, EDGE, DEPTH, LONG, WIDE,
     )  # fmt: skip
     target = place
     if IN_GIVEN_ORDER:
@@ -99,9 +100,9 @@ def _weight_gradient_kernel(
     x, x_stride, senders, slot_receivers, edge_ids, weights, indptr, rows, edge, at,
     mean, mean_stride, grad, stride_row, stride_kind, stride_feature, positions, long_positions,
     long_rank, to, num_slots, features, types,
-    FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, MAX: tl.constexpr,
-    MIN: tl.constexpr, NORM: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr,
-    LONG: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
+    FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, SLOPE: tl.constexpr,
+    MAX: tl.constexpr, MIN: tl.constexpr, NORM: tl.constexpr, EDGE: tl.constexpr,
+    DEPTH: tl.constexpr, LONG: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
     BLOCK_E: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the weights of one head, for BLOCK_E slots: to (edges, DEPTH), in the given
@@ -119,7 +120,7 @@ def _weight_gradient_kernel(
             x, x_stride, senders, edge_ids, weights, indptr, rows, edge, at,
             mean, mean_stride, grad, stride_row, stride_kind, stride_feature, positions,
             long_positions, long_rank, features, types,
-            FLAT, SPREAD, WIDTH, MAX, MIN, NORM, EDGE, DEPTH, LONG, WIDE,
+            FLAT, SPREAD, WIDTH, SLOPE, MAX, MIN, NORM, EDGE, DEPTH, LONG, WIDE,
         )  # fmt: skip
         total += tl.sum(tl.where(mask, result, 0), 1)
     given = tl.load(edge_ids + slot, mask=live, other=0).to(tl.int64)
@@ -141,9 +142,9 @@ def _kind_gradient_kernel(
     x, x_stride, senders, order, edge_ids, weights, indptr, rows, edge, at,
     mean, mean_stride, grad, stride_row, stride_kind, stride_feature, positions,
     partial, num_rows, tiles, features, types,
-    FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, MAX: tl.constexpr,
-    MIN: tl.constexpr, NORM: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr,
-    WIDE: tl.constexpr,
+    FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, SLOPE: tl.constexpr,
+    MAX: tl.constexpr, MIN: tl.constexpr, NORM: tl.constexpr, EDGE: tl.constexpr,
+    DEPTH: tl.constexpr, WIDE: tl.constexpr,
     BLOCK_K: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Gradients of the edge terms of some receivers, none of them long, summed by edge type, or
@@ -165,7 +166,7 @@ def _kind_gradient_kernel(
         if FLAT:
             flat += tl.load(source, mask=mask, other=0)
         if SPREAD:
-            slope += tl.load(source + features, mask=mask, other=0)
+            slope += tl.load(source + SLOPE * features, mask=mask, other=0)
             means = mean + row[:, None] * mean_stride + feature[None, :]
             centre = centre_of(slope, means, mask, WIDE)
         if NORM >= 0:

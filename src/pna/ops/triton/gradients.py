@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from pna.adjacency import SEGMENT, Rows
-from pna.ops.request import TABLE, Messages, Request, Saved, wide_type
+from pna.ops.request import LINEAR, TABLE, Messages, Request, Saved, wide_type
 from pna.ops.streams import SideStream
 from pna.ops.triton.alignment import aligned, unit_of
 from pna.ops.triton.argmax import Argmax, argmax
@@ -74,11 +74,12 @@ def _receiver_rows_kernel(
     x, x_stride, senders, edge, at, edge_ids, num_rows, num_edges, features, types,
     MEAN: tl.constexpr, SUM: tl.constexpr, VAR: tl.constexpr, STD: tl.constexpr,
     NORM: tl.constexpr, KINDS: tl.constexpr, FLAT: tl.constexpr, SPREAD: tl.constexpr,
-    WIDTH: tl.constexpr, LEAST: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr,
-    WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr, UNIT: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+    WIDTH: tl.constexpr, SLOPE: tl.constexpr, LEAST: tl.constexpr, EDGE: tl.constexpr,
+    DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr,
+    UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
-    """The needed ones of rows A, B, C of every receiver: rows (receivers, WIDTH, features)."""
+    """The needed ones of rows A, B, C of every receiver: rows (receivers, WIDTH, features). B is
+    SLOPE after A, and C the last. They may replace the gradients that they are computed from."""
     stride_row, stride_kind = aligned(stride_row, UNIT), aligned(stride_kind, UNIT)
     features, mean_stride = aligned(features, UNIT), aligned(mean_stride, UNIT)
     row = (tl.program_id(0) * BLOCK_R + tl.arange(0, BLOCK_R)).to(tl.int64)
@@ -121,7 +122,7 @@ def _receiver_rows_kernel(
                 features, types, num_edges, EDGE, DEPTH, WIDE, WIDE_INDEX,
             )  # fmt: skip
             flat -= tl.where(remote, slope * (rest / count), 0)
-        tl.store(to + features, slope, mask=mask)
+        tl.store(to + SLOPE * features, slope, mask=mask)
     if FLAT:
         tl.store(to, flat, mask=mask)
     if NORM >= 0:
@@ -133,9 +134,9 @@ def _receiver_rows_kernel(
 def _segment_deviations_kernel(
     rows, mean, mean_stride, partial, long_rows, long_indptr, segment_owner, num_segments, num_long,
     x, x_stride, edge, at, indptr, senders, edge_ids, num_edges, features, types,
-    WIDTH: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr,
-    WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
+    WIDTH: tl.constexpr, SLOPE: tl.constexpr, EDGE: tl.constexpr, DEPTH: tl.constexpr,
+    WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr, SEGMENT: tl.constexpr, EVEN: tl.constexpr,
+    UNIT: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """Sums of m − c over segments of long rows: partial (segments, features). They are 0 where
     c = 0, since no correction is needed there."""
@@ -146,7 +147,7 @@ def _segment_deviations_kernel(
     features, x_stride = aligned(features, UNIT), aligned(x_stride, UNIT)
     feature, live_feature = feature_block(features, EVEN, BLOCK_F)
     mask = live[:, None] & live_feature[None, :]
-    place = rows + (row[:, None] * WIDTH + 1) * features + feature[None, :]
+    place = rows + (row[:, None] * WIDTH + SLOPE) * features + feature[None, :]
     slope = tl.load(place, mask=mask, other=0)
     own = mean + row[:, None] * mean_stride + feature[None, :]
     centre = centre_of(slope, own, mask, WIDE)
@@ -162,7 +163,8 @@ def _segment_deviations_kernel(
 @Kernel
 def _long_rows_kernel(
     rows, partial, indptr, long_rows, long_indptr, num_rows, features,
-    WIDTH: tl.constexpr, WIDE: tl.constexpr, BLOCK_S: tl.constexpr, BLOCK_F: tl.constexpr,
+    WIDTH: tl.constexpr, SLOPE: tl.constexpr, WIDE: tl.constexpr, BLOCK_S: tl.constexpr,
+    BLOCK_F: tl.constexpr,
 ):  # fmt: skip
     """A −= B · mean(m − c) for every long row; the mean comes from the sums over segments."""
     feature = tl.program_id(1) * BLOCK_F + tl.arange(0, BLOCK_F)
@@ -176,7 +178,7 @@ def _long_rows_kernel(
     degree = tl.load(indptr + row + 1) - tl.load(indptr + row)
     place = rows + row * WIDTH * features + feature
     flat = tl.load(place, mask=live_feature, other=0)
-    slope = tl.load(place + features, mask=live_feature, other=0)
+    slope = tl.load(place + SLOPE * features, mask=live_feature, other=0)
     flat -= tl.where(total != 0, slope * (total / degree.to(WIDE)), 0)
     tl.store(place, flat, mask=live_feature)
 
@@ -193,11 +195,13 @@ def backward(
     grads: tuple[Tensor, Tensor, Tensor],
     found: Argmax | None = None,
     side: SideStream | None = None,
+    spare: bool = False,
 ) -> None:
     """Write the gradients of x, edge and at; a gradient without elements is not needed.
 
     The gradient of x may be a slice of the columns of a wider tensor. The gradients of the edge
     term may be computed on another stream, `side`. The argmax is recomputed unless `found` has it.
+    With `spare`, nobody needs `grad` afterwards, and its memory is used.
     """
     messages = with_unit_stride(messages)
     adjacency = messages.adjacency
@@ -210,7 +214,7 @@ def backward(
     with on_device(messages.x):
         if found is None:
             found = argmax(messages, request, saved.out)
-        linear = _receiver_rows(grad, messages, request, saved)
+        linear = _receiver_rows(grad, messages, request, saved, spare)
         extrema = dict(
             grad=grad,
             stride_row=grad.stride(0),
@@ -239,22 +243,26 @@ def backward(
 
 
 def _receiver_rows(
-    grad: Tensor, messages: Messages, request: Request, saved: Saved
+    grad: Tensor, messages: Messages, request: Request, saved: Saved, spare: bool
 ) -> dict[str, Any]:
     """Compute rows A, B, C of every receiver; returns arguments of the kernels that read them."""
     x, adjacency, features = messages.x, messages.adjacency, messages.features
     wide, num_rows = wide_type(x.dtype), adjacency.num_receivers
     spread, norm = request.needs_spread, request.index("normalised_mean")
     flat = spread or "mean" in request.kinds or "sum" in request.kinds
-    width = flat + spread + (norm >= 0)
-    rows = x.new_empty((num_rows if width else 0, width, features), dtype=wide)
+    width, slope = flat + spread + (norm >= 0), 1
+    linear = [i for i, kind in enumerate(request.kinds) if kind in LINEAR]
+    if spare and norm < 0 < width <= len(linear) and grad.dtype == wide and grad.is_contiguous():
+        rows, width, slope = grad[:, linear[0] :], len(request.kinds), linear[-1] - linear[0]
+    else:
+        rows = x.new_empty((num_rows if width else 0, width, features), dtype=wide)
     mean = _mean(request, saved) if spread else saved.mean
     indices = output_indices(request)
     weights = sender_weights(adjacency, wide) if norm >= 0 else rows
     shared = dict(
         x=x, x_stride=x.stride(0), rows=rows, mean=mean, mean_stride=mean.stride(0),
-        weights=weights, features=features, WIDTH=width, FLAT=flat, SPREAD=spread, NORM=norm,
-        WIDE=triton_type(wide), WIDE_INDEX=wide_index(rows, mean),
+        weights=weights, features=features, WIDTH=width, SLOPE=slope, FLAT=flat, SPREAD=spread,
+        NORM=norm, WIDE=triton_type(wide), WIDE_INDEX=wide_index(rows, mean),
         **edge_arguments(messages),
     )  # fmt: skip
     if width == 0:
@@ -266,18 +274,19 @@ def _receiver_rows(
     _receiver_rows_kernel[(cdiv(num_rows, tall), cdiv(features, block))](
         grad, *grad.stride(), saved.out, mean, mean.stride(0), rows=rows, **inputs,
         num_rows=num_rows, **requested, NORM=norm, KINDS=len(request.kinds), FLAT=flat,
-        SPREAD=spread, WIDTH=width, LEAST=std_constants(request, x.dtype)["LEAST"],
+        SPREAD=spread, WIDTH=width, SLOPE=slope, LEAST=std_constants(request, x.dtype)["LEAST"],
         WIDE=shared["WIDE"], SEGMENT=SEGMENT,
         UNIT=unit_of(features, *grad.stride()[:2], mean.stride(0)),
         BLOCK_R=tall, BLOCK_F=block, num_warps=4,
     )  # fmt: skip
     if spread and adjacency.incoming.segment_owner.shape[0] > 0:
-        _correct_long_rows(rows, mean, inputs, adjacency.incoming, width, shared["WIDE"])
+        form = {name: shared[name] for name in ("WIDTH", "SLOPE", "WIDE")}
+        _correct_long_rows(rows, mean, inputs, adjacency.incoming, form)
     return shared
 
 
 def _correct_long_rows(
-    rows: Tensor, mean: Tensor, messages: dict[str, Any], incoming: Rows, width: int, wide: Any
+    rows: Tensor, mean: Tensor, messages: dict[str, Any], incoming: Rows, form: dict[str, Any]
 ) -> None:
     """Correct A of long rows for the rounding of the mean, segment by segment."""
     features, segments = rows.shape[2], incoming.segment_owner.shape[0]
@@ -286,11 +295,10 @@ def _correct_long_rows(
     partial = rows.new_empty((segments, features))
     _segment_deviations_kernel[tiles.grid(segments)](
         rows, mean, mean.stride(0), partial, **long, **messages, num_segments=segments,
-        num_long=incoming.long_rows.shape[0], WIDTH=width, WIDE=wide, SEGMENT=SEGMENT,
-        **tiles.tile,
+        num_long=incoming.long_rows.shape[0], **form, SEGMENT=SEGMENT, **tiles.tile,
     )  # fmt: skip
     merge = MergeTiles(features)
     _long_rows_kernel[(incoming.long_rows.shape[0], merge.blocks)](
         rows, partial, incoming.indptr, incoming.long_rows, incoming.long_indptr,
-        incoming.num_rows, features, WIDTH=width, WIDE=wide, **merge.tile,
+        incoming.num_rows, features, **form, **merge.tile,
     )  # fmt: skip

@@ -68,9 +68,9 @@ def _linear_gradient_kernel(
     num_rows, num_segments, num_long, receivers, out_ranks, weights, indptr, rows,
     edge, at, edge_ids, mean, mean_stride, features, types,
     grad, stride_row, stride_kind, stride_feature, positions, long_positions, long_rank, by_kind,
-    FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, NORM: tl.constexpr,
-    MAX: tl.constexpr, MIN: tl.constexpr, LONG: tl.constexpr, KINDS: tl.constexpr,
-    BY_TYPE: tl.constexpr,
+    FLAT: tl.constexpr, SPREAD: tl.constexpr, WIDTH: tl.constexpr, SLOPE: tl.constexpr,
+    NORM: tl.constexpr, MAX: tl.constexpr, MIN: tl.constexpr, LONG: tl.constexpr,
+    KINDS: tl.constexpr, BY_TYPE: tl.constexpr,
     EDGE: tl.constexpr, DEPTH: tl.constexpr, WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
     SEGMENT: tl.constexpr, SEGMENTS: tl.constexpr, EVEN: tl.constexpr, UNIT: tl.constexpr,
     BLOCK_R: tl.constexpr, BLOCK_F: tl.constexpr, UNROLL: tl.constexpr,
@@ -133,7 +133,7 @@ def _linear_gradient_kernel(
             else:
                 result = tl.zeros([BLOCK_R, BLOCK_F], WIDE)
             if SPREAD:
-                steep = tl.load(there + features, mask=here, other=0)
+                steep = tl.load(there + SLOPE * features, mask=here, other=0)
                 own = mean + offset_of(receiver, mean_stride, WIDE_INDEX)[:, None]
                 centre = centre_of(steep, own + feature[None, :], here, WIDE)
                 if EDGE == 0:
