@@ -1,3 +1,4 @@
+import json
 import math
 import statistics
 from dataclasses import replace
@@ -148,6 +149,17 @@ def test_another_setting_is_another_folder() -> None:
     ]  # fmt: skip
     found = [folder_of(multitask.trials(**way)[0]) for way in ways]
     assert len(set(found)) == len(ways)
+
+
+def test_runs_of_committed_results_keep_their_names() -> None:
+    """New settings with their defaults do not rename them: a row that is there is not run again."""
+    facts = json.loads((RESULTS / "zinc" / "benchmark-published" / "facts.json").read_text())
+    for trial in EXPERIMENTS["zinc"].trials():
+        assert facts["populations"][trial.variant.name]["run"] == folder_of(trial)
+    (trial, *_) = EXPERIMENTS["zinc"].trials()
+    for change in ({"balance_classes": True}, {"class_weights": {"a": (1.0, 2.0)}}):
+        other = replace(trial, settings=replace(trial.settings, **change))
+        assert folder_of(other) != folder_of(trial)
 
 
 def test_alone_every_member_learns_one_task() -> None:

@@ -113,6 +113,10 @@ class Training:
             benchmark, bce for the 0 or 1 columns of a table, else mse.
         weights: Weights of the losses: target=2,… Default: 1 each.
         balance: Divide each loss by the variance of its targets. Default: no.
+        class_weights: Weights of the classes of a target in its loss: target=1:5,… with a weight
+            for each class. Default: 1 each.
+        balance_classes: Weight classes by the inverse of their frequency in the training rows, so
+            that all classes count the same. Default: no.
         even: Weight each loss by the inverse of its value in the last epoch, so that small losses
             fall as fast as large ones. Default: no.
         tasks: Targets to train on, separated by commas. Default: all.
@@ -141,6 +145,7 @@ class Training:
     edges: bool
     loss: str
     weights: str
+    class_weights: str
     tasks: str
     splits: str
 
@@ -278,6 +283,9 @@ def training_arguments(path: Path, given: dict[str, Any]) -> dict[str, Any]:
     for name in ("lr", "weight_decay"):
         if name in chosen:
             chosen[name] = parse_numbers(name, chosen[name])
+    if "class_weights" in chosen:
+        named = parse_named("class weights", chosen["class_weights"], _weights_of_classes)
+        chosen["class_weights"] = named
     if chosen.get("patience") == 0:
         chosen["patience"] = None
     if "sample" in chosen:
@@ -336,6 +344,11 @@ def parse_named(what: str, text: str, kind: Callable[[str], T]) -> dict[str, T]:
                 f"got {part!r} in {what}, expected target=value, separated by commas"
             ) from None
     return found
+
+
+def _weights_of_classes(text: str) -> tuple[float, ...]:
+    """The numbers in "1:5"."""
+    return tuple(float(part) for part in text.split(":"))
 
 
 def parse_loss(text: str) -> str | dict[str, str]:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,11 @@ from pna.train.run import Run
 from pna.train.tasks import column_of, targets_by_name
 
 _FEW_EPOCHS, _LOG_EVERY = 1000, 10  # longer runs log every tenth epoch
+#: Settings that are newer than some results, and their defaults, which do not change names of runs.
+_ADDED = {
+    "class_weights": {}, "balance_classes": False, "message_edges": "all", "sample": (),
+    "edge_targets": 0, "out_degrees": (),
+}  # fmt: skip
 _SILENCE = 5.0  # seconds between messages while graphs are made
 
 Measured = Mapping[str, tuple[str, str]]  # split and epoch, by the name of the test
@@ -154,12 +160,16 @@ def folder_of(trial: PlannedRun) -> str:
     with the same population share it."""
     decided = {
         "graphs": trial.graphs.name,
-        "model": trial.model.as_dict(),
-        "settings": trial.settings.as_dict(),
+        "model": _without_added(trial.model.as_dict()),
+        "settings": _without_added(trial.settings.as_dict()),
         "loss": trial.loss,
     }
     digest = hashlib.sha256(json.dumps(decided, sort_keys=True).encode()).hexdigest()
     return f"{trial.graphs.name}/{trial.model.convolution}-{digest[:8]}"
+
+
+def _without_added(content: dict[str, Any]) -> dict[str, Any]:
+    return {n: v for n, v in content.items() if n not in _ADDED or v != _ADDED[n]}
 
 
 def _check_unfinished(folders: Iterable[Path], resume: bool) -> None:

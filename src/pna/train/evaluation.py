@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,14 @@ from pna.train.loop import fingerprint
 from pna.train.metrics import METRICS, measure
 from pna.train.prediction import Ensemble, in_units
 from pna.train.run import Config, Run
-from pna.train.tasks import LOSSES, Task, check_values, column_of, names_of
+from pna.train.tasks import (
+    LOSSES,
+    Task,
+    check_values,
+    class_weights_of,
+    column_of,
+    names_of,
+)
 
 
 @dataclass(frozen=True)
@@ -185,16 +192,21 @@ def _scores(task: Task, outputs: np.ndarray, targets: np.ndarray) -> TaskScores:
         found[name] = [measure(name, row, scaled) for row in given]
     if loss.scaled:
         found["mae_in_units"] = [measure("mae", row, targets) for row in meant]
-    losses = [_loss(loss.error, row if loss.classes else row[:, 0], scaled) for row in own]
+    losses = [_loss(task, row if loss.classes else row[:, 0], scaled) for row in own]
     return TaskScores(task.name, task.level, task.loss, losses, found)
 
 
-def _loss(error: Callable[..., Any], outputs: np.ndarray, targets: np.ndarray) -> float:
+def _loss(task: Task, outputs: np.ndarray, targets: np.ndarray) -> float:
     """The mean loss over the known targets, as in training."""
     known = ~np.isnan(targets)
     if not known.any():
         return float("nan")
-    return float(error(torch.from_numpy(outputs[known]), torch.from_numpy(targets[known])).mean())
+    wanted = torch.from_numpy(targets[known])
+    errors = LOSSES[task.loss].error(torch.from_numpy(outputs[known]), wanted)
+    weights = class_weights_of([task], wanted[:, None])
+    if weights is None:
+        return float(errors.mean())
+    return float((errors * weights[:, 0]).sum() / weights.sum())
 
 
 def _means(scores: list[TaskScores]) -> dict[str, list[float]]:

@@ -26,6 +26,7 @@ from pna.files import is_new
 from pna.machine import machine
 from pna.ops.aggregators import Aggregator
 from pna.population.all_reduce import world_size
+from pna.train.class_weights import with_class_weights
 from pna.train.defaults import loss_for, model_for, settings_for
 from pna.train.distributed import (
     any_process,
@@ -178,6 +179,7 @@ def configured(
             raise ValueError(f"got no graphs in the split {name!r}, expected some to train with")
     training = message_edges(graphs.split(splits[0]), settings.message_edges, splits[0])
     tasks = tasks_of(graphs, loss, weights, chosen)
+    tasks = with_class_weights(tasks, training, settings.class_weights, settings.balance_classes)
     for name in splits:
         check_targets(tasks, graphs.split(name), f"the split {name!r}")
         _check_features(graphs.split(name), f"the split {name!r}")

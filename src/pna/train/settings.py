@@ -79,6 +79,9 @@ class Settings:
     task_weights: tuple[tuple[float, ...], ...] = ()  # of each task, for each member; default:
     # those of the tasks
     balance: bool = False  # divide each loss by the variance of its targets
+    class_weights: dict[str, tuple[float, ...]] = field(default_factory=dict)  # by target: one for
+    # each class, by which errors are multiplied; default: 1
+    balance_classes: bool = False  # weigh classes by the inverse of their frequency in training
     even: bool = False  # weigh each loss by the inverse of its last value, so that all fall
     select: str = "loss"  # which epoch is best: lowest validation "loss", or highest "roc_auc"
     keep_last: bool = False  # save the weights of the last epoch of every member too
@@ -95,6 +98,8 @@ class Settings:
                     f"{self.members} members"
                 )
         object.__setattr__(self, "task_weights", tuple(tuple(w) for w in self.task_weights))
+        by_name = {name: tuple(map(float, of)) for name, of in self.class_weights.items()}
+        object.__setattr__(self, "class_weights", by_name)
         if self.task_weights and len(self.task_weights) != self.members:
             raise ValueError(
                 f"got task weights for {len(self.task_weights)} members, expected {self.members}"

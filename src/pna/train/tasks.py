@@ -101,6 +101,7 @@ class Task:
     outputs: int = 1  # number of outputs: one, or one per class
     scale: float = 1.0  # targets are divided by it; above 0
     weight: float = 1.0  # weight of its loss
+    class_weights: tuple[float, ...] = ()  # of every class in the loss; default: 1 each
 
     def __post_init__(self) -> None:
         lookup("loss", self.loss, LOSSES)
@@ -120,10 +121,25 @@ class Task:
                 f"got the task {self.name!r} with a weight of {self.weight}, expected a finite "
                 "number of at least 0"
             )
+        given = self.class_weights
+        fits = len(given) == self.num_classes and all(0 <= weight < math.inf for weight in given)
+        if given and not (fits and any(given)):
+            expected = "none, because it is a number"
+            if self.num_classes:
+                expected = f"{self.num_classes}, one for each class: finite, at least 0, not all 0"
+            raise ValueError(
+                f"got the class weights {', '.join(f'{weight:g}' for weight in given)} for the "
+                f"target {self.name!r}, expected {expected}"
+            )
 
     @property
     def end(self) -> int:
         return self.first + self.outputs
+
+    @property
+    def num_classes(self) -> int:
+        """Number of classes; 0 if the target is a number."""
+        return {"number": 0, "probability": 2, "classes": self.outputs}[LOSSES[self.loss].outputs]
 
 
 def targets_by_name(graphs: GraphSet) -> dict[str, tuple[str, int]]:
@@ -277,6 +293,7 @@ class BatchTargets:
     tasks: tuple[int, ...]  # their indices
     values: Tensor  # (rows, tasks)
     known: Tensor  # (rows, tasks) bool: not missing, and not padding
+    weights: Tensor | None = None  # (rows, tasks): of the classes, 0 if not known; None: 1 each
 
 
 def are_complete(tasks: Sequence[Task], graphs: GraphSet) -> bool:
@@ -310,8 +327,33 @@ def targets_of(
             known = ~values.isnan()
             known = known if real is None else known & real[:, None]
             values = torch.where(known, values, 0)
-        found.append(BatchTargets(tuple(indices), values, known))
+        weights = class_weights_of([tasks[index] for index in indices], values)
+        weights = None if weights is None else weights * known
+        found.append(BatchTargets(tuple(indices), values, known, weights))
     return found
+
+
+def class_weights_of(tasks: Sequence[Task], values: Tensor) -> Tensor | None:
+    """The weight of the class of every target, from targets (rows, tasks); None if all are 1.
+
+    A target between 0 and 1 has a weight in between. Only ratios matter, because sums of errors are
+    divided by sums of weights. The smallest weight above 0 becomes 1, so that a sum is at least 1.
+    """
+    if not any(task.class_weights for task in tasks):
+        return None
+    columns = []
+    for task, column in zip(tasks, values.unbind(1), strict=True):
+        weights = task.class_weights or (1.0,) * task.num_classes
+        least = min(weight for weight in weights if weight > 0)
+        if LOSSES[task.loss].classes:
+            found = torch.zeros_like(column)
+            for index, weight in enumerate(weights):
+                found = torch.where(column == index, weight / least, found)
+        else:
+            low, high = (weight / least for weight in weights)
+            found = low + (high - low) * column
+        columns.append(found)
+    return torch.stack(columns, 1)
 
 
 def _scaled(y: Tensor, tasks: Sequence[Task], dtype: torch.dtype) -> Tensor:
@@ -324,8 +366,12 @@ def _scaled(y: Tensor, tasks: Sequence[Task], dtype: torch.dtype) -> Tensor:
 
 
 def count_targets(targets: Sequence[BatchTargets], tasks: int) -> Tensor:
-    """Number of known targets of each task, (tasks,)."""
-    return _by_task(targets, [t.known.sum(0, dtype=t.values.dtype) for t in targets], tasks)
+    """Number of known targets of each task, (tasks,); of classes with weights, their sum."""
+    sums = [
+        t.known.sum(0, dtype=t.values.dtype) if t.weights is None else t.weights.sum(0)
+        for t in targets
+    ]
+    return _by_task(targets, sums, tasks)
 
 
 def _by_task(targets: Sequence[BatchTargets], of_groups: Sequence[Tensor], tasks: int) -> Tensor:
@@ -342,7 +388,8 @@ def _by_task(targets: Sequence[BatchTargets], of_groups: Sequence[Tensor], tasks
 def summed_errors(
     tasks: Sequence[Task], prediction: Prediction, targets: Sequence[BatchTargets]
 ) -> Tensor:
-    """The sum of the errors of every task over its known targets, (tasks,)."""
+    """The sum of the errors of every task over its known targets, (tasks,), each multiplied by the
+    weight of its class."""
     sums = []
     for target in targets:
         first = tasks[target.tasks[0]]
@@ -356,7 +403,8 @@ def summed_errors(
             outputs = outputs.to(target.values.dtype)
             outputs = torch.where(target.known, outputs, target.values)  # no error, no gradient
         errors = loss.error(outputs.to(target.values.dtype), target.values)
-        sums.append((errors if loss.scaled else errors * target.known).sum(0))
+        factors = target.known if target.weights is None else target.weights
+        sums.append((errors if loss.scaled else errors * factors).sum(0))
     return _by_task(targets, sums, len(tasks))
 
 
