@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from itertools import chain, permutations
 
@@ -11,7 +12,7 @@ import torch
 
 from pna import DegreeStats, GraphSet
 from pna.data import NeighbourBatches, NodeGraph
-from pna.data.neighbours import shuffled
+from pna.data.neighbours import entries_at_once, entries_in_turn, shuffled
 from pna.nn import PNAConv, Stacked, Standard
 from pna.ops.hashing import scramble
 
@@ -136,6 +137,15 @@ def test_small_neighbourhoods_are_whole():
     assert degree.min() == 0 and degree.max() > 40  # isolated nodes and a hub
 
 
+@pytest.mark.parametrize("most", [1, 2, 7, 16])
+def test_entries_at_once_are_those_in_turn(most):
+    """Also where sizes are small, so that most steps swap places that were swapped before."""
+    sizes = torch.randint(most, 2 * most + 1, (500,), generator=torch.Generator().manual_seed(0))
+    steps = torch.arange(most)[:, None]
+    other = steps + scramble(steps * 500 + torch.arange(500)) % (sizes - steps)
+    assert torch.equal(entries_at_once(other), entries_in_turn(other))
+
+
 def chi_square(counts, expected):
     return float(((np.asarray(counts) - expected) ** 2 / expected).sum())
 
@@ -249,3 +259,31 @@ def test_moving_a_batch_moves_its_layers():
     moved = batch.to("meta")
     assert moved.layers[1].adjacency.senders.is_meta and moved.nodes.is_meta
     assert moved.num_seeds == batch.num_seeds
+
+
+@pytest.mark.gpu
+def test_a_gpu_makes_the_same_batches():
+    graphs = random_graph(200, 2000)
+    on_gpu = NeighbourBatches(graphs.to("cuda"), (4, 2, 3), 16)
+    for batch, expected in zip(on_gpu, NeighbourBatches(graphs, (4, 2, 3), 16), strict=True):
+        assert batch.nodes.is_cuda and torch.equal(batch.nodes.cpu(), expected.nodes)
+        assert torch.equal(batch.y_node.cpu(), expected.y_node)
+        for layer, own in zip(batch.layers, expected.layers, strict=True):
+            assert torch.equal(layer.edge_ids.cpu(), own.edge_ids)
+            assert torch.equal(layer.adjacency.senders.cpu(), own.adjacency.senders)
+            assert torch.equal(layer.adjacency.degree.cpu(), own.adjacency.degree)
+
+
+@pytest.mark.gpu
+def test_a_gpu_is_waited_for_once_per_hop():
+    batches = NeighbourBatches(random_graph(200, 2000).to("cuda"), (4, 2, 3), 16)
+    seeds = torch.arange(16).cuda()
+    batches.sample(seeds, 0)  # kernels are compiled
+    torch.cuda.set_sync_debug_mode("warn")
+    try:
+        with warnings.catch_warnings(record=True) as waits:
+            warnings.simplefilter("always")
+            batches.sample(seeds, 1)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert 1 <= len(waits) <= 1 + 3  # and once for the edges of the seeds

@@ -103,6 +103,27 @@ def test_members_train_as_alone(change, tmp_path):
             assert rows[0]["validation"] == pytest.approx(rows[1]["validation"], rel=1e-8)
 
 
+def test_members_with_a_split_each():
+    """Seeds are the training nodes of all splits; a member learns from those of its own."""
+    tags = torch.stack([GRAPH.split_of_node, GRAPH.split_of_node.roll(7)], 1)
+    both = replace(
+        GRAPH, split_of_node=tags, y_node=GRAPH.y_node.repeat(1, 2), node_targets=("a", "b"),
+        node_scale=(1.0, 1.0),
+    )  # fmt: skip
+    given = settings(members=2, task_weights=((1, 0), (0, 1)))
+
+    def weights(graphs):
+        trainer = make_trainer(_config(graphs, SMALL, given), graphs, "cpu")
+        trainer.run_epoch(0)
+        return trainer, trainer.population.flat.detach()
+
+    trainer, expected = weights(both)
+    seeds = sorted(trainer.training._batches.nodes.tolist())
+    assert seeds == (tags == 0).any(1).nonzero()[:, 0].tolist()
+    _, got = weights(replace(both, y_node=both.y_node.clone().index_fill_(1, torch.tensor(1), 0)))
+    assert torch.equal(got[0], expected[0]) and not torch.equal(got[1], expected[1])
+
+
 @pytest.mark.skipif(os.name != "posix", reason="needs signals and fork")
 def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
     given = settings(epochs=4, members=2, schedule="plateau", plateau=1, average=0.9)
@@ -166,3 +187,15 @@ def test_many_graphs_cannot_be_sampled(tmp_path):
     with pytest.raises(ValueError, match=r"got 10 graphs to sample .* expected one; leave out"):
         train(random_graphs(), tmp_path / "run", SMALL, settings(), device="cpu")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("members", [1, 2])
+def test_training_on_a_gpu(members, tmp_path):
+    runs = [
+        train(GRAPH, tmp_path / device, SMALL, settings(members=members), device=device)
+        for device in ("cpu", "cuda")
+    ]
+    for row, expected in zip(*(run.metrics() for run in reversed(runs)), strict=True):
+        assert row["training"] == pytest.approx(expected["training"], rel=1e-3)
+        assert row["validation"] == pytest.approx(expected["validation"], rel=1e-3)

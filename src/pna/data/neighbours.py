@@ -28,6 +28,7 @@ from pna.ops.hashing import GOLDEN, scramble
 
 _MOST = 1000  # largest fan-out: the time of a draw grows with its square
 _NO_ROW = 2**31 - 1
+_AT_ONCE = 2**25  # most elements of a tensor of `entries_at_once`
 
 
 class NeighbourBatches:
@@ -95,11 +96,12 @@ class NeighbourBatches:
         nodes = nodes.to(device, torch.int64, non_blocking=True)
         degree = graphs.degree.index_select(0, nodes).long()
         count, edges = len(nodes), int(degree.clamp(max=self.fan_out[0]).sum())
+        key = int(scramble(scramble(torch.tensor(self.seed)) + epoch))
         self._row.fill_(_NO_ROW)
         self._row.scatter_reduce_(0, nodes, _range(0, count, device), "amin")
         orders, layers, new = list[Tensor](), list[SampledLayer](), nodes
         for hop, most in enumerate(self.fan_out):
-            orders.append(self._neighbours(new, max(self.fan_out[hop:]), epoch))
+            orders.append(self._neighbours(new, max(self.fan_out[hop:]), key))
             edge_ids, receivers = _first(orders, degree.clamp(max=most), edges)
             senders = graphs.senders.index_select(0, edge_ids).long()
             # a new sender gets the number of its first edge, and then a row
@@ -135,13 +137,12 @@ class NeighbourBatches:
             layers=tuple(layers),
         )
 
-    def _neighbours(self, nodes: Tensor, most: int, epoch: int) -> Tensor:
+    def _neighbours(self, nodes: Tensor, most: int, key: int) -> Tensor:
         """The edges from the first in-neighbours of each node in its random order, (most, nodes).
 
         An entry after those of a node's own edges has no meaning, but is an edge.
         """
         degree = self.graphs.degree.index_select(0, nodes).long()
-        key = int(scramble(scramble(torch.tensor(self.seed)) + epoch))
         ranks = shuffled(scramble(nodes + key), degree, most)
         last = max(self.graphs.num_edges - 1, 0)
         return (self._starts.index_select(0, nodes) + ranks).clamp_(max=last)
@@ -163,13 +164,42 @@ def shuffled(keys: Tensor, sizes: Tensor, most: int) -> Tensor:
     steps = torch.arange(most, device=keys.device)[:, None]
     bits = scramble(keys + steps * GOLDEN) & (2**62 - 1)
     other = steps + bits % (sizes - steps).clamp(min=1)  # with which entry step i swaps
-    moved = steps.repeat(1, len(keys))  # what is at i before step i
+    at_once = keys.device.type == "cuda" and most * other.numel() <= _AT_ONCE
+    return entries_at_once(other) if at_once else entries_in_turn(other)
+
+
+def entries_in_turn(other: Tensor) -> Tensor:
+    """What step i of the shuffle puts at i, if it swaps i and ``other[i]``, (steps, keys)."""
+    steps = torch.arange(len(other), device=other.device)[:, None]
+    moved = steps.repeat(1, other.shape[1])  # what is at i before step i
     result = other.clone()  # what is at `other` before step i
-    for i in range(most - 1):
+    for i in range(len(other) - 1):
         later = slice(i + 1, None)
         moved[later] = torch.where(other[i] == steps[later], moved[i], moved[later])
         result[later] = torch.where(other[i] == other[later], moved[i], result[later])
     return result
+
+
+def entries_at_once(other: Tensor) -> Tensor:
+    """`entries_in_turn` in fewer, larger operations: each launches a kernel on a GPU.
+
+    Step i finds at a place what the last step before it that swapped this place left there: the
+    entry that was at that step's own place, which is found in the same way.
+    """
+    steps = torch.arange(len(other), device=other.device)
+    now, before = steps[:, None], steps[:, None, None]
+
+    def last_before(place: Tensor) -> Tensor:
+        """The last step before i that swapped the place of step i, or -1."""
+        swapped = (other[:, None] == place) & (before < now)
+        return torch.where(swapped, before, -1).amax(0)
+
+    own = last_before(now)
+    source = torch.where(own < 0, now, own)
+    for _ in range((len(other) - 1).bit_length()):
+        source = source.gather(0, source)
+    found = last_before(other)
+    return torch.where(found < 0, other, source.gather(0, found.clamp(min=0)))
 
 
 def _first(orders: Sequence[Tensor], lengths: Tensor, edges: int) -> tuple[Tensor, Tensor]:

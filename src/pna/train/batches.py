@@ -189,7 +189,7 @@ class SampledBatches:
         """Run the step on every batch of an epoch."""
         rank, processes = self._execution.rank, self._execution.processes
         for number, batch in enumerate(self._batches.epoch(epoch, rank, processes)):
-            waiting_for(f"epoch {epoch + 1}, batch {number + 1} of {len(self)}: sampled neighbours")
+            waiting_for(f"epoch {epoch + 1}: sampled neighbours, batch {number + 1} of {len(self)}")
             self._step(batch if processes == 1 else _counted_once(batch, rank))
 
 

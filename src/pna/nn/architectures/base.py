@@ -160,12 +160,12 @@ class Architecture(nn.Module):
     def _of_sample(self, state: Tensor, batch: Batch) -> Prediction:
         """Predictions for the seeds of a sampled batch, from the states before the first layer."""
         self.check_sample(len(batch.layers))
+        takes_pairs = self._takes_pairs()
         for number, sampled in enumerate(batch.layers):
-            count = sampled.adjacency.num_receivers
-            if not self._takes_pairs():
-                sampled = sampled.square()
-            with active_nodes(sampled.counted):
-                state = self.layer(number, state, sampled)[:count]
+            given = sampled if takes_pairs else sampled.square()
+            with active_nodes(given.counted):
+                state = self.layer(number, state, given)
+            state = state[: sampled.adjacency.num_receivers]
         return Prediction(self.node_outputs(state), None)
 
     def _takes_pairs(self) -> bool:
