@@ -249,8 +249,8 @@ def extremum_gradient(
         if tl.max(owner) >= 0:  # saves instructions: most receivers are not long
             whole = long_positions + feature[None, :]
             whole += offset_of(tl.maximum(owner, 0) * 2 + WHICH, features, WIDE_INDEX)[:, None]
-            rank = tl.broadcast_to(rank[:, None], hit.shape)
-            hit = hit & (tl.load(whole, mask=hit & (owner >= 0)[:, None], other=rank) == rank)
+            wanted = tl.broadcast_to(rank[:, None], hit.shape)
+            hit = hit & (tl.load(whole, mask=hit & (owner >= 0)[:, None], other=wanted) == wanted)
     place = grad + feature[None, :] * stride_feature
     place += offset_of(receiver, stride_row, WIDE_INDEX)[:, None]
     return tl.load(place, mask=hit, other=0).to(WIDE)
