@@ -224,12 +224,16 @@ def test_a_node_graph_and_no_seeds():
     graph = NodeGraph.from_networkx(
         nx.karate_club_graph(), target="club", random_split=(0.5, 0.25, 0.25)
     )
-    batches = NeighbourBatches(graph, (3, 2))
-    assert len(batches.nodes) == 34 and len(batches) == 1
+    batches, training = NeighbourBatches(graph, (3, 2)), graph.nodes.part("train")
+    assert batches.nodes.tolist() == training.nonzero()[:, 0].tolist() and len(batches) == 1
     none = batches.sample(torch.zeros(0, dtype=torch.int64), 0)
     assert none.num_seeds == none.num_nodes == 0 and len(none.layers) == 2
-    training = NeighbourBatches(graph.graph_set().split("train"), (3, 2), 5)
-    assert sorted(training.nodes) == graph.nodes.part("train").nonzero()[:, 0].tolist()
+    with pytest.raises(
+        ValueError, match=r"several splits \(train, validation, test\), expected th"
+    ):
+        NeighbourBatches(graph.graph_set(), (3, 2))
+    some = NeighbourBatches(graph.graph_set(), (3, 2), nodes=training)
+    assert some.nodes.tolist() == batches.nodes.tolist()
 
 
 @pytest.mark.parametrize(

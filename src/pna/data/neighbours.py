@@ -40,11 +40,13 @@ class NeighbourBatches:
     targets; ``batch.layers[l]`` has the edges for layer l. Degrees are those of the whole graph.
 
     Args:
-        graph: a graph set of one graph, or a `NodeGraph`, whose first split is taken.
+        graph: a graph set of one graph, or a `NodeGraph`, of which the training nodes of the first
+            split are taken.
         fan_out: most in-neighbours that a node receives from, for each layer of the model; that of
             the last layer, which computes the seeds, comes first.
         batch_size: number of seeds in a batch.
-        nodes: the seed nodes: a mask (nodes,) or indices. Default: those with a known target.
+        nodes: the seed nodes: a mask (nodes,) or indices. Default: those with a known target, which
+            must be in one split: pass ``graphs.split("train")``.
         seed: random seed of the samples and of the order of the seeds.
         shuffle: draw a new order of the seeds every epoch.
     """
@@ -60,6 +62,8 @@ class NeighbourBatches:
         shuffle: bool = True,
     ) -> None:
         graphs = graph.graph_set() if isinstance(graph, NodeGraph) else graph
+        if isinstance(graph, NodeGraph) and graph.nodes.split is not None:
+            graphs = graphs.split("train")
         if len(graphs) != 1:
             raise ValueError(
                 f"got {len(graphs)} graphs to sample neighbours from, expected one; leave out "
@@ -236,7 +240,16 @@ def _seeds(graphs: GraphSet, nodes: Any) -> np.ndarray:
                 "got a graph without targets of nodes and no nodes, expected one of them; pass "
                 "nodes=torch.arange(graph.num_nodes) for all nodes"
             )
-        nodes = ~graphs.y_node.isnan().all(1)
+        known = ~graphs.y_node.isnan()
+        nodes = known.any(1)
+        if graphs.split_of_node is not None:
+            tags = graphs.split_of_node.view(len(known), -1).expand_as(known)[known].unique()
+            if len(tags) > 1:
+                names = ", ".join(graphs.splits[tag] for tag in tags.tolist())
+                raise ValueError(
+                    f"got a graph with targets of several splits ({names}), expected those of one, "
+                    'or nodes; pass graphs.split("train")'
+                )
     nodes = torch.as_tensor(nodes).cpu()
     if nodes.dtype == torch.bool and nodes.shape == (graphs.num_nodes,):
         nodes = nodes.nonzero()[:, 0]
