@@ -124,14 +124,15 @@ class Trainer:
     def _sampled(self, training: GraphSet, execution: Execution) -> SampledBatches:
         """Batches of the nodes with a known target; raises if the model needs whole graphs."""
         settings, y = self.settings, training.y_node
+        model: Any = self.population.model
+        if len(training) == 1:
+            model.check_sample(len(settings.sample))
         of_nodes = [task.column for task in self.tasks if task.level == "node"]
         seeds = None if y is None else ~y[:, of_nodes].isnan().all(1)
         batches = NeighbourBatches(
             training, settings.sample, settings.batch_size, nodes=seeds, seed=settings.data_seed,
             shuffle=settings.shuffle,
         )  # fmt: skip
-        model: Any = self.population.model
-        model.check_sample(len(settings.sample))
         return SampledBatches(batches, self._train, execution)
 
     def run_epoch(self, epoch: int) -> tuple[Tensor, Tensor]:
