@@ -254,6 +254,28 @@ def test_members_train_as_alone(path, run, tmp_path):
     assert run.summary["best"][1] == pytest.approx(alone.summary["best"][0], rel=1e-4)
 
 
+def test_members_train_with_a_split_each(graph, tmp_path):
+    own = graph.edges.split[:, 0]
+    edges = replace(
+        graph.edges, split=torch.stack([own, own.roll(2)], 1), targets=graph.edges.targets[:1],
+        mean=graph.edges.mean.expand(2, -1), std=graph.edges.std.expand(2, -1),
+    )  # fmt: skip
+    graphs = replace(graph, edges=edges).graph_set(None)
+    assert graphs.edge_targets == ("fraud of split 0", "fraud of split 1")
+    known = graph.edges.target("fraud").known
+    for k in range(2):
+        part = graphs.split("train")
+        assert int((~part.y_edge[:, k].isnan()).sum()) == int(
+            (edges.part("train", k) & known).sum()
+        )
+    given = settings(members=2, task_weights=((1, 0), (0, 1)), select="roc_auc")
+    run = train(graphs, tmp_path / "run", SMALL, given, device="cpu")
+    for k, task in enumerate(evaluate(run, graphs, "validation", device="cpu").tasks):
+        assert 1 - run.summary["best"][k] == pytest.approx(task.metrics["roc_auc"][k])
+    with pytest.raises(ValueError, match="targets and one split of edges"):
+        message_edges(graphs, "train", "train")
+
+
 def test_nodes_and_edges_are_trained_together(tmp_path):
     nx = pytest.importorskip("networkx")
     graph = nx.karate_club_graph()

@@ -174,15 +174,16 @@ def configured(
     splits: tuple[str, str],
 ) -> Config:
     """The configuration of a new run, from the arguments of `train`."""
-    for name in splits:
-        if len(graphs.split(name)) == 0:
+    parts = {name: graphs.split(name) for name in splits}
+    for name, part in parts.items():
+        if len(part) == 0:
             raise ValueError(f"got no graphs in the split {name!r}, expected some to train with")
-    training = message_edges(graphs.split(splits[0]), settings.message_edges, splits[0])
+    training = message_edges(parts[splits[0]], settings.message_edges, splits[0])
     tasks = tasks_of(graphs, loss, weights, chosen)
     tasks = with_class_weights(tasks, training, settings.class_weights, settings.balance_classes)
-    for name in splits:
-        check_targets(tasks, graphs.split(name), f"the split {name!r}")
-        _check_features(graphs.split(name), f"the split {name!r}")
+    for name, part in parts.items():
+        check_targets(tasks, part, f"the split {name!r}")
+        _check_features(part, f"the split {name!r}")
     data = {
         "path": None if path is None else str(path),
         "fingerprint": fingerprint(graphs),
