@@ -127,3 +127,17 @@ def test_an_unknown_case_is_refused() -> None:
     result = CliRunner().invoke(app, ["bench", "train", "--device", "cpu", "--only", "all"])
     assert result.exit_code == 2
     assert "population" in result.output
+
+
+@needs_pyg
+def test_steps_on_nodes_are_printed_and_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
+    time_once(monkeypatch)
+    path = tmp_path / "nodes.csv"
+    asked = ["bench", "nodes", "--device", "cpu", "--small", "--rows", "small nodes"]
+    result = CliRunner().invoke(app, [*asked, "--out", str(path)])
+    assert result.exit_code == 0, result.output
+    assert [row["contender"] for row in read(path)] == ["pna", "PyG"]
+    assert "full batch" in result.output and (tmp_path / "nodes.svg").is_file()

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, is_dataclass
 from importlib.util import find_spec
 from typing import Any, Literal, Protocol
 
@@ -129,7 +129,7 @@ class TorchContender:
     def peak_bytes(self, work: str) -> int | None:
         if self.keeps_memory:
             return None
-        return peak_memory(self.step(work), self.given.x.device) + _bytes(self.made)
+        return peak_memory(self.step(work), self.given.x.device) + bytes_of(self.made)
 
 
 def chosen(
@@ -317,13 +317,13 @@ def _no_edge_features(case: Case) -> str | None:
     return _no_messages(case)
 
 
-def _bytes(value: Any) -> int:
-    """Memory of a tensor, a dataclass of tensors or nothing, in bytes."""
-    if value is None:
-        return 0
+def bytes_of(value: Any) -> int:
+    """Memory of a tensor, or of the tensors in a dataclass, in bytes; 0 of anything else."""
     if isinstance(value, Tensor):
         return value.nbytes
-    return sum(_bytes(getattr(value, field.name)) for field in fields(value))
+    if not is_dataclass(value):
+        return 0
+    return sum(bytes_of(getattr(value, field.name)) for field in fields(value))
 
 
 #: In the order of results.

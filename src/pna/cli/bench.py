@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from datetime import date
@@ -72,11 +72,7 @@ def layer(
     device = device or _usual_device()
     with _refused("--device"):
         every = cases(device, small)
-    patterns = rows.split(";")
-    chosen = [case for case in every if any(fnmatch(case.name, p) for p in patterns)]
-    if not chosen:
-        names = "; ".join(case.name for case in every)
-        raise typer.BadParameter(f"no case of this name, expected {names}", param_hint="--rows")
+    chosen = _named(every, rows)
     words = (
         "Times are medians. Memory is the peak of tensors beyond the inputs, with pna's Adjacency. "
         "Errors are relative, in norm, against PyG in float64. Faster, less and smaller: PyG's "
@@ -88,6 +84,48 @@ def layer(
     notes = tuple(left_out(device)) if peers else ()
     output = _Output(device, out, "layer.svg", words, table, with_failed=True, notes=notes)
     _measure(chosen, measure, output)
+
+
+def _named(every: Sequence[Any], rows: str) -> list[Any]:
+    """The cases whose names match one of the patterns."""
+    chosen = [case for case in every if any(fnmatch(case.name, p) for p in rows.split(";"))]
+    if not chosen:
+        names = "; ".join(case.name for case in every)
+        raise typer.BadParameter(f"no case of this name, expected {names}", param_hint="--rows")
+    return chosen
+
+
+@app.command()
+@explained
+def nodes(
+    *,
+    device: Device = "",
+    seconds: Seconds = 5.0,
+    small: Small = False,
+    rows: str = "*",
+    out: Out = None,
+) -> None:
+    """Measure training steps on the nodes of one large graph, and those of PyG's layers.
+
+    On a GPU, random graphs of the size of ogbn-products, full batch and sampled; on a CPU the graph
+    of tolokers, which needs the data folder PNA_DATA.
+
+    Args:
+        rows: Cases to measure: names or patterns such as 'products*', separated by semicolons.
+    """
+    from pna.bench.nodes import cases, measure_case
+
+    device = device or _usual_device()
+    with _refused("--device"):
+        every = cases(device, small)
+    words = (
+        "Times are medians of training steps; sampled steps include the sampling, by pna's sampler "
+        "in both rows. Memory is the peak of tensors, with the graph. Faster and less: PyG's value "
+        "divided by that of the row."
+    )
+    measure = partial(measure_case, device=device, seconds=seconds)
+    output = _Output(device, out, "nodes.svg", words, table, with_failed=True)
+    _measure(_named(every, rows), measure, output)
 
 
 @app.command()
