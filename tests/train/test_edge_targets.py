@@ -215,6 +215,9 @@ def test_an_edge_to_be_predicted_sends_no_message(graph, path, tmp_path):
     graphs = graph.graph_set()
     test = graphs.split_of_message == 2
     moved = replace(graphs, edge_attr=torch.where(test[:, None], 0, graphs.edge_attr))
+    new = replace(graphs, split_of_message=None, split_of_edge=None)  # edges of no split send
+    found = [predict(run, g, device="cpu").edge["fraud=yes"] for g in (graphs, new)]
+    assert not np.array_equal(*found)
     for split in ("validation", "test"):
         found = [evaluate(run, g, split, device="cpu").loss for g in (graphs, moved)]
         assert found[0] == found[1]
@@ -273,7 +276,7 @@ def test_members_train_with_a_split_each(graph, tmp_path):
     for k, task in enumerate(evaluate(run, graphs, "validation", device="cpu").tasks):
         assert 1 - run.summary["best"][k] == pytest.approx(task.metrics["roc_auc"][k])
     with pytest.raises(ValueError, match="targets and one split of edges"):
-        message_edges(graphs, "train", "train")
+        train(graphs, tmp_path / "a", SMALL, settings(message_edges="train"), device="cpu")
 
 
 def test_nodes_and_edges_are_trained_together(tmp_path):
@@ -313,7 +316,11 @@ def test_a_set_with_labelled_edges_is_stored(graph, tmp_path):
         assert torch.equal(getattr(again, name), getattr(graphs, name))
     assert torch.equal(again.y_edge.nan_to_num(-1), graphs.y_edge.nan_to_num(-1))
     assert again.edge_targets == graphs.edge_targets and again.edge_scale == graphs.edge_scale
-    (data,) = graphs.to_pyg()
+
+
+def test_pyg_gets_the_labelled_edges(graph):
+    pytest.importorskip("torch_geometric")
+    (data,) = graph.graph_set().to_pyg()
     assert torch.equal(data.edge_label_index, graph.ends)
     assert data.edge_label.shape == (EDGES, 2)
 
@@ -340,9 +347,9 @@ def test_a_damaged_file_is_refused(graph, tmp_path, name, change, message):
 
 
 def test_what_is_refused(graph, run, tmp_path):
-    unsplit = replace(graph, edges=replace(graph.edges, split=None)).graph_set()
+    nodes = replace(graph.graph_set(), split_of_message=None)
     with pytest.raises(ValueError, match="edges have no split"):
-        message_edges(unsplit, "train", "train")
+        train(nodes, tmp_path / "a", SMALL, settings(message_edges="train"), device="cpu")
     with pytest.raises(ValueError, match="unknown message edges 'tran'; did you mean 'train'"):
         settings(message_edges="tran")
     other = payments(tmp_path, directed=False).graph_set()

@@ -36,17 +36,13 @@ def message_edges(graphs: GraphSet, messages: str, split: str | None) -> GraphSe
     lookup("message edges", messages, dict.fromkeys(MESSAGES))
     if messages == "all":
         return graphs
-    if graphs.split_of_message is None:
-        raise ValueError(
-            "got message_edges='train' for graphs whose edges have no split, expected targets and "
-            "one split of edges (--edge-target, --edge-split); leave it out"
-        )
     index = len(graphs.splits) - 1
     if split is not None:
         index = lookup("split", split, {name: i for i, name in enumerate(graphs.splits)})
     graphs = graphs.to("cpu")
-    assert graphs.split_of_message is not None
-    sends = graphs.split_of_message < max(index, 1)
+    tags = graphs.split_of_message
+    tags = torch.zeros(graphs.num_edges, dtype=torch.uint8) if tags is None else tags
+    sends = tags < max(index, 1)
     owner = torch.repeat_interleave(torch.arange(len(graphs)), graphs.edge_counts)
     counts = torch.bincount(owner[sends], minlength=len(graphs))
     structure, _ = sort_edges(graphs.sizes, graphs.edges[:, sends], counts)  # they stay in order
@@ -55,7 +51,7 @@ def message_edges(graphs: GraphSet, messages: str, split: str | None) -> GraphSe
         graphs,
         **vars(structure),
         edge_attr=None if attr is None else attr[sends],
-        split_of_message=graphs.split_of_message[sends],
+        split_of_message=tags[sends],
     )
     return replace(kept, x=_degrees(kept)) if graphs.metadata.get(DEGREES) else kept
 

@@ -174,6 +174,12 @@ def configured(
     splits: tuple[str, str],
 ) -> Config:
     """The configuration of a new run, from the arguments of `train`."""
+    if settings.message_edges != "all" and graphs.split_of_message is None:
+        raise ValueError(
+            f"got message_edges={settings.message_edges!r} for graphs whose edges have no split, "
+            "or several, expected targets and one split of edges (--edge-target, --edge-split); "
+            "leave it out (--message-edges)"
+        )
     parts = {name: graphs.split(name) for name in splits}
     for name, part in parts.items():
         if len(part) == 0:
