@@ -22,6 +22,7 @@ EXCEPTIONS = {
     "nn/models.py:__init__": SETTINGS,
     "data/graphset.py:from_arrays": "its parameters are the arrays of a graph set",
     "ops/operators.py:operator": "its parameters describe an operator, each by its name",
+    "train/evaluation.py:evaluate": OPTIONS,
     "train/loop.py:train": OPTIONS,
     "train/sweep.py:sweep": OPTIONS,
 }

@@ -18,7 +18,7 @@ from pna.nn.registry import CONVOLUTIONS
 from pna.paper.registry import EXPERIMENTS
 from pna.train.exporting import FORMATS
 from pna.train.schedules import SCHEDULES
-from pna.train.settings import OPTIMISERS, PRECISIONS, SELECTIONS
+from pna.train.settings import OPTIMISERS, PRECISIONS, SELECTIONS, THRESHOLDS
 from pna.train.tasks import LOSSES
 
 
@@ -46,6 +46,7 @@ CHOICES = {
     "depth": RULES,
     "norm": NORMS,
     "select": SELECTIONS,
+    "threshold": THRESHOLDS,
     "readout": ("sum", "mean", "max", "set2set"),
     "init": INITIAL,
     "optimiser": OPTIMISERS,

@@ -85,7 +85,7 @@ def test_areas_are_of_what_a_model_says_before_it_is_a_probability():
     """The larger of which are all 1."""
     task = Task("active", "graph", 0, "bce", 0, 1)
     logits, y = np.array([[[50.0], [40.0], [60.0], [-1.0]]]), np.array([1.0, 0.0, 1.0, 0.0])
-    found = _scores(task, logits, y).metrics
+    found = _scores(task, logits, y, [0.5]).metrics
     assert found["roc_auc"] == found["average_precision"] == [1.0]
 
 

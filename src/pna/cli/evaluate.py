@@ -16,7 +16,7 @@ from pna.cli.shared import (
     print_line,
     progress,
 )
-from pna.cli.show import caption, table
+from pna.cli.show import caption, class_tables, table, threshold_lines
 
 
 @options.explained
@@ -26,6 +26,7 @@ def evaluate(
     *,
     split: str = "test",
     member: int | None = None,
+    per_class: bool = False,
     slice_nodes: options.SliceNodes = None,
     device: options.Device = "",
     as_json: options.Json = False,
@@ -40,19 +41,25 @@ def evaluate(
         data: Graph set: a file that pna data wrote. Default: that of the run.
         split: Split to evaluate on, such as train, validation or test; "" means all graphs.
         member: Only this member, counted from 0. Default: all members.
+        per_class: Also print F1, average precision, ROC AUC and accuracy of every class.
     """
     from pna.train.evaluation import evaluate as evaluate_run
 
     with errors() as console:
         check_device(device)
         found = evaluate_run(
-            run, data, split or None, member, device=device or None, slice_nodes=slice_nodes
-        )
+            run, data, split or None, member, device=device or None, slice_nodes=slice_nodes,
+            per_class=per_class,
+        )  # fmt: skip
         if as_json:
             print_json(found.as_dict())
             return
         print_line(console, caption(found))
         console.print(table(found))
+        for line in threshold_lines(found):
+            print_line(console, line)
+        for of_task in class_tables(found):
+            console.print(of_task)
         if len(found.tasks) > 1 and "log10_of_mean_mse" in found.metrics:
             value = found.metrics["log10_of_mean_mse"][found.best]
             console.print(f"log10 of the mean MSE: {value:.4g}", highlight=False)

@@ -86,6 +86,9 @@ class Training:
             loss; 0: no early stopping.
         select: Which epoch of a member is the best. Values: loss (lowest validation loss), roc_auc
             (largest area under the ROC curve; for targets trained with bce).
+        threshold: From which probability on class 1 is predicted; for targets trained with bce.
+            Values: half (0.5), f1 and balanced_accuracy (the one with the largest F1 or balanced
+            accuracy on validation, chosen at the end).
         batch_size: Number of graphs per batch; with --sample, number of nodes whose targets are
             trained on. Default: 512 for the multi-task benchmark, 1024 with --sample, else 128.
         sample: Sample neighbours of one large graph: for each layer, how many in-neighbours of a

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from typing import TYPE_CHECKING
 
@@ -54,6 +55,36 @@ def table(found: Evaluation) -> Table:
             cells += _cells(found, metrics.get(name), _SHOWN[name])
         shown.add_row(escape(row), *cells, style="bold" if row == "average" else "")
     return shown
+
+
+def threshold_lines(found: Evaluation) -> list[str]:
+    """The thresholds of the best member that are not 0.5."""
+    return [
+        f"{task.name}: class 1 is predicted from a probability of {value:.4g} on"
+        for task in found.tasks
+        if task.thresholds is not None and (value := task.thresholds[found.best]) != 0.5
+    ]
+
+
+def class_tables(found: Evaluation) -> list[Table]:
+    """The metrics of every class of a task and their mean, of the best member."""
+    from pna.train.metrics import BY_CLASS, METRICS  # imports torch
+
+    tables = []
+    for task in found.tasks:
+        if task.classes is None:
+            continue
+        heads = (*(METRICS[name].title for name in BY_CLASS), "rows")
+        shown = make_table((f"class of {escape(task.name)}",), heads)
+        columns = [[of[name][found.best] for of in task.classes.values()] for name in BY_CLASS]
+        for index, (label, of) in enumerate(task.classes.items()):
+            cells = [f"{column[index]:.4f}" for column in columns]
+            shown.add_row(escape(label), *cells, f"{of['rows'][found.best]:,}")
+        known = [[value for value in column if not math.isnan(value)] for column in columns]
+        means = [f"{statistics.mean(column):.4f}" if column else "nan" for column in known]
+        shown.add_row("mean", *means, "", style="bold")
+        tables.append(shown)
+    return tables
 
 
 def _cells(found: Evaluation, values: list[float] | None, form: str) -> list[str]:

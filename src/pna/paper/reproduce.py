@@ -29,7 +29,7 @@ _FEW_EPOCHS, _LOG_EVERY = 1000, 10  # longer runs log every tenth epoch
 #: Settings that are newer than some results, and their defaults, which do not change names of runs.
 _ADDED = {
     "class_weights": {}, "balance_classes": False, "message_edges": "all", "sample": (),
-    "edge_targets": 0, "out_degrees": (),
+    "threshold": "half",     "edge_targets": 0, "out_degrees": (),
 }  # fmt: skip
 _SILENCE = 5.0  # seconds between messages while graphs are made
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from pna.data.edge_labels import message_edges
 from pna.data.graphset import GraphSet
 from pna.ops.aggregators import Aggregator
 from pna.train.loop import fingerprint
-from pna.train.metrics import METRICS, measure
+from pna.train.metrics import METRICS, by_class, measure
 from pna.train.prediction import Ensemble, in_units
 from pna.train.run import Config, Run
 from pna.train.tasks import (
@@ -24,8 +24,10 @@ from pna.train.tasks import (
     check_values,
     class_weights_of,
     column_of,
+    is_binary,
     names_of,
 )
+from pna.train.threshold import HALF, Thresholds, best_threshold, thresholds_of
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class TaskScores:
     kind: str  # name of its loss
     loss: list[float]
     metrics: dict[str, list[float]]  # of scaled targets, except "mae_in_units"
+    thresholds: list[float] | None = None  # probabilities from which class 1 is predicted
+    classes: dict[str, dict[str, list[float]]] | None = None  # metrics by name of the class
 
 
 @dataclass(frozen=True)
@@ -70,6 +74,7 @@ def evaluate(
     epoch: str = "best",
     aggregators: Sequence[type[Aggregator]] = (),
     slice_nodes: int | None = None,
+    per_class: bool = False,
 ) -> Evaluation:
     """Losses and metrics of the members of a run.
 
@@ -84,6 +89,7 @@ def evaluate(
         epoch: evaluate the weights of the "best" epoch, or of the "last" if the run kept them.
         aggregators: the classes of your own aggregators, if the models have any.
         slice_nodes: as for `predict`.
+        per_class: also compute metrics of every class, `TaskScores.classes`.
     """
     run = run if isinstance(run, Run) else Run(run)
     models = Ensemble.of(run, member, device, epoch, aggregators)
@@ -103,10 +109,19 @@ def evaluate(
     _report_missing(models.config.tasks, missing, where)
     seen = message_edges(graphs, models.config.settings.message_edges, split)
     outputs = models.outputs(seen, slice_nodes)
-    scores = [
-        _scores(task, outputs[task.level], y)
-        for task, y in zip(models.config.tasks, targets, strict=True)
-    ]
+    scores = []
+    for task, y in zip(models.config.tasks, targets, strict=True):
+        stored = [HALF] * models.config.settings.members
+        if epoch == "best":  # thresholds were chosen with these weights
+            stored = thresholds_of(run, task).members
+        thresholds = [stored[k] for k in models.members]
+        found = _scores(task, outputs[task.level], y, thresholds)
+        if per_class and task.num_classes:
+            words = models.config.data.get("classes", {}).get(task.name)
+            words = words or [str(label) for label in range(task.num_classes)]
+            by_name = _of_classes(task, outputs[task.level], y, thresholds)
+            found = replace(found, classes=dict(zip(words, by_name, strict=True)))
+        scores.append(found)
     known = [task for task, left_out in zip(scores, missing, strict=True) if not left_out]
     return Evaluation(
         run=str(run.folder),
@@ -180,7 +195,50 @@ def _report_missing(tasks: tuple[Task, ...], missing: list[bool], where: str) ->
     warnings.warn(f"{problem}; means are over the other tasks", stacklevel=3)
 
 
-def _scores(task: Task, outputs: np.ndarray, targets: np.ndarray) -> TaskScores:
+def choose_thresholds(
+    run: Run, config: Config, data: GraphSet, device: torch.device
+) -> dict[str, Thresholds]:
+    """The best thresholds of a run's binary tasks on its validation split, by name.
+
+    Members that never had a finite validation loss have 0.5.
+    """
+    models = Ensemble.of(run, device=device, aggregators=config.model.own_aggregators)
+    split, metric = config.data["splits"][1], config.settings.threshold
+    graphs = data.split(split)
+    outputs = models.outputs(message_edges(graphs, config.settings.message_edges, split))
+    chosen = {}
+    for task in filter(is_binary, config.tasks):
+        y = column_of(graphs, task.level, task.column).double().cpu().numpy()
+        given = in_units(task, outputs[task.level])
+        members = [HALF] * config.settings.members
+        for k, row in zip(models.members, given, strict=True):
+            members[k] = best_threshold(row, y, metric)
+        chosen[task.name] = Thresholds(members, best_threshold(given.mean(0), y, metric))
+    return chosen
+
+
+def _of_classes(
+    task: Task, outputs: np.ndarray, targets: np.ndarray, thresholds: list[float]
+) -> list[dict[str, list[float]]]:
+    """Metrics of every class, each with a number per member."""
+    known = ~np.isnan(targets)
+    wanted, given = targets[known], in_units(task, outputs)[:, known]
+    if is_binary(task):
+        wanted, chosen = wanted > 0.5, given >= np.array(thresholds)[:, None]
+        own = outputs[:, known, task.first]
+        given = np.stack([-own, own], -1)  # probabilities near 1 would be rounded to ties
+    else:
+        chosen = given.argmax(-1)
+    found = [by_class(*of_member, wanted) for of_member in zip(given, chosen, strict=True)]
+    return [
+        {name: [of_member[name][label] for of_member in found] for name in found[0]}
+        for label in range(task.num_classes)
+    ]
+
+
+def _scores(
+    task: Task, outputs: np.ndarray, targets: np.ndarray, thresholds: list[float]
+) -> TaskScores:
     loss = LOSSES[task.loss]
     meant, scaled = in_units(task, outputs), targets / task.scale
     own = outputs[..., task.first : task.end]
@@ -189,11 +247,15 @@ def _scores(task: Task, outputs: np.ndarray, targets: np.ndarray) -> TaskScores:
         # logits: probabilities near 1 would be rounded to ties
         by_logit = "logit" in METRICS[name].takes and not loss.classes
         given = own[..., 0] if by_logit else meant / task.scale
+        if is_binary(task) and not by_logit:  # metrics predict class 1 from 0.5 on
+            least = np.array(thresholds)[:, None]
+            given = np.where(np.isnan(given), np.nan, given >= least)
         found[name] = [measure(name, row, scaled) for row in given]
     if loss.scaled:
         found["mae_in_units"] = [measure("mae", row, targets) for row in meant]
     losses = [_loss(task, row if loss.classes else row[:, 0], scaled) for row in own]
-    return TaskScores(task.name, task.level, task.loss, losses, found)
+    shown = thresholds if is_binary(task) else None
+    return TaskScores(task.name, task.level, task.loss, losses, found, shown)
 
 
 def _loss(task: Task, outputs: np.ndarray, targets: np.ndarray) -> float:

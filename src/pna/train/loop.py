@@ -43,7 +43,7 @@ from pna.train.prediction import check_features
 from pna.train.run import BEST, CONFIG, LAST, METRICS, Config, Run
 from pna.train.schedules import SCHEDULES
 from pna.train.settings import PRECISIONS, ModelSettings, Settings
-from pna.train.tasks import check_targets, names_of, tasks_of
+from pna.train.tasks import check_targets, is_binary, names_of, tasks_of
 from pna.train.trainer import Trainer
 from pna.waiting import waiting_for
 
@@ -187,6 +187,11 @@ def configured(
     training = message_edges(parts[splits[0]], settings.message_edges, splits[0])
     tasks = tasks_of(graphs, loss, weights, chosen)
     tasks = with_class_weights(tasks, training, settings.class_weights, settings.balance_classes)
+    if settings.threshold != "half" and not any(is_binary(task) for task in tasks):
+        raise ValueError(
+            f"got threshold={settings.threshold!r} for targets that are not trained with bce, "
+            "expected one with two classes; leave it out"
+        )
     for name, part in parts.items():
         check_targets(tasks, part, f"the split {name!r}")
         _check_features(part, f"the split {name!r}")
@@ -332,7 +337,13 @@ def _train(
         if metrics is not None:
             metrics.close()
     if writes:
-        run.finish(_summary(trainer, config, done, seconds))
+        summary = _summary(trainer, config, done, seconds)
+        if settings.threshold != "half" and any(best is not None for best in summary["best"]):
+            from pna.train.evaluation import choose_thresholds  # imports this module
+
+            chosen = choose_thresholds(run, config, graphs, device)
+            summary["thresholds"] = {name: found._asdict() for name, found in chosen.items()}
+        run.finish(summary)
     return run
 
 

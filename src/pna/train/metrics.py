@@ -94,6 +94,25 @@ def average_precision(predictions: np.ndarray, targets: np.ndarray) -> float:
     return _one_against_rest(_precision, predictions, targets)
 
 
+def by_class(scores: np.ndarray, chosen: np.ndarray, targets: np.ndarray) -> dict[str, list[float]]:
+    """Metrics of every class against the rest, from scores (rows, classes) and chosen classes.
+
+    "accuracy" is the share of the targets of a class that is found, "rows" their number. A metric
+    is NaN if it is not defined.
+    """
+    found: dict[str, list[float]] = {name: [] for name in (*BY_CLASS, "rows")}
+    for label, column in enumerate(scores.T):
+        ones, predicted = targets == label, chosen == label
+        hits, actual = int((ones & predicted).sum()), int(ones.sum())
+        either = actual + int(predicted.sum())
+        found["f1"].append(2 * hits / either if either else np.nan)
+        found["average_precision"].append(average_precision(column, ones.astype(np.float64)))
+        found["roc_auc"].append(roc_auc(column, ones.astype(np.float64)))
+        found["accuracy"].append(hits / actual if actual else np.nan)
+        found["rows"].append(actual)
+    return found
+
+
 def _chosen(predictions: np.ndarray) -> np.ndarray:
     return predictions.argmax(1) if predictions.ndim == 2 else predictions >= 0.5
 
@@ -141,6 +160,9 @@ def _precision(scores: np.ndarray, ones: np.ndarray) -> float:
     hits = ones[order].cumsum()[ends]
     return float((np.diff(hits, prepend=0) * hits / (ends + 1)).sum() / hits[-1])
 
+
+#: Metrics of single classes.
+BY_CLASS = ("f1", "average_precision", "roc_auc", "accuracy")
 
 _OF_ERRORS = (1, ("number",))
 _OF_CHOICES = (-1, ("probability", "classes"))

@@ -32,6 +32,7 @@ from pna.train.population import Population
 from pna.train.run import BEST, Config, Run, best_losses, load_population
 from pna.train.settings import PRECISIONS
 from pna.train.tasks import LEVELS, LOSSES, Task
+from pna.train.threshold import thresholds_of
 
 _PREDICTED = "{} predicted"  # columns of a table
 
@@ -112,6 +113,7 @@ def predict(
         slice_nodes: with one graph, compute each layer for this many nodes at a time. Default: all
             at once if they fit into the free memory, otherwise as many as fit.
     """
+    run = run if isinstance(run, Run) else Run(run)
     models = Ensemble.of(run, member, device, aggregators=aggregators)
     tasks, messages = models.config.tasks, models.config.settings.message_edges
     levels = {task.level for task in tasks}
@@ -140,7 +142,9 @@ def predict(
         given = in_units(task, outputs[task.level])
         if task.level in chosen and not chosen[task.level].all():
             given = given[:, chosen[task.level]]
-        columns[task.level] |= _columns_of(task, given.mean(0), models.config)
+        thresholds = thresholds_of(run, task)
+        threshold = thresholds.mean if member is None else thresholds.members[member]
+        columns[task.level] |= _columns_of(task, given.mean(0), models.config, threshold)
     edge_ids = _edge_ids(graphs, ids, chosen["edge"], names) if "edge" in levels else {}
     sizes = graphs.sizes.numpy()
     if not chosen["node"].all():
@@ -169,11 +173,13 @@ def _edge_ids(
     return found | {end: words[found[end]] for end in ("source", "dest")}
 
 
-def _columns_of(task: Task, mean: np.ndarray, config: Config) -> dict[str, np.ndarray]:
+def _columns_of(
+    task: Task, mean: np.ndarray, config: Config, threshold: float
+) -> dict[str, np.ndarray]:
     """The columns of a task, from its mean prediction: (rows,) or (rows, classes)."""
     words = config.data.get("classes", {}).get(task.name)
     if words is not None and LOSSES[task.loss].outputs == "probability":
-        likely = np.array(words, object)[(mean >= 0.5).astype(int)]
+        likely = np.array(words, object)[(mean >= threshold).astype(int)]
         return {task.name: likely, f"{task.name}={words[1]}": mean}
     if not LOSSES[task.loss].classes:
         return {task.name: mean}

@@ -26,6 +26,8 @@ from pna.train.schedules import SCHEDULES
 #: Optimisers; whether weight decay is decoupled from the gradient.
 OPTIMISERS = {"adam": False, "adamw": True}
 SELECTIONS = ("loss", "roc_auc")
+#: Thresholds of probabilities: 0.5, or the one with the largest metric on validation.
+THRESHOLDS = ("half", "f1", "balanced_accuracy")
 _LEAST = {"members": 1, "epochs": 0, "batch_size": 1, "plateau": 1, "patience": 1, "warmup": 0}
 _SEEDS = 2**63  # number of seeds: dropout keeps its seed in an int64
 
@@ -84,6 +86,7 @@ class Settings:
     balance_classes: bool = False  # weigh classes by the inverse of their frequency in training
     even: bool = False  # weigh each loss by the inverse of its last value, so that all fall
     select: str = "loss"  # which epoch is best: lowest validation "loss", or highest "roc_auc"
+    threshold: str = "half"  # of `THRESHOLDS`: from which probability on class 1 is predicted
     keep_last: bool = False  # save the weights of the last epoch of every member too
     message_edges: str = "all"  # of `pna.data.edge_labels.MESSAGES`: which edges send messages
 
@@ -110,6 +113,7 @@ class Settings:
         lookup("schedule", self.schedule, SCHEDULES)
         lookup("precision", self.precision, PRECISIONS)
         lookup("select", self.select, dict.fromkeys(SELECTIONS))
+        lookup("threshold", self.threshold, dict.fromkeys(THRESHOLDS))
         lookup("message edges", self.message_edges, dict.fromkeys(MESSAGES))
         for name, least in _LEAST.items():
             self._check(name, partial(operator.le, least), f"at least {least}")

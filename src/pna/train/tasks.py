@@ -142,6 +142,11 @@ class Task:
         return {"number": 0, "probability": 2, "classes": self.outputs}[LOSSES[self.loss].outputs]
 
 
+def is_binary(task: Task) -> bool:
+    """Whether a task predicts the probability of class 1."""
+    return LOSSES[task.loss].outputs == "probability"
+
+
 def targets_by_name(graphs: GraphSet) -> dict[str, tuple[str, int]]:
     """Level and column of every target of a graph set.
 
