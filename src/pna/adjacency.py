@@ -22,6 +22,9 @@ from pna.torch_internals import assert_async, in_transform, is_batched, is_expor
 #: a hub. Kernels store an index into a shorter row in one byte; 255 means none.
 SEGMENT = 255
 
+#: Bytes of an Adjacency for each edge and for each node, below 2^31 of them.
+BYTES_PER_EDGE, BYTES_PER_NODE = 4 * 4, 7 * 4
+
 #: With more edges than this, `from_edge_index` waits for a GPU to count the long rows. Spare
 #: entries would cost memory: kernels reserve it for 2 segments of every 255 edges. With 128
 #: features these are 6 MB for 2^18 edges, and 38 MB for 1.6 million, in the forward pass alone.

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 _display: Callable[[str], None] | None = None
+_log: Callable[[str], None] | None = None
 
 
 def waiting_for(what: str) -> None:
@@ -14,12 +15,21 @@ def waiting_for(what: str) -> None:
         _display(what)
 
 
+def note(what: str) -> None:
+    """Tell the display, if there is one, something that stays: "full batch: needs …"."""
+    if _log is not None:
+        _log(what)
+
+
 @contextmanager
-def displayed(show: Callable[[str], None]) -> Iterator[None]:
-    """Call `show` with everything that is waited for in this context, on all threads."""
-    global _display
-    before, _display = _display, show
+def displayed(
+    show: Callable[[str], None], log: Callable[[str], None] | None = None
+) -> Iterator[None]:
+    """Call `show` with everything that is waited for in this context, on all threads, and `log`
+    with every `note`."""
+    global _display, _log
+    before, _display, _log = (_display, _log), show, log
     try:
         yield
     finally:
-        _display = before
+        _display, _log = before

@@ -86,12 +86,12 @@ def test_given_weights_are_used():
     torch.testing.assert_close(got, full_batch(other, graphs), rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("convolution", ["pna", "gcn"])
-def test_slices_and_the_place_of_states_follow_from_the_free_memory(monkeypatch, convolution):
+@pytest.mark.parametrize(("convolution", "some"), [("pna", 2**16), ("gcn", 48 * 2**10)])
+def test_slices_and_the_place_of_states_follow_from_memory(monkeypatch, convolution, some):
     graphs = one_graph()
     population = population_of(graphs, convolution)
     counts = []
-    for free in (2**10, 2**30, 2**16):
+    for free in (2**10, 2**30, some):
         monkeypatch.setattr(layerwise, "free_memory", lambda device, free=free: free)
         bounds = layerwise._Blocks(graphs, population, None).bounds
         assert [a for a, _ in bounds] == [0, *[b for _, b in bounds[:-1]]]

@@ -93,7 +93,10 @@ class Training:
             trained on. Default: 512 for the multi-task benchmark, 1024 with --sample, else 128.
         sample: Sample neighbours of one large graph: for each layer, how many in-neighbours of a
             node to take at most, such as 15,10,5. The first number is for the nodes whose targets
-            are trained on. Default: all neighbours.
+            are trained on. Default: all neighbours, or 15,10,5 if all seem to need more memory
+            than is free.
+        full_batch: Take all neighbours of one large graph, even if they seem to need more memory
+            than is free. Default: no.
         shuffle: Draw a new order of the graphs every epoch. Default: yes, except for the multi-task
             benchmark.
         optimiser: Optimiser. {optimisers}

@@ -48,11 +48,11 @@ def show_epochs(console: Console, quiet: bool, as_json: bool) -> Iterator[Callba
         with (
             _ending(Live(console=console)) as live,
             console.status("") as status,
-            _until_first(lambda text: status.update(escape(text))) as stop,
+            _until_first(lambda text: status.update(escape(text)), log) as stop,
         ):
             yield together(stop, lambda _: status.stop(), broken_once(log), _bar(live))
     else:
-        with _until_first(_now_and_then(log)) as stop:
+        with _until_first(_now_and_then(log), log) as stop:
             yield together(stop, broken_once(log), _plain(log))
 
 
@@ -80,15 +80,15 @@ def _ending(live: Live) -> Iterator[Live]:
 
 
 @contextmanager
-def _until_first(show: Callable[[str], None]) -> Iterator[Callback]:
-    """Show what is waited for, until the returned callback is called."""
+def _until_first(show: Callable[[str], None], log: Callable[[str], None]) -> Iterator[Callback]:
+    """Show what is waited for, until the returned callback is called; `log` what stays."""
     is_over = False
 
     def stop(report: Report) -> None:
         nonlocal is_over
         is_over = True
 
-    with displayed(lambda what: None if is_over else show(f"{what} …")):
+    with displayed(lambda what: None if is_over else show(f"{what} …"), log):
         yield stop
 
 

@@ -58,6 +58,7 @@ class Batches:
         seed: random seed of the order.
         diameters: diameter of every graph, if the model needs it.
         execution: capture, padding and the share of this process.
+        like: batches of the same graph with other targets, which share its Adjacency.
     """
 
     def __init__(
@@ -70,8 +71,10 @@ class Batches:
         seed: int = 0,
         diameters: Tensor | None = None,
         execution: Execution = PLAIN,
+        like: Batches | None = None,
     ) -> None:
         self.graphs, self._step, self._batch_size = graphs, step, batch_size
+        self._like = like
         self._shuffle, self._seed, self._execution = shuffle, seed, execution
         self._diameters = None if diameters is None else diameters.to(graphs.device)
         # one graph has one order
@@ -116,10 +119,16 @@ class Batches:
             self._run_padded(ids)
         elif self._fixed:
             if number not in self._batches:
-                self._batches[number] = self._batch(ids)
+                known = None if self._like is None else self._like._batches.get(number)
+                self._batches[number] = self._batch(ids) if known is None else self._as(known)
             self._call(number, lambda: self._step(self._batches[number]))
         else:
             self._step(self._batch(ids))
+
+    def _as(self, known: Batch) -> Batch:
+        """A batch of the one graph, with the targets of this set."""
+        graphs = self.graphs
+        return replace(known, y_node=graphs.y_node, y_graph=graphs.y_graph, y_edge=graphs.y_edge)
 
     def _batch(self, ids: np.ndarray) -> Batch:
         batch, is_shared = self.graphs.batch(ids), self._execution.processes > 1

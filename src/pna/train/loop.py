@@ -36,6 +36,7 @@ from pna.train.distributed import (
     joined,
     wait_for_all,
 )
+from pna.train.memory import mode_of, with_mode
 from pna.train.metrics_file import Metrics, kept_rows, readable_rows
 from pna.train.models import build, count_parameters, fitted
 from pna.train.population import Population
@@ -45,7 +46,7 @@ from pna.train.schedules import SCHEDULES
 from pna.train.settings import PRECISIONS, ModelSettings, Settings
 from pna.train.tasks import check_targets, is_binary, names_of, tasks_of
 from pna.train.trainer import Trainer
-from pna.waiting import waiting_for
+from pna.waiting import note, waiting_for
 
 
 @dataclass(frozen=True)
@@ -140,6 +141,9 @@ def train(
             if isinstance(kind, str):
                 kind = model_for(graphs, kind, {}, loss, given.sample)
             config = configured(graphs, path, kind, given, loss, weights, tasks, splits)
+            config = with_mode(config, graphs, where)
+        if mode := mode_of(config, graphs, where):
+            note(mode)
         wait_for_all()  # no process writes before all have checked
         with run.alone() if is_first() else nullcontext():
             if not resume and is_first():

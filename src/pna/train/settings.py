@@ -66,7 +66,9 @@ class Settings:
     batch_size: int = 128
     shuffle: bool = True  # otherwise graphs are in the order of the file
     sample: tuple[int, ...] = ()  # for each layer, most in-neighbours of a node that are sampled,
-    # first those of the seed nodes, which batches have instead of graphs; default: all neighbours
+    # first those of the seed nodes, which batches have instead of graphs; default: all neighbours,
+    # unless one graph seems too large for the memory
+    full_batch: bool = False  # take all neighbours, even if one graph seems too large
     optimiser: str = "adam"  # of `OPTIMISERS`
     lr: tuple[float, ...] = (1e-3,)
     weight_decay: tuple[float, ...] = (0.0,)
@@ -106,6 +108,10 @@ class Settings:
         if self.task_weights and len(self.task_weights) != self.members:
             raise ValueError(
                 f"got task weights for {len(self.task_weights)} members, expected {self.members}"
+            )
+        if self.sample and self.full_batch:
+            raise ValueError(
+                f"got sample={self.sample} and full_batch=True, expected one of them; leave one out"
             )
         if self.sample not in ((), []):
             object.__setattr__(self, "sample", check_fan_out(self.sample))

@@ -111,9 +111,10 @@ class Trainer:
         self.validation: Batches | OneBatch
         self._in_slices: GraphSet | None = None  # if validation does not fit into memory at once
         if is_at_once(population, validation):
+            like = self.training if _is_same_graph(training, validation) else None
             self.validation = Batches(
                 validation, self._validate, size, shuffle=drawn, diameters=of_validation,
-                execution=execution,
+                execution=execution, like=like if isinstance(like, Batches) else None,
             )  # fmt: skip
         else:
             # the other processes have no share of the only graph
@@ -315,3 +316,13 @@ class Trainer:
             )
         for name, tensor in own.items():
             tensor.copy_(tensors[name])
+
+
+def _is_same_graph(one: GraphSet, other: GraphSet) -> bool:
+    """Whether two sets have the same graph alone, in the same memory, and differ in targets."""
+
+    def edges(graphs: GraphSet) -> list[tuple[int, torch.Size] | None]:
+        tensors = (graphs.senders, graphs.label_ends)
+        return [None if t is None else (t.data_ptr(), t.shape) for t in tensors]
+
+    return len(one) == len(other) == 1 and edges(one) == edges(other)

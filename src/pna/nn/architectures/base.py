@@ -141,6 +141,12 @@ class Architecture(nn.Module):
                 "each layer; change --sample or --layers"
             )
 
+    @property
+    def kept_rows(self) -> float:
+        """Rows of features for each node that a layer keeps for the backward pass, besides its
+        convolution. An estimate."""
+        raise NotImplementedError
+
     def num_layers(self, nodes: int) -> int:
         """Number of layers for a graph of this many nodes."""
         raise NotImplementedError

@@ -128,8 +128,14 @@ class Recurrent(Architecture):
             "--architecture stacked"
         )
 
+    @property
+    def kept_rows(self) -> float:
+        gates = 5 if self.gru is not None else 1
+        return gates + 1.0 + (self.dropout.p > 0)
+
     def num_layers(self, nodes: int) -> int:
-        return steps_of(self.depth, nodes)
+        """At least 2 if the depth depends on more than the number of nodes."""
+        return 2 if self.depth in ("adaptive", "diameter") else steps_of(self.depth, nodes)
 
     def encode(self, x: Tensor) -> Tensor:
         return x.to(next(self.first.parameters()).dtype)

@@ -317,6 +317,15 @@ class Stacked(Architecture):
                 return part
         return super().whole_graph()
 
+    @property
+    def kept_rows(self) -> float:
+        rows = 3.0 + 2 * bool(self.mixing)  # results of the norm, the activation and the sum
+        if self.feed_forward:
+            block: Any = self.feed_forward[0]
+            inner, width = next(block[1].parameters()).shape
+            rows += 3 + inner / width
+        return rows
+
     def num_layers(self, nodes: int) -> int:
         return len(self.convolutions)
 

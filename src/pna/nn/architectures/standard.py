@@ -95,6 +95,10 @@ class Standard(Architecture):
             of_labels = label_features_of(batch, self.convolutions[0])
             return self._predict(torch.cat(states, 1), batch, of_labels)
 
+    @property
+    def kept_rows(self) -> float:
+        return 3.0 + (self.dropout.p > 0)  # inputs of activation and head, and all states joined
+
     def num_layers(self, nodes: int) -> int:
         return len(self.convolutions)
 

@@ -114,7 +114,7 @@ FEW_NODES = 2**15
 
 #: Elements of a product of x from which it is not kept for the backward pass but computed again.
 #: On one large graph, memory is scarcer than the time for two of many products.
-_TO_KEEP = 2**26
+TO_KEEP = 2**26
 
 
 def _has_few_nodes(plan: LayerPlan, x: Tensor) -> bool:
@@ -301,7 +301,7 @@ class _Layer(torch.autograd.Function):
             degrees = (adjacency.indptr, adjacency.by_degree)
             product = Product(results, parts.mixes[0], factors, own, plan.times, *degrees)
             out = degree_linear_operator(product, base, plan.backend)
-        keep = sent.numel() <= _TO_KEEP
+        keep = sent.numel() <= TO_KEEP
         # hooks may move or drop what is saved for the backward pass
         ctx.own = own if keep and saved_tensor_hooks(True) is None else None
         ctx.save_for_backward(*inputs, sent if keep else None, *outputs)

@@ -47,6 +47,7 @@ class GATConv(Conv):
         - **output**: (nodes, out_channels)
     """
 
+    _memory_rows = (1, 1.4, 3, 3)
     _shown = ("heads", "edge_dim")
 
     @check_keywords()

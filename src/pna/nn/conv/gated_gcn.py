@@ -39,6 +39,7 @@ class GatedGCNConv(Conv, own_methods=("update",)):
         - **output**: (nodes, out_channels)
     """
 
+    _memory_rows = (0, 5.2, 3, 1)
     _shown = ("edge_dim",)
 
     @check_keywords()

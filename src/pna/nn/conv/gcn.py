@@ -38,6 +38,7 @@ class GCNConv(Conv):
         - **output**: (nodes, out_channels)
     """
 
+    _memory_rows = (2, 0, 3, 0)
     takes_edge_features = False
 
     @check_keywords()

@@ -42,6 +42,7 @@ class GINConv(Conv):
         - **output**: (nodes, out_channels)
     """
 
+    _memory_rows = (4, 0, 3, 0)
     eps: Tensor
     _shown = ("edge_dim",)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pna.nn.conv.fused import FEW_NODES
+from pna.adjacency import BYTES_PER_EDGE, BYTES_PER_NODE
+from pna.nn.conv.fused import FEW_NODES, TO_KEEP
 from pna.nn.conv.inputs import NARROW
 from pna.nn.conv.small import is_small_size
 from pna.nn.conv.wide_edges import blocks_of
@@ -15,9 +16,6 @@ from pna.ops.request import EDGE_WORKSPACE, LINEAR
 
 if TYPE_CHECKING:
     from pna.nn.conv.pna import PNAConv
-
-#: Bytes of an Adjacency for each edge and for each node.
-_PER_EDGE, _PER_NODE = 4 * 4, 7 * 4
 
 #: Bytes per edge that torch needs to sort the rows of a gradient it sums, as measured.
 _SORTING = 10 * 8
@@ -54,11 +52,28 @@ def estimate(
     return one * len(layer._sides)
 
 
+def estimate_kept(layer: PNAConv, num_nodes: int, num_edges: int, dense: bool) -> int:
+    """Estimate the bytes that a layer keeps for its backward pass; see `PNAConv.kept_memory`."""
+    size, width = _size(layer), layer.towers * layer.F_in
+    messages = num_edges * width * size
+    if layer._called_part() is not None:
+        return len(layer._swapped) * (1 + len(layer.pre)) * messages
+    products = 2 * (num_nodes * width <= TO_KEEP)  # of senders and of receivers
+    results = (layer.neighbourhood.num_aggregators + products) * width * size
+    outputs = layer.out_channels * (len(layer.post) + (layer.towers > 1) - 1) * size
+    kept = (results + outputs + _saved_bytes(layer) * width) * num_nodes
+    if len(layer.pre) > 1:
+        kept += len(layer._swapped) * len(layer.pre) * messages
+    if dense and not blocks_of(num_edges, width):
+        kept += messages
+    return kept * len(layer._sides)
+
+
 def _estimate(
     layer: PNAConv, num_nodes: int, num_edges: int, training: bool, dense: bool, called: bool
 ) -> int:
     """Return the bytes of one direction of edges."""
-    graph = _PER_EDGE * num_edges + _PER_NODE * num_nodes
+    graph = BYTES_PER_EDGE * num_edges + BYTES_PER_NODE * num_nodes
     if called:
         return graph + _called(layer, num_nodes, num_edges, training, dense)
     size = _size(layer)
@@ -204,3 +219,11 @@ def _training_bytes(layer: PNAConv, size: int, in_place: bool) -> int:
     outputs = layer.out_channels * (len(layer.post) + (layer.towers > 1 or len(layer.post) > 1))
     tensors = (2 * len(aggregators) + 2) * width + outputs + layer._widths[1]
     return size * tensors + kept * width
+
+
+def _saved_bytes(layer: PNAConv) -> int:
+    """Return the bytes for each feature of a node that kernels save beside the aggregates: the mean
+    and the places of the extrema."""
+    kinds = {FUSED.get(type(aggregator)) for aggregator in layer.neighbourhood.aggregators}
+    spread, extrema = bool(kinds & {"std", "var"}), bool(kinds & {"max", "min"})
+    return 4 * spread + 2 * extrema

@@ -25,6 +25,7 @@ class MLPConv(Conv):
         - **output**: (nodes, out_channels)
     """
 
+    _memory_rows = (0.5, 0, 2, 0)
     takes_edge_features = False
 
     @check_keywords()

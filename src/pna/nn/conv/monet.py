@@ -35,6 +35,7 @@ class MoNetConv(Conv):
         - **output**: (nodes, out_channels)
     """
 
+    _memory_rows = (1, 3.6, 2, 7)
     _shown = ("kernels", "edge_dim")
 
     @check_keywords()

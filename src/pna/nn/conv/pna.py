@@ -609,9 +609,18 @@ class PNAConv(Conv):
             training: whether a backward pass follows.
             table: whether edge features wider than 16 are given as (table, index), not per edge.
         """
-        dense = self.edge_dim is not None and self.edge_dim > NARROW and not table
         called = self._called_part() is not None
-        return memory.estimate(self, num_nodes, num_edges, training, dense, called)
+        return memory.estimate(self, num_nodes, num_edges, training, self._dense(table), called)
+
+    def kept_memory(
+        self, num_nodes: int | tuple[int, int], num_edges: int, *, table: bool = True
+    ) -> int:
+        receivers = num_nodes if isinstance(num_nodes, int) else num_nodes[1]
+        return memory.estimate_kept(self, receivers, num_edges, self._dense(table))
+
+    def _dense(self, table: bool) -> bool:
+        """Whether edge features are wide and given for every edge."""
+        return self.edge_dim is not None and self.edge_dim > NARROW and not table
 
     def __repr__(self) -> str:
         shown = super().__repr__()  # the same as PyG's

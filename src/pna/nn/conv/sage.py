@@ -39,6 +39,7 @@ class SAGEConv(Conv):
         - **output**: (nodes, out_channels)
     """
 
+    _memory_rows = (1, 0, 3, 0)
     takes_edge_features = False
 
     @check_keywords()

@@ -37,6 +37,7 @@ class PNASimpleConv(Conv):
         - **output**: (nodes, out_channels)
     """
 
+    _memory_rows = (5.5, 0, 6, 0)
     takes_edge_features = False
 
     @check_keywords()
