@@ -44,8 +44,6 @@ def train(
         quiet: Print only errors and warnings.
         as_json: Print one JSON object per epoch, and one at the end.
     """
-    from torch import OutOfMemoryError
-
     from pna.train.evaluation import evaluate
     from pna.train.loop import Interrupted
     from pna.train.loop import train as train_run
@@ -78,11 +76,6 @@ def train(
             if first:
                 print_error(f"{stopped}: {_launcher()}pna train --resume {folder}")
             raise typer.Exit(130) from None
-        except OutOfMemoryError as error:
-            raise MemoryError(
-                f"the GPU is out of memory ({str(error).splitlines()[0]}); use a smaller "
-                "--batch-size, fewer --members or --precision bfloat16"
-            ) from error
         if not first:
             return
         summary = run.summary

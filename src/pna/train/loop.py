@@ -37,6 +37,7 @@ from pna.train.distributed import (
     wait_for_all,
 )
 from pna.train.memory import mode_of, with_mode
+from pna.train.memory_errors import explained, is_out_of_memory
 from pna.train.metrics_file import Metrics, kept_rows, readable_rows
 from pna.train.models import build, count_parameters, fitted
 from pna.train.population import Population
@@ -293,7 +294,13 @@ def _train(
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats(device)
     waiting_for(f"moving models and graphs to {device}")
-    trainer = make_trainer(config, graphs, device)
+    tried = f"{settings.members} members, {graphs.num_nodes:,} nodes and {graphs.num_edges:,} edges"
+    try:
+        trainer = make_trainer(config, graphs, device)
+    except Exception as error:
+        if not is_out_of_memory(error):
+            raise
+        raise explained(error, tried, device) from error
     done, seconds, kept = 0, 0.0, list[list[str]]()
     writes = is_first()
     if checkpoint is not None:
@@ -330,13 +337,21 @@ def _train(
                 if stopping and not finished:
                     raise Interrupted(f"stopped after epoch {done}; {run.folder} can be resumed")
     except Exception as error:
-        if not is_lost(error):
+        if is_lost(error):
+            raise ConnectionError(
+                "another process of this training has ended or cannot be reached (epoch "
+                f"{done + 1}); see its output, then start the processes again, which continue from "
+                f"the last checkpoint: pna train --resume {run.folder}"
+            ) from error
+        if not is_out_of_memory(error):
             raise
-        raise ConnectionError(
-            f"another process of this training has ended or cannot be reached (epoch {done + 1}); "
-            "see its output, then start the processes again, which continue from the last "
-            f"checkpoint: pna train --resume {run.folder}"
-        ) from error
+        where = ""
+        if metrics is not None:
+            metrics.flush()
+            _save(run, trainer, done, seconds, metrics.rows, trainer.begun)
+            where = f"the state after epoch {done} is saved: free memory, and pna train --resume "
+            where += str(run.folder)
+        raise explained(error, f"epoch {done + 1} of {tried}", device, where) from error
     finally:
         if metrics is not None:
             metrics.close()
@@ -412,15 +427,24 @@ def _until(run: Run, epochs: int | None) -> Config:
     return config.with_epochs(epochs)
 
 
-def _save(run: Run, trainer: Trainer, epoch: int, seconds: float, rows: int) -> None:
+def _save(
+    run: Run,
+    trainer: Trainer,
+    epoch: int,
+    seconds: float,
+    rows: int,
+    state: dict[str, Tensor] | None = None,
+) -> None:
     """Write `LAST` before `BEST`: it has the best weights too, so that a run can be resumed if it
-    is killed in between."""
-    state = trainer.member_state
-    facts = {"epoch": epoch, "seconds": seconds, "best": finite(state.best),
-             "best_epoch": state.best_epoch.tolist()}  # fmt: skip
-    run.write(LAST, trainer.state_dict(), facts | {"rows": rows})
-    weights = trainer.population.parameters_from(trainer.best.weights)
-    run.write(BEST, weights | trainer.best.buffers, facts)
+    is killed in between. The `state` is that after the epoch. Default: the present state."""
+    state = {name: t.cpu() for name, t in (state or trainer.state_dict()).items()}
+    facts = {"epoch": epoch, "seconds": seconds, "best": finite(state["standing.best"]),
+             "best_epoch": state["standing.best_epoch"].tolist()}  # fmt: skip
+    run.write(LAST, state, facts | {"rows": rows})
+    weights = trainer.population.named(state["best"])
+    buffers = {name.removeprefix("best.buffer."): tensor for name, tensor in state.items()
+               if name.startswith("best.buffer.")}  # fmt: skip
+    run.write(BEST, weights | buffers, facts)
 
 
 def _epoch(trainer: Trainer, done: int) -> tuple[Report, list[list[Any]]]:
@@ -428,6 +452,7 @@ def _epoch(trainer: Trainer, done: int) -> tuple[Report, list[list[Any]]]:
     member that was trained. All numbers are transferred from the device at once."""
     begin = time.monotonic()
     trainer.compact()
+    trainer.remember()
     state = trainer.member_state
     before = (state.alive.clone(), state.lr.clone())
     losses = trainer.run_epoch(done)

@@ -74,6 +74,15 @@ class Population:
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
 
+    def named(self, flat: Tensor) -> dict[str, Tensor]:
+        """Every parameter as (members, *shape), as `parameters_from`, on any device and without
+        gradients."""
+        parts = flat.split([shape.numel() for shape in self.shapes.values()], 1)
+        return {
+            name: part.reshape(len(flat), *shape)
+            for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
+        }
+
     def _orders(self, members: int) -> tuple[Tensor, Tensor]:
         """The permutation from (members, parameters) to one parameter after another, and its
         inverse."""

@@ -83,6 +83,7 @@ class Trainer:
         self._selection = None
         if selector is not None:
             self._selection = selector(self.tasks, validation, self.weights.is_learned, dtype)
+        self.begun: dict[str, Tensor] = {}  # the state before the present epoch
         self.sums = torch.zeros(2, settings.members, len(self.tasks), dtype=dtype, device=device)
         self.losses = torch.zeros_like(self.sums)
         self.counts = torch.zeros(2, len(self.tasks), dtype=dtype, device=device)
@@ -289,6 +290,16 @@ class Trainer:
         self.training.forget()
         self.validation.forget()
         self._conclude = self._captured_conclusion()
+
+    @torch.no_grad()
+    def remember(self) -> None:
+        """Copy the state, for a checkpoint if the epoch that begins now cannot be finished."""
+        state = self.state_dict()
+        if {n: t.shape for n, t in state.items()} == {n: t.shape for n, t in self.begun.items()}:
+            for name, tensor in state.items():
+                self.begun[name].copy_(tensor)
+        else:
+            self.begun = {name: tensor.clone() for name, tensor in state.items()}
 
     def state_dict(self) -> dict[str, Tensor]:
         """Every tensor of a checkpoint, without copying."""
