@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
+from dataclasses import replace
 from itertools import chain, permutations
 
 import numpy as np
@@ -33,6 +34,21 @@ def random_graph(nodes=40, edges=160, seed=0, loops=True):
         x=rng.random((nodes, 3)),
         edge_attr=np.arange(2 * edges, dtype=float).reshape(edges, 2),
         y_node=y,
+    )
+
+
+def with_labels(graphs):
+    """Some pairs of nodes to predict: repeated, turned round, and a node with itself."""
+    ends = torch.tensor([[1, 2], [2, 1], [1, 2], [7, 7], [39, 5], [5, 1], [9, 20]])
+    return replace(
+        graphs,
+        y_node=None,
+        node_targets=(),
+        label_offsets=torch.tensor([0, len(ends)]),
+        label_ends=ends.int(),
+        label_attr=torch.arange(14.0).view(7, 2),
+        y_edge=torch.arange(7.0)[:, None],
+        edge_targets=("y",),
     )
 
 
@@ -219,6 +235,36 @@ def test_gradients_of_a_sampled_batch():
     assert torch.autograd.gradcheck(out, x)
 
 
+def test_seeds_are_the_ends_of_labelled_edges():
+    graphs = with_labels(random_graph())
+    batches = NeighbourBatches(graphs, (3, 2), 3, shuffle=False)
+    assert len(batches) == 3 and batches.edges.tolist() == list(range(7))
+    for start, batch in zip((0, 3, 6), batches, strict=True):
+        edges = torch.arange(start, min(start + 3, 7))
+        ends = graphs.label_ends[edges].long()
+        seeds = [*dict.fromkeys(ends.flatten().tolist())]
+        assert batch.nodes[: batch.num_seeds].tolist() == seeds
+        assert torch.equal(batch.nodes[batch.labels.edge_index.long()], ends.t())
+        assert torch.equal(batch.y_edge, graphs.y_edge[edges])
+        assert torch.equal(batch.label_attr, graphs.label_attr[edges])
+        alone = batches.sample(torch.tensor(seeds), 0)
+        assert edges_of(batch, 0) == edges_of(alone, 0)
+    none = batches.sample_edges(torch.zeros(0, dtype=torch.int64), 0)
+    assert none.num_seeds == 0 and none.labels.num_edges == 0
+    assert NeighbourBatches(graphs, (1,), edges=[4, 2]).edges.tolist() == [4, 2]
+
+
+@pytest.mark.parametrize("make", [Stacked, Standard])
+def test_all_neighbours_give_the_predictions_of_edges_in_the_whole_graph(make):
+    graphs = with_labels(random_graph())
+    edges = {"edge_columns": 2} if make is Stacked else {"edge_dim": 2}
+    degrees = DegreeStats.from_degrees(graphs.degree.long())
+    model = make("pna", 3, 8, 0, 0, layers=2, deg=degrees, edge_targets=1, **edges).double().eval()
+    expected = model(graphs.batch()).edge
+    got = [model(batch).edge for batch in NeighbourBatches(graphs, (50, 50), 3, shuffle=False)]
+    assert torch.allclose(torch.cat(got), expected, rtol=1e-9, atol=1e-9)
+
+
 def test_a_node_graph_and_no_seeds():
     nx = pytest.importorskip("networkx")
     graph = NodeGraph.from_networkx(
@@ -247,6 +293,9 @@ def test_a_node_graph_and_no_seeds():
         (dict(nodes=torch.tensor([3, 40])), "got seed node 40, expected nodes from 0 to 39"),
         (dict(nodes=torch.ones(39).bool()), r"expected a mask \(40,\), or indices"),
         (dict(nodes=torch.ones(40)), r"expected a mask \(40,\), or indices"),
+        (dict(edges=[7]), "got edges for a graph without labelled edges, expected some"),
+        (dict(graph=with_labels(random_graph()), edges=[7]), "got seed edge 7, .* from 0 to 6"),
+        (dict(nodes=[1], edges=[1]), "got nodes and edges as seeds, expected one"),
         (
             dict(graph=GraphSet.concat([random_graph()] * 2)),
             "got 2 graphs to sample .* expected one",

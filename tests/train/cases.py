@@ -132,6 +132,19 @@ def one_graph(nodes=60, edges=300, seed=0):
     ).with_scales()
 
 
+def labelled(graph: GraphSet) -> GraphSet:
+    """`one_graph` with its edges to predict, by the sign of the difference of their ends."""
+    ends, own = graph.edges.t(), graph.x[:, 0]
+    tags = torch.arange(len(ends)) % 4 // 2 + torch.arange(len(ends)) % 4 // 3
+    return replace(
+        graph, y_node=None, node_targets=(), node_scale=(), split_of_node=None,
+        label_offsets=graph.edge_offsets.clone(), label_ends=ends.int().contiguous(),
+        label_attr=graph.edge_attr.clone(), edge_targets=("sign",),
+        split_of_edge=tags.to(torch.uint8),
+        y_edge=(own[ends[:, 0]] > own[ends[:, 1]]).float()[:, None],
+    ).with_scales()  # fmt: skip
+
+
 def with_arguments(model: ModelSettings, **arguments: Any) -> ModelSettings:
     return replace(model, arguments=model.arguments | arguments)
 

@@ -22,7 +22,14 @@ from pna.train.loop import train
 from pna.train.run import BEST, LAST, Run
 from pna.train.settings import ModelSettings, Settings
 from tests import processes
-from tests.train.cases import SMALL, assert_near, one_graph, random_graphs, with_arguments
+from tests.train.cases import (
+    SMALL,
+    assert_near,
+    labelled,
+    one_graph,
+    random_graphs,
+    with_arguments,
+)
 
 pytestmark = pytest.mark.skipif(
     not torch.distributed.is_available(), reason="torch without distributed"
@@ -145,6 +152,16 @@ def test_two_processes_sample_what_one_does(tmp_path):
     assert [one.returncode for one in done] == [0, 0], done
     for name, run in runs.items():
         assert_same(run, train(ONE, tmp_path / f"{name}-alone", SAMPLED[name], settings))
+
+
+@pytest.mark.slow
+def test_two_processes_sample_the_edges_that_one_does(tmp_path):
+    """The ends of edges of one process may be those of the other, and are normalised once."""
+    edges, models = labelled(ONE), {"pna": SAMPLED["pna"]}
+    settings = Settings(**SETTINGS | {"batch_size": 40, "sample": (4, 3)})
+    runs, done = in_two_processes(tmp_path, edges, models, settings)
+    assert [one.returncode for one in done] == [0, 0], done
+    assert_same(runs["pna"], train(edges, tmp_path / "alone", SAMPLED["pna"], settings))
 
 
 def rank_of_two_killed(port: int, rank: int, asked: list[dict[str, Any]]) -> None:

@@ -357,8 +357,6 @@ def test_what_is_refused(graph, run, tmp_path):
         predict(run, other, device="cpu")
     with pytest.raises(ValueError, match="got graphs without labelled edges"):
         predict(run, graph.graph_set(levels=["node"]), device="cpu")
-    with pytest.raises(ValueError, match="a model with predictions of edges, which needs all"):
-        train(graph.graph_set(), tmp_path / "a", settings=settings(sample=(2, 2)), device="cpu")
     with pytest.raises(ValueError, match="predict targets of edges, which cannot be exported"):
         export(run, "torch")
 

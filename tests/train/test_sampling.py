@@ -19,7 +19,7 @@ from pna.train.loop import make_trainer
 from pna.train.run import LAST, Run
 from pna.train.settings import ModelSettings
 from tests import processes
-from tests.train.cases import one_graph, random_graphs
+from tests.train.cases import labelled, one_graph, random_graphs
 
 SMALL = ModelSettings("pna", "stacked", 8, arguments=dict(layers=2, final="none", dropout=0.2))
 
@@ -54,6 +54,44 @@ def test_a_step_is_that_of_torch():
             total, count = total + loss.item() * len(y), count + len(y)
         assert losses.item() == pytest.approx(total / count, rel=1e-9)
     assert count == int((GRAPH.split_of_node == 0).sum())
+
+
+def test_a_step_on_edges_is_that_of_torch():
+    """A batch has labelled edges, and the seeds are their ends."""
+    graph = labelled(GRAPH)
+    given = settings(precision="float64", lr=1e-2, batch_size=60)
+    model = replace(SMALL, arguments=SMALL.arguments | {"dropout": 0.0})
+    config = _config(graph, model, given)
+    trainer = make_trainer(config, graph, "cpu")
+    own = make_trainer(config, graph, "cpu").population.model.double().train()
+    optimiser = torch.optim.Adam(own.parameters(), lr=1e-2)
+    losses, total = trainer.run_epoch(0)[0], 0.0
+    for batch in NeighbourBatches(graph.split("train"), (4, 3), 60).epoch(0):
+        optimiser.zero_grad()
+        y = batch.y_edge.double()
+        loss = torch.nn.functional.binary_cross_entropy_with_logits(own(batch).edge, y)
+        loss.backward()
+        optimiser.step()
+        total += loss.item() * len(y)
+    assert losses.item() == pytest.approx(total / graph.split("train").num_labels, rel=1e-9)
+
+
+def test_edges_to_the_command(tmp_path):
+    labelled(GRAPH).save(path := tmp_path / "graph.safetensors")
+    arguments = ["train", path, "--sample", "4,3", "--epochs", "1", "--device", "cpu", "--quiet"]
+    done = CliRunner().invoke(app, [*map(str, arguments), "--out", str(tmp_path / "run")])
+    assert done.exit_code == 0, done.output
+    found = evaluate(tmp_path / "run", path, "test", device="cpu")
+    assert 0 < found.loss[0] < 2
+
+
+def test_nodes_and_edges_cannot_be_sampled_at_once(tmp_path):
+    both = replace(labelled(GRAPH), y_node=GRAPH.y_node, node_targets=("class",),
+                   split_of_node=GRAPH.split_of_node, node_scale=(1.0,))  # fmt: skip
+    with pytest.raises(ValueError, match=r"for targets of nodes and of edges.*--tasks"):
+        train(both, tmp_path / "run", SMALL, settings(), device="cpu")
+    run = train(both, tmp_path / "run", SMALL, settings(), tasks=["class"], device="cpu")
+    assert run.summary["epochs"] == 2
 
 
 def _config(graphs, model, given):

@@ -89,12 +89,12 @@ class Training:
         threshold: From which probability on class 1 is predicted; for targets trained with bce.
             Values: half (0.5), f1 and balanced_accuracy (the one with the largest F1 or balanced
             accuracy on validation, chosen at the end).
-        batch_size: Number of graphs per batch; with --sample, number of nodes whose targets are
-            trained on. Default: 512 for the multi-task benchmark, 1024 with --sample, else 128.
+        batch_size: Number of graphs per batch; with --sample, number of nodes or edges to train on.
+            Default: 512 for the multi-task benchmark, 1024 with --sample, else 128.
         sample: Sample neighbours of one large graph: for each layer, how many in-neighbours of a
             node to take at most, such as 15,10,5. The first number is for the nodes whose targets
-            are trained on. Default: all neighbours, or 15,10,5 if all seem to need more memory
-            than is free.
+            are trained on, or the ends of such edges. Default: all neighbours, or 15,10,5 if all
+            seem to need more memory than is free.
         full_batch: Take all neighbours of one large graph, even if they seem to need more memory
             than is free. Default: no.
         shuffle: Draw a new order of the graphs every epoch. Default: yes, except for the multi-task

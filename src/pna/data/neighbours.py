@@ -12,6 +12,7 @@ different fan-outs, the smaller sample is contained in the larger one.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,10 @@ class NeighbourBatches:
         batch_size: number of seeds in a batch.
         nodes: the seed nodes: a mask (nodes,) or indices. Default: those with a known target, which
             must be in one split: pass ``graphs.split("train")``.
+        edges: labelled edges instead of nodes, as a mask or indices. Default, if nodes have no
+            targets: those with a known target. The seeds are then the ends of the labelled edges,
+            each once; `batch_size` counts edges; `labels`, `label_attr` and `y_edge` of a batch are
+            those of its labelled edges.
         seed: random seed of the samples and of the order of the seeds.
         shuffle: draw a new order of the seeds every epoch.
     """
@@ -58,29 +63,31 @@ class NeighbourBatches:
         batch_size: int = 1024,
         *,
         nodes: Tensor | None = None,
+        edges: Tensor | None = None,
         seed: int = 0,
         shuffle: bool = True,
     ) -> None:
         graphs = graph.graph_set() if isinstance(graph, NodeGraph) else graph
-        if isinstance(graph, NodeGraph) and graph.nodes.split is not None:
+        if isinstance(graph, NodeGraph) and graphs.splits_inside:
             graphs = graphs.split("train")
-        if len(graphs) != 1:
-            raise ValueError(
-                f"got {len(graphs)} graphs to sample neighbours from, expected one; leave out "
-                "sample (--sample): batches of small graphs are whole"
-            )
+        check_alone(graphs)
         self.fan_out = check_fan_out(fan_out)
         if batch_size < 1:
             raise ValueError(f"got batch_size={batch_size}, expected at least 1")
         self.graphs, self.batch_size, self.seed, self.shuffle = graphs, batch_size, seed, shuffle
-        self.nodes = _seeds(graphs, nodes)
+        self.nodes, self.edges = _seeds(graphs, nodes, edges)
         self.next_epoch = 0  # of the next iteration
         self._starts = offsets(graphs.degree)
         self._row = torch.empty(graphs.num_nodes, dtype=torch.int32, device=graphs.device)
 
     def __len__(self) -> int:
         """Number of batches in an epoch."""
-        return -(-len(self.nodes) // self.batch_size)
+        return -(-len(self._items) // self.batch_size)
+
+    @property
+    def _items(self) -> np.ndarray:
+        """The nodes, or labelled edges, of all batches."""
+        return self.nodes if self.edges is None else self.edges
 
     def __iter__(self) -> Iterator[Batch]:
         epoch, self.next_epoch = self.next_epoch, self.next_epoch + 1
@@ -89,10 +96,11 @@ class NeighbourBatches:
     def epoch(self, epoch: int, rank: int = 0, processes: int = 1) -> Iterator[Batch]:
         """The batches of an epoch; with several processes, the share of one of them."""
         self.graphs.check_unchanged()
-        chosen = self.nodes[order(len(self.nodes), self.shuffle, self.seed, epoch)]
+        chosen = self._items[order(len(self._items), self.shuffle, self.seed, epoch)]
+        sample = self.sample if self.edges is None else self.sample_edges
         for start in range(0, len(chosen), self.batch_size):
             parts = np.array_split(chosen[start : start + self.batch_size], processes)
-            yield self.sample(torch.from_numpy(parts[rank]), epoch)
+            yield sample(torch.from_numpy(parts[rank]), epoch)
 
     def sample(self, nodes: Tensor, epoch: int) -> Batch:
         """The batch of these seed nodes, (seeds,), in an epoch."""
@@ -141,6 +149,27 @@ class NeighbourBatches:
             layers=tuple(layers),
         )
 
+    def sample_edges(self, edges: Tensor, epoch: int) -> Batch:
+        """The batch of these labelled edges, (edges,), in an epoch. The seeds are their ends."""
+        graphs, device = self.graphs, self.graphs.device
+        edges = edges.to(device, torch.int64, non_blocking=True)
+        assert graphs.label_ends is not None
+        ends = graphs.label_ends.index_select(0, edges).long().flatten()
+        number = _range(0, len(ends), device)
+        self._row.fill_(_NO_ROW)
+        self._row.scatter_reduce_(0, ends, number, "amin")
+        first = self._row.index_select(0, ends)  # where the same node is first
+        is_first = first == number
+        (seeds,) = _chosen(ends[None], is_first, int(is_first.sum()))
+        rows = (is_first.cumsum(0) - 1).index_select(0, first)
+        attr, y = graphs.label_attr, graphs.y_edge
+        return replace(
+            self.sample(seeds, epoch),
+            labels=Adjacency.from_edge_index(rows.view(-1, 2).t(), len(seeds)),
+            label_attr=None if attr is None else attr.index_select(0, edges),
+            y_edge=None if y is None else y.index_select(0, edges),
+        )
+
     def _neighbours(self, nodes: Tensor, most: int, key: int) -> Tensor:
         """The edges from the first in-neighbours of each node in its random order, (most, nodes).
 
@@ -153,7 +182,7 @@ class NeighbourBatches:
 
     def __repr__(self) -> str:
         return (
-            f"NeighbourBatches({len(self.nodes)} seeds of {self.graphs.num_nodes} nodes, "
+            f"NeighbourBatches({len(self._items)} {'nodes' if self.edges is None else 'edges'}, "
             f"fan_out={self.fan_out}, batch_size={self.batch_size})"
         )
 
@@ -219,6 +248,15 @@ def _first(orders: Sequence[Tensor], lengths: Tensor, edges: int) -> tuple[Tenso
     return drawn.index_select(0, rank * len(lengths) + receivers), receivers
 
 
+def check_alone(graphs: GraphSet) -> None:
+    """Raise unless this is one graph."""
+    if len(graphs) != 1:
+        raise ValueError(
+            f"got {len(graphs)} graphs to sample neighbours from, expected one; leave out sample "
+            "(--sample): batches of small graphs are whole"
+        )
+
+
 def check_fan_out(fan_out: Any) -> tuple[int, ...]:
     """The fan-outs as a tuple; raises unless there is one, and all are from 1 to 1,000."""
     given = tuple(fan_out) if isinstance(fan_out, Sequence) else (fan_out,)
@@ -232,38 +270,61 @@ def check_fan_out(fan_out: Any) -> tuple[int, ...]:
     return given
 
 
-def _seeds(graphs: GraphSet, nodes: Any) -> np.ndarray:
-    """The indices of seed nodes, (seeds,) int64."""
-    if nodes is None:
-        if graphs.y_node is None:
+def _seeds(
+    graphs: GraphSet, nodes: Tensor | None, edges: Tensor | None
+) -> tuple[np.ndarray, np.ndarray | None]:
+    """The indices of seed nodes, or none and those of labelled edges."""
+    if nodes is not None and edges is not None:
+        raise ValueError("got nodes and edges as seeds, expected one of them; leave out the other")
+    if nodes is None and edges is None:
+        if graphs.y_node is not None:
+            nodes = _known(graphs, "node")
+        elif graphs.y_edge is not None:
+            edges = _known(graphs, "edge")
+        else:
             raise ValueError(
-                "got a graph without targets of nodes and no nodes, expected one of them; pass "
-                "nodes=torch.arange(graph.num_nodes) for all nodes"
+                "got a graph without targets of nodes or edges, and no nodes, expected one of "
+                "them; pass nodes=torch.arange(graph.num_nodes) for all nodes"
             )
-        known = ~graphs.y_node.isnan()
-        nodes = known.any(1)
-        if graphs.split_of_node is not None:
-            tags = graphs.split_of_node.view(len(known), -1).expand_as(known)[known].unique()
-            if len(tags) > 1:
-                names = ", ".join(graphs.splits[tag] for tag in tags.tolist())
-                raise ValueError(
-                    f"got a graph with targets of several splits ({names}), expected those of one, "
-                    'or nodes; pass graphs.split("train")'
-                )
-    nodes = torch.as_tensor(nodes).cpu()
-    if nodes.dtype == torch.bool and nodes.shape == (graphs.num_nodes,):
-        nodes = nodes.nonzero()[:, 0]
-    if nodes.dim() != 1 or nodes.dtype in (torch.bool, torch.float32, torch.float64):
+    if edges is not None:
+        if graphs.label_ends is None:
+            raise ValueError(
+                "got edges for a graph without labelled edges, expected some to predict; make it "
+                "by NodeGraph.graph_set, or pass nodes"
+            )
+        return np.arange(0), _indices(edges, graphs.num_labels, "edge")
+    return _indices(nodes, graphs.num_nodes, "node"), None
+
+
+def _known(graphs: GraphSet, level: str) -> Tensor:
+    """Which nodes or labelled edges have a known target, (rows,) bool; raises if splits differ."""
+    y, splits = getattr(graphs, f"y_{level}"), getattr(graphs, f"split_of_{level}")
+    known: Tensor = ~y.isnan()
+    if splits is not None:
+        tags = splits.view(len(known), -1).expand_as(known)[known].unique()
+        if len(tags) > 1:
+            names = ", ".join(graphs.splits[tag] for tag in tags.tolist())
+            raise ValueError(
+                f"got a graph with targets of several splits ({names}), expected those of one, or "
+                f'{level}s; pass graphs.split("train")'
+            )
+    return known.any(1)
+
+
+def _indices(given: Any, count: int, what: str) -> np.ndarray:
+    """The indices (seeds,) int64 of a mask (count,) or of indices; `what` is in errors."""
+    numbers = torch.as_tensor(given).cpu()
+    if numbers.dtype == torch.bool and numbers.shape == (count,):
+        numbers = numbers.nonzero()[:, 0]
+    if numbers.dim() != 1 or numbers.dtype in (torch.bool, torch.float32, torch.float64):
         raise ValueError(
-            f"got nodes of shape {tuple(nodes.shape)} and type {nodes.dtype}, expected a mask "
-            f"({graphs.num_nodes},), or indices of nodes (seeds,)"
+            f"got {what}s of shape {tuple(numbers.shape)} and type {numbers.dtype}, expected a "
+            f"mask ({count},), or indices of {what}s (seeds,)"
         )
-    found = nodes.long()
-    if len(found) and not (0 <= int(found.min()) and int(found.max()) < graphs.num_nodes):
-        odd = found[(found < 0) | (found >= graphs.num_nodes)]
-        raise ValueError(
-            f"got seed node {int(odd[0])}, expected nodes from 0 to {graphs.num_nodes - 1}"
-        )
+    found = numbers.long()
+    if len(found) and not (0 <= int(found.min()) and int(found.max()) < count):
+        odd = int(found[(found < 0) | (found >= count)][0])
+        raise ValueError(f"got seed {what} {odd}, expected {what}s from 0 to {count - 1}")
     return found.numpy()
 
 

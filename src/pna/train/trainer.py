@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import cast
 from weakref import WeakKeyDictionary
 
 import torch
@@ -13,8 +13,9 @@ from torch import Tensor
 from pna import fast_paths
 from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
-from pna.data.neighbours import NeighbourBatches
+from pna.data.neighbours import NeighbourBatches, check_alone
 from pna.nn.architectures import Prediction
+from pna.nn.architectures.base import Architecture
 from pna.ops.precision import multiplied
 from pna.ops.streams import SideStream
 from pna.population.all_reduce import all_reduce_sum, world_size
@@ -32,6 +33,7 @@ from pna.train.tasks import (
     BatchTargets,
     Task,
     are_complete,
+    column_of,
     count_graphs,
     count_targets,
     summed_errors,
@@ -124,16 +126,22 @@ class Trainer:
             self.validation = OneBatch(batch, self._validate)
 
     def _sampled(self, training: GraphSet, execution: Execution) -> SampledBatches:
-        """Batches of the nodes with a known target; raises if the model needs whole graphs."""
-        settings, y = self.settings, training.y_node
-        model: Any = self.population.model
-        if len(training) == 1:
-            model.check_sample(len(settings.sample))
-        of_nodes = [task.column for task in self.tasks if task.level == "node"]
-        seeds = None if y is None else ~y[:, of_nodes].isnan().all(1)
+        """Batches of the nodes or edges with a known target; raises if the model needs whole
+        graphs."""
+        settings, model = self.settings, cast(Architecture, self.population.model)
+        check_alone(training)
+        model.check_sample(len(settings.sample))
+        level = self.tasks[0].level
+        if any(task.level != level for task in self.tasks):
+            raise ValueError(
+                "got sampled neighbours for targets of nodes and of edges, expected one of both; "
+                "list the targets of one as tasks (--tasks)"
+            )
+        columns = [column_of(training, level, task.column) for task in self.tasks]
+        known = ~torch.stack(columns, 1).isnan().all(1)
         batches = NeighbourBatches(
-            training, settings.sample, settings.batch_size, nodes=seeds, seed=settings.data_seed,
-            shuffle=settings.shuffle,
+            training, settings.sample, settings.batch_size, seed=settings.data_seed,
+            shuffle=settings.shuffle, **{f"{level}s": known},
         )  # fmt: skip
         return SampledBatches(batches, self._train, execution)
 

@@ -116,10 +116,13 @@ class Architecture(nn.Module):
 
     def whole_graph(self) -> str | None:
         """The part of the model that needs all nodes of a graph at once; None if there is none."""
+        part = self.whole_states()
+        return "predictions of edges" if part is None and self.edge_head is not None else part
+
+    def whole_states(self) -> str | None:
+        """As `whole_graph`, of the parts that compute the last states of nodes."""
         if self.graph_head is not None:
             return "predictions of graphs"
-        if self.edge_head is not None:
-            return "predictions of edges"
         for module in self.modules():
             if isinstance(module, PNAConv) and (module.outgoing or module.flow != FLOW):
                 return "messages along outgoing edges"
@@ -127,7 +130,7 @@ class Architecture(nn.Module):
 
     def check_sample(self, layers: int) -> None:
         """Raise unless the model takes neighbours that were sampled for this number of layers."""
-        part = self.whole_graph()
+        part = self.whole_states()
         if part is not None:
             raise ValueError(
                 f"got sampled neighbours for a model with {part}, which needs all nodes of the "
@@ -163,8 +166,9 @@ class Architecture(nn.Module):
         """
         raise NotImplementedError
 
-    def _of_sample(self, state: Tensor, batch: Batch) -> Prediction:
-        """Predictions for the seeds of a sampled batch, from the states before the first layer."""
+    def _of_sample(self, state: Tensor, batch: Batch, edges: Tensor | None) -> Prediction:
+        """Predictions for the seeds of a sampled batch, from the states before the first layer and
+        the features of labelled edges."""
         self.check_sample(len(batch.layers))
         takes_pairs = self._takes_pairs()
         for number, sampled in enumerate(batch.layers):
@@ -172,7 +176,7 @@ class Architecture(nn.Module):
             with active_nodes(given.counted):
                 state = self.layer(number, state, given)
             state = state[: sampled.adjacency.num_receivers]
-        return Prediction(self.node_outputs(state), None)
+        return self._predict(state, batch, edges)
 
     def _takes_pairs(self) -> bool:
         """Whether all convolutions take the states of senders and of receivers as a pair."""

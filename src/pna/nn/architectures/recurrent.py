@@ -116,10 +116,10 @@ class Recurrent(Architecture):
         """
         return levels(self.depth, smallest, largest) if self._takes_first_nodes else ()
 
-    def whole_graph(self) -> str | None:
+    def whole_states(self) -> str | None:
         if self.depth in ("adaptive", "diameter"):
             return f"depth={self.depth!r}"
-        return super().whole_graph()
+        return super().whole_states()
 
     def check_sample(self, layers: int) -> None:
         raise ValueError(

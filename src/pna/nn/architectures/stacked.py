@@ -273,7 +273,7 @@ class Stacked(Architecture):
             x = self.encode(x)
             self.dropout.advance()
             if batch.layers:
-                return self._of_sample(x, batch)
+                return self._of_sample(x, batch, self._label_features(batch))
             edges: Any = self._edges(batch) if self.edge_columns else None
             labels: Any = self._label_features(batch)
             if self.carries or self.edge_updates:
@@ -306,7 +306,7 @@ class Stacked(Architecture):
             graph = None if found.graph is None else self.graph_shift(found.graph)
             return replace(found, graph=graph)
 
-    def whole_graph(self) -> str | None:
+    def whole_states(self) -> str | None:
         for part, used in (
             ("virtual_node", bool(self.virtual_nodes)),
             ("graph_norm", self.graph_norm),
@@ -315,7 +315,7 @@ class Stacked(Architecture):
         ):
             if used:
                 return part
-        return super().whole_graph()
+        return super().whole_states()
 
     @property
     def kept_rows(self) -> float:

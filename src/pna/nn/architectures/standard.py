@@ -87,7 +87,8 @@ class Standard(Architecture):
             self.dropout.advance()
             states = [features_of(batch, self.convolutions[0])]
             if batch.layers:
-                return self._of_sample(states[0], batch)
+                of_labels = label_features_of(batch, self.convolutions[0])
+                return self._of_sample(states[0], batch, of_labels)
             edges = edge_features_of(batch, self.convolutions[0])
             for i, convolution in enumerate(self.convolutions):
                 x = states[-1] if i == 0 else self.dropout(states[-1], i)
