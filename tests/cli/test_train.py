@@ -18,8 +18,9 @@ from typer.testing import CliRunner
 import pna
 from pna.cli import app
 from pna.cli.progress import show_epochs
+from pna.data import NodeGraph
 from pna.train import Report, Run, Settings
-from pna.waiting import displayed, waiting_for
+from pna.waiting import displayed, note, waiting_for
 from tests import processes
 from tests.train.small_runs import small_multitask
 
@@ -369,6 +370,35 @@ def test_json_and_quiet_commands_do_not_say_what_is_waited_for(capsys):
         with show_epochs(Console(force_terminal=True), quiet, as_json):
             waiting_for("reading the graphs")
     assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_notes_stay(capsys, terminal):
+    with show_epochs(Console(force_terminal=terminal, width=100), False, False):
+        note("full batch")
+    assert "full batch\n" in capsys.readouterr().out
+    for quiet, as_json in ((True, False), (False, True)):
+        with show_epochs(Console(force_terminal=terminal), quiet, as_json):
+            note("full batch")
+    assert capsys.readouterr().out == ""
+
+
+def test_one_graph(tmp_path):
+    """The mode is said first, and slices have the same results."""
+    networkx = pytest.importorskip("networkx")
+    graph, folder = tmp_path / "graph.safetensors", tmp_path / "run"
+    data = networkx.karate_club_graph()
+    NodeGraph.from_networkx(data, target="club", random_split=(0.6, 0.2, 0.2)).save(graph)
+    done = run("train", graph, "--out", folder, "--full-batch", "--layers", 2, *SMALL)
+    assert done.output.startswith("full batch: needs about ")
+    assert Run(folder).config.settings.full_batch
+    whole, sliced = (
+        output_of(run("evaluate", folder, "--device", "cpu", *given))
+        for given in ((), ("--slice-nodes", 9))
+    )
+    assert "ROC AUC" in whole and whole == sliced
+    done = run("train", graph, "--out", tmp_path / "2", "--full-batch", "--sample", "3,2", *SMALL)
+    assert done.exit_code == 1 and "leave one out" in done.output
 
 
 def test_training_says_what_is_waited_for(data, tmp_path):
