@@ -59,6 +59,7 @@ SLOW = pytest.mark.slow
         pytest.param(
             "pna", 1, dict(layers=2, norm="layer", feed_forward=2.0, dropout=0.1), marks=SLOW
         ),
+        pytest.param("pna", 1, dict(layers=3, edge_updates=True), marks=SLOW),
         pytest.param("pna-simple", 1, dict(layers=3), marks=SLOW),
         pytest.param("gcn", 1, dict(layers=3), marks=SLOW),
         pytest.param("gin", 1, dict(layers=3), marks=SLOW),

@@ -99,10 +99,11 @@ def full_batch_memory(config: Config, graphs: GraphSet, device: torch.device) ->
     nodes, edges, settings = graphs.num_nodes, graphs.num_edges, config.settings
     precision = PRECISIONS[settings.precision]
     model: Any = outline(config.model, sys.maxsize).to(precision.autocast or precision.weights)
-    step = settings.members * _step(model, nodes, edges)
-    if graphs.label_ends is not None:
-        step += settings.members * round(_OF_LABEL * config.model.hidden * len(graphs.label_ends)
-                                         * next(model.parameters()).element_size())  # fmt: skip
+    labels = graphs.num_labels
+    numbers = round(_OF_LABEL * config.model.hidden) * labels
+    numbers += model.kept_by_edges * (edges + labels)
+    size = next(model.parameters()).element_size()
+    step = settings.members * (_step(model, nodes, edges) + numbers * size)
     weights = _COPIES * settings.members * count_parameters(model) * precision.weights.itemsize
     of_adjacency = BYTES_PER_EDGE * edges + (BYTES_PER_NODE + _OF_BATCH) * nodes
     of_graph = 0

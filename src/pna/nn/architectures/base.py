@@ -150,6 +150,11 @@ class Architecture(nn.Module):
         convolution. An estimate."""
         raise NotImplementedError
 
+    @property
+    def kept_by_edges(self) -> int:
+        """Numbers for each edge that are kept for the backward pass, besides convolutions."""
+        return 0
+
     def num_layers(self, nodes: int) -> int:
         """Number of layers for a graph of this many nodes."""
         raise NotImplementedError

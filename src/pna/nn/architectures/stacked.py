@@ -326,6 +326,14 @@ class Stacked(Architecture):
             rows += 3 + inner / width
         return rows
 
+    @property
+    def kept_by_edges(self) -> int:
+        if not self.edge_updates:
+            return 0
+        width, inputs = next(self.edge_updates[0].parameters()).shape
+        # of each update: its input, its activation and the sum; and one gradient of the input
+        return len(self.edge_updates) * (inputs + 2 * width) + inputs
+
     def num_layers(self, nodes: int) -> int:
         return len(self.convolutions)
 
