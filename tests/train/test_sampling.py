@@ -162,15 +162,35 @@ def test_members_with_a_split_each():
     assert torch.equal(got[0], expected[0]) and not torch.equal(got[1], expected[1])
 
 
-@pytest.mark.skipif(os.name != "posix", reason="needs signals and fork")
-def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
+class StoppedError(Exception):
+    """Raised in the report of an epoch, before its checkpoint is written."""
+
+
+@pytest.mark.parametrize(
+    "killed",
+    [
+        False,
+        pytest.param(
+            True,
+            marks=[
+                pytest.mark.slow,  # starts a process
+                pytest.mark.skipif(os.name != "posix", reason="needs signals and fork"),
+            ],
+        ),
+    ],
+)
+def test_a_run_that_was_stopped_resumes_to_the_same_bits(killed, tmp_path):
     given = settings(epochs=4, members=2, schedule="plateau", plateau=1, average=0.9)
     GRAPH.save(path := tmp_path / "graph.safetensors")
     whole = train(path, tmp_path / "whole", SMALL, given, loss="bce", device="cpu")
     asked = {"data": path, "out": tmp_path / "parts", "model": SMALL, "settings": given,
              "loss": "bce", "save_every": 0.0}  # fmt: skip
-    process = processes.started(tmp_path, partial(_killed_after, 3, **asked))
-    assert processes.ended(process, tmp_path).returncode == -signal.SIGKILL
+    if killed:
+        process = processes.started(tmp_path, partial(stopped_after, 3, True, **asked))
+        assert processes.ended(process, tmp_path).returncode == -signal.SIGKILL
+    else:
+        with pytest.raises(StoppedError):
+            stopped_after(3, False, **asked)
     assert Run(tmp_path / "parts").read(LAST)[1]["epoch"] == 2
     parts = train(path, tmp_path / "parts", resume=True, device="cpu")
     (expected, _), (got, _) = whole.read(LAST), parts.read(LAST)
@@ -178,14 +198,13 @@ def test_a_killed_run_resumes_to_the_same_bits(tmp_path):
         assert torch.equal(tensor, got[name]), name
 
 
-def _killed_after(epochs, **asked):
-    """Killed in the report of an epoch, before its checkpoint is written."""
-
+def stopped_after(epochs, killed, **asked):
     def report(done):
-        if done.epoch == epochs:
+        if done.epoch == epochs and killed:
             os.kill(os.getpid(), signal.SIGKILL)
+        if done.epoch == epochs:
+            raise StoppedError
 
-    torch.set_num_threads(1)
     train(**asked, device="cpu", report=report)
 
 
