@@ -126,7 +126,9 @@ class Adjacency:
         max_degree: int = -1,
         transpose: tuple[Tensor, Tensor, Tensor] | None = None,
     ) -> Adjacency:
-        """Build from rows sorted by receiver, without checks and without waiting for the device.
+        """Build from rows sorted by receiver, without checks.
+
+        Many edges wait for the device, to count the long rows; few do not.
 
         If `max_degree`, an upper bound on in- and out-degrees, is at most `SEGMENT`, no memory is
         reserved for long rows. A known `transpose` saves a sort: the indptr by sender (senders +
@@ -142,7 +144,11 @@ class Adjacency:
             transpose = _transpose(indptr, senders, receivers, num_senders)
         out_indptr, out_receivers, out_ranks = (part.to(index) for part in transpose)
         edge_ids = torch.arange(senders.shape[0], dtype=index, device=senders.device)
-        cut = _cut_nothing if 0 <= max_degree <= SEGMENT else _cut_within_bounds
+        cut: Callable[[Tensor, Tensor], Rows] = _cut_within_bounds
+        if 0 <= max_degree <= SEGMENT:
+            cut = _cut_nothing
+        elif senders.shape[0] > MOST_SPARE and values_readable() and not senders.is_meta:
+            cut = _cut_exactly
         return _build(indptr, senders, (out_indptr, out_receivers, out_ranks), edge_ids, cut)
 
     @staticmethod

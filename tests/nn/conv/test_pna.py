@@ -284,7 +284,7 @@ def test_small_graphs_and_few_nodes_are_as_many(triton, monkeypatch, form):
         few = outcome(lambda: run(**leaves), everything)
         monkeypatch.setattr(fused, "FEW_NODES", 0)
         many = outcome(lambda: run(**leaves), everything)
-        monkeypatch.setattr(fused, "_TO_KEEP", 0)
+        monkeypatch.setattr(fused, "TO_KEEP", 0)
         again = outcome(lambda: run(**leaves), everything)
     assert_equal_in_norm(few, many, 1e-6)
     assert_equal_in_norm(small, many, 1e-6)
@@ -321,7 +321,7 @@ def test_products_of_a_large_graph_are_not_kept(cpu, monkeypatch):
 
     with fast_paths.without("small_cpu"):
         kept = saved()
-        monkeypatch.setattr(fused, "_TO_KEEP", 0)
+        monkeypatch.setattr(fused, "TO_KEEP", 0)
         assert saved() == kept - 1
 
 

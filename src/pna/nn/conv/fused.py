@@ -124,13 +124,21 @@ def _has_few_nodes(plan: LayerPlan, x: Tensor) -> bool:
 
 
 def _statistics_gradients(
-    grad: Tensor, needs: Sequence[bool], messages: Messages, saved: Saved, plan: LayerPlan
+    grad: Tensor,
+    needs: Sequence[bool],
+    messages: Messages,
+    saved: Saved,
+    plan: LayerPlan,
+    spare_x: bool,
 ) -> tuple[Tensor, ...]:
-    """Return the gradients of x, edge and at. `grad`, of the statistics, may be overwritten."""
+    """Return the gradients of x, edge and at. `grad`, of the statistics, may be overwritten, and
+    x too if it is spare."""
     if plan.backend != "triton" or grad.numel() == 0:
         return statistics_backward(grad, needs, messages, saved, plan.request, plan.backend)
-    of = (messages.x, messages.edge, messages.at)
-    gradients = tuple(empty_gradient(t, n, messages.x) for t, n in zip(of, needs, strict=True))
+    # a program reads its row of x before it writes there
+    of_x = messages.x if spare_x and messages.edge is None else torch.empty_like(messages.x)
+    of_edge = empty_gradient(messages.edge, needs[1], of_x)
+    gradients = (of_x, of_edge, empty_gradient(messages.at, needs[2], of_x))
     kernels_of(plan.backend).backward(grad, messages, plan.request, saved, gradients, spare=True)
     return gradients
 
@@ -352,6 +360,7 @@ class _Layer(torch.autograd.Function):
                     grad_bias = _sum_over_nodes(plan, grad_own)
                     grad_keep_bias = _sum_over_nodes(plan, grad)
                     del grad_own
+                spare_x = sent is None
                 if sent is None:
                     sent = project(x, parts.sender, None, plan.shares)
                 wide_edges = _wide_edges(adjacency, edge, place, parts)
@@ -360,7 +369,7 @@ class _Layer(torch.autograd.Function):
                     messages = Messages(sent.flatten(1), values, place, adjacency)
                     for_term = [True, parts.edge is not None, bool(for_at)]
                     grad_sent, grad_values, grad_place = _statistics_gradients(
-                        grad_results.flatten(2), for_term, messages, Saved(*outputs), plan
+                        grad_results.flatten(2), for_term, messages, Saved(*outputs), plan, spare_x
                     )
                 else:
                     grad_sent, of_wide, grad_edge = wide_edges.gradients(

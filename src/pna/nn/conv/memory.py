@@ -214,7 +214,7 @@ def _training_bytes(layer: PNAConv, size: int, in_place: bool) -> int:
     spread, extrema = bool(kinds & {"std", "var"}), bool(kinds & {"max", "min"})
     rows = 1 + spread + ("normalised_mean" in kinds)
     if in_place and rows <= len(kinds & set(LINEAR)) and "normalised_mean" not in kinds:
-        rows = 0  # they replace gradients of aggregates
+        rows = 1  # they replace gradients of aggregates, and the peak is at those of U
     kept = 4 * rows + 2 * extrema
     outputs = layer.out_channels * (len(layer.post) + (layer.towers > 1 or len(layer.post) > 1))
     tensors = (2 * len(aggregators) + 2) * width + outputs + layer._widths[1]
