@@ -47,6 +47,7 @@ CHOICES = {
     "norm": NORMS,
     "select": SELECTIONS,
     "threshold": THRESHOLDS,
+    "mask_column": ("all",),
     "readout": ("sum", "mean", "max", "set2set"),
     "init": INITIAL,
     "optimiser": OPTIMISERS,

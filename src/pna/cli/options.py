@@ -19,7 +19,7 @@ from pna.nn.depth import RULES
 from pna.nn.initial import INITIAL
 from pna.nn.registry import CONVOLUTIONS
 from pna.train.schedules import help_of_lowest, help_of_schedules
-from pna.train.settings import OPTIMISERS, PRECISIONS, Settings
+from pna.train.settings import ALL, OPTIMISERS, PRECISIONS, Settings
 from pna.train.tasks import LOSSES
 
 T = TypeVar("T")
@@ -125,6 +125,8 @@ class Training:
             that all classes count the same. Default: no.
         even: Weight each loss by the inverse of its value in the last epoch, so that small losses
             fall as fast as large ones. Default: no.
+        mask_column: Which split of one graph with several given splits: its number, counted from 0,
+            or all, to train a member for each split. Default: 0.
         tasks: Targets to train on, separated by commas. Default: all.
         splits: Names of the splits to train and to validate on, separated by a comma.
             Default: train,validation.
@@ -278,10 +280,14 @@ def _with_default(name: str, words: str) -> str:
 
 def training_arguments(path: Path, given: dict[str, Any]) -> dict[str, Any]:
     """Model, settings and targets, as `pna.train.train` takes them, from the options given."""
-    from pna.data.graphset import GraphSet
+    from pna.data.node_graph import SPLITS_OF_TARGETS
     from pna.train.defaults import loss_for, model_for, settings_for
+    from pna.train.mask_columns import graphs_of
 
-    graphs = GraphSet.load(path)
+    mask_column = given.get("mask_column", "0")
+    graphs = graphs_of(path, mask_column)
+    if mask_column == ALL:  # by default as many members as there are splits
+        given = {"members": max(graphs.metadata[SPLITS_OF_TARGETS].values()), **given}
     loss = loss_for(graphs, parse_loss(given["loss"]) if "loss" in given else None)
     of_model = {name: given[name] for name in OPTIONS["Model"] if name in given}
     convolution = of_model.pop("model", "pna")

@@ -59,6 +59,8 @@ def table(found: Evaluation) -> Table:
 
 def threshold_lines(found: Evaluation) -> list[str]:
     """The thresholds of the best member that are not 0.5."""
+    if found.split_each:
+        return []
     return [
         f"{task.name}: class 1 is predicted from a probability of {value:.4g} on"
         for task in found.tasks
@@ -76,10 +78,13 @@ def class_tables(found: Evaluation) -> list[Table]:
             continue
         heads = (*(METRICS[name].title for name in BY_CLASS), "rows")
         shown = make_table((f"class of {escape(task.name)}",), heads)
-        columns = [[of[name][found.best] for of in task.classes.values()] for name in BY_CLASS]
+        best = found.best
+        if found.split_each:  # the first member that has the split of this target
+            best = next(k for k, loss in enumerate(task.loss) if not math.isnan(loss))
+        columns = [[of[name][best] for of in task.classes.values()] for name in BY_CLASS]
         for index, (label, of) in enumerate(task.classes.items()):
             cells = [f"{column[index]:.4f}" for column in columns]
-            shown.add_row(escape(label), *cells, f"{of['rows'][found.best]:,}")
+            shown.add_row(escape(label), *cells, f"{of['rows'][best]:,}")
         known = [[value for value in column if not math.isnan(value)] for column in columns]
         means = [f"{statistics.mean(column):.4f}" if column else "nan" for column in known]
         shown.add_row("mean", *means, "", style="bold")
@@ -91,6 +96,10 @@ def _cells(found: Evaluation, values: list[float] | None, form: str) -> list[str
     """The value of the best member and, if there are others, the median."""
     if values is None:
         return [""] * min(len(found.members), 2)
+    if found.split_each:
+        values = [value for value in values if not math.isnan(value)] or [math.nan]
+        both = [f"{statistics.mean(values):{form}}", f"{statistics.median(values):{form}}"]
+        return both[: len(found.members)]
     cells = [f"{values[found.best]:{form}}"]
     return cells if len(values) == 1 else [*cells, f"{statistics.median(values):{form}}"]
 
@@ -99,6 +108,8 @@ def caption(found: Evaluation) -> str:
     """Which graphs and members the numbers belong to."""
     where = f"{found.split}, " if found.split else ""
     who = f"member {found.members[found.best]}"
-    if len(found.members) > 1:
+    if found.split_each:
+        who = "each split with its own members, mean and median"
+    elif len(found.members) > 1:
         who += f", the best of {len(found.members)} in validation, and the median over all"
     return f"{where}{found.graphs:,} graphs; {who}:"

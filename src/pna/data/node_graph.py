@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from pna.data.graphset import GraphSet
 
 KIND, VERSION = "pna.NodeGraph", 1
+#: In the metadata of a set with all splits: their number by level. Column c has split c % number.
+SPLITS_OF_TARGETS = "splits of targets"
 
 _INT32 = 2**31 - 1
 _FACTS = {"directed": bool, "metadata": dict, "nodes": dict, "edges": dict}
@@ -247,6 +249,9 @@ class NodeGraph:
         }  # fmt: skip
         metadata |= {"node_values": node_values} if any(node_values) else {}
         metadata |= {"edge_values": edge_values} if any(edge_values) else {}
+        if split is None:
+            splits = {level: _num_splits(elements) for level, elements in both.items()}
+            metadata[SPLITS_OF_TARGETS] = {level: splits[level] for level in levels}
         metadata |= {DEGREES: True} if self.metadata.get(DEGREES) else {}
         metadata |= {UNDIRECTED: True} if not self.directed and "edge" in levels else {}
         made = GraphSet.from_arrays(
@@ -331,6 +336,10 @@ def _trained(elements: GraphElements | None, split: int | None) -> _Trained:
     tags = (parts - 1).clamp(min=0).to(torch.uint8)
     tags = tags if split is None else tags[:, 0]
     return _Trained(targets, torch.where(parts > 0, y, torch.nan), tags.contiguous())
+
+
+def _num_splits(elements: GraphElements) -> int:
+    return 1 if elements.split is None else elements.split.shape[1]
 
 
 class Directions(NamedTuple):

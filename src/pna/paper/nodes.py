@@ -72,6 +72,7 @@ class NodeExperiment(Experiment):
         own = [tuple(float(k % SPLITS == split) for split in range(SPLITS)) for k in range(members)]
         settings = {
             "members": members, "patience": None, "select": "roc_auc", "keep_last": True,
+            "full_batch": True,
             "task_weights": own, **self.settings, **variant.changes,
         }  # fmt: skip
         if quick:

@@ -27,9 +27,10 @@ from pna.train.tasks import column_of, targets_by_name
 
 _FEW_EPOCHS, _LOG_EVERY = 1000, 10  # longer runs log every tenth epoch
 #: Settings that are newer than some results, and their defaults, which do not change names of runs.
-_ADDED = {
+_ADDED: dict[str, Any] = {
     "class_weights": {}, "balance_classes": False, "message_edges": "all", "sample": (),
-    "threshold": "half",     "edge_targets": 0, "out_degrees": (),
+    "full_batch": False, "threshold": "half", "mask_column": "0", "edge_targets": 0,
+    "out_degrees": (),
 }  # fmt: skip
 _SILENCE = 5.0  # seconds between messages while graphs are made
 

@@ -13,11 +13,15 @@ import torch
 
 from pna.data.edge_labels import message_edges
 from pna.data.graphset import GraphSet
+from pna.data.node_graph import KIND
+from pna.data.tensor_file import kind_of
 from pna.ops.aggregators import Aggregator
 from pna.train.loop import fingerprint
+from pna.train.mask_columns import graphs_of, learners
 from pna.train.metrics import METRICS, by_class, measure
 from pna.train.prediction import Ensemble, in_units
 from pna.train.run import Config, Run
+from pna.train.settings import ALL
 from pna.train.tasks import (
     LOSSES,
     Task,
@@ -59,6 +63,8 @@ class Evaluation:
     tasks: list[TaskScores]
     loss: list[float]  # mean over the tasks with known targets, for each member
     metrics: dict[str, list[float]]  # means of the metrics that all of these tasks have
+    #: Whether members have a split each. Of the targets of other splits they then have NaN.
+    split_each: bool = False
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -109,8 +115,9 @@ def evaluate(
     _report_missing(models.config.tasks, missing, where)
     seen = message_edges(graphs, models.config.settings.message_edges, split)
     outputs = models.outputs(seen, slice_nodes)
-    scores = []
-    for task, y in zip(models.config.tasks, targets, strict=True):
+    scores, settings = [], models.config.settings
+    split_each = settings.mask_column == ALL
+    for index, (task, y) in enumerate(zip(models.config.tasks, targets, strict=True)):
         stored = [HALF] * models.config.settings.members
         if epoch == "best":  # thresholds were chosen with these weights
             stored = thresholds_of(run, task).members
@@ -121,6 +128,8 @@ def evaluate(
             words = words or [str(label) for label in range(task.num_classes)]
             by_name = _of_classes(task, outputs[task.level], y, thresholds)
             found = replace(found, classes=dict(zip(words, by_name, strict=True)))
+        if split_each:  # others were trained with nodes that this split tests with
+            found = _only(found, learners(settings, models.members, index))
         scores.append(found)
     known = [task for task, left_out in zip(scores, missing, strict=True) if not left_out]
     return Evaluation(
@@ -130,17 +139,22 @@ def evaluate(
         members=models.members,
         best=int(np.argmin(models.validation)),
         tasks=scores,
-        loss=np.mean([task.loss for task in known], 0).tolist(),
-        metrics=_means(known),
+        loss=_mean([task.loss for task in known], split_each),
+        metrics=_means(known, split_each),
+        split_each=split_each,
     )
 
 
 def _load(run: Run, data: str | Path | None) -> GraphSet:
     """A graph set, or the one a run was trained on; raises if that has moved or changed."""
-    if data is not None:
-        return GraphSet.load(data)
     config = run.config
-    graphs = GraphSet.load(own_path(run, config))
+    path = own_path(run, config) if data is None else Path(data)
+    if kind_of(path) == KIND:
+        graphs = graphs_of(path, config.settings.mask_column)
+    else:
+        graphs = GraphSet.load(path)
+    if data is not None:
+        return graphs
     if fingerprint(graphs) != config.data["fingerprint"]:
         raise ValueError(
             f"got {config.data['path']}, which has changed since {run.folder} was trained on it, "
@@ -207,13 +221,16 @@ def choose_thresholds(
     graphs = data.split(split)
     outputs = models.outputs(message_edges(graphs, config.settings.message_edges, split))
     chosen = {}
-    for task in filter(is_binary, config.tasks):
+    for index, task in enumerate(config.tasks):
+        if not is_binary(task):
+            continue
+        own = learners(config.settings, models.members, index)
         y = column_of(graphs, task.level, task.column).double().cpu().numpy()
         given = in_units(task, outputs[task.level])
         members = [HALF] * config.settings.members
         for k, row in zip(models.members, given, strict=True):
             members[k] = best_threshold(row, y, metric)
-        chosen[task.name] = Thresholds(members, best_threshold(given.mean(0), y, metric))
+        chosen[task.name] = Thresholds(members, best_threshold(given[own].mean(0), y, metric))
     return chosen
 
 
@@ -271,10 +288,29 @@ def _loss(task: Task, outputs: np.ndarray, targets: np.ndarray) -> float:
     return float((errors * weights[:, 0]).sum() / weights.sum())
 
 
-def _means(scores: list[TaskScores]) -> dict[str, list[float]]:
+def _only(scores: TaskScores, members: np.ndarray) -> TaskScores:
+    """The scores of some members, and NaN of all others."""
+
+    def kept(values: list[float]) -> list[float]:
+        return np.where(members, values, np.nan).tolist()
+
+    metrics = {name: kept(values) for name, values in scores.metrics.items()}
+    return replace(scores, loss=kept(scores.loss), metrics=metrics)
+
+
+def _mean(values: list[list[float]], split_each: bool) -> list[float]:
+    """The mean over the tasks, of each member; over those of its split if it has one."""
+    given = np.array(values)
+    counted = ~np.isnan(given) if split_each else np.ones_like(given, bool)
+    with np.errstate(invalid="ignore"):  # NaN if there is none
+        found: list[float] = (np.where(counted, given, 0).sum(0) / counted.sum(0)).tolist()
+    return found
+
+
+def _means(scores: list[TaskScores], split_each: bool) -> dict[str, list[float]]:
     shared = [name for name in scores[0].metrics if all(name in s.metrics for s in scores)]
     shared = [name for name in shared if name in METRICS]  # units differ between tasks
-    means = {name: np.mean([s.metrics[name] for s in scores], 0).tolist() for name in shared}
+    means = {name: _mean([s.metrics[name] for s in scores], split_each) for name in shared}
     if "mse" in means:
         with np.errstate(divide="ignore"):
             means["log10_of_mean_mse"] = np.log10(means["mse"]).tolist()

@@ -36,6 +36,7 @@ from pna.train.distributed import (
     joined,
     wait_for_all,
 )
+from pna.train.mask_columns import graphs_of, with_a_split_each
 from pna.train.memory import mode_of, with_mode
 from pna.train.memory_errors import explained, is_out_of_memory
 from pna.train.metrics_file import Metrics, kept_rows, readable_rows
@@ -126,7 +127,7 @@ def train(
     where = device_of(device)
     with joined(where):
         waiting_for("reading the graphs")
-        graphs = data if isinstance(data, GraphSet) else GraphSet.load(data)
+        graphs = data if isinstance(data, GraphSet) else _load(data, out, settings, resume)
         path = None if isinstance(data, GraphSet) else Path(data).resolve()
         run = Run(out)
         if resume:
@@ -151,6 +152,12 @@ def train(
                 _check_new(run)  # another process may have started in the meantime
             checkpoint = _checkpoint(run, config, repair_metrics) if resume else None
             return _train(run, config, graphs, checkpoint, where, save_every, log_every, report)
+
+
+def _load(data: str | Path, out: str | Path, settings: Settings | None, resume: bool) -> GraphSet:
+    """The graphs of a file, with the splits that a new run asks for, or a resumed one has."""
+    chosen = Run(out).config.settings if resume else settings or Settings()
+    return graphs_of(data, chosen.mask_column)
 
 
 def _warn_of_other_settings(given: Settings | None, config: Config) -> None:
@@ -192,6 +199,7 @@ def configured(
     training = message_edges(parts[splits[0]], settings.message_edges, splits[0])
     tasks = tasks_of(graphs, loss, weights, chosen)
     tasks = with_class_weights(tasks, training, settings.class_weights, settings.balance_classes)
+    settings = with_a_split_each(settings, graphs, tasks)
     if settings.threshold != "half" and not any(is_binary(task) for task in tasks):
         raise ValueError(
             f"got threshold={settings.threshold!r} for targets that are not trained with bce, "

@@ -19,7 +19,7 @@ from pna.data.edge_labels import UNDIRECTED, message_edges
 from pna.data.graphset import GraphSet
 from pna.data.molecule_table import read_molecules, smiles_column
 from pna.data.molecules import ATOM_FEATURES, as_graphs
-from pna.data.node_graph import NodeGraph
+from pna.data.node_graph import KIND, NodeGraph
 from pna.data.table import Table
 from pna.data.tensor_file import kind_of
 from pna.files import replacing
@@ -28,9 +28,10 @@ from pna.ops.aggregators import Aggregator
 from pna.train.batches import Batches
 from pna.train.distributed import device_of
 from pna.train.layerwise import is_at_once, layerwise_outputs
+from pna.train.mask_columns import learners
 from pna.train.population import Population
 from pna.train.run import BEST, Config, Run, best_losses, load_population
-from pna.train.settings import PRECISIONS
+from pna.train.settings import ALL, PRECISIONS
 from pna.train.tasks import LEVELS, LOSSES, Task
 from pna.train.threshold import thresholds_of
 
@@ -120,9 +121,15 @@ def predict(
     names: list[str] | None = None
     if isinstance(data, GraphSet):
         graphs = data
-    elif kind_of(Path(data)) == "pna.NodeGraph":
+    elif kind_of(Path(data)) == KIND:
+        column = models.config.settings.mask_column
+        if column == ALL and split is not None:
+            raise ValueError(
+                f"got the split {split!r} for {run.folder}, which was trained with all splits of a "
+                "graph, expected none: leave it out to predict all rows"
+            )
         whole = NodeGraph.load(data)
-        graphs = whole.graph_set(levels=levels)
+        graphs = whole.graph_set(None if column == ALL else int(column), levels)
         names = [whole.nodes.name(i) for i in range(whole.num_nodes)]
     else:
         graphs = GraphSet.load(data)
@@ -138,8 +145,9 @@ def predict(
         chosen = {"node": np.ones(graphs.num_nodes, bool), "edge": np.ones(graphs.num_labels, bool)}
     outputs = models.outputs(message_edges(graphs, messages, split), slice_nodes)
     columns: dict[str, dict[str, np.ndarray]] = {level: {} for level in LEVELS}
-    for task in tasks:
-        given = in_units(task, outputs[task.level])
+    for index, task in enumerate(tasks):
+        own_members = learners(models.config.settings, models.members, index)
+        given = in_units(task, outputs[task.level])[own_members]
         if task.level in chosen and not chosen[task.level].all():
             given = given[:, chosen[task.level]]
         thresholds = thresholds_of(run, task)

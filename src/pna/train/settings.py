@@ -25,6 +25,7 @@ from pna.train.schedules import SCHEDULES
 
 #: Optimisers; whether weight decay is decoupled from the gradient.
 OPTIMISERS = {"adam": False, "adamw": True}
+ALL = "all"  # splits of one graph, each for members of its own
 SELECTIONS = ("loss", "roc_auc")
 #: Thresholds of probabilities: 0.5, or the one with the largest metric on validation.
 THRESHOLDS = ("half", "f1", "balanced_accuracy")
@@ -89,6 +90,7 @@ class Settings:
     even: bool = False  # weigh each loss by the inverse of its last value, so that all fall
     select: str = "loss"  # which epoch is best: lowest validation "loss", or highest "roc_auc"
     threshold: str = "half"  # of `THRESHOLDS`: from which probability on class 1 is predicted
+    mask_column: str = "0"  # of one graph with several splits: the number of one, or `ALL`
     keep_last: bool = False  # save the weights of the last epoch of every member too
     message_edges: str = "all"  # of `pna.data.edge_labels.MESSAGES`: which edges send messages
 
@@ -119,6 +121,11 @@ class Settings:
         lookup("schedule", self.schedule, SCHEDULES)
         lookup("precision", self.precision, PRECISIONS)
         lookup("select", self.select, dict.fromkeys(SELECTIONS))
+        if self.mask_column != ALL and not self.mask_column.isdecimal():
+            raise ValueError(
+                f"got mask_column={self.mask_column!r}, expected the number of a split, counted "
+                f"from 0, or {ALL!r}"
+            )
         lookup("threshold", self.threshold, dict.fromkeys(THRESHOLDS))
         lookup("message edges", self.message_edges, dict.fromkeys(MESSAGES))
         for name, least in _LEAST.items():

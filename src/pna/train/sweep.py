@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from pna.data.graphset import GraphSet
 from pna.files import alone, is_new, remove_leftovers
 from pna.names import renamed_keywords
 from pna.stored import check, read_json
 from pna.train.defaults import loss_for, model_for, settings_for
 from pna.train.loop import Interrupted, Report, configured, train
+from pna.train.mask_columns import graphs_of
 from pna.train.run import Run, best_losses, write_csv, write_json
 from pna.train.settings import ModelSettings, Settings
 
@@ -451,7 +451,7 @@ def sweep(
     ):
         if value < least:
             raise ValueError(f"got {name}={value}, expected at least {least}")
-    graphs = GraphSet.load(data)
+    graphs = graphs_of(data, (settings or Settings()).mask_column)
     path = Path(data).resolve()
     loss = loss_for(graphs, loss)
     kind = model_for(graphs, model, {}, loss) if isinstance(model, str) else model

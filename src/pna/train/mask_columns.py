@@ -1,0 +1,62 @@
+"""One graph with several given splits: which of them a run trains with, or all of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from pna.data.graphset import GraphSet
+from pna.data.node_graph import KIND, SPLITS_OF_TARGETS, NodeGraph
+from pna.data.tensor_file import kind_of
+from pna.train.settings import ALL, Settings
+from pna.train.tasks import Task
+
+
+def graphs_of(
+    path: str | Path, mask_column: str = "0", levels: Collection[str] | None = None
+) -> GraphSet:
+    """The graphs of a file: a graph set, or one graph with one of its splits, or all of them.
+
+    `mask_column` is that of `Settings`, and `levels` is as for `NodeGraph.graph_set`.
+    """
+    if kind_of(Path(path)) == KIND:
+        graph = NodeGraph.load(path)
+        try:
+            return graph.graph_set(None if mask_column == ALL else int(mask_column), levels)
+        except IndexError as error:  # there is no such split
+            raise ValueError(f"{error}, in {path}; choose another (--mask-column)") from error
+    if mask_column != "0":
+        raise ValueError(
+            f"got mask_column={mask_column!r} for {path}, a set of graphs with one split, expected "
+            "one graph with several splits of its nodes or edges; leave it out"
+        )
+    return GraphSet.load(path)
+
+
+def with_a_split_each(settings: Settings, graphs: GraphSet, tasks: Sequence[Task]) -> Settings:
+    """With all splits: settings by which member k learns the targets of split k alone."""
+    if settings.mask_column != ALL or settings.task_weights:
+        return settings
+    counts: dict[str, int] = graphs.metadata[SPLITS_OF_TARGETS]
+    most = max(counts.values())
+    if settings.members < most:
+        raise ValueError(
+            f"got {settings.members} members for {most} splits, expected at least one member for "
+            f"each split; set members={most} (--members {most})"
+        )
+    rows = tuple(
+        tuple(float((task.column - k) % counts[task.level] == 0) for task in tasks)
+        for k in range(settings.members)
+    )
+    return replace(settings, task_weights=rows)
+
+
+def learners(settings: Settings, members: Sequence[int], task: int) -> np.ndarray:
+    """Which of these members learn a task, (members,) bool; all of them if none does."""
+    if not settings.task_weights:
+        return np.ones(len(members), bool)
+    found = np.array([settings.task_weights[k][task] > 0 for k in members])
+    return found if found.any() else ~found
