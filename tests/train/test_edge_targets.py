@@ -14,7 +14,7 @@ from pna import GraphSet
 from pna.cli import app
 from pna.data import NodeGraph
 from pna.data.edge_labels import message_edges
-from pna.train import Settings, evaluate, export, predict, train
+from pna.train import Settings, evaluate, export, layerwise, predict, train
 from pna.train.loop import make_trainer
 from pna.train.metrics import roc_auc
 from pna.train.models import build
@@ -378,3 +378,19 @@ def test_from_tables_to_predictions_by_commands(tmp_path):
     assert [f"{line['source']},{line['dest']}" for line in lines] == [
         ",".join(row.split(",")[:2]) for row in rows()
     ]
+
+
+def test_edges_in_slices(path, tmp_path, monkeypatch):
+    """Predictions, metrics and the validation in training are those of the whole graph."""
+    whole = train(path, tmp_path / "whole", SMALL, Settings(epochs=2, members=2), device="cpu")
+    expected = predict(whole, path, device="cpu").edge
+    found = predict(whole, path, device="cpu", slice_nodes=5).edge
+    for name in ("fraud=yes", "delay"):
+        assert np.allclose(found[name], expected[name], rtol=1e-5, atol=1e-6)
+    losses = [evaluate(whole, path, device="cpu", slice_nodes=n).loss for n in (None, 5)]
+    assert np.allclose(*losses, rtol=1e-5)
+    monkeypatch.setattr(layerwise, "free_memory", lambda device: 2**10)
+    given = Settings(epochs=2, members=2, full_batch=True)
+    sliced = train(path, tmp_path / "sliced", SMALL, given, device="cpu")
+    for row, wanted in zip(sliced.metrics(), whole.metrics(), strict=True):
+        assert row["validation"] == pytest.approx(wanted["validation"], rel=1e-5)

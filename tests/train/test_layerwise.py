@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from pna.data import NodeGraph
 from pna.data.graphset import GraphSet
 from pna.train import layerwise
 from pna.train.layerwise import layerwise_outputs
@@ -46,6 +47,10 @@ def population_of(graphs, convolution="pna", architecture="stacked", members=2, 
     return made
 
 
+def sliced(*given):
+    return torch.stack([prediction.node for prediction in layerwise_outputs(*given)])
+
+
 def full_batch(population, graphs):
     with torch.no_grad():
         return population.apply(graphs.batch(), lambda prediction: prediction.node)
@@ -74,7 +79,35 @@ def test_outputs_are_those_of_the_full_batch(architecture, convolution, columns,
     expected = full_batch(population, graphs)
     assert expected.shape == (2, NODES, 2)
     for nodes in (7, NODES):
+        got = sliced(population, graphs, nodes)
+        torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("directed", [True, False])
+@pytest.mark.parametrize(
+    ("architecture", "convolution", "arguments"),
+    [
+        ("stacked", "pna", {}),
+        ("stacked", "gcn", {"edges": False}),
+        ("standard", "gat", {}),
+        ("recurrent", "pna", {"depth": 2}),
+    ],
+)
+def test_labelled_edges(directed, architecture, convolution, arguments):
+    networkx = pytest.importorskip("networkx")
+    rng, graph = np.random.default_rng(1), networkx.gnm_random_graph(20, 50, 1, directed)
+    for _, _, edge in graph.edges(data=True):
+        edge |= {"amount": rng.normal(), "fraud": rng.integers(2)}
+    made = NodeGraph.from_networkx(graph, edge_target="fraud", random_split=(0.5, 0.3, 0.2))
+    graphs = made.graph_set()
+    population = population_of(graphs, convolution, architecture, **arguments)
+    with torch.no_grad():
+        expected = population.apply(graphs.batch(), lambda prediction: prediction.edge)
+    assert expected.shape == (2, 50, 1)
+    for nodes in (7, None):
         got = layerwise_outputs(population, graphs, nodes)
+        assert got[0].node is None
+        got = torch.stack([prediction.edge for prediction in got])
         torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
 
 
@@ -82,7 +115,7 @@ def test_given_weights_are_used():
     graphs = one_graph()
     population, other = population_of(graphs), population_of(graphs, members=3)
     other.keep(torch.tensor([2, 1]))
-    got = layerwise_outputs(population, graphs, 9, other.flat.detach(), other.buffers)
+    got = sliced(population, graphs, 9, other.flat.detach(), other.buffers)
     torch.testing.assert_close(got, full_batch(other, graphs), rtol=1e-12, atol=1e-12)
 
 
@@ -99,7 +132,7 @@ def test_slices_and_the_place_of_states_follow_from_memory(monkeypatch, convolut
         counts.append(len(bounds))
     # about a node each, with the least memory
     assert counts[0] >= NODES // 2 and counts[0] > counts[2] > counts[1] == 1
-    got = layerwise_outputs(population, graphs)
+    got = sliced(population, graphs)
     torch.testing.assert_close(got, full_batch(population, graphs), rtol=1e-12, atol=1e-12)
 
 
@@ -109,9 +142,9 @@ def test_graphs_without_edges_or_nodes(nodes):
     population = population_of(graphs)
     x = torch.ones(nodes, 3)
     small = GraphSet.from_arrays([nodes], np.zeros((2, 0), int), [0], x=x)
-    got = layerwise_outputs(population, small, 1)
+    got = sliced(population, small, 1)
     torch.testing.assert_close(got, full_batch(population, small), rtol=1e-12, atol=1e-12)
-    assert layerwise_outputs(population, small).shape == (2, nodes, 2)
+    assert sliced(population, small).shape == (2, nodes, 2)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ Every node has all of its edges, so the results are those of the full batch, exc
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -20,7 +20,7 @@ from pna.data.batch import Batch
 from pna.data.graphset import GraphSet
 from pna.data.structure import offsets
 from pna.machine import free_memory
-from pna.nn.architectures.base import Architecture
+from pna.nn.architectures.base import Architecture, Prediction
 from pna.nn.batch_context import batch_context
 from pna.nn.conv.pna import PNAConv
 from pna.nn.convolution import Convolution
@@ -40,7 +40,9 @@ def is_at_once(population: Population, graphs: GraphSet) -> bool:
     if len(graphs) != 1 or whole_graph(population.model) is not None:
         return True
     sizes = (graphs.num_nodes, graphs.num_nodes)
-    needs = [_bytes_of(c.conv, sizes, graphs.num_edges) for c in _convolutions(population.model)]
+    convolutions = _convolutions(population.model)
+    needs = [_bytes_of(c.conv, sizes, graphs.num_edges) for c in convolutions]
+    needs.append(graphs.num_labels * _bytes_of_label(convolutions))
     return len(population) * max(needs) <= 2 * _SHARE * free_memory(population.device)
 
 
@@ -55,8 +57,8 @@ def layerwise_outputs(
     slice_nodes: int | None = None,
     weights: Tensor | None = None,
     buffers: dict[str, Tensor] | None = None,
-) -> Tensor:
-    """Outputs of all members for all nodes of one graph, (members, nodes, node_targets).
+) -> list[Prediction]:
+    """Predictions of every member for all nodes of one graph, and for its labelled edges.
 
     Models must be in evaluation mode. Slices are computed on the device of the population, where
     the result is too. The graph may be on another device. States are on the CPU if the device has
@@ -77,8 +79,13 @@ def layerwise_outputs(
     for number in range(model.num_layers(graphs.num_nodes)):
         layer = partial(members.call, "layer", number)
         state = blocks.of_edges(layer, state)
-    outputs = blocks.of_rows(partial(members.call, "node_outputs"), state)
-    return outputs.to(population.device)
+    node: Tensor | list[None] = [None] * len(population)
+    edge = node
+    if model.node_head is not None:
+        node = blocks.of_rows(partial(members.call, "node_outputs"), state).to(population.device)
+    if model.edge_head is not None:
+        edge = blocks.of_labels(partial(members.call, "edge_outputs"), state).to(population.device)
+    return [Prediction(n, None, edge=e) for n, e in zip(node, edge, strict=True)]
 
 
 def _check(model: nn.Module, graphs: GraphSet, slice_nodes: int | None) -> None:
@@ -142,6 +149,7 @@ class _Blocks:
         widths = [max(c.conv.in_channels, c.conv.out_channels) for c in convolutions]
         states = 2 * self._members * graphs.num_nodes * max(widths) * size
         self._place = population.device if states <= _SHARE * free else torch.device("cpu")
+        self._labels = max(int(_SHARE * free) // _bytes_of_label(convolutions), 1)
         if nodes is None:
 
             def fits(receivers: int, edges: int) -> bool:
@@ -152,6 +160,7 @@ class _Blocks:
 
             self.bounds = _bounds(self._indptr.cpu(), fits)
         else:
+            self._labels = nodes
             starts = range(0, max(graphs.num_nodes, 1), nodes)
             self.bounds = [(a, min(a + nodes, graphs.num_nodes)) for a in starts]
 
@@ -177,12 +186,53 @@ class _Blocks:
                     self._write(outputs, k, first, compute(sent, batch, member=k)[: end - first])
         return outputs[0]
 
-    def _write(self, outputs: list[Tensor], k: int, first: int, rows: Tensor) -> None:
-        """Write the rows of member k from the node `first` on; `outputs` is made if empty."""
+    def of_labels(self, compute: Callable[..., Tensor], state: Tensor) -> Tensor:
+        """A function of the states (members, nodes, …) of the ends of labelled edges, and of
+        these."""
+        graphs, outputs, most = self._graphs, list[Tensor](), self._labels
+        for first in range(0, max(graphs.num_labels, 1), most):
+            batch, nodes = self._labelled(first, min(first + most, graphs.num_labels))
+            nodes = nodes.to(self._place)
+            for k in range(self._members):
+                found = compute(state[k].index_select(0, nodes).to(self._device), batch, member=k)
+                self._write(outputs, k, first, found, graphs.num_labels)
+        return outputs[0]
+
+    def _write(
+        self, outputs: list[Tensor], k: int, first: int, rows: Tensor, total: int | None = None
+    ) -> None:
+        """Write the rows of member k from `first` on; `outputs` is made if empty. There are `total`
+        rows of a member, by default one for each node."""
         if not outputs:
-            shape = (self._members, self._graphs.num_nodes, *rows.shape[1:])
+            total = self._graphs.num_nodes if total is None else total
+            shape = (self._members, total, *rows.shape[1:])
             outputs.append(rows.new_empty(shape, device=self._place))
         outputs[0][k, first : first + len(rows)] = rows
+
+    def _labelled(self, first: int, end: int) -> tuple[Batch, Tensor]:
+        """Labelled edges without any others, and the number in the graph of each of their nodes:
+        all senders, then all receivers."""
+        graphs, count, device = self._graphs, end - first, self._device
+        if graphs.label_ends is None:
+            raise ValueError(
+                "got a graph without labelled edges, expected them: the model predicts targets of "
+                "edges; make the graph by NodeGraph.graph_set"
+            )
+        nodes = graphs.label_ends[first:end].t().flatten().long()
+        attr = graphs.label_attr
+        ends = torch.arange(2 * count, device=device).view(2, count)
+        batch = Batch(
+            adjacency=Adjacency.from_edge_index(ends[:, :0], 2 * count),
+            graph_of_node=torch.zeros(2 * count, dtype=torch.int64, device=device),
+            sizes=torch.tensor([2 * count], device=device),
+            x=None,
+            edge_attr=None,
+            y_node=None,
+            y_graph=None,
+            labels=Adjacency.from_edge_index(ends, 2 * count),
+            label_attr=None if attr is None else attr[first:end].to(device),
+        )
+        return batch, nodes
 
     def _batch(self, first: int, end: int) -> tuple[Batch, Tensor]:
         """The edges that reach a block, and the number in the graph of each of its nodes.
@@ -221,8 +271,8 @@ class _Blocks:
 
 
 def without_edges(graphs: GraphSet) -> Batch:
-    """A batch of one graph that has the targets of its nodes, but no features and no edges."""
-    nodes, device = graphs.num_nodes, graphs.device
+    """A batch of one graph that has its targets, but no features and no edges that send."""
+    nodes, device, ends = graphs.num_nodes, graphs.device, graphs.label_ends
     none = torch.zeros(2, 0, dtype=torch.int64, device=device)
     return Batch(
         adjacency=Adjacency.from_edge_index(none, nodes),
@@ -232,6 +282,8 @@ def without_edges(graphs: GraphSet) -> Batch:
         edge_attr=None,
         y_node=graphs.y_node,
         y_graph=None,
+        y_edge=graphs.y_edge,
+        labels=None if ends is None else Adjacency.from_edge_index(ends.t(), nodes),
         graph_ids=torch.zeros(1, dtype=torch.int64, device=device),
     )
 
@@ -256,6 +308,12 @@ def _bytes_of(conv: Any, ends: tuple[int, int], edges: int) -> int:
     size = next(conv.parameters()).element_size()
     states = (senders * conv.in_channels + receivers * conv.out_channels) * size
     return states + 32 * edges + conv.memory(ends, edges, training=False, table=False)
+
+
+def _bytes_of_label(convolutions: Sequence[Convolution]) -> int:
+    """About how many bytes the head for edges needs for a labelled edge."""
+    conv: Any = convolutions[-1].conv
+    return 8 * conv.out_channels * next(conv.parameters()).element_size()
 
 
 def _self_loops(graphs: GraphSet) -> Tensor:

@@ -310,9 +310,14 @@ class Ensemble:
         precision = PRECISIONS[self.config.settings.precision]
         if slice_nodes is not None or not is_at_once(self.population, graphs):
             with precision.context(self.population.device):
-                outputs = layerwise_outputs(self.population, graphs, slice_nodes)
-            none = np.zeros((len(self.members), len(graphs), 0))
-            return {"node": outputs.double().cpu().numpy(), "graph": none, "edge": none}
+                every = layerwise_outputs(self.population, graphs, slice_nodes)
+            none = np.zeros((len(self.members), 0, 0))
+            outputs = {level: none for level in LEVELS}
+            for level, width in zip(LEVELS, widths, strict=True):
+                if width:
+                    own = torch.stack([prediction.at(level) for prediction in every])
+                    outputs[level] = own.double().cpu().numpy()
+            return outputs
 
         def step(batch: Batch) -> None:
             with precision.context(self.population.device):
@@ -329,8 +334,8 @@ class Ensemble:
         batches.run(0)
         if not found:
             found.append([torch.zeros(len(self.members), 0, width) for width in widths])
-        every = (torch.cat(level, 1).numpy() for level in zip(*found, strict=True))
-        return dict(zip(LEVELS, every, strict=True))
+        joined = (torch.cat(level, 1).numpy() for level in zip(*found, strict=True))
+        return dict(zip(LEVELS, joined, strict=True))
 
 
 def _flattened(prediction: Prediction) -> Tensor:

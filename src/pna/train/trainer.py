@@ -225,7 +225,7 @@ class Trainer:
                 outputs = layerwise_outputs(
                     self.population, self._in_slices, None, *self._validated
                 )
-                found = torch.stack([self._seen(Prediction(o, None), targets) for o in outputs])
+                found = torch.stack([self._seen(of_member, targets) for of_member in outputs])
         sums, columns = found[:, : len(self.tasks)], found[:, len(self.tasks) :]
         if self._selection is not None:
             self._selection.keep(self.ids, batch, columns)

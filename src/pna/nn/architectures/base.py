@@ -110,17 +110,12 @@ class Architecture(nn.Module):
 
     Node states can be computed layer by layer, for some nodes of one large graph at a time: in
     evaluation (`pna.train.layerwise`), and in training with sampled neighbours. The parts are
-    `encode`, then `layer` for each of `num_layers`, then `node_outputs`. `whole_graph` says if
-    that is impossible.
+    `encode`, then `layer` for each of `num_layers`, then `node_outputs` and `edge_outputs`.
+    `whole_graph` says if that is impossible.
     """
 
     def whole_graph(self) -> str | None:
         """The part of the model that needs all nodes of a graph at once; None if there is none."""
-        part = self.whole_states()
-        return "predictions of edges" if part is None and self.edge_head is not None else part
-
-    def whole_states(self) -> str | None:
-        """As `whole_graph`, of the parts that compute the last states of nodes."""
         if self.graph_head is not None:
             return "predictions of graphs"
         for module in self.modules():
@@ -130,7 +125,7 @@ class Architecture(nn.Module):
 
     def check_sample(self, layers: int) -> None:
         """Raise unless the model takes neighbours that were sampled for this number of layers."""
-        part = self.whole_states()
+        part = self.whole_graph()
         if part is not None:
             raise ValueError(
                 f"got sampled neighbours for a model with {part}, which needs all nodes of the "
@@ -192,6 +187,16 @@ class Architecture(nn.Module):
         """Predictions for nodes, (nodes, node_targets), from their last states."""
         assert self.node_head is not None
         return self.node_head(self.gate(state))
+
+    def edge_outputs(self, state: Tensor, batch: Batch) -> Tensor:
+        """Predictions for the labelled edges of a batch, (labelled, edge_targets), from the last
+        states of the nodes."""
+        assert self.edge_head is not None
+        return self.edge_head(self.gate(state), labels_of(batch), self._label_features(batch))
+
+    def _label_features(self, batch: Batch) -> Tensor | None:
+        """Features of the edges to be predicted, as the head for edges sees them."""
+        raise NotImplementedError
 
     def _add_heads(
         self,

@@ -116,10 +116,10 @@ class Recurrent(Architecture):
         """
         return levels(self.depth, smallest, largest) if self._takes_first_nodes else ()
 
-    def whole_states(self) -> str | None:
+    def whole_graph(self) -> str | None:
         if self.depth in ("adaptive", "diameter"):
             return f"depth={self.depth!r}"
-        return super().whole_states()
+        return super().whole_graph()
 
     def check_sample(self, layers: int) -> None:
         raise ValueError(
@@ -132,6 +132,9 @@ class Recurrent(Architecture):
     def kept_rows(self) -> float:
         gates = 5 if self.gru is not None else 1
         return gates + 1.0 + (self.dropout.p > 0)
+
+    def _label_features(self, batch: Batch) -> Tensor | None:
+        return label_features_of(batch, self.first)
 
     def num_layers(self, nodes: int) -> int:
         """At least 2 if the depth depends on more than the number of nodes."""
@@ -151,7 +154,7 @@ class Recurrent(Architecture):
         if batch.layers:
             self.check_sample(len(batch.layers))
         with batch_context(batch):
-            return self._predict(self._states(batch), batch, label_features_of(batch, self.first))
+            return self._predict(self._states(batch), batch, self._label_features(batch))
 
     def _states(self, batch: Batch) -> Tensor:
         """The last state of every node, (nodes, hidden)."""

@@ -306,7 +306,7 @@ class Stacked(Architecture):
             graph = None if found.graph is None else self.graph_shift(found.graph)
             return replace(found, graph=graph)
 
-    def whole_states(self) -> str | None:
+    def whole_graph(self) -> str | None:
         for part, used in (
             ("virtual_node", bool(self.virtual_nodes)),
             ("graph_norm", self.graph_norm),
@@ -315,7 +315,7 @@ class Stacked(Architecture):
         ):
             if used:
                 return part
-        return super().whole_states()
+        return super().whole_graph()
 
     @property
     def kept_rows(self) -> float:

@@ -87,18 +87,21 @@ class Standard(Architecture):
             self.dropout.advance()
             states = [features_of(batch, self.convolutions[0])]
             if batch.layers:
-                of_labels = label_features_of(batch, self.convolutions[0])
+                of_labels = self._label_features(batch)
                 return self._of_sample(states[0], batch, of_labels)
             edges = edge_features_of(batch, self.convolutions[0])
             for i, convolution in enumerate(self.convolutions):
                 x = states[-1] if i == 0 else self.dropout(states[-1], i)
                 states.append(convolution(x, batch.adjacency, edges))
-            of_labels = label_features_of(batch, self.convolutions[0])
+            of_labels = self._label_features(batch)
             return self._predict(torch.cat(states, 1), batch, of_labels)
 
     @property
     def kept_rows(self) -> float:
         return 3.0 + (self.dropout.p > 0)  # inputs of activation and head, and all states joined
+
+    def _label_features(self, batch: Batch) -> Tensor | None:
+        return label_features_of(batch, self.convolutions[0])
 
     def num_layers(self, nodes: int) -> int:
         return len(self.convolutions)
