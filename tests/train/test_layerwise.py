@@ -56,19 +56,26 @@ def full_batch(population, graphs):
         return population.apply(graphs.batch(), lambda prediction: prediction.node)
 
 
-ALONE = ("pna", "pna-simple", "pna-moments", "gcn", "gin", "gat", "sage", "monet", "mlp-gated")
+def slow(*values):
+    return pytest.param(*values, marks=pytest.mark.slow)
+
+
 CASES = [
-    *[("stacked", name, 0, {}) for name in ALONE],
+    ("stacked", "pna", 0, {}),
+    ("stacked", "gcn", 0, {}),
+    *[slow("stacked", name, 0, {}) for name in ("pna-simple", "pna-moments", "gin", "gat", "sage")],
+    slow("stacked", "monet", 0, {}),
+    slow("stacked", "mlp-gated", 0, {}),
     ("stacked", "pna", 3, {}),  # few columns of edge features, given as a basis
     ("stacked", "pna", 20, {}),  # wide ones
-    ("stacked", "gat", 3, {}),
+    slow("stacked", "gat", 3, {}),
     ("stacked", "pna", 0, {"norm_before_mixing": True, "divide_input": True}),
     ("stacked", "pna", 0, {"swap_extrema": True, "pre_layers": 2}),
     ("stacked", "gat", 2, {"add_self_loops": True, "norm": "layer", "feed_forward": 2.0}),
     ("standard", "pna", 2, {}),
-    ("standard", "gcn", 0, {}),
+    slow("standard", "gcn", 0, {}),
     ("recurrent", "pna", 0, {"depth": 3}),
-    ("recurrent", "gin", 0, {"depth": "2log2N"}),
+    slow("recurrent", "gin", 0, {"depth": "2log2N"}),
 ]
 
 
@@ -88,9 +95,9 @@ def test_outputs_are_those_of_the_full_batch(architecture, convolution, columns,
     ("architecture", "convolution", "arguments"),
     [
         ("stacked", "pna", {}),
-        ("stacked", "gcn", {"edges": False}),
-        ("standard", "gat", {}),
-        ("recurrent", "pna", {"depth": 2}),
+        slow("stacked", "gcn", {"edges": False}),
+        slow("standard", "gat", {}),
+        slow("recurrent", "pna", {"depth": 2}),
     ],
 )
 def test_labelled_edges(directed, architecture, convolution, arguments):

@@ -53,7 +53,7 @@ SLOW = pytest.mark.slow
     [
         ("pna", 1, dict(layers=3)),
         ("gat", 1, dict(layers=2)),
-        ("gated-gcn", 1, dict(layers=2)),
+        pytest.param("gated-gcn", 1, dict(layers=2), marks=SLOW),
         pytest.param("pna", 1, dict(layers=1), marks=SLOW),
         pytest.param("pna", 3, dict(layers=2), marks=SLOW),
         pytest.param(

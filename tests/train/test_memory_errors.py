@@ -51,10 +51,12 @@ def tensors_of(run, name):
 @pytest.mark.parametrize(
     ("part", "call", "done", "error", "amount"),
     [
-        ("_train", 1, 0, OF_A_GPU, "95.37 GiB more"),  # before there is any checkpoint
+        # before there is any checkpoint
+        pytest.param("_train", 1, 0, OF_A_GPU, "95.37 GiB more", marks=pytest.mark.slow),
         ("_train", 6, 2, OF_A_GPU, "95.37 GiB more"),  # in the second step of the third epoch
         ("_validate", 3, 2, OF_A_CPU, "2 GiB more"),
-        ("_train", 9, 4, MemoryError(), "edges; "),  # after members have left
+        # after members have left
+        pytest.param("_train", 9, 4, MemoryError(), "edges; ", marks=pytest.mark.slow),
     ],
 )
 def test_the_resumed_run_ends_as_the_uninterrupted_one(
