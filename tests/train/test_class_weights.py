@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from pna import GraphSet
 from pna.cli import app
+from pna.data import NodeGraph
 from pna.nn.architectures import Prediction
 from pna.train import Settings, evaluate, train
 from pna.train.class_weights import with_class_weights
@@ -116,6 +117,24 @@ def test_a_run_keeps_its_weights(graphs, tmp_path) -> None:
     assert other.summary["best"][0] != pytest.approx(best, rel=1e-3)
     again = train(graphs, run.folder, resume=True, epochs=3, device="cpu")
     assert again.config.tasks == stored.tasks
+
+
+def test_classes_of_edges(tmp_path) -> None:
+    """Balanced, and with a threshold: 20 edges, of which 4 are frauds."""
+    nx = pytest.importorskip("networkx")
+    graph = nx.cycle_graph(20)
+    for index, (_, _, edge) in enumerate(graph.edges(data=True)):
+        edge |= {
+            "fraud": "no" if index % 5 else "yes",
+            "part": ("train", "validation")[index >= 15],
+        }
+    found = NodeGraph.from_networkx(graph, edge_target="fraud", edge_split="part")
+    settings = Settings(epochs=2, balance_classes=True, threshold="f1")
+    model = ModelSettings("gcn", "stacked", 4, arguments={"layers": 1, "final": "none"})
+    run = train(found.graph_set(), tmp_path / "run", model, settings, device="cpu")
+    (task,) = run.config.tasks
+    assert task.level == "edge" and task.class_weights == pytest.approx((15 / 24, 15 / 6))
+    assert 0 < run.summary["thresholds"]["fraud"]["mean"] < 1
 
 
 def test_on_the_command_line(graphs, tmp_path) -> None:

@@ -72,7 +72,7 @@ def test_all_splits_are_a_population(path, tmp_path) -> None:
     call("train", path, "--out", out, "--mask-column", "all", "--threshold", "f1", *given)
     config = Run(out).config
     assert config.settings.members == 3
-    assert np.array_equal(config.settings.task_weights, np.tile(np.eye(3), 2))
+    assert np.array_equal(config.settings.task_weights, 3 * np.tile(np.eye(3), 2))
     found = evaluate(out, device="cpu")
     mean = predict(out, path, device="cpu").node
     for index, task in enumerate(found.tasks):
@@ -84,6 +84,8 @@ def test_all_splits_are_a_population(path, tmp_path) -> None:
         area = area_of(alone, graph, target, task.name, split)
         assert task.metrics["roc_auc"][split] == pytest.approx(area)
         np.testing.assert_allclose(mean[f"{task.name}=1"], alone.node[f"{task.name}=1"])
+    validated = evaluate(out, split="validation", device="cpu")
+    assert Run(out).summary["best"] == pytest.approx(validated.loss, rel=1e-5)
     f1 = np.array([task.metrics["f1"][index % 3] for index, task in enumerate(found.tasks)])
     assert found.metrics["f1"] == pytest.approx(f1.reshape(2, 3).mean(0))
     stored = Run(out).summary["thresholds"]["y 0 of split 1"]

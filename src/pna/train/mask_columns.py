@@ -47,11 +47,13 @@ def with_a_split_each(settings: Settings, graphs: GraphSet, tasks: Sequence[Task
             f"got {settings.members} members for {most} splits, expected at least one member for "
             f"each split; set members={most} (--members {most})"
         )
-    rows = tuple(
-        tuple(float((task.column - k) % counts[task.level] == 0) for task in tasks)
-        for k in range(settings.members)
-    )
-    return replace(settings, task_weights=rows)
+    rows = []
+    for k in range(settings.members):
+        own = [(task.column - k) % counts[task.level] == 0 for task in tasks]
+        # the loss of a member is a mean over all tasks, of which it learns some
+        rows.append(tuple(task.weight * len(own) / max(sum(own), 1) * is_own
+                          for task, is_own in zip(tasks, own, strict=True)))  # fmt: skip
+    return replace(settings, task_weights=tuple(rows))
 
 
 def learners(settings: Settings, members: Sequence[int], task: int) -> np.ndarray:
