@@ -64,14 +64,15 @@ def looped(model, batch, starts, of_labels=()):
 
 @pytest.mark.parametrize("convolution", ["pna", "gat", "gin"])
 @pytest.mark.parametrize("columns", [2, 0])
+@pytest.mark.parametrize("layers", [3, 1])
 @torch.no_grad()
-def test_states_of_edges_are_those_of_a_loop(convolution, columns):
-    model, batch = made(convolution, edge_columns=columns), batch_of()
+def test_states_of_edges_are_those_of_a_loop(convolution, columns, layers):
+    model, batch = made(convolution, edge_columns=columns, layers=layers), batch_of()
     if columns:
         starts = model.embed_edges(batch.edge_attr)
     else:  # every edge starts from a 1
         starts = (model.embed_edges.weight[:, 0] + model.embed_edges.bias).expand(EDGES, -1)
-    assert len(model.edge_updates) == 2  # the states after the last layer would not be used
+    assert len(model.edge_updates) == layers - 1  # those after the last are not used
     last, _ = looped(model, batch, starts)
     torch.testing.assert_close(model(batch).node, model.node_head(last))
 

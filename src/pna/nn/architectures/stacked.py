@@ -225,6 +225,7 @@ class Stacked(Architecture):
         self.act = activation(None if fused else act)
         # edge states of the last layer are used by predictions for edges only
         updated = widths[1:] if edge_targets else widths[1:-1]
+        self.has_edge_states = edge_updates  # also if one layer has nothing to update
         self.edge_updates = nn.ModuleList(
             EdgeUpdate(w, edge_width) for w in updated if edge_updates
         )
@@ -276,9 +277,9 @@ class Stacked(Architecture):
                 return self._of_sample(x, batch, self._label_features(batch))
             edges: Any = self._edges(batch) if self.edge_columns else None
             labels: Any = self._label_features(batch)
-            if self.carries or self.edge_updates:
+            if self.carries or self.has_edge_states:
                 edges = self._edge_states(edges, batch.adjacency)
-            if self.edge_updates:
+            if self.has_edge_states:
                 edges = EdgeStates(batch.adjacency, edges)
                 labels = self._label_states(labels, batch)
             shrink = None
@@ -292,7 +293,7 @@ class Stacked(Architecture):
                 if self.carries:
                     result, edges = self._carry(layer, conv_input, batch, edges)
                 else:
-                    given = edges.in_given_order() if self.edge_updates else edges
+                    given = edges.in_given_order() if self.has_edge_states else edges
                     result = convolution(conv_input, batch.adjacency, given)
                 x = self._updated(layer, x, result, shrink)
                 if layer < len(self.edge_updates):
@@ -311,7 +312,7 @@ class Stacked(Architecture):
             ("virtual_node", bool(self.virtual_nodes)),
             ("graph_norm", self.graph_norm),
             ("edge states, of gated-gcn", self.carries),
-            ("edge_updates", bool(self.edge_updates)),
+            ("edge_updates", self.has_edge_states),
         ):
             if used:
                 return part
