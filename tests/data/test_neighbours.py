@@ -340,3 +340,24 @@ def test_a_gpu_is_waited_for_once_per_hop():
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert 1 <= len(waits) <= 1 + 3  # and once for the edges of the seeds
+
+
+@pytest.mark.gpu
+def test_a_batch_stays_while_a_slow_step_uses_it():
+    """Batches are made on another stream, ahead of the steps."""
+    graphs = random_graph(20_000, 200_000).to("cuda")
+    batches, work = NeighbourBatches(graphs, (4, 2, 3), 500), torch.rand(2048, 2048, device="cuda")
+
+    def digest(batch):
+        ends = [part for layer in batch.layers for part in layer.adjacency.edge_index]
+        return torch.stack([part.double().sum() for part in (batch.x, batch.nodes, *ends)])
+
+    found = []
+    for batch in batches.epoch(0):
+        for _ in range(20):  # the GPU falls behind the host
+            work = torch.linalg.matrix_norm(work @ work) / work.numel() * torch.rand_like(work)
+        found.append(digest(batch))
+    torch.cuda.synchronize()
+    for got, batch in zip(found, batches.epoch(0), strict=True):
+        torch.cuda.synchronize()
+        assert torch.equal(got, digest(batch))

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -49,6 +50,11 @@ class NodeCase:
     seeds: int = 1024  # of a sampled batch
     alone: bool = False  # PyG needs more memory than there is
     data: str = ""  # name of a real graph; its own sizes count
+
+    @property
+    def steps(self) -> int:
+        """Steps that are timed together: in a loop, a batch is sampled during the step before."""
+        return 8 if self.sample else 1
 
     @property
     def work(self) -> str:
@@ -109,10 +115,11 @@ def _rows(
             continue
         steps[name] = step
     status(f"{case.name}: timing {' / '.join(steps)}")
-    times = time_by_name(steps, device, seconds)
+    several = {name: partial(_repeat, step, case.steps) for name, step in steps.items()}
+    times = time_by_name(several, device, seconds)
     for name, _ in _contenders(case):
         timing, problem = times.get(name, (None, notes.get(name)))
-        values: dict[str, Any] = {} if timing is None else timing.in_ms()
+        values: dict[str, Any] = {} if timing is None else timing.in_ms(case.steps)
         yield case.result(name, **values, mib=memory.get(name), note=problem)
 
 
@@ -254,6 +261,11 @@ def _with_loader(case: NodeCase, graphs: GraphSet, device: torch.device) -> Call
         return model.full(batch.x, batch.edge_index, rows), batch.y[: batch.batch_size].long()
 
     return _step(model, loaded)
+
+
+def _repeat(step: Callable[[], Any], count: int) -> None:
+    for _ in range(count):
+        step()
 
 
 def _step(model: nn.Module, outputs: Callable[[], tuple[Tensor, Tensor]]) -> Callable[[], None]:

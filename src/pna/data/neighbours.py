@@ -11,8 +11,9 @@ different fan-outs, the smaller sample is contained in the larger one.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -26,6 +27,7 @@ from pna.data.node_graph import NodeGraph
 from pna.data.order import order
 from pna.data.structure import offsets
 from pna.ops.hashing import GOLDEN, scramble
+from pna.sharing import map_tensors
 
 _MOST = 1000  # largest fan-out: the time of a draw grows with its square
 _NO_ROW = 2**31 - 1
@@ -79,6 +81,10 @@ class NeighbourBatches:
         self.next_epoch = 0  # of the next iteration
         self._starts = offsets(graphs.degree)
         self._row = torch.empty(graphs.num_nodes, dtype=torch.int32, device=graphs.device)
+        self._stream: torch.cuda.Stream | None = None
+        if graphs.device.type == "cuda":
+            self._stream = torch.cuda.Stream(graphs.device)
+            self._stream.wait_stream(torch.cuda.current_stream(graphs.device))
 
     def __len__(self) -> int:
         """Number of batches in an epoch."""
@@ -100,7 +106,25 @@ class NeighbourBatches:
         sample = self.sample if self.edges is None else self.sample_edges
         for start in range(0, len(chosen), self.batch_size):
             parts = np.array_split(chosen[start : start + self.batch_size], processes)
-            yield sample(torch.from_numpy(parts[rank]), epoch)
+            yield self._beside(partial(sample, torch.from_numpy(parts[rank]), epoch))
+
+    def _beside(self, make: Callable[[], Batch]) -> Batch:
+        """Make a batch on another stream of a GPU. To know its size, the host has to wait, but not
+        for the training step of the batch before, which goes on meanwhile."""
+        if self._stream is None:
+            return make()
+        current = torch.cuda.current_stream(self._stream.device)
+        with torch.cuda.stream(self._stream):
+            batch = make()
+        current.wait_stream(self._stream)
+
+        def used_here(tensor: Tensor) -> Tensor:
+            if tensor.is_cuda:
+                tensor.record_stream(current)  # its memory is not given away before
+            return tensor
+
+        made: Batch = map_tensors(used_here, batch)
+        return made
 
     def sample(self, nodes: Tensor, epoch: int) -> Batch:
         """The batch of these seed nodes, (seeds,), in an epoch."""
