@@ -235,25 +235,39 @@ def _argmax_merge_kernel(
 
 
 @triton.jit
-def extremum_gradient(
-    grad, stride_row, stride_feature, positions, long_positions, long_rank, receiver, rank, mask,
-    feature, features, WHICH: tl.constexpr, LONG: tl.constexpr, WIDE: tl.constexpr,
-    WIDE_INDEX: tl.constexpr,
+def extrema_gradient(
+    grad, stride_row, stride_kind, stride_feature, positions, long_positions, long_rank, receiver,
+    rank, mask, feature, features, MAX: tl.constexpr, MIN: tl.constexpr, LONG: tl.constexpr,
+    WIDE: tl.constexpr, WIDE_INDEX: tl.constexpr,
 ):  # fmt: skip
-    """Gradient of max or min if this edge is the argmax or argmin, else 0: (BLOCK_R, BLOCK_F)."""
-    byte = positions + feature[None, :]
-    byte += offset_of(receiver * 2 + WHICH, features, WIDE_INDEX)[:, None]
-    hit = mask & (tl.load(byte, mask=mask, other=0) == (rank & 255)[:, None])
+    """Gradients of max and min if this edge is the argmax or argmin, else 0: (BLOCK_R, BLOCK_F)."""
+    byte = positions + feature[None, :] + offset_of(receiver * 2, features, WIDE_INDEX)[:, None]
+    low = (rank & 255)[:, None]
+    is_max = mask
+    is_min = mask
+    if MAX >= 0:
+        is_max = mask & (tl.load(byte, mask=mask, other=0) == low)
+    if MIN >= 0:
+        is_min = mask & (tl.load(byte + features, mask=mask, other=0) == low)
     if LONG:  # the byte of a long row is only the low part of the position
         owner = tl.load(long_rank + receiver)
         if tl.max(owner) >= 0:  # saves instructions: most receivers are not long
             whole = long_positions + feature[None, :]
-            whole += offset_of(tl.maximum(owner, 0) * 2 + WHICH, features, WIDE_INDEX)[:, None]
-            wanted = tl.broadcast_to(rank[:, None], hit.shape)
-            hit = hit & (tl.load(whole, mask=hit & (owner >= 0)[:, None], other=wanted) == wanted)
+            whole += offset_of(tl.maximum(owner, 0) * 2, features, WIDE_INDEX)[:, None]
+            wanted = tl.broadcast_to(rank[:, None], mask.shape)
+            far = (owner >= 0)[:, None]
+            if MAX >= 0:
+                is_max &= tl.load(whole, mask=is_max & far, other=wanted) == wanted
+            if MIN >= 0:
+                is_min &= tl.load(whole + features, mask=is_min & far, other=wanted) == wanted
     place = grad + feature[None, :] * stride_feature
     place += offset_of(receiver, stride_row, WIDE_INDEX)[:, None]
-    return tl.load(place, mask=hit, other=0).to(WIDE)
+    result = tl.zeros(mask.shape, WIDE)
+    if MAX >= 0:
+        result += tl.load(place + MAX * stride_kind, mask=is_max, other=0).to(WIDE)
+    if MIN >= 0:
+        result += tl.load(place + MIN * stride_kind, mask=is_min, other=0).to(WIDE)
+    return result
 
 
 def argmax(messages: Messages, request: Request, out: Tensor) -> Argmax:

@@ -13,7 +13,7 @@ from pna import fast_paths
 from pna.adjacency import Adjacency, search_receivers
 from pna.ops.request import DENSE, EDGE_WORKSPACE, WEIGHTS, Messages, wide_type
 from pna.ops.tracing import likely
-from pna.ops.triton.argmax import extremum_gradient
+from pna.ops.triton.argmax import extrema_gradient
 from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2
 from pna.ops.triton.messages import centre_of, combined, edge_term
 from pna.ops.triton.sums import add_up
@@ -49,15 +49,10 @@ def _term_gradient(
         weight = tl.load(weights + sender, mask=live, other=0)
         result += tl.load(source + (WIDTH - 1) * features, mask=mask, other=0) * weight[:, None]
     rank = (slot - tl.load(indptr + receiver, mask=live, other=0)).to(tl.int32)
-    if MAX >= 0:
-        result += extremum_gradient(
-            grad + MAX * stride_kind, stride_row, stride_feature, positions, long_positions,
-            long_rank, receiver, rank, mask, feature, features, 0, LONG, WIDE, True,
-        )  # fmt: skip
-    if MIN >= 0:
-        result += extremum_gradient(
-            grad + MIN * stride_kind, stride_row, stride_feature, positions, long_positions,
-            long_rank, receiver, rank, mask, feature, features, 1, LONG, WIDE, True,
+    if MAX >= 0 or MIN >= 0:
+        result += extrema_gradient(
+            grad, stride_row, stride_kind, stride_feature, positions, long_positions, long_rank,
+            receiver, rank, mask, feature, features, MAX, MIN, LONG, WIDE, True,
         )  # fmt: skip
     if EDGE < 0:
         result *= sent

@@ -18,7 +18,7 @@ from pna.ops.request import Messages, wide_type
 from pna.ops.streams import SideStream
 from pna.ops.tracing import likely
 from pna.ops.triton.alignment import aligned
-from pna.ops.triton.argmax import extremum_gradient
+from pna.ops.triton.argmax import extrema_gradient
 from pna.ops.triton.edge_gradients import has_few_rows
 from pna.ops.triton.launch import Tiles, edge_arguments, long_arguments, unit_stride, wide_index
 from pna.ops.triton.launcher import Kernel
@@ -151,17 +151,11 @@ def _linear_gradient_kernel(
                     scaled += tl.where(here, share * term, 0)
                 else:
                     scaled += share
-            if MAX >= 0:
-                result += extremum_gradient(
-                    grad + MAX * stride_kind, stride_row, stride_feature, positions, long_positions,
-                    long_rank, receiver, rank.to(tl.int32), here, feature, features, 0, LONG, WIDE,
-                    WIDE_INDEX,
-                )  # fmt: skip
-            if MIN >= 0:
-                result += extremum_gradient(
-                    grad + MIN * stride_kind, stride_row, stride_feature, positions, long_positions,
-                    long_rank, receiver, rank.to(tl.int32), here, feature, features, 1, LONG, WIDE,
-                    WIDE_INDEX,
+            if MAX >= 0 or MIN >= 0:
+                result += extrema_gradient(
+                    grad, stride_row, stride_kind, stride_feature, positions, long_positions,
+                    long_rank, receiver, rank.to(tl.int32), here, feature, features, MAX, MIN, LONG,
+                    WIDE, WIDE_INDEX,
                 )  # fmt: skip
             if EDGE < 0:
                 flat += tl.where(here, result * term, 0)
@@ -222,16 +216,11 @@ def _extremum_gradient_kernel(
             here = more[:, None] & live_feature[None, :]
             receiver = tl.load(receivers + place, mask=more, other=0)
             rank = tl.load(out_ranks + place, mask=more, other=0).to(tl.int32)
-            if MAX >= 0:
-                total += extremum_gradient(
-                    grad + MAX * stride_kind, stride_row, stride_feature, positions, long_positions,
-                    long_rank, receiver, rank, here, feature, features, 0, LONG, WIDE, WIDE_INDEX,
-                )  # fmt: skip
-            if MIN >= 0:
-                total += extremum_gradient(
-                    grad + MIN * stride_kind, stride_row, stride_feature, positions, long_positions,
-                    long_rank, receiver, rank, here, feature, features, 1, LONG, WIDE, WIDE_INDEX,
-                )  # fmt: skip
+            total += extrema_gradient(
+                grad, stride_row, stride_kind, stride_feature, positions, long_positions,
+                long_rank, receiver, rank, here, feature, features, MAX, MIN, LONG, WIDE,
+                WIDE_INDEX,
+            )  # fmt: skip
     if ADD:
         total += tl.load(to, mask=mask, other=0)
     tl.store(to, total, mask=mask)
