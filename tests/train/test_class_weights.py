@@ -124,10 +124,8 @@ def test_classes_of_edges(tmp_path) -> None:
     nx = pytest.importorskip("networkx")
     graph = nx.cycle_graph(20)
     for index, (_, _, edge) in enumerate(graph.edges(data=True)):
-        edge |= {
-            "fraud": "no" if index % 5 else "yes",
-            "part": ("train", "validation")[index >= 15],
-        }
+        part = "train" if index < 15 else "validation" if index < 18 else "test"
+        edge |= {"fraud": "no" if index % 5 else "yes", "part": part}
     found = NodeGraph.from_networkx(graph, edge_target="fraud", edge_split="part")
     settings = Settings(epochs=2, balance_classes=True, threshold="f1")
     model = ModelSettings("gcn", "stacked", 4, arguments={"layers": 1, "final": "none"})
