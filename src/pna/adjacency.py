@@ -147,7 +147,7 @@ class Adjacency:
         cut: Callable[[Tensor, Tensor], Rows] = _cut_within_bounds
         if 0 <= max_degree <= SEGMENT:
             cut = _cut_nothing
-        elif senders.shape[0] > MOST_SPARE and values_readable() and not senders.is_meta:
+        elif values_readable() and not senders.is_meta and senders.shape[0] > MOST_SPARE:
             cut = _cut_exactly
         return _build(indptr, senders, (out_indptr, out_receivers, out_ranks), edge_ids, cut)
 
