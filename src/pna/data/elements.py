@@ -222,7 +222,7 @@ def _numbers(given: ElementColumns) -> tuple[dict[str, NDArray[np.float32]], lis
             mean = np.float32((seen if len(seen) else known).mean(dtype=np.float64))
             if name in found:
                 found[name] = np.where(missing, mean, column.values)
-            marker = f"{name} missing"
+            marker = marker_of(name)
             if marker in given.features:
                 raise ValueError(
                     f"got the {given.what} columns {name!r} with missing numbers and {marker!r}, "
@@ -234,6 +234,11 @@ def _numbers(given: ElementColumns) -> tuple[dict[str, NDArray[np.float32]], lis
                 f"over training rows, {mean:.4g}; the column {marker!r} marks them"
             )
     return found, notes
+
+
+def marker_of(name: str) -> str:
+    """The column that marks the missing numbers of another."""
+    return f"{name} missing"
 
 
 def _training_rows(given: ElementColumns) -> NDArray[np.bool_]:

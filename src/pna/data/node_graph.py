@@ -25,6 +25,7 @@ from pna.data.elements import (
     make_elements,
     with_numbers,
 )
+from pna.data.encoding import ENCODING, encoded_as, encoding_of
 from pna.data.progress import Progress
 from pna.data.texts import Texts
 from pna.names import unique
@@ -204,6 +205,18 @@ class NodeGraph:
         """Number of edges. An edge counts once, also if it sends in both directions."""
         return self.edges.count
 
+    def encoded_as(self, encoding: Mapping[str, Any], split: int = 0) -> NodeGraph:
+        """The same graph with the columns of the graph that a model was trained with.
+
+        `encoding` is ``graphs.metadata["encoding"]`` of its `graph_set`. Columns are found by their
+        names; means, standard deviations and the numbers of categories are those of training.
+        """
+        nodes, edges = (
+            encoded_as(elements, what, encoding[what], split) if what in encoding else elements
+            for what, elements in (("node", self.nodes), ("edge", self.edges))
+        )
+        return replace(self, nodes=nodes, edges=edges)
+
     def graph_set(self, split: int | None = 0, levels: Collection[str] | None = None) -> GraphSet:
         """The graph as a set of one graph, to train on, with one of its splits.
 
@@ -245,7 +258,8 @@ class NodeGraph:
         edge_attr, edge_values = self.edges.columns(split or 0)
         has_features = edge_attr.shape[1] > 0
         metadata: dict[str, Any] = {
-            "graph": self.metadata.get("title", ""), "losses": losses, "classes": classes
+            "graph": self.metadata.get("title", ""), "losses": losses, "classes": classes,
+            ENCODING: {what: encoding_of(of, split or 0) for what, of in both.items()},
         }  # fmt: skip
         metadata |= {"node_values": node_values} if any(node_values) else {}
         metadata |= {"edge_values": edge_values} if any(edge_values) else {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from pna.data.edge_labels import message_edges
 from pna.data.graphset import GraphSet
@@ -17,7 +19,7 @@ from pna.data.node_graph import KIND
 from pna.data.tensor_file import kind_of
 from pna.ops.aggregators import Aggregator
 from pna.train.loop import fingerprint
-from pna.train.mask_columns import graphs_of, learners
+from pna.train.mask_columns import graph_for, graphs_of, learners
 from pna.train.metrics import METRICS, by_class, measure
 from pna.train.prediction import Ensemble, in_units
 from pna.train.run import Config, Run
@@ -110,7 +112,8 @@ def evaluate(
         raise ValueError("got no graphs, expected some to evaluate with")
     where = "the graphs" if split is None else f"the split {split!r}"
     where += f" of {data}" if isinstance(data, str | Path) else ""
-    targets = [_targets(task, graphs, where) for task in models.config.tasks]
+    words = models.config.data.get("classes", {})
+    targets = [_targets(task, graphs, where, words.get(task.name)) for task in models.config.tasks]
     missing = [bool(np.isnan(y).all()) for y in targets]
     _report_missing(models.config.tasks, missing, where)
     seen = message_edges(graphs, models.config.settings.message_edges, split)
@@ -124,10 +127,9 @@ def evaluate(
         thresholds = [stored[k] for k in models.members]
         found = _scores(task, outputs[task.level], y, thresholds)
         if per_class and task.num_classes:
-            words = models.config.data.get("classes", {}).get(task.name)
-            words = words or [str(label) for label in range(task.num_classes)]
+            named = words.get(task.name) or [str(label) for label in range(task.num_classes)]
             by_name = _of_classes(task, outputs[task.level], y, thresholds)
-            found = replace(found, classes=dict(zip(words, by_name, strict=True)))
+            found = replace(found, classes=dict(zip(named, by_name, strict=True)))
         if split_each:  # others were trained with nodes that this split tests with
             found = _only(found, learners(settings, models.members, index))
         scores.append(found)
@@ -149,12 +151,10 @@ def _load(run: Run, data: str | Path | None) -> GraphSet:
     """A graph set, or the one a run was trained on; raises if that has moved or changed."""
     config = run.config
     path = own_path(run, config) if data is None else Path(data)
-    if kind_of(path) == KIND:
-        graphs = graphs_of(path, config.settings.mask_column)
-    else:
-        graphs = GraphSet.load(path)
     if data is not None:
-        return graphs
+        is_one_graph = kind_of(path) == KIND
+        return graph_for(config, path)[1] if is_one_graph else GraphSet.load(path)
+    graphs = graphs_of(path, config.settings.mask_column)
     if fingerprint(graphs) != config.data["fingerprint"]:
         raise ValueError(
             f"got {config.data['path']}, which has changed since {run.folder} was trained on it, "
@@ -179,8 +179,10 @@ def own_path(run: Run, config: Config) -> Path:
     return Path(path)
 
 
-def _targets(task: Task, graphs: GraphSet, where: str) -> np.ndarray:
-    """The targets of a task by its name, (rows,)."""
+def _targets(
+    task: Task, graphs: GraphSet, where: str, classes: Sequence[str] | None = None
+) -> np.ndarray:
+    """The targets of a task by its name, (rows,): numbers, or indices in its classes."""
     names = names_of(graphs, task.level)
     columns = {name: column for column, name in enumerate(names)}
     # graphs with targets at one level do not have the level in their names
@@ -192,8 +194,23 @@ def _targets(task: Task, graphs: GraphSet, where: str) -> np.ndarray:
             "that have it, or predict, which needs no targets"
         )
     y = column_of(graphs, task.level, columns[own])
+    given = graphs.metadata.get("classes", {})
+    given = given.get(own, given.get(f"{task.level}.{own}"))
+    if given and classes and list(given) != list(classes):
+        y = _renumbered(y, given, classes, f"{task.name} in {where}")
     check_values(task, y, where)
     return y.double().cpu().numpy()
+
+
+def _renumbered(y: Tensor, given: Sequence[str], classes: Sequence[str], where: str) -> Tensor:
+    """Indices in the given classes, NaN if missing, as indices in the classes of a run."""
+    if unknown := [name for c, name in enumerate(given) if name not in classes and (y == c).any()]:
+        raise ValueError(
+            f"got {unknown[0]!r} as {where}, expected one of the classes of the run: "
+            f"{', '.join(classes)}; leave these rows out, or train with them"
+        )
+    new = y.new_tensor([classes.index(name) if name in classes else math.nan for name in given])
+    return torch.where(y.isnan(), y, new[y.nan_to_num().long()])
 
 
 def _report_missing(tasks: tuple[Task, ...], missing: list[bool], where: str) -> None:

@@ -20,6 +20,7 @@ from torch import Tensor
 
 from pna.data.diameter import diameters
 from pna.data.edge_labels import message_edges
+from pna.data.encoding import ENCODING
 from pna.data.graphset import GraphSet
 from pna.data.tensor_file import bytes_of
 from pna.files import is_new
@@ -216,6 +217,8 @@ def configured(
     }
     if "classes" in graphs.metadata:  # their names, which predictions have
         data["classes"] = graphs.metadata["classes"]
+    if ENCODING in graphs.metadata:  # other graphs are read alike
+        data[ENCODING] = graphs.metadata[ENCODING]
     return Config(data, fitted(model, training, tasks, graphs), tasks, settings)
 
 

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import numpy as np
 
+from pna.data.encoding import ENCODING
 from pna.data.graphset import GraphSet
 from pna.data.node_graph import KIND, SPLITS_OF_TARGETS, NodeGraph
 from pna.data.tensor_file import kind_of
+from pna.train.run import Config
 from pna.train.settings import ALL, Settings
 from pna.train.tasks import Task
 
@@ -23,17 +25,37 @@ def graphs_of(
     `mask_column` is that of `Settings`, and `levels` is as for `NodeGraph.graph_set`.
     """
     if kind_of(Path(path)) == KIND:
-        graph = NodeGraph.load(path)
-        try:
-            return graph.graph_set(None if mask_column == ALL else int(mask_column), levels)
-        except IndexError as error:  # there is no such split
-            raise ValueError(f"{error}, in {path}; choose another (--mask-column)") from error
+        return _one_graph(NodeGraph.load(path), path, mask_column, levels)
     if mask_column != "0":
         raise ValueError(
             f"got mask_column={mask_column!r} for {path}, a set of graphs with one split, expected "
             "one graph with several splits of its nodes or edges; leave it out"
         )
     return GraphSet.load(path)
+
+
+def _one_graph(
+    graph: NodeGraph, path: str | Path, mask_column: str, levels: Collection[str] | None
+) -> GraphSet:
+    try:
+        return graph.graph_set(None if mask_column == ALL else int(mask_column), levels)
+    except IndexError as error:  # there is no such split
+        raise ValueError(f"{error}, in {path}; choose another (--mask-column)") from error
+
+
+def graph_for(
+    config: Config, path: str | Path, levels: Collection[str] | None = None
+) -> tuple[NodeGraph, GraphSet]:
+    """One graph in a file, and as a set with the features that the model of a run expects."""
+    column = config.settings.mask_column
+    graph, encoding = NodeGraph.load(path), dict(config.data.get(ENCODING, {}))
+    if not config.model.edge_features:
+        encoding.pop("edge", None)
+    try:
+        graph = graph.encoded_as(encoding, 0 if column == ALL else int(column))
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    return graph, _one_graph(graph, path, column, levels)
 
 
 def with_a_split_each(settings: Settings, graphs: GraphSet, tasks: Sequence[Task]) -> Settings:

@@ -19,7 +19,7 @@ from pna.data.edge_labels import UNDIRECTED, message_edges
 from pna.data.graphset import GraphSet
 from pna.data.molecule_table import read_molecules, smiles_column
 from pna.data.molecules import ATOM_FEATURES, as_graphs
-from pna.data.node_graph import KIND, NodeGraph
+from pna.data.node_graph import KIND
 from pna.data.table import Table
 from pna.data.tensor_file import kind_of
 from pna.files import replacing
@@ -28,7 +28,7 @@ from pna.ops.aggregators import Aggregator
 from pna.train.batches import Batches
 from pna.train.distributed import device_of
 from pna.train.layerwise import is_at_once, layerwise_outputs
-from pna.train.mask_columns import learners
+from pna.train.mask_columns import graph_for, learners
 from pna.train.population import Population
 from pna.train.run import BEST, Config, Run, best_losses, load_population
 from pna.train.settings import ALL, PRECISIONS
@@ -106,7 +106,7 @@ def predict(
     Args:
         run: a run or its folder.
         data: a graph set or its file, or that of a `NodeGraph`, with the features of the training
-            set; targets are ignored.
+            set; targets are ignored. The features of a `NodeGraph` are encoded as in training.
         member: predict with this member only. Default: all that had a finite validation loss.
         split: predict this split only. Default: all graphs, or all nodes or edges of a `NodeGraph`.
         device: a device of torch. Default: a GPU if there is one.
@@ -128,8 +128,7 @@ def predict(
                 f"got the split {split!r} for {run.folder}, which was trained with all splits of a "
                 "graph, expected none: leave it out to predict all rows"
             )
-        whole = NodeGraph.load(data)
-        graphs = whole.graph_set(None if column == ALL else int(column), levels)
+        whole, graphs = graph_for(models.config, data, levels)
         names = [whole.nodes.name(i) for i in range(whole.num_nodes)]
     else:
         graphs = GraphSet.load(data)
@@ -348,10 +347,9 @@ def check_features(config: Config, graphs: GraphSet) -> None:
     model, arguments = config.model, config.model.arguments
     _check_labels(config, graphs)
     names = config.data.get("features", {})  # runs of older versions have no names
-    edge_columns = arguments.get("edge_columns") or arguments.get("edge_dim") or 0
     for what, columns, given, given_names in (
         ("node", model.in_channels, graphs.x, graphs.node_features),
-        ("edge", edge_columns, graphs.edge_attr, graphs.edge_features),
+        ("edge", model.edge_features, graphs.edge_attr, graphs.edge_features),
     ):
         if columns == 0:
             continue  # the model does not use them

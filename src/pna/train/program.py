@@ -197,10 +197,7 @@ def _in_units(task: Task, outputs: Tensor) -> Tensor:
 
 def _inputs(config: Config, weights: torch.dtype) -> dict[str, Field]:
     arguments, names = config.model.arguments, config.data.get("features", {})
-    widths = {
-        "node": config.model.in_channels,
-        "edge": arguments.get("edge_columns") or arguments.get("edge_dim") or 0,
-    }
+    widths = {"node": config.model.in_channels, "edge": config.model.edge_features}
 
     def features(level: str) -> Field:
         values = tuple(arguments.get(f"{level}_values", ()))

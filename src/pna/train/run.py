@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from pna.data import tensor_file
+from pna.data.encoding import ENCODING
+from pna.data.encoding import FACTS as ENCODING_FACTS
 from pna.files import alone, is_new, remove_leftovers, replacing
 from pna.names import lookup
 from pna.ops.aggregators import Aggregator
@@ -62,6 +64,9 @@ class Config:
             )
         check(content["data"], _OF_DATA, "data")
         check({"classes": {}, **content["data"]}, {"classes": dict[str, list[str]]}, "data")
+        check({ENCODING: {}, **content["data"]}, {ENCODING: dict[str, dict[str, Any]]}, "data")
+        for what, encoding in content["data"].get(ENCODING, {}).items():
+            check(encoding, ENCODING_FACTS, f"the encoding of {what}s")
         if len(content["data"]["splits"]) != 2:
             raise ValueError("data does not have two splits, to train and to validate on")
         if not content["tasks"]:

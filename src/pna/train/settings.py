@@ -204,6 +204,11 @@ class ModelSettings:
         object.__setattr__(self, "own_aggregators", tuple(own.values()))
         object.__setattr__(self, "arguments", encode(self.arguments))
 
+    @property
+    def edge_features(self) -> int:
+        """Number of edge features that the model takes; 0 if it uses none."""
+        return self.arguments.get("edge_columns") or self.arguments.get("edge_dim") or 0
+
     def as_dict(self) -> dict[str, Any]:
         content = asdict(self)
         del content["own_aggregators"]
