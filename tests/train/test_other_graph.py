@@ -96,3 +96,13 @@ def test_other_columns_and_categories(run, tmp_path):
     text = [[row[0], f"x{row[1]}", *row[2:]] for row in rows()]
     with pytest.raises(ValueError, match="without the node feature 'age', with another kind"):
         predict(run, made(tmp_path, "h", text), device="cpu")
+
+
+def test_rows_without_a_part_are_in_no_split(run, tmp_path):
+    nodes = rows()
+    for row in nodes[8:12]:
+        row[4] = ""
+    path, names = made(tmp_path, "h", nodes), {}
+    for part in ("train", "validation", "test"):
+        names[part] = predict(run, path, split=part, device="cpu").names
+    assert names == {part: [row[0] for row in nodes if row[4] == part] for part in names}

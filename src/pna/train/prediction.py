@@ -19,7 +19,7 @@ from pna.data.edge_labels import UNDIRECTED, message_edges
 from pna.data.graphset import GraphSet
 from pna.data.molecule_table import read_molecules, smiles_column
 from pna.data.molecules import ATOM_FEATURES, as_graphs
-from pna.data.node_graph import KIND
+from pna.data.node_graph import KIND, NodeGraph
 from pna.data.table import Table
 from pna.data.tensor_file import kind_of
 from pna.files import replacing
@@ -119,10 +119,11 @@ def predict(
     tasks, messages = models.config.tasks, models.config.settings.message_edges
     levels = {task.level for task in tasks}
     names: list[str] | None = None
+    whole: NodeGraph | None = None
+    column = models.config.settings.mask_column
     if isinstance(data, GraphSet):
         graphs = data
     elif kind_of(Path(data)) == KIND:
-        column = models.config.settings.mask_column
         if column == ALL and split is not None:
             raise ValueError(
                 f"got the split {split!r} for {run.folder}, which was trained with all splits of a "
@@ -137,7 +138,11 @@ def predict(
     chosen = {"node": np.ones(graphs.num_nodes, bool), "edge": np.ones(graphs.num_labels, bool)}
     if split is not None and graphs.splits_inside:
         for level in levels & {*inside}:
-            chosen[level] = has_tag("split", split, inside[level], graphs.splits).cpu().numpy()
+            if whole is not None:  # unlike tags, it tells rows without a part from training rows
+                elements = {"node": whole.nodes, "edge": whole.edges}[level]
+                chosen[level] = elements.part(split, int(column)).numpy()
+            else:
+                chosen[level] = has_tag("split", split, inside[level], graphs.splits).cpu().numpy()
     elif split is not None:
         ids = ids[has_tag("split", split, graphs.split_of_graph, graphs.splits)]
         graphs = graphs[ids]
