@@ -3,14 +3,22 @@
 import numpy as np
 import pytest
 
-from pna.data.columns import MOST_VALUES, Categories, Numbers, TextColumn, as_classes
+from pna.data.columns import MOST_VALUES, Categories, Numbers, TextColumn
 
 
-def read(blocks, kind=""):
+def column_of(blocks, kind=""):
     column = TextColumn("c", lambda row: f"line {row + 2} of t.csv", kind)
     for cells in blocks:
         column.add(cells)
-    return column.result()
+    return column
+
+
+def read(blocks, kind=""):
+    return column_of(blocks, kind).result()
+
+
+def target(cells, kind=""):
+    return column_of([cells], kind).target()
 
 
 def test_numbers():
@@ -63,7 +71,17 @@ def test_numbers_that_float32_cannot_tell_apart():
 
 
 def test_whole_numbers_as_classes():
-    codes, classes = as_classes(read([["10", "2.0", "", "2"]]))
-    assert codes.tolist() == [1, 0, -1, 0] and classes == ("2", "10")
-    for other in (["1", "2.5"], [str(i) for i in range(101)]):
-        assert isinstance(as_classes(read([other])), Numbers)
+    codes, classes = target(["10", "2.0", "", "2", "nan"])
+    assert codes.tolist() == [1, 0, -1, 0, -1] and classes == ("2", "10")
+    for other in (["1", "2.5"], [str(i) for i in range(101)], ["nan", ""]):
+        assert isinstance(target(other), Numbers)
+    assert isinstance(target(["1", "2"], "numeric"), Numbers)
+
+
+def test_classes_are_named_as_they_are_written():
+    """Float32 has no 20240101 and no 16777217; a code such as 007 is no number."""
+    large = [str(10**30 + 1), str(10**30)]
+    for cells in (["20240101", "20240102", "20250101"], ["16777216", "16777217"], large):
+        codes, classes = target(cells)
+        assert [classes[code] for code in codes] == cells
+    assert target(["10", "007", "-3"]).values == ("-3", "007", "10")

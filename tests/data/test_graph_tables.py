@@ -274,3 +274,13 @@ def test_networkx_that_cannot_be_read():
         NodeGraph.from_networkx(graph)
     with pytest.raises(TypeError, match="got dict, expected a networkx graph"):
         NodeGraph.from_networkx({})
+
+
+@pytest.mark.parametrize("nodes", [None, "name,f\na,1\nb,2\nc,3\n"])
+def test_an_edge_in_place_of_the_names_of_columns(tmp_path, nodes):
+    """Without a header the first edge would be lost."""
+    (tmp_path / "e.csv").write_text("a,b\nb,c\nc,a\na,c\n")
+    if nodes:
+        (tmp_path / "n.csv").write_text(nodes)
+    with pytest.raises(ValueError, match=r"got 'a' and 'b' as names of columns .*e\.csv"):
+        NodeGraph.from_tables(tmp_path / "e.csv", tmp_path / "n.csv" if nodes else None)

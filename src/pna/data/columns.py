@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import NamedTuple
 
 import numpy as np
@@ -121,18 +122,26 @@ class TextColumn:
             new[self._index[text]] = code
         return Categories(new[codes], tuple(values))
 
+    def target(self) -> Numbers | Categories:
+        """The whole column as a target: few whole numbers are classes, named as they are written.
 
-def as_classes(column: Numbers | Categories) -> Numbers | Categories:
-    """A target whose numbers are few whole ones as classes; any other as it is."""
-    if isinstance(column, Categories):
-        return column
-    known = ~np.isnan(column.values)
-    found, codes = np.unique(column.values[known], return_inverse=True)
-    if not 0 < len(found) <= MOST_CLASSES or (found != found.round()).any():
-        return column
-    every = np.full(len(known), -1, np.int32)
-    every[known] = codes
-    return Categories(every, tuple(str(int(value)) for value in found))
+        Classes are made of texts, as float32 cannot tell all whole numbers apart.
+        """
+        if self.kind or self._numbers is None or self._codes is None:
+            return self.result()
+        known = {text: Decimal(text) for text in self._index if text.lower() not in UNKNOWN}
+        known = {text: value for text, value in known.items() if not value.is_nan()}
+        classes = sorted({*known.values()})
+        whole = all(value == value.to_integral_value() for value in classes)
+        if not whole or not 0 < len(classes) <= MOST_CLASSES:
+            return self.result()
+        code_of = {value: code for code, value in enumerate(classes)}
+        codes = [code_of[known[text]] if text in known else -1 for text in self._index]
+        names = []
+        for value in classes:
+            text, *others = (text for text in known if known[text] == value)
+            names.append(str(int(value)) if others or not text.isdecimal() else text)
+        return Categories(np.array(codes, np.int32)[np.concatenate(self._codes)], (*names,))
 
 
 def check_finite(name: str, values: NDArray[np.float64], where: Where) -> None:

@@ -298,7 +298,7 @@ def _check_split(given: ElementColumns, target: GraphTarget) -> None:
             )
             if part != _TEST:
                 raise ValueError(
-                    f"{text}; correct the split, or use --random-split 0.6,0.2,0.2 instead"
+                    f"{text}; correct the split, label more rows, or use --random-split 0.6,0.2,0.2"
                 )
             doubts.setdefault("test", f"{text}; models of it cannot be tested")
         if target.classes and (unseen := _unseen(given, target, parts, which)):

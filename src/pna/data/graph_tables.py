@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pna.data.columns import TextColumn, Where, as_classes
+from pna.data.columns import TextColumn, Where
 from pna.data.elements import PARTS, ElementColumns, random_parts
 from pna.data.node_graph import NodeGraph, assemble, directions
 from pna.data.progress import Progress
@@ -161,16 +161,13 @@ class _Reader:
         self, random_split: Fractions | None, seed: int, names: Texts | None = None
     ) -> ElementColumns:
         """What was read, with a random split if there are targets and no column of splits."""
-        found = {column.name: (column, column.result()) for column in self.columns.values()}
-        targets = {
-            name: found[name][1] if found[name][0].kind else as_classes(found[name][1])
-            for name in self.targets
-        }
+        columns = {column.name: column for column in self.columns.values()}
+        targets = {name: columns.pop(name).target() for name in self.targets}
         split = np.concatenate(self._parts)[:, None] if self._parts else None
         if split is None and targets:
             assert random_split is not None
             split = random_parts([*targets.values()], random_split, seed)
-        features = {name: column for name, (_, column) in found.items() if name not in targets}
+        features = {name: column.result() for name, column in columns.items()}
         return ElementColumns(self.what, self.count, self.where, features, targets, split, names)
 
 
@@ -219,6 +216,13 @@ def read_tables(
         for block in opened_tables[-1][1]:
             ends.append(names.rows(of_edges.add(block), of_edges))
             report(block.position)
+    if names.have([headers[-1][key] for key in keys]):
+        first, second = (headers[-1][key] for key in keys)
+        raise ValueError(
+            f"got {first!r} and {second!r} as names of columns in the first line of {edges}, but "
+            "they are names of nodes, so an edge would be lost; add a line with the names of the "
+            "columns above it"
+        )
     kept = names.texts()
     if of_nodes is None:
         assert kept is not None
@@ -287,6 +291,10 @@ class _NewNames:
                     row_of[name] = len(row_of)
         return np.stack([np.fromiter(map(row_of.__getitem__, end), np.int64) for end in ends])
 
+    def have(self, names: Sequence[str]) -> bool:
+        """Whether all of these are names of nodes."""
+        return all(name in self._row_of for name in names)
+
     def texts(self) -> Texts | None:
         """The names in the order of the rows; None if they are the numbers of the rows."""
         return Texts.of([[*self._row_of]])
@@ -341,6 +349,9 @@ class _GivenNames:
                 "correct the line, or add a row for the node"
             )
         return found
+
+    def have(self, names: Sequence[str]) -> bool:
+        return bool((self._rows.find(names) >= 0).all())
 
     def texts(self) -> Texts | None:
         return None if self._are_numbers else self._texts
