@@ -204,10 +204,15 @@ def make_benchmark(
         print_line(console, f"cite: {source.citation}")
 
 
+def file_size(path: Path) -> str:
+    """The size of a file for a reader: "27.9 kB", "153.0 MB"."""
+    size = path.stat().st_size
+    return f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
+
+
 def save(graphs: GraphSet, out: Path, force: bool, console: Console) -> None:
     graphs.save(out, force=force)
-    megabytes = out.stat().st_size / 1e6
-    print_line(console, f"wrote {out}: {len(graphs):,} graphs, {megabytes:.1f} MB")
+    print_line(console, f"wrote {out}: {len(graphs):,} graphs, {file_size(out)}")
 
 
 @app.command()
@@ -347,7 +352,7 @@ def graph(
                     seed=seed, progress=update, **vars(columns),
                 )  # fmt: skip
         made.save(out, force=force)
-        print_line(console, f"wrote {out}: {out.stat().st_size / 1e6:.1f} MB")
+        print_line(console, f"wrote {out}: {file_size(out)}")
         for line in made.summary():
             print_line(console, line)
 

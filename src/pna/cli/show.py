@@ -62,7 +62,8 @@ def threshold_lines(found: Evaluation) -> list[str]:
     if found.split_each:
         return []
     return [
-        f"{task.name}: class 1 is predicted from a probability of {value:.4g} on"
+        f"{task.name}: {task.class_1 or 'class 1'} is predicted from a probability of "
+        f"{value:.4g} on"
         for task in found.tasks
         if task.thresholds is not None and (value := task.thresholds[found.best]) != 0.5
     ]
@@ -112,4 +113,5 @@ def caption(found: Evaluation) -> str:
         who = "each split with its own members, mean and median"
     elif len(found.members) > 1:
         who += f", the best of {len(found.members)} in validation, and the median over all"
-    return f"{where}{found.graphs:,} graphs; {who}:"
+    graphs = "1 graph" if found.graphs == 1 else f"{found.graphs:,} graphs"
+    return f"{where}{graphs}; {who}:"

@@ -46,6 +46,7 @@ class TaskScores:
     loss: list[float]
     metrics: dict[str, list[float]]  # of scaled targets, except "mae_in_units"
     thresholds: list[float] | None = None  # probabilities from which class 1 is predicted
+    class_1: str | None = None  # its name, if the classes have names
     classes: dict[str, dict[str, list[float]]] | None = None  # metrics by name of the class
 
 
@@ -126,6 +127,8 @@ def evaluate(
             stored = thresholds_of(run, task).members
         thresholds = [stored[k] for k in models.members]
         found = _scores(task, outputs[task.level], y, thresholds)
+        if task.name in words and found.thresholds is not None:
+            found = replace(found, class_1=words[task.name][1])
         if per_class and task.num_classes:
             named = words.get(task.name) or [str(label) for label in range(task.num_classes)]
             by_name = _of_classes(task, outputs[task.level], y, thresholds)
