@@ -5,12 +5,14 @@ from __future__ import annotations
 import gc
 from dataclasses import replace
 
+import networkx
 import numpy as np
 import pytest
 import torch
 
 from pna.adjacency import Adjacency
 from pna.bench.measure import peak_memory
+from pna.data import NodeGraph
 from pna.data.graphset import GraphSet
 from pna.train import memory
 from pna.train.loop import configured, make_trainer, train
@@ -149,6 +151,22 @@ def test_a_model_that_needs_the_whole_graph_is_refused(tmp_path, monkeypatch):
             device="cpu",
         )
     assert not (tmp_path / "run").exists()
+
+
+def test_targets_of_nodes_and_edges_are_refused_if_they_do_not_fit(tmp_path, monkeypatch):
+    """Only one of both can be sampled, and the user did not ask for samples."""
+    monkeypatch.setattr(memory, "free_memory", lambda device: 2**12)
+    graph = networkx.cycle_graph(12)
+    for elements in (graph.nodes, graph.edges):
+        for i, of in enumerate(elements.values()):
+            of |= {"y": i % 5 / 2, "part": ("train", "validation", "test")[i % 3]}
+    uses = dict(target="y", split="part", edge_target="y", edge_split="part")
+    graphs = NodeGraph.from_networkx(graph, **uses).graph_set()
+    small, out = Settings(epochs=1), tmp_path / "run"
+    with pytest.raises(MemoryError, match=r"12 nodes.*free on cpu.*--tasks.*--full-batch"):
+        train(graphs, out, model(layers=2), small, device="cpu")
+    _, said = notes_of(graphs, out, model(layers=4), small, tasks=["edge.y"])
+    assert "1,024 edges a step" in said[0]
 
 
 def test_a_full_batch_cannot_be_sampled():

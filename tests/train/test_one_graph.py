@@ -71,6 +71,18 @@ def test_features_are_categories_and_standardised_numbers(club):
     )
 
 
+@pytest.mark.parametrize("shift", [-1000.5, -13.5])
+def test_the_scale_of_a_number_is_its_largest_magnitude(shift):
+    """The largest of numbers that are mostly negative may be 0 or small."""
+    graph = nx.path_graph(16)
+    for node, of_node in graph.nodes(data=True):
+        part = "test" if node == 0 else ("train", "validation")[node % 2]
+        of_node |= {"y": node + shift, "part": part}
+    graphs = NodeGraph.from_networkx(graph, target="y", split="part").graph_set()
+    expected = max(abs(node + shift) for node in range(2, 16, 2))
+    assert graphs.node_scale == pytest.approx((expected,))
+
+
 def test_a_set_with_splits_of_nodes_is_stored(club, tmp_path):
     graphs = club.graph_set()
     graphs.save(tmp_path / "set.safetensors")

@@ -289,9 +289,13 @@ class NodeGraph:
                 split_of_edge=of_edges.tags,
                 split_of_message=sends,
             )
-        if of_nodes.tags is None and of_edges.tags is None:
-            return made.with_scales()
-        return replace(made, split_of_node=of_nodes.tags, splits=PARTS[1:]).with_scales()
+        if of_nodes.tags is not None or of_edges.tags is not None:
+            made = replace(made, split_of_node=of_nodes.tags, splits=PARTS[1:])
+        sizes = {
+            name: y.abs() for name in ("y_node", "y_edge") if (y := getattr(made, name)) is not None
+        }
+        scaled = replace(made, **sizes).with_scales()
+        return replace(made, node_scale=scaled.node_scale, edge_scale=scaled.edge_scale)
 
     @property
     def ends(self) -> Tensor:

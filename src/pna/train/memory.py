@@ -17,6 +17,7 @@ from pna.train.defaults import SEEDS
 from pna.train.models import count_parameters, outline
 from pna.train.run import Config
 from pna.train.settings import PRECISIONS, Settings
+from pna.train.tasks import sampled_level
 
 #: Copies of all weights: the weights, their gradient, two moments, the best epoch, and others that
 #: exist for a moment.
@@ -52,10 +53,10 @@ def mode_of(config: Config, graphs: GraphSet, device: torch.device) -> str:
         return ""
     needs, free = full_batch_memory(config, graphs, device), free_memory(device)
     if settings.sample:
-        fan_outs = ",".join(map(str, settings.sample))
+        fan_outs, level = ",".join(map(str, settings.sample)), config.tasks[0].level
         return (
-            f"sampled neighbours ({fan_outs}), {settings.batch_size:,} nodes a step: a full batch "
-            f"would need about {in_words(needs)} of {in_words(free)} free"
+            f"sampled neighbours ({fan_outs}), {settings.batch_size:,} {level}s a step: a full "
+            f"batch would need about {in_words(needs)} of {in_words(free)} free"
         )
     return f"full batch: needs about {in_words(needs)} of {in_words(free)} free"
 
@@ -73,6 +74,7 @@ def with_mode(config: Config, graphs: GraphSet, device: torch.device) -> Config:
     layers = model.num_layers(graphs.num_nodes)
     try:
         model.check_sample(layers)
+        sampled_level(config.tasks)
     except ValueError as error:
         raise MemoryError(
             f"got {graphs.num_nodes:,} nodes and {graphs.num_edges:,} edges, a full batch of which "

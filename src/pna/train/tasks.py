@@ -291,6 +291,17 @@ def outputs_of(tasks: Sequence[Task], level: str) -> int:
     return sum(task.outputs for task in tasks if task.level == level)
 
 
+def sampled_level(tasks: Sequence[Task]) -> str:
+    """The level of the seeds of sampled batches; raises if tasks have several levels."""
+    level, *others = {task.level for task in tasks}
+    if others:
+        raise ValueError(
+            "got sampled neighbours for targets of nodes and of edges, expected one of both; "
+            "list the targets of one as tasks (--tasks)"
+        )
+    return level
+
+
 @dataclass(frozen=True)
 class BatchTargets:
     """Targets of tasks with the same level and loss; the value of a missing target is finite."""

@@ -36,6 +36,7 @@ from pna.train.tasks import (
     column_of,
     count_graphs,
     count_targets,
+    sampled_level,
     summed_errors,
     summed_losses,
     targets_of,
@@ -131,12 +132,7 @@ class Trainer:
         settings, model = self.settings, cast(Architecture, self.population.model)
         check_alone(training)
         model.check_sample(len(settings.sample))
-        level = self.tasks[0].level
-        if any(task.level != level for task in self.tasks):
-            raise ValueError(
-                "got sampled neighbours for targets of nodes and of edges, expected one of both; "
-                "list the targets of one as tasks (--tasks)"
-            )
+        level = sampled_level(self.tasks)
         columns = [column_of(training, level, task.column) for task in self.tasks]
         known = ~torch.stack(columns, 1).isnan().all(1)
         batches = NeighbourBatches(
