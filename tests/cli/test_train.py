@@ -18,8 +18,10 @@ from typer.testing import CliRunner
 import pna
 from pna.cli import app
 from pna.cli.progress import show_epochs
+from pna.cli.show import caption, class_lines
 from pna.data import NodeGraph
 from pna.train import Report, Run, Settings
+from pna.train.evaluation import Evaluation, TaskScores
 from pna.waiting import displayed, note, waiting_for
 from tests import processes
 from tests.train.small_runs import small_multitask
@@ -315,8 +317,9 @@ def test_predict_refuses_graphs_with_other_features(trained, data, tmp_path):
     other = tmp_path / "other.safetensors"
     replace(graphs, x=graphs.x[:, :1].clone(), node_features=("source",)).save(other)
     done = run("predict", trained[0], other, "-o", tmp_path / "out.csv")
-    assert done.exit_code == 1 and "got graphs with 1 node features, expected the 2" in output_of(
-        done
+    assert (
+        done.exit_code == 1
+        and "got graphs with 1 node features ('feature' missing)" in output_of(done)
     )
     assert [path.name for path in tmp_path.iterdir()] == ["other.safetensors"]
 
@@ -331,6 +334,9 @@ def test_a_terminal_shows_a_bar(capsys):
     printed = " ".join(capsys.readouterr().out.split())
     assert printed.count("member 2: loss not finite by epoch 3") == 1
     assert "epoch 4 of 10: training 0.375 (best 0.25), validation 0.4 (best 0.3)" in printed
+    with show_epochs(console, False, False) as tell:
+        tell(replace(report, select="roc_auc"))
+    assert "best ROC AUC so far 0.8000, 2 of 3" in " ".join(capsys.readouterr().out.split())
     assert "best so far 0.2, 2 of 3 members, lr 0.01 to 0.1, at most 0:00:12 left" in printed
 
 
@@ -449,3 +455,14 @@ def test_damaged_metrics(data, tmp_path):
     assert run("train", "--resume", out, "--device", "cpu", "--quiet").output == ""
     done = run("train", data, "--out", tmp_path / "new", "--repair-metrics")
     assert done.exit_code == 1 and "got --repair-metrics without --resume" in output_of(done)
+
+
+def test_the_table_of_one_graph_names_its_nodes_and_class_1():
+    task = TaskScores("status", "node", "bce", [0.5], {"f1": [0.9]}, [0.5], rows=203, class_1="ok")
+    found = Evaluation("run", "test", 1, [0], 0, [task], [0.5], {})
+    assert caption(found) == "test, 203 nodes; member 0:"
+    assert class_lines(found) == [
+        "status: class 1 is ok; F1 and average precision are those of class 1"
+    ]
+    both = replace(found, tasks=[task, replace(task, class_1="1")])
+    assert caption(both) == "test, 1 graph; member 0:" and class_lines(both) == class_lines(found)

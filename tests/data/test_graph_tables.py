@@ -88,7 +88,7 @@ def test_what_was_changed_is_noted(read):
     assert "node columns left out, as they are constant: 1: one" in lines
     assert "6 nodes, 4 edges, undirected, stored as 7 directions" in lines
     assert "1 none, 2 train, 2 validation, 1 test" in lines
-    assert "label, one of 2 classes: yes (3), no (2), missing in 1 of 6" in lines
+    assert "of 2 classes: yes (3), no (2), missing in 1 of 6; class 1 is yes" in lines
 
 
 def test_packed_tables_with_tabs(read):
@@ -130,6 +130,16 @@ def test_edges_alone(tmp_path):
     np.testing.assert_allclose(both.nodes.x[:, 1], np.log([3, 2, 2, 2]), rtol=1e-6)
 
 
+def test_ends_that_are_probably_in_other_columns(tmp_path):
+    path = tmp_path / "edges.csv"
+    path.write_text("key,day,a,b,sign\n" + "".join(f"{k},d{k},x,y{k % 2},{k}\n" for k in range(9)))
+    words = "none of which shares a node .* read from 'key' and 'day': if others have them, use --s"
+    with pytest.warns(UserWarning, match=words):
+        NodeGraph.from_tables(path, directed=True)
+    graph = NodeGraph.from_tables(path, source="a", dest="b", ignore=["key", "day"], directed=True)
+    assert graph.num_nodes == 3
+
+
 def test_a_random_split_has_the_same_shares_in_every_class(read):
     rows = [f"n{i},{i * i % 97},{'rare' if i % 10 == 0 else 'usual'}" for i in range(200)]
     nodes = "\n".join(["id,v,label", *rows, "n200,3,"]) + "\n"
@@ -153,7 +163,8 @@ def changed(old, new):
     [
         ({"edges": EDGES + "eve;bbo;1;kin\n"},
          r"got 'bbo' as to in line 6 of .*edges.csv, which no row of .*nodes.csv describes, "
-         r"expected the name of a node such as 'bob'; correct the line, or add a row"),
+         r"expected the name of a node such as 'bob'; correct the line, or add a row .*; the ends "
+         r"of an edge are read from 'from' and 'to': if others have them, use --source COLUMN"),
         ({"nodes": NODES + "bob,1,Rome,1,no,1,train\n"},
          r"got the node 'bob' twice, in line 3 of .*nodes.csv and in line 8 of .*nodes.csv, "
          "expected one row for each node; remove one"),

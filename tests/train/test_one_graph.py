@@ -117,6 +117,7 @@ def test_the_loss_is_that_of_the_nodes_of_a_split(club, path, tmp_path):
         own = club.nodes.part(split).numpy()
         chance = np.where(label[own] == 1, predicted[own], 1 - predicted[own])
         found = evaluate(run, path, split, device="cpu").tasks[0]
+        assert found.class_1 == "Officer" and found.rows == int(club.nodes.part(split).sum())
         assert found.loss[0] == pytest.approx(-np.log(chance).mean(), rel=1e-5)
         assert found.metrics["roc_auc"][0] == pytest.approx(roc_auc(predicted[own], label[own]))
 

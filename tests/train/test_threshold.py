@@ -166,7 +166,7 @@ def test_on_the_command_line(path, tmp_path) -> None:
     shown = call("evaluate", out, "--per-class").output
     assert "class of club" in shown and "mean" in shown
     assert "club: no is predicted from a probability of 0." in shown
-    assert "test, 1 graph; member 0:" in shown
+    assert "test, 18 nodes; member 0:" in shown
     (task,) = json.loads(call("evaluate", out, "--per-class", "--json").stdout)["tasks"]
     assert [*task["classes"]["no"]] == [*BY_CLASS, "rows"]
     call("predict", out, path, "--out", tmp_path / "p.csv")

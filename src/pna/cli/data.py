@@ -318,7 +318,6 @@ def graph(
             splits, such as 0.6,0.2,0.2. Classes are split evenly. Default: no random split.
         seed: Random seed of the random split.
         directed: Whether edges send in the direction in which they are listed only, or in both.
-            Default: --undirected.
         id: Column of nodes with their names. Default: the first.
         source: Column of edges with the name of the sender. Default: the first.
         dest: Column of edges with the name of the receiver. Default: the second.

@@ -16,7 +16,7 @@ from pna.cli.shared import (
     print_line,
     progress,
 )
-from pna.cli.show import caption, class_tables, table, threshold_lines
+from pna.cli.show import caption, class_lines, class_tables, table
 
 
 @options.explained
@@ -56,7 +56,7 @@ def evaluate(
             return
         print_line(console, caption(found))
         console.print(table(found))
-        for line in threshold_lines(found):
+        for line in class_lines(found):
             print_line(console, line)
         for of_task in class_tables(found):
             console.print(of_task)

@@ -116,7 +116,8 @@ class Training:
     Targets:
         loss: Loss for all targets, or target=loss,… for some. {losses} mse, mae and huber
             divide targets by their scale; mae_in_units does not. Default: the usual loss of a
-            benchmark, bce for the 0 or 1 columns of a table, else mse.
+            benchmark, bce for two classes and for the 0 or 1 columns of a table, cross_entropy
+            for more classes of one graph, else mse.
         weights: Weights of the losses: target=2,… Default: 1 each.
         balance: Divide each loss by the variance of its targets. Default: no.
         class_weights: Weights of the classes of a target in its loss: target=1:5,… with a weight
@@ -206,7 +207,8 @@ def explained(command: Command) -> Command:
     parameters = [_with_help(p, words.pop(p.name, None)) for p in original.parameters.values()]
     if words:
         raise TypeError(f"{command.__name__} has no {', '.join(words)}, which it explains")
-    command.__doc__ = (getdoc(command) or "").partition("\n\nArgs:\n")[0]
+    described = (getdoc(command) or "").partition("\n\nArgs:\n")[0]
+    command.__doc__ = re.sub(r"(?<=\S)\n(?=\w)", " ", described)  # Typer keeps line breaks
     return _with_parameters(command, parameters)
 
 

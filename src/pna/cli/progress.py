@@ -186,7 +186,9 @@ class _Words:
         parts = [
             f"epoch {report.epoch} of {report.epochs}: training {_losses(report, 'training')}",
             f"validation {_losses(report, 'validation')}",
-            f"best so far {min(report.best):.4g}",
+            f"best so far {min(report.best):.4g}"
+            if report.select == "loss"
+            else f"best ROC AUC so far {1 - min(report.best):.4f}",
         ]
         if len(report.alive) > 1:
             parts.append(f"{sum(report.alive)} of {len(report.alive)} members")

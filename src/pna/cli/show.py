@@ -57,11 +57,16 @@ def table(found: Evaluation) -> Table:
     return shown
 
 
-def threshold_lines(found: Evaluation) -> list[str]:
-    """The thresholds of the best member that are not 0.5."""
+def class_lines(found: Evaluation) -> list[str]:
+    """Names of class 1 that are not 1, and thresholds of the best member that are not 0.5."""
+    named = [
+        f"{task.name}: class 1 is {task.class_1}; F1 and average precision are those of class 1"
+        for task in found.tasks
+        if task.class_1 not in (None, "1")
+    ]
     if found.split_each:
-        return []
-    return [
+        return named[:1]
+    return named + [
         f"{task.name}: {task.class_1 or 'class 1'} is predicted from a probability of "
         f"{value:.4g} on"
         for task in found.tasks
@@ -113,5 +118,7 @@ def caption(found: Evaluation) -> str:
         who = "each split with its own members, mean and median"
     elif len(found.members) > 1:
         who += f", the best of {len(found.members)} in validation, and the median over all"
-    graphs = "1 graph" if found.graphs == 1 else f"{found.graphs:,} graphs"
-    return f"{where}{graphs}; {who}:"
+    what = "1 graph" if found.graphs == 1 else f"{found.graphs:,} graphs"
+    if found.graphs == 1 and len(found.tasks) == 1 and found.tasks[0].level != "graph":
+        what = f"{found.tasks[0].rows:,} {found.tasks[0].level}s"
+    return f"{where}{what}; {who}:"

@@ -11,7 +11,7 @@ import typer
 from pna.cli import options
 from pna.cli.progress import print_json, show_epochs, together
 from pna.cli.shared import check_device, errors, print_error, print_line
-from pna.cli.show import caption, table
+from pna.cli.show import caption, class_lines, table
 
 
 @options.training_options()
@@ -28,13 +28,14 @@ def train(
     as_json: options.Json = False,
     **given: Any,
 ) -> None:
-    """Train one model, or a population of models, on a graph set.
+    """Train one model, or a population of models, on a graph set or on one graph.
 
     Options that are left out get defaults that suit the graphs. Ctrl-C saves a checkpoint, and the
     run can be resumed.
 
     Args:
-        data: Graph set: a file that pna data wrote. With --resume only if the file has moved.
+        data: File that pna data wrote, of a graph set or of one graph. With --resume only if the
+            file has moved.
         out: Folder of the run. Default: a new folder in runs/.
         resume: Continue the run in this folder.
         repair_metrics: With --resume: continue with the readable rows of a damaged or missing
@@ -95,6 +96,8 @@ def train(
         if found is not None:
             print_line(console, caption(found))
             console.print(table(found))
+            for line in class_lines(found):
+                print_line(console, line)
         print_line(console, _ending(folder, summary))
 
 

@@ -40,11 +40,12 @@ class TextColumn:
 
     A column has numbers if every cell that is not empty is a number. Otherwise it has categories,
     of which there may be `MOST_VALUES`. Both are kept until one is ruled out, so the table is read
-    once. `kind` ("numeric" or "categorical") decides beforehand.
+    once. `kind` ("numeric" or "categorical") decides beforehand. `remedy` ends the error of a
+    column with too many texts.
     """
 
-    def __init__(self, name: str, where: Where, kind: str = "") -> None:
-        self.name, self.where, self.kind = name, where, kind
+    def __init__(self, name: str, where: Where, kind: str = "", remedy: str = "") -> None:
+        self.name, self.where, self.kind, self._remedy = name, where, kind, remedy
         self.most = MOST_DECLARED if kind == "categorical" else MOST_VALUES
         self._rows = 0
         self._numbers: list[NDArray[np.float32]] | None = None if kind == "categorical" else []
@@ -64,7 +65,7 @@ class TextColumn:
                 f"got more than {self.most:,} different texts in the column {self.name!r} "
                 f"({self._no_number or self.where(self._rows)}), expected numbers, or categories "
                 f"of which there are at most {self.most:,}; leave it out with --ignore "
-                f"{self.name}{self._declare()}"
+                f"{self.name}{self._declare()}{self._remedy}"
             )
         self._rows += len(cells)
 

@@ -122,9 +122,11 @@ class GraphElements:
         counts = torch.bincount(known, minlength=len(target.classes))
         order = counts.argsort(descending=True, stable=True).tolist()
         sizes = [f"{target.classes[c]} ({int(counts[c]):,})" for c in order]
+        is_clear = target.loss != "bce" or target.classes == ("0", "1")
+        positive = "" if is_clear else f"; class 1 is {target.classes[1]}"
         yield (
             f"to predict of every {what}: {target.name}, one of {len(order)} classes"
-            f"{_listed(sizes)}{rest}"
+            f"{_listed(sizes)}{rest}{positive}"
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
@@ -81,6 +82,13 @@ class _Reader:
     ) -> None:
         of_nodes = what == "node"
         self.what, self.header, self.keys = what, header, keys
+        #: What to do if the columns `keys` are the wrong ones.
+        self.remedy = ""
+        if not of_nodes and keys and not (columns.source and columns.dest):
+            self.remedy = (
+                f"; the ends of an edge are read from {header[keys[0]]!r} and {header[keys[1]]!r}: "
+                "if others have them, use --source COLUMN --dest COLUMN"
+            )
         self.targets = [*(columns.targets if of_nodes else columns.edge_targets)]
         self.split = columns.split if of_nodes else columns.edge_split
         self._lines: list[NDArray[np.int64]] = []
@@ -118,17 +126,20 @@ class _Reader:
                 continue
             kind = "categorical" if column in columns.categorical else ""
             kind = "numeric" if column in columns.numeric else kind
-            self.columns[index] = TextColumn(column, self.where, kind)
+            self.columns[index] = TextColumn(column, self.where, kind, self.remedy)
         self._parts: list[NDArray[np.int8]] = []
         self.count = 0
 
     def _line(self, row: int) -> int:
         return int(np.concatenate(self._lines)[row])
 
-    def add(self, block: RowBlock) -> list[list[str]]:
-        """Read the next rows. The result are the cells of the columns `keys`."""
+    def names(self, block: RowBlock) -> list[list[str]]:
+        """The cells of the columns `keys` of the next rows, which `add` then reads."""
         self._lines.append(block.lines)
-        names = [self._names(block, key) for key in self.keys]
+        return [self._names(block, key) for key in self.keys]
+
+    def add(self, block: RowBlock) -> None:
+        """Read the other columns of these rows."""
         for index, column in self.columns.items():
             column.add(block.columns[index])
         if self.split:
@@ -143,7 +154,6 @@ class _Reader:
                 )
             self._parts.append(parts)
         self.count += len(block.lines)
-        return names
 
     def _names(self, block: RowBlock, key: int) -> list[str]:
         """The names of nodes in a column of the next rows; none may be empty."""
@@ -214,7 +224,8 @@ def read_tables(
         ends = [np.zeros((2, 0), np.int64)]
         report = advance(sum(sizes[:-1]))
         for block in opened_tables[-1][1]:
-            ends.append(names.rows(of_edges.add(block), of_edges))
+            ends.append(names.rows(of_edges.names(block), of_edges))
+            of_edges.add(block)
             report(block.position)
     if names.have([headers[-1][key] for key in keys]):
         first, second = (headers[-1][key] for key in keys)
@@ -226,6 +237,12 @@ def read_tables(
     kept = names.texts()
     if of_nodes is None:
         assert kept is not None
+        if len(kept) == 2 * of_edges.count > 2:
+            warnings.warn(
+                f"got {of_edges.count:,} edges, none of which shares a node with another, expected "
+                f"a graph whose nodes have several edges{of_edges.remedy}",
+                stacklevel=3,
+            )
         given = ElementColumns("node", len(kept), kept.__getitem__, {}, {}, None, kept)
     else:
         given = of_nodes.elements(random_split, seed, kept)
@@ -313,7 +330,8 @@ class _GivenNames:
         def read() -> Iterator[list[str]]:
             for block in blocks:
                 first = nodes.count
-                (names,) = nodes.add(block)
+                (names,) = nodes.names(block)
+                nodes.add(block)
                 self._are_numbers &= names == [*map(str, range(first, nodes.count))]
                 hashes.append(TextRows.hashes(names))
                 report(block.position)
@@ -344,9 +362,9 @@ class _GivenNames:
             near = self._texts.nearest(name)
             raise ValueError(
                 f"got {name!r} as {edges.header[edges.keys[side]]} in "
-                f"{edges.where(edges.count - len(ends[0]) + row)}, which no row of {self._path} "
+                f"{edges.where(edges.count + row)}, which no row of {self._path} "
                 f"describes, expected the name of a node{f' such as {near!r}' if near else ''}; "
-                "correct the line, or add a row for the node"
+                f"correct the line, or add a row for the node{edges.remedy}"
             )
         return found
 

@@ -78,7 +78,8 @@ def read(file: File, where: str | Path | None = None) -> bytes:
     if not location:
         raise FileNotFoundError(
             f"got no {VARIABLE}, expected the folder that holds {file.name}, or an address of one "
-            f"(https://…); set it, or name it with pna data --from; {GUIDE}"
+            f"(https://…); set it, or download the published file with {VARIABLE}={FROM_PUBLIC}; "
+            f"for pna data, --from does the same; {GUIDE}"
         )
     path = (
         _fetched(file, location)

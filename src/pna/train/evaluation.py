@@ -48,6 +48,7 @@ class TaskScores:
     thresholds: list[float] | None = None  # probabilities from which class 1 is predicted
     class_1: str | None = None  # its name, if the classes have names
     classes: dict[str, dict[str, list[float]]] | None = None  # metrics by name of the class
+    rows: int = 0  # known targets
 
 
 @dataclass(frozen=True)
@@ -126,11 +127,13 @@ def evaluate(
         if epoch == "best":  # thresholds were chosen with these weights
             stored = thresholds_of(run, task).members
         thresholds = [stored[k] for k in models.members]
-        found = _scores(task, outputs[task.level], y, thresholds)
-        if task.name in words and found.thresholds is not None:
-            found = replace(found, class_1=words[task.name][1])
+        rows = int((~np.isnan(y)).sum())
+        found = replace(_scores(task, outputs[task.level], y, thresholds), rows=rows)
+        named = words.get(task.name)
+        if named and found.thresholds is not None:
+            found = replace(found, class_1=named[1])
         if per_class and task.num_classes:
-            named = words.get(task.name) or [str(label) for label in range(task.num_classes)]
+            named = named or [str(label) for label in range(task.num_classes)]
             by_name = _of_classes(task, outputs[task.level], y, thresholds)
             found = replace(found, classes=dict(zip(named, by_name, strict=True)))
         if split_each:  # others were trained with nodes that this split tests with

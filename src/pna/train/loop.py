@@ -61,10 +61,11 @@ class Report:
     seconds: float  # of this epoch
     training: list[float]  # loss of each member; NaN if it has stopped
     validation: list[float]
-    best: list[float]  # lowest validation loss of each member so far
+    best: list[float]  # lowest validation loss of each member so far, or 1 - ROC AUC
     alive: list[bool]
     broken: list[bool]
     lr: list[float]
+    select: str = "loss"  # what `best` is of: `Settings.select`
 
 
 #: Called after every epoch.
@@ -474,8 +475,9 @@ def _epoch(trainer: Trainer, done: int) -> tuple[Report, list[list[Any]]]:
     trained, lr, training, validation, best, alive, broken, *tasks = table
     alive, broken = ([*map(bool, column)] for column in (alive, broken))
     report = Report(
-        done + 1, trainer.settings.epochs, seconds, training, validation, best, alive, broken, lr
-    )
+        done + 1, trainer.settings.epochs, seconds, training, validation, best, alive, broken, lr,
+        trainer.settings.select,
+    )  # fmt: skip
     rows = [
         [done + 1, k, training[k], validation[k], lr[k], round(seconds, 6), *(t[k] for t in tasks)]
         for k, was_trained in enumerate(trained)

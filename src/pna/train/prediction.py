@@ -360,9 +360,11 @@ def check_features(config: Config, graphs: GraphSet) -> None:
             continue  # the model does not use them
         width = 0 if given is None else given.shape[1]
         if given is None or width != columns:
+            absent = [name for name in names.get(what, ()) if name not in given_names]
+            missing = f" ({', '.join(map(repr, absent))} missing)" if absent else ""
             raise ValueError(
-                f"got graphs with {width} {what} features, expected the {columns} that the model "
-                "was trained with; make the graphs as those of its training set"
+                f"got graphs with {width} {what} features{missing}, expected the {columns} that "
+                "the model was trained with; make the graphs as those of its training set"
             )
         _check_names(what, given_names, names.get(what, given_names))
         for column, count in enumerate(arguments.get(f"{what}_values", ())):
