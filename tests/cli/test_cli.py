@@ -68,6 +68,15 @@ def test_of_many_processes_the_first_tells_first(
     assert ("warning: odd" in said) == (rank == "0")
 
 
+def test_names_that_rich_would_replace_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """A class may be called a:b:c, and a folder [red]."""
+    name = "a:b:c [red]:smile:"
+    shared.print_error(name)
+    shared.print_line(shared.make_console(), name)
+    found = capsys.readouterr()
+    assert found.err == found.out == f"{name}\n"
+
+
 def test_doctor_prints_json() -> None:
     result = run(app, ["doctor", "--json"])
     assert result.exit_code == 0

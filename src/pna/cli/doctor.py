@@ -27,7 +27,7 @@ def doctor(
     if as_json:
         typer.echo(json.dumps(asdict(report), indent=2, ensure_ascii=False))
     else:
-        show(report, Console())
+        show(report, Console(emoji=False))
 
 
 def show(report: Diagnosis, console: Console) -> None:

@@ -287,6 +287,7 @@ def training_arguments(path: Path, given: dict[str, Any]) -> dict[str, Any]:
     from pna.train.mask_columns import graphs_of
 
     mask_column = given.get("mask_column", "0")
+    Settings(mask_column=mask_column)  # raises unless it is a split
     graphs = graphs_of(path, mask_column)
     if mask_column == ALL:  # by default as many members as there are splits
         given = {"members": max(graphs.metadata[SPLITS_OF_TARGETS].values()), **given}

@@ -49,7 +49,7 @@ def check_folder(out: Path) -> None:
 
 def make_console(width: int = 160) -> Console:
     """A console as wide as the terminal, or as this where there is none."""
-    return Console(width=None if sys.stdout.isatty() else width)
+    return Console(emoji=False, width=None if sys.stdout.isatty() else width)
 
 
 def print_line(console: Console, text: str) -> None:
@@ -92,7 +92,8 @@ def errors() -> Iterator[Console]:
 def print_error(text: str) -> None:
     """Print one line to stderr; characters that cannot be printed are escaped."""
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text.replace("\n", " "))
-    Console(stderr=True).print(text, style="red", highlight=False, markup=False, soft_wrap=True)
+    console = Console(stderr=True, emoji=False)  # :b: may be part of a name
+    console.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager

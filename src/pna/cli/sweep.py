@@ -69,7 +69,7 @@ def sweep(
     from pna.train.sweep import sweep as search
 
     given |= {"members": members, "epochs": epochs}
-    stderr = Console(stderr=True)
+    stderr = Console(stderr=True, emoji=False)
     try:
         with errors() as console:
             found = search(
