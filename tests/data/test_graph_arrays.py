@@ -64,6 +64,8 @@ def overlapping():
          r"got row 5 of .*g.npz in train_masks and in val_masks, split 1; 1 rows are, expected"),
         ({"val_masks": np.zeros((2, COUNT), bool)}, "no validation nodes with a known label in sp"),
         ({"val_masks": np.zeros((2, 5), bool)}, r"val_masks of shape \(5, 2\) and type bool"),
+        ({f"{part}_masks": np.zeros((0, COUNT), bool) for part in ("train", "val", "test")},
+         r"train_masks of shape \(8, 0\) and type bool, expected .*\(8, 1\)"),
         ({"edges": np.array([[0, 8]])}, "an edge from 0 to 8, number 0 of edges of .*, expected"),
         ({"edges": np.zeros((3, 4))}, "got edges of .* with 4 × 3 numbers of type float64"),
         ({"node_features": np.full((COUNT, 1), np.inf)}, "got inf as feature 0 in row 0 of"),

@@ -192,6 +192,7 @@ def changed(old, new):
         ({"split": ""}, r"got the target 'label' without a split, .*--split, or use "),
         ({"random_split": (0.6, 0.2, 0.2)}, "got a random split, but nothing to split"),
         ({"split": "", "random_split": (0.6, 0.2, 0.3)}, "three fractions above 0 that add up to"),
+        ({"split": "", "random_split": (float("nan"), 0.5, 0.5)}, "three fractions above 0 that"),
         ({"ignore": ["label"]}, "'label' of .*nodes.csv as left out and a target, expected one"),
         ({"targets": ["part"]}, "'part' of .*nodes.csv as a target and the split, expected"),
         ({"id": "label"}, "'label' of .*nodes.csv as the name of a node and a target"),

@@ -107,6 +107,8 @@ def test_what_is_refused(path, tmp_path) -> None:
     refused(r"got 2 members for 3 splits, .*--members 3", mask_column="all", members=2)
     with pytest.raises(ValueError, match="got mask_column='first', expected the number of a split"):
         Settings(mask_column="first")
+    done = CliRunner().invoke(app, ["train", str(path), "--mask-column", "first"])
+    assert "got mask_column='first', expected the number of a split" in done.output
     NodeGraph.load(path).graph_set(0).save(tmp_path / "set.safetensors")
     with pytest.raises(ValueError, match=r"got mask_column='1' for .*a set of graphs with one"):
         train(tmp_path / "set.safetensors", tmp_path / "run", SMALL, Settings(mask_column="1"))

@@ -106,3 +106,5 @@ def test_rows_without_a_part_are_in_no_split(run, tmp_path):
     for part in ("train", "validation", "test"):
         names[part] = predict(run, path, split=part, device="cpu").names
     assert names == {part: [row[0] for row in nodes if row[4] == part] for part in names}
+    with pytest.raises(ValueError, match="unknown split 'none'"):
+        predict(run, path, split="none", device="cpu")

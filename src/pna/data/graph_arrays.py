@@ -291,7 +291,7 @@ def _split(
 
 def parts_of_masks(masks: Mapping[str, NDArray[Any]], count: int, where: Where) -> NDArray[np.int8]:
     """Parts (count, splits) of masks of train, validation and test, (count,) or (count, splits)."""
-    splits = max((mask.shape[1] for mask in masks.values() if mask.ndim == 2), default=1)
+    splits = max([1, *(mask.shape[1] for mask in masks.values() if mask.ndim == 2)])
     parts = np.zeros((count, splits), np.int8)
     names = ["", *masks]
     for code, (name, mask) in enumerate(masks.items(), 1):

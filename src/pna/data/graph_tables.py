@@ -254,8 +254,10 @@ def read_tables(
 
 def _check_splits(columns: GraphColumns, random_split: Fractions | None) -> None:
     """Raise unless every target has a split, and a random split is of use."""
-    if random_split is not None and (
-        len(random_split) != 3 or min(random_split) <= 0 or abs(sum(random_split) - 1) > 1e-6
+    if random_split is not None and not (
+        len(random_split) == 3
+        and all(fraction > 0 for fraction in random_split)
+        and abs(sum(random_split) - 1) < 1e-6
     ):
         raise ValueError(
             f"got the random split {','.join(f'{f:g}' for f in random_split)}, expected three "

@@ -23,6 +23,7 @@ from pna.data.node_graph import KIND, NodeGraph
 from pna.data.table import Table
 from pna.data.tensor_file import kind_of
 from pna.files import replacing
+from pna.names import lookup
 from pna.nn.architectures import Prediction
 from pna.ops.aggregators import Aggregator
 from pna.train.batches import Batches
@@ -137,6 +138,7 @@ def predict(
     inside = {"node": graphs.split_of_node, "edge": graphs.split_of_edge}
     chosen = {"node": np.ones(graphs.num_nodes, bool), "edge": np.ones(graphs.num_labels, bool)}
     if split is not None and graphs.splits_inside:
+        lookup("split", split, dict.fromkeys(graphs.splits))
         for level in levels & {*inside}:
             if whole is not None:  # unlike tags, it tells rows without a part from training rows
                 elements = {"node": whole.nodes, "edge": whole.edges}[level]
