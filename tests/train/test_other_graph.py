@@ -108,3 +108,22 @@ def test_rows_without_a_part_are_in_no_split(run, tmp_path):
     assert names == {part: [row[0] for row in nodes if row[4] == part] for part in names}
     with pytest.raises(ValueError, match="unknown split 'none'"):
         predict(run, path, split="none", device="cpu")
+
+
+def test_targets_whose_names_are_taken_in_the_file(tmp_path):
+    """A target called node must not replace the names of the nodes, nor y=b a probability."""
+    header = ["name", "age", "node", "y", "y=b", "part"]
+    nodes = [
+        [f"n{i}", i % 7, "pq"[i % 2], "abc"[i % 3], i / 4, PARTS[i // 3 % 4]] for i in range(24)
+    ]
+    made(tmp_path, "h", [[*row[:2], "", "ab"[i % 2], row[5]] for i, row in enumerate(nodes)])
+    with (tmp_path / "n.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([header, *nodes])
+    targets = dict(targets=["node", "y", "y=b"], split="part")
+    NodeGraph.from_tables(tmp_path / "e.csv", tmp_path / "n.csv", **targets).save(tmp_path / "g")
+    trained = train(tmp_path / "g", tmp_path / "run", SMALL, Settings(epochs=1), device="cpu")
+    (path,) = predict(trained, tmp_path / "g", device="cpu").save(tmp_path / "p.csv")
+    with path.open(newline="") as file:
+        found = [*csv.DictReader(file)]
+    expected = ["node", "node predicted", "node=q", "y", "y=a", "y=b", "y=c", "y=b predicted"]
+    assert [*found[0]] == expected and [row["node"] for row in found] == [row[0] for row in nodes]

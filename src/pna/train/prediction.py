@@ -66,9 +66,9 @@ class Predictions:
         by_level = {"graph": self.graph, "node": self.node, "edge": self.edge}
         paths = files(Path(path), [level for level, columns in by_level.items() if columns])
         if self.graph:
-            _write_csv(paths["graph"], {"graph": self.graph_ids, **self.graph})
+            _write_csv(paths["graph"], _joined({"graph": self.graph_ids}, self.graph))
         if self.edge:
-            _write_csv(paths["edge"], self.edge_ids | self.edge)
+            _write_csv(paths["edge"], _joined(self.edge_ids, self.edge))
         if self.node:
             nodes = [np.arange(size) for size in self.sizes.tolist()]
             which = {
@@ -77,8 +77,18 @@ class Predictions:
             }
             if self.names is not None:
                 which = {"node": np.array(self.names, object)}
-            _write_csv(paths["node"], which | self.node)
+            _write_csv(paths["node"], _joined(which, self.node))
         return list(paths.values())
+
+
+def _joined(first: dict[str, np.ndarray], more: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """All columns. One whose name is taken gets another, so that none is lost."""
+    found = dict(first)
+    for name, column in more.items():
+        while name in found:
+            name = _PREDICTED.format(name)
+        found[name] = column
+    return found
 
 
 def files(path: Path, levels: Collection[str]) -> dict[str, Path]:
@@ -158,7 +168,8 @@ def predict(
             given = given[:, chosen[task.level]]
         thresholds = thresholds_of(run, task)
         threshold = thresholds.mean if member is None else thresholds.members[member]
-        columns[task.level] |= _columns_of(task, given.mean(0), models.config, threshold)
+        of_task = _columns_of(task, given.mean(0), models.config, threshold)
+        columns[task.level] = _joined(columns[task.level], of_task)
     edge_ids = _edge_ids(graphs, ids, chosen["edge"], names) if "edge" in levels else {}
     sizes = graphs.sizes.numpy()
     if not chosen["node"].all():
@@ -362,8 +373,10 @@ def check_features(config: Config, graphs: GraphSet) -> None:
             continue  # the model does not use them
         width = 0 if given is None else given.shape[1]
         if given is None or width != columns:
-            absent = [name for name in names.get(what, ()) if name not in given_names]
-            missing = f" ({', '.join(map(repr, absent))} missing)" if absent else ""
+            trained = names.get(what, ())
+            absent = [name for name in trained if name not in given_names]
+            is_named = absent and not is_numbered(trained)
+            missing = f" ({', '.join(map(repr, absent))} missing)" if is_named else ""
             raise ValueError(
                 f"got graphs with {width} {what} features{missing}, expected the {columns} that "
                 "the model was trained with; make the graphs as those of its training set"
