@@ -150,7 +150,7 @@ def test_refuses_other_features(multitask_run, molecules_run):
     predict(molecules_run, replace(graphs, x=graphs.x.float()))  # which are as whole
     narrow = small_multitask()
     narrow = replace(narrow, x=narrow.x[:, :1], node_features=("source",))
-    with pytest.raises(ValueError, match="1 node features, expected the 2"):
+    with pytest.raises(ValueError, match=r"1 node features \('feature' missing\), expected the 2"):
         predict(multitask_run, narrow)
 
 
