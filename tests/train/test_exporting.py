@@ -254,7 +254,7 @@ def test_aggregators_of_your_own(tmp_path):
 
 _ALONE = """
 import sys, torch
-inputs, found = torch.load(sys.argv[2]), torch.export.load(sys.argv[1]).module()
+inputs, found = torch.load(sys.argv[2], weights_only=True), torch.export.load(sys.argv[1]).module()
 torch.save(found(**inputs), sys.argv[2])
 assert "pna" not in sys.modules
 """
@@ -267,7 +267,7 @@ def test_torch_alone(trained, tmp_path):
     data = tmp_path / "data.pt"
     torch.save(all_inputs(), data)
     subprocess.run([sys.executable, "-c", _ALONE, path, data], check=True)
-    found = {name: tensor.numpy() for name, tensor in torch.load(data).items()}
+    found = {name: tensor.numpy() for name, tensor in torch.load(data, weights_only=True).items()}
     assert_as_expected(found, as_predicted(trained, 1))
 
 

@@ -190,7 +190,11 @@ def test_joined_copied_and_sent(device):
     file = io.BytesIO()
     torch.save(adjacency, file)
     file.seek(0)
-    for copied in (torch.load(file), copy.deepcopy(adjacency), adjacency.to("cpu").to(device)):
+    for copied in (
+        torch.load(file, weights_only=True),
+        copy.deepcopy(adjacency),
+        adjacency.to("cpu").to(device),
+    ):
         assert copied.degree.tolist() == degree.tolist()
         torch.testing.assert_close(layer(x, copied), expected)
 
