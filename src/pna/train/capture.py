@@ -34,7 +34,13 @@ class Memory:
         graph, problems = torch.cuda.CUDAGraph(), list[BaseException]()
         stream = _capture_stream(torch.cuda.current_device())
         try:
-            with no_collection(), torch.cuda.graph(graph, pool=self._handle, stream=stream):
+            # other threads, of NCCL say, may go on with their own work
+            with (
+                no_collection(),
+                torch.cuda.graph(
+                    graph, pool=self._handle, stream=stream, capture_error_mode="thread_local"
+                ),
+            ):
                 try:
                     work()
                 except BaseException as problem:
