@@ -17,6 +17,7 @@ from pna.report.bench_tables import (
     TABLES,
     WAYS,
     epochs,
+    nodes,
     peers,
     ways,
     with_tables,
@@ -74,6 +75,21 @@ def test_peers_are_compared_with_ours(tmp_path: Path) -> None:
     write(tmp_path / "layer.csv", rows)
     _, _, line = peers(tmp_path).splitlines()
     assert line == "| a GPU | layer | JAX segment operations | 5.00 ms | 2.00 ms | 2.50× |"
+
+
+def test_steps_on_nodes(tmp_path: Path) -> None:
+    assert NOT_MEASURED in nodes(tmp_path)
+    rows = [
+        layer_row("all", OURS, "4.0", "full batch", mib="2048"),
+        layer_row("some", OURS, "2.0", "10 seeds, 3,2", mib="512"),
+        layer_row("some", PYG, "9.0", "10 seeds, 3,2", mib="9000"),
+    ]
+    write(tmp_path / "nodes.csv", rows)
+    _, _, *lines = nodes(tmp_path).splitlines()
+    assert lines == [
+        "| a GPU | all | full batch | not run | 4.0 ms |  | 2.0 GiB |",
+        "| a GPU | some | 10 seeds, 3,2 | 9.0 ms | 2.0 ms | 4.50× | 0.5 GiB |",
+    ]
 
 
 def test_epochs_of_the_example_and_of_training(tmp_path: Path) -> None:

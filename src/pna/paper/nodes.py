@@ -100,13 +100,11 @@ def _claims(least: float) -> tuple[Claim, ...]:
     )  # fmt: skip
 
 
-_COMMON: dict[str, Any] = {"norm": "layer", "dropout": 0.2}
-
 TOLOKERS = NodeExperiment(
     "tolokers",
     "Tolokers: banned workers, nodes of one graph, area under the ROC curve",
     tuple(map(_row, _ROWS)),
-    arguments=_COMMON | {"layers": 5},
+    arguments={"layers": 5, "norm": "layer", "dropout": 0.2},
     settings={"epochs": 1000, "lr": 1e-3},
     claims=_claims(84.5),
 )
@@ -115,8 +113,8 @@ MINESWEEPER = NodeExperiment(
     "minesweeper",
     "Minesweeper: squares with a mine, nodes of one graph, area under the ROC curve",
     tuple(map(_row, _ROWS)),
-    arguments=_COMMON | {"layers": 8},
-    settings={"epochs": 1000, "lr": 1e-3},
+    arguments={"layers": 15, "norm": "batch", "dropout": 0.2, "feed_forward": 1.0},
+    settings={"epochs": 2000, "lr": 5e-3, "schedule": "cosine"},
     claims=_claims(95.0),
 )
 

@@ -115,6 +115,22 @@ def peers(results: Path) -> str:
     return _table(["on", "case", "peer", "its time", OURS, "ours is faster"], lines)
 
 
+def nodes(results: Path) -> str:
+    """A line for each machine and case of `pna bench nodes`: a step of PyG's layers and of ours."""
+    lines = []
+    rows = read(results / "nodes.csv")
+    for machine, own in _by_machine(rows, {row["case"] for row in rows}):
+        times = {(row["case"], row["contender"]): float(row["ms"]) for row in own}
+        for row in own:
+            if row["contender"] != OURS:
+                continue
+            pyg = times.get((row["case"], PYG))
+            cells = _compared(pyg, times[row["case"], OURS], "{:.1f} ms", none="not run")
+            gib = f"{float(row['mib']) / 1024:.1f} GiB"
+            lines.append([machine, row["case"], row["work"], *cells, gib])
+    return _table(["on", "graph", "step", PYG, OURS, "faster", "memory of ours"], lines)
+
+
 def _both(row: Row) -> bool:
     return row["work"] == BOTH
 
@@ -131,9 +147,9 @@ def _by_machine(rows: Sequence[Row], cases: set[str]) -> Iterator[tuple[str, lis
         yield machine, own
 
 
-def _compared(pyg: float | None, ours: float, form: str) -> list[str]:
+def _compared(pyg: float | None, ours: float, form: str, none: str = NOT_MEASURED) -> list[str]:
     if pyg is None:
-        return [NOT_MEASURED, form.format(ours), ""]
+        return [none, form.format(ours), ""]
     return [form.format(pyg), form.format(ours), f"{pyg / ours:.2f}×"]
 
 
@@ -161,5 +177,6 @@ TABLES: dict[tuple[str, str], Callable[[Path], str]] = {
     ("which-way.md", "ways"): ways,
     ("which-way.md", "epochs"): epochs,
     ("layer.md", "peers"): peers,
+    ("one-graph.md", "nodes"): nodes,
     ("kernels.md", ""): _kernels,
 }

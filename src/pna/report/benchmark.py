@@ -96,7 +96,7 @@ def _scores(cells: Cells) -> TextTable:
             means = [math.nan if value is None else sign * value.mean for value in found]
         blocks.append(RowGroup(label, lines, row == "pna", means, scored))
     better = "lower" if sign > 0 else "higher"
-    title = f"Test set, {what}: {better} is better; mean over seeds, 95% interval"
+    title = f"Test set, {what}: {better} is better; mean over members, 95% interval"
     return stacked(title, ("model", "", *cells.groups.values()), blocks)
 
 
