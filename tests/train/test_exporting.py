@@ -5,13 +5,14 @@ import shutil
 import subprocess
 import sys
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from unittest.mock import patch
 
 import numpy as np
 import pytest
 import torch
+from torch.onnx._internal.exporter._registration import ONNXRegistry
 from torch.utils import cpp_extension
 from typer.testing import CliRunner
 
@@ -30,6 +31,8 @@ from tests.train.test_program import MAX_NODES, settings
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 CPU = torch.device("cpu")
+#: Torch's table of ONNX forms, which takes most of a second to build.
+ONNX_FORMS = staticmethod(cache(ONNXRegistry.from_torchlib))
 
 
 def as_numpy(run, given):
@@ -50,7 +53,7 @@ def onnx_session(exported, program, path, optimize=False):
     """
     runtime = pytest.importorskip("onnxruntime", reason="needs pna[onnx]")
     translated = patch("torch.onnx.export", partial(torch.onnx.export, optimize=optimize))
-    with exporting._quiet(), translated:
+    with exporting._quiet(), translated, patch.object(ONNXRegistry, "from_torchlib", ONNX_FORMS):
         FORMATS["onnx"].write(exported, program.description(), path)
     return runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
 
@@ -119,8 +122,9 @@ def command(*arguments):
     return done.exit_code, " ".join(done.output.split())
 
 
-def test_torch_program(tmp_path):
+def test_torch_program(tmp_path, monkeypatch):
     """A file that torch can load alone. Tracing takes seconds: torch reasons about sizes."""
+    monkeypatch.setattr(torch.fx.config, "do_not_emit_stack_traces", False)  # as for users
     run = a_run(tmp_path / "run")
     code, printed = command(run.folder, "--format", "torch")
     path = run.folder / "model.pt2"
@@ -272,8 +276,9 @@ def test_torch_alone(trained, tmp_path):
 
 
 @pytest.mark.slow
-def test_onnx_file(trained, tmp_path):
+def test_onnx_file(trained, tmp_path, monkeypatch):
     """Names, named axes and the description are in the file; both members are averaged."""
+    monkeypatch.setattr(torch.fx.config, "do_not_emit_stack_traces", False)  # as for users
     runtime = pytest.importorskip("onnxruntime", reason="needs pna[onnx]")
     path = export(trained, "onnx", tmp_path / "model.onnx")
     session = runtime.InferenceSession(path, providers=["CPUExecutionProvider"])
