@@ -58,11 +58,14 @@ _OPTIONAL = {"hypothesis", "torch_geometric"}
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """A test marked `gpu` needs a GPU. Those that run on one where there is one are marked here.
 
-    So are, with `slow`, the tests that their marker `covering` does not need. Those of them that
-    are for a GPU alone are left out here if there is none.
+    So are, with `slow`, the cases that their marker `covering` does not need. Those of them that
+    are for a GPU alone are left out here if there is none. Of all other tests, every row of every
+    `parametrize` is needed once.
     """
-    unneeded = covering.left_over([item for item in items if _may_be_slow(item)])
-    for item in unneeded:
+    marked = [item for item in items if _may_be_slow(item)]
+    others = [i for i in items if i.get_closest_marker("slow") is None and not _may_be_slow(i)]
+    unneeded = covering.left_over(marked)
+    for item in unneeded + covering.left_over(others, strength=1):
         item.add_marker(pytest.mark.slow)
     if DEVICE.type != "cuda":
         left_out = {item for item in unneeded if _is_for_a_gpu(item)}

@@ -8,15 +8,22 @@ from itertools import combinations
 from typing import Any
 
 
-def left_over(items: Iterable[Any]) -> list[Any]:
-    """The items that their marker `covering(strength)` does not need, of each test function."""
+def left_over(items: Iterable[Any], strength: int | None = None) -> list[Any]:
+    """The items of each test function that are not needed for this strength.
+
+    Without `strength`, it is that of the marker `covering(strength)`.
+    """
     tests: dict[str, list[Any]] = defaultdict(list)
     for item in items:
         tests[item.nodeid.partition("[")[0]].append(item)
     unneeded = []
     for found in tests.values():
-        (strength,) = found[0].get_closest_marker("covering").args
-        needed = covering([_values(item) for item in found], strength)
+        if strength is None:
+            needed = covering(
+                [_values(item) for item in found], *found[0].get_closest_marker("covering").args
+            )
+        else:
+            needed = covering([_rows(item) for item in found], strength)
         unneeded += [item for item, taken in zip(found, needed, strict=True) if not taken]
     return unneeded
 
@@ -46,3 +53,12 @@ def _values(item: Any) -> dict[str, int]:
     """Its value of every parameter, by identity: not every value can be compared."""
     params = item.callspec.params if hasattr(item, "callspec") else {}
     return {name: id(value) for name, value in params.items()}
+
+
+def _rows(item: Any) -> dict[str, tuple[int, ...]]:
+    """Its row of every `parametrize`: values that are given together are one."""
+    values = _values(item)
+    given = [marker.args[0] for marker in item.iter_markers("parametrize")]
+    names = [one.replace(",", " ").split() if isinstance(one, str) else one for one in given]
+    rows = {", ".join(joint): tuple(values.pop(name) for name in joint) for joint in names}
+    return rows | {name: (value,) for name, value in values.items()}  # of fixtures

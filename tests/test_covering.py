@@ -48,6 +48,16 @@ def test_the_cases_of_this_test_are_covered(request, letter, values):
         assert len(left_over(own)) == 3
 
 
+@pytest.mark.parametrize("letter, number", [("a", 1), ("b", 1), ("a", 2)])
+@pytest.mark.parametrize("values", [[1], [2]], ids=str)
+def test_rows_of_other_tests_are_covered(request, letter, number, values):
+    """Six cases, of which three are enough: values that are given together stay together."""
+    name = request.node.originalname
+    own = [item for item in request.session.items if getattr(item, "originalname", "") == name]
+    if len(own) == 6:  # else some were not selected
+        assert sum(item.get_closest_marker("slow") is not None for item in own) == 3
+
+
 @pytest.mark.covering(1, always=True, rest="gpu")
 @pytest.mark.parametrize("letter", "ab")
 @pytest.mark.parametrize("values", [[1], [2]], ids=str)

@@ -36,6 +36,7 @@ def compare(backend, graph, form, dtype, aggregators=FUSED, width=WIDTH):
     assert_near(got, definition(x, adjacency, aggregators, edge), TOLERANCES[dtype])
 
 
+@pytest.mark.covering(2, always=True)
 @pytest.mark.parametrize("dtype", TOLERANCES, ids=str)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("graph", GRAPHS)
