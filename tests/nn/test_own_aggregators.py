@@ -111,7 +111,8 @@ def test_members_of_a_population_are_as_alone(kind):
             torch.testing.assert_close(got[k], wanted, rtol=1e-3, atol=1e-4, msg=name)
 
 
-@pytest.mark.parametrize("kind", [PNAConv, pytest.param(PNASimpleConv, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [PNAConv, PNASimpleConv])
 def test_compiled_in_one_graph(kind):
     """Takes seconds to trace."""
     model = make(kind)
@@ -137,6 +138,7 @@ def test_the_operation_compiled_with_a_class_and_an_object():
     torch.testing.assert_close(compiled(x), run(x))
 
 
+@pytest.mark.covering(0, always=True)
 @pytest.mark.parametrize(
     "kind", [PNAConv, PNASimpleConv, pytest.param(PNA, marks=pytest.mark.slow), SAGEConv]
 )

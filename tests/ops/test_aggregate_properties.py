@@ -43,6 +43,7 @@ def forall(*strategies):
     """Run a property on graphs, for every backend that runs here."""
 
     def decorate(check):
+        @pytest.mark.covering(0, always=True)
         @pytest.mark.parametrize("name, device, examples", BACKENDS, ids=[b[0] for b in BACKENDS])
         def test(name, device, examples):
             if reason := availability()[name]:

@@ -135,6 +135,7 @@ class Layer(torch.nn.Module):
         return pna.aggregate(2 * x, adjacency, [*PAPER, "moment_3", "softmax"])
 
 
+@pytest.mark.covering(0, always=True)
 def test_exported(backend, adjacency, x):
     program = torch.export.export(Layer(), (x, adjacency))
     other = features(*x.shape, x.dtype, x.device, seed=9)
@@ -253,6 +254,7 @@ def test_backward_through_vmap_of_losses(backend, adjacency):
     assert_vmap_of_losses(backend, adjacency, compiled=False)
 
 
+@pytest.mark.covering(0, always=True)
 @pytest.mark.parametrize("backend", ["cpu", "triton"], indirect=True)
 def test_backward_through_vmap_of_losses_compiled(backend, adjacency):
     assert_vmap_of_losses(backend, adjacency, compiled=True)
@@ -423,7 +425,7 @@ def operator_arguments(fast, form, combine):
     return x, values, at, (*pack(adjacency), combine, *request)
 
 
-@pytest.mark.covering(0)
+@pytest.mark.covering(0, always=True)
 @pytest.mark.parametrize("form, combine", [("none", "add"), ("coefficients", "mul")])
 def test_opcheck(fast, form, combine):
     """Schema, fake tensors, autograd registration, and tracing with dynamic shapes."""
@@ -431,7 +433,7 @@ def test_opcheck(fast, form, combine):
     torch.library.opcheck(torch.ops.pna.statistics.default, (x, values, at, *rest))
 
 
-@pytest.mark.covering(0)
+@pytest.mark.covering(0, always=True)
 @pytest.mark.parametrize("form, combine", [("none", "add"), ("coefficients", "mul")])
 def test_opcheck_of_the_gradient(fast, form, combine):
     x, values, at, rest = operator_arguments(fast, form, combine)

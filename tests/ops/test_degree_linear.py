@@ -381,6 +381,7 @@ def compiled_afresh() -> Iterator[None]:
     torch._dynamo.reset()
 
 
+@pytest.mark.covering(0, always=True)
 @pytest.mark.parametrize("case", ["mixed", "neither"])
 def test_compiled_whole(backend, case, compiled_afresh):
     inputs = inputs_of(CASES[case], torch.float32, backend.device)
@@ -506,6 +507,7 @@ def operator_arguments(fast, case):
     return *pack(product), base, fast.name
 
 
+@pytest.mark.covering(0, always=True)
 @pytest.mark.parametrize("case", ["mixed", "neither"])
 def test_opcheck(fast, case):
     """Schema, fake tensors, autograd registration, and tracing with dynamic shapes."""
@@ -513,7 +515,7 @@ def test_opcheck(fast, case):
     torch.library.opcheck(torch.ops.pna.degree_linear.default, arguments)
 
 
-@pytest.mark.covering(0)
+@pytest.mark.covering(0, always=True)
 @pytest.mark.parametrize(
     "needs",
     [(True, True, True, True), (False, True, False, False), (False, False, False, True)],

@@ -278,7 +278,7 @@ def test_captured_in_a_cuda_graph(triton):
     assert_captures(run, x)
 
 
-@pytest.mark.covering(0)
+@pytest.mark.covering(0, always=True)
 @pytest.mark.parametrize("dim", ["one feature", "two features"])
 def test_opcheck(fast, dim):
     """Schema, fake tensors, autograd registration, and tracing with dynamic shapes."""

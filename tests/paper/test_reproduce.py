@@ -140,6 +140,7 @@ def test_rows_of_the_same_run_are_not_run_again(tmp_path, trained) -> None:
     assert len(other.populations["gcn"].members) == 3
 
 
+@pytest.mark.covering(0, always=True)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_is_finished_is_kept_whatever_becomes_of_the_others(tmp_path, workers) -> None:
     """One model more than workers is trained."""
@@ -223,6 +224,7 @@ def test_what_two_rows_have_in_common_is_trained_once(tmp_path, monkeypatch) -> 
     assert ("redrawn", 2) in epochs and ("drawn-once", 2) in epochs
 
 
+@pytest.mark.slow
 def test_two_at_a_time_are_the_same(tmp_path, one_thread) -> None:
     one = run(tmp_path / "one", EXPERIMENTS["multitask"], models=["gcn", "mpnn-max"])
     for trial in EXPERIMENTS["multitask"].trials(members=2, quick=True, chosen=["gcn"]):

@@ -113,6 +113,7 @@ def test_second_derivatives(backend):
     torch.testing.assert_close(second, 2 * (out.detach() != 0) / (1 - P) ** 2)
 
 
+@pytest.mark.covering(0, always=True)
 def test_compiled_whole(backend):
     x = features(9, 6, torch.float32, backend.device)
     seed = numbers(1, device=x.device)

@@ -324,6 +324,7 @@ def compiled_afresh() -> Iterator[None]:
     torch._dynamo.reset()
 
 
+@pytest.mark.covering(0, always=True)
 def test_compiled_whole(backend, compiled_afresh):
     inputs = inputs_of(Case(), torch.float32, backend.device)
     upstream = upstreams(Case(), inputs[0])

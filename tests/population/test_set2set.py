@@ -403,6 +403,7 @@ def test_vmap_of_a_derivative(backend):
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5 * float(alone.abs().max()))
 
 
+@pytest.mark.covering(0, always=True)
 @pytest.mark.parametrize("width", [2, 8])
 def test_gradcheck(cpu, width):
     """In plain torch and, of 8 features, in C."""
@@ -429,7 +430,7 @@ def operator_arguments(fast, case):
     return *inputs, case.max_steps, fast.name
 
 
-@pytest.mark.covering(0)
+@pytest.mark.covering(0, always=True)
 @pytest.mark.parametrize("case", ["sizes", "no step at all"])
 def test_opcheck(fast, case):
     """Schema, fake tensors, autograd registration, and tracing with dynamic shapes."""
@@ -437,6 +438,7 @@ def test_opcheck(fast, case):
     torch.library.opcheck(torch.ops.pna.set2set.default, arguments)
 
 
+@pytest.mark.covering(0, always=True)
 def test_opcheck_of_the_gradient(fast):
     x, *graph, weight, bias, most, name = operator_arguments(fast, CASES["steps"])
     with torch.no_grad():

@@ -85,6 +85,7 @@ def test_members_that_broke_are_not_counted_in_silence(tmp_path):
     assert Cells(replace(result, scores=scores)).shown("pna", LAST, 3).endswith(" (2 of 3)")
 
 
+@pytest.mark.covering(0, always=True)
 @pytest.mark.parametrize("name", ["zinc", "molhiv", "cifar10"])
 def test_the_page(name, tmp_path, monkeypatch):
     monkeypatch.setattr(experiments, "drawings", lambda result: drawings(result)[:1])

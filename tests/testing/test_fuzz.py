@@ -19,6 +19,7 @@ from pna.testing.fuzz import _CASES, _STRETCH, check, draw_case, fuzz
 REFERENCE = FuzzSettings(mode=("reference",))
 
 
+@pytest.mark.slow
 def test_smoke_of_the_definition():
     """As the command runs it."""
     assert main(["fuzz", "--minutes", "0.03", "--seed", "1", "--mode", "reference"]) == 0
@@ -102,6 +103,7 @@ DEFECTS = {
 }
 
 
+@pytest.mark.covering(0, always=True)
 @pytest.mark.parametrize("defect", DEFECTS)
 def test_defects_are_found_and_shrunk(monkeypatch, defect):
     plant(monkeypatch, DEFECTS[defect])

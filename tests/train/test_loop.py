@@ -305,6 +305,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(tmp_path):
     assert len(again.metrics()) == 6
 
 
+@pytest.mark.slow
 def test_a_run_resumed_for_every_epoch_ends_as_one_that_was_not(tmp_path):
     """At those too after which members leave: rows, weights, and who is left."""
     settings = Settings(members=4, epochs=10, batch_size=4, lr=(1e-2, 0.0, 3e-2, 0.0), patience=2)

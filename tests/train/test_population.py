@@ -37,6 +37,7 @@ def models_of(graphs, model, seeds):
     return [build(full, seed).double() for seed in seeds]
 
 
+@pytest.mark.covering(0, always=True)
 @pytest.mark.parametrize(
     ("name", "optimiser", "arguments"),
     [

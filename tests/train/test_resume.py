@@ -114,6 +114,7 @@ def assert_same_ending(got: Run, expected: Run) -> None:
     assert summaries[0] == summaries[1]
 
 
+@pytest.mark.slow
 def test_members_left_in_the_run_that_is_compared(whole):
     """Else the comparisons below would say less."""
     run, (tensors, _) = whole, whole.read(LAST)
@@ -153,6 +154,7 @@ def test_every_schedule_is_resumed(trainings, tmp_path, name):
     assert len(rates) >= 4, "the rates would be the same from any epoch on"
 
 
+@pytest.mark.covering(0, always=True)
 @pytest.mark.parametrize("send", [signal.SIGINT, signal.SIGTERM], ids=lambda s: s.name)
 def test_a_run_asked_to_stop_saves_and_can_be_resumed(trainings, whole, tmp_path, send):
     out = tmp_path / "run"

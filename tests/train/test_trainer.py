@@ -27,6 +27,7 @@ def run(trainer, epochs, start=0):
     return [torch.stack(part) for part in zip(*losses, strict=True)]
 
 
+@pytest.mark.covering(0, always=True)
 @pytest.mark.parametrize("dtype, lr", [(torch.float32, 1e30), (torch.float64, 1e200)], ids=str)
 def test_a_member_that_explodes_is_broken_and_frozen(dtype, lr):
     """A step of this size leaves weights whose loss is not finite; the others do not notice."""
@@ -164,6 +165,7 @@ def test_padded_training_is_training(name, missing):
         assert_near(buffer, plain.population.buffers[key], CLOSE, key)
 
 
+@pytest.mark.covering(0, always=True)
 @pytest.mark.parametrize("depth", ["diameter", "adaptive", "2log2N"])
 def test_padded_training_is_training_at_every_depth(depth):
     graphs = random_graphs(train=7, validation=3)
@@ -176,6 +178,7 @@ def test_padded_training_is_training_at_every_depth(depth):
     assert_near(padded.population.flat, plain.population.flat, CLOSE)
 
 
+@pytest.mark.covering(0, always=True)
 @pytest.mark.parametrize("name", ["gat recurrent", "gin recurrent"])
 def test_training_with_fronts_is_training(triton, monkeypatch, name):
     """Of a population, batch normalisations included."""
@@ -275,6 +278,7 @@ def test_bfloat16_trains_weights_of_float32():
         assert not torch.equal(a, b)
 
 
+@pytest.mark.covering(0, always=True)
 @pytest.mark.parametrize("left", [False, True], ids=["all members", "after some have left"])
 def test_state_is_all_that_training_goes_on_from(left):
     graphs, model = random_graphs(), with_arguments(SMALL["gin recurrent"], dropout=0.2)

@@ -121,6 +121,7 @@ def test_barabasi_albert_prefers_the_rich_as_networkx_does():
     assert (np.abs(ours.mean(0) - theirs.mean(0)) < 4 * error + 1e-9).all()
 
 
+@pytest.mark.slow
 def test_power_law_trees_have_the_degrees_of_networkx():
     n = 9
     ours = np.sort(made("power_law_tree", n, 4000).sum(2), axis=1)

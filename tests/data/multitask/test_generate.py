@@ -178,6 +178,7 @@ def baseline(graphs):
     return logs
 
 
+@pytest.mark.slow
 def test_the_published_facts(published):
     """Half of the connected graphs called disconnected, mean degree 5.2, δ 1.52, and the average
     baseline's logs, within sampling error of 8,960 graphs."""
