@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from importlib.util import find_spec
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -123,44 +124,105 @@ def _read_block(block: tuple[int, list[str], str, list[int], bool]) -> Molecules
     from rdkit.rdBase import BlockLogs
 
     first, smiles, name, lines, skip = block
-    parts = []
+    indices, atoms, bonds = list[int](), list[list[bytes]](), list[list[tuple[int, int, bytes]]]()
     with BlockLogs():  # of refused molecules and deprecated features
         for index, (line, text) in enumerate(zip(lines, smiles, strict=True), first):
             molecule = parse(text)
             if molecule is not None and molecule.GetNumAtoms() > 0:
-                parts.append(_graph(index, molecule))
+                indices.append(index)
+                atoms.append(_atoms(molecule, text))
+                bonds.append(_bonds(molecule, text))
             elif not skip:
                 raise ValueError(
                     f"got {text!r} in line {line} of {name}, expected the SMILES of a molecule; "
                     "correct it, or leave it out"
                 )
-    return _joined(parts) if parts else None
-
-
-def _graph(index: int, molecule: Any) -> Molecules:
-    from ogb.utils.features import (
-        allowable_features,
-        atom_to_feature_vector,
-        bond_to_feature_vector,
+    if not indices:
+        return None
+    ends = np.array([bond[:2] for some in bonds for bond in some], np.int64).reshape(-1, 2)
+    both = np.stack([ends, ends[:, ::-1]], 1).reshape(-1, 2)  # each bond, then its reverse
+    of_bonds = _rows((bond[2] for some in bonds for bond in some), len(BOND_FEATURES))
+    return Molecules(
+        indices=np.array(indices),
+        sizes=np.array([len(some) for some in atoms]),
+        edge_counts=np.array([2 * len(some) for some in bonds]),
+        edge_index=both.T,
+        x=_rows(chain.from_iterable(atoms), len(ATOM_FEATURES)),
+        edge_attr=of_bonds.repeat(2, 0),
     )
+
+
+#: OGB's features by all that they depend on. RDKit's answers cost less than OGB's lookups.
+_of_atom: dict[tuple[Any, ...], bytes] = {}
+_of_bond: dict[tuple[Any, ...], bytes] = {}
+
+
+def _atoms(molecule: Any, smiles: str) -> list[bytes]:
+    """OGB's features of every atom."""
+    from rdkit.Chem import Atom, ChiralType
+
+    number, charge, hydrogens = Atom.GetAtomicNum, Atom.GetFormalCharge, Atom.GetTotalNumHs
+    degree, radicals = Atom.GetTotalDegree, Atom.GetNumRadicalElectrons
+    hybrid, aromatic, in_ring = Atom.GetHybridization, Atom.GetIsAromatic, Atom.IsInRing
+    chirality: Any = Atom.GetChiralTag
+    if not _may_have(smiles, "@"):
+        none = ChiralType.CHI_UNSPECIFIED
+        chirality = lambda atom: none  # noqa: E731  four times as fast
+    return [
+        _of_atom.get(
+            key := (
+                number(atom), chirality(atom), degree(atom), charge(atom), hydrogens(atom),
+                radicals(atom), hybrid(atom), aromatic(atom), in_ring(atom),
+            )
+        )
+        or _learn_atom(key, atom)
+        for atom in map(molecule.GetAtomWithIdx, range(molecule.GetNumAtoms()))
+    ]  # fmt: skip
+
+
+def _bonds(molecule: Any, smiles: str) -> list[tuple[int, int, bytes]]:
+    """Both ends and OGB's features of every bond."""
+    from rdkit.Chem import Bond, BondStereo
+
+    begin, end = Bond.GetBeginAtomIdx, Bond.GetEndAtomIdx
+    kind, conjugated = Bond.GetBondType, Bond.GetIsConjugated
+    stereo: Any = Bond.GetStereo
+    if not _may_have(smiles, "/\\"):
+        none = BondStereo.STEREONONE
+        stereo = lambda bond: none  # noqa: E731  four times as fast
+    return [
+        (
+            begin(bond),
+            end(bond),
+            _of_bond.get(key := (kind(bond), stereo(bond), conjugated(bond)))
+            or _learn_bond(key, bond),
+        )
+        for bond in map(molecule.GetBondWithIdx, range(molecule.GetNumBonds()))
+    ]
+
+
+def _may_have(smiles: str, signs: str) -> bool:
+    """Whether a SMILES has one of the signs of stereochemistry, or an extension (CXSMILES)."""
+    return any(sign in smiles for sign in (*signs, "|"))
+
+
+def _learn_atom(key: tuple[Any, ...], atom: Any) -> bytes:
+    from ogb.utils.features import atom_to_feature_vector
+
+    return _of_atom.setdefault(key, bytes(atom_to_feature_vector(atom)))
+
+
+def _learn_bond(key: tuple[Any, ...], bond: Any) -> bytes:
+    from ogb.utils.features import allowable_features, bond_to_feature_vector
     from rdkit.Chem import BondStereo
 
-    atoms = [atom_to_feature_vector(atom) for atom in molecule.GetAtoms()]
-    edges, features = [], []
-    for bond in molecule.GetBonds():
-        if str(bond.GetStereo()) not in allowable_features["possible_bond_stereo_list"]:
-            bond.SetStereo(BondStereo.STEREONONE)  # atropisomer, which OGB does not encode
-        one, other = bond.GetBeginAtomIdx(), bond.GetEndAtomIdx()
-        edges += [(one, other), (other, one)]
-        features += [bond_to_feature_vector(bond)] * 2
-    return Molecules(
-        indices=np.array([index]),
-        sizes=np.array([len(atoms)]),
-        edge_counts=np.array([len(edges)]),
-        edge_index=np.array(edges, np.int64).reshape(-1, 2).T,
-        x=np.array(atoms, np.uint8).reshape(-1, len(ATOM_FEATURES)),
-        edge_attr=np.array(features, np.uint8).reshape(-1, len(BOND_FEATURES)),
-    )
+    if str(bond.GetStereo()) not in allowable_features["possible_bond_stereo_list"]:
+        bond.SetStereo(BondStereo.STEREONONE)  # atropisomer, which OGB does not encode
+    return _of_bond.setdefault(key, bytes(bond_to_feature_vector(bond)))
+
+
+def _rows(features: Iterable[bytes], columns: int) -> NDArray[np.uint8]:
+    return np.frombuffer(b"".join(features), np.uint8).reshape(-1, columns)
 
 
 def _joined(parts: Sequence[Molecules]) -> Molecules:
