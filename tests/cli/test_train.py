@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import pna
 from pna.cli import app
 from pna.cli.progress import show_epochs
-from pna.cli.show import caption, class_lines
+from pna.cli.show import caption, lines
 from pna.data import NodeGraph
 from pna.train import Report, Run, Settings
 from pna.train.evaluation import Evaluation, TaskScores
@@ -277,7 +277,7 @@ def test_evaluate(trained):
     folder, _ = trained
     done = run("evaluate", folder, "--device", "cpu")
     assert done.exit_code == 0, done.output
-    for words in ("test, 8 graphs", "the best of 2 in validation", "eccentricity", "log10 MSE"):
+    for words in ("test, 8 graphs", "mean prediction of 2 members", "eccentricity", "log10 MSE"):
         assert words in output_of(done)
     one = run("evaluate", folder, "--split", "validation", "--member", 1, "--json")
     found = json.loads(one.stdout)
@@ -462,8 +462,6 @@ def test_the_table_of_one_graph_names_its_nodes_and_class_1():
     task = TaskScores("status", "node", "bce", [0.5], {"f1": [0.9]}, [0.5], rows=203, class_1="ok")
     found = Evaluation("run", "test", 1, [0], 0, [task], [0.5], {})
     assert caption(found) == "test, 203 nodes; member 0:"
-    assert class_lines(found) == [
-        "status: class 1 is ok; F1 and average precision are those of class 1"
-    ]
+    assert lines(found) == ["status: class 1 is ok; F1 and average precision are those of class 1"]
     both = replace(found, tasks=[task, replace(task, class_1="1")])
-    assert caption(both) == "test, 1 graph; member 0:" and class_lines(both) == class_lines(found)
+    assert caption(both) == "test, 1 graph; member 0:" and lines(both) == lines(found)

@@ -34,5 +34,5 @@ def test_errors_are_those_of_the_best_weights(tmp_path: Path) -> None:
     make_graphs(data, 8)
     found = demo._train("gcn", data, tmp_path / "gcn", 2, lambda *_: None)
     tasks = evaluate(tmp_path / "gcn", data, "test", device="cpu").tasks
-    assert found.errors["test"].T.tolist() == [task.metrics["mse"] for task in tasks]
+    assert found.errors["test"].T.tolist() == [task.scaled["mse"] for task in tasks]
     assert found.errors["test"].shape == (demo.MEMBERS, 6)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from pna.train.metrics import METRICS, PREDICTIONS, Metric, measure
+from pna.train.metrics import METRICS, PREDICTIONS, Metric, is_defined, measure
 
 NAN = math.nan
 OF_CLASSES = [name for name in METRICS if "classes" in METRICS[name].takes]
@@ -19,6 +19,15 @@ OF_RANKS = [name for name in METRICS if "logit" in METRICS[name].takes]
     [
         ("mse", [1, 2, 9], [0, 4, NAN], 2.5),
         ("mae", [1, 2, 9], [0, 4, NAN], 1.5),
+        ("rmse", [3, 2, 9], [0, -2, NAN], math.sqrt(12.5)),
+        ("r2", [1, 2, 6, 9], [0, 3, 6, NAN], 1 - 2 / 18),
+        ("r2", [3, 3, 3], [0, 3, 6], 0),
+        ("r2", [1, 2], [5, 5], NAN),
+        ("spearman", [1, 9, 100, 3], [-2, 0, 7, NAN], 1),
+        ("spearman", [3, 2, 1], [0, 1, 5], -1),
+        ("spearman", [1, 2, 3], [1, 1, 2], math.sqrt(3) / 2),  # ranks 1.5, 1.5, 3
+        ("spearman", [4, 4, 4], [0, 1, 5], 0),
+        ("spearman", [1, 2], [5, 5], NAN),
         ("log10_mse", [0.1, 0.1], [0, 0], -2),
         ("log10_mse", [1, 2], [1, 2], -math.inf),
         ("accuracy", [0.5, 0.4, 0.9, 0.1], [1, 1, NAN, 0], 2 / 3),
@@ -33,6 +42,10 @@ OF_RANKS = [name for name in METRICS if "logit" in METRICS[name].takes]
         ("f1", [0.1, 0.2], [0, 0], NAN),  # class 1 occurs nowhere
         # class 0: 2·1 / (1 + 2), class 1: 1, class 2: 0; class 3 occurs nowhere
         ("f1", [[0.9, 0, 0, 0], [0, 0, 0.9, 0], [0, 0.9, 0, 0]], [0, 0, 1], 5 / 9),
+        # 3 hits and 1 miss of class 1, 2 hits and 2 misses of class 0: (3·2 − 2·1) / √(5·4·4·3)
+        ("mcc", [1, 1, 1, 0, 0, 0, 1, 1], [1, 1, 1, 1, 0, 0, 0, 0], 4 / math.sqrt(240)),
+        ("mcc", [0.9, 0.8], [1, 0], 0),  # one class is predicted
+        ("mcc", [0.9, 0.2], [1, 1], NAN),
         ("roc_auc", [0.1, 0.4, 0.35, 0.8], [0, 0, 1, 1], 0.75),
         ("roc_auc", [0.5, 0.5, 0.5, 9], [0, 1, 1, NAN], 0.5),  # ties
         ("roc_auc", [3, 1, 2], [1, 0, 0], 1),
@@ -102,6 +115,10 @@ IN_SCIKIT_LEARN = {
         lambda sk, y, p: sk.f1_score(y, p >= 0.5),
         lambda sk, y, p: sk.f1_score(y, p.argmax(1), average="macro"),
     ),
+    "mcc": (
+        lambda sk, y, p: sk.matthews_corrcoef(y, p >= 0.5),
+        lambda sk, y, p: sk.matthews_corrcoef(y, p.argmax(1)),
+    ),
     "roc_auc": (
         lambda sk, y, p: sk.roc_auc_score(y, p),
         lambda sk, y, p: sk.roc_auc_score(y, p, multi_class="ovr"),
@@ -127,14 +144,37 @@ def test_metrics_of_classes_are_those_of_scikit_learn(name):
     assert measure(name, scores, classes) == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.mark.parametrize(
-    ("name", "counterpart"), [("mae", "mean_absolute_error"), ("mse", "mean_squared_error")]
-)
-def test_errors_are_those_of_scikit_learn(name, counterpart):
-    sklearn = pytest.importorskip("sklearn.metrics")
+#: scikit-learn's and scipy's functions of targets and predictions that are numbers.
+OF_NUMBERS = {
+    "rmse": lambda sk, stats, y, p: sk.root_mean_squared_error(y, p),
+    "mae": lambda sk, stats, y, p: sk.mean_absolute_error(y, p),
+    "r2": lambda sk, stats, y, p: sk.r2_score(y, p),
+    "spearman": lambda sk, stats, y, p: stats.spearmanr(y, p).statistic,
+    "mse": lambda sk, stats, y, p: sk.mean_squared_error(y, p),
+    "log10_mse": lambda sk, stats, y, p: 2 * math.log10(sk.root_mean_squared_error(y, p)),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in METRICS if "number" in METRICS[name].takes])
+def test_metrics_of_numbers_are_those_of_scikit_learn(name):
+    """A metric without a counterpart here fails."""
+    sklearn, stats = (pytest.importorskip(it) for it in ("sklearn.metrics", "scipy.stats"))
     scores, classes = predicted(400, 10)
-    expected = getattr(sklearn, counterpart)(classes, scores[:, 0])
-    assert measure(name, scores[:, 0], classes) == pytest.approx(expected, rel=1e-12)
+    given = np.floor(scores[:, 0] * 9 + classes)  # with ties
+    expected = OF_NUMBERS[name](sklearn, stats, classes, given)
+    assert measure(name, given, classes) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_whether_a_metric_is_defined_depends_on_the_targets(name):
+    """Of different ones, all are. Of equal ones, those that compare classes, or need a variance."""
+    y = np.array([0.0, 1, NAN, 1])
+    assert is_defined(name, y) and not is_defined(name, np.full(3, NAN))
+    of_equal = {"rmse", "mae", "mse", "log10_mse", "accuracy", "balanced_accuracy"}
+    assert is_defined(name, np.array([0.0, 0, NAN])) == (name in of_equal)
+    assert is_defined(name, np.array([1.0, 1, NAN])) == (name in of_equal | {"f1"})
+    if name in OF_CLASSES:
+        assert is_defined(name, np.array([2.0, 0, NAN, 1, 1]), 4)
 
 
 @pytest.mark.parametrize("name", METRICS)

@@ -16,7 +16,7 @@ from pna.cli.shared import (
     print_line,
     progress,
 )
-from pna.cli.show import caption, class_lines, class_tables, table
+from pna.cli.show import caption, class_tables, lines, table
 
 
 @options.explained
@@ -31,16 +31,16 @@ def evaluate(
     device: options.Device = "",
     as_json: options.Json = False,
 ) -> None:
-    """Print losses and metrics of the members of a run, each with its best weights.
+    """Print metrics of what pna predict writes: the mean prediction of the members of a run.
 
-    Losses are those of training, where targets are divided by their scales. The MAE is in the
-    units of the targets.
+    Every member has its best weights. Errors are in the units of the targets. Losses are those of
+    training, where targets are divided by their scales.
 
     Args:
         run: Folder of a run, as pna train wrote it.
         data: Graph set: a file that pna data wrote. Default: that of the run.
         split: Split to evaluate on, such as train, validation or test; "" means all graphs.
-        member: Only this member, counted from 0. Default: all members.
+        member: Only this member, counted from 0. Default: the mean prediction of all members.
         per_class: Also print F1, average precision, ROC AUC and accuracy of every class.
     """
     from pna.train.evaluation import evaluate as evaluate_run
@@ -56,12 +56,12 @@ def evaluate(
             return
         print_line(console, caption(found))
         console.print(table(found))
-        for line in class_lines(found):
+        for line in lines(found):
             print_line(console, line)
         for of_task in class_tables(found):
             console.print(of_task)
-        if len(found.tasks) > 1 and "log10_of_mean_mse" in found.metrics:
-            value = found.metrics["log10_of_mean_mse"][found.best]
+        if found.benchmark == "multitask" and "log10_of_mean_mse" in found.ensemble:
+            value = found.ensemble["log10_of_mean_mse"]
             console.print(f"log10 of the mean MSE: {value:.4g}", highlight=False)
 
 

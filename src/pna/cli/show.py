@@ -12,53 +12,80 @@ from rich.table import Table
 from pna.cli.shared import make_table
 
 if TYPE_CHECKING:
-    from pna.train.evaluation import Evaluation
+    from pna.train.evaluation import Evaluation, TaskScores
 
-#: Metrics that are shown, and their formats. JSON has all of them.
+#: Metrics that are shown of each kind of outputs, the most important first. JSON has all of them.
 _SHOWN = {
-    "log10_mse": ".3f",
-    "mae_in_units": ".4g",
-    "roc_auc": ".4f",
-    "average_precision": ".4f",
-    "f1": ".4f",
-    "accuracy": ".4f",
-    "balanced_accuracy": ".4f",
+    "number": ("rmse", "mae", "r2", "spearman"),
+    "probability": ("roc_auc", "average_precision", "f1", "mcc", "accuracy"),
+    "classes": ("accuracy", "balanced_accuracy", "f1", "mcc"),
 }
-
-#: Those that are shown if there are several members or losses: more do not fit into 80 columns.
-_SHOWN_OF_SEVERAL = ("log10_mse", "mae_in_units", "roc_auc", "accuracy")
+#: The metrics of numbers that the targets of a benchmark are known by.
+_OF_BENCHMARKS = {"multitask": ("log10_mse", "mae")}
+_MOST_BESIDE = 2  # metrics with a second column: more do not fit into 80 columns
 
 
 def table(found: Evaluation) -> Table:
-    """Tasks and their average: the member with the best validation loss, and the median of all."""
+    """Tasks and their average. Of several members, their mean prediction and all of them."""
     from pna.train.metrics import METRICS  # imports torch
 
-    kinds = {task.kind for task in found.tasks}
-    shown_names = _SHOWN_OF_SEVERAL if len(found.members) > 1 or len(kinds) > 1 else tuple(_SHOWN)
-    names = [name for name in shown_names if any(name in task.metrics for task in found.tasks)]
-    titles = (METRICS[name.removesuffix("_in_units")].title for name in names)
-    heads = [kinds.pop() if len(kinds) == 1 else "loss", *titles]
+    kinds, names = {task.kind for task in found.tasks}, _shown(found)
+    several = len(found.members) > 1
+    beside = several and len(names) <= _MOST_BESIDE
     shown = make_table(())
     shown.add_column("task", min_width=max(len(task.name) for task in found.tasks))
-    for head in heads:
-        shown.add_column(head, justify="right")
-        if len(found.members) > 1:
-            shown.add_column("median", justify="right")
-    rows: list[tuple[str, list[float], dict[str, list[float]]]] = [
-        (task.name, task.loss, task.metrics) for task in found.tasks
+    if not several:
+        shown.add_column(kinds.pop() if len(kinds) == 1 else "loss", justify="right")
+    for name in names:
+        shown.add_column(METRICS[name].title, justify="right")
+        if beside:
+            shown.add_column("median" if found.split_each else "members", justify="right")
+    rows: list[tuple[str, list[float], dict[str, list[float]], dict[str, float]]] = [
+        (task.name, task.loss, task.metrics, task.ensemble) for task in found.tasks
     ]
     if len(rows) > 1:
-        rows.append(("average", found.loss, found.metrics))
-    for row, loss, metrics in rows:
-        cells = _cells(found, loss, ".4g")
+        rows.append(("average", found.loss, found.metrics, found.ensemble))
+    for row, loss, metrics, ensemble in rows:
+        cells = [] if several else [f"{loss[0]:.4g}"]
         for name in names:
-            cells += _cells(found, metrics.get(name), _SHOWN[name])
+            form = ".4g" if "number" in METRICS[name].takes else ".4f"
+            both = _cells(found, metrics.get(name), ensemble.get(name), form)
+            cells += both[: 1 + beside]
         shown.add_row(escape(row), *cells, style="bold" if row == "average" else "")
     return shown
 
 
-def class_lines(found: Evaluation) -> list[str]:
-    """Names of class 1 that are not 1, and thresholds of the best member that are not 0.5."""
+def _shown(found: Evaluation) -> list[str]:
+    """The metrics of a table: some of one kind of targets, or the first of each kind."""
+    from pna.train.tasks import LOSSES  # imports torch
+
+    by_kind = _SHOWN | {"number": _OF_BENCHMARKS.get(found.benchmark, _SHOWN["number"])}
+    kinds = dict.fromkeys(LOSSES[task.kind].outputs for task in found.tasks)
+    if len(kinds) > 1:
+        return [by_kind[kind][0] for kind in kinds]
+    names = by_kind[next(iter(kinds))]
+    return list(names[:_MOST_BESIDE] if len(found.members) > 1 else names)
+
+
+def _cells(
+    found: Evaluation, values: list[float] | None, ensemble: float | None, form: str
+) -> list[str]:
+    """The value of the mean prediction; mean and standard deviation of the members. If these have a
+    split each, their mean and median."""
+    if values is None:
+        return ["", ""]
+    if found.split_each:
+        known = [value for value in values if not math.isnan(value)] or [math.nan]
+        return [f"{statistics.mean(known):{form}}", f"{statistics.median(known):{form}}"]
+    is_spread = len(values) > 1 and all(map(math.isfinite, values))
+    spread = statistics.stdev(values) if is_spread else math.nan
+    return [f"{ensemble:{form}}", f"{statistics.mean(values):{form}} ± {spread:.2g}"]
+
+
+def lines(found: Evaluation) -> list[str]:
+    """What a table does not say: names of class 1, thresholds, and what an average leaves out."""
+    from pna.train.metrics import METRICS  # imports torch
+
     named = [
         f"{task.name}: class 1 is {task.class_1}; F1 and average precision are those of class 1"
         for task in found.tasks
@@ -66,16 +93,27 @@ def class_lines(found: Evaluation) -> list[str]:
     ]
     if found.split_each:
         return named[:1]
-    return named + [
+    named += [
         f"{task.name}: {task.class_1 or 'class 1'} is predicted from a probability of "
-        f"{value:.4g} on"
+        f"{task.ensemble_threshold:.4g} on"
         for task in found.tasks
-        if task.thresholds is not None and (value := task.thresholds[found.best]) != 0.5
+        if task.ensemble_threshold not in (None, 0.5)
     ]
+    left_out: dict[tuple[str, ...], list[TaskScores]] = {}
+    for task in found.tasks:
+        if task.rows and (names := tuple(n for n in _shown(found) if n in task.undefined)):
+            left_out.setdefault(names, []).append(task)
+    for names, tasks in left_out.items():
+        metrics = " and ".join(METRICS[name].title for name in names)
+        named.append(
+            f"{', '.join(task.name for task in tasks)}: no {metrics}, because all known values are "
+            "equal" + ("; averages leave it out" if len(found.tasks) > 1 else "")
+        )
+    return named
 
 
 def class_tables(found: Evaluation) -> list[Table]:
-    """The metrics of every class of a task and their mean, of the best member."""
+    """The metrics of every class of a task and their mean, of the mean prediction."""
     from pna.train.metrics import BY_CLASS, METRICS  # imports torch
 
     tables = []
@@ -84,13 +122,17 @@ def class_tables(found: Evaluation) -> list[Table]:
             continue
         heads = (*(METRICS[name].title for name in BY_CLASS), "rows")
         shown = make_table((f"class of {escape(task.name)}",), heads)
-        best = found.best
-        if found.split_each:  # the first member that has the split of this target
-            best = next(k for k, loss in enumerate(task.loss) if not math.isnan(loss))
-        columns = [[of[name][best] for of in task.classes.values()] for name in BY_CLASS]
-        for index, (label, of) in enumerate(task.classes.items()):
+        classes = task.ensemble_classes
+        if classes is None:  # the first member that has the split of this target
+            own = next(k for k, loss in enumerate(task.loss) if not math.isnan(loss))
+            classes = {
+                label: {name: values[own] for name, values in of_class.items()}
+                for label, of_class in task.classes.items()
+            }
+        columns = [[of[name] for of in classes.values()] for name in BY_CLASS]
+        for index, (label, of) in enumerate(classes.items()):
             cells = [f"{column[index]:.4f}" for column in columns]
-            shown.add_row(escape(label), *cells, f"{of['rows'][best]:,}")
+            shown.add_row(escape(label), *cells, f"{of['rows']:,}")
         known = [[value for value in column if not math.isnan(value)] for column in columns]
         means = [f"{statistics.mean(column):.4f}" if column else "nan" for column in known]
         shown.add_row("mean", *means, "", style="bold")
@@ -98,27 +140,19 @@ def class_tables(found: Evaluation) -> list[Table]:
     return tables
 
 
-def _cells(found: Evaluation, values: list[float] | None, form: str) -> list[str]:
-    """The value of the best member and, if there are others, the median."""
-    if values is None:
-        return [""] * min(len(found.members), 2)
-    if found.split_each:
-        values = [value for value in values if not math.isnan(value)] or [math.nan]
-        both = [f"{statistics.mean(values):{form}}", f"{statistics.median(values):{form}}"]
-        return both[: len(found.members)]
-    cells = [f"{values[found.best]:{form}}"]
-    return cells if len(values) == 1 else [*cells, f"{statistics.median(values):{form}}"]
-
-
 def caption(found: Evaluation) -> str:
-    """Which graphs and members the numbers belong to."""
+    """Which graphs and members the numbers belong to, and their units."""
     where = f"{found.split}, " if found.split else ""
     who = f"member {found.members[found.best]}"
     if found.split_each:
         who = "each split with its own members, mean and median"
     elif len(found.members) > 1:
-        who += f", the best of {len(found.members)} in validation, and the median over all"
+        who = f"mean prediction of {len(found.members)} members"
+        if len(_shown(found)) <= _MOST_BESIDE:
+            who += ", and the members' mean ± standard deviation"
     what = "1 graph" if found.graphs == 1 else f"{found.graphs:,} graphs"
     if found.graphs == 1 and len(found.tasks) == 1 and found.tasks[0].level != "graph":
         what = f"{found.tasks[0].rows:,} {found.tasks[0].level}s"
-    return f"{where}{what}; {who}:"
+    errors = [name.upper() for name in _shown(found) if name in ("rmse", "mae")]
+    units = f"; {' and '.join(errors)} in the units of the targets" if errors else ""
+    return f"{where}{what}; {who}{units}:"

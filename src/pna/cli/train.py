@@ -11,7 +11,7 @@ import typer
 from pna.cli import options
 from pna.cli.progress import print_json, show_epochs, together
 from pna.cli.shared import check_device, errors, print_error, print_line
-from pna.cli.show import caption, class_lines, table
+from pna.cli.show import caption, lines, table
 
 
 @options.training_options()
@@ -96,7 +96,7 @@ def train(
         if found is not None:
             print_line(console, caption(found))
             console.print(table(found))
-            for line in class_lines(found):
+            for line in lines(found):
                 print_line(console, line)
         print_line(console, _ending(folder, summary))
 

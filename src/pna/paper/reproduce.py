@@ -223,7 +223,7 @@ def test(
     for name, (split, epoch) in measured.items():
         found = evaluate(run, graphs, split, device=device, epoch=epoch)
         table = np.full((config.settings.members, len(found.tasks)), np.nan)
-        values = np.array([task.metrics[metric] for task in found.tasks]).T
+        values = np.array([(task.metrics | task.scaled)[metric] for task in found.tasks]).T
         # an overflow gets the worst score; NaN means that a task was not learned
         table[found.members] = np.nan_to_num(values, nan=worst, posinf=worst)
         errors[name] = table

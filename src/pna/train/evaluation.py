@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,10 +20,11 @@ from pna.data.tensor_file import kind_of
 from pna.ops.aggregators import Aggregator
 from pna.train.loop import fingerprint
 from pna.train.mask_columns import graph_for, graphs_of, learners
-from pna.train.metrics import METRICS, by_class, measure
+from pna.train.metrics import is_defined
 from pna.train.prediction import Ensemble, in_units
 from pna.train.run import Config, Run
 from pna.train.settings import ALL
+from pna.train.task_metrics import TaskPredictions
 from pna.train.tasks import (
     LOSSES,
     Task,
@@ -35,6 +36,8 @@ from pna.train.tasks import (
 )
 from pna.train.threshold import HALF, Thresholds, best_threshold, thresholds_of
 
+_SCALED = ("mse", "mae")  # that the paper's experiments take of scaled targets
+
 
 @dataclass(frozen=True)
 class TaskScores:
@@ -44,19 +47,28 @@ class TaskScores:
     level: str
     kind: str  # name of its loss
     loss: list[float]
-    metrics: dict[str, list[float]]  # of scaled targets, except "mae_in_units"
+    metrics: dict[str, list[float]]  # in the units of the target; "log10_mse": of scaled targets
     thresholds: list[float] | None = None  # probabilities from which class 1 is predicted
     class_1: str | None = None  # its name, if the classes have names
     classes: dict[str, dict[str, list[float]]] | None = None  # metrics by name of the class
     rows: int = 0  # known targets
+    undefined: tuple[str, ...] = ()  # metrics that these targets do not have; means leave them out
+    #: "mse" and "mae" of targets divided by their scale, as in the paper; none for classes.
+    scaled: dict[str, list[float]] = field(default_factory=dict)
+    #: Metrics of what `predict` gives: the mean prediction of the members. Not if they have a
+    #: split each.
+    ensemble: dict[str, float] = field(default_factory=dict)
+    ensemble_threshold: float | None = None
+    ensemble_classes: dict[str, dict[str, float]] | None = None  # as `classes`
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Losses and metrics of the members of a run on some graphs.
+    """Losses and metrics of the members of a run, and of their mean prediction, on some graphs.
 
-    The metric "log10_mse" is the mean of the logarithms of the tasks, as in the paper;
-    "log10_of_mean_mse" is the logarithm of their mean.
+    A mean over tasks leaves out those for which the metric is not defined, such as ROC AUC of one
+    class. The metric "log10_mse" is the mean of the logarithms of the tasks, as in the paper;
+    "log10_of_mean_mse" is the logarithm of their mean. Both are of scaled targets.
     """
 
     run: str
@@ -69,6 +81,8 @@ class Evaluation:
     metrics: dict[str, list[float]]  # means of the metrics that all of these tasks have
     #: Whether members have a split each. Of the targets of other splits they then have NaN.
     split_each: bool = False
+    ensemble: dict[str, float] = field(default_factory=dict)  # means over the tasks
+    benchmark: str = ""  # in the metadata of the graphs
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -86,7 +100,7 @@ def evaluate(
     slice_nodes: int | None = None,
     per_class: bool = False,
 ) -> Evaluation:
-    """Losses and metrics of the members of a run.
+    """Losses and metrics of the members of a run, and metrics of their mean prediction.
 
     A task without known targets gets NaN and a warning, and is left out of the means.
 
@@ -120,26 +134,30 @@ def evaluate(
     _report_missing(models.config.tasks, missing, where)
     seen = message_edges(graphs, models.config.settings.message_edges, split)
     outputs = models.outputs(seen, slice_nodes)
-    scores, settings = [], models.config.settings
-    split_each = settings.mask_column == ALL
+    scores, split_each = [], models.config.settings.mask_column == ALL
     for index, (task, y) in enumerate(zip(models.config.tasks, targets, strict=True)):
-        stored = [HALF] * models.config.settings.members
+        stored = Thresholds([HALF] * models.config.settings.members, HALF)
         if epoch == "best":  # thresholds were chosen with these weights
-            stored = thresholds_of(run, task).members
-        thresholds = [stored[k] for k in models.members]
-        rows = int((~np.isnan(y)).sum())
-        found = replace(_scores(task, outputs[task.level], y, thresholds), rows=rows)
-        named = words.get(task.name)
-        if named and found.thresholds is not None:
-            found = replace(found, class_1=named[1])
-        if per_class and task.num_classes:
-            named = named or [str(label) for label in range(task.num_classes)]
-            by_name = _of_classes(task, outputs[task.level], y, thresholds)
-            found = replace(found, classes=dict(zip(named, by_name, strict=True)))
+            stored = thresholds_of(run, task)
+        thresholds = [stored.members[k] for k in models.members]
+        given = TaskPredictions.of(task, outputs[task.level], thresholds)
+        own = learners(models.config.settings, models.members, index)
+        names = words.get(task.name)
+        found = _scores(given, outputs[task.level], y)
+        if names and is_binary(task):
+            found = replace(found, class_1=names[1])
+        if per_class:
+            found = replace(found, classes=_of_classes(given, y, names))
         if split_each:  # others were trained with nodes that this split tests with
-            found = _only(found, learners(settings, models.members, index))
+            found = _only(found, own)
+        else:
+            mean = given.mean(own, stored.mean if member is None else thresholds[0])
+            found = _with_ensemble(found, mean, y, names)
         scores.append(found)
     known = [task for task, left_out in zip(scores, missing, strict=True) if not left_out]
+    losses = np.array([task.loss for task in known])
+    undefined = [task.undefined for task in known]
+    ensemble = [{name: [value] for name, value in task.ensemble.items()} for task in known]
     return Evaluation(
         run=str(run.folder),
         split=split,
@@ -147,9 +165,11 @@ def evaluate(
         members=models.members,
         best=int(np.argmin(models.validation)),
         tasks=scores,
-        loss=_mean([task.loss for task in known], split_each),
-        metrics=_means(known, split_each),
+        loss=_mean(losses, ~np.isnan(losses) if split_each else None),
+        metrics=_means([task.metrics for task in known], undefined, split_each),
         split_each=split_each,
+        ensemble={name: mean for name, (mean,) in _means(ensemble, undefined, False).items()},
+        benchmark=graphs.metadata.get("benchmark", ""),
     )
 
 
@@ -258,44 +278,50 @@ def choose_thresholds(
 
 
 def _of_classes(
-    task: Task, outputs: np.ndarray, targets: np.ndarray, thresholds: list[float]
-) -> list[dict[str, list[float]]]:
-    """Metrics of every class, each with a number per member."""
-    known = ~np.isnan(targets)
-    wanted, given = targets[known], in_units(task, outputs)[:, known]
-    if is_binary(task):
-        wanted, chosen = wanted > 0.5, given >= np.array(thresholds)[:, None]
-        own = outputs[:, known, task.first]
-        given = np.stack([-own, own], -1)  # probabilities near 1 would be rounded to ties
-    else:
-        chosen = given.argmax(-1)
-    found = [by_class(*of_member, wanted) for of_member in zip(given, chosen, strict=True)]
-    return [
-        {name: [of_member[name][label] for of_member in found] for name in found[0]}
-        for label in range(task.num_classes)
-    ]
+    given: TaskPredictions, targets: np.ndarray, names: Sequence[str] | None
+) -> dict[str, dict[str, list[float]]] | None:
+    """Metrics of every class by its name, or its number; None if the target is a number."""
+    classes = given.task.num_classes
+    named = names or [str(label) for label in range(classes)]
+    return dict(zip(named, given.by_class(targets), strict=True)) if classes else None
 
 
-def _scores(
-    task: Task, outputs: np.ndarray, targets: np.ndarray, thresholds: list[float]
-) -> TaskScores:
-    loss = LOSSES[task.loss]
-    meant, scaled = in_units(task, outputs), targets / task.scale
+def _scores(given: TaskPredictions, outputs: np.ndarray, targets: np.ndarray) -> TaskScores:
+    """The scores of every member."""
+    task, loss = given.task, LOSSES[given.task.loss]
     own = outputs[..., task.first : task.end]
-    found: dict[str, list[float]] = {}
-    for name in loss.metrics:
-        # logits: probabilities near 1 would be rounded to ties
-        by_logit = "logit" in METRICS[name].takes and not loss.classes
-        given = own[..., 0] if by_logit else meant / task.scale
-        if is_binary(task) and not by_logit:  # metrics predict class 1 from 0.5 on
-            least = np.array(thresholds)[:, None]
-            given = np.where(np.isnan(given), np.nan, given >= least)
-        found[name] = [measure(name, row, scaled) for row in given]
-    if loss.scaled:
-        found["mae_in_units"] = [measure("mae", row, targets) for row in meant]
-    losses = [_loss(task, row if loss.classes else row[:, 0], scaled) for row in own]
-    shown = thresholds if is_binary(task) else None
-    return TaskScores(task.name, task.level, task.loss, losses, found, shown)
+    of_classes = task.outputs if loss.classes else 0
+    return TaskScores(
+        task.name,
+        task.level,
+        task.loss,
+        [_loss(task, row if loss.classes else row[:, 0], targets / task.scale) for row in own],
+        {name: given.metric(name, targets) for name in loss.metrics},
+        given.thresholds if is_binary(task) else None,
+        rows=int((~np.isnan(targets)).sum()),
+        undefined=tuple(n for n in loss.metrics if not is_defined(n, targets, of_classes)),
+        scaled={name: given.metric(name, targets, scaled=True)
+                for name in _SCALED if name in loss.metrics},
+    )  # fmt: skip
+
+
+def _with_ensemble(
+    scores: TaskScores, mean: TaskPredictions, targets: np.ndarray, names: Sequence[str] | None
+) -> TaskScores:
+    """With the scores of the mean prediction, the same as those of members."""
+    classes = None
+    if scores.classes is not None:
+        found = _of_classes(mean, targets, names) or {}
+        classes = {
+            label: {name: values[0] for name, values in of_class.items()}
+            for label, of_class in found.items()
+        }
+    return replace(
+        scores,
+        ensemble={name: mean.metric(name, targets)[0] for name in scores.metrics},
+        ensemble_threshold=mean.thresholds[0] if is_binary(mean.task) else None,
+        ensemble_classes=classes,
+    )
 
 
 def _loss(task: Task, outputs: np.ndarray, targets: np.ndarray) -> float:
@@ -321,20 +347,28 @@ def _only(scores: TaskScores, members: np.ndarray) -> TaskScores:
     return replace(scores, loss=kept(scores.loss), metrics=metrics)
 
 
-def _mean(values: list[list[float]], split_each: bool) -> list[float]:
-    """The mean over the tasks, of each member; over those of its split if it has one."""
-    given = np.array(values)
-    counted = ~np.isnan(given) if split_each else np.ones_like(given, bool)
-    with np.errstate(invalid="ignore"):  # NaN if there is none
-        found: list[float] = (np.where(counted, given, 0).sum(0) / counted.sum(0)).tolist()
+def _mean(values: np.ndarray, counted: np.ndarray | None = None) -> list[float]:
+    """The mean (members,) over the tasks that count, of (tasks, members); NaN if none does."""
+    counted = np.ones(values.shape, bool) if counted is None else counted
+    with np.errstate(invalid="ignore"):
+        found: list[float] = (np.where(counted, values, 0).sum(0) / counted.sum(0)).tolist()
     return found
 
 
-def _means(scores: list[TaskScores], split_each: bool) -> dict[str, list[float]]:
-    shared = [name for name in scores[0].metrics if all(name in s.metrics for s in scores)]
-    shared = [name for name in shared if name in METRICS]  # units differ between tasks
-    means = {name: _mean([s.metrics[name] for s in scores], split_each) for name in shared}
-    if "mse" in means:
-        with np.errstate(divide="ignore"):
-            means["log10_of_mean_mse"] = np.log10(means["mse"]).tolist()
+def _means(
+    metrics: list[dict[str, list[float]]], undefined: list[tuple[str, ...]], split_each: bool
+) -> dict[str, list[float]]:
+    """Means of the metrics that all tasks have, over the tasks for which each is defined; over
+    those of its split if a member has one."""
+    means = {}
+    for name in metrics[0]:
+        if not all(name in of_task for of_task in metrics):
+            continue
+        values = np.array([of_task[name] for of_task in metrics])
+        defined = np.array([[name not in names] for names in undefined])
+        counted = ~np.isnan(values) if split_each else np.broadcast_to(defined, values.shape)
+        means[name] = _mean(values, counted)
+        if name == "log10_mse":
+            with np.errstate(divide="ignore"):
+                means["log10_of_mean_mse"] = np.log10(_mean(10.0**values, counted)).tolist()
     return means

@@ -1,4 +1,4 @@
-"""Metrics by name: errors of numbers, and how well classes are told apart."""
+"""Metrics by name: of numbers, and of classes."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ class Metric:
     sign: int  # 1 if lower is better, −1 if higher is better
     takes: tuple[str, ...]  # of `PREDICTIONS`; with "logit", any score of class 1 gives the same
     title: str  # in tables
+    scaled: bool  # whether numbers are divided by the scale of their target; else in its units
 
     def __post_init__(self) -> None:
         if self.sign not in (1, -1):
@@ -51,6 +52,26 @@ def mae(predictions: np.ndarray, targets: np.ndarray) -> float:
     return float(np.abs(predictions - targets).mean())
 
 
+def rmse(predictions: np.ndarray, targets: np.ndarray) -> float:
+    """Root of the mean squared error."""
+    return float(np.sqrt(mse(predictions, targets)))
+
+
+def r2(predictions: np.ndarray, targets: np.ndarray) -> float:
+    """Share of the variance of the targets that is explained; NaN if all targets are equal."""
+    variance = targets.var()
+    return float(1 - mse(predictions, targets) / variance) if np.ptp(targets) > 0 else np.nan
+
+
+def spearman(predictions: np.ndarray, targets: np.ndarray) -> float:
+    """Spearman's rank correlation: 0 if all predictions are equal, NaN if all targets are."""
+    if np.ptp(targets) == 0:
+        return np.nan
+    if (predictions == predictions[0]).all():
+        return 0.0
+    return float(np.corrcoef(_ranks(predictions), _ranks(targets))[0, 1])
+
+
 def log10_mse(predictions: np.ndarray, targets: np.ndarray) -> float:
     """log10 of the mean squared error, the paper's metric; −∞ if the error is 0."""
     error = mse(predictions, targets)
@@ -75,6 +96,18 @@ def f1(predictions: np.ndarray, targets: np.ndarray) -> float:
     scores = 2 * hits / (predicted + actual)
     scores = scores if predictions.ndim == 2 else scores[labels == 1]
     return float(scores.mean()) if len(scores) else np.nan
+
+
+def mcc(predictions: np.ndarray, targets: np.ndarray) -> float:
+    """Matthews' correlation of predicted classes and targets: 0 if one class is predicted
+    everywhere, NaN if all targets have one class."""
+    _, hits, predicted, actual = _counts(predictions, targets)
+    rows = actual.sum()
+    spread, wanted = (rows**2 - (counts**2).sum() for counts in (predicted, actual))
+    if wanted == 0:
+        return np.nan
+    shared = hits.sum() * rows - (predicted * actual).sum()
+    return float(shared / (np.sqrt(spread) * np.sqrt(wanted))) if spread > 0 else 0.0
 
 
 def roc_auc(predictions: np.ndarray, targets: np.ndarray) -> float:
@@ -145,11 +178,16 @@ def _one_against_rest(
 
 
 def _area(scores: np.ndarray, ones: np.ndarray) -> float:
-    from scipy.stats import rankdata  # takes a second to import
-
     positive, negative = int(ones.sum()), int((~ones).sum())
-    above = rankdata(scores)[ones].sum() - positive * (positive + 1) / 2
+    above = _ranks(scores)[ones].sum() - positive * (positive + 1) / 2
     return float(above / (positive * negative))
+
+
+def _ranks(values: np.ndarray) -> np.ndarray:
+    """Ranks from 1 on, of ties their mean. scipy's rankdata takes a second to import."""
+    _, index, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: np.ndarray = (counts.cumsum() - (counts - 1) / 2)[index]
+    return ranks
 
 
 def _precision(scores: np.ndarray, ones: np.ndarray) -> float:
@@ -164,20 +202,28 @@ def _precision(scores: np.ndarray, ones: np.ndarray) -> float:
 #: Metrics of single classes.
 BY_CLASS = ("f1", "average_precision", "roc_auc", "accuracy")
 
-_OF_ERRORS = (1, ("number",))
-_OF_CHOICES = (-1, ("probability", "classes"))
-_OF_RANKS = (-1, ("logit", "classes"))
+_OF_NUMBERS = ("number",)
+_OF_CHOICES = ("probability", "classes")
+_OF_RANKS = ("logit", "classes")
 
 #: All metrics; there is at least one target, and none is missing.
 METRICS = {
-    "mse": Metric(mse, *_OF_ERRORS, "MSE"),
-    "mae": Metric(mae, *_OF_ERRORS, "MAE"),
-    "log10_mse": Metric(log10_mse, *_OF_ERRORS, "log10 MSE"),
-    "accuracy": Metric(accuracy, *_OF_CHOICES, "accuracy"),
-    "balanced_accuracy": Metric(balanced_accuracy, *_OF_CHOICES, "balanced accuracy"),
-    "f1": Metric(f1, *_OF_CHOICES, "F1"),
-    "roc_auc": Metric(roc_auc, *_OF_RANKS, "ROC AUC"),
-    "average_precision": Metric(average_precision, *_OF_RANKS, "average precision"),
+    "rmse": Metric(rmse, 1, _OF_NUMBERS, "RMSE", scaled=False),
+    "mae": Metric(mae, 1, _OF_NUMBERS, "MAE", scaled=False),
+    "r2": Metric(r2, -1, _OF_NUMBERS, "R²", scaled=False),
+    "spearman": Metric(spearman, -1, _OF_NUMBERS, "Spearman", scaled=False),
+    "mse": Metric(mse, 1, _OF_NUMBERS, "MSE", scaled=False),
+    "log10_mse": Metric(log10_mse, 1, _OF_NUMBERS, "log10 MSE", scaled=True),
+    "roc_auc": Metric(roc_auc, -1, _OF_RANKS, "ROC AUC", scaled=False),
+    "average_precision": Metric(
+        average_precision, -1, _OF_RANKS, "average precision", scaled=False
+    ),
+    "f1": Metric(f1, -1, _OF_CHOICES, "F1", scaled=False),
+    "mcc": Metric(mcc, -1, _OF_CHOICES, "MCC", scaled=False),
+    "accuracy": Metric(accuracy, -1, _OF_CHOICES, "accuracy", scaled=False),
+    "balanced_accuracy": Metric(
+        balanced_accuracy, -1, _OF_CHOICES, "balanced accuracy", scaled=False
+    ),
 }
 
 
@@ -201,6 +247,17 @@ def measure(name: str, predictions: Any, targets: Any) -> float:
     if len(wanted) == 0 or np.isnan(given).any():
         return float("nan")
     return metric.function(given, wanted)
+
+
+def is_defined(name: str, targets: np.ndarray, classes: int = 0) -> bool:
+    """Whether a metric of these targets (rows,) has a value: ROC AUC of one class has none.
+
+    `classes` is their number if predictions are probabilities of classes. A metric that is not
+    defined is one that even the right predictions do not have.
+    """
+    known = targets[~np.isnan(targets)]
+    right = np.eye(classes)[known.astype(int)] if classes else known
+    return not np.isnan(measure(name, right, known))
 
 
 def _as_numbers(values: Any) -> np.ndarray:

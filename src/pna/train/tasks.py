@@ -64,7 +64,7 @@ def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     return logits.logsumexp(-1) - (logits * chosen).sum(-1)
 
 
-_OF_NUMBERS = ("mse", "log10_mse", "mae")
+_OF_NUMBERS = ("rmse", "mae", "r2", "spearman", "mse", "log10_mse")
 
 LOSSES = {
     "mse": Loss(lambda p, y: (p - y).square(), "number", True, _OF_NUMBERS),
@@ -77,10 +77,10 @@ LOSSES = {
         lambda p, y: F.softplus(p) - p * y,
         "probability",
         False,
-        ("roc_auc", "average_precision", "f1", "accuracy"),
+        ("roc_auc", "average_precision", "f1", "mcc", "accuracy", "balanced_accuracy"),
     ),
     "cross_entropy": Loss(
-        _cross_entropy, "classes", False, ("accuracy", "f1", "balanced_accuracy")
+        _cross_entropy, "classes", False, ("accuracy", "balanced_accuracy", "f1", "mcc")
     ),
 }
 
