@@ -57,9 +57,14 @@ def _bounds(plan: LayerPlan, adjacency: Adjacency) -> list[int] | None:
     nodes = adjacency.num_receivers
     if plan.form.scalers == 1 or nodes < max(8 * _FEWEST, 1) or not fast_paths.is_on("grouped"):
         return None
-    along = adjacency.reached_degree.index_select(0, adjacency.by_degree)
-    counts = torch.unique_consecutive(along, return_counts=True)[1]
-    return [0, *accumulate(counts.tolist())] if nodes >= _FEWEST * len(counts) else None
+    counts = [count for count in torch.bincount(adjacency.reached_degree).tolist() if count]
+    return [0, *accumulate(counts)] if nodes >= _FEWEST * len(counts) else None
+
+
+def _is_composed(x: Tensor, post: Tensor) -> bool:
+    """Whether to multiply the mixing layer by U first: one product of every node instead of two."""
+    towers, _, inputs = post.shape
+    return towers == 1 and x.shape[0] > 2 * inputs
 
 
 def small_layer_on_cpu(
@@ -85,6 +90,10 @@ def small_layer_on_cpu(
         values, at = values.contiguous(), None if at is None else at.contiguous()
     products = pre.reshape(2 * pre.shape[0], width)
     update = (weights.post, weights.post_bias, weights.mixing, weights.mixing_bias)
+    if weights.mixing is not None and _is_composed(x, weights.post):
+        assert weights.mixing_bias is not None
+        post_bias = torch.addmv(weights.mixing_bias, weights.mixing, weights.post_bias[0])
+        update = ((weights.mixing @ weights.post[0])[None], post_bias[None], None, None)
     apply: Any = _Layer.apply  # type: ignore[attr-defined]
     return apply(plan, adjacency, factors, x, values, at, products, bias, *update)
 
@@ -105,30 +114,36 @@ class _Layer(SingleLevelFunction):
     ) -> Tensor:
         pre, bias, post, post_bias, mixing, mixing_bias = weights
         given, x, nodes = x, x.contiguous(), x.shape[0]
-        products = x @ pre.t()
+        # BLAS is slow if both the rows are few and the weight is transposed
+        products = x @ pre.t().contiguous()
         order, of_degree, update = None, None, post[None]  # (groups, towers, outputs, inputs)
         bounds, scalers = _bounds(plan, adjacency), plan.form.scalers
         if bounds is not None:
             order, scalers = adjacency.by_degree, 1
             of_degree = factors.index_select(0, order[bounds[:-1]])
-            update = _scaled(post, of_degree, x.shape[1])
+            update, used = (
+                _scaled(post, of_degree, x.shape[1]),
+                _used(adjacency, bounds, x.shape[1]),
+            )
         else:
-            bounds = [0, nodes]
+            bounds, used = [0, nodes], [None]
         shape = (plan.request, plan.times, scalers, plan.form.width, bias.shape[0])
         kernels = small_cpu.small_kernels(small_cpu.SmallShape(*shape))
         factors_of_kernels = factors if order is None else None
         inputs, _ = kernels.forward(products, bias, x, factors_of_kernels, adjacency, edge, at)
         towers, outputs, _ = post.shape
         out = x.new_empty((nodes, towers * outputs))
-        for (begin, end), weight in zip(pairwise(bounds), update, strict=True):
+        by_degree = zip(pairwise(bounds), used, update.mT.contiguous(), strict=True)
+        for (begin, end), columns, weight in by_degree:
             if towers == 1:
-                part = inputs[begin:end]
-                torch.addmm(post_bias[0], part, weight[0].t(), out=out[begin:end])
+                part, weight = inputs[begin:end, :columns], weight[0, :columns]
+                torch.addmm(post_bias[0], part, weight, out=out[begin:end])
             else:
                 to = _by_tower(out[begin:end], towers)
                 each = _by_tower(inputs[begin:end], towers)
-                torch.baddbmm(post_bias[:, None], each, weight.mT, out=to)
-        ctx.plan, ctx.adjacency, ctx.kernels, ctx.bounds = plan, adjacency, kernels, bounds
+                torch.baddbmm(post_bias[:, None], each, weight, out=to)
+        ctx.plan, ctx.adjacency, ctx.kernels = plan, adjacency, kernels
+        ctx.bounds, ctx.used = bounds, used
         ctx.save_for_backward(
             factors, given, edge, at, *weights, of_degree, products, inputs, update, out
         )
@@ -160,11 +175,13 @@ def _gradients(ctx: Any, grad: Tensor) -> Any:
     if mixing is not None:
         of_mixing, of_mixing_bias, grad = grad.t() @ out, grad.sum(0), grad @ mixing
     of_inputs, of_update = torch.empty_like(inputs), torch.empty_like(update)
-    for k, (begin, end) in enumerate(pairwise(ctx.bounds)):
+    for k, ((begin, end), columns) in enumerate(zip(pairwise(ctx.bounds), ctx.used, strict=True)):
         part, of_part, given = grad[begin:end], of_inputs[begin:end], inputs[begin:end]
         if towers == 1:
-            torch.mm(part, update[k, 0], out=of_part)
-            torch.mm(part.t(), given, out=of_update[k, 0])
+            torch.mm(part, update[k, 0, :, :columns], out=of_part[:, :columns])
+            torch.mm(part.t(), given[:, :columns], out=of_update[k, 0, :, :columns])
+            if columns is not None:
+                of_update[k, 0, :, columns:] = 0
         else:
             each = _by_tower(part, towers)
             torch.bmm(each, update[k], out=_by_tower(of_part, towers))
@@ -201,6 +218,13 @@ def _gradients_in_steps(ctx: Any, grad: Tensor) -> Any:
 
     inputs, needs = (x, edge, at, *weights), needed_now(ctx)[3:]
     return None, None, None, *differentiable_gradients(run, inputs, needs, grad)
+
+
+def _used(adjacency: Adjacency, bounds: list[int], width: int) -> list[int | None]:
+    """How many inputs of U can differ from 0, for each degree: without neighbours x alone. None
+    for all of them."""
+    first = adjacency.reached_degree[adjacency.by_degree[0]]
+    return [width if first == 0 else None, *[None] * (len(bounds) - 2)]
 
 
 def _by_tower(rows: Tensor, towers: int) -> Tensor:
