@@ -382,7 +382,7 @@ def test_molecules_of_a_table_and_what_is_predicted_of_them(tmp_path):
     done = run(*made, "--split", "random", "--skip")
     assert done.exit_code == 0, done.output
     for words in (
-        *("cannot read 1 of 21", "16 train, 2 validation, 2 test"),
+        *("1 unreadable, left out", "my.rows.csv, which lists", "16 train, 2 validation, 2 test"),
         *("to predict: size [/nm], known of 20", "to predict: is_even, 0 or 1, known of 20"),
     ):
         assert words in done.output
@@ -406,6 +406,52 @@ def test_molecules_of_a_table_and_what_is_predicted_of_them(tmp_path):
     assert "nothing to train" in done.output
     wrong = pna(app, [*other[:2], str(graphs), *other[3:], "--smiles", "smiles"])
     assert wrong.exit_code == 1 and "leave it out" in wrong.output
+
+
+@pytest.fixture
+def odd_table(tmp_path):
+    """A table with a special row of most kinds, which are errors or not by the options."""
+    pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
+    pytest.importorskip("ogb", reason="reading molecules needs pna[chem]")
+    rows = [f"{'C' * (k + 2)};{k % 3};{k % 2 + 1};1,{k};Ä" for k in range(20)]
+    path = tmp_path / "my.csv"
+    rows = ["smiles;level;label;part;who", *rows, "CC;0;1;<0,5;b", "CN(C)(C)C;0;1;2;c"]
+    path.write_text("\n".join(rows), encoding="latin-1")
+    return path
+
+
+def test_what_is_assumed_of_a_table(odd_table, tmp_path):
+    out = tmp_path / "my.safetensors"
+    made = ["molecules", odd_table, "--out", out, "--targets", "level,label,part", "--split",
+            "random"]  # fmt: skip
+    done = run(*made)
+    assert done.exit_code == 1 and "not UTF-8 in line 2" in done.output and "--enc" in done.output
+    made += ["--encoding", "latin-1"]
+    done = run(*made)
+    assert done.exit_code == 1 and "got '<0,5' as part in line 22" in done.output
+    made += ["--take-limits"]
+    assert "line 23" in run(*made, "--strict").output
+    assert not out.exists() and [*tmp_path.iterdir()] == [odd_table]
+    done = run(*made)
+    assert done.exit_code == 0, done.output
+    for words in (
+        *("took 1,0 as 1.0 in column part", "1 over-valent, kept", "1 limit, limit taken"),
+        *("; 1 and 2 are taken as numbers: for two classes, write 0 and 1", "1 contradicting"),
+        "; taken as numbers: for 3 classes, train with --loss level=cross_entropy",
+    ):
+        assert words in done.output
+    listed = (tmp_path / "my.rows.csv").read_text().splitlines()
+    assert listed[0] == "line,smiles,what,detail,done" and len(listed) == 4
+    good = out.read_bytes()
+    assert run(*made, "--strict", "--force").exit_code == 1 and out.read_bytes() == good
+    done = run(*made, "--force", "--skip")
+    assert done.exit_code == 0 and "1 over-valent, left out" in done.output
+
+
+def test_the_table_itself_is_not_overwritten(odd_table, tmp_path):
+    table = odd_table.rename(tmp_path / "a.rows.csv")
+    done = run("molecules", table, "--out", tmp_path / "a.safetensors", "--force")
+    assert done.exit_code == 1 and "which would be overwritten" in done.output
 
 
 def test_a_target_whose_name_has_a_comma(tmp_path):

@@ -7,9 +7,10 @@ import pytest
 import torch
 
 from pna import GraphSet
-from pna.data.molecule_table import from_table, smiles_column, standardised
+from pna.data.molecule_table import from_table, numeric_columns, smiles_column, standardised
 from pna.data.molecules import from_smiles
 from pna.data.scaffolds import SPLITS, scaffold_split
+from pna.data.special_rows import RowRules
 from pna.data.table import Table
 
 pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
@@ -137,16 +138,47 @@ def test_joined_tables_are_told_to_be_standardised_again():
 def test_molecules_that_cannot_be_read():
     smiles = ["CCO", "C1CC", "C", "", *SMILES]
     table = table_of({"smiles": smiles, "y": [str(k) for k in range(len(smiles))]})
-    with pytest.raises(ValueError, match=r"got 'C1CC' in line 3 of my.csv, expected the SMILES"):
+    with pytest.raises(ValueError, match=r"got 'C1CC' in line 3 of my.csv, .*\(--skip\)"):
         from_table(table, ["y"])
-    with pytest.warns(UserWarning, match=r"cannot read 2 of 44 molecules of my.csv: line 3, 5$"):
-        graphs = from_table(table, ["y"], skip=True, split="random")
+    with pytest.warns(UserWarning, match=r"left out 2 molecules of my.csv .* refuses: line 3, 5$"):
+        graphs = from_table(table, ["y"], rows=RowRules(skip=True), split="random")
     assert graphs.y_graph[:, 0].tolist() == [0, 2, *range(4, 44)]
     many = table_of({"smiles": ["C", *["("] * 12]})
     with pytest.warns(UserWarning, match="line 3, 4, 5, 6, 7, 8, 9, 10, 11, 12 and 2 more"):
-        assert len(from_table(many, skip=True)) == 1
+        assert len(from_table(many, rows=RowRules(skip=True))) == 1
     with pytest.raises(ValueError, match=r"got no molecules in my.csv"):
-        from_table(table_of({"smiles": ["(", ""]}), skip=True)
+        from_table(table_of({"smiles": ["(", ""]}), rows=RowRules(skip=True))
+
+
+def test_targets_to_be_warned_of():
+    dead = {"dead": ["0"] * 39 + [""], "same": ["7"] * 40, "half": ["1", "2"] * 20}
+    table = numbered(**dead, copy=dead["half"])
+    with pytest.warns(UserWarning) as told:
+        from_table(table, ["dead", "same", "half", "copy"], split="random")
+    assert [str(one.message).partition(";")[0] for one in told] == [
+        "got dead in my.csv with one class only, 0 in all 39 rows that have it: there is nothing "
+        "to learn",
+        "got same in my.csv with one number only, 7 in all 40 rows that have it: there is nothing "
+        "to learn",
+        "got the targets half and copy in my.csv with equal numbers in all rows",
+    ]
+
+
+def test_numeric_columns():
+    columns = {
+        "id": ["7", "3", "9"],
+        "logS": ["-1.5", "", "2"],
+        "active": ["0", "1", "0"],
+        "name": ["a", "b", "1"],
+        "empty": ["", "NA", ""],
+        "whole": ["1", "2", ""],
+        "below": ["<1", "2", "3"],
+    }
+    assert numeric_columns(table_of({"smiles": ["C", "CC", "O"], **columns})) == [
+        "logS",
+        "active",
+        "whole",
+    ]
 
 
 @pytest.mark.parametrize(
@@ -166,12 +198,16 @@ def test_the_column_of_smiles(columns, found):
         smiles_column(table, "mol")
 
 
-@pytest.mark.parametrize("columns", ["id,y", "smiles_a,smiles_b"])
-def test_no_column_of_smiles(columns):
+@pytest.mark.parametrize(
+    "columns, words",
+    [
+        ("id,y", "with the columns id, y, expected one called smiles; .*--smiles"),
+        ("smiles_a,y,smiles_b", "several columns of SMILES, smiles_a and smiles_b, .*--smiles"),
+    ],
+)
+def test_no_column_of_smiles(columns, words):
     table = table_of({name: ["C"] for name in columns.split(",")})
-    with pytest.raises(
-        ValueError, match=rf"{', '.join(columns.split(','))}, expected one called smiles"
-    ):
+    with pytest.raises(ValueError, match=words):
         smiles_column(table)
 
 

@@ -74,11 +74,65 @@ def test_numbers(write):
     assert table.column("y")[0] == "1e-3"
 
 
-@pytest.mark.parametrize("wrong", ["much", "inf", "-inf", "1,5", "1_0"])
+@pytest.mark.parametrize("wrong", ["much", "inf", "-inf", "1_0"])
 def test_what_is_no_number(write, wrong):
     table = Table.read(write(f"smiles;y\nC;1\nC;{wrong}\n"))
     with pytest.raises(ValueError, match=rf"got '{wrong}' as y in line 3 of .*my.csv, expected a"):
         table.numbers("y")
+
+
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_decimal_commas(write, separator):
+    cells = ["0,5", "-12", "1,250", "", "2,5e-3"]
+    lines = [separator.join(row) for row in (("smiles", "y"), *(("C", cell) for cell in cells))]
+    with pytest.warns(UserWarning, match=r"took 0,5 as 0.5 in column y of .*my.csv, and likewise"):
+        found = Table.read(write("\n".join(lines))).numbers("y")
+    np.testing.assert_array_equal(found, [0.5, -12, 1.25, np.nan, 2.5e-3])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "smiles;y\nC;1,250\nC;3,500\n",  # both may be thousands
+        "smiles;y\nC;1,25\nC;0.5\n",  # a point is the decimal sign
+        'smiles,y\nC,"1,25"\nC,2\n',  # a comma separates cells
+    ],
+    ids=["thousands", "points", "separator"],
+)
+def test_commas_that_may_mean_something_else(write, text):
+    with pytest.raises(ValueError, match=r"got '1,25\d?' as y in line 2 .*comma may be decimal or"):
+        Table.read(write(text)).numbers("y")
+
+
+def test_limits(write):
+    table = Table.read(write("smiles;y;z\nC;<0,5;1\nC;>= 3;2\nC;≤-1;3\nC;7;4\n"))
+    with pytest.raises(ValueError, match=r"got '<0,5' as y in line 2 .*a limit, .*--take-limits"):
+        table.numbers("y")
+    with pytest.warns(UserWarning, match="took 0,5 as 0.5"):
+        assert table.numbers("y", take_limits=True).tolist() == [0.5, 3, -1, 7]
+    assert table.limits("y") == [(0, "<0,5"), (1, ">= 3"), (2, "≤-1")] and not table.limits("z")
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "UTF-16"])
+def test_encodings(write, encoding):
+    path = write("smiles,name\nC,Äther\n".encode(encoding))
+    suggested = "latin-1" if encoding == "cp1252" else encoding.lower()
+    with pytest.raises(ValueError, match=rf"not UTF-8 in line \d; .*\(--encoding {suggested}\)"):
+        Table.read(path)
+    with opened(path, encoding) as (columns, blocks):
+        assert columns == ("smiles", "name") and next(blocks).columns[1] == ("Äther",)
+    assert Table.read(path, encoding).rows == [["C", "Äther"]]
+
+
+def test_encodings_that_do_not_fit(write):
+    path = write("smiles,name\nC,Äther\n")
+    with pytest.raises(ValueError, match=r"not ASCII in line 2; save it as CSV in UTF-8, or give"):
+        Table.read(path, "ascii")
+    for name in ("latin-one", "rot13"):
+        with pytest.raises(
+            ValueError, match=f"got the encoding '{name}', expected one that Python"
+        ):
+            Table.read(path, name)
 
 
 @pytest.mark.parametrize(

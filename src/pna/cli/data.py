@@ -50,6 +50,7 @@ From = Annotated[
         "Default: the environment variable PNA_DATA.",
     ),
 ]
+_CLASSES = 10  # a target with more whole numbers is not taken for one of classes
 Workers = Annotated[int, typer.Option(help="Number of worker processes, at least 1.")]
 
 
@@ -226,12 +227,18 @@ def molecules(
     split: str = "",
     seed: AtLeast0 = 0,
     skip: bool = False,
+    keep: bool = False,
+    strict: bool = False,
+    take_limits: bool = False,
+    encoding: str = "",
     workers: Workers = 1,
     force: Force = False,
 ) -> None:
     r"""Make a graph set of your own molecules and their measured properties. Needs pna\[chem].
 
-    Cells may be empty. Columns that hold only 0 and 1 are trained as probabilities.
+    Cells may be empty. Columns that hold only 0 and 1 are trained as probabilities. Special rows,
+    such as duplicates and salts, are counted, and listed in a file: X.rows.csv beside
+    X.safetensors.
 
     Args:
         table: CSV table with one molecule per row.
@@ -240,25 +247,45 @@ def molecules(
         split: How molecules are split. Values: scaffold, random, or a column that holds train,
             validation or test. Default: scaffold if there are targets, else no split.
         seed: Random seed of the random split.
-        skip: Leave out molecules that cannot be parsed.
+        skip: Leave out rows that RDKit refuses. Default: a row that it cannot read is an error.
+        keep: With --skip, keep molecules that RDKit refuses because an atom has too many bonds;
+            they are read without that check. Default: they are kept without --skip only.
+        strict: Rows that RDKit refuses are an error, and so are rows with wildcards, with a limit
+            instead of a number, or with a molecule that an earlier row has with another target.
+        take_limits: Take 0.01 as the number of a cell such as <0.01. Default: an error.
+        encoding: Encoding of the table, such as latin-1, cp1252 or utf-16. Default: utf-8.
     """
     from pna.data.molecule_table import from_table
     from pna.data.molecules import check_chemistry
+    from pna.data.special_rows import RowRules, SpecialRow, save_rows, summary
     from pna.data.table import Table as Written
 
     with errors() as console:
         check_target(out, force)
+        listed = out.with_name(f"{out.stem}.rows.csv")
+        check_target(listed, force)
+        if table.resolve() in (out.resolve(), listed.resolve()):
+            raise ValueError(
+                f"got the table {table}, which would be overwritten; choose another --out"
+            )
+        special: list[SpecialRow] = []
+        rules = RowRules(skip, keep, strict, take_limits, lambda _, rows: special.extend(rows))
         check_chemistry()
-        content = Written.read(table)
+        content = Written.read(table, encoding)
         named = [targets] if targets in content.columns else parse_names(targets)  # may have commas
         with progress(console, "molecules") as update:
             graphs = from_table(
-                content, named, smiles=smiles, split=split, seed=seed, skip=skip, workers=workers,
+                content, named, smiles=smiles, split=split, seed=seed, rows=rules, workers=workers,
                 progress=update,
             )  # fmt: skip
         save(graphs, out, force, console)
         for words in facts_of(graphs):
             print_line(console, words)
+        if special or listed.exists():
+            save_rows(listed, special)
+            print_line(console, f"wrote {listed}, which lists the special rows:")
+        for words in summary(special):
+            print_line(console, f"  {words}")
 
 
 def facts_of(graphs: GraphSet) -> Iterator[str]:
@@ -270,9 +297,23 @@ def facts_of(graphs: GraphSet) -> Iterator[str]:
         assert graphs.y_graph is not None
         known = int((~graphs.y_graph[:, column].isnan()).sum())
         kind = ", 0 or 1" if name in losses else ""
-        yield f"to predict: {name}{kind}, known of {known:,}"
+        yield f"to predict: {name}{kind}, known of {known:,}{_assumed(graphs, column)}"
     if not graphs.graph_targets:
         yield "nothing to train: no columns to predict were named (--targets)"
+
+
+def _assumed(graphs: GraphSet, column: int) -> str:
+    """What was assumed of a target whose few whole numbers may be classes."""
+    assert graphs.y_graph is not None
+    name, numbers = graphs.graph_targets[column], graphs.y_graph[:, column]
+    values = sorted({*numbers[~numbers.isnan()].tolist()})
+    first, count = values[0], len(values)
+    if not 2 <= count <= _CLASSES or first not in (0, 1) or values[-1] != first + count - 1:
+        return ""
+    if count == 2:
+        return "; 1 and 2 are taken as numbers: for two classes, write 0 and 1" if first else ""
+    shift = "subtract 1 and " if first else ""
+    return f"; taken as numbers: for {count} classes, {shift}train with --loss {name}=cross_entropy"
 
 
 @app.command()

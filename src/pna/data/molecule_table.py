@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,11 +14,13 @@ from pna.data.graphset import GraphSet
 from pna.data.molecules import Molecules, as_graphs, check_chemistry, from_smiles
 from pna.data.progress import Progress
 from pna.data.scaffolds import SPLITS, scaffold_split
-from pna.data.table import SPLIT_WORDS, Table
+from pna.data.special_rows import RowRules, special_rows
+from pna.data.table import SPLIT_WORDS, UNKNOWN, Table
 
 #: Splits that need no column.
 SCAFFOLD, RANDOM = "scaffold", "random"
 
+_DEFAULT_RULES = RowRules()
 _NAMED = 10  # largest number of lines that a warning names
 _RESOLUTION = 1e-6  # smallest deviation relative to the mean that float32 represents
 
@@ -30,7 +32,7 @@ def from_table(
     smiles: str = "",
     split: str = "",
     seed: int = 0,
-    skip: bool = False,
+    rows: RowRules = _DEFAULT_RULES,
     workers: int = 1,
     progress: Progress | None = None,
 ) -> GraphSet:
@@ -45,22 +47,29 @@ def from_table(
             ring system together, the default if there are targets; or "random". The last two
             have 80, 10 and 10 percent.
         seed: random seed of a random split.
-        skip: leave out molecules that cannot be read, with a warning. By default the first of
-            them is an error.
+        rows: what is done with rows that RDKit refuses and other special rows. By default, the
+            first molecule that cannot be read is an error; all other rows are kept.
         workers: number of processes that read molecules.
         progress: called with the number of molecules read, and the number in all.
     """
     check_chemistry()
     table = table if isinstance(table, Table) else Table.read(table)
     column = smiles_column(table, smiles)
-    measured = {name: _measured(table, name) for name in targets}
+    measured = {name: _measured(table, name, rows.take_limits) for name in targets}
+    _warn_of_targets(table, measured)
     way = split or (SCAFFOLD if targets else "")
     words = _words(table, way)
-    found, texts = read_molecules(table, column, skip, workers, progress)
+    texts = table.column(column)
+    found = from_smiles(
+        texts, name=table.name, lines=table.lines, skip=rows.skip, strict=rows.refuses_overvalent,
+        canonical=True, workers=workers, progress=progress,
+    )  # fmt: skip
+    special = special_rows(table, texts, found, measured, rows)
     if words:
         words = [words[index] for index in found.indices]
     else:
-        words = _divided(texts, way, seed, table.name)
+        words = _divided([texts[index] for index in found.indices], way, seed, table.name)
+    rows.report(table.name, special)
     graphs = as_graphs(
         found,
         y_graph=np.stack([*measured.values()], 1)[found.indices] if measured else None,
@@ -81,6 +90,11 @@ def smiles_column(table: Table, name: str = "") -> str:
         found = [column for column in table.columns if likely(column.lower(), "smiles")]
         if len(found) == 1:
             return found[0]
+        if found:
+            raise ValueError(
+                f"got {table.name} with several columns of SMILES, {' and '.join(found)}, expected "
+                "one; name it (--smiles)"
+            )
     raise ValueError(
         f"got {table.name} with the columns {', '.join(table.columns)}, expected one called "
         "smiles; name the column of SMILES (--smiles)"
@@ -136,9 +150,54 @@ def standardised(graphs: GraphSet) -> GraphSet:
     return replace(graphs, graph_scale=tuple(scales), metadata=metadata)
 
 
-def _measured(table: Table, name: str) -> NDArray[np.float32]:
+def numeric_columns(table: Table, smiles: str = "") -> list[str]:
+    """The columns that can be targets: all of numbers, except the column of SMILES and numberings.
+
+    A column has numbers if every cell is a number or unknown, and one is a number. A numbering has
+    a whole number in every row, and no number twice.
+    """
+    column = smiles_column(table, smiles)
+    found = []
+    for name in table.columns:
+        if name == column or table.columns.count(name) > 1:
+            continue
+        cells = [cell for cell in table.column(name) if cell.lower() not in UNKNOWN]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of decimal commas: the caller reads them again
+                table.numbers(name)
+        except ValueError:
+            continue
+        is_numbering = len({*cells}) == len(table.rows) and all(cell.isdecimal() for cell in cells)
+        if cells and not is_numbering:
+            found.append(name)
+    return found
+
+
+def _warn_of_targets(table: Table, measured: Mapping[str, NDArray[np.float32]]) -> None:
+    """Warn of targets with one number only, and of targets that another one equals."""
+    names = [*measured]
+    for place, (name, numbers) in enumerate(measured.items()):
+        known = numbers[~np.isnan(numbers)]
+        if known.min() == known.max():
+            what = "one class" if known[0] in (0, 1) else "one number"
+            warnings.warn(
+                f"got {name} in {table.name} with {what} only, {known[0]:g} in all {len(known):,} "
+                "rows that have it: there is nothing to learn; leave it out of the targets",
+                stacklevel=3,
+            )
+        for other in names[place + 1 :]:
+            if np.array_equal(numbers, measured[other], equal_nan=True):
+                warnings.warn(
+                    f"got the targets {name} and {other} in {table.name} with equal numbers in all "
+                    "rows; leave one out",
+                    stacklevel=3,
+                )
+
+
+def _measured(table: Table, name: str, take_limits: bool) -> NDArray[np.float32]:
     """The numbers of a target as float32."""
-    given = table.numbers(name)
+    given = table.numbers(name, take_limits)
     known = given[~np.isnan(given)]
     if len(known) == 0:
         raise ValueError(

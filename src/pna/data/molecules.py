@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
+from enum import IntFlag
 from importlib.util import find_spec
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,10 +26,23 @@ BOND_FEATURES = ("bond type", "stereo", "conjugated")
 _BLOCK = 512  # molecules that a worker reads at a time
 
 
+class Note(IntFlag):
+    """What is special about a text of the list that was read."""
+
+    UNREADABLE = 1  # RDKit cannot read it
+    OVERVALENT = 2  # RDKit refuses it, because an atom has too many bonds
+    FRAGMENTS = 4  # several molecules: a salt or a mixture
+    ISOTOPE = 8
+    WILDCARD = 16  # an atom of no element (*)
+    SINGLE = 32  # one atom
+
+
 @dataclass(frozen=True)
 class Molecules:
     """Concatenated molecules; every bond is two edges, one in each direction."""
 
+    notes: NDArray[np.uint8]  # (texts,) a `Note` of every text of the list, skipped or not
+    canonical: NDArray[np.object_]  # (molecules,) canonical SMILES; empty unless asked for
     indices: NDArray[np.int64]  # (molecules,) index in the given list; some may be skipped
     sizes: NDArray[np.int64]  # (molecules,)
     edge_counts: NDArray[np.int64]  # (molecules,)
@@ -43,27 +57,30 @@ def from_smiles(
     name: str = "the list",
     lines: Sequence[int] | None = None,
     skip: bool = False,
+    strict: bool = False,
+    canonical: bool = False,
     workers: int = 1,
     progress: Progress | None = None,
 ) -> Molecules:
     """Read molecules, in order.
 
     `name` and `lines` are for errors: the file, and the line of each molecule; by default its index
-    in the list. A text that is no molecule is an error; with `skip` it is left out. `progress` is
-    called with the number of molecules read, and the number in all.
+    in the list. A text that is no molecule is an error; with `skip` it is left out. With `strict`,
+    so is a molecule with too many bonds at an atom, which is kept otherwise. `progress` is called
+    with the number of molecules read, and the number in all.
     """
     check_chemistry()
     lines = range(len(smiles)) if lines is None else lines
     blocks = [
-        (i, list(smiles[i : i + _BLOCK]), name, list(lines[i : i + _BLOCK]), skip)
-        for i in range(0, len(smiles), _BLOCK)
-    ]
+        _Block(i, list(smiles[i : i + _BLOCK]), name, list(lines[i : i + _BLOCK]), skip, strict,
+               canonical)
+        for i in range(0, len(smiles) or 1, _BLOCK)
+    ]  # fmt: skip
     parts = ordered_map(_read_block, blocks, workers)
-    parts = reporting(parts, len(smiles), progress, lambda part: _BLOCK)
-    found = [part for part in parts if part is not None]
-    if not found:
+    found = _joined([*reporting(parts, len(smiles), progress, lambda part: _BLOCK)])
+    if len(found.sizes) == 0:
         raise ValueError(f"got no molecules in {name}, expected at least one")
-    return _joined(found)
+    return found
 
 
 def as_graphs(found: Molecules, *, metadata: dict[str, Any], **given: Any) -> GraphSet:
@@ -107,9 +124,13 @@ def parse(smiles: str) -> Any:
     from rdkit import Chem
 
     molecule: Any = Chem.MolFromSmiles(smiles)
-    if molecule is not None:
-        return molecule
-    molecule = Chem.MolFromSmiles(smiles, sanitize=False)
+    return _parse_overvalent(smiles) if molecule is None else molecule
+
+
+def _parse_overvalent(smiles: str) -> Any:
+    from rdkit import Chem
+
+    molecule: Any = Chem.MolFromSmiles(smiles, sanitize=False)
     if molecule is None:
         return None
     flags = Chem.SanitizeFlags
@@ -120,35 +141,82 @@ def parse(smiles: str) -> Any:
     return molecule if problem == flags.SANITIZE_NONE else None
 
 
-def _read_block(block: tuple[int, list[str], str, list[int], bool]) -> Molecules | None:
+class _Block(NamedTuple):
+    """Texts for a worker to read; the arguments are those of `from_smiles`."""
+
+    first: int  # index of the first text
+    smiles: list[str]
+    name: str
+    lines: list[int]
+    skip: bool
+    strict: bool
+    canonical: bool
+
+
+def _read_block(block: _Block) -> Molecules:
+    from rdkit import Chem
     from rdkit.rdBase import BlockLogs
 
-    first, smiles, name, lines, skip = block
     indices, atoms, bonds = list[int](), list[list[bytes]](), list[list[tuple[int, int, bytes]]]()
+    notes, canonical = np.zeros(len(block.smiles), np.uint8), list[str]()
+    refused = Note.UNREADABLE | Note.OVERVALENT if block.strict else Note.UNREADABLE
     with BlockLogs():  # of refused molecules and deprecated features
-        for index, (line, text) in enumerate(zip(lines, smiles, strict=True), first):
-            molecule = parse(text)
-            if molecule is not None and molecule.GetNumAtoms() > 0:
-                indices.append(index)
+        for row, text in enumerate(block.smiles):
+            molecule, note = _noted(text)
+            notes[row] = note
+            if not note & refused:
+                indices.append(block.first + row)
                 atoms.append(_atoms(molecule, text))
                 bonds.append(_bonds(molecule, text))
-            elif not skip:
-                raise ValueError(
-                    f"got {text!r} in line {line} of {name}, expected the SMILES of a molecule; "
-                    "correct it, or leave it out"
-                )
-    if not indices:
-        return None
+                if block.canonical:
+                    canonical.append(Chem.MolToSmiles(molecule))
+            elif not block.skip:
+                unreadable = bool(note & Note.UNREADABLE)
+                raise _refused(text, block.lines[row], block.name, unreadable)
     ends = np.array([bond[:2] for some in bonds for bond in some], np.int64).reshape(-1, 2)
     both = np.stack([ends, ends[:, ::-1]], 1).reshape(-1, 2)  # each bond, then its reverse
     of_bonds = _rows((bond[2] for some in bonds for bond in some), len(BOND_FEATURES))
     return Molecules(
-        indices=np.array(indices),
-        sizes=np.array([len(some) for some in atoms]),
-        edge_counts=np.array([2 * len(some) for some in bonds]),
+        notes=notes,
+        canonical=np.array(canonical, object),
+        indices=np.array(indices, np.int64),
+        sizes=np.array([len(some) for some in atoms], np.int64),
+        edge_counts=np.array([2 * len(some) for some in bonds], np.int64),
         edge_index=both.T,
         x=_rows(chain.from_iterable(atoms), len(ATOM_FEATURES)),
         edge_attr=of_bonds.repeat(2, 0),
+    )
+
+
+def _noted(text: str) -> tuple[Any, int]:
+    """The molecule of a text, or None, and its `Note`."""
+    from rdkit import Chem
+
+    molecule: Any = Chem.MolFromSmiles(text)
+    note = 0
+    if molecule is None:
+        molecule, note = _parse_overvalent(text), Note.OVERVALENT
+    if molecule is None or molecule.GetNumAtoms() == 0:
+        return None, Note.UNREADABLE
+    if "." in text and len(Chem.GetMolFrags(molecule)) > 1:
+        note |= Note.FRAGMENTS
+    if "[" in text and any(atom.GetIsotope() for atom in molecule.GetAtoms()):
+        note |= Note.ISOTOPE
+    if "*" in text and not all(atom.GetAtomicNum() for atom in molecule.GetAtoms()):
+        note |= Note.WILDCARD
+    return molecule, note | (Note.SINGLE if molecule.GetNumAtoms() == 1 else 0)
+
+
+def _refused(text: str, line: int, name: str, unreadable: bool) -> ValueError:
+    if unreadable:
+        return ValueError(
+            f"got {text!r} in line {line} of {name}, expected the SMILES of a molecule; correct "
+            "it, or leave such rows out (--skip)"
+        )
+    return ValueError(
+        f"got {text!r} in line {line} of {name}, which RDKit refuses because an atom has too many "
+        "bonds, expected a molecule that it accepts; correct it, leave such rows out (--skip), or "
+        "leave out --strict to read them without that check"
     )
 
 

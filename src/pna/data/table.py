@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
 import io
 import math
 import re
+import warnings
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from itertools import chain, islice
 from pathlib import Path
@@ -25,6 +27,10 @@ from pna.names import lookup
 _SEPARATORS = ",;\t"
 _SAYS_SEPARATOR = "sep="
 _GZIP = b"\x1f\x8b"  # the first bytes of such a file
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")  # likewise
+_LIMIT = re.compile(r"(?:<=|>=|[<>≤≥~≈])\s*(?=[-+.\d])")  # in front of a number
+_DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
+_THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2},\d{3}")  # may be a number of thousands
 _BLOCK = 2**16  # cells of a block of rows
 
 #: Texts of a column of splits, in lower case, and the split that each stands for.
@@ -45,21 +51,26 @@ class Table:
     columns: tuple[str, ...]
     rows: list[list[str]]
     lines: list[int]  # line number in the file at which each row ends
+    separator: str = ","  # of cells in the file
 
     @classmethod
-    def read(cls, path: str | Path) -> Table:
-        """Read a CSV file in UTF-8, with commas, semicolons or tabs; gzip is unpacked."""
+    def read(cls, path: str | Path, encoding: str = "") -> Table:
+        """Read a CSV file with commas, semicolons or tabs; gzip is unpacked.
+
+        `encoding` is that of the file, as Python names it; by default UTF-8.
+        """
         path = Path(path)
         check_readable(path)
-        text = text_of(str(path), path.read_bytes())
+        text = text_of(str(path), path.read_bytes(), encoding or "utf-8")
         first = text.lstrip().partition("\n")[0]
-        found = _rows(path, io.StringIO(text, newline=""), _separator(first))
+        separator = _separator(first)
+        found = _rows(path, io.StringIO(text, newline=""), separator)
         columns = tuple(next(found, ([], 0))[0])
         pairs = list(found)
         if not pairs:
             raise without_rows(path)
         rows, lines = [row for row, _ in pairs], [line for _, line in pairs]
-        return cls(str(path), columns, rows, lines)
+        return cls(str(path), columns, rows, lines, separator)
 
     def column(self, name: str) -> list[str]:
         """The cells of a column, without surrounding blanks."""
@@ -71,21 +82,58 @@ class Table:
         column = self.columns.index(name)
         return [row[column].strip() for row in self.rows]
 
-    def numbers(self, name: str) -> NDArray[np.float64]:
-        """The numbers of a column; NaN if unknown."""
+    def numbers(self, name: str, take_limits: bool = False) -> NDArray[np.float64]:
+        """The numbers of a column; NaN if unknown. With `take_limits`, "<0.01" is 0.01.
+
+        "0,5" is 0.5, with a warning, if the table has no commas between cells, the column has no
+        number with a point, and its numbers cannot all be thousands.
+        """
+        texts = self.column(name)
+        if take_limits:
+            texts = [_LIMIT.sub("", text, count=1) for text in texts]
+        comma = self._decimal_comma(texts)
+        if comma:
+            warnings.warn(
+                f"took {comma} as {comma.replace(',', '.')} in column {name} of {self.name}, and "
+                "likewise all of its decimal commas",
+                stacklevel=2,
+            )
         found = []
-        for line, text in zip(self.lines, self.column(name), strict=True):
-            try:
-                number = math.nan if text.lower() in UNKNOWN else float(text.replace("_", "?"))
-            except ValueError:
-                number = math.inf
-            if math.isinf(number):
-                raise ValueError(
-                    f"got {text!r} as {name} in line {line} of {self.name}, expected a number "
-                    "with a decimal point, or nothing if it is not known; correct it"
-                )
+        for line, text in zip(self.lines, texts, strict=True):
+            number = math.nan if text.lower() in UNKNOWN else as_number(text, bool(comma))
+            if number is None:
+                raise self._no_number(name, line, text)
             found.append(number)
         return np.array(found)
+
+    def limits(self, name: str) -> list[tuple[int, str]]:
+        """Rows whose cell is a limit such as "<0.01", and that cell."""
+        return [(row, text) for row, text in enumerate(self.column(name)) if _LIMIT.match(text)]
+
+    def _decimal_comma(self, texts: Sequence[str]) -> str:
+        """A number of a column with a decimal comma; empty if it has none or that is not sure."""
+        numbers = [text for text in texts if _DECIMAL_COMMA.fullmatch(text)]
+        sure = next((text for text in numbers if not _THOUSANDS.fullmatch(text)), "")
+        if not sure or self.separator == ",":
+            return ""
+        return "" if any("." in text and as_number(text) is not None for text in texts) else sure
+
+    def _no_number(self, name: str, line: int, text: str) -> ValueError:
+        got = f"got {text!r} as {name} in line {line} of {self.name}"
+        if _LIMIT.match(text):
+            return ValueError(
+                f"{got}, a limit, expected a number; correct it, leave the cell empty, or take the "
+                "limits as numbers (--take-limits)"
+            )
+        if _DECIMAL_COMMA.fullmatch(text):
+            return ValueError(
+                f"{got}, where the comma may be decimal or separate thousands, expected a number "
+                "with a decimal point; correct it"
+            )
+        return ValueError(
+            f"{got}, expected a number with a decimal point, or nothing if it is not known; "
+            "correct it"
+        )
 
     def check_without(self, names: Iterable[str]) -> None:
         """Raise if the table has a column of one of these names."""
@@ -119,12 +167,12 @@ class RowBlock(NamedTuple):
 
 
 @contextmanager
-def opened(path: Path) -> Iterator[tuple[tuple[str, ...], Iterator[RowBlock]]]:
+def opened(path: Path, encoding: str = "") -> Iterator[tuple[tuple[str, ...], Iterator[RowBlock]]]:
     """The columns of a file as `Table.read` reads it, and its rows in blocks of bounded memory."""
     check_readable(path)
     with path.open("rb") as raw:
-        text = io.TextIOWrapper(_unpacked(raw), "utf-8-sig", newline="")
-        with _named_errors(path):
+        text = io.TextIOWrapper(_unpacked(raw), _codec(encoding), newline="")
+        with _named_errors(path, encoding):
             begin = [text.readline()]
             while begin[-1].isspace():
                 begin.append(text.readline())
@@ -186,22 +234,31 @@ def _rows(path: Path, text: Iterable[str], separator: str) -> Iterator[tuple[lis
 
 
 @contextmanager
-def _named_errors(path: Path) -> Iterator[None]:
-    """Make errors of decoding name the file, and the line if it is not UTF-8."""
+def _named_errors(path: Path, encoding: str = "") -> Iterator[None]:
+    """Make errors of decoding name the file, and the line that has another encoding."""
     try:
         yield
-    except UnicodeDecodeError:
-        with path.open("rb") as raw:
-            for number, line in enumerate(_unpacked(raw), 1):
-                try:
-                    line.decode()
-                except UnicodeDecodeError as error:
-                    raise _not_utf8(str(path), number) from error
-        raise
+    except UnicodeError as error:
+        wrong, begin = 0, b""
+        with path.open("rb") as raw, suppress(UnicodeError):
+            decoder = codecs.getincrementaldecoder(_codec(encoding))()
+            for line in _unpacked(raw):
+                wrong, begin = wrong + 1, begin or line[:2]
+                decoder.decode(line)
+        raise _undecoded(str(path), wrong, encoding, begin) from error
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(
             f"got {path}, which gzip cannot unpack ({error}); copy it again"
         ) from error
+
+
+def as_number(text: str, decimal_comma: bool = False) -> float | None:
+    """The number that a text is; None if it is none or not finite."""
+    try:
+        number = float((text.replace(",", ".") if decimal_comma else text).replace("_", "?"))
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _separator(first: str) -> str:
@@ -223,16 +280,38 @@ def is_table(path: Path) -> bool:
     return path.name.lower().removesuffix(".gz").endswith((".csv", ".tsv", ".txt"))
 
 
-def text_of(name: str, content: bytes) -> str:
-    """The text of a file's content, which may be gzip; `name` is for errors."""
+def text_of(name: str, content: bytes, encoding: str = "") -> str:
+    """The text of a file's content, which may be gzip; `name` is for errors.
+
+    `encoding` is that of the file, as Python names it; by default UTF-8.
+    """
     if content.startswith(_GZIP):
         content = gunzip(name, content)
+    codec = _codec(encoding)
     try:
-        return content.decode("utf-8-sig")  # spreadsheets write a byte order mark
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise _not_utf8(name, line) from error
+        return content.decode(codec)
+    except UnicodeError as error:
+        line = content[: getattr(error, "start", 0)].count(b"\n") + 1
+        raise _undecoded(name, line, encoding, content[:2]) from error
 
 
-def _not_utf8(name: str, line: int) -> ValueError:
-    return ValueError(f"got {name}, which is not UTF-8 in line {line}; save it as CSV in UTF-8")
+def _codec(encoding: str) -> str:
+    """The codec of Python for an encoding; an error if there is none."""
+    try:
+        name = codecs.lookup(encoding or "utf-8").name
+        "".encode(name)  # of some codecs, such as rot13, the code is text
+    except LookupError as error:
+        raise ValueError(
+            f"got the encoding {encoding!r}, expected one that Python knows, such as latin-1, "
+            "cp1252 or utf-16"
+        ) from error
+    return "utf-8-sig" if name == "utf-8" else name  # spreadsheets write a byte order mark
+
+
+def _undecoded(name: str, line: int, encoding: str, begin: bytes) -> ValueError:
+    likely = "utf-16" if begin in _UTF16 else "latin-1"
+    more = f", or give its encoding (--encoding {likely})" if encoding else ""
+    return ValueError(
+        f"got {name}, which is not {(encoding or 'utf-8').upper()} in line {line}; save it as CSV "
+        f"in UTF-8{more}"
+    )
