@@ -48,7 +48,6 @@ def test_the_loader_joins_the_columns_of_zinc_only() -> None:
             assert sorted(graph.keys()) == ["edge_attr", "edge_index", "x", "y"]
 
 
-@pytest.mark.slow
 def test_everything_is_printed_and_written(tmp_path: Path) -> None:
     path = tmp_path / "example.csv"
     asked = ["bench", "example", "--device", "cpu", "--small", "--epochs", "1"]

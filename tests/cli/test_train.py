@@ -183,7 +183,6 @@ def test_a_new_folder_in_runs(data, tmp_path, monkeypatch):
         assert Run(f"runs/graphs-gcn-{number}").summary is not None
 
 
-@pytest.mark.slow
 def test_interrupted_and_resumed(data, tmp_path):
     """Ctrl-C leaves a run that goes on to where it would have come."""
     folder = tmp_path / "run"

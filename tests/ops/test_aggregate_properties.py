@@ -15,7 +15,8 @@ from pna.ops.backend import availability
 from tests.conftest import DEVICE
 
 #: Each backend, its device, and how many graphs it is tried on: few in Triton's interpreter.
-BACKENDS = [("reference", DEVICE, 20), ("cpu", torch.device("cpu"), 50), ("triton", DEVICE, 8)]
+#: `make test` runs the first.
+BACKENDS = [("cpu", torch.device("cpu"), 50), ("reference", DEVICE, 20), ("triton", DEVICE, 8)]
 TINY = 1e-12  # an ε that does not show beside features of about 1
 
 

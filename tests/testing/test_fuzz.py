@@ -19,7 +19,6 @@ from pna.testing.fuzz import _CASES, _STRETCH, check, draw_case, fuzz
 REFERENCE = FuzzSettings(mode=("reference",))
 
 
-@pytest.mark.slow
 def test_smoke_of_the_definition():
     """As the command runs it."""
     assert main(["fuzz", "--minutes", "0.03", "--seed", "1", "--mode", "reference"]) == 0

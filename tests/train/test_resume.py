@@ -114,7 +114,6 @@ def assert_same_ending(got: Run, expected: Run) -> None:
     assert summaries[0] == summaries[1]
 
 
-@pytest.mark.slow
 def test_members_left_in_the_run_that_is_compared(whole):
     """Else the comparisons below would say less."""
     run, (tensors, _) = whole, whole.read(LAST)
