@@ -25,8 +25,8 @@ def used(monkeypatch) -> list[int]:
     handles, used, alive = itertools.count(), [], {}
 
     @contextmanager
-    def record(graph, pool, stream):
-        assert stream == "line"
+    def record(graph, pool, stream, capture_error_mode):
+        assert (stream, capture_error_mode) == ("line", "thread_local")
         left = alive.setdefault(pool, [])
         assert not left or any(one() is not None for one in left), "use_count > 0"
         left.append(weakref.ref(graph))
@@ -103,7 +103,7 @@ def test_what_went_wrong_is_said_first(used, monkeypatch):
     """Not what torch finds when it ends a recording that was broken off."""
 
     @contextmanager
-    def unjoined(graph, pool, stream):
+    def unjoined(graph, pool, stream, capture_error_mode):
         try:
             yield
         finally:
