@@ -12,8 +12,8 @@ from pna import GraphSet
 
 SPLITS, TYPES = ("train", "validation", "test"), ("star", "path")
 
-#: Node and edge features, targets of nodes and graphs, splits, types: each may be absent.
-ALL = frozenset({"x", "edge_attr", "y_node", "y_graph", "split", "type"})
+#: Features and targets of nodes, edges and graphs, splits, types: each may be absent.
+ALL = frozenset({"x", "edge_attr", "x_graph", "y_node", "y_graph", "split", "type"})
 
 
 def make(
@@ -25,6 +25,7 @@ def make(
     given: dict[str, Any] = {
         "x": np.arange(2 * nodes, dtype=np.float32).reshape(nodes, 2),
         "edge_attr": -np.arange(edge_count, dtype=np.float32)[:, None] - 1,
+        "x_graph": np.arange(graphs * 3, dtype=np.uint8).reshape(graphs, 3) + 7,
         "y_node": np.arange(nodes * 3, dtype=np.int64).reshape(nodes, 3),
         "y_graph": torch.arange(graphs * 2, dtype=torch.float64).reshape(graphs, 2),
         "split": [SPLITS[i % 3] for i in range(graphs)],

@@ -67,11 +67,13 @@ def assert_holds(graphs: GraphSet, ids: list[int], shape: Shape) -> None:
     assert got.graph_of_node[n:].tolist() == [shape.graphs] * (shape.nodes - n)
     assert got.graph_ids[:g].tolist() == ids
     assert got.diameter[:g].tolist() == [10 * i for i in ids]
-    for name, rows in (("x", n), ("edge_attr", e), ("y_node", n), ("y_graph", g)):
+    for name, rows in (("x", n), ("edge_attr", e), ("x_graph", g), ("y_node", n), ("y_graph", g)):
         ours, theirs = getattr(got, name), getattr(plain, name)
         assert (ours is None) == (theirs is None)
         if theirs is not None:
             assert torch.equal(ours[:rows], theirs), name
+    if got.x_graph is not None:
+        assert not got.x_graph[g:].any()
     senders, receivers = got.adjacency.edge_index
     expected = plain.adjacency.edge_index
     assert torch.equal(torch.stack([senders, receivers])[:, :e].long(), expected.long())

@@ -78,6 +78,7 @@ def inputs_of(program: Program, graphs: GraphSet, ids: Sequence[int]) -> dict[st
         "sizes": batch.sizes,
         "edge_attr": None if batch.edge_attr is None else batch.edge_attr[order],
         "diameter": diameters(graphs)[[*ids]],
+        "x_graph": batch.x_graph,
     }
     found = {name: given[name] for name in program.inputs}
     assert all(tensor is not None for tensor in found.values())

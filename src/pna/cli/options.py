@@ -76,6 +76,10 @@ class Training:
         init: Initialisation of the weights. {initial} published is the authors'; with remembering,
             GRUs keep most of their state at first. Default: default (PyTorch's).
         edges: Use edge features. Default: yes, if the graphs have them.
+        graph_features: Use features of whole graphs. Only for stacked models and targets of graphs.
+            Default: yes, if the graphs have them.
+        graph_width: Width to which a stacked model reduces graph features. Default: --hidden.
+        graph_dropout: Probability of dropping a graph feature, at least 0 and below 1. Default: 0.
 
     Training:
         members: Number of models trained at once, each with its own seed.
@@ -152,6 +156,9 @@ class Training:
     direction: str
     init: str
     edges: bool
+    graph_features: bool
+    graph_width: int
+    graph_dropout: float
     loss: str
     weights: str
     class_weights: str

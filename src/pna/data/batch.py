@@ -76,6 +76,7 @@ class Batch:
     y_edge: Tensor | None = None  # (labelled edges, targets)
     nodes: Tensor | None = None  # (nodes,) int64, index in the set, if neighbours were sampled
     layers: tuple[SampledLayer, ...] = ()  # in the order of a model's layers, if so
+    x_graph: Tensor | None = None  # (graphs, features), 0 for padding
 
     @property
     def indptr(self) -> Tensor:

@@ -18,6 +18,7 @@ Names = Mapping[str, Sequence[str] | None]
 _ARRAYS = {
     "node_features": "x",
     "edge_features": "edge_attr",
+    "graph_features": "x_graph",
     "node_targets": "y_node",
     "graph_targets": "y_graph",
 }
@@ -32,7 +33,7 @@ def from_networkx(graphs: Sequence[Any], names: Names) -> dict[str, Any]:
         nodes += [(f"node {name!r} of graph {index}", graph.nodes[name]) for name in graph.nodes]
         links += [(f"an edge of graph {index}", found) for found in attributes]
         whole.append((f"graph {index}", graph.graph))
-    owners = dict(zip(_ARRAYS, (nodes, links, nodes, whole), strict=True))
+    owners = dict(zip(_ARRAYS, (nodes, links, whole, nodes, whole), strict=True))
 
     def read(level: str, name: str) -> Tensor:
         return _numbers(name, owners[level])

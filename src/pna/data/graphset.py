@@ -41,7 +41,7 @@ _KIND, _VERSION = "pna.GraphSet", 1
 _NODE = ("degree", "out_degree", "x", "y_node", "split_of_node")
 _EDGE = ("senders", "receivers", "out_ranks", "edge_attr", "split_of_message")
 _LABEL = ("label_ends", "label_attr", "y_edge", "split_of_edge")
-_GRAPH = ("y_graph", "split_of_graph", "type_of_graph")
+_GRAPH = ("x_graph", "y_graph", "split_of_graph", "type_of_graph")
 _RAGGED = {"node_offsets": _NODE, "edge_offsets": _EDGE, "label_offsets": _LABEL}
 _TENSORS = (*_RAGGED, *_NODE, *_EDGE, *_LABEL, *_GRAPH)
 
@@ -49,6 +49,7 @@ _TENSORS = (*_RAGGED, *_NODE, *_EDGE, *_LABEL, *_GRAPH)
 _COLUMNS = {
     "x": "node_features",
     "edge_attr": "edge_features",
+    "x_graph": "graph_features",
     "y_node": "node_targets",
     "y_graph": "graph_targets",
     "y_edge": "edge_targets",
@@ -63,8 +64,8 @@ _SCALES = {
 #: The tags of nodes and edges inside a graph, with the columns that they may have one each for.
 _INSIDE = {"split_of_node": "node_targets", "split_of_edge": "edge_targets"}
 
-#: Entries that files without labelled edges do not have, and their values then.
-_LATER: dict[str, Any] = {"edge_targets": [], "edge_scale": []}
+#: Entries that files without labelled edges or graph features do not have, and their values then.
+_LATER: dict[str, Any] = {"edge_targets": [], "edge_scale": [], "graph_features": []}
 
 #: Always on the CPU, so that choosing graphs never waits for a device.
 _ON_HOST = (*_RAGGED, *_TAGS)
@@ -119,6 +120,8 @@ class GraphSet:
     split_of_message: Tensor | None = None
     edge_targets: tuple[str, ...] = ()
     edge_scale: tuple[float, ...] = ()
+    x_graph: Tensor | None = None  # (graphs, features), NaN if unknown
+    graph_features: tuple[str, ...] = ()
 
     @classmethod
     def from_arrays(
@@ -129,12 +132,14 @@ class GraphSet:
         *,
         x: Array | None = None,
         edge_attr: Array | None = None,
+        x_graph: Array | None = None,
         y_node: Array | None = None,
         y_graph: Array | None = None,
         split: Array | None = None,
         type: Array | None = None,
         node_features: Sequence[str] | None = None,
         edge_features: Sequence[str] | None = None,
+        graph_features: Sequence[str] | None = None,
         node_targets: Sequence[str] | None = None,
         graph_targets: Sequence[str] | None = None,
         splits: Sequence[str] | None = None,
@@ -157,6 +162,7 @@ class GraphSet:
         num_nodes, num_edges = len(structure.degree), len(structure.senders)
         x = as_columns("x", x, num_nodes, "node")
         edge_attr = as_columns("edge_attr", edge_attr, num_edges, "edge")
+        x_graph = as_columns("x_graph", x_graph, num_graphs, "graph")
         y_node = as_columns("y_node", y_node, num_nodes, "node")
         y_graph = as_columns("y_graph", y_graph, num_graphs, "graph")
         split_of_graph, splits = as_tags("split", split, splits, num_graphs)
@@ -165,12 +171,14 @@ class GraphSet:
             **vars(structure),
             x=x,
             edge_attr=None if edge_attr is None else edge_attr[edge_ids],
+            x_graph=x_graph,
             y_node=y_node,
             y_graph=y_graph,
             split_of_graph=split_of_graph,
             type_of_graph=type_of_graph,
             node_features=column_names("node_features", node_features, x),
             edge_features=column_names("edge_features", edge_features, edge_attr),
+            graph_features=column_names("graph_features", graph_features, x_graph),
             node_targets=column_names("node_targets", node_targets, y_node),
             graph_targets=column_names("graph_targets", graph_targets, y_graph),
             splits=splits,
@@ -180,7 +188,8 @@ class GraphSet:
 
     @classmethod
     def from_pyg(cls, graphs: Iterable[Any], *, level: str | None = None, **facts: Any) -> GraphSet:
-        """Build from PyG's `Data`: x, edge_index, edge_attr, y or y_node and y_graph, num_nodes.
+        """Build from PyG's `Data`: x, edge_index, edge_attr, x_graph, y or y_node and y_graph,
+        num_nodes. ``x_graph`` has one row, the features of the whole graph.
 
         `graphs` is a list, a data set, a loader, a batch or one graph. Batches are taken apart.
         Targets ``y`` with a row for each node are node targets; with one row they are targets of
@@ -198,6 +207,7 @@ class GraphSet:
         *,
         node_features: Sequence[str] | None = None,
         edge_features: Sequence[str] | None = None,
+        graph_features: Sequence[str] | None = None,
         node_targets: Sequence[str] | None = None,
         graph_targets: Sequence[str] | None = None,
         **facts: Any,
@@ -214,6 +224,7 @@ class GraphSet:
         names = {
             "node_features": node_features,
             "edge_features": edge_features,
+            "graph_features": graph_features,
             "node_targets": node_targets,
             "graph_targets": graph_targets,
         }
@@ -261,7 +272,7 @@ class GraphSet:
             name: offsets(torch.cat([getattr(part, name).diff() for part in parts]))
             for name in first._held(_RAGGED)
         }
-        for name in first._held((*_NODE, *_EDGE, *_LABEL, "y_graph")):
+        for name in first._held((*_NODE, *_EDGE, *_LABEL, "x_graph", "y_graph")):
             joined[name] = torch.cat([getattr(part, name) for part in parts])
         for name, where in _TAGS.items():
             names = list(dict.fromkeys(tag for part in parts for tag in getattr(part, where)))
@@ -352,6 +363,7 @@ class GraphSet:
 
         - ``x`` is (nodes, features), ``edge_index`` (2, edges), sorted by receiver.
         - ``edge_attr`` is (edges, features), or (edges,) if it is one column of integers.
+        - ``x_graph`` is (1, features).
         - ``y`` of graphs is (1,), or (1, targets) if there are several; ``y`` of nodes is (nodes,),
           or (nodes, targets). If a set has both, they are ``y_graph`` and ``y_node``.
         - ``edge_label_index`` (2, labelled edges) and ``edge_label`` (labelled edges, targets).
@@ -565,6 +577,7 @@ class GraphSet:
             sizes=sizes,
             x=self.x,
             edge_attr=self.edge_attr,
+            x_graph=self.x_graph,
             y_node=self.y_node,
             y_graph=self.y_graph,
             size_range=(int(self.sizes.min()), int(self.sizes.max())) if len(self) else (0, 0),

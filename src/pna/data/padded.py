@@ -82,6 +82,7 @@ class PaddedBatches:
         with of_edges:
             edge_attr = rows(graphs.edge_attr, layout.from_edge)
         x = rows(graphs.x, layout.from_node)
+        x_graph = rows(graphs.x_graph, layout.ids)
         ranking.join()
         of_edges.join()
         return Batch(
@@ -90,6 +91,7 @@ class PaddedBatches:
             sizes=layout.sizes,
             x=x,
             edge_attr=edge_attr,
+            x_graph=None if x_graph is None else torch.where(layout.real[:, None], x_graph, 0),
             y_node=rows(graphs.y_node, layout.from_node),
             y_graph=rows(graphs.y_graph, layout.ids),
             graph_ids=layout.ids,

@@ -44,6 +44,7 @@ def to_data_list(graphs: GraphSet) -> list[Data]:
     for name, tensor, counts in (
         ("x", graphs.x, sizes),
         ("edge_attr", _flat_kinds(graphs.edge_attr), edge_counts),
+        ("x_graph", graphs.x_graph, [1] * len(graphs)),
         ("y_node" if both else "y", _flat(graphs.y_node), sizes),
         ("y_graph" if both else "y", _flat(graphs.y_graph), [1] * len(graphs)),
     ):
@@ -110,6 +111,7 @@ def from_data_list(given: Iterable[Any], level: str | None = None) -> dict[str, 
     arrays = {
         "x": _joined("x", _values(graphs, "x"), sizes, "node"),
         "edge_attr": _joined("edge_attr", _values(graphs, "edge_attr"), edge_counts, "edge"),
+        "x_graph": _joined("x_graph", _rows(_values(graphs, "x_graph")), ones, "graph"),
         "y_node": _joined("y_node", y_node, sizes, "node"),
         "y_graph": _joined("y_graph", y_graph, ones, "graph"),
         "split": _names(graphs, "split"),
@@ -146,6 +148,11 @@ def _values(graphs: Sequence[Any], name: str) -> list[Tensor] | None:
             f"got graph {missing[0]} without {name}, which others have, expected it in all or none"
         )
     return [torch.as_tensor(value).cpu() for value in values]
+
+
+def _rows(values: list[Tensor] | None) -> list[Tensor] | None:
+    """Features of a graph as one row, also if they were given as (features,)."""
+    return None if values is None else [v.reshape(1, -1) if v.dim() < 2 else v for v in values]
 
 
 def _names(graphs: Sequence[Any], tag: str) -> list[str] | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import accumulate
+from typing import Final
 
 import torch
 from torch import Tensor, nn
 
 from pna.adjacency import values_readable
 from pna.nn.buffers import Buffers
+from pna.nn.dropout import Dropout
 from pna.nn.linear import Linear
 from pna.population.linears import linear, takes_widths
 
@@ -108,6 +110,46 @@ class Embedding(Buffers):
 
     def extra_repr(self) -> str:
         return f"{list(self.values)}, {self.weight.shape[1]}"
+
+
+class GraphEncoder(Buffers):
+    """Features of whole graphs to a vector: standardised, clipped, relu(W x + b).
+
+    Descriptors of molecules have outliers, and some are undefined: numbers are clipped to
+    ±`CLIP` standard deviations, and one that is not finite is replaced by the mean.
+
+    Args:
+        scales: mean and standard deviation of each column.
+        width: features of the output.
+        dropout: probability of dropping a column of a graph.
+
+    Shapes:
+        - **columns**: (graphs, columns)
+        - **output**: (graphs, width)
+    """
+
+    CLIP: Final = 5.0
+    means: Tensor
+    deviations: Tensor
+
+    def __init__(
+        self, scales: Sequence[tuple[float, float]], width: int, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.scales = tuple(scales)
+        self.lin = Linear(len(self.scales), width)
+        self.dropout = Dropout(dropout, level="graph")
+        self.hold()
+
+    def beginnings(self) -> dict[str, Tensor]:
+        """The means and the standard deviations."""
+        scales = torch.tensor(self.scales)
+        return {"means": scales[:, 0].clone(), "deviations": scales[:, 1].clone()}
+
+    def forward(self, columns: Tensor) -> Tensor:
+        x = (columns.to(self.lin.weight.dtype) - self.means) / self.deviations
+        x = torch.where(x.isfinite(), x, 0).clamp(-self.CLIP, self.CLIP)
+        return torch.relu(self.lin(self.dropout(x)))
 
 
 def encoder(

@@ -74,9 +74,11 @@ def model_for(
     hidden, init = arguments.pop("hidden"), arguments.pop("init", "default")
     if arguments.get("edges") is not False or graphs.edge_attr is None:
         arguments.pop("edges", None)
+    if arguments.get("graph_features") is not False or graphs.x_graph is None:
+        arguments.pop("graph_features", None)
     if arguments.get("direction") == "in":
         del arguments["direction"]  # the default, which all convolutions have
-    takes = {*signature(make).parameters, "edges", "towers", "direction"}
+    takes = {*signature(make).parameters, "edges", "graph_features", "towers", "direction"}
     for name in arguments:
         if name not in takes:
             able = lookup("argument of a model", name, _architectures_with())

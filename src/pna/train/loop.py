@@ -210,11 +210,14 @@ def configured(
     for name, part in parts.items():
         check_targets(tasks, part, f"the split {name!r}")
         _check_features(part, f"the split {name!r}")
+    features = {"node": graphs.node_features, "edge": graphs.edge_features}
+    if graphs.graph_features:
+        features["graph"] = graphs.graph_features
     data = {
         "path": None if path is None else str(path),
         "fingerprint": fingerprint(graphs),
         "splits": list(splits),
-        "features": {"node": list(graphs.node_features), "edge": list(graphs.edge_features)},
+        "features": {level: list(names) for level, names in features.items()},
     }
     if "classes" in graphs.metadata:  # their names, which predictions have
         data["classes"] = graphs.metadata["classes"]

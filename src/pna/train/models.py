@@ -55,6 +55,9 @@ def fitted(
             f"got graphs with edge features for {model.convolution!r}, which cannot use "
             f"them; leave them out with edges=False (--no-edges), or use one of {able}"
         )
+    x_graph = training.x_graph if arguments.pop("graph_features", True) else None
+    if x_graph is not None and outputs_of(tasks, "graph"):
+        arguments["graph_scales"] = _scales_of_graphs(model.architecture, x_graph)
     assert every.x is not None
     # the number of categories may be given: not all of them need occur
     given = every.metadata | {n: v for n, v in arguments.items() if n.endswith("_values")}
@@ -147,8 +150,30 @@ def _scales(what: str, columns: Tensor, values: Sequence[int]) -> dict[str, Any]
         return {}
     means = columns.double().mean(0)
     deviations = columns.double().std(0, unbiased=False)
+    return {f"{what}_scales": _pairs(means, deviations)}
+
+
+def _scales_of_graphs(architecture: str, columns: Tensor) -> list[tuple[float, float]]:
+    """Mean and standard deviation of every graph feature, over its finite numbers; 0 and 1 without
+    any. Raises if the architecture takes no graph features."""
+    able = [n for n, a in ARCHITECTURES.items() if "graph_scales" in signature(a).parameters]
+    if architecture not in able:
+        raise ValueError(
+            f"got graphs with graph features for a {architecture} model, which cannot use them; "
+            "leave them out with graph_features=False (--no-graph-features), or use the "
+            f"architecture {' or '.join(able)}"
+        )
+    numbers = columns.double()
+    numbers = torch.where(numbers.isfinite(), numbers, torch.nan)
+    means = numbers.nanmean(0).nan_to_num(0.0)
+    deviations = (numbers - means).square().nanmean(0).nan_to_num(0.0).sqrt()
+    return _pairs(means, deviations)
+
+
+def _pairs(means: Tensor, deviations: Tensor) -> list[tuple[float, float]]:
+    """Mean and standard deviation of every column; 1 if the column is constant."""
     deviations = torch.where(deviations > 1e-6 * (1 + means.abs()), deviations, 1.0)
-    return {f"{what}_scales": list(zip(means.tolist(), deviations.tolist(), strict=True))}
+    return list(zip(means.tolist(), deviations.tolist(), strict=True))
 
 
 def _means(tasks: Sequence[Task], of_targets: Mapping[str, float]) -> list[float]:

@@ -368,6 +368,7 @@ def check_features(config: Config, graphs: GraphSet) -> None:
     for what, columns, given, given_names in (
         ("node", model.in_channels, graphs.x, graphs.node_features),
         ("edge", model.edge_features, graphs.edge_attr, graphs.edge_features),
+        ("graph", model.graph_features, graphs.x_graph, graphs.graph_features),
     ):
         if columns == 0:
             continue  # the model does not use them

@@ -101,8 +101,9 @@ class Program(nn.Module):
         sizes: Tensor,
         edge_attr: Tensor | None = None,
         diameter: Tensor | None = None,
+        x_graph: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        batch = self._batch(x, edge_index, sizes, edge_attr, diameter)
+        batch = self._batch(x, edge_index, sizes, edge_attr, diameter, x_graph)
         with backend("reference"):  # the definitions, in plain operations
             predictions = [model(batch) for model in self.models]
         known = None if self.max_nodes is None else batch.sizes <= self.max_nodes
@@ -124,6 +125,7 @@ class Program(nn.Module):
         sizes: Tensor,
         edge_attr: Tensor | None,
         diameter: Tensor | None,
+        x_graph: Tensor | None,
     ) -> Batch:
         """The graphs, and some of one node with a loop."""
         nodes = x.shape[0]
@@ -141,6 +143,7 @@ class Program(nn.Module):
             y_node=None,
             y_graph=None,
             diameter=None if diameter is None else _extended(diameter, 0),
+            x_graph=None if x_graph is None else _extended(x_graph, 0),
             size_range=bounds,
             starts=starts,
         )
@@ -197,7 +200,8 @@ def _in_units(task: Task, outputs: Tensor) -> Tensor:
 
 def _inputs(config: Config, weights: torch.dtype) -> dict[str, Field]:
     arguments, names = config.model.arguments, config.data.get("features", {})
-    widths = {"node": config.model.in_channels, "edge": config.model.edge_features}
+    model = config.model
+    widths = {"node": model.in_channels, "edge": model.edge_features, "graph": model.graph_features}
 
     def features(level: str) -> Field:
         values = tuple(arguments.get(f"{level}_values", ()))
@@ -215,6 +219,8 @@ def _inputs(config: Config, weights: torch.dtype) -> dict[str, Field]:
     }
     if widths["edge"]:
         found["edge_attr"] = features("edge")
+    if widths["graph"]:
+        found["x_graph"] = features("graph")
     if arguments.get("depth") == "diameter":
         found["diameter"] = Field(torch.int64, ("graphs",), "diameter of each graph")
     return found

@@ -209,6 +209,11 @@ class ModelSettings:
         """Number of edge features that the model takes; 0 if it uses none."""
         return self.arguments.get("edge_columns") or self.arguments.get("edge_dim") or 0
 
+    @property
+    def graph_features(self) -> int:
+        """Number of graph features that the model takes; 0 if it uses none."""
+        return len(self.arguments.get("graph_scales", ()))
+
     def as_dict(self) -> dict[str, Any]:
         content = asdict(self)
         del content["own_aggregators"]

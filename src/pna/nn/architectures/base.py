@@ -18,6 +18,7 @@ from pna.nn.conv.mlp import Gate
 from pna.nn.conv.pna import FLOW, PNAConv
 from pna.nn.convolution import Convolution
 from pna.nn.edge_update import slot_of_edge
+from pna.nn.encoder import GraphEncoder
 from pna.nn.linear import MLP
 from pna.nn.norm import BatchNorm
 from pna.nn.pooling import ClusterReadout
@@ -206,6 +207,7 @@ class Architecture(nn.Module):
         readout: Readout,
         clusters: int | None,
         head: Head,
+        embed_graph: GraphEncoder | None = None,
     ) -> None:
         """Make all modules that come after the node states (nodes, width).
 
@@ -216,6 +218,7 @@ class Architecture(nn.Module):
             readout: how the node states of a graph are combined.
             clusters: clusters per graph, for a pooling convolution; None for the default.
             head: makes the heads.
+            embed_graph: encodes features of graphs, which the head of graphs then sees too.
         """
         node, graph, edge, edge_dim, symmetric = targets
         self.gate = Gate(width) if CONVOLUTIONS[convolution].gated else nn.Identity()
@@ -225,6 +228,9 @@ class Architecture(nn.Module):
         self.set2set = Set2Set(width) if by_attention and graph else None
         self.clusters = _cluster_readout(convolution, width, clusters, graph)
         read = width * (1 + by_attention + (self.clusters is not None))
+        self.embed_graph = embed_graph
+        if embed_graph is not None:
+            read += embed_graph.lin.out_features
         self.graph_head = head("graph", read, width, graph) if graph else None
         self.edge_head = None
         if edge:
@@ -244,6 +250,8 @@ class Architecture(nn.Module):
         if self.clusters is not None:
             of_clusters, own_loss = self.clusters(state, batch)
             read = torch.cat([read, of_clusters], 1)
+        if self.embed_graph is not None:
+            read = torch.cat([read, self.embed_graph(graph_features_of(batch))], 1)
         return Prediction(node, self.graph_head(read), own_loss, edge)
 
     def _read(self, state: Tensor, batch: Batch) -> Tensor:
@@ -336,6 +344,16 @@ def edge_features_of(batch: Batch | SampledLayer, first: Any) -> Tensor | None:
             "edge features"
         )
     return batch.edge_attr.to(next(first.parameters()).dtype)
+
+
+def graph_features_of(batch: Batch) -> Tensor:
+    """Features of graphs, (graphs, columns)."""
+    if batch.x_graph is None:
+        raise ValueError(
+            "got a batch without graph features, expected them: the model was made for graphs with "
+            "features of whole graphs (x_graph)"
+        )
+    return batch.x_graph
 
 
 def labels_of(batch: Batch) -> Adjacency:

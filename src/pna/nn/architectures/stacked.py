@@ -34,7 +34,7 @@ from pna.nn.conv.inputs import NARROW, EdgeFeatures
 from pna.nn.convolution import Convolution
 from pna.nn.dropout import Dropout
 from pna.nn.edge_update import EdgeStates, EdgeUpdate
-from pna.nn.encoder import Embedding, encoder
+from pna.nn.encoder import Embedding, GraphEncoder, encoder
 from pna.nn.hooks import may_be_read
 from pna.nn.linear import MLP, Linear, Offset
 from pna.nn.norm import BatchNorm
@@ -107,11 +107,17 @@ class Stacked(Architecture):
         edge_updates: update the states of edges after each layer, by an `EdgeUpdate`. Without edge
             features, all edges begin with the same state. For convolutions with edge features
             only. Predictions for edges see their last states.
+        graph_scales: mean and standard deviation of each column of graph features, by which they
+            are standardised in a `GraphEncoder`. Its output and the readout are the input of the
+            head for graphs. Default: graph features are not used.
+        graph_width: width of the encoded graph features. Default: `hidden`.
+        graph_dropout: probability of dropping a graph feature.
         **arguments: arguments of `Convolution`.
 
     Shapes:
         - **batch**: a `pna.data.batch.Batch` with x (nodes, in_channels) and, for `edge_columns`
-          above 0, edge_attr (edges, edge_columns)
+          above 0, edge_attr (edges, edge_columns), and, with `graph_scales`, x_graph (graphs,
+          columns)
         - **output**: a `Prediction`: node (nodes, node_targets), graph (graphs, graph_targets),
           edge (labelled edges, edge_targets)
     """
@@ -154,6 +160,9 @@ class Stacked(Architecture):
         edge_targets: int = 0,
         symmetric: bool = False,
         edge_updates: bool = False,
+        graph_scales: Sequence[tuple[float, float]] = (),
+        graph_width: int | None = None,
+        graph_dropout: float = 0.0,
         **arguments: Any,
     ) -> None:
         super().__init__()
@@ -258,7 +267,11 @@ class Stacked(Architecture):
 
         edge_dim = edge_width if edge_columns or edge_updates else 0
         targets = Outputs(node_targets, graph_targets, edge_targets, edge_dim, symmetric)
-        self._add_heads(convolution, widths[-1], targets, readout, clusters, make_head)
+        embed_graph = None
+        if graph_scales and graph_targets:
+            width = hidden if graph_width is None else graph_width
+            embed_graph = GraphEncoder(graph_scales, width, graph_dropout)
+        self._add_heads(convolution, widths[-1], targets, readout, clusters, make_head, embed_graph)
         if graph_means and len(graph_means) != graph_targets:
             raise ValueError(
                 f"got {len(graph_means)} graph_means, expected one for each of {graph_targets} "
