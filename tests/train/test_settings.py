@@ -7,8 +7,7 @@ import json
 import pytest
 import torch
 
-from pna.train.selection import SELECTORS
-from pna.train.settings import PRECISIONS, SELECTIONS, ModelSettings, Settings
+from pna.train.settings import PRECISIONS, ModelSettings, Settings
 
 
 def test_one_number_is_one_for_all_members():
@@ -90,7 +89,3 @@ def test_products_round_as_the_precision_says(name):
     expected = {"float32": "float32", "tf32": "float32", "float64": "float64"}
     assert str(out.dtype) == f"torch.{expected.get(name, name)}"
     assert precision.tf32 == (name == "tf32")
-
-
-def test_every_selection_has_a_selector():
-    assert set(SELECTORS) == set(SELECTIONS)

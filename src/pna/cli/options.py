@@ -19,7 +19,7 @@ from pna.nn.depth import RULES
 from pna.nn.initial import INITIAL
 from pna.nn.registry import CONVOLUTIONS
 from pna.train.schedules import help_of_lowest, help_of_schedules
-from pna.train.settings import ALL, OPTIMISERS, PRECISIONS, Settings
+from pna.train.settings import ALL, OPTIMISERS, PRECISIONS, SELECTIONS, Settings
 from pna.train.tasks import LOSSES
 
 T = TypeVar("T")
@@ -88,8 +88,8 @@ class Training:
         epochs: Maximum number of epochs.
         patience: Early stopping: a member stops after this many epochs without a better validation
             loss; 0: no early stopping.
-        select: Which epoch of a member is the best. Values: loss (lowest validation loss), roc_auc
-            (largest area under the ROC curve; for targets trained with bce).
+        select: What selects the best epoch of a member on validation: the loss, or a metric, of
+            several targets its mean. {selections} Errors are in the units of the targets.
         threshold: From which probability on class 1 is predicted; for targets trained with bce.
             Values: half (0.5), f1 and balanced_accuracy (the one with the largest F1 or balanced
             accuracy on validation, chosen at the end).
@@ -191,6 +191,7 @@ _WORDS = {
     "rules": _values(RULES),
     "initial": _values(INITIAL),
     "optimisers": _values(OPTIMISERS),
+    "selections": _values(SELECTIONS),
     "schedules": help_of_schedules(),
     "lowest": help_of_lowest(),
     "precisions": _values(PRECISIONS),

@@ -118,6 +118,8 @@ def together(*callbacks: Callback) -> Callback:
 
 def broken_once(log: Callable[[str], None]) -> Callback:
     """A callback that reports every member whose loss is not finite, once."""
+    from pna.train.selection import as_metric  # imports torch
+
     reported: set[int] = set()
 
     def show(report: Report) -> None:
@@ -127,7 +129,8 @@ def broken_once(log: Callable[[str], None]) -> Callback:
             reported.add(member)
             rest = "; frozen, the others continue" if any(report.alive) else "; frozen"
             best = report.best[member]
-            kept = f", its best, {best:.4g}, is kept" if math.isfinite(best) else ""
+            value = as_metric(best, report.select)
+            kept = f", its best, {value:.4g}, is kept" if math.isfinite(best) else ""
             log(f"member {member}: loss not finite by epoch {report.epoch}{rest}{kept}")
 
     return show
@@ -186,9 +189,7 @@ class _Words:
         parts = [
             f"epoch {report.epoch} of {report.epochs}: training {_losses(report, 'training')}",
             f"validation {_losses(report, 'validation')}",
-            f"best so far {min(report.best):.4g}"
-            if report.select == "loss"
-            else f"best ROC AUC so far {1 - min(report.best):.4f}",
+            _best(report),
         ]
         if len(report.alive) > 1:
             parts.append(f"{sum(report.alive)} of {len(report.alive)} members")
@@ -198,6 +199,17 @@ class _Words:
             parts.append(f"lr {low:.3g}" if low == high else f"lr {low:.3g} to {high:.3g}")
             parts.append(f"at most {timedelta(seconds=round(left))} left")
         return ", ".join(parts)
+
+
+def _best(report: Report) -> str:
+    """The best value of what selects the best epoch."""
+    if report.select == "loss":
+        return f"best so far {min(report.best):.4g}"
+    from pna.train.metrics import METRICS  # imports torch
+    from pna.train.selection import as_metric
+
+    metric, value = METRICS[report.select], as_metric(min(report.best), report.select)
+    return f"best {metric.title} so far {value:{'.4g' if metric.sign > 0 else '.4f'}}"
 
 
 def _losses(report: Report, name: str) -> str:

@@ -61,11 +61,11 @@ class Report:
     seconds: float  # of this epoch
     training: list[float]  # loss of each member; NaN if it has stopped
     validation: list[float]
-    best: list[float]  # lowest validation loss of each member so far, or 1 - ROC AUC
+    best: list[float]  # lowest validation loss of each member so far, or score of `select`
     alive: list[bool]
     broken: list[bool]
     lr: list[float]
-    select: str = "loss"  # what `best` is of: `Settings.select`
+    select: str = "loss"  # what `best` is of: `Settings.select`. If higher is better: 1 - metric
 
 
 #: Called after every epoch.

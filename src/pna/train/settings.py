@@ -21,12 +21,14 @@ from pna.nn.registry import CONVOLUTIONS
 from pna.ops.aggregators import Aggregator
 from pna.stored import made
 from pna.train.arguments import by_name, classes_in, encode
+from pna.train.metrics import METRICS
 from pna.train.schedules import SCHEDULES
 
 #: Optimisers; whether weight decay is decoupled from the gradient.
 OPTIMISERS = {"adam": False, "adamw": True}
 ALL = "all"  # splits of one graph, each for members of its own
-SELECTIONS = ("loss", "roc_auc")
+#: What the best epoch is selected by: the validation loss, or a metric.
+SELECTIONS = ("loss", *METRICS)
 #: Thresholds of probabilities: 0.5, or the one with the largest metric on validation.
 THRESHOLDS = ("half", "f1", "balanced_accuracy")
 _LEAST = {"members": 1, "epochs": 0, "batch_size": 1, "plateau": 1, "patience": 1, "warmup": 0}
@@ -63,7 +65,7 @@ class Settings:
     seed: int = 0  # of the weights and dropout of member 0; member k uses seed + k
     data_seed: int = 0  # of the order of the graphs
     epochs: int = 1000
-    patience: int | None = 100  # epochs without a better validation loss; None: no early stopping
+    patience: int | None = 100  # epochs without a better one by `select`; None: no early stopping
     batch_size: int = 128
     shuffle: bool = True  # otherwise graphs are in the order of the file
     sample: tuple[int, ...] = ()  # for each layer, most in-neighbours of a node that are sampled,
@@ -88,7 +90,7 @@ class Settings:
     # each class, by which errors are multiplied; default: 1
     balance_classes: bool = False  # weigh classes by the inverse of their frequency in training
     even: bool = False  # weigh each loss by the inverse of its last value, so that all fall
-    select: str = "loss"  # which epoch is best: lowest validation "loss", or highest "roc_auc"
+    select: str = "loss"  # of `SELECTIONS`: by which the best epoch is selected, on validation
     threshold: str = "half"  # of `THRESHOLDS`: from which probability on class 1 is predicted
     mask_column: str = "0"  # of one graph with several splits: the number of one, or `ALL`
     keep_last: bool = False  # save the weights of the last epoch of every member too

@@ -27,7 +27,7 @@ from pna.train.layerwise import is_at_once, layerwise_outputs, without_edges
 from pna.train.member_state import MemberState
 from pna.train.optimiser import Adam
 from pna.train.population import Population
-from pna.train.selection import SELECTORS
+from pna.train.selection import selection_of
 from pna.train.settings import OPTIMISERS, PRECISIONS, Settings
 from pna.train.tasks import (
     BatchTargets,
@@ -82,10 +82,9 @@ class Trainer:
         self.average = None if decay is None else MovingAverage(population, decay)
         self.best = Snapshot(population)
         self.final = Snapshot(population) if settings.keep_last else None
-        selector = SELECTORS[settings.select]
-        self._selection = None
-        if selector is not None:
-            self._selection = selector(self.tasks, validation, self.weights.is_learned, dtype)
+        self._selection = selection_of(
+            settings.select, self.tasks, validation, self.weights.is_learned, dtype
+        )
         self.begun: dict[str, Tensor] = {}  # the state before the present epoch
         self.sums = torch.zeros(2, settings.members, len(self.tasks), dtype=dtype, device=device)
         self.losses = torch.zeros_like(self.sums)
@@ -172,7 +171,7 @@ class Trainer:
         self.counts.zero_()
 
     def _captured_conclusion(self) -> Callable[[], None]:
-        if self._memory is None:
+        if self._memory is None or (self._selection is not None and self._selection.on_host):
             return self._conclude_epoch
         return Captured(self._conclude_epoch, self._memory)
 
