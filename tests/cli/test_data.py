@@ -398,7 +398,7 @@ def test_molecules_of_a_table_and_what_is_predicted_of_them(tmp_path):
     assert lines[0] == "smiles,size [/nm],is_even,name,size [/nm] predicted,is_even predicted"
     assert len(lines) == 22 and lines[-1] == "C1CC,1,1,open,,"
     assert 0 < float(lines[1].split(",")[-1]) < 1
-    again = pna(app, ["predict", str(trained), str(path), "--out", str(out), "--split", "test"])
+    again = pna(app, ["predict", str(trained), str(path), "--out", str(out)])
     assert again.exit_code == 1 and "exists" in again.output
     other = ["predict", str(trained), str(path), "--out", str(tmp_path / "b.csv")]
     assert "leave it out" in pna(app, [*other, "--split", "test"]).output

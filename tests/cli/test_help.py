@@ -71,7 +71,7 @@ CHOICES = {
 #: Options that take any text: names in files, lists and ranges of numbers.
 FREE = {
     *("name", "models", "split", "splits", "smiles", "targets", "tasks", "weights", "mixture"),
-    *("class_weights", "encoding"),
+    *("class_weights", "encoding", "out"),
     *("sizes", "lr", "weight_decay", "width", "dropout", "rows", "paths"),
     *("id", "source", "dest", "edge_split", "random_split", "sample"),
 }

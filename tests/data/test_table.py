@@ -178,7 +178,7 @@ def test_more_columns(write, tmp_path):
 
 
 def test_tables_by_name(tmp_path):
-    names = ["a.csv", "A.CSV", "a.tsv", "a.txt", "a.csv.gz"]
+    names = ["a.csv", "A.CSV", "a.tsv", "a.txt", "a.csv.gz", "a.smi.gz", "a.SDF", "a.parquet"]
     assert all(is_table(tmp_path / name) for name in names)
     assert not any(is_table(tmp_path / name) for name in ("a.safetensors", "a.gz", "csv"))
 

@@ -9,10 +9,8 @@ import pytest
 import torch
 
 import pna
-from pna.data.molecule_table import from_table
 from pna.data.table import Table
-from pna.data.walks import with_walks
-from pna.train import Run, Settings, predict, predict_table, prediction, train
+from pna.train import Run, predict, predict_table, prediction
 from pna.train.prediction import Ensemble
 from tests.train.small_runs import molecules, small_multitask, small_run
 
@@ -175,56 +173,6 @@ def test_refuses_members_and_folders(multitask_run, tmp_path):
     Run(tmp_path / "begun").start(multitask_run.config, {})
     with pytest.raises(FileNotFoundError, match=r"has no best\.safetensors"):
         predict(tmp_path / "begun", small_multitask())
-
-
-SMILES = [f"{chain}{ring}" for ring in ("C1CC1", "c1ccccc1") for chain in "CNOFI"] * 2
-
-
-@pytest.fixture(scope="module")
-def table_run(folder):
-    """Trained by what suits the graphs, on a number and on yes or no."""
-    pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
-    pytest.importorskip("ogb", reason="reading molecules needs pna[chem]")
-    rows = [[text, str(k % 2), str(-k)] for k, text in enumerate(SMILES)]
-    table = Table("my.csv", ("smiles", "active", "logS"), rows, list(range(2, len(rows) + 2)))
-    graphs = from_table(table, ["active", "logS"], split="random")
-    return train(graphs, folder / "table", settings=Settings(epochs=2, members=2), device="cpu")
-
-
-def test_a_table_with_its_predictions(table_run):
-    tasks, arguments = table_run.config.tasks, table_run.config.model.arguments
-    assert {task.name: task.loss for task in tasks} == {"active": "bce", "logS": "mse"}
-    active, mean = arguments["graph_means"]
-    assert active == 0.0 and -19 < mean * tasks[1].scale < 0
-    rows = [["a", "CCO"], ["b", "(("], ["c", "c1ccccc1"]]
-    table = Table("new.csv", ("name", "SMILES"), rows, [2, 3, 4])
-    with pytest.warns(UserWarning, match="cannot read 1 of 3 molecules of new.csv: line 3"):
-        predicted = predict_table(table_run, table)
-    assert predicted.columns == ("name", "SMILES", "active predicted", "logS predicted")
-    assert [row[:2] for row in predicted.rows] == rows and predicted.rows[1][2:] == ["", ""]
-    readable = Table("new.csv", table.columns, rows[::2], [2, 4])
-    expected = predict(table_run, from_table(readable)).graph
-    for name in ("active", "logS"):
-        given = [float(cell) for cell in predicted.column(f"{name} predicted") if cell]
-        np.testing.assert_allclose(given, expected[name], rtol=1e-6)
-    assert all(0 < float(predicted.rows[k][2]) < 1 for k in (0, 2))
-
-
-def test_what_a_table_cannot_give_is_said_before_the_work(table_run, folder, monkeypatch):
-    monkeypatch.setattr(prediction, "read_molecules", None)
-    table = Table("new.csv", ("smiles", "logS predicted"), [["C", "1"]], [2])
-    with pytest.raises(ValueError, match="a column 'logS predicted', which would be added again"):
-        predict_table(table_run, table)
-    rows = [[text, str(k)] for k, text in enumerate(SMILES)]
-    table = Table("my.csv", ("smiles", "y"), rows, [*range(20)])
-    graphs = from_table(table, ["y"], split="random")
-    walked = with_walks(graphs, 2)
-    assert walked.metadata["means"] == graphs.metadata["means"]
-    run = train(walked, folder / "walks", settings=Settings(epochs=1), device="cpu")
-    with pytest.raises(
-        ValueError, match=r"other features than the molecules of a table .*\(pna data walks\)"
-    ):
-        predict_table(run, Table("new.csv", ("smiles",), [["C"]], [2]))
 
 
 def test_of_a_table_nodes_are_not_predicted(multitask_run):

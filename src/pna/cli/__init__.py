@@ -13,6 +13,7 @@ from pna.cli import (
     doctor,
     evaluate,
     export,
+    predict,
     report,
     reproduce,
     sweep,
@@ -48,7 +49,7 @@ app.command()(demo.demo)
 app.command()(doctor.doctor)
 app.command()(train.train)
 app.command()(evaluate.evaluate)
-app.command()(evaluate.predict)
+app.command()(predict.predict)
 app.command()(export.export)
 app.command()(sweep.sweep)
 app.command()(reproduce.reproduce)

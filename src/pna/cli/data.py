@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from importlib.util import find_spec
@@ -15,12 +16,14 @@ from rich.table import Table
 
 from pna.cli.options import AtLeast0, AtLeast1, Force, explained, parse_names, parse_numbers
 from pna.cli.shared import (
+    STANDARD,
     check_target,
     errors,
     make_table,
     print_error,
     print_line,
     progress,
+    read_standard_input,
 )
 from pna.files import check_readable
 
@@ -241,7 +244,8 @@ def molecules(
     X.safetensors.
 
     Args:
-        table: CSV table with one molecule per row.
+        table: Table with one molecule per row: CSV, TSV, SDF, Parquet, or .smi (a SMILES and a
+            name in each line); text may be packed with gzip. - means standard input: CSV or SMILES.
         targets: Columns to predict, separated by commas. Default: none.
         smiles: Column of the SMILES. Default: found by its name.
         split: How molecules are split. Values: scaffold, random, or a column that holds train,
@@ -271,7 +275,9 @@ def molecules(
         special: list[SpecialRow] = []
         rules = RowRules(skip, keep, strict, take_limits, lambda _, rows: special.extend(rows))
         check_chemistry()
-        content = Written.read(table, encoding)
+        with tempfile.TemporaryDirectory() as folder:
+            given = read_standard_input(Path(folder)) if str(table) == STANDARD else table
+            content = Written.read(given, encoding)
         named = [targets] if targets in content.columns else parse_names(targets)  # may have commas
         with progress(console, "molecules") as update:
             graphs = from_table(

@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import typer
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeRemainingColumn,
+)
 from rich.table import Table
+from rich.text import Text
 
 from pna.files import check_plain
+
+#: The name of standard input, and of standard output, in place of a file's.
+STANDARD = "-"
 
 #: Seconds that other processes of `torchrun` wait, so that the first one reports an error.
 _FIRST_REPORTS = 5.0
@@ -98,25 +112,61 @@ def print_error(text: str) -> None:
 
 @contextmanager
 def progress(console: Console, what: str) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal; otherwise one line for every 10%."""
+    """A progress bar on a terminal; otherwise one line for every 10%. Both have the rate and the
+    time left, measured from the first call on."""
     if not console.is_terminal:
-        printed = 0
+        printed, began = 0, (0, 0.0)
 
         def plain(done: int, total: int) -> None:
-            nonlocal printed
+            nonlocal printed, began
+            now = time.monotonic()
+            began = began if began[1] else (done, now)
+            rate = (done - began[0]) / max(now - began[1], 1e-9)
             tenth = 10 * done // total
             if tenth > printed:
                 printed = tenth
-                console.print(f"{done:,} of {total:,} {what}", highlight=False)
+                left = timedelta(seconds=round((total - done) / rate)) if rate else ""
+                more = f", {rate:,.0f} per second, {left} left" if rate and tenth < 10 else ""
+                print_line(console, f"{done:,} of {total:,} {what}{more}")
 
         yield plain
         return
     columns: tuple[Any, ...] = (
-        TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn(),
+        TextColumn(what), BarColumn(), MofNCompleteColumn(), _RateColumn(), TimeRemainingColumn(),
     )  # fmt: skip
     with Progress(*columns, console=console) as bar:
         task = bar.add_task(what, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        begun = False
+
+        def update(done: int, total: int) -> None:
+            nonlocal begun
+            if begun:
+                bar.update(task, completed=done, total=total)
+            else:  # which no speed is computed from: it may resume
+                bar.reset(task, completed=done, total=total)
+            begun = True
+
+        yield update
+
+
+class _RateColumn(ProgressColumn):
+    """How much is done in a second."""
+
+    def render(self, task: Task) -> Text:
+        return Text(f"{task.speed:,.0f}/s" if task.speed else "")
+
+
+def read_standard_input(folder: Path) -> Path:
+    """A table file in this folder with all of standard input.
+
+    It is CSV if its first line has a column of SMILES, and else a SMILES in each line.
+    """
+    path = folder / "standard input"
+    with path.open("wb") as file:
+        shutil.copyfileobj(sys.stdin.buffer, file)
+    with path.open("rb") as file:
+        first = file.readline()
+    return path.rename(path.with_suffix(".csv" if b"smiles" in first.lower() else ".smi"))
 
 
 def check_device(name: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pna.data.graphset import GraphSet
-from pna.data.molecules import Molecules, as_graphs, check_chemistry, from_smiles
+from pna.data.molecules import as_graphs, check_chemistry, from_smiles
 from pna.data.progress import Progress
 from pna.data.scaffolds import SPLITS, scaffold_split
 from pna.data.special_rows import RowRules, special_rows
@@ -21,7 +21,6 @@ from pna.data.table import SPLIT_WORDS, UNKNOWN, Table
 SCAFFOLD, RANDOM = "scaffold", "random"
 
 _DEFAULT_RULES = RowRules()
-_NAMED = 10  # largest number of lines that a warning names
 _RESOLUTION = 1e-6  # smallest deviation relative to the mean that float32 represents
 
 
@@ -39,7 +38,7 @@ def from_table(
     """Molecules as graphs with OGB's features, in the order of the table. Needs ``pna[chem]``.
 
     Args:
-        table: CSV, one molecule a row.
+        table: one molecule a row; or its file: CSV, SDF, Parquet or lines of SMILES.
         targets: columns of numbers to predict; an empty cell is an unknown number. A target with
             only 0 and 1 is trained with a binary loss by default.
         smiles: the column of SMILES; by default found by its name.
@@ -99,30 +98,6 @@ def smiles_column(table: Table, name: str = "") -> str:
         f"got {table.name} with the columns {', '.join(table.columns)}, expected one called "
         "smiles; name the column of SMILES (--smiles)"
     )
-
-
-def read_molecules(
-    table: Table,
-    column: str,
-    skip: bool = False,
-    workers: int = 1,
-    progress: Progress | None = None,
-) -> tuple[Molecules, list[str]]:
-    """The molecules of a table and their SMILES. A warning names the lines of skipped molecules."""
-    texts = table.column(column)
-    found = from_smiles(
-        texts, name=table.name, lines=table.lines, skip=skip, workers=workers, progress=progress
-    )
-    lost = sorted({*range(len(texts))} - {*found.indices.tolist()})
-    if lost:
-        lines = [str(table.lines[index]) for index in lost[:_NAMED]]
-        more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
-        warnings.warn(
-            f"cannot read {len(lost)} of {len(texts)} molecules of {table.name}: line "
-            f"{', '.join(lines)}{more}",
-            stacklevel=3,
-        )
-    return found, [texts[index] for index in found.indices]
 
 
 def standardised(graphs: GraphSet) -> GraphSet:

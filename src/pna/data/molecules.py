@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from enum import IntFlag
 from importlib.util import find_spec
@@ -81,6 +81,18 @@ def from_smiles(
     if len(found.sizes) == 0:
         raise ValueError(f"got no molecules in {name}, expected at least one")
     return found
+
+
+def molecule_blocks(
+    blocks: Iterable[tuple[Sequence[str], Sequence[int]]], name: str, workers: int = 1
+) -> Iterator[Molecules]:
+    """Read molecules in blocks of texts and their lines, as `from_smiles` with `skip` reads them.
+
+    Blocks are drawn as they are needed, and one may have no molecules.
+    """
+    check_chemistry()
+    jobs = (_Block(0, [*texts], name, [*lines], True, False, False) for texts, lines in blocks)
+    return ordered_map(_read_block, jobs, workers)
 
 
 def as_graphs(found: Molecules, *, metadata: dict[str, Any], **given: Any) -> GraphSet:
@@ -290,7 +302,7 @@ def _learn_bond(key: tuple[Any, ...], bond: Any) -> bytes:
 
 
 def _rows(features: Iterable[bytes], columns: int) -> NDArray[np.uint8]:
-    return np.frombuffer(b"".join(features), np.uint8).reshape(-1, columns)
+    return np.frombuffer(bytearray(b"".join(features)), np.uint8).reshape(-1, columns)
 
 
 def _joined(parts: Sequence[Molecules]) -> Molecules:

@@ -6,21 +6,25 @@ import ctypes
 import multiprocessing
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
 Job = TypeVar("Job")
 Output = TypeVar("Output")
 
+_AHEAD = 2  # jobs of each worker that are begun or wait
+
 
 def ordered_map(
-    work: Callable[[Job], Output], jobs: Sequence[Job], workers: int = 1
+    work: Callable[[Job], Output], jobs: Iterable[Job], workers: int = 1
 ) -> Iterator[Output]:
     """Yield `work(job)` for every job. One worker runs in this process; more have their own.
 
-    `work` must be a function at the top level of a module.
+    `work` must be a function at the top level of a module. Jobs are drawn as they are needed, a few
+    for each worker ahead of the results.
     """
     if workers < 1:
         raise ValueError(f"got workers={workers}, expected at least 1")
@@ -31,12 +35,21 @@ def ordered_map(
     ways = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("fork" if "fork" in ways else "spawn")
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin) as pool:
+        waiting: deque[Future[Output]] = deque()
         try:
-            yield from pool.map(work, jobs)
+            for job in jobs:
+                waiting.append(pool.submit(work, job))
+                if len(waiting) > _AHEAD * workers:
+                    yield waiting.popleft().result()
+            while waiting:
+                yield waiting.popleft().result()
         except BrokenProcessPool:
             raise MemoryError(
                 "a worker was killed, probably because memory ran out; use fewer workers"
             ) from None
+        finally:
+            for future in waiting:
+                future.cancel()
 
 
 def _begin() -> None:

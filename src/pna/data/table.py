@@ -1,4 +1,4 @@
-"""A CSV table: a line of column names, and rows of text. It is read whole, or in blocks of rows."""
+"""A table: names of columns, and rows of text. It is read whole, or in blocks of rows."""
 
 from __future__ import annotations
 
@@ -55,12 +55,21 @@ class Table:
 
     @classmethod
     def read(cls, path: str | Path, encoding: str = "") -> Table:
-        """Read a CSV file with commas, semicolons or tabs; gzip is unpacked.
+        """Read a CSV file with commas, semicolons or tabs, or molecules in a file of another format
+        (``.smi``, ``.sdf``, ``.parquet``). Text may be packed with gzip.
 
         `encoding` is that of the file, as Python names it; by default UTF-8.
         """
         path = Path(path)
         check_readable(path)
+        if not _is_csv(path):
+            with opened_table(path, encoding) as (empty, tables):
+                parts = [table for table, _ in tables]
+            rows, lines = (
+                [row for t in parts for row in t.rows],
+                [n for t in parts for n in t.lines],
+            )
+            return replace(empty, rows=rows, lines=lines)
         text = text_of(str(path), path.read_bytes(), encoding or "utf-8")
         first = text.lstrip().partition("\n")[0]
         separator = _separator(first)
@@ -157,6 +166,15 @@ class Table:
         with replacing(Path(path)) as file:
             csv.writer(file).writerows([self.columns, *self.rows])
 
+    def part(self, first: int, size: int | None = None) -> Table:
+        """A copy with so many rows from this one on; by default all."""
+        rows = slice(first, None if size is None else first + size)
+        return replace(self, rows=self.rows[rows], lines=self.lines[rows])
+
+    def blocks(self, size: int) -> Iterator[Table]:
+        """Consecutive rows, so many in each table."""
+        return (self.part(first, size) for first in range(0, len(self.rows), size))
+
 
 class RowBlock(NamedTuple):
     """Consecutive rows of a table: the cells of each column, and the line at which a row ends."""
@@ -168,11 +186,9 @@ class RowBlock(NamedTuple):
 
 @contextmanager
 def opened(path: Path, encoding: str = "") -> Iterator[tuple[tuple[str, ...], Iterator[RowBlock]]]:
-    """The columns of a file as `Table.read` reads it, and its rows in blocks of bounded memory."""
-    check_readable(path)
-    with path.open("rb") as raw:
-        text = io.TextIOWrapper(_unpacked(raw), _codec(encoding), newline="")
-        with _named_errors(path, encoding):
+    """The columns of a CSV file as `Table.read` reads it, and its rows in bounded blocks."""
+    with opened_text(path, encoding) as (raw, text):
+        with named_errors(path, encoding):
             begin = [text.readline()]
             while begin[-1].isspace():
                 begin.append(text.readline())
@@ -181,6 +197,39 @@ def opened(path: Path, encoding: str = "") -> Iterator[tuple[tuple[str, ...], It
         if not columns:
             raise without_rows(path)
         yield columns, _blocks(path, raw, found, max(_BLOCK // len(columns), 1))
+
+
+@contextmanager
+def opened_text(path: Path, encoding: str = "") -> Iterator[tuple[BinaryIO, io.TextIOWrapper]]:
+    """A file and its text, which may be packed with gzip."""
+    check_readable(path)
+    with path.open("rb") as raw:
+        yield raw, io.TextIOWrapper(_unpacked(raw), _codec(encoding), newline="")
+
+
+@contextmanager
+def opened_table(
+    path: Path, encoding: str = ""
+) -> Iterator[tuple[Table, Iterator[tuple[Table, float]]]]:
+    """The columns of a file as a table without rows; and its rows in tables of bounded size, each
+    with the fraction of the file that was read."""
+    if not _is_csv(path):
+        from pna.data.molecule_files import READERS
+
+        with READERS[_suffix(path)](path, encoding or "utf-8") as found:
+            yield found
+        return
+    check_readable(path)
+    size = path.stat().st_size
+    with opened(path, encoding or "utf-8") as (columns, blocks):
+        empty = Table(str(path), columns, [], [])
+
+        def tables() -> Iterator[tuple[Table, float]]:
+            for block in blocks:
+                rows = [[*row] for row in zip(*block.columns, strict=True)]
+                yield replace(empty, rows=rows, lines=block.lines.tolist()), block.position / size
+
+        yield empty, tables()
 
 
 def _unpacked(raw: io.BufferedReader) -> Any:
@@ -193,7 +242,7 @@ def _blocks(
 ) -> Iterator[RowBlock]:
     empty = True
     while True:
-        with _named_errors(path):
+        with named_errors(path):
             pairs = list(islice(rows, size))
         if not pairs:
             break
@@ -234,7 +283,7 @@ def _rows(path: Path, text: Iterable[str], separator: str) -> Iterator[tuple[lis
 
 
 @contextmanager
-def _named_errors(path: Path, encoding: str = "") -> Iterator[None]:
+def named_errors(path: Path, encoding: str = "") -> Iterator[None]:
     """Make errors of decoding name the file, and the line that has another encoding."""
     try:
         yield
@@ -275,9 +324,22 @@ def without_rows(path: Path) -> ValueError:
     )
 
 
+_CSV = (".csv", ".tsv", ".txt")
+_OTHERS = (".smi", ".sdf", ".sd", ".parquet")
+
+
 def is_table(path: Path) -> bool:
     """Whether the name of a file is that of a table."""
-    return path.name.lower().removesuffix(".gz").endswith((".csv", ".tsv", ".txt"))
+    return _suffix(path) in (*_CSV, *_OTHERS)
+
+
+def _suffix(path: Path) -> str:
+    """How the name of a file ends, in lower case, without that of gzip."""
+    return Path(path.name.lower().removesuffix(".gz")).suffix
+
+
+def _is_csv(path: Path) -> bool:
+    return _suffix(path) not in _OTHERS
 
 
 def text_of(name: str, content: bytes, encoding: str = "") -> str:

@@ -9,8 +9,8 @@ from pna.train.loop import Report as Report
 from pna.train.loop import train as train
 from pna.train.prediction import Predictions as Predictions
 from pna.train.prediction import predict as predict
-from pna.train.prediction import predict_table as predict_table
 from pna.train.run import Run as Run
 from pna.train.run import load as load
 from pna.train.settings import ModelSettings as ModelSettings
 from pna.train.settings import Settings as Settings
+from pna.train.table_prediction import predict_table as predict_table

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,10 +17,7 @@ from pna.data.batch import Batch
 from pna.data.diameter import diameters
 from pna.data.edge_labels import UNDIRECTED, message_edges
 from pna.data.graphset import GraphSet
-from pna.data.molecule_table import read_molecules, smiles_column
-from pna.data.molecules import ATOM_FEATURES, as_graphs
 from pna.data.node_graph import KIND, NodeGraph
-from pna.data.table import Table
 from pna.data.tensor_file import kind_of
 from pna.files import replacing
 from pna.names import lookup
@@ -36,7 +33,8 @@ from pna.train.settings import ALL, PRECISIONS
 from pna.train.tasks import LEVELS, LOSSES, Task
 from pna.train.threshold import thresholds_of
 
-_PREDICTED = "{} predicted"  # columns of a table
+#: The name of a column of predictions in a table.
+PREDICTED = "{} predicted"
 
 
 @dataclass(frozen=True)
@@ -86,7 +84,7 @@ def _joined(first: dict[str, np.ndarray], more: dict[str, np.ndarray]) -> dict[s
     found = dict(first)
     for name, column in more.items():
         while name in found:
-            name = _PREDICTED.format(name)
+            name = PREDICTED.format(name)
         found[name] = column
     return found
 
@@ -160,16 +158,7 @@ def predict(
         graphs = graphs[ids]
         chosen = {"node": np.ones(graphs.num_nodes, bool), "edge": np.ones(graphs.num_labels, bool)}
     outputs = models.outputs(message_edges(graphs, messages, split), slice_nodes)
-    columns: dict[str, dict[str, np.ndarray]] = {level: {} for level in LEVELS}
-    for index, task in enumerate(tasks):
-        own_members = learners(models.config.settings, models.members, index)
-        given = in_units(task, outputs[task.level])[own_members]
-        if task.level in chosen and not chosen[task.level].all():
-            given = given[:, chosen[task.level]]
-        thresholds = thresholds_of(run, task)
-        threshold = thresholds.mean if member is None else thresholds.members[member]
-        of_task = _columns_of(task, given.mean(0), models.config, threshold)
-        columns[task.level] = _joined(columns[task.level], of_task)
+    columns = columns_of(run, models, outputs, member, chosen)
     edge_ids = _edge_ids(graphs, ids, chosen["edge"], names) if "edge" in levels else {}
     sizes = graphs.sizes.numpy()
     if not chosen["node"].all():
@@ -179,6 +168,27 @@ def predict(
         names = [str(i) for i in range(len(own))] if names is None else names
         names = [name for name, is_own in zip(names, own.tolist(), strict=True) if is_own]
     return Predictions(ids.numpy(), sizes, **columns, names=names, edge_ids=edge_ids)
+
+
+def columns_of(
+    run: Run,
+    models: Ensemble,
+    outputs: dict[str, np.ndarray],
+    member: int | None = None,
+    chosen: dict[str, np.ndarray] | None = None,
+) -> dict[str, dict[str, np.ndarray]]:
+    """Columns of predictions by level, from outputs of `models`; `chosen` are the rows to keep."""
+    columns: dict[str, dict[str, np.ndarray]] = {level: {} for level in LEVELS}
+    for index, task in enumerate(models.config.tasks):
+        own_members = learners(models.config.settings, models.members, index)
+        given = in_units(task, outputs[task.level])[own_members]
+        if chosen and task.level in chosen and not chosen[task.level].all():
+            given = given[:, chosen[task.level]]
+        thresholds = thresholds_of(run, task)
+        threshold = thresholds.mean if member is None else thresholds.members[member]
+        of_task = _columns_of(task, given.mean(0), models.config, threshold)
+        columns[task.level] = _joined(columns[task.level], of_task)
+    return columns
 
 
 def _edge_ids(
@@ -214,50 +224,6 @@ def _columns_of(
         likely = np.array([*words, ""], object)[np.where(np.isnan(likely), -1, likely).astype(int)]
     probabilities = {f"{task.name}={name}": mean[:, c] for c, name in enumerate(named)}
     return {task.name: likely} | probabilities
-
-
-def predict_table(
-    run: Run | str | Path,
-    table: Table | str | Path,
-    member: int | None = None,
-    *,
-    smiles: str = "",
-    workers: int = 1,
-    progress: Callable[[int, int], None] | None = None,
-    device: str | torch.device | None = None,
-    aggregators: Sequence[type[Aggregator]] = (),
-) -> Table:
-    """A table of molecules with the predictions of a run, in columns called "… predicted".
-
-    If a molecule cannot be parsed, its cells are empty and a warning names its line. Arguments are
-    those of `predict` and of `pna.data.molecule_table.from_table`. Needs ``pna[chem]``.
-    """
-    run = run if isinstance(run, Run) else Run(run)
-    if any(task.level != "graph" for task in run.config.tasks):
-        raise ValueError(
-            f"got {run.folder}, whose models predict targets of nodes or edges, expected targets "
-            "of molecules; use a graph set instead of the table"
-        )
-    names = run.config.data.get("features", {}).get("node", ATOM_FEATURES)
-    if tuple(names) != ATOM_FEATURES:
-        raise ValueError(
-            f"got {run.folder}, whose models were trained with other features than the "
-            "molecules of a table have; make a graph set of the table (pna data molecules), add "
-            "the missing features (pna data walks), and use that"
-        )
-    table = table if isinstance(table, Table) else Table.read(table)
-    table.check_without(_PREDICTED.format(task.name) for task in run.config.tasks)
-    column = smiles_column(table, smiles)
-    found, _ = read_molecules(table, column, True, workers, progress)
-    graphs = as_graphs(found, metadata={})
-    predictions = predict(run, graphs, member, device=device, aggregators=aggregators)
-    more = {}
-    for name, values in predictions.graph.items():
-        cells = [""] * len(table.rows)
-        for row, cell in zip(found.indices.tolist(), _cells(values), strict=True):
-            cells[row] = cell
-        more[_PREDICTED.format(name)] = cells
-    return table.with_columns(more)
 
 
 def _likeliest(probabilities: np.ndarray) -> np.ndarray:
@@ -428,12 +394,13 @@ def _check_names(what: str, given: Sequence[str], expected: Sequence[str]) -> No
             )
 
 
-def _cells(column: np.ndarray) -> list[str]:
+def cells_of(column: np.ndarray) -> list[str]:
+    """Predictions as the cells of a table."""
     return [f"{value:.9g}" if isinstance(value, float) else str(value) for value in column.tolist()]
 
 
 def _write_csv(path: Path, columns: dict[str, np.ndarray]) -> None:
-    texts = [_cells(column) for column in columns.values()]
+    texts = [cells_of(column) for column in columns.values()]
     with replacing(path) as file:
         writer = csv.writer(file)
         writer.writerow(columns)

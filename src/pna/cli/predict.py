@@ -1,0 +1,192 @@
+"""`pna predict`."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TextIO
+
+import typer
+from rich.console import Console
+
+from pna.cli import options
+from pna.cli.shared import (
+    STANDARD,
+    check_device,
+    check_target,
+    errors,
+    print_error,
+    print_line,
+    progress,
+    read_standard_input,
+)
+from pna.data.table import Table, is_table
+
+
+@options.explained
+def predict(
+    run: Path,
+    data: list[str],
+    *,
+    out: Annotated[str, typer.Option("--out", "-o")] = "",
+    split: str = "",
+    member: int | None = None,
+    smiles: str = "",
+    encoding: str = "",
+    resume: bool = False,
+    slice_nodes: options.SliceNodes = None,
+    workers: options.Workers = 1,
+    device: options.Device = "",
+    force: options.Force = False,
+) -> None:
+    r"""Write the mean prediction of the members of a run, in the units of the targets.
+
+    For a table, which needs pna\[chem], a copy with columns of predictions is written. It may be
+    of any length. If the command is interrupted, OUT.partial has the rows so far.
+
+    Args:
+        run: Folder of a run, as pna train wrote it.
+        data: Graph set: a file that pna data wrote; a table of molecules; - for a table from
+            standard input; or the SMILES of one or more molecules.
+        out: CSV file to write; - for standard output. Default: standard output for SMILES and
+            standard input.
+        split: Split to predict. Default: all graphs, or all nodes or edges of one graph.
+        member: Only this member, counted from 0. Default: the mean of all members.
+        smiles: Column of a table that has the SMILES. Default: found by its name.
+        encoding: Encoding of a table, such as latin-1, cp1252 or utf-16. Default: utf-8.
+        resume: Continue an interrupted prediction of the same table.
+    """
+    with errors() as console, _files_of(data) as file:
+        check_device(device)
+        piped = [*data] == [STANDARD] or not os.path.lexists(data[0])
+        target = out or (STANDARD if piped else "")
+        if not target:
+            raise ValueError("got no --out, expected a CSV file to write, or - to print")
+        shown = Console(stderr=True, emoji=False) if target == STANDARD else console
+        if is_table(file):
+            if slice_nodes is not None:
+                raise ValueError(
+                    "got --slice-nodes with a table, expected it with one graph; leave it out"
+                )
+            if split:
+                raise ValueError(
+                    f"got --split {split} with a table, which has no splits; leave it out"
+                )
+            _predict_table(
+                (run, member, smiles, workers, device or None), file, target, shown,
+                encoding=encoding, resume=resume, force=force,
+            )  # fmt: skip
+            return
+        for option, value in (("smiles", smiles), ("encoding", encoding), ("resume", resume)):
+            if value:
+                raise ValueError(
+                    f"got --{option} with a graph set, expected it with a table; leave it out"
+                )
+        _predict_graphs(run, file, target, shown, force, {
+            "member": member, "split": split or None, "device": device or None,
+            "slice_nodes": slice_nodes,
+        })  # fmt: skip
+
+
+@contextmanager
+def _files_of(data: list[str]) -> Iterator[Path]:
+    """The file to predict: the given one, or one with the SMILES or the text of standard input."""
+    if (
+        len(data) == 1
+        and data[0] != STANDARD
+        and (os.path.lexists(data[0]) or not _is_smiles(data))
+    ):
+        yield Path(data[0])
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        if data == [STANDARD]:
+            yield read_standard_input(Path(folder))
+            return
+        for one in data:
+            if os.path.lexists(one) or one == STANDARD or not _is_smiles([one]):
+                raise ValueError(
+                    f"got {one!r} beside {len(data) - 1} more, expected one file, or SMILES only; "
+                    "correct it"
+                )
+        path = Path(folder, "arguments.csv")
+        Table("", ("smiles",), [[one] for one in data], []).save(path)
+        yield path
+
+
+def _is_smiles(texts: list[str]) -> bool:
+    """Whether texts are molecules; no if that cannot be known."""
+    from pna.data.molecules import check_chemistry, parse
+
+    try:
+        check_chemistry()
+    except ModuleNotFoundError:
+        return False
+    from rdkit.rdBase import BlockLogs
+
+    with BlockLogs():
+        return all(text and parse(text) is not None for text in texts)
+
+
+def _predict_table(
+    how: tuple[Any, ...],
+    table: Path,
+    target: str,
+    console: Console,
+    *,
+    encoding: str,
+    resume: bool,
+    force: bool,
+) -> None:
+    from pna.train.partial_file import partial_folder
+    from pna.train.table_prediction import TablePredictor, predict_file
+
+    out: Path | TextIO = Path(target)
+    if target == STANDARD:
+        if resume:
+            raise ValueError("got --resume for standard output, expected a file; leave it out")
+        out = sys.stdout
+    elif isinstance(out, Path):
+        check_target(out, force)
+        if partial_folder(out).exists() and not (resume or force):
+            raise FileExistsError(
+                f"got {partial_folder(out)} of an interrupted prediction, expected none; --resume "
+                "continues it, --force starts again"
+            )
+    predictor = TablePredictor(*how)
+    try:
+        with progress(console, "molecules") as update:
+            predict_file(predictor, table, out, encoding=encoding, resume=resume, progress=update)
+    except BaseException:
+        if isinstance(out, Path) and partial_folder(out).exists():
+            print_error(f"{partial_folder(out)} has the rows so far; --resume continues")
+        raise
+    if isinstance(out, Path):
+        print_line(console, f"wrote {out}")
+
+
+def _predict_graphs(
+    run: Path, file: Path, target: str, console: Console, force: bool, how: dict[str, Any]
+) -> None:
+    from pna.train.prediction import files
+    from pna.train.prediction import predict as predict_with
+    from pna.train.run import Run
+
+    levels = {task.level for task in Run(run).config.tasks}
+    if target == STANDARD:
+        if len(levels) > 1:
+            raise ValueError(
+                f"got --out - for predictions of {' and '.join(sorted(levels))} targets, which are "
+                "several files, expected the name of a file"
+            )
+        with tempfile.TemporaryDirectory() as folder:
+            (path,) = predict_with(run, file, **how).save(Path(folder, "out.csv"))
+            sys.stdout.write(path.read_text(encoding="utf-8"))
+        return
+    for path in files(Path(target), levels).values():
+        check_target(path, force)
+    for path in predict_with(run, file, **how).save(Path(target)):
+        print_line(console, f"wrote {path}")

@@ -1,0 +1,297 @@
+"""Predictions for tables of molecules, in memory or from file to file in blocks of rows."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import warnings
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+
+from pna.data.molecule_table import smiles_column
+from pna.data.molecules import ATOM_FEATURES, Molecules, Note, as_graphs, molecule_blocks
+from pna.data.progress import Progress
+from pna.data.table import Table, opened_table
+from pna.ops.aggregators import Aggregator
+from pna.train.partial_file import PartialFile
+from pna.train.prediction import PREDICTED, Ensemble, cells_of, columns_of
+from pna.train.run import BEST, Run
+
+BLOCK = 2048  # rows that are predicted at a time
+_NAMED = 10  # largest number of lines that a warning names
+#: The notes of molecules that RDKit refuses, and the words of a warning.
+_REFUSED = {"UNREADABLE": "cannot read", "OVERVALENT": "an atom has too many bonds in"}
+
+
+def predict_table(
+    run: Run | str | Path,
+    table: Table | str | Path,
+    member: int | None = None,
+    *,
+    smiles: str = "",
+    workers: int = 1,
+    progress: Progress | None = None,
+    device: str | torch.device | None = None,
+    aggregators: Sequence[type[Aggregator]] = (),
+) -> Table:
+    """A table of molecules with the predictions of a run, in columns called "… predicted".
+
+    If a molecule cannot be parsed, its cells are empty and a warning names its line. Arguments are
+    those of `predict` and of `pna.data.molecule_table.from_table`. Needs ``pna[chem]``.
+    """
+    predictor = TablePredictor(run, member, smiles, workers, device, aggregators)
+    table = table if isinstance(table, Table) else Table.read(table)
+    predictor.check(table)
+    rows: list[list[str]] = []
+    for block in predictor.predict(table, table.blocks(BLOCK)):
+        rows += block.rows
+        if progress is not None:
+            progress(len(rows), len(table.rows))
+    predictor.finish(table.name)
+    return Table(table.name, block.columns, rows, table.lines)
+
+
+@dataclass
+class TablePredictor:
+    """Predicts the molecules of a table in blocks of rows.
+
+    Arguments are those of `predict_table`.
+    """
+
+    given: Run | str | Path
+    member: int | None = None
+    smiles: str = ""
+    workers: int = 1
+    device: str | torch.device | None = None
+    aggregators: Sequence[type[Aggregator]] = ()
+    count: int = 0  # rows so far
+    #: Number of the molecules that RDKit refuses so far by `Note`, and the first of their lines.
+    refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_REFUSED, 0))
+    lines: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in _REFUSED})
+
+    def __post_init__(self) -> None:
+        run = self.run
+        if any(task.level != "graph" for task in run.config.tasks):
+            raise ValueError(
+                f"got {run.folder}, whose models predict targets of nodes or edges, expected "
+                "targets of molecules; use a graph set instead of the table"
+            )
+        names = run.config.data.get("features", {}).get("node", ATOM_FEATURES)
+        if tuple(names) != ATOM_FEATURES:
+            raise ValueError(
+                f"got {run.folder}, whose models were trained with other features than the "
+                "molecules of a table have; make a graph set of the table (pna data molecules), "
+                "add the missing features (pna data walks), and use that"
+            )
+
+    @cached_property
+    def run(self) -> Run:
+        return self.given if isinstance(self.given, Run) else Run(self.given)
+
+    @cached_property
+    def models(self) -> Ensemble:
+        return Ensemble.of(self.run, self.member, self.device, aggregators=self.aggregators)
+
+    def check(self, table: Table) -> str:
+        """The column of SMILES of a table; an error if predictions cannot be added to it."""
+        table.check_without(PREDICTED.format(task.name) for task in self.run.config.tasks)
+        return smiles_column(table, self.smiles)
+
+    def predict(self, table: Table, blocks: Iterable[Table]) -> Iterator[Table]:
+        """The blocks of `table`, each with columns of predictions. At least one block is needed."""
+        column = self.check(table)
+        waiting: deque[Table] = deque()  # blocks whose molecules are being read
+
+        def texts() -> Iterator[tuple[list[str], list[int]]]:
+            for block in blocks:
+                waiting.append(block)
+                yield block.column(column), block.lines
+
+        for found in molecule_blocks(texts(), table.name, self.workers):
+            block = waiting.popleft()
+            self.count += len(block.rows)
+            for name in _REFUSED:
+                rows = np.flatnonzero(found.notes & Note[name])
+                self.refused[name] += len(rows)
+                more = [block.lines[row] for row in rows[:_NAMED]]
+                self.lines[name] = [*self.lines[name], *more][:_NAMED]
+            yield self._with_predictions(block, found)
+
+    def _with_predictions(self, block: Table, found: Molecules) -> Table:
+        if len(found.sizes) == 0:
+            return block.with_columns({name: [""] * len(block.rows) for name in self.columns})
+        outputs = self.models.outputs(as_graphs(found, metadata={}))
+        columns = columns_of(self.run, self.models, outputs, self.member)["graph"]
+        more = {}
+        for name, values in columns.items():
+            cells = [""] * len(block.rows)
+            for row, cell in zip(found.indices.tolist(), cells_of(values), strict=True):
+                cells[row] = cell
+            more[PREDICTED.format(name)] = cells
+        return block.with_columns(more)
+
+    @cached_property
+    def columns(self) -> list[str]:
+        """The names of the columns of predictions."""
+        methane = next(molecule_blocks([(["C"], [1])], ""))
+        outputs = self.models.outputs(as_graphs(methane, metadata={}))
+        return [PREDICTED.format(n) for n in columns_of(self.run, self.models, outputs)["graph"]]
+
+    def finish(self, name: str) -> None:
+        """Warn of the molecules that RDKit refuses; an error if there were no others."""
+        if self.refused["UNREADABLE"] == self.count:
+            raise ValueError(f"got no molecules in {name}, expected at least one")
+        for note, words in _REFUSED.items():
+            lines, count = self.lines[note], self.refused[note]
+            if count:
+                more = f" and {count - _NAMED:,} more" if count > _NAMED else ""
+                warnings.warn(
+                    f"{words} {count:,} of {self.count:,} molecules of {name}: line "
+                    f"{', '.join(map(str, lines))}{more}",
+                    stacklevel=3,
+                )
+
+    def origin(self) -> dict[str, Any]:
+        """What predictions depend on, besides the table."""
+        weights = hashlib.sha256((self.run.folder / BEST).read_bytes()).hexdigest()
+        return {"weights": weights, "member": self.member, "smiles": self.smiles}
+
+
+def predict_file(
+    predictor: TablePredictor,
+    table: Path,
+    out: Path | IO[str],
+    *,
+    encoding: str = "",
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> None:
+    """Write a copy of a table of molecules with the predictions of a run, as CSV.
+
+    The table is read, predicted and written in blocks of rows, so that its length needs no memory.
+    If the process is interrupted, a folder ``OUT.partial`` has the rows so far. With `resume`, they
+    are kept, and the first rows of the table must be those that were predicted.
+
+    Args:
+        predictor: the run, and how its predictions are made.
+        table: file of the table.
+        out: file to write, or a stream.
+        encoding: encoding of the table; by default UTF-8.
+        resume: continue an interrupted call.
+        progress: called with the number of rows done, and an estimate of the number in all.
+    """
+    with opened_table(table, encoding) as (empty, tables):
+        predictor.check(empty)
+        writer = _Writer(predictor, out, resume)
+        fractions: deque[float] = deque()
+        blocks = _sized(writer.skip(tables), fractions)
+        first = next(blocks, None)
+        if first is not None:
+            for block in predictor.predict(empty, chain([first], blocks)):
+                writer.write(block, len(empty.columns))
+                if progress is not None:
+                    progress(predictor.count, round(predictor.count / fractions.popleft()))
+    writer.finish(str(table))
+
+
+def _sized(tables: Iterable[tuple[Table, float]], fractions: deque[float]) -> Iterator[Table]:
+    """Tables of at most `BLOCK` rows, and the fractions of the file at their ends."""
+    before = 0.0
+    for table, after in tables:
+        done = 0
+        for block in table.blocks(BLOCK):
+            done += len(block.rows)
+            fractions.append(before + (after - before) * done / len(table.rows))
+            yield block
+        before = after
+
+
+class _Writer:
+    """Writes blocks to a stream, or to a file that can be resumed."""
+
+    def __init__(self, predictor: TablePredictor, out: Path | IO[str], resume: bool) -> None:
+        self.predictor = predictor
+        self.stream = None if isinstance(out, Path) else out
+        self.file = None
+        self.digest = hashlib.sha256()  # of the cells of the table so far
+        self.skipped = 0
+        if isinstance(out, Path):
+            self.origin = predictor.origin()
+            self.file = PartialFile.resumed(out) if resume else PartialFile(out)
+            if resume and self.file.state["origin"] != self.origin:
+                raise ValueError(
+                    f"got --resume for {self.file.folder}, which was made with other weights, "
+                    "another member or another --smiles, expected the same command; leave out "
+                    "--resume, with --force, to start again"
+                )
+
+    def skip(self, tables: Iterable[tuple[Table, float]]) -> Iterator[tuple[Table, float]]:
+        """The tables without the rows that were written; an error if these are others."""
+        state = self.file.state if self.file else {}
+        left = state.get("count", 0)
+        for table, fraction in tables:
+            if left:
+                self._digest(table.rows[:left])
+                left, table = max(left - len(table.rows), 0), table.part(left)
+                if left == 0:
+                    self._check(state)
+            if table.rows:
+                yield table, fraction
+        if left:
+            self._check({"digest": None})
+
+    def _check(self, state: dict[str, Any]) -> None:
+        assert self.file is not None
+        if self.digest.hexdigest() != state["digest"]:
+            raise ValueError(
+                f"got --resume for {self.file.folder}, but the first rows of the table are others "
+                "than those that were predicted, expected the same table; leave out --resume, with "
+                "--force, to start again"
+            )
+        predictor = self.predictor
+        predictor.count = state["count"]
+        predictor.refused, predictor.lines = state["refused"], state["lines"]
+
+    def _digest(self, rows: Iterable[Sequence[str]]) -> None:
+        self.digest.update("\x1e".join("\x1f".join(row) for row in rows).encode())
+        self.digest.update(b"\x1e")
+
+    def write(self, block: Table, given: int) -> None:
+        """Write a block, of which so many columns are those of the table."""
+        self._digest(row[:given] for row in block.rows)
+        text = io.StringIO(newline="")
+        rows = block.rows
+        begin = self.predictor.count == len(rows)
+        csv.writer(text).writerows([block.columns, *rows] if begin else rows)
+        if self.stream is not None:
+            self.stream.write(text.getvalue())
+            self.stream.flush()
+        if self.file is not None:
+            predictor = self.predictor
+            state = {
+                "origin": self.origin,
+                "count": predictor.count,
+                "refused": predictor.refused,
+                "lines": predictor.lines,
+                "digest": self.digest.hexdigest(),
+            }
+            self.file.append(text.getvalue(), state)
+
+    def finish(self, name: str) -> None:
+        try:
+            self.predictor.finish(name)
+        except ValueError:
+            if self.file is not None:
+                self.file.discard()
+            raise
+        if self.file is not None:
+            self.file.finish()
