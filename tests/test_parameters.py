@@ -20,6 +20,7 @@ EXCEPTIONS = {
     "nn/architectures/stacked.py:__init__": SETTINGS,
     "nn/architectures/standard.py:__init__": SETTINGS,
     "nn/models.py:__init__": SETTINGS,
+    "data/molecule_table.py:from_table": OPTIONS,
     "data/graphset.py:from_arrays": "its parameters are the arrays of a graph set",
     "ops/operators.py:operator": "its parameters describe an operator, each by its name",
     "train/evaluation.py:evaluate": OPTIONS,

@@ -7,6 +7,7 @@ from typer.testing import CliRunner
 from pna.bench import real_world
 from pna.cli import app, options
 from pna.data.edge_labels import MESSAGES
+from pna.data.molecule_features import FEATURES
 from pna.data.multitask.draw import PROTOCOLS
 from pna.data.multitask.families import FAMILIES
 from pna.data.multitask.labels import SIX
@@ -62,6 +63,7 @@ CHOICES = {
     ("bench real-world", "only"): real_world.ROWS,
     ("data multitask", "protocol"): PROTOCOLS,
     ("data molecules", "split"): ("scaffold", "random"),
+    ("data molecules", "features"): FEATURES,
     ("data multitask", "tasks"): (",".join(SIX),),
     ("data multitask", "mixture"): [family.name for family in FAMILIES],
     ("export", "format"): FORMATS,

@@ -2,6 +2,7 @@
 
 import io
 import tracemalloc
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,6 @@ import pytest
 from pna.data import table as tables
 from pna.data.molecule_table import from_table
 from pna.data.table import Table
-from pna.data.walks import with_walks
 from pna.train import Settings, predict, predict_table, table_prediction, train
 from pna.train.table_prediction import TablePredictor, predict_file
 
@@ -60,12 +60,9 @@ def test_what_a_table_cannot_give_is_said_before_the_work(table_run, folder, mon
     rows = [[text, str(k)] for k, text in enumerate(SMILES)]
     table = Table("my.csv", ("smiles", "y"), rows, [*range(20)])
     graphs = from_table(table, ["y"], split="random")
-    walked = with_walks(graphs, 2)
-    assert walked.metadata["means"] == graphs.metadata["means"]
-    run = train(walked, folder / "walks", settings=Settings(epochs=1), device="cpu")
-    with pytest.raises(
-        ValueError, match=r"other features than the molecules of a table .*\(pna data walks\)"
-    ):
+    own = replace(graphs, node_features=(*graphs.node_features[:-1], "mine"))
+    run = train(own, folder / "own", settings=Settings(epochs=1), device="cpu")
+    with pytest.raises(ValueError, match=r"other node features than .* \(mine\); make a graph set"):
         predict_table(run, Table("new.csv", ("smiles",), [["C"]], [2]))
 
 

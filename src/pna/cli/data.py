@@ -234,6 +234,7 @@ def molecules(
     strict: bool = False,
     take_limits: bool = False,
     encoding: str = "",
+    features: str = "ogb",
     workers: Workers = 1,
     force: Force = False,
 ) -> None:
@@ -258,6 +259,9 @@ def molecules(
             instead of a number, or with a molecule that an earlier row has with another target.
         take_limits: Take 0.01 as the number of a cell such as <0.01. Default: an error.
         encoding: Encoding of the table, such as latin-1, cp1252 or utf-16. Default: utf-8.
+        features: Features of the molecules, separated by commas, ogb first. Values: ogb (of atoms
+            and bonds), descriptors (of RDKit), morgan (counts of a fingerprint), walks (of atoms),
+            bond-walks. A number sets the size of the last three, such as morgan=1024,walks=16.
     """
     from pna.data.molecule_table import from_table
     from pna.data.molecules import check_chemistry
@@ -281,8 +285,8 @@ def molecules(
         named = [targets] if targets in content.columns else parse_names(targets)  # may have commas
         with progress(console, "molecules") as update:
             graphs = from_table(
-                content, named, smiles=smiles, split=split, seed=seed, rows=rules, workers=workers,
-                progress=update,
+                content, named, smiles=smiles, split=split, seed=seed, rows=rules,
+                features=parse_names(features), workers=workers, progress=update,
             )  # fmt: skip
         save(graphs, out, force, console)
         for words in facts_of(graphs):

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pna.data.graphset import GraphSet
-from pna.data.molecules import as_graphs, check_chemistry, from_smiles
+from pna.data.molecule_features import OGB, MoleculeFeatures
+from pna.data.molecules import Wanted, as_graphs, check_chemistry, from_smiles
 from pna.data.progress import Progress
 from pna.data.scaffolds import SPLITS, scaffold_split
 from pna.data.special_rows import RowRules, special_rows
@@ -32,10 +33,11 @@ def from_table(
     split: str = "",
     seed: int = 0,
     rows: RowRules = _DEFAULT_RULES,
+    features: Sequence[str] = (OGB,),
     workers: int = 1,
     progress: Progress | None = None,
 ) -> GraphSet:
-    """Molecules as graphs with OGB's features, in the order of the table. Needs ``pna[chem]``.
+    """Molecules as graphs, in the order of the table. Needs ``pna[chem]``.
 
     Args:
         table: one molecule a row; or its file: CSV, SDF, Parquet or lines of SMILES.
@@ -48,10 +50,13 @@ def from_table(
         seed: random seed of a random split.
         rows: what is done with rows that RDKit refuses and other special rows. By default, the
             first molecule that cannot be read is an error; all other rows are kept.
+        features: names of `pna.data.molecule_features.FEATURES`, some with a size, such as
+            ("ogb", "descriptors", "morgan=1024"). Features of whole molecules are `x_graph`.
         workers: number of processes that read molecules.
         progress: called with the number of molecules read, and the number in all.
     """
     check_chemistry()
+    chosen = MoleculeFeatures.parse(features)
     table = table if isinstance(table, Table) else Table.read(table)
     column = smiles_column(table, smiles)
     measured = {name: _measured(table, name, rows.take_limits) for name in targets}
@@ -61,7 +66,7 @@ def from_table(
     texts = table.column(column)
     found = from_smiles(
         texts, name=table.name, lines=table.lines, skip=rows.skip, strict=rows.refuses_overvalent,
-        canonical=True, workers=workers, progress=progress,
+        wanted=Wanted(chosen, canonical=True), workers=workers, progress=progress,
     )  # fmt: skip
     special = special_rows(table, texts, found, measured, rows)
     if words:
@@ -71,6 +76,7 @@ def from_table(
     rows.report(table.name, special)
     graphs = as_graphs(
         found,
+        chosen,
         y_graph=np.stack([*measured.values()], 1)[found.indices] if measured else None,
         graph_targets=list(measured),
         split=words or None,

@@ -1,4 +1,4 @@
-"""Molecules as graphs, from SMILES: parsed by RDKit, with the features of OGB."""
+"""Molecules as graphs, from SMILES: parsed by RDKit, with the features of OGB and others."""
 
 from __future__ import annotations
 
@@ -13,17 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pna.data.graphset import GraphSet
+from pna.data.molecule_features import ATOM_FEATURES, BOND_FEATURES, MoleculeFeatures
 from pna.data.pool import ordered_map
 from pna.data.progress import Progress, reporting
 
-#: OGB's features of atoms and bonds, in its order.
-ATOM_FEATURES = (
-    *("atomic number", "chirality", "degree", "formal charge", "hydrogens"),
-    *("radical electrons", "hybridisation", "aromatic", "in ring"),
-)
-BOND_FEATURES = ("bond type", "stereo", "conjugated")
-
 _BLOCK = 512  # molecules that a worker reads at a time
+
+
+class Wanted(NamedTuple):
+    """What is computed of each molecule."""
+
+    features: MoleculeFeatures = MoleculeFeatures()
+    canonical: bool = False  # whether canonical SMILES are
+
+
+_GRAPH_ONLY = Wanted()
 
 
 class Note(IntFlag):
@@ -49,6 +53,7 @@ class Molecules:
     edge_index: NDArray[np.int64]  # (2, edges), numbered within the molecule
     x: NDArray[np.uint8]  # (atoms, 9)
     edge_attr: NDArray[np.uint8]  # (edges, 3)
+    x_graph: NDArray[Any]  # (molecules, features of whole molecules)
 
 
 def from_smiles(
@@ -58,7 +63,7 @@ def from_smiles(
     lines: Sequence[int] | None = None,
     skip: bool = False,
     strict: bool = False,
-    canonical: bool = False,
+    wanted: Wanted = _GRAPH_ONLY,
     workers: int = 1,
     progress: Progress | None = None,
 ) -> Molecules:
@@ -73,7 +78,7 @@ def from_smiles(
     lines = range(len(smiles)) if lines is None else lines
     blocks = [
         _Block(i, list(smiles[i : i + _BLOCK]), name, list(lines[i : i + _BLOCK]), skip, strict,
-               canonical)
+               wanted)
         for i in range(0, len(smiles) or 1, _BLOCK)
     ]  # fmt: skip
     parts = ordered_map(_read_block, blocks, workers)
@@ -84,31 +89,49 @@ def from_smiles(
 
 
 def molecule_blocks(
-    blocks: Iterable[tuple[Sequence[str], Sequence[int]]], name: str, workers: int = 1
+    blocks: Iterable[tuple[Sequence[str], Sequence[int]]],
+    name: str,
+    features: MoleculeFeatures,
+    workers: int = 1,
 ) -> Iterator[Molecules]:
     """Read molecules in blocks of texts and their lines, as `from_smiles` with `skip` reads them.
 
     Blocks are drawn as they are needed, and one may have no molecules.
     """
     check_chemistry()
-    jobs = (_Block(0, [*texts], name, [*lines], True, False, False) for texts, lines in blocks)
+    wanted = Wanted(features)
+    jobs = (_Block(0, [*texts], name, [*lines], True, False, wanted) for texts, lines in blocks)
     return ordered_map(_read_block, jobs, workers)
 
 
-def as_graphs(found: Molecules, *, metadata: dict[str, Any], **given: Any) -> GraphSet:
-    """Molecules as a graph set; `given` are further arguments of `GraphSet.from_arrays`."""
+def as_graphs(
+    found: Molecules,
+    features: MoleculeFeatures | None = None,
+    *,
+    metadata: dict[str, Any],
+    **given: Any,
+) -> GraphSet:
+    """Molecules as a graph set, with the `features` that they were read with.
+
+    `given` are further arguments of `GraphSet.from_arrays`.
+    """
+    features = MoleculeFeatures() if features is None else features
     node_values, edge_values = values()
-    return GraphSet.from_arrays(
+    known = metadata | features.record() | {"node_values": node_values, "edge_values": edge_values}
+    graphs = GraphSet.from_arrays(
         found.sizes,
         found.edge_index,
         found.edge_counts,
         x=found.x,
         edge_attr=found.edge_attr,
         node_features=ATOM_FEATURES,
+        x_graph=found.x_graph,
         edge_features=BOND_FEATURES,
-        metadata=metadata | {"node_values": node_values, "edge_values": edge_values},
+        graph_features=features.names("graph"),
+        metadata=known,
         **given,
     )
+    return features.added(graphs)
 
 
 def check_chemistry() -> None:
@@ -162,7 +185,7 @@ class _Block(NamedTuple):
     lines: list[int]
     skip: bool
     strict: bool
-    canonical: bool
+    wanted: Wanted
 
 
 def _read_block(block: _Block) -> Molecules:
@@ -171,6 +194,7 @@ def _read_block(block: _Block) -> Molecules:
 
     indices, atoms, bonds = list[int](), list[list[bytes]](), list[list[tuple[int, int, bytes]]]()
     notes, canonical = np.zeros(len(block.smiles), np.uint8), list[str]()
+    of_molecules = [block.wanted.features.of_molecules([])]
     refused = Note.UNREADABLE | Note.OVERVALENT if block.strict else Note.UNREADABLE
     with BlockLogs():  # of refused molecules and deprecated features
         for row, text in enumerate(block.smiles):
@@ -180,7 +204,8 @@ def _read_block(block: _Block) -> Molecules:
                 indices.append(block.first + row)
                 atoms.append(_atoms(molecule, text))
                 bonds.append(_bonds(molecule, text))
-                if block.canonical:
+                of_molecules.append(block.wanted.features.of_molecules([molecule]))
+                if block.wanted.canonical:
                     canonical.append(Chem.MolToSmiles(molecule))
             elif not block.skip:
                 unreadable = bool(note & Note.UNREADABLE)
@@ -197,6 +222,7 @@ def _read_block(block: _Block) -> Molecules:
         edge_index=both.T,
         x=_rows(chain.from_iterable(atoms), len(ATOM_FEATURES)),
         edge_attr=of_bonds.repeat(2, 0),
+        x_graph=np.concatenate(of_molecules),
     )
 
 

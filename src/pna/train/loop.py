@@ -22,6 +22,7 @@ from pna.data.diameter import diameters
 from pna.data.edge_labels import message_edges
 from pna.data.encoding import ENCODING
 from pna.data.graphset import GraphSet
+from pna.data.molecule_features import RECORD
 from pna.data.tensor_file import bytes_of
 from pna.files import is_new
 from pna.machine import machine
@@ -221,6 +222,8 @@ def configured(
     }
     if "classes" in graphs.metadata:  # their names, which predictions have
         data["classes"] = graphs.metadata["classes"]
+    if RECORD in graphs.metadata:  # molecules of a table get the same features
+        data[RECORD] = graphs.metadata[RECORD]
     if ENCODING in graphs.metadata:  # other graphs are read alike
         data[ENCODING] = graphs.metadata[ENCODING]
     return Config(data, fitted(model, training, tasks, graphs), tasks, settings)

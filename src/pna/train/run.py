@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from pna.data import tensor_file
 from pna.data.encoding import ENCODING
 from pna.data.encoding import FACTS as ENCODING_FACTS
+from pna.data.molecule_features import RECORD
 from pna.files import alone, is_new, remove_leftovers, replacing
 from pna.names import lookup
 from pna.ops.aggregators import Aggregator
@@ -65,6 +66,10 @@ class Config:
         check(content["data"], _OF_DATA, "data")
         check({"classes": {}, **content["data"]}, {"classes": dict[str, list[str]]}, "data")
         check({ENCODING: {}, **content["data"]}, {ENCODING: dict[str, dict[str, Any]]}, "data")
+        check({RECORD: {}, **content["data"]}, {RECORD: dict[str, Any]}, "data")
+        check(
+            {"features": [], "rdkit": "", **content["data"].get(RECORD, {})}, _OF_MOLECULES, RECORD
+        )
         for what, encoding in content["data"].get(ENCODING, {}).items():
             check(encoding, ENCODING_FACTS, f"the encoding of {what}s")
         if len(content["data"]["splits"]) != 2:
@@ -94,6 +99,7 @@ class Config:
         return replace(self, model=replace(self.model, own_aggregators=listed(classes)))
 
 
+_OF_MOLECULES = {"features": list[str], "rdkit": str}
 _OF_DATA = {"path": str | None, "fingerprint": str, "splits": list[str]}
 
 

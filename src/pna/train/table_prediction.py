@@ -17,8 +17,9 @@ from typing import IO, Any
 import numpy as np
 import torch
 
+from pna.data.molecule_features import MoleculeFeatures
 from pna.data.molecule_table import smiles_column
-from pna.data.molecules import ATOM_FEATURES, Molecules, Note, as_graphs, molecule_blocks
+from pna.data.molecules import Molecules, Note, as_graphs, check_chemistry, molecule_blocks
 from pna.data.progress import Progress
 from pna.data.table import Table, opened_table
 from pna.ops.aggregators import Aggregator
@@ -85,13 +86,9 @@ class TablePredictor:
                 f"got {run.folder}, whose models predict targets of nodes or edges, expected "
                 "targets of molecules; use a graph set instead of the table"
             )
-        names = run.config.data.get("features", {}).get("node", ATOM_FEATURES)
-        if tuple(names) != ATOM_FEATURES:
-            raise ValueError(
-                f"got {run.folder}, whose models were trained with other features than the "
-                "molecules of a table have; make a graph set of the table (pna data molecules), "
-                "add the missing features (pna data walks), and use that"
-            )
+        check_chemistry()
+        of_graphs = run.config.model.graph_features > 0
+        self.features = MoleculeFeatures.of_run(run.config.data, of_graphs)
 
     @cached_property
     def run(self) -> Run:
@@ -116,7 +113,7 @@ class TablePredictor:
                 waiting.append(block)
                 yield block.column(column), block.lines
 
-        for found in molecule_blocks(texts(), table.name, self.workers):
+        for found in molecule_blocks(texts(), table.name, self.features, self.workers):
             block = waiting.popleft()
             self.count += len(block.rows)
             for name in _REFUSED:
@@ -129,7 +126,7 @@ class TablePredictor:
     def _with_predictions(self, block: Table, found: Molecules) -> Table:
         if len(found.sizes) == 0:
             return block.with_columns({name: [""] * len(block.rows) for name in self.columns})
-        outputs = self.models.outputs(as_graphs(found, metadata={}))
+        outputs = self.models.outputs(as_graphs(found, self.features, metadata={}))
         columns = columns_of(self.run, self.models, outputs, self.member)["graph"]
         more = {}
         for name, values in columns.items():
@@ -142,8 +139,8 @@ class TablePredictor:
     @cached_property
     def columns(self) -> list[str]:
         """The names of the columns of predictions."""
-        methane = next(molecule_blocks([(["C"], [1])], ""))
-        outputs = self.models.outputs(as_graphs(methane, metadata={}))
+        methane = next(molecule_blocks([(["C"], [1])], "", self.features))
+        outputs = self.models.outputs(as_graphs(methane, self.features, metadata={}))
         return [PREDICTED.format(n) for n in columns_of(self.run, self.models, outputs)["graph"]]
 
     def finish(self, name: str) -> None:

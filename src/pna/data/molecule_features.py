@@ -1,0 +1,230 @@
+"""The features that molecules can have, by name: of atoms and bonds, and of whole molecules."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pna.data.graphset import GraphSet
+from pna.data.walks import with_walks
+from pna.names import lookup, unique
+
+#: OGB's features of atoms and bonds, in its order.
+ATOM_FEATURES = (
+    *("atomic number", "chirality", "degree", "formal charge", "hydrogens"),
+    *("radical electrons", "hybridisation", "aromatic", "in ring"),
+)
+BOND_FEATURES = ("bond type", "stereo", "conjugated")
+
+OGB = "ogb"
+#: Where the metadata of graphs, and the data of a run, have the features and RDKit's version.
+RECORD = "molecules"
+
+#: RDKit's descriptors of molecules that are numbers. Others of its 217 are left out, because they
+#: take most of the time (qed, BertzCT, Ipc, SPS, EState, BCUT2D, the counts of fragments, paths of
+#: three and more bonds), or because they are not defined for all elements (partial charges).
+_NUMBERS = (
+    *("MolWt", "MolLogP", "MolMR", "TPSA", "LabuteASA", "FractionCSP3", "HallKierAlpha"),
+    *("Chi0v", "Chi1v", "Chi2v", "Kappa1", "Kappa2", "Kappa3"),
+    *("HeavyAtomCount", "NumHeteroatoms", "NHOHCount", "NOCount", "NumHAcceptors", "NumHDonors"),
+    *("NumRotatableBonds", "NumAmideBonds", "NumAtomStereoCenters", "NumSpiroAtoms"),
+    *("NumBridgeheadAtoms", "RingCount", "NumHeterocycles", "NumAromaticRings"),
+    *("NumAromaticCarbocycles", "NumAromaticHeterocycles", "NumAliphaticRings"),
+    *("NumAliphaticCarbocycles", "NumAliphaticHeterocycles", "NumSaturatedRings"),
+    *("NumSaturatedCarbocycles", "NumSaturatedHeterocycles"),
+)
+#: Its surface areas, in bins of charge, refractivity and logP; how many bins each has.
+_AREAS = {"PEOE_VSA": 14, "SMR_VSA": 10, "SlogP_VSA": 12}
+DESCRIPTORS = (
+    *_NUMBERS,
+    *(f"{name}{i + 1}" for name, count in _AREAS.items() for i in range(count)),
+)
+
+
+def descriptors(molecule: Any) -> NDArray[np.float32]:
+    """The numbers `DESCRIPTORS`; NaN if RDKit cannot compute one."""
+    from rdkit.Chem import Descriptors, rdMolDescriptors
+
+    found = [_tried(getattr(Descriptors, name), molecule, 1) for name in _NUMBERS]
+    for name, count in _AREAS.items():
+        found.append(_tried(getattr(rdMolDescriptors, f"{name}_"), molecule, count))
+    return np.concatenate(found).astype(np.float32)
+
+
+def _tried(function: Callable[[Any], Any], molecule: Any, count: int) -> NDArray[np.float64]:
+    try:
+        return np.array(function(molecule), np.float64).reshape(count)
+    except (RuntimeError, ValueError):  # of RDKit, for atoms of too many bonds and odd elements
+        return np.full(count, np.nan)
+
+
+def morgan(molecule: Any, size: int) -> NDArray[np.uint8]:
+    """How often each of the groups of atoms within two bonds occurs, hashed to `size` numbers."""
+    counts: NDArray[Any] = _generator(size).GetCountFingerprintAsNumPy(molecule)
+    return np.minimum(counts, 255).astype(np.uint8)
+
+
+@cache
+def _generator(size: int) -> Any:
+    from rdkit.Chem import rdFingerprintGenerator
+
+    return rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=size)
+
+
+def _numbered(word: str) -> Callable[[int], tuple[str, ...]]:
+    return lambda size: tuple(f"{word} {i}" for i in range(size))
+
+
+def _none(size: int) -> tuple[str, ...]:
+    return ()
+
+
+class Feature(NamedTuple):
+    """Features of molecules. Nothing has a default."""
+
+    meaning: str
+    size: int | None  # the number that may follow the name, as in morgan=1024; None if none may
+    #: Names of the features of atoms, bonds and whole molecules, from the size.
+    atom_names: Callable[[int], tuple[str, ...]]
+    bond_names: Callable[[int], tuple[str, ...]]
+    names: Callable[[int], tuple[str, ...]]
+    of_molecule: Callable[[Any, int], NDArray[Any]] | None  # of RDKit's molecule and the size
+    added: Callable[[GraphSet, int], GraphSet] | None  # graphs with more features of nodes or edges
+
+
+FEATURES = {
+    OGB: Feature(
+        "OGB's features of atoms and bonds; always needed", None,
+        lambda size: ATOM_FEATURES, lambda size: BOND_FEATURES, _none, None, None,
+    ),
+    "descriptors": Feature(
+        f"{len(DESCRIPTORS)} descriptors of RDKit", None,
+        _none, _none, lambda size: DESCRIPTORS, lambda molecule, size: descriptors(molecule), None,
+    ),
+    "morgan": Feature(
+        "counts of a Morgan fingerprint of radius 2", 2048,
+        _none, _none, _numbered("morgan"), morgan, None,
+    ),
+    "walks": Feature(
+        "probabilities that a random walk returns to an atom after 1, 2, … steps", 16,
+        lambda size: tuple(f"return after {i + 1}" for i in range(size)), _none, _none, None,
+        lambda graphs, size: with_walks(graphs, size),
+    ),
+    "bond-walks": Feature(
+        "probabilities that a random walk leads along a bond in 1, 2, … steps", 8,
+        _none, lambda size: tuple(f"arrival after {i + 1}" for i in range(size)), _none, None,
+        lambda graphs, size: with_walks(graphs, 0, size),
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MoleculeFeatures:
+    """The features that the graphs of molecules have, in order: names of `FEATURES` and sizes."""
+
+    chosen: tuple[tuple[str, int], ...] = ((OGB, 0),)
+
+    @classmethod
+    def parse(cls, given: Iterable[str]) -> MoleculeFeatures:
+        """From names with or without a size: ["ogb", "morgan=1024"]."""
+        chosen = [_parsed(text) for text in given]
+        unique("features of molecules", [name for name, _ in chosen])
+        if not chosen or chosen[0][0] != OGB:
+            raise ValueError(
+                f"got the features {', '.join(name for name, _ in chosen) or 'none'} of molecules, "
+                f"expected {OGB} first, the features of atoms and bonds; add it"
+            )
+        return cls(tuple(chosen))
+
+    @classmethod
+    def of_run(cls, data: Mapping[str, Any], of_graphs: bool = True) -> MoleculeFeatures:
+        """Those that a run was trained with, from the data of its configuration.
+
+        Walks that were added later (`pna data walks`) are known by the names of columns. Without
+        `of_graphs`, features of whole molecules are left out. Raises if some features are not those
+        of molecules; a warning says if RDKit has another version.
+        """
+        record, names = data.get(RECORD, {}), data.get("features", {})
+        given = list(record.get("features", [OGB]))
+        own = cls.parse(given)
+        for name, level in (("walks", "node"), ("bond-walks", "edge")):
+            more = len(names.get(level, ())) - len(own.names(level))
+            if more > 0 and name not in dict(own.chosen):
+                given.append(f"{name}={more}")
+        own = cls.parse(given)
+        if not of_graphs:
+            kept = [c for c in own.chosen if FEATURES[c[0]].of_molecule is None]
+            names = {**names, "graph": ()}
+            own = cls(tuple(kept))
+        for level in ("node", "edge", "graph"):
+            expected = tuple(names.get(level, own.names(level)))
+            if expected != own.names(level):
+                odd = sorted({*expected} - {*own.names(level)})
+                raise ValueError(
+                    f"got models that were trained with other {level} features than pna data "
+                    f"molecules makes ({', '.join(odd[:5]) or 'in another order'}); make a graph "
+                    "set of the table, add the missing features, and use that"
+                )
+        _check_version(record.get("rdkit"))
+        return own
+
+    def names(self, level: str) -> tuple[str, ...]:
+        """Names of the features of a "node", an "edge" or a "graph"."""
+        fields = {"node": "atom_names", "edge": "bond_names", "graph": "names"}
+        each = (getattr(FEATURES[name], fields[level])(size) for name, size in self.chosen)
+        return tuple(name for names in each for name in names)
+
+    def record(self) -> dict[str, Any]:
+        """What the metadata of graphs say about them."""
+        from rdkit import __version__
+
+        written = [n if FEATURES[n].size is None else f"{n}={size}" for n, size in self.chosen]
+        return {RECORD: {"features": written, "rdkit": __version__}}
+
+    def of_molecules(self, molecules: Sequence[Any]) -> NDArray[Any]:
+        """Features of whole molecules of RDKit, (molecules, columns)."""
+        entries = [(FEATURES[name].of_molecule, size) for name, size in self.chosen]
+        used = [(function, size) for function, size in entries if function is not None]
+        if not used or not molecules:
+            return np.zeros((len(molecules), len(self.names("graph"))), np.uint8)
+        return np.stack([np.concatenate([f(m, size) for f, size in used]) for m in molecules])
+
+    def added(self, graphs: GraphSet) -> GraphSet:
+        """Graphs with all features of atoms and bonds, from those with OGB's."""
+        for name, size in self.chosen:
+            add = FEATURES[name].added
+            graphs = graphs if add is None else add(graphs, size)
+        return graphs
+
+
+def _parsed(text: str) -> tuple[str, int]:
+    name, _, number = (part.strip() for part in text.partition("="))
+    default = lookup("features of molecules", name, FEATURES).size
+    if not number:
+        return name, default or 0
+    if default is None or not number.isdecimal() or not 0 < int(number) <= _LARGEST:
+        expected = "no number" if default is None else f"a whole number of 1 to {_LARGEST:,}"
+        raise ValueError(
+            f"got the features {text!r} of molecules, expected {expected} after {name}"
+        )
+    return name, int(number)
+
+
+_LARGEST = 1 << 16
+
+
+def _check_version(trained: str | None) -> None:
+    from rdkit import __version__
+
+    if trained is not None and trained != __version__:
+        warnings.warn(
+            f"the models were trained with molecules read by RDKit {trained}, and this is RDKit "
+            f"{__version__}: features may differ; install that version to be sure",
+            stacklevel=4,
+        )
