@@ -448,6 +448,17 @@ def test_what_is_assumed_of_a_table(odd_table, tmp_path):
     assert done.exit_code == 0 and "1 over-valent, left out" in done.output
 
 
+def test_molecules_of_standard_input(tmp_path):
+    pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
+    pytest.importorskip("ogb", reason="reading molecules needs pna[chem]")
+    for name, given in (("a", "id,smiles\n1,CCO\n"), ("b", "CCO ethanol\n")):
+        made = ["data", "molecules", "-", "--out", str(tmp_path / name)]
+        done = CliRunner().invoke(app, made, input=given)
+        assert done.exit_code == 0 and GraphSet.load(tmp_path / name).sizes.tolist() == [3]
+    done = CliRunner().invoke(app, [*made, "--force"], input="CCO\n((\n")
+    assert done.exit_code == 1 and "got '((' in line 2 of" in done.output
+
+
 def test_the_table_itself_is_not_overwritten(odd_table, tmp_path):
     table = odd_table.rename(tmp_path / "a.rows.csv")
     done = run("molecules", table, "--out", tmp_path / "a.safetensors", "--force")
