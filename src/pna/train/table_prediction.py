@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
@@ -104,7 +103,7 @@ class TablePredictor:
         return smiles_column(table, self.smiles)
 
     def predict(self, table: Table, blocks: Iterable[Table]) -> Iterator[Table]:
-        """The blocks of `table`, each with columns of predictions. At least one block is needed."""
+        """The blocks of `table`, each with columns of predictions."""
         column = self.check(table)
         waiting: deque[Table] = deque()  # blocks whose molecules are being read
 
@@ -189,26 +188,28 @@ def predict_file(
     with opened_table(table, encoding) as (empty, tables):
         predictor.check(empty)
         writer = _Writer(predictor, out, resume)
-        fractions: deque[float] = deque()
-        blocks = _sized(writer.skip(tables), fractions)
-        first = next(blocks, None)
-        if first is not None:
-            for block in predictor.predict(empty, chain([first], blocks)):
-                writer.write(block, len(empty.columns))
-                if progress is not None:
-                    progress(predictor.count, round(predictor.count / fractions.popleft()))
+        fractions: deque[float] = deque()  # of the file, at the ends of blocks that are predicted
+
+        def blocks() -> Iterator[Table]:
+            for block, fraction in writer.skip(_sized(tables)):
+                fractions.append(fraction)
+                yield block
+
+        for block in predictor.predict(empty, blocks()):
+            writer.write(block, len(empty.columns))
+            if progress is not None:
+                progress(predictor.count, round(predictor.count / fractions.popleft()))
     writer.finish(str(table))
 
 
-def _sized(tables: Iterable[tuple[Table, float]], fractions: deque[float]) -> Iterator[Table]:
-    """Tables of at most `BLOCK` rows, and the fractions of the file at their ends."""
+def _sized(tables: Iterable[tuple[Table, float]]) -> Iterator[tuple[Table, float]]:
+    """Tables of at most `BLOCK` rows, each with the fraction of the file at its end."""
     before = 0.0
     for table, after in tables:
         done = 0
         for block in table.blocks(BLOCK):
             done += len(block.rows)
-            fractions.append(before + (after - before) * done / len(table.rows))
-            yield block
+            yield block, before + (after - before) * done / len(table.rows)
         before = after
 
 
