@@ -55,6 +55,7 @@ CHOICES = {
     "schedule": SCHEDULES,
     "precision": PRECISIONS,
     "loss": LOSSES,
+    "peer": ("chemprop",),
     "message_edges": MESSAGES,
     "direction": ("in", "both"),
     "address": ("local", "auto", "HOST:PORT", "ray://HOST:PORT"),
@@ -63,7 +64,7 @@ CHOICES = {
     ("bench real-world", "only"): real_world.ROWS,
     ("data multitask", "protocol"): PROTOCOLS,
     ("data molecules", "split"): ("scaffold", "random"),
-    ("data molecules", "features"): FEATURES,
+    "features": FEATURES,
     ("data multitask", "tasks"): (",".join(SIX),),
     ("data multitask", "mixture"): [family.name for family in FAMILIES],
     ("export", "format"): FORMATS,
@@ -73,7 +74,7 @@ CHOICES = {
 #: Options that take any text: names in files, lists and ranges of numbers.
 FREE = {
     *("name", "models", "split", "splits", "smiles", "targets", "tasks", "weights", "mixture"),
-    *("class_weights", "encoding", "out"),
+    *("class_weights", "encoding", "out", "peer_python"),
     *("sizes", "lr", "weight_decay", "width", "dropout", "rows", "paths"),
     *("id", "source", "dest", "edge_split", "random_split", "sample"),
 }

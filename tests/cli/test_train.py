@@ -188,7 +188,7 @@ def test_interrupted_and_resumed(data, tmp_path):
     folder = tmp_path / "run"
     training = processes.started(
         tmp_path, processes.command_line, "train", data, "--out", folder, "--hidden", 8,
-        "--epochs", 25, "--device", "cpu", "--json",
+        "--epochs", 50, "--device", "cpu", "--json",
     )  # fmt: skip
     printed = tmp_path / "stdout"
     while training.is_alive() and not (printed.is_file() and printed.stat().st_size):
@@ -201,8 +201,8 @@ def test_interrupted_and_resumed(data, tmp_path):
     done = run("train", "--resume", folder, "--json", "--device", "cpu")
     assert done.exit_code == 0, done.output
     epochs = [json.loads(line).get("epoch") for line in done.stdout.splitlines()]
-    assert epochs[0] > 1 and epochs[-2:] == [25, None]
-    assert [row["epoch"] for row in Run(folder).metrics()] == list(range(1, 26))
+    assert epochs[0] > 1 and epochs[-2:] == [50, None]
+    assert [row["epoch"] for row in Run(folder).metrics()] == list(range(1, 51))
 
 
 def test_resume_for_more_epochs(data, tmp_path):

@@ -16,8 +16,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from pna.cli.options import AtLeast1, Device, Workers, explained
-from pna.cli.shared import make_console, make_table, print_error, print_line
+from pna.cli.options import AtLeast1, Device, Workers, explained, parse_names
+from pna.cli.shared import errors, make_console, make_table, print_error, print_line
 
 if TYPE_CHECKING:
     from pna.bench import epoch_times
@@ -126,6 +126,58 @@ def nodes(
     measure = partial(measure_case, device=device, seconds=seconds)
     output = _Output(device, out, "nodes.svg", words, table, with_failed=True)
     _measure(_named(every, rows), measure, output)
+
+
+@app.command()
+@explained
+def molecules(
+    *,
+    table: Path,
+    targets: str = "",
+    split: str = "scaffold",
+    split_seed: int = 0,
+    seeds: AtLeast1 = 5,
+    peer: str = "",
+    peer_python: str = "",
+    work: Path = Path("runs/bench-molecules"),
+    out: Out = None,
+) -> None:
+    """Measure the default training on a table of molecules, and chemprop's, on the same split.
+
+    Each model is trained in a process of its own. Models that were measured are kept in the work
+    folder: the command goes on where it stopped. Rows of chemprop stay in the CSV file.
+
+    Args:
+        table: CSV table of molecules.
+        targets: Columns to predict, separated by commas. Default: all columns of numbers.
+        split: How molecules are split. Values: scaffold, random, or a column of the table.
+        split_seed: Random seed of a random split.
+        seeds: Number of models of each package, which are also its ensemble.
+        peer: Also measure this package. Values: chemprop. Default: none.
+        peer_python: Python of the environment in which the other package is installed. Default:
+            python.
+        work: Folder for runs and what was measured.
+    """
+    from pna.bench.molecule_tables import CHEMPROP, MoleculeCase, measure_table
+    from pna.bench.results import write
+    from pna.machine import machine
+
+    if peer not in ("", CHEMPROP):
+        raise typer.BadParameter(f"got {peer}, expected {CHEMPROP}", param_hint="--peer")
+    console = make_console(_WIDTH)
+    log = partial(console.print, highlight=False, markup=False)
+    case = MoleculeCase(table, parse_names(targets), split, split_seed, seeds)
+    python = (peer_python or "python") if peer else ""
+    key = ("table", "split", "contender", "model", "cpu", "gpu")
+    where = {"measured": date.today().isoformat(), **machine()}
+    with errors():
+        for row in measure_table(case, work, python, log):
+            log(
+                f"{row.contender:9} {row.model:13} {row.metric} {row.value:.4f}, trained in "
+                f"{row.cpu_seconds:.1f} s of processors, {row.seconds:.1f} s in all"
+            )
+            if out is not None:
+                write(out, [asdict(row) | where], key)
 
 
 @app.command()

@@ -14,6 +14,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 import typer
 
 from pna.data.edge_labels import MESSAGES
+from pna.data.molecule_features import FEATURES
 from pna.nn.architectures import ARCHITECTURES
 from pna.nn.depth import RULES
 from pna.nn.initial import INITIAL
@@ -45,6 +46,24 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instea
 
 class Training:
     """Options of commands that train. Fields of `Settings` have their types and defaults there.
+
+    Table:
+        targets: With a table of molecules: the columns to predict, separated by commas. Default:
+            all columns of numbers.
+        smiles: With a table: the column of the SMILES. Default: found by its name.
+        split: With a table: how molecules are split. Values: scaffold, random, or a column that
+            holds train, validation or test. Default: scaffold.
+        split_seed: With a table: random seed of the random split. Default: 0.
+        skip: With a table: leave out rows that RDKit refuses. Default: a row that it cannot read is
+            an error.
+        keep: With a table and --skip: keep molecules that RDKit refuses because an atom has too
+            many bonds. Default: no.
+        strict: With a table: rows that RDKit refuses, and doubtful rows, are an error. Default: no.
+        take_limits: With a table: take 0.01 as the number of a cell such as <0.01. Default: an
+            error.
+        encoding: With a table: its encoding, such as latin-1. Default: utf-8.
+        features: With a table: features of the molecules, separated by commas, ogb first.
+            {features} A number sets the size of the last three, such as morgan=1024. Default: ogb.
 
     Model:
         model: Graph convolution. {convolutions} Default: pna.
@@ -140,6 +159,16 @@ class Training:
             before that.
     """
 
+    targets: str
+    smiles: str
+    split: str
+    split_seed: int
+    skip: bool
+    keep: bool
+    strict: bool
+    take_limits: bool
+    encoding: str
+    features: str
     model: str
     architecture: str
     hidden: int
@@ -197,6 +226,7 @@ _WORDS = {
     "precisions": _values(PRECISIONS),
     "losses": _values(LOSSES),
     "messages": _values(MESSAGES),
+    "features": _values(FEATURES),
 }
 #: Help of the options of `Training`, by panel and name.
 OPTIONS = {

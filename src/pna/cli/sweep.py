@@ -13,6 +13,7 @@ from rich.table import Table
 from pna.cli import options
 from pna.cli.progress import print_json
 from pna.cli.shared import errors, make_table, print_error, print_line
+from pna.cli.tables import graphs_of
 
 if TYPE_CHECKING:
     from pna.train.sweep import Sweep, Trial
@@ -46,7 +47,8 @@ def sweep(
     """Search learning rate, weight decay, width and dropout with Ray Tune.
 
     Args:
-        data: Graph set: a file that pna data wrote.
+        data: Graph set: a file that pna data wrote; or a table of molecules, whose graphs are made
+            and kept beside it.
         out: Folder of the sweep; a new one unless --resume.
         trials: Number of trials: points of the search space, each trained once.
         members: Number of models per trial, with the seeds 0, 1, 2, …
@@ -72,10 +74,11 @@ def sweep(
     stderr = Console(stderr=True, emoji=False)
     try:
         with errors() as console:
+            graphs = graphs_of(console, data, given)
             found = search(
-                data,
+                graphs,
                 out,
-                **options.training_arguments(data, given),
+                **options.training_arguments(graphs, given),
                 space=Space(*(parse_values(text) for text in (lr, weight_decay, width, dropout))),
                 trials=trials,
                 seed=seed,

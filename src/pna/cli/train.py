@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from rich.console import Console
 
 from pna.cli import options
 from pna.cli.progress import print_json, show_epochs, together
 from pna.cli.shared import check_device, errors, print_error, print_line
 from pna.cli.show import caption, lines, table
+from pna.cli.tables import graphs_of
 
 
 @options.training_options()
@@ -28,14 +30,14 @@ def train(
     as_json: options.Json = False,
     **given: Any,
 ) -> None:
-    """Train one model, or a population of models, on a graph set or on one graph.
+    """Train one model, or a population of models, on graphs or on a table of molecules.
 
     Options that are left out get defaults that suit the graphs. Ctrl-C saves a checkpoint, and the
     run can be resumed.
 
     Args:
-        data: File that pna data wrote, of a graph set or of one graph. With --resume only if the
-            file has moved.
+        data: File that pna data wrote, of a graph set or of one graph; or a table of molecules,
+            whose graphs are made and kept beside it. With --resume only if the file has moved.
         out: Folder of the run. Default: a new folder in runs/.
         resume: Continue the run in this folder.
         repair_metrics: With --resume: continue with the readable rows of a damaged or missing
@@ -56,7 +58,7 @@ def train(
         if resume is None:
             if repair_metrics:
                 raise ValueError("got --repair-metrics without --resume; leave it out")
-            arguments = _new_run(data, out, given)
+            arguments = _new_run(console, data, out, given)
         else:
             arguments = _resumed_run(resume, data, given if out is None else {"out": out, **given})
             arguments["repair_metrics"] = repair_metrics
@@ -139,15 +141,18 @@ def _broken(folder: Path, summary: dict[str, Any]) -> str:
     )
 
 
-def _new_run(data: Path | None, out: Path | None, given: dict[str, Any]) -> dict[str, Any]:
+def _new_run(
+    console: Console, data: Path | None, out: Path | None, given: dict[str, Any]
+) -> dict[str, Any]:
     """The arguments of `pna.train.train` for a new run."""
     if data is None:
         raise ValueError(
             "got no graph set, expected one: pna train DATA, or pna train --resume RUN"
         )
-    arguments = options.training_arguments(data, given)  # raises if there is no such file
-    name = f"{data.stem}-{given.get('model', 'pna')}"
-    return arguments | {"data": data.resolve(), "out": out or _new_folder(name)}
+    graphs = graphs_of(console, data, given)
+    arguments = options.training_arguments(graphs, given)  # raises if there is no such file
+    name = f"{data.name.partition('.')[0]}-{given.get('model', 'pna')}"
+    return arguments | {"data": graphs.resolve(), "out": out or _new_folder(name)}
 
 
 def _resumed_run(folder: Path, data: Path | None, given: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,62 @@
+"""Tables of molecules as the data of commands that train."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from pna.cli import options
+from pna.cli.data import facts_of
+from pna.cli.shared import cores, print_line, progress
+
+
+def graphs_of(console: Console, data: Path, given: dict[str, Any]) -> Path:
+    """The graph set to train on: the file, or the set of a table of molecules, which is made if it
+    is not beside the table. The options of a table are taken out of `given`."""
+    from pna.data.table import Table, is_table
+
+    own = {name: given.pop(name) for name in options.OPTIONS["Table"] if name in given}
+    if not is_table(data):
+        if own:
+            names = ", ".join(f"--{name.replace('_', '-')}" for name in own)
+            raise ValueError(
+                f"got {names} with {data}, which is not a table of molecules; leave "
+                f"{'it' if len(own) == 1 else 'them'} out"
+            )
+        return data
+    from pna.data.kept_graphs import TableOptions, kept_graphs
+    from pna.data.special_rows import RowRules, SpecialRow, save_rows, summary
+
+    special: list[SpecialRow] = []
+    rules = {
+        name: own.pop(name) for name in ("skip", "keep", "strict", "take_limits") if name in own
+    }
+    if "targets" in own:
+        text = own["targets"]
+        columns = Table.read(data, own.get("encoding", "")).columns if "," in text else ()
+        own["targets"] = [text] if text in columns else options.parse_names(text)
+    if "features" in own:
+        own["features"] = options.parse_names(own["features"])
+    with progress(console, "molecules") as update:
+        path, made = kept_graphs(
+            data,
+            TableOptions(**own),
+            RowRules(**rules, report=lambda _, rows: special.extend(rows)),
+            workers=cores(),
+            progress=update,
+        )
+    if made is None:
+        print_line(console, f"the graphs of {data} are in {path}")
+        return path
+    print_line(console, f"wrote the graphs of {data} to {path}")
+    for words in facts_of(made):
+        print_line(console, words)
+    listed = path.with_suffix(".rows.csv")
+    if special or listed.exists():
+        save_rows(listed, special)
+        print_line(console, f"wrote {listed}, which lists the special rows:")
+    for words in summary(special):
+        print_line(console, f"  {words}")
+    return path

@@ -1,0 +1,76 @@
+"""The graph set of a table of molecules, which is made once and kept beside the table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from hashlib import sha256
+from pathlib import Path
+
+from pna.data.download import sha256_of
+from pna.data.graphset import GraphSet
+from pna.data.molecule_features import OGB
+from pna.data.molecule_table import from_table, numeric_columns
+from pna.data.molecules import check_chemistry
+from pna.data.progress import Progress
+from pna.data.special_rows import RowRules
+from pna.data.table import Table
+from pna.files import check_readable
+from pna.machine import version
+
+_MADE_FROM = "made_from"  # in the metadata of a kept set
+
+
+@dataclass(frozen=True)
+class TableOptions:
+    """How the molecules of a table are read; names and meanings are those of `from_table`.
+
+    Without targets, all numeric columns are targets: `numeric_columns`.
+    """
+
+    targets: Sequence[str] = ()
+    smiles: str = ""
+    split: str = ""
+    split_seed: int = 0
+    encoding: str = ""
+    features: Sequence[str] = (OGB,)
+
+
+def kept_graphs(
+    table: Path,
+    options: TableOptions,
+    rows: RowRules,
+    *,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> tuple[Path, GraphSet | None]:
+    """The file of the graph set of a table, beside it. If it is not there, it is made, and the set
+    is returned too.
+
+    Its name depends on the content of the table and on the options, so that runs find the graphs
+    that they were trained on.
+    """
+    check_readable(table)
+    check_chemistry()
+    choices = {"skip": rows.skip, "keep": rows.keep, "take_limits": rows.take_limits}
+    given = asdict(options) | choices
+    made_from = {"sha256": sha256_of(table), "rdkit": version("rdkit"), **given}
+    digest = sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:8]
+    path = table.with_name(f"{table.name}-{digest}.safetensors")
+    if path.exists() and not rows.strict:
+        return path, None
+    content = Table.read(table, options.encoding)
+    targets = list(options.targets) or numeric_columns(content, options.smiles)
+    if not targets:
+        raise ValueError(
+            f"got {table} without a column of numbers, expected one to predict; name the columns "
+            "to predict (--targets)"
+        )
+    graphs = from_table(
+        content, targets, smiles=options.smiles, split=options.split, seed=options.split_seed,
+        rows=rows, features=options.features, workers=workers, progress=progress,
+    )  # fmt: skip
+    graphs = replace(graphs, metadata=graphs.metadata | {_MADE_FROM: made_from})
+    graphs.save(path, force=True)
+    return path, graphs

@@ -1,0 +1,78 @@
+"""`pna bench molecules`, with commands that take no time in the place of packages."""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pna.bench import molecule_tables
+from pna.bench.molecule_tables import CHEMPROP, OURS, Commands, MoleculeCase, measure_table
+
+pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
+pytest.importorskip("ogb", reason="reading molecules needs pna[chem]")
+
+#: Predicts the number of letters of a SMILES plus the seed, which `train` has written.
+PREDICT = """
+import sys
+seed = int(open(sys.argv[2]).read())
+rows = open(sys.argv[1]).read().split()[1:]
+lines = [f"{row},{len(row) + seed}" for row in rows]
+open(sys.argv[3], "w").write("\\n".join(["smiles,size", *lines]) + "\\n")
+"""
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "sizes.csv"
+    rows = [f"{'C' * (k + 1)},{k + 1}" for k in range(20)] + ["Q,1"]
+    path.write_text("\n".join(["smiles,size", *rows]) + "\n")
+    return path
+
+
+@pytest.fixture
+def packages(monkeypatch) -> list[tuple[str, int]]:
+    """The trainings that were run, by fake packages; of chemprop seed 3 fails."""
+    ran: list[tuple[str, int]] = []
+
+    def fake(name: str, ensembles: bool) -> Commands:
+        def train(case, run, seed, members):
+            ran.append((run.name, seed))
+            fails = name == CHEMPROP and seed == 3
+            script = f"open({str(run)!r}, 'w').write('{seed}')" if not fails else "1 / 0"
+            return [sys.executable, "-c", script]
+
+        def predict(case, run, out, members):
+            return [sys.executable, "-c", PREDICT, str(case.test), str(run), str(out)]
+
+        return Commands(train, predict, "{}", ensembles)
+
+    both = {OURS: fake(OURS, True), CHEMPROP: fake(CHEMPROP, False)}
+    monkeypatch.setattr(molecule_tables, "peers", lambda python: both)
+    return ran
+
+
+def test_models_and_ensembles_are_measured_once(table, tmp_path, packages):
+    case = MoleculeCase(table, split="random", seeds=3)
+    rows = list(measure_table(case, tmp_path / "work", "python"))
+    assert [(row.contender, row.model) for row in rows] == [
+        (name, model)
+        for name in (OURS, CHEMPROP)
+        for model in ("seed 0", "seed 1", "seed 2", "ensemble of 3")
+    ]
+    assert {row.metric for row in rows} == {"rmse"} and {row.molecules for row in rows} == {20}
+    # an error of 0, 1 and 2; one command trains our ensemble, with seed 0; the other is a mean
+    assert np.allclose([row.value for row in rows], [0, 1, 2, 0, 0, 1, 2, 1])
+    assert all(row.cpu_seconds > 0 and row.predict_seconds > 0 for row in rows)
+    assert rows[-1].cpu_seconds == pytest.approx(sum(row.cpu_seconds for row in rows[4:7]))
+    assert len(packages) == 7
+    again = list(measure_table(case, tmp_path / "work", "python"))
+    assert again == rows and len(packages) == 7
+    assert len(list(measure_table(case, tmp_path / "work"))) == 4  # ours alone
+
+
+def test_a_command_that_fails_names_its_output(table, tmp_path, packages):
+    case = MoleculeCase(table, split="random", seeds=4)
+    with pytest.raises(ValueError, match=r"ended with 1; its output is in .*chemprop-3.log"):
+        list(measure_table(case, tmp_path / "work", "python"))
+    assert "ZeroDivisionError" in next(tmp_path.glob("work/*/chemprop-3.log")).read_text()
