@@ -91,7 +91,7 @@ class _Prepared:
 
 def peers(python: str) -> dict[str, Commands]:
     """The command lines of each package; `python` is that of chemprop's environment."""
-    chemprop = [python, "-m", "chemprop.cli.main"]
+    chemprop = [python, "-c", "import chemprop.cli.main; chemprop.cli.main.main()"]
 
     def train_chemprop(case: _Prepared, run: Path, seed: int, members: int) -> list[str]:
         kind = "classification" if case.is_binary else "regression"
