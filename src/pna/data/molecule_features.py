@@ -77,10 +77,6 @@ def _generator(size: int) -> Any:
     return rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=size)
 
 
-def _numbered(word: str) -> Callable[[int], tuple[str, ...]]:
-    return lambda size: tuple(f"{word} {i}" for i in range(size))
-
-
 def _none(size: int) -> tuple[str, ...]:
     return ()
 
@@ -88,7 +84,6 @@ def _none(size: int) -> tuple[str, ...]:
 class Feature(NamedTuple):
     """Features of molecules. Nothing has a default."""
 
-    meaning: str
     size: int | None  # the number that may follow the name, as in morgan=1024; None if none may
     #: Names of the features of atoms, bonds and whole molecules, from the size.
     atom_names: Callable[[int], tuple[str, ...]]
@@ -99,29 +94,50 @@ class Feature(NamedTuple):
 
 
 FEATURES = {
+    # OGB's features of atoms and bonds, which `pna.data.molecules` computes
     OGB: Feature(
-        "OGB's features of atoms and bonds; always needed", None,
-        lambda size: ATOM_FEATURES, lambda size: BOND_FEATURES, _none, None, None,
+        size=None,
+        atom_names=lambda size: ATOM_FEATURES,
+        bond_names=lambda size: BOND_FEATURES,
+        names=_none,
+        of_molecule=None,
+        added=None,
     ),
     "descriptors": Feature(
-        f"{len(DESCRIPTORS)} descriptors of RDKit", None,
-        _none, _none, lambda size: DESCRIPTORS, lambda molecule, size: descriptors(molecule), None,
+        size=None,
+        atom_names=_none,
+        bond_names=_none,
+        names=lambda size: DESCRIPTORS,
+        of_molecule=lambda molecule, size: descriptors(molecule),
+        added=None,
     ),
     "morgan": Feature(
-        "counts of a Morgan fingerprint of radius 2", 2048,
-        _none, _none, _numbered("morgan"), morgan, None,
+        size=2048,
+        atom_names=_none,
+        bond_names=_none,
+        names=lambda size: tuple(f"morgan {i}" for i in range(size)),
+        of_molecule=morgan,
+        added=None,
     ),
+    # probabilities that a random walk returns to an atom after 1, 2, … steps
     "walks": Feature(
-        "probabilities that a random walk returns to an atom after 1, 2, … steps", 16,
-        lambda size: tuple(f"return after {i + 1}" for i in range(size)), _none, _none, None,
-        lambda graphs, size: with_walks(graphs, size),
+        size=16,
+        atom_names=lambda size: tuple(f"return after {i + 1}" for i in range(size)),
+        bond_names=_none,
+        names=_none,
+        of_molecule=None,
+        added=lambda graphs, size: with_walks(graphs, size),
     ),
+    # probabilities that a random walk leads along a bond in 1, 2, … steps
     "bond-walks": Feature(
-        "probabilities that a random walk leads along a bond in 1, 2, … steps", 8,
-        _none, lambda size: tuple(f"arrival after {i + 1}" for i in range(size)), _none, None,
-        lambda graphs, size: with_walks(graphs, 0, size),
+        size=8,
+        atom_names=_none,
+        bond_names=lambda size: tuple(f"arrival after {i + 1}" for i in range(size)),
+        names=_none,
+        of_molecule=None,
+        added=lambda graphs, size: with_walks(graphs, 0, size),
     ),
-}  # fmt: skip
+}
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
 from enum import IntFlag
@@ -226,6 +227,9 @@ def _read_block(block: _Block) -> Molecules:
     )
 
 
+_ISOTOPE = re.compile(r"\[\d")  # most molecules with brackets have none, and asking is slow
+
+
 def _noted(text: str) -> tuple[Any, int]:
     """The molecule of a text, or None, and its `Note`."""
     from rdkit import Chem
@@ -238,7 +242,7 @@ def _noted(text: str) -> tuple[Any, int]:
         return None, Note.UNREADABLE
     if "." in text and len(Chem.GetMolFrags(molecule)) > 1:
         note |= Note.FRAGMENTS
-    if "[" in text and any(atom.GetIsotope() for atom in molecule.GetAtoms()):
+    if _ISOTOPE.search(text) and any(atom.GetIsotope() for atom in molecule.GetAtoms()):
         note |= Note.ISOTOPE
     if "*" in text and not all(atom.GetAtomicNum() for atom in molecule.GetAtoms()):
         note |= Note.WILDCARD
