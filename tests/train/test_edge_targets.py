@@ -229,7 +229,8 @@ def test_predictions_have_names_and_labels(graph, path, run, tmp_path):
     found = predict(run, path, split="test", device="cpu")
     (written,) = found.save(tmp_path / "p.csv")
     lines = list(csv.DictReader(written.open()))
-    assert list(lines[0]) == ["edge", "source", "dest", "fraud", "fraud=yes", "delay"]
+    names = ["edge", "source", "dest", "fraud", "fraud=yes", "delay", "fraud_std", "delay_std"]
+    assert list(lines[0]) == names
     tested, given = graph.edges.part("test").nonzero()[:, 0].tolist(), list(rows())
     assert [int(line["edge"]) for line in lines] == tested
     for line in lines:

@@ -141,7 +141,8 @@ def test_predictions_have_names_and_labels(club, path, tmp_path):
     found = predict(run, path, split="test", device="cpu")
     (written,) = found.save(tmp_path / "p.csv")
     rows = list(csv.DictReader(written.open()))
-    assert list(rows[0]) == ["node", "club", "club=Officer", "height"]
+    names = ["node", "club", "club=Officer", "height", "club_std", "height_std"]
+    assert list(rows[0]) == names
     tested = club.nodes.part("test").nonzero()[:, 0].tolist()
     assert [row["node"] for row in rows] == [club.nodes.name(i) for i in tested]
     for row in rows:

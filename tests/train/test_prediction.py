@@ -46,6 +46,21 @@ def test_numbers_are_the_mean_of_the_models_times_the_scale(multitask_run):
         np.testing.assert_allclose(found.graph[name], mean, rtol=1e-4, atol=1e-5)
 
 
+def test_deviations_are_those_of_the_members(multitask_run, molecules_run):
+    for run, graphs, names in (
+        (multitask_run, small_multitask(), ("connected", "diameter", "spectral_radius")),
+        (molecules_run, molecules(), ("active", "size")),  # not of the classes
+    ):
+        found = predict(run, graphs).spread["graph"]
+        assert [*found] == [f"{name}_std" for name in names]
+        for name in names:
+            first, second = (predict(run, graphs, member).graph[name] for member in (0, 1))
+            assert abs(first - second).max() > 0
+            expected = abs(first - second) / 2  # of two numbers
+            np.testing.assert_allclose(found[f"{name}_std"], expected, rtol=1e-4, atol=1e-6)
+    assert not any(predict(multitask_run, small_multitask(), 1).spread.values())
+
+
 def test_one_member_and_one_split(multitask_run):
     graphs = small_multitask()
     found = predict(multitask_run, graphs, 1, split="test")
@@ -113,8 +128,10 @@ def test_saves_graphs_and_nodes(multitask_run, tmp_path):
     assert written == [tmp_path / "out.csv", tmp_path / "out-nodes.csv"]
     assert sorted(tmp_path.iterdir()) == sorted(written)
     of_graph, of_node = (list(csv.DictReader(path.open())) for path in written)
-    assert list(of_graph[0]) == ["graph", *graphs.graph_targets]
-    assert list(of_node[0]) == ["graph", "node", *graphs.node_targets]
+    deviations = [f"{name}_std" for name in graphs.graph_targets]
+    assert list(of_graph[0]) == ["graph", *graphs.graph_targets, *deviations]
+    deviations = [f"{name}_std" for name in graphs.node_targets]
+    assert list(of_node[0]) == ["graph", "node", *graphs.node_targets, *deviations]
     assert [int(row["graph"]) for row in of_graph] == found.graph_ids.tolist()
     assert [(row["graph"], row["node"]) for row in of_node[5:7]] == [("16", "5"), ("17", "0")]
     np.testing.assert_allclose(

@@ -42,13 +42,18 @@ def test_a_table_with_its_predictions(table_run):
     table = Table("new.csv", ("name", "SMILES"), rows, [2, 3, 4])
     with pytest.warns(UserWarning, match="cannot read 1 of 3 molecules of new.csv: line 3"):
         predicted = predict_table(table_run, table)
-    assert predicted.columns == ("name", "SMILES", "active predicted", "logS predicted")
-    assert [row[:2] for row in predicted.rows] == rows and predicted.rows[1][2:] == ["", ""]
+    more = ("active predicted", "logS predicted", "active_std", "logS_std")
+    assert predicted.columns == ("name", "SMILES", *more)
+    assert [row[:2] for row in predicted.rows] == rows and not any(predicted.rows[1][2:])
     readable = Table("new.csv", table.columns, rows[::2], [2, 4])
-    expected = predict(table_run, from_table(readable)).graph
+    expected = predict(table_run, from_table(readable))
     for name in ("active", "logS"):
-        given = [float(cell) for cell in predicted.column(f"{name} predicted") if cell]
-        np.testing.assert_allclose(given, expected[name], rtol=1e-6)
+        given, std = (
+            [float(cell) for cell in predicted.column(name + word) if cell]
+            for word in (" predicted", "_std")
+        )
+        np.testing.assert_allclose(given, expected.graph[name], rtol=1e-6)
+        np.testing.assert_allclose(std, expected.spread["graph"][f"{name}_std"], rtol=1e-4)
     assert all(0 < float(predicted.rows[k][2]) < 1 for k in (0, 2))
 
 
@@ -57,6 +62,10 @@ def test_what_a_table_cannot_give_is_said_before_the_work(table_run, folder, mon
     table = Table("new.csv", ("smiles", "logS predicted"), [["C", "1"]], [2])
     with pytest.raises(ValueError, match="a column 'logS predicted', which would be added again"):
         predict_table(table_run, table)
+    table = Table("new.csv", ("smiles", "logS_std"), [["C", "1"]], [2])
+    with pytest.raises(ValueError, match="a column 'logS_std', which would be added again"):
+        predict_table(table_run, table)
+    TablePredictor(table_run, 0).check(table)  # one member has no deviation
     rows = [[text, str(k)] for k, text in enumerate(SMILES)]
     table = Table("my.csv", ("smiles", "y"), rows, [*range(20)])
     graphs = from_table(table, ["y"], split="random")

@@ -35,6 +35,8 @@ from pna.train.threshold import thresholds_of
 
 #: The name of a column of predictions in a table.
 PREDICTED = "{} predicted"
+#: The name of a column with the standard deviation over the members.
+STD = "{}_std"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,10 @@ class Predictions:
     Targets trained with "bce" have the probability of a 1. Targets that are classes have a column
     with the most probable class, and a column ``name=c`` with the probability of each class c. If
     the run knows the names of the classes, c is a name, also of targets trained with "bce".
+
+    If several members predict, `spread` has a column ``name_std`` for each target that is a number
+    or is trained with "bce": the standard deviation over the members, in units of the target or of
+    the probability. It divides by the number of members.
     """
 
     graph_ids: np.ndarray  # (graphs,) index of each graph in the set
@@ -54,6 +60,8 @@ class Predictions:
     edge: dict[str, np.ndarray] = field(default_factory=dict)  # (labelled edges,) each
     #: What the file has in front of `edge`: the row of each edge, and its ends.
     edge_ids: dict[str, np.ndarray] = field(default_factory=dict)
+    #: Columns of uncertainty by level, (rows,) each; they follow all others in files.
+    spread: dict[str, dict[str, np.ndarray]] = field(default_factory=dict)
 
     def save(self, path: str | Path) -> list[Path]:
         """Write CSV files atomically; returns their paths.
@@ -63,19 +71,18 @@ class Predictions:
         """
         by_level = {"graph": self.graph, "node": self.node, "edge": self.edge}
         paths = files(Path(path), [level for level, columns in by_level.items() if columns])
-        if self.graph:
-            _write_csv(paths["graph"], _joined({"graph": self.graph_ids}, self.graph))
-        if self.edge:
-            _write_csv(paths["edge"], _joined(self.edge_ids, self.edge))
+        which = {"graph": {"graph": self.graph_ids}, "edge": self.edge_ids}
         if self.node:
             nodes = [np.arange(size) for size in self.sizes.tolist()]
-            which = {
+            which["node"] = {
                 "graph": np.repeat(self.graph_ids, self.sizes),
                 "node": np.concatenate([np.arange(0), *nodes]),
             }
             if self.names is not None:
-                which = {"node": np.array(self.names, object)}
-            _write_csv(paths["node"], _joined(which, self.node))
+                which["node"] = {"node": np.array(self.names, object)}
+        for level, file in paths.items():
+            columns = _joined(which[level], by_level[level])
+            _write_csv(file, _joined(columns, self.spread.get(level, {})))
         return list(paths.values())
 
 
@@ -158,7 +165,7 @@ def predict(
         graphs = graphs[ids]
         chosen = {"node": np.ones(graphs.num_nodes, bool), "edge": np.ones(graphs.num_labels, bool)}
     outputs = models.outputs(message_edges(graphs, messages, split), slice_nodes)
-    columns = columns_of(run, models, outputs, member, chosen)
+    columns, spread = columns_of(run, models, outputs, member, chosen)
     edge_ids = _edge_ids(graphs, ids, chosen["edge"], names) if "edge" in levels else {}
     sizes = graphs.sizes.numpy()
     if not chosen["node"].all():
@@ -167,7 +174,7 @@ def predict(
         sizes = np.bincount(first, minlength=len(sizes))
         names = [str(i) for i in range(len(own))] if names is None else names
         names = [name for name, is_own in zip(names, own.tolist(), strict=True) if is_own]
-    return Predictions(ids.numpy(), sizes, **columns, names=names, edge_ids=edge_ids)
+    return Predictions(ids.numpy(), sizes, **columns, names=names, edge_ids=edge_ids, spread=spread)
 
 
 def columns_of(
@@ -176,9 +183,13 @@ def columns_of(
     outputs: dict[str, np.ndarray],
     member: int | None = None,
     chosen: dict[str, np.ndarray] | None = None,
-) -> dict[str, dict[str, np.ndarray]]:
-    """Columns of predictions by level, from outputs of `models`; `chosen` are the rows to keep."""
+) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, dict[str, np.ndarray]]]:
+    """Columns of predictions, and of their uncertainty (`Predictions.spread`), by level.
+
+    They are made from outputs of `models`; `chosen` are the rows to keep.
+    """
     columns: dict[str, dict[str, np.ndarray]] = {level: {} for level in LEVELS}
+    spread: dict[str, dict[str, np.ndarray]] = {level: {} for level in LEVELS}
     for index, task in enumerate(models.config.tasks):
         own_members = learners(models.config.settings, models.members, index)
         given = in_units(task, outputs[task.level])[own_members]
@@ -188,7 +199,9 @@ def columns_of(
         threshold = thresholds.mean if member is None else thresholds.members[member]
         of_task = _columns_of(task, given.mean(0), models.config, threshold)
         columns[task.level] = _joined(columns[task.level], of_task)
-    return columns
+        if len(given) > 1 and not LOSSES[task.loss].classes:
+            spread[task.level][STD.format(task.name)] = given.std(0)
+    return columns, spread
 
 
 def _edge_ids(

@@ -23,7 +23,7 @@ from pna.data.progress import Progress
 from pna.data.table import Table, opened_table
 from pna.ops.aggregators import Aggregator
 from pna.train.partial_file import PartialFile
-from pna.train.prediction import PREDICTED, Ensemble, cells_of, columns_of
+from pna.train.prediction import PREDICTED, STD, Ensemble, cells_of, columns_of
 from pna.train.run import BEST, Run
 
 BLOCK = 2048  # rows that are predicted at a time
@@ -45,6 +45,7 @@ def predict_table(
 ) -> Table:
     """A table of molecules with the predictions of a run, in columns called "… predicted".
 
+    If several members predict, columns "…_std" have the standard deviation over the members.
     If a molecule cannot be parsed, its cells are empty and a warning names its line. Arguments are
     those of `predict` and of `pna.data.molecule_table.from_table`. Needs ``pna[chem]``.
     """
@@ -99,7 +100,11 @@ class TablePredictor:
 
     def check(self, table: Table) -> str:
         """The column of SMILES of a table; an error if predictions cannot be added to it."""
-        table.check_without(PREDICTED.format(task.name) for task in self.run.config.tasks)
+        config = self.run.config
+        forms = [PREDICTED]
+        if self.member is None and config.settings.members > 1:
+            forms.append(STD)
+        table.check_without(form.format(task.name) for form in forms for task in config.tasks)
         return smiles_column(table, self.smiles)
 
     def predict(self, table: Table, blocks: Iterable[Table]) -> Iterator[Table]:
@@ -125,22 +130,26 @@ class TablePredictor:
     def _with_predictions(self, block: Table, found: Molecules) -> Table:
         if len(found.sizes) == 0:
             return block.with_columns({name: [""] * len(block.rows) for name in self.columns})
-        outputs = self.models.outputs(as_graphs(found, self.features, metadata={}))
-        columns = columns_of(self.run, self.models, outputs, self.member)["graph"]
         more = {}
-        for name, values in columns.items():
+        for name, values in self._columns_of(found).items():
             cells = [""] * len(block.rows)
             for row, cell in zip(found.indices.tolist(), cells_of(values), strict=True):
                 cells[row] = cell
-            more[PREDICTED.format(name)] = cells
+            more[name] = cells
         return block.with_columns(more)
+
+    def _columns_of(self, found: Molecules) -> dict[str, np.ndarray]:
+        """The columns of predictions of some molecules."""
+        outputs = self.models.outputs(as_graphs(found, self.features, metadata={}))
+        columns, spread = columns_of(self.run, self.models, outputs, self.member)
+        predicted = {PREDICTED.format(name): values for name, values in columns["graph"].items()}
+        return predicted | spread["graph"]
 
     @cached_property
     def columns(self) -> list[str]:
         """The names of the columns of predictions."""
         methane = next(molecule_blocks([(["C"], [1])], "", self.features))
-        outputs = self.models.outputs(as_graphs(methane, self.features, metadata={}))
-        return [PREDICTED.format(n) for n in columns_of(self.run, self.models, outputs)["graph"]]
+        return [*self._columns_of(methane)]
 
     def finish(self, name: str) -> None:
         """Warn of the molecules that RDKit refuses; an error if there were no others."""
