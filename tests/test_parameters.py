@@ -26,6 +26,7 @@ EXCEPTIONS = {
     "train/evaluation.py:evaluate": OPTIONS,
     "train/loop.py:train": OPTIONS,
     "train/sweep.py:sweep": OPTIONS,
+    "train/table_prediction.py:predict_table": OPTIONS,
 }
 
 

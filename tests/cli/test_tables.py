@@ -40,6 +40,18 @@ def test_a_table_is_trained_on_and_its_graphs_are_kept(table, tmp_path):
     assert [task.name for task in Run(tmp_path / "two").config.tasks] == ["logS"]
 
 
+def test_intervals_from_the_command_line(table, tmp_path):
+    run = tmp_path / "run"
+    options = ["--targets", "logS", "--split", "random", "--skip", "--calibration", "0.4"]
+    found = train(str(table), *options, "--out", str(run))
+    assert found.exit_code == 0 and "7 train, 1 validation, 1 test, 4 cal" in found.output
+    found = CliRunner().invoke(app, ["predict", str(run), "CCO", "--interval", "0.8"])
+    assert found.exit_code == 0, found.output
+    assert found.output.startswith("smiles,logS predicted,logS_low,logS_high")
+    found = CliRunner().invoke(app, ["predict", str(run), "CCO", "--interval", "0.9"])
+    assert found.exit_code == 1 and "got 4 calibration rows" in found.output
+
+
 def test_an_unreadable_row_is_an_error_that_names_the_remedy(table, tmp_path):
     found = train(str(table), "--split", "random", "--out", str(tmp_path / "run"))
     assert found.exit_code == 1 and "line 14" in found.output and "--skip" in found.output

@@ -36,6 +36,7 @@ def test_made_once(table):
     [
         (TableOptions(["logS"], split="random"), RowRules()),
         (TableOptions(split="random", split_seed=1), RowRules()),
+        (TableOptions(split="random", calibration=0.2), RowRules()),
         (RANDOM, RowRules(skip=True)),
     ],
 )

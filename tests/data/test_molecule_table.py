@@ -70,6 +70,34 @@ def test_random_splits_are_of_the_seed():
     assert drawn(0) == drawn(0) != drawn(1)
 
 
+def test_calibration_molecules_are_taken_from_those_of_training():
+    def words(**how):
+        graphs = from_table(numbered(), ["logS"], split="random", **how)
+        assert "calibration" in graphs.splits or not how.get("calibration")
+        return np.array([graphs.splits[k] for k in graphs.split_of_graph])
+
+    before, after = words(), words(calibration=0.25)
+    taken = after == "calibration"
+    assert taken.sum() == 8 and (before[taken] == "train").all()
+    assert (before[~taken] == after[~taken]).all()
+    assert (words(calibration=0.25) == after).all()
+    other = words(calibration=0.25, seed=1)
+    assert ((other == "calibration") != taken).any()
+
+
+@pytest.mark.parametrize("share", [1.0, 0.01, -0.1, float("nan")])
+def test_shares_that_cannot_be_taken(share):
+    with pytest.raises(ValueError, match=r"of 32 training molecules .*such as 0\.1"):
+        from_table(numbered(), ["logS"], split="random", calibration=share)
+
+
+def test_calibration_in_a_column_of_splits():
+    words = [["train", "test", "Calibration", "val"][k % 4] for k in range(40)]
+    graphs = from_table(numbered(fold=words), ["logS"], split="fold")
+    assert graphs.splits == ("train", "validation", "test", "calibration")
+    assert len(graphs.split("calibration")) == 10
+
+
 def test_a_column_of_splits():
     words = ["Train", "training", "valid", "validation", "val", "dev", "test", "TESTING"] * 5
     graphs = from_table(numbered(fold=words), ["logS"], split="fold")

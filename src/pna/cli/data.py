@@ -229,6 +229,7 @@ def molecules(
     smiles: str = "",
     split: str = "",
     seed: AtLeast0 = 0,
+    calibration: float = 0.0,
     skip: bool = False,
     keep: bool = False,
     strict: bool = False,
@@ -250,8 +251,10 @@ def molecules(
         targets: Columns to predict, separated by commas. Default: none.
         smiles: Column of the SMILES. Default: found by its name.
         split: How molecules are split. Values: scaffold, random, or a column that holds train,
-            validation or test. Default: scaffold if there are targets, else no split.
-        seed: Random seed of the random split.
+            validation, test or calibration. Default: scaffold if there are targets, else no split.
+        seed: Random seed of the random split and of --calibration.
+        calibration: Share of the training molecules that are not trained on, such as 0.1, to
+            calibrate predictions; pna predict --interval needs them.
         skip: Leave out rows that RDKit refuses. Default: a row that it cannot read is an error.
         keep: With --skip, keep molecules that RDKit refuses because an atom has too many bonds;
             they are read without that check. Default: they are kept without --skip only.
@@ -285,7 +288,8 @@ def molecules(
         named = [targets] if targets in content.columns else parse_names(targets)  # may have commas
         with progress(console, "molecules") as update:
             graphs = from_table(
-                content, named, smiles=smiles, split=split, seed=seed, rows=rules,
+                content, named, smiles=smiles, split=split, seed=seed,
+                calibration=calibration, rows=rules,
                 features=parse_names(features), workers=workers, progress=update,
             )  # fmt: skip
         save(graphs, out, force, console)

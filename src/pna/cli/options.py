@@ -52,8 +52,10 @@ class Training:
             all columns of numbers.
         smiles: With a table: the column of the SMILES. Default: found by its name.
         split: With a table: how molecules are split. Values: scaffold, random, or a column that
-            holds train, validation or test. Default: scaffold.
-        split_seed: With a table: random seed of the random split. Default: 0.
+            holds train, validation, test or calibration. Default: scaffold.
+        split_seed: With a table: random seed of the random split and of --calibration. Default: 0.
+        calibration: With a table: share of the training molecules that are not trained on, such as
+            0.1, to calibrate predictions; pna predict --interval needs them. Default: 0.
         skip: With a table: leave out rows that RDKit refuses. Default: a row that it cannot read is
             an error.
         keep: With a table and --skip: keep molecules that RDKit refuses because an atom has too
@@ -163,6 +165,7 @@ class Training:
     smiles: str
     split: str
     split_seed: int
+    calibration: float
     skip: bool
     keep: bool
     strict: bool

@@ -35,6 +35,7 @@ def predict(
     out: Annotated[str, typer.Option("--out", "-o")] = "",
     split: str = "",
     member: int | None = None,
+    interval: float | None = None,
     smiles: str = "",
     encoding: str = "",
     resume: bool = False,
@@ -56,6 +57,8 @@ def predict(
             standard input.
         split: Split to predict. Default: all graphs, or all nodes or edges of one graph.
         member: Only this member, counted from 0. Default: the mean of all members.
+        interval: Add columns with the ends of intervals that cover this share of molecules like
+            those of the training set, such as 0.9. Needs a run with --calibration. Default: none.
         smiles: Column of a table that has the SMILES. Default: found by its name.
         encoding: Encoding of a table, such as latin-1, cp1252 or utf-16. Default: utf-8.
         resume: Continue an interrupted prediction of the same table.
@@ -77,7 +80,7 @@ def predict(
                     f"got --split {split} with a table, which has no splits; leave it out"
                 )
             _predict_table(
-                (run, member, smiles, workers, device or None), file, target, shown,
+                (run, member, smiles, workers, device or None, (), interval), file, target, shown,
                 encoding=encoding, resume=resume, force=force,
             )  # fmt: skip
             return
@@ -88,7 +91,7 @@ def predict(
                 )
         _predict_graphs(run, file, target, shown, force, {
             "member": member, "split": split or None, "device": device or None,
-            "slice_nodes": slice_nodes,
+            "slice_nodes": slice_nodes, "interval": interval,
         })  # fmt: skip
 
 

@@ -35,6 +35,7 @@ class TableOptions:
     split_seed: int = 0
     encoding: str = ""
     features: Sequence[str] = (OGB,)
+    calibration: float = 0.0
 
 
 def kept_graphs(
@@ -55,6 +56,8 @@ def kept_graphs(
     check_chemistry()
     choices = {"skip": rows.skip, "keep": rows.keep, "take_limits": rows.take_limits}
     given = asdict(options) | choices
+    if not options.calibration:
+        given.pop("calibration")  # so that files from before there was one are found
     made_from = {"sha256": sha256_of(table), "rdkit": version("rdkit"), **given}
     digest = sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:8]
     path = table.with_name(f"{table.name}-{digest}.safetensors")
@@ -69,7 +72,8 @@ def kept_graphs(
         )
     graphs = from_table(
         content, targets, smiles=options.smiles, split=options.split, seed=options.split_seed,
-        rows=rows, features=options.features, workers=workers, progress=progress,
+        calibration=options.calibration, rows=rows, features=options.features,
+        workers=workers, progress=progress,
     )  # fmt: skip
     graphs = replace(graphs, metadata=graphs.metadata | {_MADE_FROM: made_from})
     graphs.save(path, force=True)

@@ -20,6 +20,8 @@ from pna.data.table import SPLIT_WORDS, UNKNOWN, Table
 
 #: Splits that need no column.
 SCAFFOLD, RANDOM = "scaffold", "random"
+#: The split of molecules that take no part in training, for prediction intervals.
+CALIBRATION = "calibration"
 
 _DEFAULT_RULES = RowRules()
 _RESOLUTION = 1e-6  # smallest deviation relative to the mean that float32 represents
@@ -32,6 +34,7 @@ def from_table(
     smiles: str = "",
     split: str = "",
     seed: int = 0,
+    calibration: float = 0.0,
     rows: RowRules = _DEFAULT_RULES,
     features: Sequence[str] = (OGB,),
     workers: int = 1,
@@ -44,10 +47,12 @@ def from_table(
         targets: columns of numbers to predict; an empty cell is an unknown number. A target with
             only 0 and 1 is trained with a binary loss by default.
         smiles: the column of SMILES; by default found by its name.
-        split: a column with train, validation or test; or "scaffold", which keeps molecules of one
-            ring system together, the default if there are targets; or "random". The last two
-            have 80, 10 and 10 percent.
-        seed: random seed of a random split.
+        split: a column with train, validation, test or calibration; or "scaffold", which keeps
+            molecules of one ring system together, the default if there are targets; or "random".
+            The last two have 80, 10 and 10 percent.
+        seed: random seed of a random split, and of calibration molecules.
+        calibration: share of the training molecules that are a split "calibration" instead, at
+            random. Training never sees them; prediction intervals need them.
         rows: what is done with rows that RDKit refuses and other special rows. By default, the
             first molecule that cannot be read is an error; all other rows are kept.
         features: names of `pna.data.molecule_features.FEATURES`, some with a size, such as
@@ -73,6 +78,7 @@ def from_table(
         words = [words[index] for index in found.indices]
     else:
         words = _divided([texts[index] for index in found.indices], way, seed, table.name)
+    words = _with_calibration(words, calibration, seed, table.name)
     rows.report(table.name, special)
     graphs = as_graphs(
         found,
@@ -80,7 +86,7 @@ def from_table(
         y_graph=np.stack([*measured.values()], 1)[found.indices] if measured else None,
         graph_targets=list(measured),
         split=words or None,
-        splits=list(SPLITS.values()) if words else None,
+        splits=_names_of(words) if words else None,
         metadata={"table": Path(table.name).name},
     )
     return standardised(graphs)
@@ -208,14 +214,14 @@ def _words(table: Table, way: str) -> list[str]:
             f"got the split {way!r}, expected {SCAFFOLD}, {RANDOM} or a column of {table.name}: "
             f"{', '.join(table.columns)}"
         )
-    given = table.column(way)
+    given, known = table.column(way), SPLIT_WORDS | {CALIBRATION: CALIBRATION}
     for line, word in zip(table.lines, given, strict=True):
-        if word.lower() not in SPLIT_WORDS:
+        if word.lower() not in known:
             raise ValueError(
                 f"got {word!r} as {way} in line {line} of {table.name}, expected train, "
-                "validation or test; correct it"
+                "validation, test or calibration; correct it"
             )
-    return [SPLIT_WORDS[word.lower()] for word in given]
+    return [known[word.lower()] for word in given]
 
 
 def _divided(smiles: Sequence[str], way: str, seed: int, name: str) -> list[str]:
@@ -236,3 +242,26 @@ def _divided(smiles: Sequence[str], way: str, seed: int, name: str) -> list[str]
             f"{' and '.join(missing)}; name a column with the split of each{remedy}"
         )
     return words
+
+
+def _with_calibration(words: list[str], share: float, seed: int, name: str) -> list[str]:
+    """The splits, of which a share of the training molecules is `CALIBRATION`."""
+    if share == 0:
+        return words
+    training = np.flatnonzero(np.array(words) == "train")
+    count = round(share * len(training)) if 0 < share < 1 else 0
+    if not 0 < count < len(training):
+        raise ValueError(
+            f"got a share of {share:g} of {len(training)} training molecules of {name} for "
+            "calibration, expected one that takes some of them and leaves others, such as 0.1; "
+            "change it (--calibration), or leave it out"
+        )
+    found = list(words)
+    for index in np.random.default_rng([seed, 1]).choice(training, count, replace=False):
+        found[index] = CALIBRATION
+    return found
+
+
+def _names_of(words: list[str]) -> list[str]:
+    """The names of the splits, also of those that have no molecules."""
+    return [*SPLITS.values(), *([CALIBRATION] if CALIBRATION in words else [])]

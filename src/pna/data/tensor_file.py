@@ -39,6 +39,7 @@ _INSTEAD = {
     "pna.GraphSet": "pass a file of many graphs that pna data or GraphSet.save wrote",
     "pna.NodeGraph": "pass a file that pna data graph or NodeGraph.save wrote",
     "pna.train.best": "pass a run, or restore the best.safetensors that pna train wrote in it",
+    "pna.train.calibration": "restore the calibration.safetensors that pna train wrote in the run",
     "pna.train.last": "restore the last.safetensors that pna train wrote in the run",
 }
 

@@ -15,9 +15,11 @@ from torch import Tensor
 
 from pna.data.edge_labels import message_edges
 from pna.data.graphset import GraphSet
+from pna.data.molecule_table import CALIBRATION
 from pna.data.node_graph import KIND
 from pna.data.tensor_file import kind_of
 from pna.ops.aggregators import Aggregator
+from pna.train.calibration import CalibrationRows
 from pna.train.loop import fingerprint
 from pna.train.mask_columns import graph_for, graphs_of, learners
 from pna.train.metrics import is_defined
@@ -275,6 +277,24 @@ def choose_thresholds(
             members[k] = best_threshold(row, y, metric)
         chosen[task.name] = Thresholds(members, best_threshold(given[own].mean(0), y, metric))
     return chosen
+
+
+def calibration_rows(
+    run: Run, config: Config, data: GraphSet, device: torch.device
+) -> CalibrationRows | None:
+    """The predictions of a run for its calibration split; None if it has none, or trained on it."""
+    if CALIBRATION not in {*data.splits} - {*config.data["splits"]} or data.splits_inside:
+        return None
+    graphs = data.split(CALIBRATION)
+    models = Ensemble.of(run, device=device, aggregators=config.model.own_aggregators)
+    outputs = models.outputs(message_edges(graphs, config.settings.message_edges, CALIBRATION))
+    shape = (len(config.tasks), len(models.members), len(graphs))
+    predictions, targets = np.full(shape, np.nan), np.full((shape[0], shape[2]), np.nan)
+    for index, task in enumerate(config.tasks):
+        if task.level == "graph" and not LOSSES[task.loss].classes:
+            predictions[index] = in_units(task, outputs["graph"])
+            targets[index] = column_of(graphs, "graph", task.column).double().cpu().numpy()
+    return CalibrationRows(models.members, predictions, targets)
 
 
 def _of_classes(

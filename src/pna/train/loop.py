@@ -375,11 +375,15 @@ def _train(
             metrics.close()
     if writes:
         summary = _summary(trainer, config, done, seconds)
-        if settings.threshold != "half" and any(best is not None for best in summary["best"]):
-            from pna.train.evaluation import choose_thresholds  # imports this module
+        if any(best is not None for best in summary["best"]):
+            from pna.train import evaluation  # imports this module
 
-            chosen = choose_thresholds(run, config, graphs, device)
-            summary["thresholds"] = {name: found._asdict() for name, found in chosen.items()}
+            if settings.threshold != "half":
+                chosen = evaluation.choose_thresholds(run, config, graphs, device)
+                summary["thresholds"] = {name: found._asdict() for name, found in chosen.items()}
+            calibration = evaluation.calibration_rows(run, config, graphs, device)
+            if calibration is not None:
+                calibration.save(run)
         run.finish(summary)
     return run
 

@@ -24,6 +24,7 @@ from pna.names import lookup
 from pna.nn.architectures import Prediction
 from pna.ops.aggregators import Aggregator
 from pna.train.batches import Batches
+from pna.train.calibration import TaskCalibration, calibrations_of
 from pna.train.distributed import device_of
 from pna.train.layerwise import is_at_once, layerwise_outputs
 from pna.train.mask_columns import graph_for, learners
@@ -37,6 +38,8 @@ from pna.train.threshold import thresholds_of
 PREDICTED = "{} predicted"
 #: The name of a column with the standard deviation over the members.
 STD = "{}_std"
+#: The names of the columns with the ends of an interval.
+ENDS = ("{}_low", "{}_high")
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,8 @@ class Predictions:
 
     If several members predict, `spread` has a column ``name_std`` for each target that is a number
     or is trained with "bce": the standard deviation over the members, in units of the target or of
-    the probability. It divides by the number of members.
+    the probability. It divides by the number of members. If an interval was asked for, columns
+    ``name_low`` and ``name_high`` have its ends.
     """
 
     graph_ids: np.ndarray  # (graphs,) index of each graph in the set
@@ -116,6 +120,7 @@ def predict(
     device: str | torch.device | None = None,
     aggregators: Sequence[type[Aggregator]] = (),
     slice_nodes: int | None = None,
+    interval: float | None = None,
 ) -> Predictions:
     """The mean prediction of the members of a run, with their best weights.
 
@@ -129,9 +134,12 @@ def predict(
         aggregators: the classes of your own aggregators, if the models have any.
         slice_nodes: with one graph, compute each layer for this many nodes at a time. Default: all
             at once if they fit into the free memory, otherwise as many as fit.
+        interval: also give the ends of intervals that cover this share of new graphs, such as 0.9.
+            The run needs a split "calibration".
     """
     run = run if isinstance(run, Run) else Run(run)
     models = Ensemble.of(run, member, device, aggregators=aggregators)
+    calibrations = calibrations_of(run, models.members, interval)
     tasks, messages = models.config.tasks, models.config.settings.message_edges
     levels = {task.level for task in tasks}
     names: list[str] | None = None
@@ -165,7 +173,7 @@ def predict(
         graphs = graphs[ids]
         chosen = {"node": np.ones(graphs.num_nodes, bool), "edge": np.ones(graphs.num_labels, bool)}
     outputs = models.outputs(message_edges(graphs, messages, split), slice_nodes)
-    columns, spread = columns_of(run, models, outputs, member, chosen)
+    columns, spread = columns_of(run, models, outputs, calibrations, member, chosen)
     edge_ids = _edge_ids(graphs, ids, chosen["edge"], names) if "edge" in levels else {}
     sizes = graphs.sizes.numpy()
     if not chosen["node"].all():
@@ -181,6 +189,7 @@ def columns_of(
     run: Run,
     models: Ensemble,
     outputs: dict[str, np.ndarray],
+    calibrations: Sequence[TaskCalibration],
     member: int | None = None,
     chosen: dict[str, np.ndarray] | None = None,
 ) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, dict[str, np.ndarray]]]:
@@ -197,10 +206,14 @@ def columns_of(
             given = given[:, chosen[task.level]]
         thresholds = thresholds_of(run, task)
         threshold = thresholds.mean if member is None else thresholds.members[member]
-        of_task = _columns_of(task, given.mean(0), models.config, threshold)
+        mean, std = given.mean(0), given.std(0)
+        of_task = _columns_of(task, mean, models.config, threshold)
         columns[task.level] = _joined(columns[task.level], of_task)
         if len(given) > 1 and not LOSSES[task.loss].classes:
-            spread[task.level][STD.format(task.name)] = given.std(0)
+            spread[task.level][STD.format(task.name)] = std
+        if (interval := calibrations[index].interval) is not None:
+            for form, end in zip(ENDS, interval.around(mean, std), strict=True):
+                spread[task.level][form.format(task.name)] = end
     return columns, spread
 
 

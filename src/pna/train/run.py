@@ -112,6 +112,8 @@ class Run:
     metrics.csv           one row of losses per member and epoch
     last.safetensors      the checkpoint from which training continues
     best.safetensors      the weights of every member at its lowest validation loss
+    calibration           predictions of a calibration split, at the end of training
+      .safetensors
     summary.json          the results at the end
     ====================  ======================================================================
     """

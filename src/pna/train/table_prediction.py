@@ -22,8 +22,9 @@ from pna.data.molecules import Molecules, Note, as_graphs, check_chemistry, mole
 from pna.data.progress import Progress
 from pna.data.table import Table, opened_table
 from pna.ops.aggregators import Aggregator
+from pna.train.calibration import TaskCalibration, calibrations_of
 from pna.train.partial_file import PartialFile
-from pna.train.prediction import PREDICTED, STD, Ensemble, cells_of, columns_of
+from pna.train.prediction import ENDS, PREDICTED, STD, Ensemble, cells_of, columns_of
 from pna.train.run import BEST, Run
 
 BLOCK = 2048  # rows that are predicted at a time
@@ -42,14 +43,16 @@ def predict_table(
     progress: Progress | None = None,
     device: str | torch.device | None = None,
     aggregators: Sequence[type[Aggregator]] = (),
+    interval: float | None = None,
 ) -> Table:
     """A table of molecules with the predictions of a run, in columns called "… predicted".
 
-    If several members predict, columns "…_std" have the standard deviation over the members.
+    If several members predict, columns "…_std" have the standard deviation over the members. With
+    `interval`, columns "…_low" and "…_high" have the ends of intervals.
     If a molecule cannot be parsed, its cells are empty and a warning names its line. Arguments are
     those of `predict` and of `pna.data.molecule_table.from_table`. Needs ``pna[chem]``.
     """
-    predictor = TablePredictor(run, member, smiles, workers, device, aggregators)
+    predictor = TablePredictor(run, member, smiles, workers, device, aggregators, interval)
     table = table if isinstance(table, Table) else Table.read(table)
     predictor.check(table)
     rows: list[list[str]] = []
@@ -74,6 +77,7 @@ class TablePredictor:
     workers: int = 1
     device: str | torch.device | None = None
     aggregators: Sequence[type[Aggregator]] = ()
+    interval: float | None = None
     count: int = 0  # rows so far
     #: Number of the molecules that RDKit refuses so far by `Note`, and the first of their lines.
     refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_REFUSED, 0))
@@ -87,6 +91,8 @@ class TablePredictor:
                 "targets of molecules; use a graph set instead of the table"
             )
         check_chemistry()
+        if self.interval is not None:  # before the work: it may be refused
+            _ = self.calibrations
         of_graphs = run.config.model.graph_features > 0
         self.features = MoleculeFeatures.of_run(run.config.data, of_graphs)
 
@@ -98,12 +104,18 @@ class TablePredictor:
     def models(self) -> Ensemble:
         return Ensemble.of(self.run, self.member, self.device, aggregators=self.aggregators)
 
+    @cached_property
+    def calibrations(self) -> list[TaskCalibration]:
+        return calibrations_of(self.run, self.models.members, self.interval)
+
     def check(self, table: Table) -> str:
         """The column of SMILES of a table; an error if predictions cannot be added to it."""
         config = self.run.config
         forms = [PREDICTED]
         if self.member is None and config.settings.members > 1:
             forms.append(STD)
+        if self.interval is not None:
+            forms += ENDS
         table.check_without(form.format(task.name) for form in forms for task in config.tasks)
         return smiles_column(table, self.smiles)
 
@@ -141,7 +153,7 @@ class TablePredictor:
     def _columns_of(self, found: Molecules) -> dict[str, np.ndarray]:
         """The columns of predictions of some molecules."""
         outputs = self.models.outputs(as_graphs(found, self.features, metadata={}))
-        columns, spread = columns_of(self.run, self.models, outputs, self.member)
+        columns, spread = columns_of(self.run, self.models, outputs, self.calibrations, self.member)
         predicted = {PREDICTED.format(name): values for name, values in columns["graph"].items()}
         return predicted | spread["graph"]
 
@@ -168,7 +180,12 @@ class TablePredictor:
     def origin(self) -> dict[str, Any]:
         """What predictions depend on, besides the table."""
         weights = hashlib.sha256((self.run.folder / BEST).read_bytes()).hexdigest()
-        return {"weights": weights, "member": self.member, "smiles": self.smiles}
+        return {
+            "weights": weights,
+            "member": self.member,
+            "smiles": self.smiles,
+            "interval": self.interval,
+        }
 
 
 def predict_file(
@@ -237,7 +254,7 @@ class _Writer:
             if resume and self.file.state["origin"] != self.origin:
                 raise ValueError(
                     f"got --resume for {self.file.folder}, which was made with other weights, "
-                    "another member or another --smiles, expected the same command; leave out "
+                    "another member, --smiles or --interval, expected the same command; leave out "
                     "--resume, with --force, to start again"
                 )
 
