@@ -49,9 +49,9 @@ def pytest_configure(config: pytest.Config) -> None:
 #: Tests that ask for one of these fixtures run on the GPU, except as the parameter "cpu".
 _ON_THE_DEVICE = {"device", "triton", "fast", "backend"}
 #: Tests of these folders train, which is done on the GPU unless they say otherwise.
-_TRAINING = {"bench", "paper", "train"}
+_TRAINING = {"bench", "estimators", "paper", "train"}
 #: Packages that many tests need, and that an interpreter with a GPU may lack.
-_OPTIONAL = {"hypothesis", "torch_geometric"}
+_OPTIONAL = {"hypothesis", "sklearn", "torch_geometric"}
 
 
 @pytest.hookimpl(tryfirst=True)  # before items are selected by their markers

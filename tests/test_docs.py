@@ -18,6 +18,7 @@ REFERENCE = sorted((ROOT / "docs" / "reference").glob("*.md"))
 #: Modules whose imports are all public.
 FACADES = (
     *("pna", "pna.nn", "pna.aggregators", "pna.train", "pna.theory", "pna.testing", "pna.data"),
+    "pna.estimators",
 )
 #: Public names of modules that have others too.
 PUBLIC = {

@@ -23,6 +23,7 @@ EXCEPTIONS = {
     "data/molecule_table.py:from_table": OPTIONS,
     "data/graphset.py:from_arrays": "its parameters are the arrays of a graph set",
     "ops/operators.py:operator": "its parameters describe an operator, each by its name",
+    "estimators/base.py:__init__": "scikit-learn wants every parameter by its name",
     "train/evaluation.py:evaluate": OPTIONS,
     "train/loop.py:train": OPTIONS,
     "train/sweep.py:sweep": OPTIONS,

@@ -1,0 +1,265 @@
+"""What the regressor and the classifier have in common: parameters, training, files."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, Sized
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from pna.data.graphset import GraphSet
+from pna.data.molecule_features import MoleculeFeatures
+from pna.data.molecule_table import standardised
+from pna.estimators.inputs import SPLITS, as_graph_set, has_graphs, labelled, validation_rows
+from pna.estimators.trained import TrainedRun
+from pna.files import is_new
+from pna.stored import check, read_json
+from pna.train.defaults import model_for, settings_for
+from pna.train.loop import Report, train
+from pna.train.prediction import in_units
+from pna.train.run import write_json
+
+T = TypeVar("T", bound="GraphEstimator")
+
+#: Parameters and classes of a saved estimator, beside the files of its run.
+ESTIMATOR = "estimator.json"
+_VERSION = 1
+
+
+#: The parameters of estimators, for their docstrings.
+PARAMETERS = """Args:
+        members: number of models, which differ by their initial weights. Predictions are means.
+        epochs: most epochs of training.
+        patience: epochs without a better validation loss after which a member stops.
+        hidden: features of each node in the model.
+        layers: number of layers.
+        lr: learning rate.
+        batch_size: graphs per training step.
+        features: names of `pna.data.molecule_features.FEATURES`, "ogb" first. A `GraphSet` keeps
+            the features that it has.
+        smiles: the column of SMILES if X is a table. Default: the one with that name.
+        validation_fraction: fraction of the molecules on which the best epoch is selected.
+        random_state: seed of the weights, of the order of molecules and of the validation set.
+        device: a device of torch. Default: a GPU if there is one.
+        verbose: print a line after every epoch.
+        run_dir: folder in which each fit makes a new run folder. Default: a temporary folder, which
+            is removed with the estimator.
+"""
+
+
+class GraphEstimator(BaseEstimator):
+    """Trains an ensemble of PNA models, and keeps its run in `run_`. See `PARAMETERS`."""
+
+    run_: TrainedRun
+
+    def __init__(
+        self,
+        members: int = 5,
+        *,
+        epochs: int = 1000,
+        patience: int | None = 100,
+        hidden: int = 64,
+        layers: int = 4,
+        lr: float = 1e-3,
+        batch_size: int = 128,
+        features: Sequence[str] = ("ogb",),
+        smiles: str = "",
+        validation_fraction: float = 0.1,
+        random_state: int | np.random.RandomState | None = None,
+        device: str | torch.device | None = None,
+        verbose: bool = False,
+        run_dir: str | Path | None = None,
+    ) -> None:
+        self.members = members
+        self.epochs = epochs
+        self.patience = patience
+        self.hidden = hidden
+        self.layers = layers
+        self.lr = lr
+        self.batch_size = batch_size
+        self.features = features
+        self.smiles = smiles
+        self.validation_fraction = validation_fraction
+        self.random_state = random_state
+        self.device = device
+        self.verbose = verbose
+        self.run_dir = run_dir
+
+    def predict_std(self, X: Any) -> NDArray[np.float64]:
+        """Standard deviation of the predictions of the members, in the shape of their mean.
+
+        It says how much the members disagree, which is less than the error to expect.
+        """
+        given = self._predicted(X)
+        if given.shape[0] < 2:
+            raise ValueError(
+                f"got an estimator with {given.shape[0]} trained member, expected at least 2 for a "
+                "standard deviation; fit with more (members)"
+            )
+        return self._in_shape(given.std(0))
+
+    def save(self, path: str | Path) -> None:
+        """Write a new folder with the run and the parameters; nothing in it is pickled.
+
+        `pna predict` and `pna export` take this folder too.
+        """
+        check_is_fitted(self)
+        folder = Path(path)
+        if not is_new(folder):
+            raise FileExistsError(
+                f"got {folder}, which is not empty, expected a new folder; choose another"
+            )
+        folder.mkdir(parents=True, exist_ok=True)
+        self.run_.copy_to(folder)
+        parameters = self.get_params() | {
+            "features": list(self._feature_names()),
+            "device": None if self.device is None else str(self.device),
+            "run_dir": None if self.run_dir is None else str(self.run_dir),
+        }
+        if not isinstance(self.random_state, int | None):
+            parameters["random_state"] = None  # the state of a generator cannot be repeated
+        stored = {"version": _VERSION, "estimator": type(self).__name__, "parameters": parameters}
+        write_json(folder / ESTIMATOR, stored | self._facts())
+
+    @classmethod
+    def load(cls: type[T], path: str | Path) -> T:
+        """An estimator from a folder of `save`, which must stay there."""
+        folder = Path(path)
+        if not (folder / ESTIMATOR).is_file():
+            raise FileNotFoundError(
+                f"got {folder}, which has no {ESTIMATOR}, expected the folder of a saved "
+                "estimator; use pna.train.predict for the folder of another run"
+            )
+        try:
+            content = read_json(folder / ESTIMATOR)
+            check(content, {"version": int, "estimator": str, "parameters": dict[str, Any]})
+            if content["estimator"] != cls.__name__ or content["version"] > _VERSION:
+                raise ValueError(
+                    f"it has a {content['estimator']} of version {content['version']}, not a "
+                    f"{cls.__name__} of version {_VERSION}"
+                )
+            made = cls().set_params(**content["parameters"])
+            made.features = tuple(made.features)
+            made._restore(content)
+        except ValueError as error:
+            raise ValueError(
+                f"got {folder / ESTIMATOR}, which cannot be used ({error}), expected what "
+                f"{cls.__name__}.save wrote; restore the file"
+            ) from error
+        made.run_ = TrainedRun(folder)
+        made.run_.models(made.device)  # raises if a file is missing or damaged
+        return made
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.two_d_array = False  # of numbers
+        tags.input_tags.one_d_array = tags.input_tags.string = True
+        return tags
+
+    def _facts(self) -> dict[str, Any]:
+        """What a saved estimator has besides its parameters."""
+        return {}
+
+    def _restore(self, content: Mapping[str, Any]) -> None:
+        """Set the fitted attributes, except `run_`, from `_facts`."""
+
+    def _feature_names(self) -> tuple[str, ...]:
+        return (self.features,) if isinstance(self.features, str) else tuple(self.features)
+
+    def _graphs(self, X: Any) -> GraphSet:
+        """The graphs to train with."""
+        return as_graph_set(X, MoleculeFeatures.parse(self._feature_names()), self.smiles)
+
+    def _graphs_to_predict(self, X: Any) -> GraphSet:
+        """Graphs with the features that the models were trained with."""
+        if has_graphs(X):
+            return as_graph_set(X, MoleculeFeatures())
+        config = self.run_.config
+        of_graphs = config.model.graph_features > 0
+        return as_graph_set(X, MoleculeFeatures.of_run(config.data, of_graphs), self.smiles)
+
+    def _train(
+        self,
+        graphs: GraphSet,
+        y: NDArray[np.float64],
+        groups: NDArray[np.int64],
+        loss: str,
+        metadata: Mapping[str, Any],
+    ) -> None:
+        """Train on targets (graphs, columns); `groups` (graphs,) are validated in proportion."""
+        if self.epochs < 1:
+            raise ValueError(f"got epochs={self.epochs}, expected at least 1")
+        random = check_random_state(self.random_state)
+        chosen = validation_rows(groups, ~np.isnan(y), self.validation_fraction, random)
+        data = standardised(labelled(graphs, y.astype(np.float32), chosen))
+        data.metadata.update(metadata)
+        seed = int(random.randint(2**31 - 1))
+        given = {name: getattr(self, name) for name in _OF_SETTINGS}
+        settings = settings_for(data, given | {"seed": seed, "data_seed": seed})
+        sizes = {"hidden": self.hidden, "layers": self.layers}
+        model = model_for(data, "pna", sizes, loss)
+        run = TrainedRun(None if self.run_dir is None else _new_folder(Path(self.run_dir)))
+        report = _print_epoch if self.verbose else None
+        train(
+            data, run.folder, model, settings,
+            loss=loss, splits=SPLITS, device=self.device, report=report,
+        )  # fmt: skip
+        summary = run.summary
+        if summary is None or all(best is None for best in summary["best"]):
+            raise ValueError(
+                f"got no finite validation loss with lr={self.lr}, expected one; lower lr, or "
+                "check y for numbers that are far off"
+            )
+        self.run_ = run
+
+    def _predicted(self, X: Any) -> NDArray[np.float64]:
+        """Predictions (members, graphs, columns): targets, or the probabilities of classes."""
+        check_is_fitted(self)
+        models = self.run_.models(self.device)
+        outputs = models.outputs(self._graphs_to_predict(X))["graph"]
+        columns = [in_units(task, outputs) for task in models.config.tasks]
+        return np.concatenate([c.reshape(*outputs.shape[:2], -1) for c in columns], 2)
+
+    def _in_shape(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Columns (graphs, columns) in the shape that users get."""
+        return columns
+
+
+_OF_SETTINGS = ("members", "epochs", "patience", "lr", "batch_size")
+
+
+def check_length(graphs: Sized, y: NDArray[Any]) -> None:
+    """Raise unless there is a row of y for every graph."""
+    if len(graphs) != len(y):
+        raise ValueError(
+            f"got {len(graphs)} molecules in X and {len(y)} rows in y, expected as many; give y a "
+            "row for each molecule"
+        )
+
+
+def _new_folder(parent: Path) -> Path:
+    """Make the first of fit-1, fit-2, … that is not there."""
+    parent.mkdir(parents=True, exist_ok=True)
+    number = 1
+    while True:
+        try:
+            (parent / f"fit-{number}").mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return parent / f"fit-{number}"
+
+
+def _print_epoch(report: Report) -> None:
+    losses = (np.nanmean(each) for each in (report.training, report.validation))
+    training, validation = (f"{loss:.4g}" for loss in losses)
+    print(
+        f"epoch {report.epoch}/{report.epochs}: training loss {training}, validation loss "
+        f"{validation}, {report.seconds:.2f} s"
+    )
