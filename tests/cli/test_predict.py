@@ -15,6 +15,8 @@ from pna.train import Settings, predict_table, table_prediction, train
 pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
 pytest.importorskip("ogb", reason="reading molecules needs pna[chem]")
 
+MORE = ["similarity", "extrapolates"]
+
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
@@ -36,14 +38,17 @@ def cells(text):
 
 def predicted(trained, *smiles):
     table = Table("", ("smiles",), [[one] for one in smiles], [*range(len(smiles))])
-    return [row[-1] for row in predict_table(trained, table).rows]
+    return predict_table(trained, table).column("y predicted")
 
 
 def test_smiles_as_arguments(trained, tmp_path):
     done = run(trained, "CCO", "c1ccccc1O")
     assert done.exit_code == 0, done.output
     first, *rows = cells(done.stdout)
-    assert first == ["smiles", "y predicted"] and [row[0] for row in rows] == ["CCO", "c1ccccc1O"]
+    assert first == ["smiles", "y predicted", *MORE] and [row[0] for row in rows] == [
+        "CCO",
+        "c1ccccc1O",
+    ]
     assert [row[1] for row in rows] == predicted(trained, "CCO", "c1ccccc1O")
     done = run(trained, "CCO", "-o", tmp_path / "out.csv")
     assert done.exit_code == 0 and len(Table.read(tmp_path / "out.csv").rows) == 1
@@ -58,8 +63,8 @@ def test_standard_input(trained, given, columns):
     done = run(trained, "-", given=given)
     assert done.exit_code == 0, done.output
     first, *rows = cells(done.stdout)
-    assert first == [*columns, "y predicted"]
-    assert [row[-1] for row in rows] == predicted(trained, "CCO", "C")
+    assert first == [*columns, "y predicted", *MORE]
+    assert [row[-3] for row in rows] == predicted(trained, "CCO", "C")
 
 
 def test_standard_output(trained, tmp_path):

@@ -53,8 +53,9 @@ def test_deviations_are_those_of_the_members(multitask_run, molecules_run):
     ):
         found = predict(run, graphs).spread["graph"]
         assert [*found] == [f"{name}_std" for name in names]
+        of_members = [predict(run, graphs, member).graph for member in (0, 1)]
         for name in names:
-            first, second = (predict(run, graphs, member).graph[name] for member in (0, 1))
+            first, second = (columns[name] for columns in of_members)
             assert abs(first - second).max() > 0
             expected = abs(first - second) / 2  # of two numbers
             np.testing.assert_allclose(found[f"{name}_std"], expected, rtol=1e-4, atol=1e-6)

@@ -43,7 +43,7 @@ def test_a_table_with_its_predictions(table_run):
     with pytest.warns(UserWarning, match="cannot read 1 of 3 molecules of new.csv: line 3"):
         predicted = predict_table(table_run, table)
     more = ("active predicted", "logS predicted", "active_std", "logS_std")
-    assert predicted.columns == ("name", "SMILES", *more)
+    assert predicted.columns == ("name", "SMILES", *more, "similarity", "extrapolates")
     assert [row[:2] for row in predicted.rows] == rows and not any(predicted.rows[1][2:])
     readable = Table("new.csv", table.columns, rows[::2], [2, 4])
     expected = predict(table_run, from_table(readable))
@@ -66,6 +66,10 @@ def test_what_a_table_cannot_give_is_said_before_the_work(table_run, folder, mon
     with pytest.raises(ValueError, match="a column 'logS_std', which would be added again"):
         predict_table(table_run, table)
     TablePredictor(table_run, 0).check(table)  # one member has no deviation
+    table = Table("new.csv", ("smiles", "similarity"), [["C", "1"]], [2])
+    with pytest.raises(ValueError, match="a column 'similarity', which would be added again"):
+        predict_table(table_run, table)
+    TablePredictor(table_run, similarity=False).check(table)
     rows = [[text, str(k)] for k, text in enumerate(SMILES)]
     table = Table("my.csv", ("smiles", "y"), rows, [*range(20)])
     graphs = from_table(table, ["y"], split="random")
@@ -117,7 +121,7 @@ def test_in_blocks_as_in_memory(table_run, long_table, tmp_path):
         assert mine[:3] == other[:3] and [*map(bool, mine)] == [*map(bool, other)]
     known = [row for row in range(40) if row != 5]
     mine, other = (
-        np.array([[*map(float, t.rows[row][3:])] for row in known]) for t in (found, whole)
+        np.array([[*map(float, t.rows[row][3:8])] for row in known]) for t in (found, whole)
     )
     np.testing.assert_allclose(mine, other, rtol=1e-5)
     assert stream.getvalue() == out.read_bytes().decode()
@@ -158,7 +162,7 @@ def test_what_is_not_resumed(table_run, long_table, tmp_path):
         resumed()
     with pytest.raises(StoppedError):
         predict_file(TablePredictor(table_run), long_table, out, progress=stop_after(20))
-    with pytest.raises(ValueError, match="made with other weights, another member, --smiles or"):
+    with pytest.raises(ValueError, match="made with other weights, another member or other"):
         resumed(1)
     given = long_table.read_text()
     long_table.write_text(given.replace('"2"', '"20"'))

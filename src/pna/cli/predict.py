@@ -36,6 +36,7 @@ def predict(
     split: str = "",
     member: int | None = None,
     interval: float | None = None,
+    similarity: bool = True,
     smiles: str = "",
     encoding: str = "",
     resume: bool = False,
@@ -59,6 +60,8 @@ def predict(
         member: Only this member, counted from 0. Default: the mean of all members.
         interval: Add columns with the ends of intervals that cover this share of molecules like
             those of the training set, such as 0.9. Needs a run with --calibration. Default: none.
+        similarity: With a table: add a column with the Tanimoto similarity of the nearest training
+            molecule. It takes time if there are many. Default: yes.
         smiles: Column of a table that has the SMILES. Default: found by its name.
         encoding: Encoding of a table, such as latin-1, cp1252 or utf-16. Default: utf-8.
         resume: Continue an interrupted prediction of the same table.
@@ -80,7 +83,8 @@ def predict(
                     f"got --split {split} with a table, which has no splits; leave it out"
                 )
             _predict_table(
-                (run, member, smiles, workers, device or None, (), interval), file, target, shown,
+                (run, member, smiles, workers, device or None, (), interval, similarity),
+                file, target, shown,
                 encoding=encoding, resume=resume, force=force,
             )  # fmt: skip
             return

@@ -66,12 +66,13 @@ def _tried(function: Callable[[Any], Any], molecule: Any, count: int) -> NDArray
 
 def morgan(molecule: Any, size: int) -> NDArray[np.uint8]:
     """How often each of the groups of atoms within two bonds occurs, hashed to `size` numbers."""
-    counts: NDArray[Any] = _generator(size).GetCountFingerprintAsNumPy(molecule)
+    counts: NDArray[Any] = fingerprint_generator(size).GetCountFingerprintAsNumPy(molecule)
     return np.minimum(counts, 255).astype(np.uint8)
 
 
 @cache
-def _generator(size: int) -> Any:
+def fingerprint_generator(size: int) -> Any:
+    """RDKit's generator of Morgan fingerprints of radius 2."""
     from rdkit.Chem import rdFingerprintGenerator
 
     return rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=size)

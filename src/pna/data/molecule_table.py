@@ -22,6 +22,8 @@ from pna.data.table import SPLIT_WORDS, UNKNOWN, Table
 SCAFFOLD, RANDOM = "scaffold", "random"
 #: The split of molecules that take no part in training, for prediction intervals.
 CALIBRATION = "calibration"
+#: Where the metadata of graphs have the name of the table.
+TABLE = "table"
 
 _DEFAULT_RULES = RowRules()
 _RESOLUTION = 1e-6  # smallest deviation relative to the mean that float32 represents
@@ -87,7 +89,7 @@ def from_table(
         graph_targets=list(measured),
         split=words or None,
         splits=_names_of(words) if words else None,
-        metadata={"table": Path(table.name).name},
+        metadata={TABLE: Path(table.name).name},
     )
     return standardised(graphs)
 

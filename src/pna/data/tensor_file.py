@@ -40,6 +40,7 @@ _INSTEAD = {
     "pna.NodeGraph": "pass a file that pna data graph or NodeGraph.save wrote",
     "pna.train.best": "pass a run, or restore the best.safetensors that pna train wrote in it",
     "pna.train.calibration": "restore the calibration.safetensors that pna train wrote in the run",
+    "pna.train.molecules": "restore the molecules.safetensors that pna train wrote in the run",
     "pna.train.last": "restore the last.safetensors that pna train wrote in the run",
 }
 

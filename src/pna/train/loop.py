@@ -28,6 +28,7 @@ from pna.files import is_new
 from pna.machine import machine
 from pna.ops.aggregators import Aggregator
 from pna.population.all_reduce import world_size
+from pna.train import training_molecules
 from pna.train.class_weights import with_class_weights
 from pna.train.defaults import loss_for, model_for, settings_for
 from pna.train.distributed import (
@@ -384,6 +385,10 @@ def _train(
             calibration = evaluation.calibration_rows(run, config, graphs, device)
             if calibration is not None:
                 calibration.save(run)
+        if not (run.folder / training_molecules.FILE).exists():
+            molecules = training_molecules.TrainingMolecules.seen_by(config, graphs)
+            if molecules is not None:
+                molecules.save(run)
         run.finish(summary)
     return run
 

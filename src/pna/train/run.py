@@ -114,6 +114,8 @@ class Run:
     best.safetensors      the weights of every member at its lowest validation loss
     calibration           predictions of a calibration split, at the end of training
       .safetensors
+    molecules             fingerprints of the training molecules of a table, and the ranges of
+      .safetensors        their targets
     summary.json          the results at the end
     ====================  ======================================================================
     """

@@ -26,6 +26,7 @@ from pna.train.calibration import TaskCalibration, calibrations_of
 from pna.train.partial_file import PartialFile
 from pna.train.prediction import ENDS, PREDICTED, STD, Ensemble, cells_of, columns_of
 from pna.train.run import BEST, Run
+from pna.train.training_molecules import EXTRAPOLATES, SIMILARITY, TrainingMolecules
 
 BLOCK = 2048  # rows that are predicted at a time
 _NAMED = 10  # largest number of lines that a warning names
@@ -48,7 +49,9 @@ def predict_table(
     """A table of molecules with the predictions of a run, in columns called "… predicted".
 
     If several members predict, columns "…_std" have the standard deviation over the members. With
-    `interval`, columns "…_low" and "…_high" have the ends of intervals.
+    `interval`, columns "…_low" and "…_high" have the ends of intervals. If the run was trained on
+    molecules of a table, the column "similarity" has the Tanimoto similarity of the nearest one,
+    and "extrapolates" says why a prediction is an extrapolation.
     If a molecule cannot be parsed, its cells are empty and a warning names its line. Arguments are
     those of `predict` and of `pna.data.molecule_table.from_table`. Needs ``pna[chem]``.
     """
@@ -78,6 +81,7 @@ class TablePredictor:
     device: str | torch.device | None = None
     aggregators: Sequence[type[Aggregator]] = ()
     interval: float | None = None
+    similarity: bool = True  # whether there is a column of similarities
     count: int = 0  # rows so far
     #: Number of the molecules that RDKit refuses so far by `Note`, and the first of their lines.
     refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_REFUSED, 0))
@@ -108,6 +112,10 @@ class TablePredictor:
     def calibrations(self) -> list[TaskCalibration]:
         return calibrations_of(self.run, self.models.members, self.interval)
 
+    @cached_property
+    def training(self) -> TrainingMolecules | None:
+        return TrainingMolecules.of(self.run)
+
     def check(self, table: Table) -> str:
         """The column of SMILES of a table; an error if predictions cannot be added to it."""
         config = self.run.config
@@ -117,6 +125,8 @@ class TablePredictor:
         if self.interval is not None:
             forms += ENDS
         table.check_without(form.format(task.name) for form in forms for task in config.tasks)
+        if self.training is not None:
+            table.check_without([SIMILARITY] * self.similarity + [EXTRAPOLATES])
         return smiles_column(table, self.smiles)
 
     def predict(self, table: Table, blocks: Iterable[Table]) -> Iterator[Table]:
@@ -152,10 +162,16 @@ class TablePredictor:
 
     def _columns_of(self, found: Molecules) -> dict[str, np.ndarray]:
         """The columns of predictions of some molecules."""
-        outputs = self.models.outputs(as_graphs(found, self.features, metadata={}))
+        graphs = as_graphs(found, self.features, metadata={})
+        outputs = self.models.outputs(graphs)
         columns, spread = columns_of(self.run, self.models, outputs, self.calibrations, self.member)
         predicted = {PREDICTED.format(name): values for name, values in columns["graph"].items()}
-        return predicted | spread["graph"]
+        more = spread["graph"]
+        if self.training is not None:
+            if self.similarity:
+                more[SIMILARITY] = self.training.similarity(graphs)
+            more[EXTRAPOLATES] = self.training.extrapolation(found.sizes, columns["graph"])
+        return predicted | more
 
     @cached_property
     def columns(self) -> list[str]:
@@ -185,6 +201,7 @@ class TablePredictor:
             "member": self.member,
             "smiles": self.smiles,
             "interval": self.interval,
+            "similarity": self.similarity,
         }
 
 
@@ -254,8 +271,8 @@ class _Writer:
             if resume and self.file.state["origin"] != self.origin:
                 raise ValueError(
                     f"got --resume for {self.file.folder}, which was made with other weights, "
-                    "another member, --smiles or --interval, expected the same command; leave out "
-                    "--resume, with --force, to start again"
+                    "another member or other columns (--smiles, --interval), expected the "
+                    "same command; leave out --resume, with --force, to start again"
                 )
 
     def skip(self, tables: Iterable[tuple[Table, float]]) -> Iterator[tuple[Table, float]]:

@@ -1,0 +1,107 @@
+"""What a run knows of its training molecules, to tell how far new ones are from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+import torch
+
+from pna.data import tensor_file
+from pna.data.fingerprints import (
+    bit_vectors,
+    fingerprints,
+    has_fingerprints,
+    nearest_similarities,
+)
+from pna.data.graphset import GraphSet
+from pna.data.molecule_table import TABLE
+from pna.stored import check
+from pna.train.calibration import is_number
+from pna.train.disk_errors import disk_errors
+from pna.train.run import Config, Run
+from pna.train.tasks import column_of
+
+FILE = "molecules.safetensors"
+SIMILARITY, EXTRAPOLATES = "similarity", "extrapolates"
+_KIND, _VERSION = "pna.train.molecules", 1
+_FACTS = {"atoms": int, "ranges": dict[str, list[float]]}
+
+
+@dataclass(frozen=True)
+class TrainingMolecules:
+    """Fingerprints and sizes of the molecules, and the ranges of their targets."""
+
+    fingerprints: np.ndarray  # (different ones, bytes) packed bits, of `pna.data.fingerprints`
+    atoms: int  # of the largest molecule
+    ranges: dict[str, list[float]]  # smallest and largest number of each target
+
+    @classmethod
+    def seen_by(cls, config: Config, data: GraphSet) -> TrainingMolecules | None:
+        """Those of a configuration; None if its graphs are not of a table, or without RDKit."""
+        is_table = TABLE in data.metadata and has_fingerprints(data)
+        if not is_table or find_spec("rdkit") is None:
+            return None
+        graphs = data.split(config.data["splits"][0])
+        ranges = {}
+        for task in config.tasks:
+            y = column_of(graphs, task.level, task.column).double()
+            known = y[~y.isnan()]
+            if is_number(task) and len(known):
+                ranges[task.name] = [float(known.min()), float(known.max())]
+        different = np.unique(fingerprints(graphs), axis=0)
+        return cls(different, int(graphs.sizes.max()), ranges)
+
+    def save(self, run: Run) -> None:
+        tensors = {"fingerprints": torch.from_numpy(self.fingerprints)}
+        facts = {"atoms": self.atoms, "ranges": self.ranges}
+        with disk_errors(run.folder):
+            tensor_file.write(
+                run.folder / FILE, tensors, facts, kind=_KIND, version=_VERSION, force=True
+            )
+
+    @classmethod
+    def of(cls, run: Run) -> TrainingMolecules | None:
+        """Those that a run stored at the end; None if it was not trained on a table."""
+        path = run.folder / FILE
+        if not path.is_file():
+            return None
+        tensors, facts = tensor_file.read(path, kind=_KIND, version=_VERSION)
+        try:
+            check(facts, _FACTS, "its header")
+            check(tensors, {"fingerprints": torch.Tensor}, "it")
+        except ValueError as error:
+            raise ValueError(
+                f"got {path}, which cannot be used ({error}), expected what pna train wrote; "
+                f"remove the file, and write it again: pna train --resume {run.folder}"
+            ) from error
+        return cls(tensors["fingerprints"].numpy(), facts["atoms"], facts["ranges"])
+
+    @cached_property
+    def _vectors(self) -> list[Any]:
+        return bit_vectors(self.fingerprints)
+
+    def similarity(self, graphs: GraphSet) -> np.ndarray:
+        """Tanimoto similarity of the nearest training molecule, (graphs,)."""
+        return nearest_similarities(fingerprints(graphs), self._vectors).round(4)
+
+    def extrapolation(self, sizes: np.ndarray, predicted: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Why the predictions of molecules are extrapolations, in words; empty if they are not.
+
+        They are if a molecule has more than twice the atoms of the largest training molecule, or if
+        a prediction lies outside the range of the training targets by more than half its width.
+        """
+        reasons: list[list[str]] = [[] for _ in sizes]
+        for row in np.flatnonzero(sizes > 2 * self.atoms):
+            reasons[row].append(f"{sizes[row]} atoms, at most {self.atoms} in training")
+        for name, (low, high) in self.ranges.items():
+            half = (high - low) / 2
+            values = predicted[name]
+            for row in np.flatnonzero((values < low - half) | (values > high + half)):
+                given = f"{name} of {values[row]:.4g}"
+                reasons[row].append(f"{given}, from {low:.4g} to {high:.4g} in training")
+        return np.array(["; ".join(some) for some in reasons], object)
