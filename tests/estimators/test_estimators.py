@@ -169,6 +169,14 @@ def test_scikit_learn_searches_and_pipelines():
     assert best.run_.config.model.hidden == search.best_params_["pnaclassifier__hidden"]
 
 
+def test_a_fit_that_fails_changes_nothing():
+    own = PNAClassifier(**TINY).fit(SMILES, SIZE)
+    before = own.predict(SMILES)
+    with pytest.raises(ValueError, match="got epochs=0"):
+        own.set_params(epochs=0).fit(SMILES, CARBONS)
+    np.testing.assert_array_equal(own.predict(SMILES), before)
+
+
 def test_random_state_repeats_a_fit(regressor):
     again = clone(regressor).fit(SMILES, CARBONS)
     np.testing.assert_array_equal(again.predict(SMILES), regressor.predict(SMILES))

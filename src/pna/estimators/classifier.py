@@ -32,16 +32,17 @@ class PNAClassifier(ClassifierMixin, GraphEstimator):
         labels = _labels(y)
         graphs = self._graphs(X)
         check_length(graphs, labels)
-        self.classes_, codes = np.unique(labels, return_inverse=True)
-        if len(self.classes_) < 2:
+        classes, codes = np.unique(labels, return_inverse=True)
+        if len(classes) < 2:
             raise ValueError(
-                f"got one class only, {self.classes_[0]!r}, expected at least 2; give molecules of "
+                f"got one class only, {classes[0]!r}, expected at least 2; give molecules of "
                 "another class too"
             )
-        names = [str(name) for name in self.classes_.tolist()]
+        names = [str(name) for name in classes.tolist()]
         loss = "bce" if len(names) == 2 else "cross_entropy"
         columns = codes.reshape(-1, 1).astype(np.float64)
         self._train(graphs, columns, codes.reshape(-1), loss, {"classes": {"y": names}})
+        self.classes_ = classes
         return self
 
     def predict(self, X: Any) -> NDArray[Any]:

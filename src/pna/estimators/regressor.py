@@ -31,8 +31,8 @@ class PNARegressor(RegressorMixin, GraphEstimator):
         check_length(graphs, targets)
         columns = targets.reshape(len(targets), -1)
         _, groups = np.unique(np.isnan(columns), axis=0, return_inverse=True)
-        self.is_column_ = targets.ndim == 1
         self._train(graphs, columns, groups.reshape(-1), "mse", {})
+        self.is_column_ = targets.ndim == 1
         return self
 
     def predict(self, X: Any) -> NDArray[np.float64]:
