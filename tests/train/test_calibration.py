@@ -10,6 +10,7 @@ from pna.data.table import Table
 from pna.train import Settings, predict, predict_table, train
 from pna.train.calibration import FILE, CalibrationRows
 from pna.train.run import BEST, Run
+from pna.train.temperature import best_temperature
 from tests.train.small_runs import molecules, small_run
 
 pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
@@ -31,15 +32,29 @@ def trained(graphs, tmp_path_factory):
     return train(graphs, folder, settings=Settings(epochs=2, members=2), device="cpu")
 
 
-def test_rows_are_those_of_the_split(graphs, trained):
+def test_rows_are_those_of_the_split(graphs, trained, tmp_path):
+    copy = Run(shutil.copytree(trained.folder, tmp_path / "copy"))
+    (copy.folder / FILE).unlink()  # probabilities as the models give them
     part, rows = graphs.split("calibration"), CalibrationRows.of(trained)
     assert rows.members == [0, 1] and rows.targets.shape == (2, len(part)) and len(part) == 14
     for member in (0, 1):
-        found = predict(trained, part, member).graph
+        found = predict(copy, part, member).graph
         np.testing.assert_allclose(
             rows.predictions[:, member], [found["y"], found["active"]], rtol=1e-5
         )
     np.testing.assert_array_equal(rows.targets, part.y_graph.T)
+
+
+def test_probabilities_are_scaled_in_their_order(graphs, trained, tmp_path):
+    copy = Run(shutil.copytree(trained.folder, tmp_path / "copy"))
+    (copy.folder / FILE).unlink()
+    raw, found = (predict(run, graphs).graph["active"] for run in (copy, trained))
+    given = CalibrationRows.of(trained)
+    temperature = best_temperature(given.predictions[1].mean(0), given.targets[1])
+    assert abs(temperature - 1) > 0.01
+    odds, of_raw = (np.log(p / (1 - p)) for p in (found, raw))
+    np.testing.assert_allclose(odds * temperature, of_raw, rtol=1e-3, atol=1e-6)
+    np.testing.assert_array_equal(found.argsort(kind="stable"), raw.argsort(kind="stable"))
 
 
 def test_intervals_of_a_table(graphs, trained):

@@ -15,7 +15,8 @@ from pna.train.conformal import Interval, check_level, fitted_interval
 from pna.train.disk_errors import disk_errors
 from pna.train.mask_columns import learners
 from pna.train.run import BEST, Run
-from pna.train.tasks import LOSSES, Task
+from pna.train.tasks import LOSSES, Task, is_binary
+from pna.train.temperature import best_temperature
 
 FILE = "calibration.safetensors"
 _KIND, _VERSION = "pna.train.calibration", 1
@@ -25,6 +26,7 @@ class TaskCalibration(NamedTuple):
     """What calibration rows say about the predictions of a task."""
 
     interval: Interval | None = None
+    temperature: float = 1.0  # of the mean probability of a binary task
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,9 @@ def calibrations_of(
         bounds = None
         if interval is not None and is_number(task):
             bounds = fitted_interval(y, mean, std, interval, task.name)
-        found.append(TaskCalibration(bounds))
+        is_probability = task.level == "graph" and is_binary(task)
+        temperature = best_temperature(mean, y) if is_probability else 1.0
+        found.append(TaskCalibration(bounds, temperature))
     return found
 
 

@@ -32,6 +32,7 @@ from pna.train.population import Population
 from pna.train.run import BEST, Config, Run, best_losses, load_population
 from pna.train.settings import ALL, PRECISIONS
 from pna.train.tasks import LEVELS, LOSSES, Task
+from pna.train.temperature import scaled
 from pna.train.threshold import thresholds_of
 
 #: The name of a column of predictions in a table.
@@ -206,8 +207,11 @@ def columns_of(
             given = given[:, chosen[task.level]]
         thresholds = thresholds_of(run, task)
         threshold = thresholds.mean if member is None else thresholds.members[member]
-        mean, std = given.mean(0), given.std(0)
-        of_task = _columns_of(task, mean, models.config, threshold)
+        mean, temperature = given.mean(0), calibrations[index].temperature
+        std = scaled(given, temperature).std(0)
+        # a threshold is of probabilities as the models give them
+        threshold = float(scaled(np.array(threshold), temperature))
+        of_task = _columns_of(task, scaled(mean, temperature), models.config, threshold)
         columns[task.level] = _joined(columns[task.level], of_task)
         if len(given) > 1 and not LOSSES[task.loss].classes:
             spread[task.level][STD.format(task.name)] = std
