@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.optimize import minimize_scalar
-from scipy.special import expit, logit
 
 _LIMITS = (0.05, 20.0)  # of a temperature
 _EDGE = 1e-15  # probabilities are kept this far from 0 and 1
@@ -14,6 +12,8 @@ def scaled(probabilities: np.ndarray, temperature: float) -> np.ndarray:
     """sigmoid(logit(p) / temperature). It keeps the order of probabilities, and 0.5 as it is."""
     if temperature == 1.0:
         return probabilities
+    from scipy.special import expit, logit  # takes a second to import
+
     clipped = np.clip(probabilities, _EDGE, 1 - _EDGE)
     found: np.ndarray = expit(logit(clipped) / temperature)
     return found
@@ -28,6 +28,9 @@ def best_temperature(probabilities: np.ndarray, targets: np.ndarray) -> float:
     p, ones = probabilities[known], targets[known] > 0.5
     if ones.all() or not ones.any() or np.isnan(p).any():
         return 1.0
+    from scipy.optimize import minimize_scalar
+    from scipy.special import logit
+
     margins = np.where(ones, 1, -1) * logit(np.clip(p, _EDGE, 1 - _EDGE))
 
     def loss(log_temperature: float) -> float:
