@@ -51,8 +51,6 @@ class SmallResults(NamedTuple):
     out: Tensor  # (nodes, towers × outputs)
     hidden: Tensor  # the result before the mixing layer; without elements if there is none
     products: Tensor  # (nodes, towers × width × 2): x times both parts of M
-    of_u: Tensor  # (nodes, towers × inputs): the inputs of U
-    kept: Tensor  # statistics of messages
 
 
 def launches_of(layer: SmallLayer) -> SmallLaunches:
@@ -97,15 +95,20 @@ def _numbers(launches: SmallLaunches, layer: SmallLayer) -> dict[str, int]:
 
 
 def _allocate(layer: SmallLayer) -> SmallResults:
-    (nodes, _), (towers, outputs, inputs) = layer.x.shape, layer.post.shape
+    (nodes, _), (towers, outputs, _) = layer.x.shape, layer.post.shape
     new, columns = layer.x.new_empty, layer.bias.numel()
     return SmallResults(
         out=new((nodes, towers * outputs)),
         hidden=new(0 if layer.mixing is None else (nodes, towers * outputs)),
         products=new((nodes, 2 * columns)),
-        of_u=new((nodes, towers * inputs)),
-        kept=new((nodes, launches_of(layer).kept, columns), dtype=wide_type(layer.x.dtype)),
     )
+
+
+def _made_again(layer: SmallLayer) -> tuple[Tensor, Tensor]:
+    """Memory for the inputs of U, and for statistics of the messages."""
+    (nodes, _), (towers, _, inputs), new = layer.x.shape, layer.post.shape, layer.x.new_empty
+    statistics = (nodes, launches_of(layer).kept, layer.bias.numel())
+    return new((nodes, towers * inputs)), new(statistics, dtype=wide_type(layer.x.dtype))
 
 
 def _forward(layer: SmallLayer) -> SmallResults:
@@ -113,14 +116,16 @@ def _forward(layer: SmallLayer) -> SmallResults:
 
     launches, made = launches_of(layer), _allocate(layer)
     out, *kept = made
-    given = dict(zip(FORWARD, (*_inputs(layer), *kept, out), strict=True))
+    every = (*_inputs(layer), *kept, *_made_again(layer), out)
+    given = dict(zip(FORWARD, every, strict=True))
     with _on_device(layer.x):
         launches.forward.run(given | _numbers(launches, layer))
     return made
 
 
-def small_forward(layer: SmallLayer, launches: SmallLaunches) -> tuple[Tensor, Tensor]:
-    """Compute the layer in eager mode: its result, and a buffer for `small_backward`."""
+def small_forward(layer: SmallLayer, launches: SmallLaunches) -> tuple[Tensor, Tensor, Tensor]:
+    """Compute the layer in eager mode: its result, a buffer for `small_backward`, and one for
+    `extremal_slots`."""
     from pna.ops.triton.small import FORWARD
 
     x = layer.x
@@ -128,18 +133,21 @@ def small_forward(layer: SmallLayer, launches: SmallLaunches) -> tuple[Tensor, T
     offsets = launches.buffer.offsets(numbers)
     out = x.new_empty((x.shape[0], launches.sizes.towers * launches.sizes.outputs))
     buffer = x.new_empty(offsets.pop(), dtype=torch.uint8)
-    inputs = _inputs(layer)
+    within = launches.scratch.offsets(numbers)
+    inputs, scratch = _inputs(layer), x.new_empty(within.pop(), dtype=torch.uint8)
     with _on_device(x):
         if launches.is_ready(x.device) and (addresses := _addresses(inputs)) is not None:
-            begin = buffer.data_ptr()
+            begin, own = buffer.data_ptr(), scratch.data_ptr()
             kept = [begin + offset for offset in offsets]
-            values = (*addresses, *kept, out.data_ptr(), *numbers.values())
+            made = [own + offset for offset in within]
+            values = (*addresses, *kept, *made, out.data_ptr(), *numbers.values())
             launches.forward.launch(x.device.index, values)
         else:
             parts = launches.buffer.tensors(buffer, numbers)
+            parts |= launches.scratch.tensors(scratch, numbers)
             given = dict(zip(FORWARD, (*inputs, *parts.values(), out), strict=True))
             launches.forward.run(given | numbers)
-    return out, buffer
+    return out, buffer, scratch
 
 
 def _on_device(x: Tensor) -> Any:
@@ -205,7 +213,7 @@ def small_backward(
 
 def _write_gradients(
     grad: Tensor, needs: Sequence[bool], layer: SmallLayer, hidden: Tensor, products: Tensor,
-    of_u: Tensor, kept: Tensor, gradients: tuple[Tensor, Tensor, Tensor],
+    gradients: tuple[Tensor, Tensor, Tensor],
 ) -> None:  # fmt: skip
     """Write `SmallGradients`."""
     from pna.ops.triton.small import BACKWARD
@@ -215,8 +223,9 @@ def _write_gradients(
     numbers = _numbers(launches, layer)
     above = grad if layer.mixing is None else torch.empty_like(hidden)
     partial = x.new_empty((numbers["splits"], launches.sizes.total), dtype=torch.float32)
+    of_u, statistics = _made_again(layer)
     every = (
-        *_inputs(layer), *_outgoing(layer), hidden, products, of_u, kept, above,
+        *_inputs(layer), *_outgoing(layer), hidden, products, above, of_u, statistics,
         torch.empty_like(of_u), torch.empty_like(products), of_messages, partial, grad, of_weights,
         of_x,
     )  # fmt: skip
@@ -243,13 +252,10 @@ small_gradients = gradient_operator(
 
 
 def _gradients(
-    grad: Tensor, needs: Sequence[bool], layer: SmallLayer, hidden: Tensor, products: Tensor,
-    of_u: Tensor, kept: Tensor,
-) -> Any:  # fmt: skip
+    grad: Tensor, needs: Sequence[bool], layer: SmallLayer, hidden: Tensor, products: Tensor
+) -> Any:
     """The gradients of x, pre, bias, post, post_bias, mixing, mixing_bias, edge and at."""
-    of_x, of_messages, weights = small_gradients(
-        grad, [needs[0]], layer, hidden, products, of_u, kept
-    )
+    of_x, of_messages, weights = small_gradients(grad, [needs[0]], layer, hidden, products)
     of_edge, of_at = edge_gradients(of_messages, layer.edge, layer.at, needs[8])
     return of_x, *weight_gradients(layer, weights), of_edge, of_at
 
@@ -340,12 +346,12 @@ def _edge_term(layer: SmallLayer, edge: Tensor) -> Tensor:
     return at @ edge if at.is_floating_point() else edge.index_select(0, at.long())
 
 
-def extremal_slots(request: Request, launches: SmallLaunches, buffer: Tensor, nodes: int) -> Any:
+def extremal_slots(request: Request, launches: SmallLaunches, scratch: Tensor, nodes: int) -> Any:
     """The slots of max and min that the forward pass has found, by name: (nodes, columns)."""
     from pna.ops.triton.small import kept_of
 
     names, numbers = kept_of(request), launches.numbers(nodes, 0, 0)
-    kept = launches.buffer.tensors(buffer, numbers)["kept"]
+    kept = launches.scratch.tensors(scratch, numbers)["statistics"]
     parts = kept.view(nodes, len(names), -1).view(torch.int32)
     return {name: parts[:, i].long() for i, name in enumerate(names) if name in ("max", "min")}
 

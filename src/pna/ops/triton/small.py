@@ -346,10 +346,11 @@ _INPUTS = (
     "x", "pre", "bias", "post", "post_bias", "mixing", "mixing_bias", "factors", "edge", "at",
 )  # fmt: skip
 _INDICES = ("indptr", "senders", "ids")
-_KEPT = ("hidden", "products", "of_u", "kept")
-FORWARD = (*_INPUTS, *_INDICES, *_KEPT, "out")
+_KEPT = ("hidden", "products")
+_MADE_AGAIN = ("of_u", "statistics")  # in the backward pass: they have many columns
+FORWARD = (*_INPUTS, *_INDICES, *_KEPT, *_MADE_AGAIN, "out")
 _OUTGOING = ("out_indptr", "receivers", "out_ranks")
-_WORKSPACE = ("above", "grad_u", "of_products", "of_messages", "partial")
+_WORKSPACE = ("above", *_MADE_AGAIN, "grad_u", "of_products", "of_messages", "partial")
 BACKWARD = (*_INPUTS, *_INDICES, *_OUTGOING, *_KEPT, *_WORKSPACE, "grad", "of_weights", "of_x")
 NUMBERS = ("rows", "edges", "types", "row_tiles", "blocks", "splits")
 
@@ -373,7 +374,7 @@ class SmallLaunches:
             ),
         ]
         to_inputs = by.rows(RowProduct("above", "post", "grad_u", towers, outputs, inputs))
-        backward = [to_inputs, gradients, senders, *by.weights()]
+        backward = [aggregation, to_inputs, gradients, senders, *by.weights()]
         if mixed:
             mixing = RowProduct("hidden", "mixing", "out", 1, mixed, mixed, True, "mixing_bias")
             forward.append(by.rows(mixing))
@@ -384,7 +385,7 @@ class SmallLaunches:
         )  # fmt: skip
         types = dict.fromkeys((*FORWARD, *BACKWARD), dtype)
         types |= dict.fromkeys((*_INDICES, *_OUTGOING), kind.indices)
-        types |= dict(kept=wide_type(dtype), partial=torch.float32)
+        types |= dict(statistics=wide_type(dtype), partial=torch.float32)
         types |= dict(factors=kind.factors, at=kind.at or dtype)
         self.forward = LaunchSequence(forward, {name: types[name] for name in FORWARD}, NUMBERS)
         self._backward = [
@@ -392,19 +393,19 @@ class SmallLaunches:
             for steps in (backward, [*backward, by.rows(to_x)])
         ]
         columns = dict(
-            hidden=mixed, products=products, of_u=towers * inputs, kept=self.kept * products // 2,
-            above=mixed, grad_u=towers * inputs, of_products=products, of_messages=products // 2,
-            partial=sizes.total,
+            hidden=mixed, products=products, of_u=towers * inputs,
+            statistics=self.kept * products // 2, above=mixed, grad_u=towers * inputs,
+            of_products=products, of_messages=products // 2, partial=sizes.total,
         )  # fmt: skip
         rows = dict(of_messages="edges", partial="splits")
-        self.buffer, self.workspace = (
+        self.buffer, self.scratch, self.workspace = (
             BufferLayout(
                 [
                     BufferPart(name, rows.get(name, "rows"), columns[name], types[name])
                     for name in of
                 ]
             )
-            for of in (_KEPT, _WORKSPACE)
+            for of in (_KEPT, _MADE_AGAIN, _WORKSPACE)
         )
 
     def backward(self, for_x: bool) -> LaunchSequence:
@@ -449,12 +450,12 @@ def _aggregation(kind: SmallKind, tall: int, block: int) -> tuple[Step, Step, St
     grid, numbers = ("blocks", cdiv(columns, block)), ("rows", "edges", "types")
     aggregation = Step(
         PreparedKernel(_inputs_kernel, **shared, **std, CLAMP=request.clamp), grid,
-        ("of_u", "kept", "products", "bias", "x", "factors", "indptr", "senders", edge, at, "ids",
-         *numbers),
+        ("of_u", "statistics", "products", "bias", "x", "factors", "indptr", "senders", edge, at,
+         "ids", *numbers),
     )  # fmt: skip
     gradients = Step(
         PreparedKernel(_gradients_kernel, **shared, LEAST=std["LEAST"]), grid,
-        ("grad_u", "kept", "products", "factors", "indptr", "senders", edge, at, "ids",
+        ("grad_u", "statistics", "products", "factors", "indptr", "senders", edge, at, "ids",
          "of_products", "of_messages", *numbers),
     )  # fmt: skip
     senders = Step(
