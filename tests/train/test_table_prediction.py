@@ -11,7 +11,7 @@ from pna.data import table as tables
 from pna.data.molecule_table import from_table
 from pna.data.table import Table
 from pna.train import Settings, predict, predict_table, table_prediction, train
-from pna.train.table_prediction import TablePredictor, predict_file
+from pna.train.table_prediction import TablePredictor, extend_file
 
 pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
 pytest.importorskip("ogb", reason="reading molecules needs pna[chem]")
@@ -112,9 +112,9 @@ def test_in_blocks_as_in_memory(table_run, long_table, tmp_path):
     ]
     out, stream, told = tmp_path / "out.csv", io.StringIO(newline=""), []
     with pytest.warns(UserWarning, match="cannot read 1 of 40"):
-        predict_file(TablePredictor(table_run), long_table, out, progress=lambda *n: told.append(n))
+        extend_file(TablePredictor(table_run), long_table, out, progress=lambda *n: told.append(n))
     with pytest.warns(UserWarning, match="cannot read 1 of 40"):
-        predict_file(TablePredictor(table_run, workers=2), long_table, stream)
+        extend_file(TablePredictor(table_run, workers=2), long_table, stream)
     whole, found = Table.read(tmp_path / "whole.csv"), Table.read(out)
     assert found.columns == whole.columns and len(found.rows) == 40
     for mine, other in zip(found.rows, whole.rows, strict=True):
@@ -134,15 +134,15 @@ def test_resumed_as_if_it_had_not_stopped(table_run, long_table, tmp_path, rows,
     monkeypatch.setattr(tables, "_BLOCK", 3 * 40)
     out, once = tmp_path / "out.csv", tmp_path / "once.csv"
     with pytest.warns(UserWarning) as expected:
-        predict_file(TablePredictor(table_run), long_table, once)
+        extend_file(TablePredictor(table_run), long_table, once)
     with pytest.raises(StoppedError):
-        predict_file(TablePredictor(table_run), long_table, out, progress=stop_after(rows))
+        extend_file(TablePredictor(table_run), long_table, out, progress=stop_after(rows))
     with (tmp_path / "out.csv.partial" / "rows.csv").open("a") as file:
         file.write('"half a row')
     assert not out.exists()
     told = []
     with pytest.warns(UserWarning) as found:
-        predict_file(
+        extend_file(
             TablePredictor(table_run), long_table, out, resume=True,
             progress=lambda done, total: told.append((done, total)),
         )  # fmt: skip
@@ -156,12 +156,12 @@ def test_what_is_not_resumed(table_run, long_table, tmp_path):
     out = tmp_path / "out.csv"
 
     def resumed(*how):
-        predict_file(TablePredictor(table_run, *how), long_table, out, resume=True)
+        extend_file(TablePredictor(table_run, *how), long_table, out, resume=True)
 
     with pytest.raises(FileNotFoundError, match=r"there is no .*out.csv.partial .*leave out --res"):
         resumed()
     with pytest.raises(StoppedError):
-        predict_file(TablePredictor(table_run), long_table, out, progress=stop_after(20))
+        extend_file(TablePredictor(table_run), long_table, out, progress=stop_after(20))
     with pytest.raises(ValueError, match="made with other weights, another member or other"):
         resumed(1)
     given = long_table.read_text()
@@ -181,7 +181,7 @@ def test_nothing_is_left_of_a_table_without_molecules(table_run, tmp_path):
     path = tmp_path / "none.csv"
     path.write_text("smiles\n((\n))\n")
     with pytest.raises(ValueError, match=r"got no molecules in .*none.csv, expected at least one"):
-        predict_file(TablePredictor(table_run), path, tmp_path / "out.csv")
+        extend_file(TablePredictor(table_run), path, tmp_path / "out.csv")
     assert [*tmp_path.iterdir()] == [path]
 
 
@@ -200,7 +200,7 @@ def test_memory_does_not_grow_with_the_table(table_run, tmp_path, monkeypatch):
 
     tracemalloc.start()
     try:
-        predict_file(TablePredictor(table_run), path, tmp_path / "out.csv", progress=told)
+        extend_file(TablePredictor(table_run), path, tmp_path / "out.csv", progress=told)
     finally:
         tracemalloc.stop()
     assert len(peaks) == 4 and peaks[-1] < 1.1 * peaks[1]  # a quarter of the rows: 500 kB

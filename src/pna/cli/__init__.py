@@ -13,6 +13,7 @@ from pna.cli import (
     doctor,
     evaluate,
     export,
+    fingerprint,
     predict,
     report,
     reproduce,
@@ -50,6 +51,7 @@ app.command()(doctor.doctor)
 app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
+app.command()(fingerprint.fingerprint)
 app.command()(export.export)
 app.command()(sweep.sweep)
 app.command()(reproduce.reproduce)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from rich.console import Console
@@ -25,6 +26,9 @@ from pna.cli.shared import (
     read_standard_input,
 )
 from pna.data.table import Table, is_table
+
+if TYPE_CHECKING:
+    from pna.train.table_prediction import TableModels
 
 
 @options.explained
@@ -66,12 +70,9 @@ def predict(
         encoding: Encoding of a table, such as latin-1, cp1252 or utf-16. Default: utf-8.
         resume: Continue an interrupted prediction of the same table.
     """
-    with errors() as console, _files_of(data) as file:
+    with errors() as console, file_of(data) as file:
         check_device(device)
-        piped = [*data] == [STANDARD] or not os.path.lexists(data[0])
-        target = out or (STANDARD if piped else "")
-        if not target:
-            raise ValueError("got no --out, expected a CSV file to write, or - to print")
+        target = target_of(data, out)
         shown = Console(stderr=True, emoji=False) if target == STANDARD else console
         if is_table(file):
             if slice_nodes is not None:
@@ -82,11 +83,11 @@ def predict(
                 raise ValueError(
                     f"got --split {split} with a table, which has no splits; leave it out"
                 )
-            _predict_table(
-                (run, member, smiles, workers, device or None, (), interval, similarity),
-                file, target, shown,
-                encoding=encoding, resume=resume, force=force,
-            )  # fmt: skip
+            from pna.train.table_prediction import TablePredictor
+
+            how = (run, member, smiles, workers, device or None, (), interval, similarity)
+            models = partial(TablePredictor, *how)
+            extend(models, file, target, shown, encoding=encoding, resume=resume, force=force)
             return
         for option, value in (("smiles", smiles), ("encoding", encoding), ("resume", resume)):
             if value:
@@ -99,8 +100,17 @@ def predict(
         })  # fmt: skip
 
 
+def target_of(data: list[str], out: str) -> str:
+    """The file to write: the given one, or standard output for SMILES and standard input."""
+    piped = [*data] == [STANDARD] or not os.path.lexists(data[0])
+    target = out or (STANDARD if piped else "")
+    if not target:
+        raise ValueError("got no --out, expected a CSV file to write, or - to print")
+    return target
+
+
 @contextmanager
-def _files_of(data: list[str]) -> Iterator[Path]:
+def file_of(data: list[str]) -> Iterator[Path]:
     """The file to predict: the given one, or one with the SMILES or the text of standard input."""
     if (
         len(data) == 1
@@ -138,8 +148,8 @@ def _is_smiles(texts: list[str]) -> bool:
         return all(text and parse(text) is not None for text in texts)
 
 
-def _predict_table(
-    how: tuple[Any, ...],
+def extend(
+    models: Callable[[], TableModels],
     table: Path,
     target: str,
     console: Console,
@@ -148,8 +158,9 @@ def _predict_table(
     resume: bool,
     force: bool,
 ) -> None:
+    """Write a table with more columns, to a file or to standard output."""
     from pna.train.partial_file import partial_folder
-    from pna.train.table_prediction import TablePredictor, predict_file
+    from pna.train.table_prediction import extend_file
 
     out: Path | TextIO = Path(target)
     if target == STANDARD:
@@ -160,13 +171,13 @@ def _predict_table(
         check_target(out, force)
         if partial_folder(out).exists() and not (resume or force):
             raise FileExistsError(
-                f"got {partial_folder(out)} of an interrupted prediction, expected none; --resume "
+                f"got {partial_folder(out)} of an interrupted command, expected none; --resume "
                 "continues it, --force starts again"
             )
-    predictor = TablePredictor(*how)
+    made = models()
     try:
         with progress(console, "molecules") as update:
-            predict_file(predictor, table, out, encoding=encoding, resume=resume, progress=update)
+            extend_file(made, table, out, encoding=encoding, resume=resume, progress=update)
     except BaseException:
         if isinstance(out, Path) and partial_folder(out).exists():
             print_error(f"{partial_folder(out)} has the rows so far; --resume continues")

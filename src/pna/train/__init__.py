@@ -4,6 +4,7 @@ from pna.train.evaluation import Evaluation as Evaluation
 from pna.train.evaluation import TaskScores as TaskScores
 from pna.train.evaluation import evaluate as evaluate
 from pna.train.exporting import export as export
+from pna.train.fingerprints import fingerprint as fingerprint
 from pna.train.loop import Interrupted as Interrupted
 from pna.train.loop import Report as Report
 from pna.train.loop import train as train

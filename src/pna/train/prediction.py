@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -320,8 +320,8 @@ class Ensemble:
         check_features(self.config, graphs)
         model, found = self.config.model, []
         widths = [getattr(model, f"{level}_targets") for level in LEVELS]
-        precision = PRECISIONS[self.config.settings.precision]
         if slice_nodes is not None or not is_at_once(self.population, graphs):
+            precision = PRECISIONS[self.config.settings.precision]
             with precision.context(self.population.device):
                 every = layerwise_outputs(self.population, graphs, slice_nodes)
             none = np.zeros((len(self.members), 0, 0))
@@ -332,28 +332,54 @@ class Ensemble:
                     outputs[level] = own.double().cpu().numpy()
             return outputs
 
-        def step(batch: Batch) -> None:
-            with precision.context(self.population.device):
-                flat = self.population.apply(batch, _flattened)
+        def take(batch: Batch, flat: Tensor) -> None:
             shapes = [(batch.rows(level), w) for level, w in zip(LEVELS, widths, strict=True)]
             parts = flat.double().cpu().split([rows * width for rows, width in shapes], 1)
             found.append([p.unflatten(1, s) for p, s in zip(parts, shapes, strict=True)])
 
-        far = diameters(graphs) if model.arguments.get("depth") == "diameter" else None
-        size = self.config.settings.batch_size
-        batches = Batches(
-            graphs.to(self.population.device), step, size, shuffle=False, diameters=far
-        )
-        batches.run(0)
+        self._run(graphs, _flattened, take)
         if not found:
             found.append([torch.zeros(len(self.members), 0, width) for width in widths])
         joined = (torch.cat(level, 1).numpy() for level in zip(*found, strict=True))
         return dict(zip(LEVELS, joined, strict=True))
 
+    @torch.no_grad()
+    def vectors(self, graphs: GraphSet) -> np.ndarray:
+        """The input of the head for graphs, (members, graphs, features) in float32."""
+        check_features(self.config, graphs)
+        found: list[Tensor] = []
+        self._run(graphs, _vector, lambda batch, vectors: found.append(vectors.float().cpu()))
+        return torch.cat(found, 1).numpy()
+
+    def _run(
+        self,
+        graphs: GraphSet,
+        measure: Callable[[Prediction], Tensor],
+        take: Callable[[Batch, Tensor], None],
+    ) -> None:
+        """Call `take` with every batch, and with what `measure` gives for each member."""
+        precision = PRECISIONS[self.config.settings.precision]
+
+        def step(batch: Batch) -> None:
+            with precision.context(self.population.device):
+                measured = self.population.apply(batch, measure)
+            take(batch, measured)
+
+        arguments = self.config.model.arguments
+        far = diameters(graphs) if arguments.get("depth") == "diameter" else None
+        size = self.config.settings.batch_size
+        own = graphs.to(self.population.device)
+        Batches(own, step, size, shuffle=False, diameters=far).run(0)
+
 
 def _flattened(prediction: Prediction) -> Tensor:
     levels = (prediction.node, prediction.graph, prediction.edge)
     return torch.cat([level.flatten() for level in levels if level is not None])
+
+
+def _vector(prediction: Prediction) -> Tensor:
+    assert prediction.vector is not None
+    return prediction.vector
 
 
 def check_features(config: Config, graphs: GraphSet) -> None:

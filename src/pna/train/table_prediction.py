@@ -1,4 +1,5 @@
-"""Predictions for tables of molecules, in memory or from file to file in blocks of rows."""
+"""Columns that models add to tables of molecules, in memory or from file to file in blocks of rows:
+predictions, and others."""
 
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ from typing import IO, Any
 import numpy as np
 import torch
 
+from pna.data.graphset import GraphSet
 from pna.data.molecule_features import MoleculeFeatures
 from pna.data.molecule_table import smiles_column
 from pna.data.molecules import Molecules, Note, as_graphs, check_chemistry, molecule_blocks
@@ -59,7 +61,7 @@ def predict_table(
     table = table if isinstance(table, Table) else Table.read(table)
     predictor.check(table)
     rows: list[list[str]] = []
-    for block in predictor.predict(table, table.blocks(BLOCK)):
+    for block in predictor.extended(table, table.blocks(BLOCK)):
         rows += block.rows
         if progress is not None:
             progress(len(rows), len(table.rows))
@@ -68,10 +70,10 @@ def predict_table(
 
 
 @dataclass
-class TablePredictor:
-    """Predicts the molecules of a table in blocks of rows.
+class TableModels:
+    """Adds columns to a table of molecules, in blocks of rows. The models of a run compute them.
 
-    Arguments are those of `predict_table`.
+    A subclass has `check` and `columns_of`. Arguments are those of `predict_table`.
     """
 
     given: Run | str | Path
@@ -80,12 +82,12 @@ class TablePredictor:
     workers: int = 1
     device: str | torch.device | None = None
     aggregators: Sequence[type[Aggregator]] = ()
-    interval: float | None = None
-    similarity: bool = True  # whether there is a column of similarities
-    count: int = 0  # rows so far
+    count: int = field(default=0, init=False)  # rows so far
     #: Number of the molecules that RDKit refuses so far by `Note`, and the first of their lines.
-    refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_REFUSED, 0))
-    lines: dict[str, list[int]] = field(default_factory=lambda: {name: [] for name in _REFUSED})
+    refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_REFUSED, 0), init=False)
+    lines: dict[str, list[int]] = field(
+        default_factory=lambda: {name: [] for name in _REFUSED}, init=False
+    )
 
     def __post_init__(self) -> None:
         run = self.run
@@ -95,8 +97,6 @@ class TablePredictor:
                 "targets of molecules; use a graph set instead of the table"
             )
         check_chemistry()
-        if self.interval is not None:  # before the work: it may be refused
-            _ = self.calibrations
         of_graphs = run.config.model.graph_features > 0
         self.features = MoleculeFeatures.of_run(run.config.data, of_graphs)
 
@@ -108,29 +108,16 @@ class TablePredictor:
     def models(self) -> Ensemble:
         return Ensemble.of(self.run, self.member, self.device, aggregators=self.aggregators)
 
-    @cached_property
-    def calibrations(self) -> list[TaskCalibration]:
-        return calibrations_of(self.run, self.models.members, self.interval)
-
-    @cached_property
-    def training(self) -> TrainingMolecules | None:
-        return TrainingMolecules.of(self.run)
-
     def check(self, table: Table) -> str:
-        """The column of SMILES of a table; an error if predictions cannot be added to it."""
-        config = self.run.config
-        forms = [PREDICTED]
-        if self.member is None and config.settings.members > 1:
-            forms.append(STD)
-        if self.interval is not None:
-            forms += ENDS
-        table.check_without(form.format(task.name) for form in forms for task in config.tasks)
-        if self.training is not None:
-            table.check_without([SIMILARITY] * self.similarity + [EXTRAPOLATES])
-        return smiles_column(table, self.smiles)
+        """The column of SMILES of a table; an error if the columns cannot be added to it."""
+        raise NotImplementedError
 
-    def predict(self, table: Table, blocks: Iterable[Table]) -> Iterator[Table]:
-        """The blocks of `table`, each with columns of predictions."""
+    def columns_of(self, found: Molecules) -> dict[str, np.ndarray]:
+        """The columns of some molecules, (molecules,) each."""
+        raise NotImplementedError
+
+    def read(self, table: Table, blocks: Iterable[Table]) -> Iterator[tuple[Table, Molecules]]:
+        """The blocks of `table`, each with its molecules."""
         column = self.check(table)
         waiting: deque[Table] = deque()  # blocks whose molecules are being read
 
@@ -147,37 +134,30 @@ class TablePredictor:
                 self.refused[name] += len(rows)
                 more = [block.lines[row] for row in rows[:_NAMED]]
                 self.lines[name] = [*self.lines[name], *more][:_NAMED]
-            yield self._with_predictions(block, found)
+            yield block, found
 
-    def _with_predictions(self, block: Table, found: Molecules) -> Table:
-        if len(found.sizes) == 0:
-            return block.with_columns({name: [""] * len(block.rows) for name in self.columns})
-        more = {}
-        for name, values in self._columns_of(found).items():
-            cells = [""] * len(block.rows)
-            for row, cell in zip(found.indices.tolist(), cells_of(values), strict=True):
-                cells[row] = cell
-            more[name] = cells
-        return block.with_columns(more)
+    def extended(self, table: Table, blocks: Iterable[Table]) -> Iterator[Table]:
+        """The blocks of `table`, each with the new columns."""
+        for block, found in self.read(table, blocks):
+            if len(found.sizes):
+                columns = self.columns_of(found)
+            else:
+                columns = dict.fromkeys(self.columns, np.empty(0))
+            more = {}
+            for name, values in columns.items():
+                more[name] = [""] * len(block.rows)
+                for row, cell in zip(found.indices.tolist(), cells_of(values), strict=True):
+                    more[name][row] = cell
+            yield block.with_columns(more)
 
-    def _columns_of(self, found: Molecules) -> dict[str, np.ndarray]:
-        """The columns of predictions of some molecules."""
-        graphs = as_graphs(found, self.features, metadata={})
-        outputs = self.models.outputs(graphs)
-        columns, spread = columns_of(self.run, self.models, outputs, self.calibrations, self.member)
-        predicted = {PREDICTED.format(name): values for name, values in columns["graph"].items()}
-        more = spread["graph"]
-        if self.training is not None:
-            if self.similarity:
-                more[SIMILARITY] = self.training.similarity(graphs)
-            more[EXTRAPOLATES] = self.training.extrapolation(found.sizes, columns["graph"])
-        return predicted | more
+    def graphs(self, found: Molecules) -> GraphSet:
+        return as_graphs(found, self.features, metadata={})
 
     @cached_property
     def columns(self) -> list[str]:
-        """The names of the columns of predictions."""
+        """The names of the new columns."""
         methane = next(molecule_blocks([(["C"], [1])], "", self.features))
-        return [*self._columns_of(methane)]
+        return [*self.columns_of(methane)]
 
     def finish(self, name: str) -> None:
         """Warn of the molecules that RDKit refuses; an error if there were no others."""
@@ -194,19 +174,64 @@ class TablePredictor:
                 )
 
     def origin(self) -> dict[str, Any]:
-        """What predictions depend on, besides the table."""
+        """What the columns depend on, besides the table."""
         weights = hashlib.sha256((self.run.folder / BEST).read_bytes()).hexdigest()
-        return {
-            "weights": weights,
-            "member": self.member,
-            "smiles": self.smiles,
-            "interval": self.interval,
-            "similarity": self.similarity,
-        }
+        return {"weights": weights, "member": self.member, "smiles": self.smiles}
 
 
-def predict_file(
-    predictor: TablePredictor,
+@dataclass
+class TablePredictor(TableModels):
+    """Adds columns of predictions to a table of molecules.
+
+    Arguments are those of `predict_table`.
+    """
+
+    interval: float | None = None
+    similarity: bool = True  # whether there is a column of similarities
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.interval is not None:  # before the work: it may be refused
+            _ = self.calibrations
+
+    @cached_property
+    def calibrations(self) -> list[TaskCalibration]:
+        return calibrations_of(self.run, self.models.members, self.interval)
+
+    @cached_property
+    def training(self) -> TrainingMolecules | None:
+        return TrainingMolecules.of(self.run)
+
+    def check(self, table: Table) -> str:
+        config = self.run.config
+        forms = [PREDICTED]
+        if self.member is None and config.settings.members > 1:
+            forms.append(STD)
+        if self.interval is not None:
+            forms += ENDS
+        table.check_without(form.format(task.name) for form in forms for task in config.tasks)
+        if self.training is not None:
+            table.check_without([SIMILARITY] * self.similarity + [EXTRAPOLATES])
+        return smiles_column(table, self.smiles)
+
+    def columns_of(self, found: Molecules) -> dict[str, np.ndarray]:
+        graphs = self.graphs(found)
+        outputs = self.models.outputs(graphs)
+        columns, spread = columns_of(self.run, self.models, outputs, self.calibrations, self.member)
+        predicted = {PREDICTED.format(name): values for name, values in columns["graph"].items()}
+        more = spread["graph"]
+        if self.training is not None:
+            if self.similarity:
+                more[SIMILARITY] = self.training.similarity(graphs)
+            more[EXTRAPOLATES] = self.training.extrapolation(found.sizes, columns["graph"])
+        return predicted | more
+
+    def origin(self) -> dict[str, Any]:
+        return super().origin() | {"interval": self.interval, "similarity": self.similarity}
+
+
+def extend_file(
+    models: TableModels,
     table: Path,
     out: Path | IO[str],
     *,
@@ -214,14 +239,14 @@ def predict_file(
     resume: bool = False,
     progress: Progress | None = None,
 ) -> None:
-    """Write a copy of a table of molecules with the predictions of a run, as CSV.
+    """Write a copy of a table of molecules with more columns, as CSV.
 
-    The table is read, predicted and written in blocks of rows, so that its length needs no memory.
+    The table is read, computed and written in blocks of rows, so that its length needs no memory.
     If the process is interrupted, a folder ``OUT.partial`` has the rows so far. With `resume`, they
-    are kept, and the first rows of the table must be those that were predicted.
+    are kept, and the first rows of the table must be those that were computed.
 
     Args:
-        predictor: the run, and how its predictions are made.
+        models: the run, and which columns it adds.
         table: file of the table.
         out: file to write, or a stream.
         encoding: encoding of the table; by default UTF-8.
@@ -229,19 +254,19 @@ def predict_file(
         progress: called with the number of rows done, and an estimate of the number in all.
     """
     with opened_table(table, encoding) as (empty, tables):
-        predictor.check(empty)
-        writer = _Writer(predictor, out, resume)
-        fractions: deque[float] = deque()  # of the file, at the ends of blocks that are predicted
+        models.check(empty)
+        writer = _Writer(models, out, resume)
+        fractions: deque[float] = deque()  # of the file, at the ends of blocks that are computed
 
         def blocks() -> Iterator[Table]:
             for block, fraction in writer.skip(_sized(tables)):
                 fractions.append(fraction)
                 yield block
 
-        for block in predictor.predict(empty, blocks()):
+        for block in models.extended(empty, blocks()):
             writer.write(block, len(empty.columns))
             if progress is not None:
-                progress(predictor.count, round(predictor.count / fractions.popleft()))
+                progress(models.count, round(models.count / fractions.popleft()))
     writer.finish(str(table))
 
 
@@ -259,14 +284,14 @@ def _sized(tables: Iterable[tuple[Table, float]]) -> Iterator[tuple[Table, float
 class _Writer:
     """Writes blocks to a stream, or to a file that can be resumed."""
 
-    def __init__(self, predictor: TablePredictor, out: Path | IO[str], resume: bool) -> None:
-        self.predictor = predictor
+    def __init__(self, models: TableModels, out: Path | IO[str], resume: bool) -> None:
+        self.models = models
         self.stream = None if isinstance(out, Path) else out
         self.file = None
         self.digest = hashlib.sha256()  # of the cells of the table so far
         self.skipped = 0
         if isinstance(out, Path):
-            self.origin = predictor.origin()
+            self.origin = models.origin()
             self.file = PartialFile.resumed(out) if resume else PartialFile(out)
             if resume and self.file.state["origin"] != self.origin:
                 raise ValueError(
@@ -298,9 +323,9 @@ class _Writer:
                 "than those that were predicted, expected the same table; leave out --resume, with "
                 "--force, to start again"
             )
-        predictor = self.predictor
-        predictor.count = state["count"]
-        predictor.refused, predictor.lines = state["refused"], state["lines"]
+        models = self.models
+        models.count = state["count"]
+        models.refused, models.lines = state["refused"], state["lines"]
 
     def _digest(self, rows: Iterable[Sequence[str]]) -> None:
         self.digest.update("\x1e".join("\x1f".join(row) for row in rows).encode())
@@ -311,25 +336,25 @@ class _Writer:
         self._digest(row[:given] for row in block.rows)
         text = io.StringIO(newline="")
         rows = block.rows
-        begin = self.predictor.count == len(rows)
+        begin = self.models.count == len(rows)
         csv.writer(text).writerows([block.columns, *rows] if begin else rows)
         if self.stream is not None:
             self.stream.write(text.getvalue())
             self.stream.flush()
         if self.file is not None:
-            predictor = self.predictor
+            models = self.models
             state = {
                 "origin": self.origin,
-                "count": predictor.count,
-                "refused": predictor.refused,
-                "lines": predictor.lines,
+                "count": models.count,
+                "refused": models.refused,
+                "lines": models.lines,
                 "digest": self.digest.hexdigest(),
             }
             self.file.append(text.getvalue(), state)
 
     def finish(self, name: str) -> None:
         try:
-            self.predictor.finish(name)
+            self.models.finish(name)
         except ValueError:
             if self.file is not None:
                 self.file.discard()

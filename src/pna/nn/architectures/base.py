@@ -35,6 +35,7 @@ class Prediction:
     graph: Tensor | None  # (graphs, graph_targets); None if the model has no graph targets
     own_loss: Tensor | None = None  # (graphs,) added to the loss of the targets by pooling models
     edge: Tensor | None = None  # (labelled edges, edge_targets), in the order of `Batch.y_edge`
+    vector: Tensor | None = None  # (graphs, features), the input of the head for graphs
 
     def at(self, level: str) -> Tensor:
         """The predictions of a level: "node", "graph" or "edge"."""
@@ -252,7 +253,7 @@ class Architecture(nn.Module):
             read = torch.cat([read, of_clusters], 1)
         if self.embed_graph is not None:
             read = torch.cat([read, self.embed_graph(graph_features_of(batch))], 1)
-        return Prediction(node, self.graph_head(read), own_loss, edge)
+        return Prediction(node, self.graph_head(read), own_loss, edge, read)
 
     def _read(self, state: Tensor, batch: Batch) -> Tensor:
         """Node states (nodes, width) to graphs (graphs, width), or twice as wide by Set2Set."""
