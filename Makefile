@@ -12,10 +12,10 @@ LINT = $(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
 DOCS = $(BIN)/python -m sphinx --fail-on-warning --keep-going --quiet --jobs auto docs docs/site
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-gpu lint bench docs dist clean
+.PHONY: help demo test test-all test-every test-gpu lint bench docs dist clean
 
 help:  ## show this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(if $(wildcard $(READY)),$(READY),$(LIGHT))  ## train PNA and five baselines on small graphs, in minutes: demo/index.html
 	$(BIN)/pna demo
@@ -25,6 +25,9 @@ test: lint  ## lint, then every test that is not slow, as many at a time as ther
 
 test-all: $(READY)  ## every test, and when a core is idle lint and the documentation
 	nice sh -c '$(LINT) && $(DOCS)' & others=$$!; $(PYTEST); tests=$$?; wait $$others && exit $$tests
+
+test-every: $(READY)  ## every test with every combination of its parameters
+	$(PYTEST) --every-case
 
 test-gpu:  ## every test that runs on a GPU, with PYTHON as it is: nothing is installed
 	-$(PYTHON) setup.py --quiet build_ext --inplace

@@ -40,6 +40,14 @@ class Backend:
     device: torch.device
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--every-case",
+        action="store_true",
+        help="run every combination of parameters, not enough of them for every pair of values",
+    )
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # The interpreter is NumPy, which warns where a kernel divides by zero in a masked lane.
     for module in ("triton.runtime.interpreter", "numpy._core.fromnumeric"):
@@ -61,22 +69,31 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     So are, with `slow`, the cases that their marker `covering` does not need. Those of them that
     are for a GPU alone are left out here if there is none. Of all other tests, every row of every
     `parametrize` is needed once.
+
+    Cases that are not needed for every pair of rows to occur are left out, except with
+    `--every-case`.
     """
+    if not config.getoption("every_case"):
+        _leave_out(config, items, covering.left_over(items, strength=2))
     marked = [item for item in items if _may_be_slow(item)]
     others = [i for i in items if i.get_closest_marker("slow") is None and not _may_be_slow(i)]
     unneeded = covering.left_over(marked)
     for item in unneeded + covering.left_over(others, strength=1):
         item.add_marker(pytest.mark.slow)
     if DEVICE.type != "cuda":
-        left_out = {item for item in unneeded if _is_for_a_gpu(item)}
-        config.hook.pytest_deselected(items=[*left_out])
-        items[:] = [item for item in items if item not in left_out]
+        _leave_out(config, items, [item for item in unneeded if _is_for_a_gpu(item)])
     for item in items:
         if item.get_closest_marker("gpu") is not None:
             if DEVICE.type != "cuda":
                 item.add_marker(pytest.mark.skip(reason="needs a GPU"))
         elif _runs_on_the_device(item):
             item.add_marker(pytest.mark.gpu)
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], some: list[pytest.Item]) -> None:
+    config.hook.pytest_deselected(items=some)
+    left_out = {*some}
+    items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_collection_finish() -> None:

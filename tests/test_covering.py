@@ -58,6 +58,19 @@ def test_rows_of_other_tests_are_covered(request, letter, number, values):
         assert sum(item.get_closest_marker("slow") is not None for item in own) == 3
 
 
+@pytest.mark.parametrize("letter", "ab")
+@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("values", [[1], [2]], ids=str)
+def test_pairs_of_rows_are_covered(request, letter, number, values):
+    """Eight cases, of which four are enough for every pair; the others are left out."""
+    name = request.node.originalname
+    own = [item for item in request.session.items if getattr(item, "originalname", "") == name]
+    assert len(own) <= (8 if request.config.getoption("every_case") else 4)
+    if len(own) == 4:
+        pairs = {(item.callspec.params["letter"], item.callspec.params["number"]) for item in own}
+        assert pairs == set(product("ab", [1, 2]))
+
+
 @pytest.mark.covering(1, always=True, rest="gpu")
 @pytest.mark.parametrize("letter", "ab")
 @pytest.mark.parametrize("values", [[1], [2]], ids=str)
