@@ -73,7 +73,18 @@ CHOICES = {
 }
 #: Options that take any text: names in files, lists and ranges of numbers.
 FREE = {
-    *("name", "models", "split", "splits", "smiles", "targets", "tasks", "weights", "mixture"),
+    *(
+        "name",
+        "models",
+        "split",
+        "splits",
+        "smiles",
+        "targets",
+        "tasks",
+        "weight",
+        "weights",
+        "mixture",
+    ),
     *("class_weights", "encoding", "out", "peer_python"),
     *("sizes", "lr", "weight_decay", "width", "dropout", "rows", "paths"),
     *("id", "source", "dest", "edge_split", "random_split", "sample"),

@@ -12,8 +12,10 @@ from pna import GraphSet
 
 SPLITS, TYPES = ("train", "validation", "test"), ("star", "path")
 
-#: Features and targets of nodes, edges and graphs, splits, types: each may be absent.
-ALL = frozenset({"x", "edge_attr", "x_graph", "y_node", "y_graph", "split", "type"})
+#: Features and targets of nodes, edges and graphs, splits, types, weights: each may be absent.
+ALL = frozenset(
+    {"x", "edge_attr", "x_graph", "y_node", "y_graph", "split", "type", "sample_weight"}
+)
 
 
 def make(
@@ -28,6 +30,7 @@ def make(
         "x_graph": np.arange(graphs * 3, dtype=np.uint8).reshape(graphs, 3) + 7,
         "y_node": np.arange(nodes * 3, dtype=np.int64).reshape(nodes, 3),
         "y_graph": torch.arange(graphs * 2, dtype=torch.float64).reshape(graphs, 2),
+        "sample_weight": np.arange(graphs, dtype=np.float32) / 2,
         "split": [SPLITS[i % 3] for i in range(graphs)],
         "type": [i % 2 for i in range(graphs)],
     }

@@ -67,7 +67,9 @@ def assert_holds(graphs: GraphSet, ids: list[int], shape: Shape) -> None:
     assert got.graph_of_node[n:].tolist() == [shape.graphs] * (shape.nodes - n)
     assert got.graph_ids[:g].tolist() == ids
     assert got.diameter[:g].tolist() == [10 * i for i in ids]
-    for name, rows in (("x", n), ("edge_attr", e), ("x_graph", g), ("y_node", n), ("y_graph", g)):
+    of_nodes, of_graphs = ("x", "y_node"), ("x_graph", "y_graph", "sample_weight")
+    counts = dict.fromkeys(of_nodes, n) | {"edge_attr": e} | dict.fromkeys(of_graphs, g)
+    for name, rows in counts.items():
         ours, theirs = getattr(got, name), getattr(plain, name)
         assert (ours is None) == (theirs is None)
         if theirs is not None:

@@ -177,6 +177,29 @@ def test_a_fit_that_fails_changes_nothing():
     np.testing.assert_array_equal(own.predict(SMILES), before)
 
 
+def test_weights_of_samples(regressor):
+    molecules, weights = np.array(SMILES), np.arange(20) % 5 / 4
+
+    def predicted(rows, weights):
+        own = PNARegressor(**TINY).fit(molecules[rows], CARBONS[rows], sample_weight=weights)
+        return own.predict(SMILES)
+
+    usual, every, some = regressor.predict(SMILES), np.arange(20), np.flatnonzero(weights)
+    np.testing.assert_array_equal(predicted(every, [0.3] * 20), usual)
+    found = predicted(every, weights)
+    assert (found != usual).all()
+    np.testing.assert_array_equal(found, predicted(some, weights[some]))  # 0 leaves samples out
+    for odd, message in (
+        (-weights, "got -0.25 as sample_weight of graph 1"),
+        (weights[:3], r"got sample_weight of shape \(3,\)"),
+        (0 * weights, "got a sample_weight of zero for all molecules"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            predicted(every, odd)
+    with pytest.raises(ValueError, match=r"got one class only, .*'small'"):
+        PNAClassifier(**TINY).fit(SMILES, SIZE, sample_weight=SIZE == "small")
+
+
 def test_random_state_repeats_a_fit(regressor):
     again = clone(regressor).fit(SMILES, CARBONS)
     np.testing.assert_array_equal(again.predict(SMILES), regressor.predict(SMILES))

@@ -13,8 +13,11 @@ from sklearn.utils.validation import validate_data
 
 from pna import GraphSet, PNAClassifier, PNARegressor
 
-#: Checks that cannot apply, and why. There are none.
-CANNOT_APPLY: dict[str, str] = {}
+#: Checks that cannot apply, and why.
+CANNOT_APPLY: dict[str, str] = {
+    "check_sample_weight_equivalence_on_dense_data": "a sample that is repeated is in several "
+    "batches, in an order of its own, and may be validated too; weights are of the loss only",
+}
 #: Checks that scikit-learn skips itself.
 SKIPPED = {"check_array_api_input"}  # unless an environment variable asks for it
 TINY: dict[str, Any] = {"members": 1, "epochs": 1, "hidden": 4, "layers": 1}

@@ -46,6 +46,18 @@ def test_recorded_steps_are_the_steps(settings, model):
     assert torch.equal(captured.population.flat, called.population.flat)
 
 
+@pytest.mark.parametrize("settings", [BASE, replace(BASE, shuffle=False)], ids=["padded", "fixed"])
+def test_recorded_steps_with_weights_of_graphs(settings):
+    weights = torch.arange(30) % 4 / 3
+    graphs = replace(random_graphs(train=23, validation=7), sample_weight=weights)
+    model = SMALL["pna stacked"]
+    captured = trainer_of(graphs, model, settings, device="cuda", dtype=torch.float64)
+    on_host = trainer_of(graphs, model, settings)
+    for epoch in range(3):
+        for found, expected in zip(*(t.run_epoch(epoch) for t in (captured, on_host)), strict=True):
+            torch.testing.assert_close(found.cpu(), expected, rtol=1e-6, atol=1e-8)
+
+
 #: Towers that all see all features, a table of edges, an encoder of it, and a layer that mixes.
 BESIDE = ModelSettings(
     "pna", "stacked", 8, arguments={"layers": 3, "towers": 2, "edge_width": 5, "dropout": 0.2}

@@ -230,6 +230,7 @@ def molecules(
     split: str = "",
     seed: AtLeast0 = 0,
     calibration: float = 0.0,
+    weight: str = "",
     skip: bool = False,
     keep: bool = False,
     strict: bool = False,
@@ -255,6 +256,8 @@ def molecules(
         seed: Random seed of the random split and of --calibration.
         calibration: Share of the training molecules that are not trained on, such as 0.1, to
             calibrate predictions; pna predict --interval needs them.
+        weight: Column of numbers of at least 0, the weights of the molecules in the loss. Default:
+            all molecules have the same weight.
         skip: Leave out rows that RDKit refuses. Default: a row that it cannot read is an error.
         keep: With --skip, keep molecules that RDKit refuses because an atom has too many bonds;
             they are read without that check. Default: they are kept without --skip only.
@@ -289,7 +292,7 @@ def molecules(
         with progress(console, "molecules") as update:
             graphs = from_table(
                 content, named, smiles=smiles, split=split, seed=seed,
-                calibration=calibration, rows=rules,
+                calibration=calibration, weight=weight, rows=rules,
                 features=parse_names(features), workers=workers, progress=update,
             )  # fmt: skip
         save(graphs, out, force, console)
@@ -312,6 +315,9 @@ def facts_of(graphs: GraphSet) -> Iterator[str]:
         known = int((~graphs.y_graph[:, column].isnan()).sum())
         kind = ", 0 or 1" if name in losses else ""
         yield f"to predict: {name}{kind}, known of {known:,}{_assumed(graphs, column)}"
+    if graphs.sample_weight is not None:
+        low, high = (float(end) for end in graphs.sample_weight.aminmax())
+        yield f"weights in the loss: from {low:g} to {high:g}"
     if not graphs.graph_targets:
         yield "nothing to train: no columns to predict were named (--targets)"
 

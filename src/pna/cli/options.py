@@ -56,6 +56,8 @@ class Training:
         split_seed: With a table: random seed of the random split and of --calibration. Default: 0.
         calibration: With a table: share of the training molecules that are not trained on, such as
             0.1, to calibrate predictions; pna predict --interval needs them. Default: 0.
+        weight: With a table: a column of numbers of at least 0, the weights of the molecules in the
+            loss. Default: all molecules have the same weight.
         skip: With a table: leave out rows that RDKit refuses. Default: a row that it cannot read is
             an error.
         keep: With a table and --skip: keep molecules that RDKit refuses because an atom has too
@@ -166,6 +168,7 @@ class Training:
     split: str
     split_seed: int
     calibration: float
+    weight: str
     skip: bool
     keep: bool
     strict: bool

@@ -93,6 +93,8 @@ def lines(found: Evaluation) -> list[str]:
     ]
     if found.split_each:
         return named[:1]
+    if found.weighted:
+        named.append("losses are weighted by the weights of the graphs; metrics are not")
     named += [
         f"{task.name}: {task.class_1 or 'class 1'} is predicted from a probability of "
         f"{task.ensemble_threshold:.4g} on"

@@ -32,6 +32,26 @@ def as_columns(name: str, values: Any, rows: int, level: str) -> Tensor | None:
     return computable(tensor).clone(memory_format=torch.contiguous_format)
 
 
+def as_weights(values: Any, num_graphs: int) -> Tensor | None:
+    """A copy of the weights of graphs as float32 on the CPU; raises if they are not weights."""
+    if values is None:
+        return None
+    weights = torch.as_tensor(values).detach().cpu().float().clone()
+    if weights.shape != (num_graphs,):
+        raise ValueError(
+            f"got sample_weight of shape {tuple(weights.shape)}, expected ({num_graphs},): one for "
+            "each graph"
+        )
+    odd = ~((weights >= 0) & weights.isfinite())
+    if bool(odd.any()):
+        graph = int(odd.nonzero()[0])
+        raise ValueError(
+            f"got {weights[graph]:g} as sample_weight of graph {graph}, expected a finite number "
+            "of at least 0; correct it"
+        )
+    return weights
+
+
 def computable(columns: Tensor) -> Tensor:
     """Columns of a type that torch computes with. It can only store large unsigned integers."""
     unsigned = (torch.uint16, torch.uint32, torch.uint64)

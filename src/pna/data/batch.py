@@ -77,6 +77,7 @@ class Batch:
     nodes: Tensor | None = None  # (nodes,) int64, index in the set, if neighbours were sampled
     layers: tuple[SampledLayer, ...] = ()  # in the order of a model's layers, if so
     x_graph: Tensor | None = None  # (graphs, features), 0 for padding
+    sample_weight: Tensor | None = None  # (graphs,) in the loss; None: 1 each
 
     @property
     def indptr(self) -> Tensor:

@@ -20,6 +20,7 @@ from pna.data.attributes import (
     as_columns,
     as_json,
     as_tags,
+    as_weights,
     column_names,
     computable,
     has_tag,
@@ -41,7 +42,7 @@ _KIND, _VERSION = "pna.GraphSet", 1
 _NODE = ("degree", "out_degree", "x", "y_node", "split_of_node")
 _EDGE = ("senders", "receivers", "out_ranks", "edge_attr", "split_of_message")
 _LABEL = ("label_ends", "label_attr", "y_edge", "split_of_edge")
-_GRAPH = ("x_graph", "y_graph", "split_of_graph", "type_of_graph")
+_GRAPH = ("x_graph", "y_graph", "sample_weight", "split_of_graph", "type_of_graph")
 _RAGGED = {"node_offsets": _NODE, "edge_offsets": _EDGE, "label_offsets": _LABEL}
 _TENSORS = (*_RAGGED, *_NODE, *_EDGE, *_LABEL, *_GRAPH)
 
@@ -122,6 +123,7 @@ class GraphSet:
     edge_scale: tuple[float, ...] = ()
     x_graph: Tensor | None = None  # (graphs, features), NaN if unknown
     graph_features: tuple[str, ...] = ()
+    sample_weight: Tensor | None = None  # (graphs,) float32, in the loss; None: 1 each
 
     @classmethod
     def from_arrays(
@@ -135,6 +137,7 @@ class GraphSet:
         x_graph: Array | None = None,
         y_node: Array | None = None,
         y_graph: Array | None = None,
+        sample_weight: Array | None = None,
         split: Array | None = None,
         type: Array | None = None,
         node_features: Sequence[str] | None = None,
@@ -152,6 +155,7 @@ class GraphSet:
         edges) has the sender and receiver of every edge, numbered from 0 within its graph, in any
         order; `edge_attr` has the same order. Features and targets have a row for each node, edge
         or graph, and a name for each column, by default its number; without columns they are None.
+        `sample_weight` (graphs,) are the weights of graphs in the loss, at least 0.
         `split` and `type` (graphs,) are names, or indices in `splits` and `types`.
 
         The scale of a target is its maximum over the graphs of the split "train", over all graphs
@@ -174,6 +178,7 @@ class GraphSet:
             x_graph=x_graph,
             y_node=y_node,
             y_graph=y_graph,
+            sample_weight=as_weights(sample_weight, num_graphs),
             split_of_graph=split_of_graph,
             type_of_graph=type_of_graph,
             node_features=column_names("node_features", node_features, x),
@@ -189,7 +194,7 @@ class GraphSet:
     @classmethod
     def from_pyg(cls, graphs: Iterable[Any], *, level: str | None = None, **facts: Any) -> GraphSet:
         """Build from PyG's `Data`: x, edge_index, edge_attr, x_graph, y or y_node and y_graph,
-        num_nodes. ``x_graph`` has one row, the features of the whole graph.
+        num_nodes, sample_weight. ``x_graph`` has one row, the features of the whole graph.
 
         `graphs` is a list, a data set, a loader, a batch or one graph. Batches are taken apart.
         Targets ``y`` with a row for each node are node targets; with one row they are targets of
@@ -272,7 +277,7 @@ class GraphSet:
             name: offsets(torch.cat([getattr(part, name).diff() for part in parts]))
             for name in first._held(_RAGGED)
         }
-        for name in first._held((*_NODE, *_EDGE, *_LABEL, "x_graph", "y_graph")):
+        for name in first._held((*_NODE, *_EDGE, *_LABEL, "x_graph", "y_graph", "sample_weight")):
             joined[name] = torch.cat([getattr(part, name) for part in parts])
         for name, where in _TAGS.items():
             names = list(dict.fromkeys(tag for part in parts for tag in getattr(part, where)))
@@ -367,6 +372,7 @@ class GraphSet:
         - ``y`` of graphs is (1,), or (1, targets) if there are several; ``y`` of nodes is (nodes,),
           or (nodes, targets). If a set has both, they are ``y_graph`` and ``y_node``.
         - ``edge_label_index`` (2, labelled edges) and ``edge_label`` (labelled edges, targets).
+        - ``sample_weight`` is a number, the weight of the graph in the loss.
         - ``split`` and ``type`` are names. Without x there is ``num_nodes``, for isolated nodes.
         """
         from pna.data.pyg import to_data_list
@@ -580,6 +586,7 @@ class GraphSet:
             x_graph=self.x_graph,
             y_node=self.y_node,
             y_graph=self.y_graph,
+            sample_weight=self.sample_weight,
             size_range=(int(self.sizes.min()), int(self.sizes.max())) if len(self) else (0, 0),
             labels=self._joined_labels(),
             label_attr=self.label_attr,
@@ -662,7 +669,7 @@ def _check_joinable(first: GraphSet, part: GraphSet, index: int) -> None:
             raise ValueError(
                 f"got {what} with other splits in the parts 0 and {index}, expected the same in all"
             )
-    for name, where in _TAGS.items():
+    for name, where in {**_TAGS, "sample_weight": "weights"}.items():
         if (getattr(first, name) is None) != (getattr(part, name) is None):
             raise ValueError(
                 f"got {where} in one of the parts 0 and {index}, expected them in all or none"
@@ -691,6 +698,8 @@ def _check_contents(tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
             is_float8 = tensor.is_floating_point() and tensor.element_size() == 1
             if tensor.is_complex() or is_float8:
                 raise ValueError(f"{name} has type {tensor.dtype}, expected real numbers")
+    if "sample_weight" in tensors:
+        as_weights(tensors["sample_weight"], rows["sample_weight"])
     for name, where in {**_TAGS, **dict.fromkeys((*_INSIDE, "split_of_message"), "splits")}.items():
         tags = tensors.get(name, torch.zeros(rows[name], dtype=torch.uint8))
         limit = len(facts[where]) if name in tensors else 1

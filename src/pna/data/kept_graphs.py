@@ -36,6 +36,7 @@ class TableOptions:
     encoding: str = ""
     features: Sequence[str] = (OGB,)
     calibration: float = 0.0
+    weight: str = ""
 
 
 def kept_graphs(
@@ -56,15 +57,18 @@ def kept_graphs(
     check_chemistry()
     choices = {"skip": rows.skip, "keep": rows.keep, "take_limits": rows.take_limits}
     given = asdict(options) | choices
-    if not options.calibration:
-        given.pop("calibration")  # so that files from before there was one are found
+    for name in ("calibration", "weight"):
+        if not given[name]:
+            del given[name]  # so that files from before there was one are found
     made_from = {"sha256": sha256_of(table), "rdkit": version("rdkit"), **given}
     digest = sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:8]
     path = table.with_name(f"{table.name}-{digest}.safetensors")
     if path.exists() and not rows.strict:
         return path, None
     content = Table.read(table, options.encoding)
-    targets = list(options.targets) or numeric_columns(content, options.smiles)
+    targets = list(options.targets) or [
+        name for name in numeric_columns(content, options.smiles) if name != options.weight
+    ]
     if not targets:
         raise ValueError(
             f"got {table} without a column of numbers, expected one to predict; name the columns "
@@ -72,8 +76,8 @@ def kept_graphs(
         )
     graphs = from_table(
         content, targets, smiles=options.smiles, split=options.split, seed=options.split_seed,
-        calibration=options.calibration, rows=rows, features=options.features,
-        workers=workers, progress=progress,
+        calibration=options.calibration, weight=options.weight, rows=rows,
+        features=options.features, workers=workers, progress=progress,
     )  # fmt: skip
     graphs = replace(graphs, metadata=graphs.metadata | {_MADE_FROM: made_from})
     graphs.save(path, force=True)

@@ -37,6 +37,7 @@ def from_table(
     split: str = "",
     seed: int = 0,
     calibration: float = 0.0,
+    weight: str = "",
     rows: RowRules = _DEFAULT_RULES,
     features: Sequence[str] = (OGB,),
     workers: int = 1,
@@ -55,6 +56,7 @@ def from_table(
         seed: random seed of a random split, and of calibration molecules.
         calibration: share of the training molecules that are a split "calibration" instead, at
             random. Training never sees them; prediction intervals need them.
+        weight: a column of numbers of at least 0, the weights of the molecules in the loss.
         rows: what is done with rows that RDKit refuses and other special rows. By default, the
             first molecule that cannot be read is an error; all other rows are kept.
         features: names of `pna.data.molecule_features.FEATURES`, some with a size, such as
@@ -68,6 +70,7 @@ def from_table(
     column = smiles_column(table, smiles)
     measured = {name: _measured(table, name, rows.take_limits) for name in targets}
     _warn_of_targets(table, measured)
+    weights = _weights(table, weight, targets) if weight else None
     way = split or (SCAFFOLD if targets else "")
     words = _words(table, way)
     texts = table.column(column)
@@ -87,6 +90,7 @@ def from_table(
         chosen,
         y_graph=np.stack([*measured.values()], 1)[found.indices] if measured else None,
         graph_targets=list(measured),
+        sample_weight=None if weights is None else weights[found.indices],
         split=words or None,
         splits=_names_of(words) if words else None,
         metadata={TABLE: Path(table.name).name},
@@ -205,6 +209,31 @@ def _measured(table: Table, name: str, take_limits: bool) -> NDArray[np.float32]
             f"little for float32 at {known[0]:g}; subtract that from all of them"
         )
     return given.astype(np.float32)
+
+
+def _weights(table: Table, name: str, targets: Sequence[str]) -> NDArray[np.float32]:
+    """The weights of a column; raises if one is missing or negative, or if it is a target."""
+    if name in targets:
+        raise ValueError(
+            f"got {name} of {table.name} as a target and as the weight, expected one of both; "
+            "leave it out of the targets (--targets), or choose another column (--weight)"
+        )
+    given = table.numbers(name)
+    odd = ~((given >= 0) & (given <= np.finfo(np.float32).max))
+    if odd.any():
+        row = int(odd.argmax())
+        raise ValueError(
+            f"got {table.column(name)[row]!r} as {name} in line {table.lines[row]} of "
+            f"{table.name}, expected a weight: a finite number of at least 0; correct it, or "
+            "write 0 to leave the row out of the loss"
+        )
+    weights = given.astype(np.float32)
+    if not weights.any():
+        raise ValueError(
+            f"got 0 as {name} in all rows of {table.name}, expected a weight above 0 in some; "
+            "correct the column, or choose another (--weight)"
+        )
+    return weights
 
 
 def _words(table: Table, way: str) -> list[str]:

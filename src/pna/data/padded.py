@@ -94,6 +94,7 @@ class PaddedBatches:
             x_graph=None if x_graph is None else torch.where(layout.real[:, None], x_graph, 0),
             y_node=rows(graphs.y_node, layout.from_node),
             y_graph=rows(graphs.y_graph, layout.ids),
+            sample_weight=rows(graphs.sample_weight, layout.ids),
             graph_ids=layout.ids,
             diameter=rows(self._diameters, layout.ids),
             real=layout.real,

@@ -57,6 +57,8 @@ def to_data_list(graphs: GraphSet) -> list[Data]:
             columns["edge_label"] = _as_pyg(graphs.y_edge).split(counts)
     if graphs.x is None:
         columns["num_nodes"] = sizes
+    if graphs.sample_weight is not None:
+        columns["sample_weight"] = graphs.sample_weight.tolist()
     for name, tags, names in (
         ("split", graphs.split_of_graph, graphs.splits),
         ("type", graphs.type_of_graph, graphs.types),
@@ -114,6 +116,7 @@ def from_data_list(given: Iterable[Any], level: str | None = None) -> dict[str, 
         "x_graph": _joined("x_graph", _rows(_values(graphs, "x_graph")), ones, "graph"),
         "y_node": _joined("y_node", y_node, sizes, "node"),
         "y_graph": _joined("y_graph", y_graph, ones, "graph"),
+        "sample_weight": _values(graphs, "sample_weight"),
         "split": _names(graphs, "split"),
         "type": _names(graphs, "type"),
     }

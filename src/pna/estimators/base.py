@@ -16,7 +16,14 @@ from sklearn.utils.validation import check_is_fitted
 from pna.data.graphset import GraphSet
 from pna.data.molecule_features import MoleculeFeatures
 from pna.data.molecule_table import standardised
-from pna.estimators.inputs import SPLITS, as_graph_set, has_graphs, labelled, validation_rows
+from pna.estimators.inputs import (
+    SPLITS,
+    as_graph_set,
+    has_graphs,
+    labelled,
+    validation_rows,
+    with_weights,
+)
 from pna.estimators.trained import TrainedRun
 from pna.files import is_new
 from pna.stored import check, read_json
@@ -175,6 +182,18 @@ class GraphEstimator(BaseEstimator):
     def _graphs(self, X: Any) -> GraphSet:
         """The graphs to train with."""
         return as_graph_set(X, MoleculeFeatures.parse(self._feature_names()), self.smiles)
+
+    def _samples(
+        self, X: Any, y: NDArray[Any], sample_weight: Any
+    ) -> tuple[GraphSet, NDArray[Any]]:
+        """The graphs and targets with a weight above 0; other samples are left out."""
+        graphs = self._graphs(X)
+        check_length(graphs, y)
+        graphs = with_weights(graphs, sample_weight)
+        if graphs.sample_weight is None:
+            return graphs, y
+        kept = graphs.sample_weight > 0
+        return graphs[kept], y[kept.numpy()]
 
     def _graphs_to_predict(self, X: Any) -> GraphSet:
         """Graphs with the features that the models were trained with."""

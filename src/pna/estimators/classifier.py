@@ -11,7 +11,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-from pna.estimators.base import PARAMETERS, GraphEstimator, check_length
+from pna.estimators.base import PARAMETERS, GraphEstimator
 from pna.stored import check
 
 
@@ -24,14 +24,13 @@ class PNAClassifier(ClassifierMixin, GraphEstimator):
 
     classes_: NDArray[Any]
 
-    def fit(self, X: Any, y: Any) -> PNAClassifier:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PNAClassifier:
         """Train on molecules X, as for `PNARegressor`, and their labels y (molecules,).
 
-        Labels are texts, whole numbers or booleans, of two or more classes.
+        Labels are texts, whole numbers or booleans, of two or more classes. `sample_weight` is as
+        for `PNARegressor`.
         """
-        labels = _labels(y)
-        graphs = self._graphs(X)
-        check_length(graphs, labels)
+        graphs, labels = self._samples(X, _labels(y), sample_weight)
         classes, codes = np.unique(labels, return_inverse=True)
         if len(classes) < 2:
             raise ValueError(

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from pna.data.attributes import as_weights
 from pna.data.graphset import GraphSet
 from pna.data.molecule_features import MoleculeFeatures
 from pna.data.molecule_table import smiles_column
@@ -73,6 +74,20 @@ def _smiles(item: Any, index: int) -> str:
         f"got {type(item).__name__} at index {index} of X, expected a SMILES or a molecule of "
         "RDKit; name the column if X is a table (smiles), or leave the row out if it is empty"
     )
+
+
+def with_weights(graphs: GraphSet, sample_weight: Any) -> GraphSet:
+    """Graphs with these weights (graphs,), or without weights, in place of their own."""
+    if sample_weight is None:
+        return replace(graphs, sample_weight=None)
+    weights = as_weights(np.asarray(sample_weight, np.float64), len(graphs))
+    assert weights is not None
+    if not bool(weights.any()):
+        raise ValueError(
+            "got a sample_weight of zero for all molecules, expected a number above 0 for some; "
+            "leave it out to weigh all alike"
+        )
+    return replace(graphs, sample_weight=weights)
 
 
 def labelled(

@@ -19,16 +19,15 @@ class PNARegressor(RegressorMixin, GraphEstimator):
 
     {PARAMETERS}"""
 
-    def fit(self, X: Any, y: Any) -> PNARegressor:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> PNARegressor:
         """Train on molecules X and their numbers y, (molecules,) or (molecules, targets).
 
         X is a list, array or Series of SMILES, a list of molecules of RDKit, a data frame with a
-        column of SMILES, or a `GraphSet`, whose own targets and splits are ignored. NaN in y is an
-        unknown number.
+        column of SMILES, or a `GraphSet`, whose own targets, splits and weights are ignored. NaN in
+        y is an unknown number. `sample_weight` (molecules,), at least 0, weights the losses of
+        training and validation; a molecule with the weight 0 is left out.
         """
-        targets = _numbers(y)
-        graphs = self._graphs(X)
-        check_length(graphs, targets)
+        graphs, targets = self._samples(X, _numbers(y), sample_weight)
         columns = targets.reshape(len(targets), -1)
         _, groups = np.unique(np.isnan(columns), axis=0, return_inverse=True)
         self._train(graphs, columns, groups.reshape(-1), "mse", {})

@@ -35,6 +35,7 @@ from pna.train.tasks import (
     column_of,
     is_binary,
     names_of,
+    sample_weights_of,
 )
 from pna.train.threshold import HALF, Thresholds, best_threshold, thresholds_of
 
@@ -85,6 +86,7 @@ class Evaluation:
     split_each: bool = False
     ensemble: dict[str, float] = field(default_factory=dict)  # means over the tasks
     benchmark: str = ""  # in the metadata of the graphs
+    weighted: bool = False  # whether losses are weighted by `GraphSet.sample_weight`; no metric is
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -145,7 +147,8 @@ def evaluate(
         given = TaskPredictions.of(task, outputs[task.level], thresholds)
         own = learners(models.config.settings, models.members, index)
         names = words.get(task.name)
-        found = _scores(given, outputs[task.level], y)
+        weights = sample_weights_of(graphs, task.level)
+        found = _scores(given, outputs[task.level], y, weights)
         if names and is_binary(task):
             found = replace(found, class_1=names[1])
         if per_class:
@@ -172,6 +175,7 @@ def evaluate(
         split_each=split_each,
         ensemble={name: mean for name, (mean,) in _means(ensemble, undefined, False).items()},
         benchmark=graphs.metadata.get("benchmark", ""),
+        weighted=graphs.sample_weight is not None,
     )
 
 
@@ -306,7 +310,9 @@ def _of_classes(
     return dict(zip(named, given.by_class(targets), strict=True)) if classes else None
 
 
-def _scores(given: TaskPredictions, outputs: np.ndarray, targets: np.ndarray) -> TaskScores:
+def _scores(
+    given: TaskPredictions, outputs: np.ndarray, targets: np.ndarray, weights: Tensor | None
+) -> TaskScores:
     """The scores of every member."""
     task, loss = given.task, LOSSES[given.task.loss]
     own = outputs[..., task.first : task.end]
@@ -315,7 +321,8 @@ def _scores(given: TaskPredictions, outputs: np.ndarray, targets: np.ndarray) ->
         task.name,
         task.level,
         task.loss,
-        [_loss(task, row if loss.classes else row[:, 0], targets / task.scale) for row in own],
+        [_loss(task, row if loss.classes else row[:, 0], targets / task.scale, weights)
+         for row in own],
         {name: given.metric(name, targets) for name in loss.metrics},
         given.thresholds if is_binary(task) else None,
         rows=int((~np.isnan(targets)).sum()),
@@ -344,17 +351,18 @@ def _with_ensemble(
     )
 
 
-def _loss(task: Task, outputs: np.ndarray, targets: np.ndarray) -> float:
-    """The mean loss over the known targets, as in training."""
+def _loss(task: Task, outputs: np.ndarray, targets: np.ndarray, of_samples: Tensor | None) -> float:
+    """The mean loss over the known targets, weighted as in training; NaN without a weight."""
     known = ~np.isnan(targets)
     if not known.any():
         return float("nan")
     wanted = torch.from_numpy(targets[known])
     errors = LOSSES[task.loss].error(torch.from_numpy(outputs[known]), wanted)
-    weights = class_weights_of([task], wanted[:, None])
-    if weights is None:
-        return float(errors.mean())
-    return float((errors * weights[:, 0]).sum() / weights.sum())
+    of_classes = class_weights_of([task], wanted[:, None])
+    weights = torch.ones_like(wanted) if of_classes is None else of_classes[:, 0]
+    if of_samples is not None:
+        weights = weights * of_samples.cpu()[torch.from_numpy(known)]
+    return float((errors * weights).sum() / weights.sum())
 
 
 def _only(scores: TaskScores, members: np.ndarray) -> TaskScores:

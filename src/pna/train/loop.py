@@ -150,6 +150,8 @@ def train(
             config = with_mode(config, graphs, where)
         if mode := mode_of(config, graphs, where):
             note(mode)
+        if graphs.sample_weight is not None:
+            note("training and validation losses are weighted by the weights of the graphs")
         wait_for_all()  # no process writes before all have checked
         with run.alone() if is_first() else nullcontext():
             if not resume and is_first():
@@ -215,12 +217,14 @@ def configured(
     features = {"node": graphs.node_features, "edge": graphs.edge_features}
     if graphs.graph_features:
         features["graph"] = graphs.graph_features
-    data = {
+    data: dict[str, Any] = {
         "path": None if path is None else str(path),
         "fingerprint": fingerprint(graphs),
         "splits": list(splits),
         "features": {level: list(names) for level, names in features.items()},
     }
+    if graphs.sample_weight is not None:
+        data["weighted"] = True  # losses are, of training and of validation
     if "classes" in graphs.metadata:  # their names, which predictions have
         data["classes"] = graphs.metadata["classes"]
     if RECORD in graphs.metadata:  # molecules of a table get the same features

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F
@@ -84,6 +84,9 @@ LOSSES = {
     ),
 }
 
+
+#: Sums of weights are at least this when they divide: a batch may have weights of 0 only.
+LEAST = 1e-12
 
 #: What targets belong to. Edges are the labelled edges of a graph set.
 LEVELS = ("node", "graph", "edge")
@@ -229,7 +232,7 @@ def _classes(name: str, y: Tensor) -> int:
 
 
 def check_targets(tasks: Sequence[Task], graphs: GraphSet, where: str) -> None:
-    """Raise unless every task has targets in these graphs, and its loss accepts them.
+    """Raise unless every task has targets with a weight in these graphs, and its loss accepts them.
 
     `where` names the graphs in errors.
     """
@@ -240,7 +243,34 @@ def check_targets(tasks: Sequence[Task], graphs: GraphSet, where: str) -> None:
                 f"got no value of the target {task.name!r} in {where}, all are missing (NaN), "
                 "expected some; leave it out: list the other targets as tasks (--tasks)"
             )
+        weights = sample_weights_of(graphs, task.level)
+        if weights is not None and not bool((weights[~y.isnan()] > 0).any()):
+            raise ValueError(
+                f"got weights of 0 for all values of the target {task.name!r} in {where}, expected "
+                "a sample_weight above 0 for some; give some of these graphs a weight (--weight)"
+            )
         check_values(task, y, where)
+
+
+def sample_weights_of(graphs: GraphSet, level: str) -> Tensor | None:
+    """The weight of the graph of every row of a level; None without weights."""
+    if graphs.sample_weight is None:
+        return None
+    if level == "edge":
+        raise ValueError(
+            "got a sample_weight of graphs for targets of edges, expected targets of graphs or "
+            "nodes; leave the weights out"
+        )
+    if level == "graph":
+        return graphs.sample_weight
+    return torch.repeat_interleave(graphs.sample_weight, graphs.sizes.to(graphs.device))
+
+
+def with_relative_weights(graphs: GraphSet) -> GraphSet:
+    """Graphs whose largest weight is 1, as only ratios matter: equal weights leave losses as they
+    are to the bit."""
+    weights = graphs.sample_weight
+    return graphs if weights is None else replace(graphs, sample_weight=weights / weights.max())
 
 
 def check_values(task: Task, y: Tensor, where: str) -> None:
@@ -309,7 +339,8 @@ class BatchTargets:
     tasks: tuple[int, ...]  # their indices
     values: Tensor  # (rows, tasks)
     known: Tensor  # (rows, tasks) bool: not missing, and not padding
-    weights: Tensor | None = None  # (rows, tasks): of the classes, 0 if not known; None: 1 each
+    weights: Tensor | None = None  # (rows, tasks): of the samples times those of the classes, 0 if
+    # not known; None: 1 each
 
 
 def are_complete(tasks: Sequence[Task], graphs: GraphSet) -> bool:
@@ -344,9 +375,21 @@ def targets_of(
             known = known if real is None else known & real[:, None]
             values = torch.where(known, values, 0)
         weights = class_weights_of([tasks[index] for index in indices], values)
+        of_samples = _sample_weights(batch, level, values)
+        if of_samples is not None:
+            weights = of_samples if weights is None else weights * of_samples
         weights = None if weights is None else weights * known
         found.append(BatchTargets(tuple(indices), values, known, weights))
     return found
+
+
+def _sample_weights(batch: Batch, level: str, values: Tensor) -> Tensor | None:
+    """The weight of the graph of every row, (rows, 1); None if all are 1."""
+    weights = batch.sample_weight
+    if weights is None or level == "edge":  # those of edges are refused
+        return None
+    of_rows = weights if level == "graph" else weights[batch.graph_of_node[: len(values)]]
+    return of_rows.to(values.dtype)[:, None]
 
 
 def class_weights_of(tasks: Sequence[Task], values: Tensor) -> Tensor | None:
@@ -382,7 +425,7 @@ def _scaled(y: Tensor, tasks: Sequence[Task], dtype: torch.dtype) -> Tensor:
 
 
 def count_targets(targets: Sequence[BatchTargets], tasks: int) -> Tensor:
-    """Number of known targets of each task, (tasks,); of classes with weights, their sum."""
+    """Number of known targets of each task, (tasks,); the sum of their weights if there are any."""
     sums = [
         t.known.sum(0, dtype=t.values.dtype) if t.weights is None else t.weights.sum(0)
         for t in targets
@@ -405,7 +448,7 @@ def summed_errors(
     tasks: Sequence[Task], prediction: Prediction, targets: Sequence[BatchTargets]
 ) -> Tensor:
     """The sum of the errors of every task over its known targets, (tasks,), each multiplied by the
-    weight of its class."""
+    weights of its sample and its class."""
     sums = []
     for target in targets:
         first = tasks[target.tasks[0]]
@@ -420,7 +463,8 @@ def summed_errors(
             outputs = torch.where(target.known, outputs, target.values)  # no error, no gradient
         errors = loss.error(outputs.to(target.values.dtype), target.values)
         factors = target.known if target.weights is None else target.weights
-        sums.append((errors if loss.scaled else errors * factors).sum(0))
+        is_plain = loss.scaled and target.weights is None  # the error of a missing target is 0
+        sums.append((errors if is_plain else errors * factors).sum(0))
     return _by_task(targets, sums, len(tasks))
 
 

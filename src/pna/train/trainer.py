@@ -30,6 +30,7 @@ from pna.train.population import Population
 from pna.train.selection import selection_of
 from pna.train.settings import OPTIMISERS, PRECISIONS, Settings
 from pna.train.tasks import (
+    LEAST,
     BatchTargets,
     Task,
     are_complete,
@@ -40,6 +41,7 @@ from pna.train.tasks import (
     summed_errors,
     summed_losses,
     targets_of,
+    with_relative_weights,
 )
 from pna.train.weights import LossWeights
 from pna.waiting import waiting_for
@@ -76,6 +78,7 @@ class Trainer:
         self.ids = torch.arange(settings.members, device=device)
         self.adam = Adam(population.flat, settings.clip, OPTIMISERS[settings.optimiser])
         self._decay = torch.tensor(settings.of_members("weight_decay"), dtype=dtype, device=device)
+        training, validation = map(with_relative_weights, (training, validation))
         self.weights = LossWeights(self.tasks, settings, training, device, dtype)
         self._complete = [are_complete(self.tasks, graphs) for graphs in (training, validation)]
         decay = settings.average
@@ -157,7 +160,7 @@ class Trainer:
     @torch.no_grad()
     def _conclude_epoch(self) -> None:
         """Compute the losses of an epoch from their sums, and update the state of every member."""
-        losses = self.sums / self.counts.clamp(min=1)[:, None]
+        losses = self.sums / self.counts.clamp(min=LEAST)[:, None]
         total = self.weights.total(losses[1])
         score = total if self._selection is None else self._selection.score()
         self.weights.update(losses[0])
@@ -180,7 +183,7 @@ class Trainer:
         side = SideStream(population.device, 2)  # the model does not need the targets
         with side:
             targets, counts = self._targets(batch, self._complete[0])
-            shares = self._of_those_left(self.weights.shares) / counts.clamp(min=1)
+            shares = self._of_those_left(self.weights.shares) / counts.clamp(min=LEAST)
 
         def losses(prediction: Prediction) -> Tensor:
             side.join()
