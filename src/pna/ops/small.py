@@ -105,10 +105,10 @@ def _allocate(layer: SmallLayer) -> SmallResults:
 
 
 def _made_again(layer: SmallLayer) -> tuple[Tensor, Tensor]:
-    """Memory for the inputs of U, and for statistics of the messages."""
+    """Memory for statistics of the messages, and for the inputs of U."""
     (nodes, _), (towers, _, inputs), new = layer.x.shape, layer.post.shape, layer.x.new_empty
     statistics = (nodes, launches_of(layer).kept, layer.bias.numel())
-    return new((nodes, towers * inputs)), new(statistics, dtype=wide_type(layer.x.dtype))
+    return new(statistics, dtype=wide_type(layer.x.dtype)), new((nodes, towers * inputs))
 
 
 def _forward(layer: SmallLayer) -> SmallResults:
@@ -123,9 +123,8 @@ def _forward(layer: SmallLayer) -> SmallResults:
     return made
 
 
-def small_forward(layer: SmallLayer, launches: SmallLaunches) -> tuple[Tensor, Tensor, Tensor]:
-    """Compute the layer in eager mode: its result, a buffer for `small_backward`, and one for
-    `extremal_slots`."""
+def small_forward(layer: SmallLayer, launches: SmallLaunches) -> tuple[Tensor, Tensor]:
+    """Compute the layer in eager mode: its result, and a buffer for its gradients."""
     from pna.ops.triton.small import FORWARD
 
     x = layer.x
@@ -147,7 +146,7 @@ def small_forward(layer: SmallLayer, launches: SmallLaunches) -> tuple[Tensor, T
             parts |= launches.scratch.tensors(scratch, numbers)
             given = dict(zip(FORWARD, (*inputs, *parts.values(), out), strict=True))
             launches.forward.run(given | numbers)
-    return out, buffer, scratch
+    return out, buffer
 
 
 def _on_device(x: Tensor) -> Any:
@@ -223,9 +222,9 @@ def _write_gradients(
     numbers = _numbers(launches, layer)
     above = grad if layer.mixing is None else torch.empty_like(hidden)
     partial = x.new_empty((numbers["splits"], launches.sizes.total), dtype=torch.float32)
-    of_u, statistics = _made_again(layer)
+    statistics, of_u = _made_again(layer)
     every = (
-        *_inputs(layer), *_outgoing(layer), hidden, products, above, of_u, statistics,
+        *_inputs(layer), *_outgoing(layer), hidden, products, statistics, above, of_u,
         torch.empty_like(of_u), torch.empty_like(products), of_messages, partial, grad, of_weights,
         of_x,
     )  # fmt: skip
@@ -312,9 +311,7 @@ def small_definition(layer: SmallLayer, extrema: dict[str, Tensor]) -> Tensor:
         found["var"] = var = total(away.square()) * share
         if "std" in request.kinds:
             least = request.epsilon
-            found["std"] = (
-                torch.where(var > least, var, least) if request.clamp else var + least
-            ).sqrt()
+            found["std"] = (F.threshold(var, least, least) if request.clamp else var + least).sqrt()
     if extrema:
         picked = message.gather(0, torch.cat(list(extrema.values())))
         found |= dict(zip(extrema, picked.split(nodes), strict=True))
@@ -327,7 +324,7 @@ def small_definition(layer: SmallLayer, extrema: dict[str, Tensor]) -> Tensor:
     keep, mix = layer.post.split([width, layer.post.shape[2] - width], 2)
     mix, results = mix.reshape(towers, outputs * scalers, -1), results.to(x.dtype)
     if towers == 1:
-        each = F.linear(results.flatten(1), mix[0])
+        each = F.linear(results.flatten(1), mix.flatten(0, 1))
     else:
         of_towers = results.unflatten(2, (towers, width)).permute(2, 0, 1, 3).flatten(2)
         each = (of_towers @ mix.mT).transpose(0, 1)
@@ -346,12 +343,12 @@ def _edge_term(layer: SmallLayer, edge: Tensor) -> Tensor:
     return at @ edge if at.is_floating_point() else edge.index_select(0, at.long())
 
 
-def extremal_slots(request: Request, launches: SmallLaunches, scratch: Tensor, nodes: int) -> Any:
+def extremal_slots(request: Request, launches: SmallLaunches, buffer: Tensor, nodes: int) -> Any:
     """The slots of max and min that the forward pass has found, by name: (nodes, columns)."""
     from pna.ops.triton.small import kept_of
 
     names, numbers = kept_of(request), launches.numbers(nodes, 0, 0)
-    kept = launches.scratch.tensors(scratch, numbers)["statistics"]
+    kept = launches.buffer.tensors(buffer, numbers)["statistics"]
     parts = kept.view(nodes, len(names), -1).view(torch.int32)
     return {name: parts[:, i].long() for i, name in enumerate(names) if name in ("max", "min")}
 

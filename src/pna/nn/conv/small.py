@@ -146,7 +146,7 @@ class _Layer(SingleLevelFunction):
     ) -> Tensor:
         layer, _ = _small_layer(plan, adjacency, factors, x, edge, at, Weights(*given))
         launches = small.launches_of(layer)
-        out, buffer, _ = small.small_forward(layer, launches)
+        out, buffer = small.small_forward(layer, launches)
         ctx.plan, ctx.adjacency, ctx.launches = plan, adjacency, launches
         ctx.save_for_backward(factors, x, edge, at, layer.edge, buffer, *given)
         return out
@@ -187,13 +187,8 @@ def _gradients(ctx: Any, grad: Tensor) -> Any:
 def _differentiable_gradients(ctx: Any, grad: Tensor) -> Any:
     """The gradients of all inputs of `_Layer`, which autograd can differentiate again."""
     plan, adjacency, launches = ctx.plan, ctx.adjacency, ctx.launches
-    factors, x, edge, at, values, _, *given = ctx.saved_tensors
-    weights = Weights(*given)
-    layer, _ = _small_layer(plan, adjacency, factors, x, edge, at, weights, values)
-    with torch.no_grad():
-        scratch = small.small_forward(layer, launches)[2]
-    extrema = small.extremal_slots(plan.request, launches, scratch, x.shape[0])
-    del scratch, layer
+    factors, x, edge, at, _, buffer, *given = ctx.saved_tensors
+    extrema = small.extremal_slots(plan.request, launches, buffer, x.shape[0])
 
     def run(x: Tensor, edge: Tensor | None, at: Tensor | None, *given: Any) -> Tensor:
         layer, _ = _small_layer(plan, adjacency, factors, x, edge, at, Weights(*given))

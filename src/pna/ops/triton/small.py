@@ -320,8 +320,8 @@ def _senders_kernel(
 
 
 def kept_of(request: Request) -> list[str]:
-    """What the forward pass keeps for the backward pass, besides the inputs of U: the mean and its
-    rounding error, the std, and the slots of the extrema, as the bits of a float."""
+    """The statistics that the forward pass keeps: the mean and its rounding error, the std, and the
+    slots of the extrema, as the bits of a float."""
     kept = ["mean", "rest"] if request.needs_spread else []
     return kept + [kind for kind in ("std", "max", "min") if kind in request.kinds]
 
@@ -346,11 +346,11 @@ _INPUTS = (
     "x", "pre", "bias", "post", "post_bias", "mixing", "mixing_bias", "factors", "edge", "at",
 )  # fmt: skip
 _INDICES = ("indptr", "senders", "ids")
-_KEPT = ("hidden", "products")
-_MADE_AGAIN = ("of_u", "statistics")  # in the backward pass: they have many columns
-FORWARD = (*_INPUTS, *_INDICES, *_KEPT, *_MADE_AGAIN, "out")
+_KEPT = ("hidden", "products", "statistics")
+_MADE_AGAIN = "of_u"  # in the backward pass: it has many columns
+FORWARD = (*_INPUTS, *_INDICES, *_KEPT, _MADE_AGAIN, "out")
 _OUTGOING = ("out_indptr", "receivers", "out_ranks")
-_WORKSPACE = ("above", *_MADE_AGAIN, "grad_u", "of_products", "of_messages", "partial")
+_WORKSPACE = ("above", _MADE_AGAIN, "grad_u", "of_products", "of_messages", "partial")
 BACKWARD = (*_INPUTS, *_INDICES, *_OUTGOING, *_KEPT, *_WORKSPACE, "grad", "of_weights", "of_x")
 NUMBERS = ("rows", "edges", "types", "row_tiles", "blocks", "splits")
 
@@ -405,7 +405,7 @@ class SmallLaunches:
                     for name in of
                 ]
             )
-            for of in (_KEPT, _MADE_AGAIN, _WORKSPACE)
+            for of in (_KEPT, (_MADE_AGAIN,), _WORKSPACE)
         )
 
     def backward(self, for_x: bool) -> LaunchSequence:
