@@ -50,12 +50,14 @@ def test_recorded_steps_are_the_steps(settings, model):
 def test_recorded_steps_with_weights_of_graphs(settings):
     weights = torch.arange(30) % 4 / 3
     graphs = replace(random_graphs(train=23, validation=7), sample_weight=weights)
-    model = SMALL["pna stacked"]
-    captured = trainer_of(graphs, model, settings, device="cuda", dtype=torch.float64)
-    on_host = trainer_of(graphs, model, settings)
-    for epoch in range(3):
-        for found, expected in zip(*(t.run_epoch(epoch) for t in (captured, on_host)), strict=True):
-            torch.testing.assert_close(found.cpu(), expected, rtol=1e-6, atol=1e-8)
+    model, settings = SMALL["pna stacked"], replace(settings, lr=(0.0,))
+    captured = trainer_of(graphs, model, settings, device="cuda", dtype=torch.float32)
+    plain = trainer_of(graphs, model, settings)
+    for epoch in range(5):  # called twice, recorded, replayed
+        for got, expected in zip(captured.run_epoch(epoch), plain.run_epoch(epoch), strict=True):
+            assert_near(got.cpu(), expected, 5e-5)
+        for name, sums in captured.adam.state_dict().items():
+            assert_near(sums.cpu(), plain.adam.state_dict()[name], 5e-4, name)
 
 
 #: Towers that all see all features, a table of edges, an encoder of it, and a layer that mixes.

@@ -168,3 +168,60 @@ def test_what_is_refused(graphs) -> None:
     soft = replace(graphs, y_graph=graphs.y_graph * 0.5)
     with pytest.raises(ValueError, match=r"got 0.5 for the target 'toxic', expected 0 or 1"):
         with_class_weights(tasks_of(soft, "bce", chosen=["toxic"]), soft, {}, True)
+
+
+#: Two targets of two classes and one of three, with missing values.
+TABLE = """smiles,toxic,active,kind,part
+CCO,0,1,0,train
+CCN,0,,1,train
+CCCl,1,0,1,train
+CC#N,0,0,2,train
+CCCO,,1,1,train
+CCCN,0,0,,train
+CC,1,0,0,validation
+c1ccccc1O,0,1,1,validation
+CO,0,,2,validation
+CCC,0,1,1,test
+"""
+
+
+@pytest.mark.parametrize("given", [False, True], ids=["balanced", "given"])
+def test_the_loss_of_a_table_by_hand(given, tmp_path) -> None:
+    """From the probabilities that `pna predict` writes of the validation molecules."""
+    pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
+    pytest.importorskip("ogb", reason="reading molecules needs pna[chem]")
+    path, run = tmp_path / "table.csv", str(tmp_path / "run")
+    path.write_text(TABLE)
+    # of the training molecules, 5 are known to be toxic or not, 5 active or not, 5 of a kind
+    weights = {"toxic": (5 / 8, 5 / 2), "active": (5 / 6, 5 / 4), "kind": (5 / 3, 5 / 9, 5 / 3)}
+    how = ["--balance-classes"]
+    if given:
+        weights = {"toxic": (1, 4), "active": (1, 1), "kind": (3, 1, 2)}
+        how = ["--class-weights", "toxic=1:4,kind=3:1:2"]
+
+    def call(*arguments: str) -> str:
+        done = CliRunner().invoke(app, [*arguments])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    small = ("--hidden", "8", "--layers", "1", "--epochs", "2", "--device", "cpu")
+    call("train", str(path), "--split", "part", "--loss", "kind=cross_entropy", *how, *small,
+         "--out", run)  # fmt: skip
+    head, *rows = (
+        line.split(",") for line in call("predict", run, str(path), "--out", "-").splitlines()
+    )
+    validation = [dict(zip(head, row, strict=True)) for row in rows if "validation" in row]
+    expected = {}
+    for name, of_classes in weights.items():
+        known = [row for row in validation if row[name]]
+        if name == "kind":
+            chances = [float(row[f"kind={row['kind']} predicted"]) for row in known]
+        else:
+            ones = [(float(row[f"{name} predicted"]), row[name]) for row in known]
+            chances = [p if y == "1" else 1 - p for p, y in ones]
+        own = [of_classes[int(row[name])] for row in known]
+        losses = [-w * math.log(p) for w, p in zip(own, chances, strict=True)]
+        expected[name] = sum(losses) / sum(own)
+    found = json.loads(call("evaluate", run, "--split", "validation", "--json"))
+    assert {t["name"]: t["loss"][0] for t in found["tasks"]} == pytest.approx(expected, rel=1e-5)
+    assert Run(run).summary["best"] == pytest.approx([sum(expected.values()) / 3], rel=1e-5)
