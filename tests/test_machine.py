@@ -19,6 +19,18 @@ def test_version_of_what_is_not_installed_is_none() -> None:
     assert machine.version("no-such-distribution") is None
 
 
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        (["/usr/bin/pna", "train", "my table.csv"], "pna train 'my table.csv'"),
+        (["/lib/pna/__main__.py", "train", "a.csv"], "python -m pna train a.csv"),
+    ],
+)
+def test_command(monkeypatch: pytest.MonkeyPatch, given: list[str], expected: str) -> None:
+    monkeypatch.setattr("sys.argv", given)
+    assert machine.command() == expected
+
+
 def test_an_untracked_copy_has_no_commit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("PNA_COMMIT", raising=False)
     monkeypatch.setattr(machine, "__file__", str(tmp_path / "machine.py"))

@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
+import sys
 from functools import cache
 from importlib import metadata
 from pathlib import Path
@@ -28,6 +30,13 @@ def machine() -> dict[str, str | int | None]:
         "pna": version("pna"),
         "commit": commit(),
     }
+
+
+def command() -> str:
+    """The command line of this process, without the folder of the program."""
+    program = Path(sys.argv[0])
+    name = f"python -m {program.parent.name}" if program.name == "__main__.py" else program.name
+    return " ".join([name, *map(shlex.quote, sys.argv[1:])])
 
 
 def free_memory(device: torch.device) -> int:

@@ -5,6 +5,7 @@ from typer.testing import CliRunner
 
 from pna.cli import app, report
 from tests.report.made import make
+from tests.train.small_runs import molecules, small_run
 
 run = CliRunner().invoke
 
@@ -80,3 +81,24 @@ def test_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     result = run(app, ["report", str(tmp_path)])
     assert result.exit_code == 1
     assert "pip install 'pna[plot]'" in result.output
+
+
+def test_the_page_of_a_run(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
+    graphs = molecules()
+    trained = small_run(graphs, tmp_path / "run", members=1, epochs=1)
+    moved = (tmp_path / "run.safetensors").rename(tmp_path / "moved.safetensors")
+    result = run(app, ["report", str(trained.folder)])
+    assert result.exit_code == 1 and "pass the path where the file is now" in result.output
+    result = run(app, ["report", str(trained.folder), "--data", str(moved), "--device", "cpu"])
+    assert result.exit_code == 0, result.output
+    page = trained.folder / "report.html"
+    assert result.output == f"wrote {page}\n"
+    assert "<h1>run</h1>" in page.read_text(encoding="utf-8")
+    for wrong, problem in (
+        ([trained.folder, "--markdown", "all.md"], "error: got --markdown for the run"),
+        ([trained.folder, "--interval", "0.9", "--data", moved], "has no calibration rows"),
+        ([tmp_path, "--interval", "0.9"], "which is not the folder of a run; leave them out"),
+    ):
+        result = run(app, ["report", *map(str, wrong)])
+        assert result.exit_code == 1 and problem in result.output

@@ -3,7 +3,7 @@
 import pytest
 
 from pna.data.molecule_table import from_table
-from pna.data.special_rows import KINDS, RowRules, SpecialRow, save_rows, summary
+from pna.data.special_rows import KINDS, RowRules, SpecialRow, read_rows, save_rows, summary
 from pna.data.table import Table
 
 pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
@@ -113,6 +113,11 @@ def test_file_and_summary(tmp_path):
     table = Table.read(tmp_path / "a.rows.csv")
     assert table.columns == ("line", "smiles", "what", "detail", "done")
     assert table.rows[0] == ["3", "C, C", "unreadable", "", "left out"] and len(table.rows) == 3
+    assert read_rows(tmp_path / "a.rows.csv") == rows
+    for damaged in ("", "line,smiles\n3,C\n", "line,smiles,what,detail,done\nx,C,limit,,kept\n"):
+        (tmp_path / "b.rows.csv").write_text(damaged)
+        with pytest.raises(ValueError, match=r"b\.rows\.csv, which is not a list of special rows"):
+            read_rows(tmp_path / "b.rows.csv")
     assert summary(rows) == [
         "1 unreadable, left out (RDKit cannot read the SMILES)",
         "2 wildcard, kept (atoms of no element (*))",

@@ -15,6 +15,8 @@ collect_ignore = (
         "test_figures.py",
         "test_line_plots.py",
         "test_results.py",
+        "test_run_page.py",
+        "test_run_plots.py",
         "test_theory.py",
     ]
 )

@@ -14,12 +14,6 @@ from pna.cli.shared import make_table
 if TYPE_CHECKING:
     from pna.train.evaluation import Evaluation, TaskScores
 
-#: Metrics that are shown of each kind of outputs, the most important first. JSON has all of them.
-_SHOWN = {
-    "number": ("rmse", "mae", "r2", "spearman"),
-    "probability": ("roc_auc", "average_precision", "f1", "mcc", "accuracy"),
-    "classes": ("accuracy", "balanced_accuracy", "f1", "mcc"),
-}
 #: The metrics of numbers that the targets of a benchmark are known by.
 _OF_BENCHMARKS = {"multitask": ("log10_mse", "mae")}
 _MOST_BESIDE = 2  # metrics with a second column: more do not fit into 80 columns
@@ -57,9 +51,10 @@ def table(found: Evaluation) -> Table:
 
 def _shown(found: Evaluation) -> list[str]:
     """The metrics of a table: some of one kind of targets, or the first of each kind."""
-    from pna.train.tasks import LOSSES  # imports torch
+    from pna.train.metrics import SHOWN  # imports torch
+    from pna.train.tasks import LOSSES
 
-    by_kind = _SHOWN | {"number": _OF_BENCHMARKS.get(found.benchmark, _SHOWN["number"])}
+    by_kind = SHOWN | {"number": _OF_BENCHMARKS.get(found.benchmark, SHOWN["number"])}
     kinds = dict.fromkeys(LOSSES[task.kind].outputs for task in found.tasks)
     if len(kinds) > 1:
         return [by_kind[kind][0] for kind in kinds]

@@ -115,7 +115,7 @@ def _ending(folder: Path, summary: dict[str, Any]) -> str:
     never = [str(k) for k, best in enumerate(summary["best"]) if best is None]
     if epochs > 0 and len(never) > broken:
         lost += f", never a finite validation loss: member {', '.join(never)}"
-    next_step = f"to test it: pna evaluate {folder}"
+    next_step = f"to test it: pna evaluate {folder}, or with plots: pna report {folder}"
     if epochs == 0:
         next_step = f"to train it: pna train --resume {folder} --epochs 10"
     return (

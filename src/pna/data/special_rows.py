@@ -181,6 +181,19 @@ def save_rows(path: Path, rows: Sequence[SpecialRow]) -> None:
         csv.writer(file).writerows([SpecialRow._fields, *rows])
 
 
+def read_rows(path: Path) -> list[SpecialRow]:
+    """The special rows that `save_rows` wrote."""
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        head, *rows = [*csv.reader(file)] or [[]]
+    fits = all(len(row) == len(head) and row[0].isdecimal() for row in rows)
+    if tuple(head) != SpecialRow._fields or not fits:
+        raise ValueError(
+            f"got {path}, which is not a list of special rows, expected what pna wrote beside the "
+            "graphs; restore it, or remove it"
+        )
+    return [SpecialRow(int(line), *cells) for line, *cells in rows]
+
+
 def summary(rows: Sequence[SpecialRow]) -> list[str]:
     """One line for each kind of special row: how many there are, and what was done."""
     counts = Counter((row.what, row.done) for row in rows)

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import LogLocator, NullLocator
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from pna.report.colours import APART, FAINT, INK, NARROW, OTHER, WIDE
 from pna.report.figures import literal
@@ -23,6 +23,8 @@ _OTHERS = (
     ("#b3530a", "s"), ("#3a8a5c", "^"), ("#8a4f9e", "D"), (OTHER, "v"), ("#a3862a", "P"),
     ("#4f4a45", "X"),
 )  # fmt: skip
+COLOURS = (APART, *(colour for colour, _ in _OTHERS))
+_MOST_EPOCHS = 500  # of a learning curve
 
 
 def draw_curves(
@@ -154,8 +156,7 @@ class Losses:
 def draw_losses(panels: Mapping[str, Sequence[Losses]]) -> Figure:
     """A panel for each group of populations, one below the other, on a logarithmic axis. Training
     losses are faint, validation losses strong."""
-    least, most = _range([curve for curves in panels.values() for curve in curves])
-    marked = (1, 2, 5) if most > 10 * least else (1, 1.5, 2, 3, 4, 5, 7)
+    limits = _range([curve for curves in panels.values() for curve in curves])
     figure, grid_axes = grid(len(panels), 1, 3.0)
     figure.set_figwidth(WIDE)  # leaves room for the legends beside the panels
     for axes, (title, curves) in zip(grid_axes, panels.items(), strict=True):
@@ -166,11 +167,7 @@ def draw_losses(panels: Mapping[str, Sequence[Losses]]) -> Figure:
             axes.plot(curve.epochs, curve.training, color=colour, linewidth=0.8, alpha=0.45)
             axes.plot(curve.epochs, curve.validation, line, color=colour, linewidth=width,
                       label=literal(curve.label))  # fmt: skip
-        axes.set_yscale("log")
-        axes.set_ylim(least, most)
-        axes.yaxis.set_major_locator(LogLocator(subs=marked))
-        axes.yaxis.set_major_formatter("{x:g}")
-        axes.yaxis.set_minor_locator(NullLocator())
+        _set_log_scale(axes, *limits)
         quieten(axes, title, "epoch", grid_axis="both")
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=7.5, frameon=False,
                     labelcolor=INK)  # fmt: skip
@@ -179,6 +176,49 @@ def draw_losses(panels: Mapping[str, Sequence[Losses]]) -> Figure:
         "training": {"color": INK, "linestyle": "-", "linewidth": 0.8, "alpha": 0.45},
     })  # fmt: skip
     return figure
+
+
+def draw_learning_curve(rows: Sequence[Mapping[str, float]], best: Sequence[int]) -> Figure:
+    """Losses of a run by epoch: means over the members still in training, and their range.
+
+    `rows` are those of `metrics.csv`; `best` are the epochs whose weights were kept.
+    """
+    epochs = np.unique([row["epoch"] for row in rows])
+    members = int(max(row["member"] for row in rows)) + 1
+    table = np.full((2, len(epochs), members), np.nan)
+    for row in rows:
+        at = np.searchsorted(epochs, row["epoch"]), int(row["member"])
+        table[:, at[0], at[1]] = row["training"], row["validation"]
+    kept = slice(None, None, -(-len(epochs) // _MOST_EPOCHS))
+    known = np.ma.masked_invalid(table[:, kept])
+    (training, validation), ends = known.mean(2), (known.min(2), known.max(2))
+    figure = Figure(figsize=(NARROW, 3.2), layout="constrained")
+    axes = figure.subplots()
+    looks: tuple[dict[str, Any], ...] = ({"color": FAINT, "linestyle": "--", "linewidth": 1.2},
+             {"color": APART, "linestyle": "-", "linewidth": 1.8})  # fmt: skip
+    for part, (losses, look) in enumerate(zip((training, validation), looks, strict=True)):
+        axes.plot(epochs[kept], losses, **look)
+        if members > 1:
+            band = (end[part] for end in ends)
+            axes.fill_between(epochs[kept], *band, color=look["color"], alpha=0.15, linewidth=0)
+    axes.plot(best, [0.02] * len(best), "^", color=INK, ms=5, transform=axes.get_xaxis_transform())
+    curve = Losses("", [], training.filled(np.nan), validation.filled(np.nan))
+    _set_log_scale(axes, *_range([curve]))
+    quieten(axes, "", "epoch", grid_axis="both")
+    axes.set_ylabel("loss", fontsize=8.5, color=FAINT)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    marks: dict[str, dict[str, Any]] = {"training": looks[0], "validation": looks[1]}
+    legend(figure, marks | {"best epoch": {"marker": "^", "color": INK, "ms": 5}})
+    return figure
+
+
+def _set_log_scale(axes: Axes, least: float, most: float) -> None:
+    axes.set_yscale("log")
+    axes.set_ylim(least, most)
+    marked = (1, 2, 5) if most > 10 * least else (1, 1.5, 2, 3, 4, 5, 7)
+    axes.yaxis.set_major_locator(LogLocator(subs=marked))
+    axes.yaxis.set_major_formatter("{x:g}")
+    axes.yaxis.set_minor_locator(NullLocator())
 
 
 def _range(curves: Sequence[Losses]) -> tuple[float, float]:

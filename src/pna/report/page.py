@@ -63,7 +63,7 @@ def _inline(drawn: Figure, label: str, name: str, adapts: bool) -> str:
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.DOTALL)
     # Groups of all figures have the same names, which nothing refers to.
-    text = re.sub(r' id="[a-z0-9._]+_\d+"', "", text)
+    text = re.sub(r' id="([a-z0-9._]+|[A-Z][A-Za-z]+)_\d+"', "", text)
     if adapts:
         text = re.sub("|".join(_DARK), lambda found: f"var(--{found[0][1:]})", text)
     return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)

@@ -121,7 +121,33 @@ def evaluate(
     """
     run = run if isinstance(run, Run) else Run(run)
     models = Ensemble.of(run, member, device, epoch, aggregators)
-    graphs = data if isinstance(data, GraphSet) else _load(run, data)
+    graphs = data if isinstance(data, GraphSet) else graphs_for(run, data)
+    of_data = f" of {data}" if isinstance(data, str | Path) else ""
+    seen = outputs_for(models, graphs, split, slice_nodes, of_data)
+    return scores_of(run, seen, member, epoch, per_class)
+
+
+@dataclass(frozen=True)
+class SplitOutputs:
+    """The graphs of a split, their targets, and what the members of a run give for them."""
+
+    models: Ensemble
+    split: str | None
+    where: str  # the split in words
+    graphs: GraphSet
+    targets: list[np.ndarray]  # of each task, (rows,); NaN if unknown
+    outputs: dict[str, np.ndarray]  # of `Ensemble.outputs`
+
+
+def outputs_for(
+    models: Ensemble,
+    graphs: GraphSet,
+    split: str | None,
+    slice_nodes: int | None = None,
+    of_data: str = "",
+) -> SplitOutputs:
+    """The outputs of models for a split, or for all graphs if it is None. `of_data` says of which
+    file, for errors."""
     if split is not None and not graphs.has_splits:
         raise ValueError(
             f"got graphs without splits, expected a split {split!r}; evaluate all of them, with "
@@ -130,14 +156,26 @@ def evaluate(
     graphs = graphs if split is None else graphs.split(split)
     if len(graphs) == 0:
         raise ValueError("got no graphs, expected some to evaluate with")
-    where = "the graphs" if split is None else f"the split {split!r}"
-    where += f" of {data}" if isinstance(data, str | Path) else ""
+    where = ("the graphs" if split is None else f"the split {split!r}") + of_data
     words = models.config.data.get("classes", {})
     targets = [_targets(task, graphs, where, words.get(task.name)) for task in models.config.tasks]
-    missing = [bool(np.isnan(y).all()) for y in targets]
-    _report_missing(models.config.tasks, missing, where)
     seen = message_edges(graphs, models.config.settings.message_edges, split)
-    outputs = models.outputs(seen, slice_nodes)
+    return SplitOutputs(models, split, where, graphs, targets, models.outputs(seen, slice_nodes))
+
+
+def scores_of(
+    run: Run,
+    seen: SplitOutputs,
+    member: int | None = None,
+    epoch: str = "best",
+    per_class: bool = False,
+) -> Evaluation:
+    """Losses and metrics of outputs; other arguments as for `evaluate`."""
+    models, split, graphs = seen.models, seen.split, seen.graphs
+    targets, outputs = seen.targets, seen.outputs
+    words = models.config.data.get("classes", {})
+    missing = [bool(np.isnan(y).all()) for y in targets]
+    _report_missing(models.config.tasks, missing, seen.where)
     scores, split_each = [], models.config.settings.mask_column == ALL
     for index, (task, y) in enumerate(zip(models.config.tasks, targets, strict=True)):
         stored = Thresholds([HALF] * models.config.settings.members, HALF)
@@ -179,7 +217,7 @@ def evaluate(
     )
 
 
-def _load(run: Run, data: str | Path | None) -> GraphSet:
+def graphs_for(run: Run, data: str | Path | None) -> GraphSet:
     """A graph set, or the one a run was trained on; raises if that has moved or changed."""
     config = run.config
     path = own_path(run, config) if data is None else Path(data)
@@ -255,7 +293,7 @@ def _report_missing(tasks: tuple[Task, ...], missing: list[bool], where: str) ->
     problem = f"got no value of the target {names} in {where}, all are missing (NaN)"
     if all(missing):
         raise ValueError(f"{problem}, expected some; evaluate with graphs whose targets are known")
-    warnings.warn(f"{problem}; means are over the other tasks", stacklevel=3)
+    warnings.warn(f"{problem}; means are over the other tasks", stacklevel=4)
 
 
 def choose_thresholds(

@@ -25,7 +25,7 @@ from pna.data.graphset import GraphSet
 from pna.data.molecule_features import RECORD
 from pna.data.tensor_file import bytes_of
 from pna.files import is_new
-from pna.machine import machine
+from pna.machine import command, machine
 from pna.ops.aggregators import Aggregator
 from pna.population.all_reduce import world_size
 from pna.train import training_molecules
@@ -330,9 +330,9 @@ def _train(
         _restore(run, trainer, config, checkpoint)
         done, seconds, kept = checkpoint.epoch, checkpoint.seconds, checkpoint.rows
         if writes:
-            run.resume(config, done, machine())
+            run.resume(config, done, {**machine(), "command": command()})
     elif writes:
-        run.start(config, machine())
+        run.start(config, {**machine(), "command": command()})
     metrics = Metrics(run.folder / METRICS, _columns(config), kept) if writes else None
     if metrics is not None and checkpoint is not None and not checkpoint.is_consistent:
         _save(run, trainer, done, seconds, metrics.rows)

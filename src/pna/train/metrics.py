@@ -199,6 +199,12 @@ def _precision(scores: np.ndarray, ones: np.ndarray) -> float:
     return float((np.diff(hits, prepend=0) * hits / (ends + 1)).sum() / hits[-1])
 
 
+#: Metrics that are shown of each kind of outputs, the most important first. JSON has all of them.
+SHOWN = {
+    "number": ("rmse", "mae", "r2", "spearman"),
+    "probability": ("roc_auc", "average_precision", "f1", "mcc", "accuracy"),
+    "classes": ("accuracy", "balanced_accuracy", "f1", "mcc"),
+}
 #: Metrics of single classes.
 BY_CLASS = ("f1", "average_precision", "roc_auc", "accuracy")
 

@@ -207,18 +207,35 @@ def columns_of(
             given = given[:, chosen[task.level]]
         thresholds = thresholds_of(run, task)
         threshold = thresholds.mean if member is None else thresholds.members[member]
-        mean, temperature = given.mean(0), calibrations[index].temperature
-        std = scaled(given, temperature).std(0)
+        found = MeanPrediction.of(task, given, calibrations[index])
         # a threshold is of probabilities as the models give them
-        threshold = float(scaled(np.array(threshold), temperature))
-        of_task = _columns_of(task, scaled(mean, temperature), models.config, threshold)
+        threshold = float(scaled(np.array(threshold), calibrations[index].temperature))
+        of_task = _columns_of(task, found.mean, models.config, threshold)
         columns[task.level] = _joined(columns[task.level], of_task)
-        if len(given) > 1 and not LOSSES[task.loss].classes:
-            spread[task.level][STD.format(task.name)] = std
-        if (interval := calibrations[index].interval) is not None:
-            for form, end in zip(ENDS, interval.around(mean, std), strict=True):
+        if found.std is not None:
+            spread[task.level][STD.format(task.name)] = found.std
+        if found.ends is not None:
+            for form, end in zip(ENDS, found.ends, strict=True):
                 spread[task.level][form.format(task.name)] = end
     return columns, spread
+
+
+@dataclass(frozen=True)
+class MeanPrediction:
+    """The mean prediction of members for a task, and its uncertainty, as `predict` gives them."""
+
+    mean: np.ndarray  # (rows,), or (rows, classes): in units of the target, or probabilities
+    std: np.ndarray | None  # (rows,) over the members; None of one member, and of classes
+    ends: tuple[np.ndarray, np.ndarray] | None  # (rows,) each, of intervals; None without
+
+    @classmethod
+    def of(cls, task: Task, given: np.ndarray, calibration: TaskCalibration) -> MeanPrediction:
+        """From predictions of members as by `in_units`."""
+        mean, temperature = given.mean(0), calibration.temperature
+        std = scaled(given, temperature).std(0)
+        ends = None if calibration.interval is None else calibration.interval.around(mean, std)
+        is_spread = len(given) > 1 and not LOSSES[task.loss].classes
+        return cls(scaled(mean, temperature), std if is_spread else None, ends)
 
 
 def _edge_ids(

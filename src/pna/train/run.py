@@ -108,7 +108,8 @@ class Run:
 
     ====================  ======================================================================
     config.json           data, model, tasks and settings
-    environment.json      the machine; in the list `resumed`, the machine and epoch of each resume
+    environment.json      the machine and the command; in the list `resumed`, those of each resume,
+                          and its epoch
     metrics.csv           one row of losses per member and epoch
     last.safetensors      the checkpoint from which training continues
     best.safetensors      the weights of every member at its lowest validation loss
