@@ -83,8 +83,9 @@ def test_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "pip install 'pna[plot]'" in result.output
 
 
-def test_the_page_of_a_run(tmp_path: Path) -> None:
+def test_the_page_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib", reason="needs matplotlib: pip install 'pna[plot]'")
+    monkeypatch.setattr("pna.report.run_page.MOST_TARGETS", 1)
     graphs = molecules()
     trained = small_run(graphs, tmp_path / "run", members=1, epochs=1)
     moved = (tmp_path / "run.safetensors").rename(tmp_path / "moved.safetensors")

@@ -12,6 +12,7 @@ from pna.data.special_rows import SpecialRow, save_rows
 from pna.report import run_page
 from pna.report.run_page import page
 from pna.report.run_results import LEVELS, RunResults
+from pna.report.run_tables import scored
 from pna.train import evaluate, predict
 from pna.train.calibration import CalibrationRows
 from tests.report.test_browser import CHROMIUM, MEASURE, PHONE, open_page
@@ -152,13 +153,12 @@ def test_targets_beyond_the_limit_are_in_the_table_only(results, monkeypatch):
 
 
 def test_too_few_calibration_rows(trained, monkeypatch):
-    monkeypatch.setattr(run_page, "MOST_TARGETS", 0)
     rows = CalibrationRows.of(trained)
     few = CalibrationRows(rows.members, rows.predictions[..., :5], rows.targets[:, :5])
     monkeypatch.setattr(CalibrationRows, "of", lambda run: few)
     found = RunResults.of(trained, device="cpu")
     assert found.rows[2].found.ends is None and found.rows[2].covered == ()
-    assert "There are no intervals: got 5 calibration rows with a known &lt;size&gt;" in page(found)
+    assert "There are no intervals: got 5 calibration rows with a known <size>" in scored(found)
     with pytest.raises(ValueError, match="got 5 calibration rows"):
         RunResults.of(trained, interval=0.9, device="cpu")
 
