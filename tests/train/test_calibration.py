@@ -4,10 +4,12 @@ import shutil
 
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from pna.cli import app
 from pna.data.molecule_table import from_table
 from pna.data.table import Table
-from pna.train import Settings, predict, predict_table, train
+from pna.train import Settings, evaluate, predict, predict_table, train
 from pna.train.calibration import FILE, CalibrationRows
 from pna.train.run import BEST, Run
 from pna.train.temperature import best_temperature
@@ -55,6 +57,31 @@ def test_probabilities_are_scaled_in_their_order(graphs, trained, tmp_path):
     odds, of_raw = (np.log(p / (1 - p)) for p in (found, raw))
     np.testing.assert_allclose(odds * temperature, of_raw, rtol=1e-3, atol=1e-6)
     np.testing.assert_array_equal(found.argsort(kind="stable"), raw.argsort(kind="stable"))
+
+
+def test_evaluation_is_of_what_is_predicted(graphs, trained, tmp_path):
+    metrics = pytest.importorskip("sklearn.metrics")
+    copy = Run(shutil.copytree(trained.folder, tmp_path / "copy"))
+    (copy.folder / FILE).unlink()
+    y = graphs.split("test").y_graph[:, 1].numpy()
+    found = [evaluate(run, graphs).tasks[1] for run in (trained, copy)]
+    for run, scores in zip((trained, copy), found, strict=True):
+        written = predict(run, graphs.split("test")).graph["active"]
+        assert scores.probabilities["log_loss"] == pytest.approx(metrics.log_loss(y, written))
+        classes = (written >= scores.ensemble_threshold) == y
+        assert scores.ensemble["accuracy"] == classes.mean()
+    assert abs(found[0].probabilities["temperature"] - 1) > 0.01
+    assert found[1].probabilities["temperature"] == found[1].ensemble_threshold * 2 == 1
+    assert found[0].probabilities["log_loss"] != found[1].probabilities["log_loss"]
+    assert (found[0].ensemble, found[0].loss) == (found[1].ensemble, found[1].loss)
+    done = CliRunner().invoke(app, ["evaluate", str(trained.folder), str(saved(graphs, tmp_path))])
+    said = " ".join(done.output.split())
+    assert f"active: log loss {found[0].probabilities['log_loss']:.4g} and calibration" in said
+
+
+def saved(graphs, folder):
+    graphs.save(folder / "graphs.safetensors")
+    return folder / "graphs.safetensors"
 
 
 def test_intervals_of_a_table(graphs, trained):

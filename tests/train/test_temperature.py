@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from pna.train.temperature import best_temperature, scaled
+from pna.train.temperature import best_temperature, calibration_error, log_loss, scaled
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 3.0])
@@ -23,6 +23,13 @@ def test_the_order_and_a_half_stay():
     assert (np.diff(found) > 0).all() and found[3] == 0.5
     assert found[4] == pytest.approx(1 / (1 + (0.3 / 0.7) ** 0.25))
     assert scaled(given, 1.0) is given
+
+
+def test_scores_of_probabilities_by_hand():
+    given, y = np.array([0.25, 0.25, 0.9, 1.0]), np.array([0.0, 1.0, 1.0, 1.0])
+    assert log_loss(given, y) == pytest.approx(-np.log(0.75 * 0.25 * 0.9) / 4)
+    # two bins: half of the first are 1, not a quarter; all of the last, not 0.95
+    assert calibration_error(given, y) == pytest.approx((2 * 0.25 + 2 * 0.05) / 4)
 
 
 def test_one_class_says_nothing():

@@ -96,6 +96,13 @@ def lines(found: Evaluation) -> list[str]:
         for task in found.tasks
         if task.ensemble_threshold not in (None, 0.5)
     ]
+    named += [
+        f"{task.name}: log loss {task.probabilities['log_loss']:.4g} and calibration error "
+        f"{task.probabilities['calibration_error']:.4g} of probabilities as pna predict writes "
+        f"them, with the temperature {task.probabilities['temperature']:.4g}"
+        for task in found.tasks
+        if task.probabilities.get("temperature", 1) != 1 and "log_loss" in task.probabilities
+    ]
     left_out: dict[tuple[str, ...], list[TaskScores]] = {}
     for task in found.tasks:
         if task.rows and (names := tuple(n for n in _shown(found) if n in task.undefined)):

@@ -27,9 +27,10 @@ from pna.estimators.inputs import (
 from pna.estimators.trained import TrainedRun
 from pna.files import is_new
 from pna.stored import check, read_json
+from pna.train.calibration import calibrations_of
 from pna.train.defaults import model_for, settings_for
 from pna.train.loop import Report, train
-from pna.train.prediction import in_units
+from pna.train.prediction import in_units, mean_and_std
 from pna.train.run import write_json
 
 T = TypeVar("T", bound="GraphEstimator")
@@ -103,13 +104,14 @@ class GraphEstimator(BaseEstimator):
 
         It says how much the members disagree, which is less than the error to expect.
         """
-        given = self._predicted(X)
-        if given.shape[0] < 2:
+        _, std = self._predicted(X)
+        members = len(self.run_.models(self.device).members)
+        if members < 2:
             raise ValueError(
-                f"got an estimator with {given.shape[0]} trained member, expected at least 2 for a "
+                f"got an estimator with {members} trained member, expected at least 2 for a "
                 "standard deviation; fit with more (members)"
             )
-        return self._in_shape(given.std(0))
+        return self._in_shape(std)
 
     def save(self, path: str | Path) -> None:
         """Write a new folder with the run and the parameters; nothing in it is pickled.
@@ -237,13 +239,22 @@ class GraphEstimator(BaseEstimator):
             )
         self.run_ = run
 
-    def _predicted(self, X: Any) -> NDArray[np.float64]:
-        """Predictions (members, graphs, columns): targets, or the probabilities of classes."""
+    def _predicted(self, X: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Mean and deviation of the members' predictions, (graphs, columns) each: targets, or the
+        probabilities of classes. They are those of `pna predict`."""
         check_is_fitted(self)
         models = self.run_.models(self.device)
         outputs = models.outputs(self._graphs_to_predict(X))["graph"]
-        columns = [in_units(task, outputs) for task in models.config.tasks]
-        return np.concatenate([c.reshape(*outputs.shape[:2], -1) for c in columns], 2)
+        calibrations = calibrations_of(self.run_, models.members, None)
+        of_tasks = [
+            mean_and_std(in_units(task, outputs), calibration.temperature)
+            for task, calibration in zip(models.config.tasks, calibrations, strict=True)
+        ]
+        mean, std = (
+            np.concatenate([c.reshape(outputs.shape[1], -1) for c in columns], 1)
+            for columns in zip(*of_tasks, strict=True)
+        )
+        return mean, std
 
     def _in_shape(self, columns: NDArray[np.float64]) -> NDArray[np.float64]:
         """Columns (graphs, columns) in the shape that users get."""

@@ -51,11 +51,13 @@ class PNAClassifier(ClassifierMixin, GraphEstimator):
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Probabilities (molecules, classes), in the order of `classes_`: means over members."""
-        return self._in_shape(self._predicted(X).mean(0))
+        return self._in_shape(self._predicted(X)[0])
 
-    def _predicted(self, X: Any) -> NDArray[np.float64]:
-        found = super()._predicted(X)
-        return np.concatenate([1 - found, found], 2) if found.shape[2] == 1 else found
+    def _predicted(self, X: Any) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        mean, std = super()._predicted(X)
+        if mean.shape[1] == 1:  # the probability of the second class
+            return np.concatenate([1 - mean, mean], 1), np.concatenate([std, std], 1)
+        return mean, std
 
     def _facts(self) -> dict[str, Any]:
         return {"classes": self.classes_.tolist(), "type": self.classes_.dtype.str}

@@ -36,7 +36,7 @@ class PNARegressor(RegressorMixin, GraphEstimator):
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """The mean prediction of the members, in the shape of y."""
-        return self._in_shape(self._predicted(X).mean(0))
+        return self._in_shape(self._predicted(X)[0])
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """R² over the known numbers of y; with several targets, the mean over these."""

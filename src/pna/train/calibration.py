@@ -14,7 +14,7 @@ from pna.data.download import sha256_of
 from pna.train.conformal import Interval, check_level, fitted_interval
 from pna.train.disk_errors import disk_errors
 from pna.train.mask_columns import learners
-from pna.train.run import BEST, Run
+from pna.train.run import BEST, Run, unusable
 from pna.train.tasks import LOSSES, Task, is_binary
 from pna.train.temperature import best_temperature
 
@@ -60,10 +60,7 @@ class CalibrationRows:
             if found.predictions.shape != count or len(found.targets) != count[0]:
                 raise ValueError("its tensors have other shapes")
         except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise ValueError(
-                f"got {path}, which cannot be used ({error}), expected what pna train wrote; "
-                f"remove the file, and write it again: pna train --resume {run.folder}"
-            ) from error
+            raise unusable(path, error) from error
         return found
 
 

@@ -19,7 +19,7 @@ from pna.data.molecule_table import CALIBRATION
 from pna.data.node_graph import KIND
 from pna.data.tensor_file import kind_of
 from pna.ops.aggregators import Aggregator
-from pna.train.calibration import CalibrationRows
+from pna.train.calibration import CalibrationRows, TaskCalibration, calibrations_of
 from pna.train.loop import fingerprint
 from pna.train.mask_columns import graph_for, graphs_of, learners
 from pna.train.metrics import is_defined
@@ -37,6 +37,7 @@ from pna.train.tasks import (
     names_of,
     sample_weights_of,
 )
+from pna.train.temperature import calibration_error, log_loss, scaled
 from pna.train.threshold import HALF, Thresholds, best_threshold, thresholds_of
 
 _SCALED = ("mse", "mae")  # that the paper's experiments take of scaled targets
@@ -61,7 +62,9 @@ class TaskScores:
     #: Metrics of what `predict` gives: the mean prediction of the members. Not if they have a
     #: split each.
     ensemble: dict[str, float] = field(default_factory=dict)
-    ensemble_threshold: float | None = None
+    ensemble_threshold: float | None = None  # of the probabilities that `predict` gives
+    #: Of these probabilities of class 1: "temperature", "log_loss" and "calibration_error".
+    probabilities: dict[str, float] = field(default_factory=dict)
     ensemble_classes: dict[str, dict[str, float]] | None = None  # as `classes`
 
 
@@ -177,6 +180,9 @@ def scores_of(
     missing = [bool(np.isnan(y).all()) for y in targets]
     _report_missing(models.config.tasks, missing, seen.where)
     scores, split_each = [], models.config.settings.mask_column == ALL
+    calibrations = [TaskCalibration()] * len(targets)
+    if epoch == "best":
+        calibrations = calibrations_of(run, models.members, None)
     for index, (task, y) in enumerate(zip(models.config.tasks, targets, strict=True)):
         stored = Thresholds([HALF] * models.config.settings.members, HALF)
         if epoch == "best":  # thresholds were chosen with these weights
@@ -196,6 +202,8 @@ def scores_of(
         else:
             mean = given.mean(own, stored.mean if member is None else thresholds[0])
             found = _with_ensemble(found, mean, y, names)
+            if is_binary(task):
+                found = _with_probabilities(found, mean, y, calibrations[index].temperature)
         scores.append(found)
     known = [task for task, left_out in zip(scores, missing, strict=True) if not left_out]
     losses = np.array([task.loss for task in known])
@@ -384,9 +392,22 @@ def _with_ensemble(
     return replace(
         scores,
         ensemble={name: mean.metric(name, targets)[0] for name in scores.metrics},
-        ensemble_threshold=mean.thresholds[0] if is_binary(mean.task) else None,
         ensemble_classes=classes,
     )
+
+
+def _with_probabilities(
+    scores: TaskScores, mean: TaskPredictions, targets: np.ndarray, temperature: float
+) -> TaskScores:
+    """With the scores of the probabilities of class 1 that `predict` gives."""
+    known = ~np.isnan(targets)
+    given, wanted = scaled(mean.given[0], temperature)[known], targets[known]
+    found = {"temperature": temperature}
+    if known.any() and not np.isnan(given).any():
+        found["log_loss"] = log_loss(given, wanted)
+        found["calibration_error"] = calibration_error(given, wanted)
+    threshold = float(scaled(np.array(mean.thresholds[0]), temperature))
+    return replace(scores, probabilities=found, ensemble_threshold=threshold)
 
 
 def _loss(task: Task, outputs: np.ndarray, targets: np.ndarray, of_samples: Tensor | None) -> float:

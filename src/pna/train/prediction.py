@@ -231,11 +231,15 @@ class MeanPrediction:
     @classmethod
     def of(cls, task: Task, given: np.ndarray, calibration: TaskCalibration) -> MeanPrediction:
         """From predictions of members as by `in_units`."""
-        mean, temperature = given.mean(0), calibration.temperature
-        std = scaled(given, temperature).std(0)
+        mean, std = mean_and_std(given, calibration.temperature)
         ends = None if calibration.interval is None else calibration.interval.around(mean, std)
         is_spread = len(given) > 1 and not LOSSES[task.loss].classes
-        return cls(scaled(mean, temperature), std if is_spread else None, ends)
+        return cls(mean, std if is_spread else None, ends)
+
+
+def mean_and_std(given: np.ndarray, temperature: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """What members (members, …) predict together, and their standard deviation, (…) each."""
+    return scaled(given.mean(0), temperature), scaled(given, temperature).std(0)
 
 
 def _edge_ids(

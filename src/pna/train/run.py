@@ -103,6 +103,14 @@ _OF_MOLECULES = {"features": list[str], "rdkit": str}
 _OF_DATA = {"path": str | None, "fingerprint": str, "splits": list[str]}
 
 
+def unusable(path: Path, error: Exception) -> ValueError:
+    """The error of a file that training writes at its end, and can write again."""
+    return ValueError(
+        f"got {path}, which cannot be used ({error}), expected what pna train wrote; remove the "
+        f"file, and write it again: pna train --resume {path.parent}"
+    )
+
+
 class Run:
     """The folder of a training.
 

@@ -19,6 +19,22 @@ def scaled(probabilities: np.ndarray, temperature: float) -> np.ndarray:
     return found
 
 
+def log_loss(probabilities: np.ndarray, targets: np.ndarray) -> float:
+    """Mean of -log of the probability of the target, from (rows,) each; targets are known."""
+    p = np.clip(probabilities, _EDGE, 1 - _EDGE)
+    return float(-(targets * np.log(p) + (1 - targets) * np.log1p(-p)).mean())
+
+
+def calibration_error(probabilities: np.ndarray, targets: np.ndarray) -> float:
+    """How far probabilities are from frequencies, in ten bins of probabilities of equal width.
+
+    It is the mean of |mean probability - mean target| of the bins, weighted by their rows.
+    """
+    bins = np.minimum((10 * probabilities).astype(int), 9)
+    apart = np.bincount(bins, probabilities - targets, 10)
+    return float(np.abs(apart).sum() / len(targets))
+
+
 def best_temperature(probabilities: np.ndarray, targets: np.ndarray) -> float:
     """The temperature of the lowest log loss, from (rows,) each, leaving out unknown targets.
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from pna.stored import check
-from pna.train.run import SUMMARY, Run
+from pna.train.run import SUMMARY, Run, unusable
 from pna.train.tasks import Task, is_binary
 
 HALF = 0.5
@@ -66,8 +66,5 @@ def thresholds_of(run: Run, task: Task) -> Thresholds:
         if len(stored[task.name]["members"]) != count:
             raise ValueError(f"{task.name} has another number of members")
     except ValueError as error:
-        raise ValueError(
-            f"got {run.folder / SUMMARY}, which cannot be used ({error}), expected what pna train "
-            f"wrote; remove the file, and write it again: pna train --resume {run.folder}"
-        ) from error
+        raise unusable(run.folder / SUMMARY, error) from error
     return Thresholds(**stored[task.name])

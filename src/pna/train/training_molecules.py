@@ -23,7 +23,7 @@ from pna.data.molecule_table import TABLE
 from pna.stored import check
 from pna.train.calibration import is_number
 from pna.train.disk_errors import disk_errors
-from pna.train.run import Config, Run
+from pna.train.run import Config, Run, unusable
 from pna.train.tasks import column_of
 
 FILE = "molecules.safetensors"
@@ -75,10 +75,7 @@ class TrainingMolecules:
             check(facts, _FACTS, "its header")
             check(tensors, {"fingerprints": torch.Tensor}, "it")
         except ValueError as error:
-            raise ValueError(
-                f"got {path}, which cannot be used ({error}), expected what pna train wrote; "
-                f"remove the file, and write it again: pna train --resume {run.folder}"
-            ) from error
+            raise unusable(path, error) from error
         return cls(tensors["fingerprints"].numpy(), facts["atoms"], facts["ranges"])
 
     @cached_property
