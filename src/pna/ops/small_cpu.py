@@ -6,6 +6,7 @@ The kernels take float32, indices of 32 bits, and edge terms for each edge or fr
 from __future__ import annotations
 
 import ctypes
+import math
 from functools import cache
 from typing import NamedTuple
 
@@ -16,7 +17,8 @@ from pna.adjacency import Adjacency
 from pna.ops import cpu
 from pna.ops.request import KINDS, Request, check_table
 
-#: Forms of edge terms, and the statistics, numbered as in small.c; columns that one thread takes.
+#: Forms of edge terms, and the statistics, numbered as in small.c; the columns that a thread takes
+#: are a multiple of the last.
 _NONE, _DENSE, _TABLE = range(3)
 _KINDS = KINDS[:6]
 _BAND = 16
@@ -68,7 +70,6 @@ class SmallKernelsInC:
         self._epsilon = request.epsilon
         self._columns = columns
         self._inputs = columns * (1 + shape.scalers * len(request.kinds))
-        self._bands = [(k, min(k + _BAND, columns)) for k in range(0, columns, _BAND)]
 
     def forward(
         self, products: Tensor, bias: Tensor, x: Tensor, factors: Tensor | None, graph: Adjacency,
@@ -142,7 +143,10 @@ class SmallKernelsInC:
         if threads == 1 or not cpu.is_shared(work):
             _kernel(problem, backward, 0, nodes, 0, self._columns)
             return
-        pieces = [(backward, 0, nodes, *band) for band in self._bands]
+        # one band for each thread: every band reads the graph anew
+        width = _BAND * math.ceil(self._columns / (_BAND * threads))
+        starts = range(0, self._columns, width)
+        pieces = [(backward, 0, nodes, k, min(k + width, self._columns)) for k in starts]
         cpu.share(pieces, lambda *piece: _kernel(problem, *piece), work)
 
 
