@@ -73,19 +73,8 @@ CHOICES = {
 }
 #: Options that take any text: names in files, lists and ranges of numbers.
 FREE = {
-    *(
-        "name",
-        "models",
-        "split",
-        "splits",
-        "smiles",
-        "targets",
-        "tasks",
-        "weight",
-        "weights",
-        "mixture",
-    ),
-    *("class_weights", "encoding", "out", "peer_python"),
+    *("name", "models", "split", "splits", "smiles", "targets", "tasks", "weight", "weights"),
+    *("mixture", "class_weights", "encoding", "out", "peer_python", "target"),
     *("sizes", "lr", "weight_decay", "width", "dropout", "rows", "paths"),
     *("id", "source", "dest", "edge_split", "random_split", "sample"),
 }

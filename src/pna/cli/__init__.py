@@ -12,6 +12,7 @@ from pna.cli import (
     demo,
     doctor,
     evaluate,
+    explain,
     export,
     fingerprint,
     predict,
@@ -51,6 +52,7 @@ app.command()(doctor.doctor)
 app.command()(train.train)
 app.command()(evaluate.evaluate)
 app.command()(predict.predict)
+app.command()(explain.explain)
 app.command()(fingerprint.fingerprint)
 app.command()(export.export)
 app.command()(sweep.sweep)

@@ -3,6 +3,8 @@
 from pna.train.evaluation import Evaluation as Evaluation
 from pna.train.evaluation import TaskScores as TaskScores
 from pna.train.evaluation import evaluate as evaluate
+from pna.train.explanation import Explanation as Explanation
+from pna.train.explanation import explain as explain
 from pna.train.exporting import export as export
 from pna.train.fingerprints import fingerprint as fingerprint
 from pna.train.loop import Interrupted as Interrupted
