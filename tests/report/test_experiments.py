@@ -45,16 +45,16 @@ def test_one_result_is_a_page_of_itself(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_several_results_have_contents_and_links_of_their_own(tmp_path: Path) -> None:
-    folders = [make(tmp_path / "a", "training"), make(tmp_path / "b", "moments"),
-               make(tmp_path / "c", "moments", members=1, quick=True)]  # fmt: skip
+    folders = [make(tmp_path / "a", "parameters"), make(tmp_path / "b", "diameter"),
+               make(tmp_path / "c", "diameter", members=1, quick=True)]  # fmt: skip
     seen = Seen(page([ExperimentResult.read(folder) for folder in folders]))
     assert TITLE in seen.text
-    sections = [name for name in seen.ids if name.startswith(("moments", "training"))]
-    first, second = "moments-paper-redrawn", "training-paper-redrawn"
+    sections = [name for name in seen.ids if name.startswith(("diameter", "parameters"))]
+    first, second = "diameter-paper-redrawn", "parameters-paper-redrawn"
     assert sections == [first, second, f"{first}-2"]
     assert [f"#{name}" for name in sections] == seen.links[: len(sections)]
     assert seen.text.count("Quick run.") == 1
-    assert "quick; 0 of 3 claims hold, 3 undecided" in seen.text
+    assert "quick; 0 of 2 claims hold, 2 undecided" in seen.text
     assert len(seen.ids) == len(set(seen.ids))
 
 
