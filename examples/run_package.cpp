@@ -6,7 +6,8 @@
 // each as its type (int64, float32 or float64), number of axes, axes, and numbers. Predictions are
 // written in the same way, one batch for each batch.
 
-#include <ATen/ATen.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/inductor/aoti_package/model_package_loader.h>
 

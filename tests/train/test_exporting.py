@@ -4,6 +4,7 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import defaultdict
 from dataclasses import replace
 from functools import cache, partial
 from pathlib import Path
@@ -12,6 +13,7 @@ from unittest.mock import patch
 import numpy as np
 import pytest
 import torch
+from torch._inductor import config as inductor
 from torch.onnx._internal.exporter._registration import ONNXRegistry
 from torch.utils import cpp_extension
 from typer.testing import CliRunner
@@ -31,6 +33,10 @@ from tests.train.test_program import MAX_NODES, settings
 
 EXAMPLES = Path(__file__).parent.parent.parent / "examples"
 CPU = torch.device("cpu")
+QUICKLY = {
+    "aot_inductor.precompile_headers": False,
+    "aot_inductor.compile_wrapper_opt_level": "O0",
+}
 #: Torch's table of ONNX forms, which takes most of a second to build.
 ONNX_FORMS = staticmethod(cache(ONNXRegistry.from_torchlib))
 
@@ -67,17 +73,16 @@ def check(program, graphs, run, batches=BATCHES):
             assert all(len(values) == 0 for values in found.values())
 
 
-def check_traced(model, max_nodes=None):
-    """The program, its graphs, and what torch makes of it, which is compared with the models."""
-    program, graphs = made(model, max_nodes)
+def check_traced(program, graphs):
+    """What torch makes of the program, which is compared with the models."""
     with exporting._quiet():
         exported = trace(program, CPU)
     check(program, graphs, partial(as_numpy, exported.module()))
-    return program, graphs, exported
+    return exported
 
 
-def check_torch_and_onnx(model, max_nodes, path, optimize=False):
-    program, graphs, exported = check_traced(model, max_nodes)
+def check_torch_and_onnx(program, graphs, path, optimize=False):
+    exported = check_traced(program, graphs)
     session = onnx_session(exported, program, path / "model.onnx", optimize)
     check(program, graphs, partial(by_onnx, session))
 
@@ -196,33 +201,43 @@ def test_a_file_is_written_completely_or_not_at_all(trained, tmp_path, monkeypat
 
 #: One convolution of every kind of layer and readout: `test_every_aggregator` has the rest.
 KINDS = {(e.layer, e.pooled, e.gated): name for name, e in reversed(CONVOLUTIONS.items())}
+#: Those that can be layers of one model: they take the same features of edges.
+TOGETHER = defaultdict(list)
+for name in sorted(KINDS.values(), key=lambda name: CONVOLUTIONS[name].gated):
+    entry = CONVOLUTIONS[name]
+    TOGETHER[entry.edges, entry.carries, entry.pooled].append(name)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("convolution", KINDS.values())
-def test_every_convolution(convolution, tmp_path):
-    """Torch reasons about the sizes of every operation, twice for ONNX. ONNX Runtime can read
-    DiffPool only as it is optimised. One has two layers, with a virtual node between them."""
-    more = {"layers": 2, "virtual_node": True} if convolution == "gin" else {"layers": 1}
-    model = settings(convolution, "stacked", graph_norm=True, **more)
-    check_torch_and_onnx(model, None, tmp_path, optimize=convolution == "diffpool")
+@pytest.mark.parametrize("convolutions", TOGETHER.values(), ids=", ".join)
+def test_every_convolution(convolutions, tmp_path):
+    """A model with a layer of each, and a virtual node between layers. It has the readout of the
+    last. Torch reasons about the sizes of every operation, twice for ONNX. ONNX Runtime can read
+    DiffPool only as it is optimised."""
+    *others, last = convolutions
+    model = settings(last, "stacked", graph_norm=True, layers=len(convolutions), virtual_node=True)
+    program, graphs = made(model)
+    for layer, name in enumerate(others):
+        one = made(settings(name, "stacked", layers=1))[0].models[0]
+        program.models[0].convolutions[layer] = one.convolutions[0]
+    check_torch_and_onnx(program, graphs, tmp_path, optimize=last == "diffpool")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("architecture", sorted({*ARCHITECTURES} - {"stacked"}))
 def test_every_other_architecture(architecture, tmp_path):
     """With the longest of small loops: steps of Set2Set and of a recurrent model are unrolled."""
-    model = settings("mpnn-max", architecture)
-    check_torch_and_onnx(model, MAX_NODES[architecture], tmp_path)
+    program, graphs = made(settings("gin", architecture), MAX_NODES[architecture])
+    check_torch_and_onnx(program, graphs, tmp_path)
 
 
 @pytest.mark.slow
 def test_every_aggregator(tmp_path):
-    """All in one layer, optimised as it is for users."""
+    """All in one layer."""
     given = {Moment: Moment(3), KthSmallest: KthSmallest(2)}
     every = [given.get(kind, kind) for kind in BUILT_IN]
     model = settings("pna", "stacked", layers=1, aggregators=every)
-    check_torch_and_onnx(model, None, tmp_path, optimize=True)
+    check_torch_and_onnx(*made(model), tmp_path)
 
 
 class Largest(Aggregator):
@@ -247,8 +262,8 @@ class Watchful(Aggregator):
 def test_aggregators_of_your_own(tmp_path):
     """One that torch can export and ONNX cannot express, and one that neither can."""
     pytest.importorskip("onnxruntime", reason="needs pna[onnx]")
-    model = settings("pna", "stacked", layers=1, aggregators=[Largest])
-    program, _, exported = check_traced(model)
+    program, graphs = made(settings("pna", "stacked", layers=1, aggregators=[Largest]))
+    exported = check_traced(program, graphs)
     with pytest.raises(ValueError, match=r"no ONNX form .*i0e.*choose another format"):
         onnx_session(exported, program, tmp_path / "model.onnx")
     program, _ = made(settings("pna", "stacked", layers=1, aggregators=[Watchful]))
@@ -367,8 +382,10 @@ def packaged(convolution, device, folder):
 
 @pytest.mark.slow
 def test_package_in_cpp(tmp_path):
-    """The model compiled by Inductor, and a C++ program with torch's headers: a minute."""
-    path, program, graphs = packaged("mpnn-max", CPU, tmp_path)
+    """The model compiled by Inductor, and a C++ program with torch's headers: half a minute. The
+    code around the kernels is compiled quickly, not for speed."""
+    with inductor.patch(QUICKLY):
+        path, program, graphs = packaged("mpnn-max", CPU, tmp_path)
     check_package(path, program, graphs, CPU, tmp_path)
 
 
@@ -384,9 +401,7 @@ def test_package_in_cpp_on_a_gpu(convolution, tmp_path):
 
 @pytest.mark.slow
 def test_a_package_needs_a_compiler(tmp_path):
-    from torch._inductor import config
-
     exported = torch.export.export(torch.nn.Linear(2, 1), (torch.ones(1, 2),))
-    absent = config.patch("cpp.cxx", ("no-such-compiler",))
+    absent = inductor.patch("cpp.cxx", ("no-such-compiler",))
     with absent, pytest.raises(ValueError, match="expected a machine with a C\\+\\+ compiler"):
         FORMATS["aoti"].write(exported, {}, tmp_path / "model.pt2")
