@@ -14,7 +14,7 @@ import torch
 import pna
 from pna import Adjacency
 from pna.aggregators import Aggregator
-from pna.nn import PNA, PNAConv
+from pna.nn import PNAConv
 from tests.nn.cases import DEG, assert_equal_in_norm, numbers, outcome
 
 pytestmark = [
@@ -82,7 +82,6 @@ MODULES = {
     "relations": Relations,
     "PNAConv": lambda: PNAConv(WIDTH, WIDTH, **LAYER),
     "PNAConv, own": lambda: PNAConv(WIDTH, WIDTH, [Peak], ["identity"], None),
-    "PNA": lambda: PNA(WIDTH, WIDTH, 2, **LAYER),
 }
 
 
@@ -104,7 +103,7 @@ def test_edge_index(device):
     second each."""
     sizes = [(5000, 300), (60, 0), (4095, 254), (4096, 255), (4097, 256), (9000, 511)]
     graphs = [(nodes, edges_of(nodes, hub, device)) for nodes, hub in sizes]
-    assert_as_eager("PNA", True, graphs, device)
+    assert_as_eager("aggregate", True, graphs, device)
 
 
 @pytest.mark.parametrize(

@@ -31,12 +31,14 @@ def commands(command, path=()):
 
 
 COMMANDS = dict(commands(typer.main.get_command(app)))
-OPTIONS = [
-    pytest.param(path, parameter, id=f"{' '.join(path)} {parameter.name}")
+OPTIONS = {
+    path: [
+        parameter
+        for parameter in command.params
+        if parameter.name != "help" and not getattr(parameter, "hidden", False)
+    ]
     for path, command in COMMANDS.items()
-    for parameter in command.params
-    if parameter.name != "help" and not getattr(parameter, "hidden", False)
-]
+}
 
 DEVICES = ("cpu", "cuda")
 #: The allowed values of options that take one of a few names; of a command alone where it is named.
@@ -100,23 +102,25 @@ def test_every_command_is_explained(path):
     assert CliRunner().invoke(app, [*path, "--help"]).exit_code == 0
 
 
-@pytest.mark.parametrize("path, parameter", OPTIONS)
-def test_every_option_is_explained(path, parameter):
-    words = parameter.help
-    assert words and words[0].isupper() and words.rstrip().endswith((".", "…"))
-    is_switch = getattr(parameter, "is_flag", False) and not parameter.secondary_opts
-    if parameter.required or is_switch or "Default:" in words:
-        return
-    shown = parameter.show_default and parameter.default not in (None, "")
-    assert shown or (path, parameter.name) in NO_DEFAULT, "names no default"
+@pytest.mark.parametrize("path", OPTIONS, ids=" ".join)
+def test_every_option_is_explained(path):
+    for parameter in OPTIONS[path]:
+        name, words = parameter.name, parameter.help
+        assert words and words[0].isupper() and words.rstrip().endswith((".", "…")), name
+        is_switch = getattr(parameter, "is_flag", False) and not parameter.secondary_opts
+        if not (parameter.required or is_switch or "Default:" in words):
+            shown = parameter.show_default and parameter.default not in (None, "")
+            assert shown or (path, name) in NO_DEFAULT, f"{name} names no default"
 
 
-@pytest.mark.parametrize("path, parameter", OPTIONS)
-def test_every_choice_is_listed(path, parameter):
-    if is_text(parameter):
-        assert choices(path, parameter) or parameter.name in FREE, "list it in CHOICES or FREE"
-    for value in choices(path, parameter):
-        assert value in parameter.help
+@pytest.mark.parametrize("path", OPTIONS, ids=" ".join)
+def test_every_choice_is_listed(path):
+    for parameter in OPTIONS[path]:
+        given = choices(path, parameter)
+        if is_text(parameter):
+            assert given or parameter.name in FREE, f"list {parameter.name} in CHOICES or FREE"
+        for value in given:
+            assert value in parameter.help, parameter.name
 
 
 def test_defaults_of_settings_are_named():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import torch
@@ -24,6 +25,7 @@ EDGES = [
 SIZES = [5, 1, 2, 6, 8]
 
 
+@cache
 def graphs(edge_columns: int = 0, *, whole: bool = False, columns: int = 2) -> GraphSet:
     """The graphs above, both ways, with features of nodes and of edges."""
     rng = np.random.default_rng(3)
@@ -41,10 +43,13 @@ def graphs(edge_columns: int = 0, *, whole: bool = False, columns: int = 2) -> G
     )  # fmt: skip
 
 
+_diameters = cache(diameters)
+
+
 def batch_of(made: GraphSet, indices: list[int] | None = None) -> Batch:
     """With diameters."""
     batch = made.batch(indices)
-    return replace(batch, diameter=diameters(made)[batch.graph_ids])
+    return replace(batch, diameter=_diameters(made)[batch.graph_ids])
 
 
 def rows_of(batch: Batch, tensor: Tensor) -> list[Tensor]:

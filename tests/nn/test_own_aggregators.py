@@ -112,10 +112,9 @@ def test_members_of_a_population_are_as_alone(kind):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", [PNAConv, PNASimpleConv])
-def test_compiled_in_one_graph(kind):
-    """Takes seconds to trace."""
-    model = make(kind)
+def test_compiled_in_one_graph():
+    """Takes seconds to trace. tests/test_inductor.py compiles a `PNAConv`."""
+    model = make(PNASimpleConv)
     x, _ = inputs()
     adjacency = GRAPH.adjacency()
     out = torch.compile(model, fullgraph=True, backend="aot_eager")(x, adjacency)
@@ -134,7 +133,7 @@ def test_the_operation_compiled_with_a_class_and_an_object():
     def run(x: Tensor) -> Tensor:
         return pna.aggregate(x, adjacency, ["max", Midrange, PowerMean(3.0)])
 
-    compiled = torch.compile(run, fullgraph=True, backend="aot_eager")
+    compiled = torch.compile(run, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(x), run(x))
 
 

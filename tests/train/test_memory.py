@@ -71,7 +71,7 @@ SLOW = pytest.mark.slow
     ],
 )
 def test_near_what_a_cpu_needs(convolution, members, arguments):
-    graphs = one_graph(12_000, 120_000)
+    graphs = one_graph(6000, 60_000)
     config = config_of(graphs, model(convolution, 32, **arguments), members=members)
 
     def first_epoch():

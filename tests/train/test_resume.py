@@ -59,7 +59,7 @@ def wait_for_writes(process: BaseProcess, path: Path, writes: int) -> None:
 
 
 class Trainings:
-    """Trainings in processes of their own."""
+    """Trainings, in processes of their own if they are sent a signal."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.data = folder, folder / "graphs.safetensors"
@@ -73,18 +73,21 @@ class Trainings:
         after: float = 0.0,
         **settings: object,
     ) -> int | None:
-        """How it ended, sent this signal some seconds after it wrote so many checkpoints."""
+        """How it ended, sent this signal some seconds after it wrote so many checkpoints. Without a
+        signal it needs no process."""
         asked = {
             "data": self.data, "out": out, "model": MODEL,
             "settings": Settings(**(SETTINGS | settings)), "resume": Run(out).exists,
             "save_every": 0.0,
         }  # fmt: skip
+        if not send:
+            train(**asked, device="cpu")
+            return 0
         process = processes.started(self.folder, partial(train_or_say, **asked))
-        if send:
-            wait_for_writes(process, out / LAST, writes)
-            time.sleep(after)
-            assert process.pid is not None
-            os.kill(process.pid, send)
+        wait_for_writes(process, out / LAST, writes)
+        time.sleep(after)
+        assert process.pid is not None
+        os.kill(process.pid, send)
         return processes.ended(process, self.folder).returncode
 
 
