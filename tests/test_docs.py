@@ -26,6 +26,8 @@ PUBLIC = {
     "pna.nn.aggr": ("DegreeScalerAggregation",),
     "pna.data.batch": ("Batch",),
     "pna.data.describe": ("describe", "Description", "Split", "Target"),
+    "pna.data.division": ("FoldOptions",),
+    "pna.data.folds": ("fold_of", "with_folds"),
     "pna.data.graph_tables": ("GraphColumns",),
     "pna.data.molecule_table": ("from_table", "numeric_columns", "standardised"),
     "pna.data.molhiv": ("molhiv",),

@@ -25,6 +25,7 @@ EXCEPTIONS = {
     "ops/operators.py:operator": "its parameters describe an operator, each by its name",
     "estimators/base.py:__init__": "scikit-learn wants every parameter by its name",
     "train/evaluation.py:evaluate": OPTIONS,
+    "train/folds.py:cross_validate": OPTIONS,
     "train/loop.py:train": OPTIONS,
     "train/sweep.py:sweep": OPTIONS,
     "train/table_prediction.py:predict_table": OPTIONS,

@@ -53,6 +53,7 @@ From = Annotated[
         "Default: the environment variable PNA_DATA.",
     ),
 ]
+_LONGEST = 500  # characters of an entry of the metadata that are printed
 _CLASSES = 10  # a target with more whole numbers is not taken for one of classes
 Workers = Annotated[int, typer.Option(help="Number of worker processes, at least 1.")]
 
@@ -517,7 +518,9 @@ def tables(found: Description) -> Iterator[Table]:
     if found.metadata:
         facts = Table(box=None, show_header=False)
         for name, value in found.metadata.items():
-            facts.add_row(escape(name), escape(str(value)))
+            text = str(value)  # folds have a letter for each graph
+            text = text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
+            facts.add_row(escape(name), escape(text))
         yield facts
     columns = ("graphs", "nodes per graph", "nodes", "edges", "mean degree", "δ")
     splits = make_table(["split"], columns)

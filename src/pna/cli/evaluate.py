@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from pna.cli import options
+from pna.cli.folds import print_scores
 from pna.cli.progress import print_json
 from pna.cli.shared import (
     check_device,
@@ -32,16 +33,28 @@ def evaluate(
     training, where targets are divided by their scales.
 
     Args:
-        run: Folder of a run, as pna train wrote it.
+        run: Folder of a run, or of a cross-validation, as pna train wrote it. Each fold of a
+            cross-validation is evaluated on its own split.
         data: Graph set: a file that pna data wrote. Default: that of the run.
         split: Split to evaluate on, such as train, validation or test; "" means all graphs.
         member: Only this member, counted from 0. Default: the mean prediction of all members.
         per_class: Also print F1, average precision, ROC AUC and accuracy of every class.
     """
     from pna.train.evaluation import evaluate as evaluate_run
+    from pna.train.fold_runs import is_folds
+    from pna.train.fold_scores import evaluate_folds
 
     with errors() as console:
         check_device(device)
+        if is_folds(run):
+            if per_class or slice_nodes is not None:
+                raise ValueError(
+                    f"got --per-class or --slice-nodes for {run}, a cross-validation, expected a "
+                    f"run; leave it out, or name a fold, such as {run / 'fold-0'}"
+                )
+            scores = evaluate_folds(run, data, split or None, member, device=device or None)
+            print_scores(console, scores, as_json)
+            return
         found = evaluate_run(
             run, data, split or None, member, device=device or None, slice_nodes=slice_nodes,
             per_class=per_class,

@@ -55,13 +55,15 @@ def predict(
     of any length. If the command is interrupted, OUT.partial has the rows so far.
 
     Args:
-        run: Folder of a run, as pna train wrote it.
+        run: Folder of a run, or of a cross-validation, as pna train wrote it. A cross-validation
+            predicts with the mean of all members of all folds.
         data: Graph set: a file that pna data wrote; a table of molecules; - for a table from
             standard input; or the SMILES of one or more molecules.
         out: CSV file to write; - for standard output. Default: standard output for SMILES and
             standard input.
         split: Split to predict. Default: all graphs, or all nodes or edges of one graph.
-        member: Only this member, counted from 0. Default: the mean of all members.
+        member: Only this member, counted from 0, of each fold of a cross-validation. Default: the
+            mean of all members.
         interval: Add columns with the ends of intervals that cover this share of molecules like
             those of the training set, such as 0.9. Needs a run with --calibration. Default: none.
         similarity: With a table: add a column with the Tanimoto similarity of the nearest training
@@ -189,11 +191,11 @@ def extend(
 def _predict_graphs(
     run: Path, file: Path, target: str, console: Console, force: bool, how: dict[str, Any]
 ) -> None:
+    from pna.train.fold_runs import runs_of
     from pna.train.prediction import files
     from pna.train.prediction import predict as predict_with
-    from pna.train.run import Run
 
-    levels = {task.level for task in Run(run).config.tasks}
+    levels = {task.level for task in runs_of(run)[0].config.tasks}
     if target == STANDARD:
         if len(levels) > 1:
             raise ValueError(

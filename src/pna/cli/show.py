@@ -42,24 +42,40 @@ def table(found: Evaluation) -> Table:
     for row, loss, metrics, ensemble in rows:
         cells = [] if several else [f"{loss[0]:.4g}"]
         for name in names:
-            form = ".4g" if "number" in METRICS[name].takes else ".4f"
-            both = _cells(found, metrics.get(name), ensemble.get(name), form)
+            both = _cells(found, metrics.get(name), ensemble.get(name), form_of(name))
             cells += both[: 1 + beside]
         shown.add_row(escape(row), *cells, style="bold" if row == "average" else "")
     return shown
 
 
+def form_of(metric: str) -> str:
+    """The format of a number of this metric."""
+    from pna.train.metrics import METRICS  # imports torch
+
+    return ".4g" if "number" in METRICS[metric].takes else ".4f"
+
+
 def _shown(found: Evaluation) -> list[str]:
-    """The metrics of a table: some of one kind of targets, or the first of each kind."""
+    """The metrics of the table of one run."""
+    names = metrics_of(found)
+    several = len(found.members) > 1 and len(_kinds(found)) == 1
+    return names[:_MOST_BESIDE] if several else names
+
+
+def metrics_of(found: Evaluation) -> list[str]:
+    """The metrics to show: some of one kind of targets, or the first of each kind."""
     from pna.train.metrics import SHOWN  # imports torch
-    from pna.train.tasks import LOSSES
 
     by_kind = SHOWN | {"number": _OF_BENCHMARKS.get(found.benchmark, SHOWN["number"])}
-    kinds = dict.fromkeys(LOSSES[task.kind].outputs for task in found.tasks)
-    if len(kinds) > 1:
-        return [by_kind[kind][0] for kind in kinds]
-    names = by_kind[next(iter(kinds))]
-    return list(names[:_MOST_BESIDE] if len(found.members) > 1 else names)
+    kinds = _kinds(found)
+    return [by_kind[kind][0] for kind in kinds] if len(kinds) > 1 else list(by_kind[kinds[0]])
+
+
+def _kinds(found: Evaluation) -> list[str]:
+    """The kinds of the outputs of the tasks."""
+    from pna.train.tasks import LOSSES  # imports torch
+
+    return list(dict.fromkeys(LOSSES[task.kind].outputs for task in found.tasks))
 
 
 def _cells(
@@ -73,8 +89,13 @@ def _cells(
         known = [value for value in values if not math.isnan(value)] or [math.nan]
         return [f"{statistics.mean(known):{form}}", f"{statistics.median(known):{form}}"]
     is_spread = len(values) > 1 and all(map(math.isfinite, values))
-    spread = statistics.stdev(values) if is_spread else math.nan
-    return [f"{ensemble:{form}}", f"{statistics.mean(values):{form}} ± {spread:.2g}"]
+    std = statistics.stdev(values) if is_spread else math.nan
+    return [f"{ensemble:{form}}", spread(statistics.mean(values), std, form)]
+
+
+def spread(mean: float, std: float, form: str) -> str:
+    """A mean and a standard deviation."""
+    return f"{mean:{form}} ± {std:.2g}"
 
 
 def lines(found: Evaluation) -> list[str]:
@@ -157,6 +178,10 @@ def caption(found: Evaluation) -> str:
     what = "1 graph" if found.graphs == 1 else f"{found.graphs:,} graphs"
     if found.graphs == 1 and len(found.tasks) == 1 and found.tasks[0].level != "graph":
         what = f"{found.tasks[0].rows:,} {found.tasks[0].level}s"
-    errors = [name.upper() for name in _shown(found) if name in ("rmse", "mae")]
-    units = f"; {' and '.join(errors)} in the units of the targets" if errors else ""
-    return f"{where}{what}; {who}{units}:"
+    return f"{where}{what}; {who}{units_of(_shown(found))}:"
+
+
+def units_of(metrics: list[str]) -> str:
+    """The units of the errors among some metrics, if there are any."""
+    errors = [name.upper() for name in metrics if name in ("rmse", "mae")]
+    return f"; {' and '.join(errors)} in the units of the targets" if errors else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
@@ -11,10 +11,16 @@ from pna.cli import options
 from pna.cli.data import facts_of
 from pna.cli.shared import cores, print_line, progress
 
+if TYPE_CHECKING:
+    from pna.data.division import FoldOptions
 
-def graphs_of(console: Console, data: Path, given: dict[str, Any]) -> Path:
-    """The graph set to train on: the file, or the set of a table of molecules, which is made if it
-    is not beside the table. The options of a table are taken out of `given`."""
+
+def graphs_of(
+    console: Console, data: Path, given: dict[str, Any], folds: FoldOptions | None = None
+) -> Path:
+    """The graph set to train on: the file, or the set of a table of molecules, with folds if asked
+    for, which is made if it is not beside the table. The options of a table are taken out of
+    `given`."""
     from pna.data.table import Table, is_table
 
     own = {name: given.pop(name) for name in options.OPTIONS["Table"] if name in given}
@@ -42,7 +48,7 @@ def graphs_of(console: Console, data: Path, given: dict[str, Any]) -> Path:
     with progress(console, "molecules") as update:
         path, made = kept_graphs(
             data,
-            TableOptions(**own),
+            TableOptions(**own, folds=folds),
             RowRules(**rules, report=lambda _, rows: special.extend(rows)),
             workers=cores(),
             progress=update,

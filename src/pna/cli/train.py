@@ -10,6 +10,7 @@ import typer
 from rich.console import Console
 
 from pna.cli import options
+from pna.cli.folds import FoldTraining
 from pna.cli.progress import print_json, show_epochs, together
 from pna.cli.shared import check_device, errors, print_error, print_line
 from pna.cli.show import caption, lines, table
@@ -23,6 +24,8 @@ def train(
     out: Path | None = None,
     resume: Annotated[Path | None, typer.Option(metavar="RUN")] = None,
     repair_metrics: bool = False,
+    folds: int | None = None,
+    repeats: int | None = None,
     device: options.Device = "",
     save_every: float = 60.0,
     log_every: options.AtLeast1 = 1,
@@ -42,12 +45,19 @@ def train(
         resume: Continue the run in this folder.
         repair_metrics: With --resume: continue with the readable rows of a damaged or missing
             metrics.csv. The damaged file is kept under another name.
+        folds: Cross-validation: divide a table of molecules, or a set of graphs without splits,
+            into this many folds, and train with each as the test set. At least 2. --split says how.
+            Default: one split.
+        repeats: With --folds: how often to divide into folds, with other seeds. Default: 1.
+            Without: the number of random splits, each with a tenth to test. Default: one split.
         save_every: Seconds between checkpoints.
         log_every: Epochs between rows of metrics.csv.
         quiet: Print only errors and warnings.
         as_json: Print one JSON object per epoch, and one at the end.
     """
+    from pna.data.division import FoldOptions
     from pna.train.evaluation import evaluate
+    from pna.train.fold_runs import is_folds
     from pna.train.loop import Interrupted
     from pna.train.loop import train as train_run
     from pna.train.tensorboard import events
@@ -55,12 +65,23 @@ def train(
     first = os.environ.get("RANK", "0") == "0"  # of the processes that torchrun has started
     with errors() as console:
         check_device(device)
+        if resume is None and repair_metrics:
+            raise ValueError("got --repair-metrics without --resume; leave it out")
+        how: dict[str, Any] = {
+            "device": device or None, "save_every": save_every, "log_every": log_every
+        }  # fmt: skip
+        divided = {n: v for n, v in {"folds": folds, "repeats": repeats}.items() if v is not None}
+        cross_validation = FoldTraining(console, quiet, as_json, how)
+        if resume is None and divided:
+            return cross_validation.new(data, out, FoldOptions(**divided), given)
         if resume is None:
-            if repair_metrics:
-                raise ValueError("got --repair-metrics without --resume; leave it out")
             arguments = _new_run(console, data, out, given)
         else:
-            arguments = _resumed_run(resume, data, given if out is None else {"out": out, **given})
+            given |= divided if out is None else {"out": out, **divided}
+            if is_folds(resume):
+                given |= {"repair_metrics": True} if repair_metrics else {}
+                return cross_validation.resumed(resume, data, given)
+            arguments = _resumed_run(resume, data, given)
             arguments["repair_metrics"] = repair_metrics
         folder = arguments["out"]
         try:
@@ -70,9 +91,7 @@ def train(
             ):
                 run = train_run(
                     **arguments,
-                    device=device or None,
-                    save_every=save_every,
-                    log_every=log_every,
+                    **how,
                     report=together(show, write),
                 )
         except Interrupted as stopped:

@@ -21,6 +21,7 @@ _METADATA = {
     "means": (dict[str, float], "numbers by target"),
     "undirected": (bool, "true or false"),
     "degree_features": (bool, "true or false"),
+    "folds": (dict[str, int | list[str]], "a number of repeats and parts"),
     "molecules": (dict[str, list[str] | str], "names"),
 }
 

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
+from pna.data.division import FoldOptions
 from pna.data.download import sha256_of
+from pna.data.folds import with_folds
 from pna.data.graphset import GraphSet
 from pna.data.molecule_features import OGB
 from pna.data.molecule_table import from_table, numeric_columns
@@ -37,6 +40,7 @@ class TableOptions:
     features: Sequence[str] = (OGB,)
     calibration: float = 0.0
     weight: str = ""
+    folds: FoldOptions | None = None
 
 
 def kept_graphs(
@@ -57,12 +61,11 @@ def kept_graphs(
     check_chemistry()
     choices = {"skip": rows.skip, "keep": rows.keep, "take_limits": rows.take_limits}
     given = asdict(options) | choices
-    for name in ("calibration", "weight"):
+    for name in ("calibration", "weight", "folds"):
         if not given[name]:
             del given[name]  # so that files from before there was one are found
     made_from = {"sha256": sha256_of(table), "rdkit": version("rdkit"), **given}
-    digest = sha256(json.dumps(made_from, sort_keys=True).encode()).hexdigest()[:8]
-    path = table.with_name(f"{table.name}-{digest}.safetensors")
+    path = table.with_name(f"{table.name}-{_digest(made_from)}.safetensors")
     if path.exists() and not rows.strict:
         return path, None
     content = Table.read(table, options.encoding)
@@ -76,9 +79,24 @@ def kept_graphs(
         )
     graphs = from_table(
         content, targets, smiles=options.smiles, split=options.split, seed=options.split_seed,
-        calibration=options.calibration, weight=options.weight, rows=rows,
+        calibration=options.calibration, weight=options.weight, folds=options.folds, rows=rows,
         features=options.features, workers=workers, progress=progress,
     )  # fmt: skip
     graphs = replace(graphs, metadata=graphs.metadata | {_MADE_FROM: made_from})
     graphs.save(path, force=True)
     return path, graphs
+
+
+def kept_folds(path: Path, options: FoldOptions, seed: int) -> Path:
+    """The file of a graph set with random folds, beside that of the set. It is made if it is not
+    there."""
+    check_readable(path)
+    made_from = {"sha256": sha256_of(path), "split_seed": seed, **asdict(options)}
+    found = path.with_name(f"{path.stem}-{_digest(made_from)}.safetensors")
+    if not found.exists():
+        with_folds(GraphSet.load(path), options, seed).save(found, force=True)
+    return found
+
+
+def _digest(content: dict[str, Any]) -> str:
+    return sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:8]

@@ -6,15 +6,17 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pna.data.division import FoldOptions, divided
 from pna.data.graphset import GraphSet
 from pna.data.molecule_features import OGB, MoleculeFeatures
 from pna.data.molecules import Wanted, as_graphs, check_chemistry, from_smiles
 from pna.data.progress import Progress
-from pna.data.scaffolds import SPLITS, scaffold_split
+from pna.data.scaffolds import SPLITS, scaffold_groups, scaffold_split
 from pna.data.special_rows import RowRules, special_rows
 from pna.data.table import SPLIT_WORDS, UNKNOWN, Table
 
@@ -24,6 +26,9 @@ SCAFFOLD, RANDOM = "scaffold", "random"
 CALIBRATION = "calibration"
 #: Where the metadata of graphs have the name of the table.
 TABLE = "table"
+#: Where the metadata of graphs have their folds: the number of repeats, and a text for each fold
+#: with the index of every graph in `pna.data.division.PARTS`.
+FOLDS = "folds"
 
 _DEFAULT_RULES = RowRules()
 _RESOLUTION = 1e-6  # smallest deviation relative to the mean that float32 represents
@@ -38,6 +43,7 @@ def from_table(
     seed: int = 0,
     calibration: float = 0.0,
     weight: str = "",
+    folds: FoldOptions | None = None,
     rows: RowRules = _DEFAULT_RULES,
     features: Sequence[str] = (OGB,),
     workers: int = 1,
@@ -53,10 +59,13 @@ def from_table(
         split: a column with train, validation, test or calibration; or "scaffold", which keeps
             molecules of one ring system together, the default if there are targets; or "random".
             The last two have 80, 10 and 10 percent.
-        seed: random seed of a random split, and of calibration molecules.
+        seed: random seed of a random split, of folds, and of calibration molecules.
         calibration: share of the training molecules that are a split "calibration" instead, at
             random. Training never sees them; prediction intervals need them.
         weight: a column of numbers of at least 0, the weights of the molecules in the loss.
+        folds: divide the molecules several times instead, by a scaffold or random split.
+            `pna.train.cross_validate` trains the result, and `pna.data.folds.fold_of` gives the
+            graphs of each fold.
         rows: what is done with rows that RDKit refuses and other special rows. By default, the
             first molecule that cannot be read is an error; all other rows are kept.
         features: names of `pna.data.molecule_features.FEATURES`, some with a size, such as
@@ -72,6 +81,8 @@ def from_table(
     _warn_of_targets(table, measured)
     weights = _weights(table, weight, targets) if weight else None
     way = split or (SCAFFOLD if targets else "")
+    if folds is not None:
+        _check_folds(way, calibration)
     words = _words(table, way)
     texts = table.column(column)
     found = from_smiles(
@@ -79,10 +90,16 @@ def from_table(
         wanted=Wanted(chosen, canonical=True), workers=workers, progress=progress,
     )  # fmt: skip
     special = special_rows(table, texts, found, measured, rows)
-    if words:
+    kept = [texts[index] for index in found.indices]
+    metadata: dict[str, Any] = {TABLE: Path(table.name).name}
+    if folds is not None:
+        is_random = way == RANDOM
+        groups = [[k] for k in range(len(kept))] if is_random else scaffold_groups(kept)
+        metadata[FOLDS] = divided(groups, folds, seed, "molecule" if is_random else SCAFFOLD)
+    elif words:
         words = [words[index] for index in found.indices]
     else:
-        words = _divided([texts[index] for index in found.indices], way, seed, table.name)
+        words = _divided(kept, way, seed, table.name)
     words = _with_calibration(words, calibration, seed, table.name)
     rows.report(table.name, special)
     graphs = as_graphs(
@@ -93,7 +110,7 @@ def from_table(
         sample_weight=None if weights is None else weights[found.indices],
         split=words or None,
         splits=_names_of(words) if words else None,
-        metadata={TABLE: Path(table.name).name},
+        metadata=metadata,
     )
     return standardised(graphs)
 
@@ -234,6 +251,20 @@ def _weights(table: Table, name: str, targets: Sequence[str]) -> NDArray[np.floa
             "correct the column, or choose another (--weight)"
         )
     return weights
+
+
+def _check_folds(way: str, calibration: float) -> None:
+    """Raise unless molecules can be divided into folds in this way."""
+    if way not in (SCAFFOLD, RANDOM):
+        raise ValueError(
+            f"got the split {way!r} with folds or repeats, which divide the molecules themselves, "
+            f"expected {SCAFFOLD} or {RANDOM}; change --split, or leave --folds and --repeats out"
+        )
+    if calibration:
+        raise ValueError(
+            f"got a share of {calibration:g} for calibration with folds or repeats, expected none; "
+            "leave --calibration out, or --folds and --repeats"
+        )
 
 
 def _words(table: Table, way: str) -> list[str]:

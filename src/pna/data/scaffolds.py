@@ -23,16 +23,8 @@ def scaffold_split(smiles: Sequence[str], progress: Progress | None = None) -> l
     to test. A molecule that cannot be read counts as one without rings. `progress` is called with
     the number of molecules read, and the number in all.
     """
-    from rdkit.rdBase import BlockLogs
-
-    groups: dict[str, list[int]] = {}
-    with BlockLogs():
-        for index, text in enumerate(smiles):
-            groups.setdefault(_scaffold(parse(text)), []).append(index)
-            done = index + 1
-            if progress is not None and (done % _BLOCK == 0 or done == len(smiles)):
-                progress(done, len(smiles))
-    by_size = sorted(groups.values(), key=lambda group: (len(group), group[0]), reverse=True)
+    groups = scaffold_groups(smiles, progress)
+    by_size = sorted(groups, key=lambda group: (len(group), group[0]), reverse=True)
     splits = ["test"] * len(smiles)
     trained = validated = 0
     for group in by_size:
@@ -45,6 +37,23 @@ def scaffold_split(smiles: Sequence[str], progress: Progress | None = None) -> l
         for index in group:
             splits[index] = name
     return splits
+
+
+def scaffold_groups(smiles: Sequence[str], progress: Progress | None = None) -> list[list[int]]:
+    """The indices of the molecules of each scaffold, in the order of their first molecules.
+
+    Unreadable molecules and `progress` are as for `scaffold_split`.
+    """
+    from rdkit.rdBase import BlockLogs
+
+    groups: dict[str, list[int]] = {}
+    with BlockLogs():
+        for index, text in enumerate(smiles):
+            groups.setdefault(_scaffold(parse(text)), []).append(index)
+            done = index + 1
+            if progress is not None and (done % _BLOCK == 0 or done == len(smiles)):
+                progress(done, len(smiles))
+    return list(groups.values())
 
 
 def _scaffold(molecule: Any) -> str:

@@ -7,6 +7,9 @@ from pna.train.explanation import Explanation as Explanation
 from pna.train.explanation import explain as explain
 from pna.train.exporting import export as export
 from pna.train.fingerprints import fingerprint as fingerprint
+from pna.train.fold_scores import FoldScores as FoldScores
+from pna.train.fold_scores import evaluate_folds as evaluate_folds
+from pna.train.folds import cross_validate as cross_validate
 from pna.train.loop import Interrupted as Interrupted
 from pna.train.loop import Report as Report
 from pna.train.loop import train as train

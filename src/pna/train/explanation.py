@@ -154,8 +154,8 @@ class TableExplainer(TableModels):
 
     def _predicted(self, graphs: GraphSet) -> dict[str, np.ndarray]:
         """All predictions that are numbers, (graphs,) each."""
-        outputs = self.models.outputs(graphs)
-        columns, _ = columns_of(self.run, self.models, outputs, self.calibrations, self.member)
+        outputs = [self.models.outputs(graphs)]
+        columns, _ = columns_of([self.run], [self.models], outputs, self.calibrations, self.member)
         return {name: c for name, c in columns["graph"].items() if c.dtype.kind == "f"}
 
     def explained(self, table: Table) -> Iterator[Explanation]:

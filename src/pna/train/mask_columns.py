@@ -1,4 +1,4 @@
-"""One graph with several given splits: which of them a run trains with, or all of them."""
+"""Data with several splits: which of them a run trains with, or all of them for one graph."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from pna.data.encoding import ENCODING
+from pna.data.folds import fold_of
 from pna.data.graphset import GraphSet
+from pna.data.molecule_table import FOLDS
 from pna.data.node_graph import KIND, SPLITS_OF_TARGETS, NodeGraph
 from pna.data.tensor_file import kind_of
 from pna.train.run import Config
@@ -20,18 +22,22 @@ from pna.train.tasks import Task
 def graphs_of(
     path: str | Path, mask_column: str = "0", levels: Collection[str] | None = None
 ) -> GraphSet:
-    """The graphs of a file: a graph set, or one graph with one of its splits, or all of them.
+    """The graphs of a file: a graph set, with one of its folds if it has any, or one graph with one
+    of its splits, or all of them.
 
     `mask_column` is that of `Settings`, and `levels` is as for `NodeGraph.graph_set`.
     """
     if kind_of(Path(path)) == KIND:
         return _one_graph(NodeGraph.load(path), path, mask_column, levels)
+    graphs = GraphSet.load(path)
+    if FOLDS in graphs.metadata and mask_column != ALL:
+        return fold_of(graphs, int(mask_column))
     if mask_column != "0":
         raise ValueError(
             f"got mask_column={mask_column!r} for {path}, a set of graphs with one split, expected "
             "one graph with several splits of its nodes or edges; leave it out"
         )
-    return GraphSet.load(path)
+    return graphs
 
 
 def _one_graph(

@@ -26,6 +26,7 @@ from pna.ops.aggregators import Aggregator
 from pna.train.batches import Batches
 from pna.train.calibration import TaskCalibration, calibrations_of
 from pna.train.distributed import device_of
+from pna.train.fold_runs import runs_of
 from pna.train.layerwise import is_at_once, layerwise_outputs
 from pna.train.mask_columns import graph_for, learners
 from pna.train.population import Population
@@ -126,7 +127,8 @@ def predict(
     """The mean prediction of the members of a run, with their best weights.
 
     Args:
-        run: a run or its folder.
+        run: a run or its folder; or the folder of a cross-validation, to predict with the mean of
+            all members of all folds.
         data: a graph set or its file, or that of a `NodeGraph`, with the features of the training
             set; targets are ignored. The features of a `NodeGraph` are encoded as in training.
         member: predict with this member only. Default: all that had a finite validation loss.
@@ -138,23 +140,24 @@ def predict(
         interval: also give the ends of intervals that cover this share of new graphs, such as 0.9.
             The run needs a split "calibration".
     """
-    run = run if isinstance(run, Run) else Run(run)
-    models = Ensemble.of(run, member, device, aggregators=aggregators)
-    calibrations = calibrations_of(run, models.members, interval)
-    tasks, messages = models.config.tasks, models.config.settings.message_edges
+    runs = runs_of(run)
+    models = [Ensemble.of(one, member, device, aggregators=aggregators) for one in runs]
+    config = models[0].config
+    calibrations = calibrations_of_all(runs, models, interval)
+    tasks, messages = config.tasks, config.settings.message_edges
     levels = {task.level for task in tasks}
     names: list[str] | None = None
     whole: NodeGraph | None = None
-    column = models.config.settings.mask_column
+    column = config.settings.mask_column
     if isinstance(data, GraphSet):
         graphs = data
     elif kind_of(Path(data)) == KIND:
         if column == ALL and split is not None:
             raise ValueError(
-                f"got the split {split!r} for {run.folder}, which was trained with all splits of a "
-                "graph, expected none: leave it out to predict all rows"
+                f"got the split {split!r} for {runs[0].folder}, which was trained with all splits "
+                "of a graph, expected none: leave it out to predict all rows"
             )
-        whole, graphs = graph_for(models.config, data, levels)
+        whole, graphs = graph_for(config, data, levels)
         names = [whole.nodes.name(i) for i in range(whole.num_nodes)]
     else:
         graphs = GraphSet.load(data)
@@ -173,8 +176,9 @@ def predict(
         ids = ids[has_tag("split", split, graphs.split_of_graph, graphs.splits)]
         graphs = graphs[ids]
         chosen = {"node": np.ones(graphs.num_nodes, bool), "edge": np.ones(graphs.num_labels, bool)}
-    outputs = models.outputs(message_edges(graphs, messages, split), slice_nodes)
-    columns, spread = columns_of(run, models, outputs, calibrations, member, chosen)
+    seen = message_edges(graphs, messages, split)
+    outputs = [each.outputs(seen, slice_nodes) for each in models]
+    columns, spread = columns_of(runs, models, outputs, calibrations, member, chosen)
     edge_ids = _edge_ids(graphs, ids, chosen["edge"], names) if "edge" in levels else {}
     sizes = graphs.sizes.numpy()
     if not chosen["node"].all():
@@ -187,30 +191,33 @@ def predict(
 
 
 def columns_of(
-    run: Run,
-    models: Ensemble,
-    outputs: dict[str, np.ndarray],
+    runs: Sequence[Run],
+    models: Sequence[Ensemble],
+    outputs: Sequence[dict[str, np.ndarray]],
     calibrations: Sequence[TaskCalibration],
     member: int | None = None,
     chosen: dict[str, np.ndarray] | None = None,
 ) -> tuple[dict[str, dict[str, np.ndarray]], dict[str, dict[str, np.ndarray]]]:
     """Columns of predictions, and of their uncertainty (`Predictions.spread`), by level.
 
-    They are made from outputs of `models`; `chosen` are the rows to keep.
+    They are means over all members of `models`, those of `runs`, made from their `outputs`;
+    `chosen` are the rows to keep.
     """
     columns: dict[str, dict[str, np.ndarray]] = {level: {} for level in LEVELS}
     spread: dict[str, dict[str, np.ndarray]] = {level: {} for level in LEVELS}
-    for index, task in enumerate(models.config.tasks):
-        own_members = learners(models.config.settings, models.members, index)
-        given = in_units(task, outputs[task.level])[own_members]
+    for index, task in enumerate(models[0].config.tasks):
+        given = np.concatenate(
+            [each.in_units(index, own) for each, own in zip(models, outputs, strict=True)]
+        )
         if chosen and task.level in chosen and not chosen[task.level].all():
             given = given[:, chosen[task.level]]
-        thresholds = thresholds_of(run, task)
-        threshold = thresholds.mean if member is None else thresholds.members[member]
+        stored = [thresholds_of(run, task) for run in runs]
+        thresholds = [of.mean if member is None else of.members[member] for of in stored]
         found = MeanPrediction.of(task, given, calibrations[index])
         # a threshold is of probabilities as the models give them
-        threshold = float(scaled(np.array(threshold), calibrations[index].temperature))
-        of_task = _columns_of(task, found.mean, models.config, threshold)
+        threshold = np.array(np.mean(thresholds))
+        threshold = scaled(threshold, calibrations[index].temperature)
+        of_task = _columns_of(task, found.mean, models[0].config, float(threshold))
         columns[task.level] = _joined(columns[task.level], of_task)
         if found.std is not None:
             spread[task.level][STD.format(task.name)] = found.std
@@ -334,6 +341,12 @@ class Ensemble:
         population.to(device_of(device)).train(False)
         return cls(population, config, members, [best[k] for k in members])
 
+    def in_units(self, task: int, outputs: dict[str, np.ndarray]) -> np.ndarray:
+        """Predictions of the members that learn a task, as `in_units`."""
+        chosen = self.config.tasks[task]
+        given = in_units(chosen, outputs[chosen.level])
+        return given[learners(self.config.settings, self.members, task)]
+
     @torch.no_grad()
     def outputs(self, graphs: GraphSet, slice_nodes: int | None = None) -> dict[str, np.ndarray]:
         """Outputs by level, (members, rows, outputs) each; there are 0 outputs if the models have
@@ -391,6 +404,19 @@ class Ensemble:
         size = self.config.settings.batch_size
         own = graphs.to(self.population.device)
         Batches(own, step, size, shuffle=False, diameters=far).run(0)
+
+
+def calibrations_of_all(
+    runs: Sequence[Run], models: Sequence[Ensemble], interval: float | None
+) -> list[TaskCalibration]:
+    """The calibration of every task for the mean of some members. Folds have none."""
+    if len(runs) > 1 and interval is not None:
+        raise ValueError(
+            f"got --interval for {runs[0].folder.parent}, a cross-validation, which has no "
+            "calibration split, expected a run with one; train with --calibration 0.1 instead of "
+            "--folds, or leave --interval out"
+        )
+    return calibrations_of(runs[0], models[0].members, interval)
 
 
 def _flattened(prediction: Prediction) -> Tensor:

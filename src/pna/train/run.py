@@ -32,6 +32,7 @@ from pna.train.tasks import LEVELS, Task, check_apart, outputs_of
 
 CONFIG, ENVIRONMENT, METRICS = "config.json", "environment.json", "metrics.csv"
 BEST, LAST, SUMMARY = "best.safetensors", "last.safetensors", "summary.json"
+FOLDS = "folds.json"  # in a folder of several runs, of a cross-validation
 _VERSION = 1
 
 
@@ -144,6 +145,8 @@ class Run:
             remedy = "pass the folder that pna train wrote"
             if self.folder.is_dir() and is_new(self.folder):
                 remedy = "nothing was saved in it yet: start the training again, without --resume"
+            if (self.folder / FOLDS).is_file():
+                remedy = f"it is a cross-validation: pass a fold, such as {self.folder / 'fold-0'}"
             raise FileNotFoundError(
                 f"got {self.folder}, which has no {CONFIG}, expected the folder of a run; {remedy}"
             )

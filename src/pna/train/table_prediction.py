@@ -17,6 +17,7 @@ from typing import IO, Any
 import numpy as np
 import torch
 
+from pna.data.download import sha256_of
 from pna.data.graphset import GraphSet
 from pna.data.molecule_features import MoleculeFeatures
 from pna.data.molecule_table import smiles_column
@@ -24,9 +25,18 @@ from pna.data.molecules import Molecules, Note, as_graphs, check_chemistry, mole
 from pna.data.progress import Progress
 from pna.data.table import Table, opened_table
 from pna.ops.aggregators import Aggregator
-from pna.train.calibration import TaskCalibration, calibrations_of
+from pna.train.calibration import TaskCalibration
+from pna.train.fold_runs import runs_of
 from pna.train.partial_file import PartialFile
-from pna.train.prediction import ENDS, PREDICTED, STD, Ensemble, cells_of, columns_of
+from pna.train.prediction import (
+    ENDS,
+    PREDICTED,
+    STD,
+    Ensemble,
+    calibrations_of_all,
+    cells_of,
+    columns_of,
+)
 from pna.train.run import BEST, Run
 from pna.train.training_molecules import EXTRAPOLATES, SIMILARITY, TrainingMolecules
 
@@ -195,17 +205,33 @@ class TablePredictor(TableModels):
             _ = self.calibrations
 
     @cached_property
+    def runs(self) -> list[Run]:
+        """The run, or those of all folds of a cross-validation."""
+        return runs_of(self.given)
+
+    @cached_property
+    def run(self) -> Run:
+        return self.runs[0]  # others have the same model, targets and features
+
+    @cached_property
+    def ensembles(self) -> list[Ensemble]:
+        return [
+            Ensemble.of(run, self.member, self.device, aggregators=self.aggregators)
+            for run in self.runs
+        ]
+
+    @cached_property
     def calibrations(self) -> list[TaskCalibration]:
-        return calibrations_of(self.run, self.models.members, self.interval)
+        return calibrations_of_all(self.runs, self.ensembles, self.interval)
 
     @cached_property
     def training(self) -> TrainingMolecules | None:
-        return TrainingMolecules.of(self.run)
+        return TrainingMolecules.of_all(self.runs)
 
     def check(self, table: Table) -> str:
         config = self.run.config
         forms = [PREDICTED]
-        if self.member is None and config.settings.members > 1:
+        if len(self.runs) > 1 or (self.member is None and config.settings.members > 1):
             forms.append(STD)
         if self.interval is not None:
             forms += ENDS
@@ -216,8 +242,10 @@ class TablePredictor(TableModels):
 
     def columns_of(self, found: Molecules) -> dict[str, np.ndarray]:
         graphs = self.graphs(found)
-        outputs = self.models.outputs(graphs)
-        columns, spread = columns_of(self.run, self.models, outputs, self.calibrations, self.member)
+        outputs = [each.outputs(graphs) for each in self.ensembles]
+        columns, spread = columns_of(
+            self.runs, self.ensembles, outputs, self.calibrations, self.member
+        )
         predicted = {PREDICTED.format(name): values for name, values in columns["graph"].items()}
         more = spread["graph"]
         if self.training is not None:
@@ -227,7 +255,9 @@ class TablePredictor(TableModels):
         return predicted | more
 
     def origin(self) -> dict[str, Any]:
-        return super().origin() | {"interval": self.interval, "similarity": self.similarity}
+        more = [sha256_of(run.folder / BEST) for run in self.runs[1:]]
+        own = {"interval": self.interval, "similarity": self.similarity}
+        return super().origin() | own | ({"weights of folds": more} if more else {})
 
 
 def extend_file(

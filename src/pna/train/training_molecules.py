@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -77,6 +77,22 @@ class TrainingMolecules:
         except ValueError as error:
             raise unusable(path, error) from error
         return cls(tensors["fingerprints"].numpy(), facts["atoms"], facts["ranges"])
+
+    @classmethod
+    def of_all(cls, runs: Sequence[Run]) -> TrainingMolecules | None:
+        """Those of several runs together; None if one was not trained on a table."""
+        every = [found for run in runs if (found := cls.of(run)) is not None]
+        if len(every) < len(runs):
+            return None
+        prints = np.unique(np.concatenate([each.fingerprints for each in every]), axis=0)
+        ends = {
+            name: [each.ranges[name] for each in every if name in each.ranges]
+            for name in every[0].ranges
+        }
+        ranges = {
+            n: [min(low for low, _ in e), max(high for _, high in e)] for n, e in ends.items()
+        }
+        return cls(prints, max(each.atoms for each in every), ranges)
 
     @cached_property
     def _vectors(self) -> list[Any]:
