@@ -395,9 +395,9 @@ def test_molecules_of_a_table_and_what_is_predicted_of_them(tmp_path):
     predicted = pna(app, ["predict", str(trained), str(path), "--out", str(out)])
     assert predicted.exit_code == 0 and "line 22" in predicted.output, predicted.output
     lines = out.read_text().splitlines()
-    predictions = "size [/nm] predicted,is_even predicted,similarity,extrapolates"
-    assert lines[0] == f"smiles,size [/nm],is_even,name,{predictions}"
-    assert len(lines) == 22 and lines[-1] == "C1CC,1,1,open,,,,"
+    predictions = "size [/nm] predicted,is_even predicted,size [/nm]_std,is_even_std"
+    assert lines[0] == f"smiles,size [/nm],is_even,name,{predictions},similarity,extrapolates"
+    assert len(lines) == 22 and lines[-1] == "C1CC,1,1,open,,,,,,"
     probability, similarity = map(float, lines[1].split(",")[5:7])
     assert 0 < probability < 1 and 0 < similarity <= 1
     again = pna(app, ["predict", str(trained), str(path), "--out", str(out)])

@@ -11,7 +11,7 @@ from pna.train.run import Run
 pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
 pytest.importorskip("ogb", reason="reading molecules needs pna[chem]")
 
-SMALL = ("--hidden", "4", "--layers", "1", "--epochs", "1", "--device", "cpu")
+SMALL = ("--hidden", "4", "--layers", "1", "--epochs", "1", "--members", "1", "--device", "cpu")
 
 
 @pytest.fixture

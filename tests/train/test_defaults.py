@@ -3,7 +3,9 @@
 from dataclasses import replace
 
 import pytest
+import torch
 
+from pna.data.molecule_features import RECORD
 from pna.data.sources import SOURCES
 from pna.nn.architectures import ARCHITECTURES
 from pna.train import Settings
@@ -17,6 +19,19 @@ def test_the_benchmark():
     model, settings = model_for(graphs, "pna", {}), settings_for(graphs, {})
     assert (model.architecture, model.hidden, model.arguments) == ("recurrent", 16, {"towers": 4})
     assert (settings.shuffle, settings.batch_size) == (False, 512)
+
+
+def test_molecules():
+    graphs = replace(molecules(), metadata={RECORD: {}})
+    model, settings = model_for(graphs, "pna", {"towers": 4}), settings_for(graphs, {"epochs": 7})
+    assert (model.architecture, model.hidden) == ("stacked", 64)
+    assert (model.arguments["layers"], model.arguments["towers"]) == (3, 4)
+    assert "graph_dropout" not in model.arguments
+    assert (settings.members, settings.epochs, settings.schedule) == (5, 7, "cosine")
+    described = replace(graphs, x_graph=torch.zeros(len(graphs), 2))
+    assert model_for(described, "pna", {}).arguments["graph_dropout"] == 0.3
+    assert model_for(described, "pna", {"graph_dropout": 0.0}).arguments["graph_dropout"] == 0.0
+    assert "layers" not in model_for(graphs, "pna", {"architecture": "recurrent"}).arguments
 
 
 def test_losses_that_the_graphs_name():

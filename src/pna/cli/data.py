@@ -237,7 +237,7 @@ def molecules(
     strict: bool = False,
     take_limits: bool = False,
     encoding: str = "",
-    features: str = "ogb",
+    features: str = "ogb,descriptors",
     workers: Workers = 1,
     force: Force = False,
 ) -> None:

@@ -67,7 +67,8 @@ class Training:
             error.
         encoding: With a table: its encoding, such as latin-1. Default: utf-8.
         features: With a table: features of the molecules, separated by commas, ogb first.
-            {features} A number sets the size of the last three, such as morgan=1024. Default: ogb.
+            {features} A number sets the size of the last three, such as morgan=1024. Default:
+            ogb,descriptors.
 
     Model:
         model: Graph convolution. {convolutions} Default: pna.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -76,6 +77,8 @@ def train(
             return cross_validation.new(data, out, FoldOptions(**divided), given)
         if resume is None:
             arguments = _new_run(console, data, out, given)
+            if first and not (quiet or as_json):
+                _say_duration(console, arguments, device)
         else:
             given |= divided if out is None else {"out": out, **divided}
             if is_folds(resume):
@@ -172,6 +175,28 @@ def _new_run(
     arguments = options.training_arguments(graphs, given)  # raises if there is no such file
     name = f"{data.name.partition('.')[0]}-{given.get('model', 'pna')}"
     return arguments | {"data": graphs.resolve(), "out": out or _new_folder(name)}
+
+
+def _say_duration(console: Console, arguments: dict[str, Any], device: str) -> None:
+    """Say how long the training on molecules will likely take on a CPU."""
+    from pna.data.graphset import GraphSet
+    from pna.data.molecule_features import RECORD
+    from pna.train.distributed import device_of
+    from pna.train.duration import likely_seconds
+
+    graphs = GraphSet.load(arguments["data"])
+    if RECORD not in graphs.metadata or device_of(device or None).type != "cpu":
+        return
+    others = {name: value for name, value in arguments.items() if name not in ("data", "out")}
+    seconds = likely_seconds(graphs, **others)
+    if seconds is not None:
+        members, epochs = (getattr(arguments["settings"], name) for name in ("members", "epochs"))
+        models = "1 model" if members == 1 else f"{members} models together"
+        print_line(
+            console,
+            f"likely {timedelta(seconds=round(seconds))} for {epochs} epochs of {models}; Ctrl-C "
+            "saves a checkpoint",
+        )
 
 
 def _resumed_run(folder: Path, data: Path | None, given: dict[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from pna.data.division import FoldOptions
 from pna.data.download import sha256_of
 from pna.data.folds import with_folds
 from pna.data.graphset import GraphSet
-from pna.data.molecule_features import OGB
+from pna.data.molecule_features import USUAL
 from pna.data.molecule_table import from_table, numeric_columns
 from pna.data.molecules import check_chemistry
 from pna.data.progress import Progress
@@ -37,7 +37,7 @@ class TableOptions:
     split: str = ""
     split_seed: int = 0
     encoding: str = ""
-    features: Sequence[str] = (OGB,)
+    features: Sequence[str] = USUAL
     calibration: float = 0.0
     weight: str = ""
     folds: FoldOptions | None = None

@@ -23,6 +23,8 @@ ATOM_FEATURES = (
 BOND_FEATURES = ("bond type", "stereo", "conjugated")
 
 OGB = "ogb"
+#: The features of the molecules of a table, if none are named.
+USUAL = (OGB, "descriptors")
 #: Where the metadata of graphs, and the data of a run, have the features and RDKit's version.
 RECORD = "molecules"
 

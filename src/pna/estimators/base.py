@@ -14,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from pna.data.graphset import GraphSet
-from pna.data.molecule_features import MoleculeFeatures
+from pna.data.molecule_features import USUAL, MoleculeFeatures
 from pna.data.molecule_table import standardised
 from pna.estimators.inputs import (
     SPLITS,
@@ -44,7 +44,7 @@ _VERSION = 1
 PARAMETERS = """Args:
         members: number of models, which differ by their initial weights. Predictions are means.
         epochs: most epochs of training.
-        patience: epochs without a better validation loss after which a member stops.
+        patience: epochs without a better validation loss after which a member stops. Default: none.
         hidden: features of each node in the model.
         layers: number of layers.
         lr: learning rate.
@@ -70,13 +70,13 @@ class GraphEstimator(BaseEstimator):
         self,
         members: int = 5,
         *,
-        epochs: int = 1000,
-        patience: int | None = 100,
+        epochs: int = 50,
+        patience: int | None = None,
         hidden: int = 64,
-        layers: int = 4,
+        layers: int = 3,
         lr: float = 1e-3,
-        batch_size: int = 128,
-        features: Sequence[str] = ("ogb",),
+        batch_size: int = 64,
+        features: Sequence[str] = USUAL,
         smiles: str = "",
         validation_fraction: float = 0.1,
         random_state: int | np.random.RandomState | None = None,
