@@ -22,8 +22,10 @@ def left_over(items: Iterable[Any], strength: int | None = None) -> list[Any]:
             needed = covering(
                 [_values(item) for item in found], *found[0].get_closest_marker("covering").args
             )
-        else:
+        elif len(_rows(found[0])) > strength:
             needed = covering([_rows(item) for item in found], strength)
+        else:
+            continue
         unneeded += [item for item, taken in zip(found, needed, strict=True) if not taken]
     return unneeded
 

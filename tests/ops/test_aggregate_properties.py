@@ -16,7 +16,7 @@ from tests.conftest import DEVICE
 
 #: Each backend, its device, and how many graphs it is tried on: few in Triton's interpreter.
 #: `make test` runs the first.
-BACKENDS = [("cpu", torch.device("cpu"), 50), ("reference", DEVICE, 20), ("triton", DEVICE, 8)]
+BACKENDS = [("cpu", torch.device("cpu"), 25), ("reference", DEVICE, 12), ("triton", DEVICE, 5)]
 TINY = 1e-12  # an ε that does not show beside features of about 1
 
 

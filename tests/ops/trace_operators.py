@@ -332,6 +332,8 @@ def main() -> None:
     triton.runtime.driver.set_active(Device())
     backend._chosen, backend._runs_on = "triton", lambda name, device: True
     operators._is_on_gpu = lambda arguments: True
+    # Otherwise torch traces again once it finds that a kernel needs the value of a float.
+    torch._dynamo.config.specialize_float = True
     found = remembered(triton_kernel_wrap.identify_accessed_tensors)
     triton_kernel_wrap.identify_accessed_tensors = found
     for name in sys.argv[1:]:

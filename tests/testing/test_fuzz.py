@@ -21,12 +21,12 @@ REFERENCE = FuzzSettings(mode=("reference",))
 
 def test_smoke_of_the_definition():
     """As the command runs it."""
-    assert main(["fuzz", "--minutes", "0.03", "--seed", "1", "--mode", "reference"]) == 0
+    assert main(["fuzz", "--minutes", "0.015", "--seed", "1", "--mode", "reference"]) == 0
 
 
 def test_smoke_of_the_kernels():
-    """Four seconds with the test above."""
-    assert main(["fuzz", "--minutes", "0.03", "--seed", "1", "--mode", "c", "--mode", "vmap"]) == 0
+    """Two seconds with the test above."""
+    assert main(["fuzz", "--minutes", "0.015", "--seed", "1", "--mode", "c", "--mode", "vmap"]) == 0
 
 
 def test_every_aggregator_with_a_kernel_has_a_formula():
