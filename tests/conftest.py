@@ -71,10 +71,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     `parametrize` is needed once.
 
     Cases that are not needed for every pair of rows to occur are left out, except with
-    `--every-case`.
+    `--every-case`. Without a GPU, a test marked `covering(0)` needs every value only.
     """
     if not config.getoption("every_case"):
-        _leave_out(config, items, covering.left_over(items, strength=2))
+        slowest = [item for item in items if DEVICE.type != "cuda" and _is_slowest(item)]
+        extra = covering.left_over(slowest, strength=1)
+        aside = {*slowest}
+        rest = [item for item in items if item not in aside]
+        extra += covering.left_over(rest, strength=2, given=aside - {*extra})
+        _leave_out(config, items, extra)
     marked = [item for item in items if _may_be_slow(item)]
     others = [i for i in items if i.get_closest_marker("slow") is None and not _may_be_slow(i)]
     unneeded = covering.left_over(marked)
@@ -130,6 +135,12 @@ def _may_be_slow(item: pytest.Item) -> bool:
         chosen.get("fast"),
         chosen.get("backend"),
     }
+
+
+def _is_slowest(item: pytest.Item) -> bool:
+    """Whether `make test` runs one case of it, which is marked `covering(0)`."""
+    marker = item.get_closest_marker("covering")
+    return marker is not None and marker.args == (0,) and _may_be_slow(item)
 
 
 def _is_for_a_gpu(item: pytest.Item) -> bool:

@@ -8,26 +8,35 @@ from itertools import combinations
 from typing import Any
 
 
-def left_over(items: Iterable[Any], strength: int | None = None) -> list[Any]:
+def left_over(
+    items: Iterable[Any], strength: int | None = None, given: Iterable[Any] = ()
+) -> list[Any]:
     """The items of each test function that are not needed for this strength.
 
-    Without `strength`, it is that of the marker `covering(strength)`.
+    Without `strength`, it is that of the marker `covering(strength)`. What occurs in `given` items
+    need not occur again.
     """
-    tests: dict[str, list[Any]] = defaultdict(list)
-    for item in items:
-        tests[item.nodeid.partition("[")[0]].append(item)
+    tests, had = _by_function(items), _by_function(given)
     unneeded = []
-    for found in tests.values():
+    for name, found in tests.items():
         if strength is None:
             needed = covering(
                 [_values(item) for item in found], *found[0].get_closest_marker("covering").args
             )
         elif len(_rows(found[0])) > strength:
-            needed = covering([_rows(item) for item in found], strength)
+            rows, others = ([_rows(item) for item in some] for some in (found, had[name]))
+            needed = covering(rows, strength, others)
         else:
             continue
         unneeded += [item for item, taken in zip(found, needed, strict=True) if not taken]
     return unneeded
+
+
+def _by_function(items: Iterable[Any]) -> dict[str, list[Any]]:
+    tests: dict[str, list[Any]] = defaultdict(list)
+    for item in items:
+        tests[item.nodeid.partition("[")[0]].append(item)
+    return tests
 
 
 def covering(
