@@ -138,11 +138,8 @@ def test_the_operation_compiled_with_a_class_and_an_object():
 
 
 @pytest.mark.covering(0, always=True)
-@pytest.mark.parametrize(
-    "kind", [PNAConv, PNASimpleConv, pytest.param(PNA, marks=pytest.mark.slow), SAGEConv]
-)
+@pytest.mark.parametrize("kind", [PNAConv, PNASimpleConv, SAGEConv])
 def test_exported(kind):
-    """`PNA` is slow: it is two layers of `PNAConv`."""
     model = make(kind).eval()
     x, _ = inputs()
     adjacency = GRAPH.adjacency()
