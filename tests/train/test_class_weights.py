@@ -204,7 +204,7 @@ def test_the_loss_of_a_table_by_hand(given, tmp_path) -> None:
         assert done.exit_code == 0, done.output
         return done.stdout
 
-    small = ("--hidden", "8", "--layers", "1", "--epochs", "2", "--device", "cpu")
+    small = ("--members", "1", "--hidden", "8", "--layers", "1", "--epochs", "2", "--device", "cpu")
     call("train", str(path), "--split", "part", "--loss", "kind=cross_entropy", *how, *small,
          "--out", run)  # fmt: skip
     head, *rows = (

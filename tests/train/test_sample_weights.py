@@ -141,7 +141,18 @@ class TestTables:
         return path
 
     def train(self, path, folder, *options):
-        small = ("--hidden", "4", "--layers", "1", "--epochs", "2", "--device", "cpu")
+        small = (
+            "--members",
+            "1",
+            "--hidden",
+            "4",
+            "--layers",
+            "1",
+            "--epochs",
+            "2",
+            "--device",
+            "cpu",
+        )
         given = ("--split", "part", "--out", str(folder / "run"), *small)
         return CliRunner().invoke(app, ["train", str(path), *given, *options])
 
