@@ -7,7 +7,14 @@ import numpy as np
 import pytest
 
 from pna.bench import molecule_tables
-from pna.bench.molecule_tables import CHEMPROP, OURS, Commands, MoleculeCase, measure_table
+from pna.bench.molecule_tables import (
+    CHEMPROP,
+    OURS,
+    Commands,
+    MoleculeCase,
+    measure_rate,
+    measure_table,
+)
 
 pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
 pytest.importorskip("ogb", reason="reading molecules needs pna[chem]")
@@ -76,3 +83,17 @@ def test_a_command_that_fails_names_its_output(table, tmp_path, packages):
     with pytest.raises(ValueError, match=r"ended with 1; its output is in .*chemprop-3.log"):
         list(measure_table(case, tmp_path / "work", "python"))
     assert "ZeroDivisionError" in next(tmp_path.glob("work/*/chemprop-3.log")).read_text()
+
+
+def test_the_rate_has_no_start(table, tmp_path, packages, monkeypatch):
+    """A fake clock: 5 seconds to start, and 2 ms for each row."""
+    case = MoleculeCase(table, split="random", seeds=2)
+    list(measure_table(case, tmp_path / "work"))
+
+    def timed(command, log):
+        rows = len(Path(command[-3]).read_text().split()) - 1
+        return 0.0, 5 + 0.002 * rows
+
+    monkeypatch.setattr(molecule_tables, "_timed", timed)
+    rate = measure_rate(case, tmp_path / "work")
+    assert rate.predicted == pytest.approx(500) and rate.parsed > 0

@@ -48,30 +48,6 @@ def test_every_entry_has_the_columns_that_it_names(name):
     assert size is None or MoleculeFeatures.parse([OGB, f"{name}=5"]).chosen[1] == (name, 5)
 
 
-def test_descriptors_are_those_of_rdkit():
-    from rdkit.Chem import Descriptors
-
-    found = graphs_with(OGB, "descriptors")
-    functions = dict(Descriptors.descList)
-    for row, text in zip(found.x_graph.numpy(), SMILES, strict=True):
-        molecule = Chem.MolFromSmiles(text)
-        if molecule is not None:  # otherwise an atom has too many bonds
-            expected = [functions[name](molecule) for name in DESCRIPTORS]
-            np.testing.assert_allclose(row, expected, rtol=1e-5, err_msg=text)
-    assert np.isfinite(found.x_graph.numpy()).all()
-
-
-def test_what_rdkit_cannot_compute_is_missing(monkeypatch):
-    from rdkit.Chem import Descriptors
-
-    def fails(molecule):
-        raise RuntimeError("no parameters for this element")
-
-    monkeypatch.setattr(Descriptors, "TPSA", fails)
-    odd = np.isnan(graphs_with(OGB, "descriptors").x_graph.numpy())
-    assert odd[:, DESCRIPTORS.index("TPSA")].all() and odd.sum() == len(SMILES)
-
-
 def test_fingerprints_are_those_of_rdkit():
     from rdkit.Chem import rdMolDescriptors
 

@@ -36,6 +36,15 @@ def _at_ctrl_c(_: int) -> bool:
     return signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
+def _process(_: int) -> int:
+    return os.getpid()
+
+
+def test_a_single_job_needs_no_other_process():
+    assert list(ordered_map(_process, [1], 2)) == [os.getpid()]
+    assert os.getpid() not in list(ordered_map(_process, [1, 2], 2))
+
+
 def test_ctrl_c_is_for_whoever_waits():
     assert list(ordered_map(_at_ctrl_c, [1, 2], 2)) == [True, True]
 

@@ -73,3 +73,19 @@ def test_torch_is_heard_and_left_as_it_was():
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert done.stdout.split() == [str(exact) for _, *answers in CASES for exact in answers]
+
+
+@pytest.mark.parametrize("machine", ["aarch64", "x86_64"])
+def test_onednn_is_left_out_on_arm_and_comes_back(machine, monkeypatch):
+    import torch
+
+    from pna.ops.precision import quick_products
+
+    monkeypatch.setattr("platform.machine", lambda: machine)
+    before = torch.backends.mkldnn.enabled
+    with pytest.raises(KeyError), quick_products():
+        assert torch.backends.mkldnn.enabled == (before and machine != "aarch64")
+        raise KeyError
+    assert torch.backends.mkldnn.enabled == before
+    with quick_products(False):
+        assert torch.backends.mkldnn.enabled == before

@@ -62,6 +62,22 @@ def test_deviations_are_those_of_the_members(multitask_run, molecules_run):
     assert not any(predict(multitask_run, small_multitask(), 1).spread.values())
 
 
+def test_batches_are_as_in_training_or_larger(molecules_run, monkeypatch):
+    graphs, sizes = molecules(), []
+    own = prediction.Batches
+    monkeypatch.setattr(
+        prediction,
+        "Batches",
+        lambda g, step, size, **k: sizes.append(size) or own(g, step, size, **k),
+    )
+    large = predict(molecules_run, graphs).graph
+    monkeypatch.setattr(prediction, "_STATES", 0)
+    small = predict(molecules_run, graphs).graph
+    assert sizes[1] == 5 < len(graphs) < sizes[0]
+    for name, values in large.items():
+        np.testing.assert_allclose(values, small[name], rtol=1e-4, atol=1e-5)
+
+
 def test_one_member_and_one_split(multitask_run):
     graphs = small_multitask()
     found = predict(multitask_run, graphs, 1, split="test")

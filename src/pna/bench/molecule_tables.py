@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +29,7 @@ from pna.train.metrics import measure
 OURS, CHEMPROP = "pna", "chemprop"
 _SPLIT = "split"  # column of the table that both read
 _WORDS = {"validation": "val"}  # as chemprop spells them
+_RATE_ROWS = (4096, 16384)  # of two tables: the difference of their times has no start
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,14 @@ class MoleculeResult:
     predict_seconds: float | None  # wall time of predicting the test molecules
     predict_cpu_seconds: float | None
     note: str | None = None
+
+
+@dataclass(frozen=True)
+class PredictionRate:
+    """Molecules per second, after the start of the command."""
+
+    predicted: float  # by all processes of pna predict
+    parsed: float  # by RDKit alone, in one process
 
 
 @dataclass(frozen=True)
@@ -118,7 +127,7 @@ def peers(python: str) -> dict[str, Commands]:
     def predict_ours(case: _Prepared, run: Path, out: Path, members: int) -> list[str]:
         return [
             sys.executable, "-m", "pna", "predict", str(run), str(case.test), "--out", str(out),
-            "--workers", "2", "--force",
+            "--force",
         ]  # fmt: skip
 
     return {
@@ -131,8 +140,7 @@ def measure_table(
     case: MoleculeCase, work: Path, python: str = "", status: Log = lambda words: None
 ) -> Iterator[MoleculeResult]:
     """A row for every model and ensemble; chemprop's if `python` names its environment."""
-    folder = work / f"{case.name}-{case.split}-{case.split_seed}"
-    make_folder(folder)
+    folder = _folder(case, work)
     prepared = _prepared(case, folder)
     for name, commands in peers(python).items():
         if name == CHEMPROP and not python:
@@ -151,6 +159,38 @@ def measure_table(
             yield _row(case, name, f"ensemble of {case.seeds}", prepared, together)
 
 
+def measure_rate(
+    case: MoleculeCase, work: Path, status: Log = lambda words: None
+) -> PredictionRate:
+    """The rates of our models that `measure_table` has trained, without the time to start."""
+    folder = _folder(case, work)
+    prepared, commands = _prepared(case, folder), peers("")[OURS]
+    run = folder / (f"{OURS}-ensemble" if case.seeds > 1 else f"{OURS}-0")
+    texts = Table.read(prepared.path).column("smiles")
+    path, out, seconds = folder / "rate.csv", folder / "rate-predicted.csv", []
+    for rows in _RATE_ROWS:
+        status(f"{folder.name}: {OURS}, prediction of {rows:,} molecules")
+        many = [[texts[i % len(texts)]] for i in range(rows)]
+        Table(str(path), ("smiles",), many, [*range(2, rows + 2)]).save(path)
+        given = replace(prepared, test=path)
+        command = commands.predict(given, run, out, case.seeds)
+        seconds.append(_timed(command, folder / "rate.log")[1])
+    (few, more), (short, long) = _RATE_ROWS, seconds
+    return PredictionRate((more - few) / max(long - short, 1e-9), _parsing_rate(texts))
+
+
+def _parsing_rate(texts: Sequence[str]) -> float:
+    from rdkit import Chem
+    from rdkit.rdBase import BlockLogs
+
+    own = texts[: _RATE_ROWS[0]]
+    with BlockLogs():
+        begin = time.perf_counter()
+        for text in own:
+            Chem.MolFromSmiles(text)
+        return len(own) / (time.perf_counter() - begin)
+
+
 @dataclass(frozen=True)
 class _Measured:
     """Predictions for the test molecules, and times, of one command."""
@@ -158,6 +198,12 @@ class _Measured:
     predicted: np.ndarray  # (test molecules, targets)
     train: tuple[float, float]  # user and system time, wall time
     predict: tuple[float, float]
+
+
+def _folder(case: MoleculeCase, work: Path) -> Path:
+    folder = work / f"{case.name}-{case.split}-{case.split_seed}"
+    make_folder(folder)
+    return folder
 
 
 def _prepared(case: MoleculeCase, folder: Path) -> _Prepared:

@@ -10,7 +10,7 @@ import typer
 from rich.console import Console
 
 from pna.cli import options
-from pna.cli.predict import extend, file_of, target_of
+from pna.cli.predict import extend, file_of, readers, target_of
 from pna.cli.shared import STANDARD, check_device, check_target, errors, print_line, progress
 from pna.data.table import Table, is_table
 
@@ -25,7 +25,7 @@ def fingerprint(
     smiles: str = "",
     encoding: str = "",
     resume: bool = False,
-    workers: options.Workers = 1,
+    workers: Annotated[int | None, typer.Option(min=1)] = None,
     device: options.Device = "",
     force: options.Force = False,
 ) -> None:
@@ -49,6 +49,8 @@ def fingerprint(
         smiles: Column of a table that has the SMILES. Default: found by its name.
         encoding: Encoding of a table, such as latin-1, cp1252 or utf-16. Default: utf-8.
         resume: Continue an interrupted command for the same table; CSV only.
+        workers: Number of processes that read molecules. Default: the number of processors, at
+            most 8.
     """
     with errors() as console, file_of(data) as file:
         from pna.train.fingerprints import ARRAYS, TableFingerprint, save_vectors
@@ -62,7 +64,9 @@ def fingerprint(
                 "pna.train.fingerprint in Python"
             )
         if Path(target).suffix.lower() not in ARRAYS:
-            models = partial(TableFingerprint, run, member, smiles, workers, device or None)
+            models = partial(
+                TableFingerprint, run, member, smiles, readers(workers), device or None
+            )
             shown = Console(stderr=True, emoji=False) if target == STANDARD else console
             extend(models, file, target, shown, encoding=encoding, resume=resume, force=force)
             return
@@ -73,7 +77,7 @@ def fingerprint(
         with progress(console, "molecules") as update:
             vectors = vectors_of(
                 run, table, member,
-                smiles=smiles, workers=workers, device=device or None, progress=update,
+                smiles=smiles, workers=readers(workers), device=device or None, progress=update,
             )  # fmt: skip
         save_vectors(Path(target), vectors)
         print_line(console, f"wrote {target}")

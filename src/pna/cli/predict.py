@@ -19,6 +19,7 @@ from pna.cli.shared import (
     STANDARD,
     check_device,
     check_target,
+    cores,
     errors,
     print_error,
     print_line,
@@ -45,7 +46,7 @@ def predict(
     encoding: str = "",
     resume: bool = False,
     slice_nodes: options.SliceNodes = None,
-    workers: options.Workers = 1,
+    workers: Annotated[int | None, typer.Option(min=1)] = None,
     device: options.Device = "",
     force: options.Force = False,
 ) -> None:
@@ -71,6 +72,8 @@ def predict(
         smiles: Column of a table that has the SMILES. Default: found by its name.
         encoding: Encoding of a table, such as latin-1, cp1252 or utf-16. Default: utf-8.
         resume: Continue an interrupted prediction of the same table.
+        workers: With a table: number of processes that read molecules. Default: the number of
+            processors, at most 8.
     """
     with errors() as console, file_of(data) as file:
         check_device(device)
@@ -87,7 +90,7 @@ def predict(
                 )
             from pna.train.table_prediction import TablePredictor
 
-            how = (run, member, smiles, workers, device or None, (), interval, similarity)
+            how = (run, member, smiles, readers(workers), device or None, (), interval, similarity)
             models = partial(TablePredictor, *how)
             extend(models, file, target, shown, encoding=encoding, resume=resume, force=force)
             return
@@ -100,6 +103,16 @@ def predict(
             "member": member, "split": split or None, "device": device or None,
             "slice_nodes": slice_nodes, "interval": interval,
         })  # fmt: skip
+
+
+def readers(workers: int | None) -> int:
+    """Processes that read molecules. The models get the other processors, at least one."""
+    import torch
+
+    workers = min(cores(), 8) if workers is None else workers
+    if workers > 1:  # otherwise this process reads them
+        torch.set_num_threads(max(cores() - workers, 1))
+    return workers
 
 
 def target_of(data: list[str], out: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, NamedTuple
@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pna.data.descriptors import DESCRIPTORS, Parsed, descriptors
 from pna.data.graphset import GraphSet
 from pna.data.walks import with_walks
 from pna.names import lookup, unique
@@ -28,48 +29,12 @@ USUAL = (OGB, "descriptors")
 #: Where the metadata of graphs, and the data of a run, have the features and RDKit's version.
 RECORD = "molecules"
 
-#: RDKit's descriptors of molecules that are numbers. Others of its 217 are left out, because they
-#: take most of the time (qed, BertzCT, Ipc, SPS, EState, BCUT2D, the counts of fragments, paths of
-#: three and more bonds), or because they are not defined for all elements (partial charges).
-_NUMBERS = (
-    *("MolWt", "MolLogP", "MolMR", "TPSA", "LabuteASA", "FractionCSP3", "HallKierAlpha"),
-    *("Chi0v", "Chi1v", "Chi2v", "Kappa1", "Kappa2", "Kappa3"),
-    *("HeavyAtomCount", "NumHeteroatoms", "NHOHCount", "NOCount", "NumHAcceptors", "NumHDonors"),
-    *("NumRotatableBonds", "NumAmideBonds", "NumAtomStereoCenters", "NumSpiroAtoms"),
-    *("NumBridgeheadAtoms", "RingCount", "NumHeterocycles", "NumAromaticRings"),
-    *("NumAromaticCarbocycles", "NumAromaticHeterocycles", "NumAliphaticRings"),
-    *("NumAliphaticCarbocycles", "NumAliphaticHeterocycles", "NumSaturatedRings"),
-    *("NumSaturatedCarbocycles", "NumSaturatedHeterocycles"),
-)
-#: Its surface areas, in bins of charge, refractivity and logP; how many bins each has.
-_AREAS = {"PEOE_VSA": 14, "SMR_VSA": 10, "SlogP_VSA": 12}
-DESCRIPTORS = (
-    *_NUMBERS,
-    *(f"{name}{i + 1}" for name, count in _AREAS.items() for i in range(count)),
-)
 
-
-def descriptors(molecule: Any) -> NDArray[np.float32]:
-    """The numbers `DESCRIPTORS`; NaN if RDKit cannot compute one."""
-    from rdkit.Chem import Descriptors, rdMolDescriptors
-
-    found = [_tried(getattr(Descriptors, name), molecule, 1) for name in _NUMBERS]
-    for name, count in _AREAS.items():
-        found.append(_tried(getattr(rdMolDescriptors, f"{name}_"), molecule, count))
-    return np.concatenate(found).astype(np.float32)
-
-
-def _tried(function: Callable[[Any], Any], molecule: Any, count: int) -> NDArray[np.float64]:
-    try:
-        return np.array(function(molecule), np.float64).reshape(count)
-    except (RuntimeError, ValueError):  # of RDKit, for atoms of too many bonds and odd elements
-        return np.full(count, np.nan)
-
-
-def morgan(molecule: Any, size: int) -> NDArray[np.uint8]:
+def morgan(parsed: Parsed, size: int) -> NDArray[np.uint8]:
     """How often each of the groups of atoms within two bonds occurs, hashed to `size` numbers."""
-    counts: NDArray[Any] = fingerprint_generator(size).GetCountFingerprintAsNumPy(molecule)
-    return np.minimum(counts, 255).astype(np.uint8)
+    counts = fingerprint_generator(size).GetCountFingerprintAsNumPy
+    each: list[NDArray[Any]] = [counts(molecule) for molecule in parsed.molecules]
+    return np.minimum(np.stack(each), 255).astype(np.uint8)
 
 
 @cache
@@ -92,7 +57,8 @@ class Feature(NamedTuple):
     atom_names: Callable[[int], tuple[str, ...]]
     bond_names: Callable[[int], tuple[str, ...]]
     names: Callable[[int], tuple[str, ...]]
-    of_molecule: Callable[[Any, int], NDArray[Any]] | None  # of RDKit's molecule and the size
+    #: Features of whole molecules, (molecules, columns), from the size.
+    of_molecules: Callable[[Parsed, int], NDArray[Any]] | None
     added: Callable[[GraphSet, int], GraphSet] | None  # graphs with more features of nodes or edges
 
 
@@ -103,7 +69,7 @@ FEATURES = {
         atom_names=lambda size: ATOM_FEATURES,
         bond_names=lambda size: BOND_FEATURES,
         names=_none,
-        of_molecule=None,
+        of_molecules=None,
         added=None,
     ),
     "descriptors": Feature(
@@ -111,7 +77,7 @@ FEATURES = {
         atom_names=_none,
         bond_names=_none,
         names=lambda size: DESCRIPTORS,
-        of_molecule=lambda molecule, size: descriptors(molecule),
+        of_molecules=lambda parsed, size: descriptors(parsed),
         added=None,
     ),
     "morgan": Feature(
@@ -119,7 +85,7 @@ FEATURES = {
         atom_names=_none,
         bond_names=_none,
         names=lambda size: tuple(f"morgan {i}" for i in range(size)),
-        of_molecule=morgan,
+        of_molecules=morgan,
         added=None,
     ),
     # probabilities that a random walk returns to an atom after 1, 2, … steps
@@ -128,7 +94,7 @@ FEATURES = {
         atom_names=lambda size: tuple(f"return after {i + 1}" for i in range(size)),
         bond_names=_none,
         names=_none,
-        of_molecule=None,
+        of_molecules=None,
         added=lambda graphs, size: with_walks(graphs, size),
     ),
     # probabilities that a random walk leads along a bond in 1, 2, … steps
@@ -137,7 +103,7 @@ FEATURES = {
         atom_names=_none,
         bond_names=lambda size: tuple(f"arrival after {i + 1}" for i in range(size)),
         names=_none,
-        of_molecule=None,
+        of_molecules=None,
         added=lambda graphs, size: with_walks(graphs, 0, size),
     ),
 }
@@ -178,7 +144,7 @@ class MoleculeFeatures:
                 given.append(f"{name}={more}")
         own = cls.parse(given)
         if not of_graphs:
-            kept = [c for c in own.chosen if FEATURES[c[0]].of_molecule is None]
+            kept = [c for c in own.chosen if FEATURES[c[0]].of_molecules is None]
             names = {**names, "graph": ()}
             own = cls(tuple(kept))
         for level in ("node", "edge", "graph"):
@@ -206,13 +172,13 @@ class MoleculeFeatures:
         written = [n if FEATURES[n].size is None else f"{n}={size}" for n, size in self.chosen]
         return {RECORD: {"features": written, "rdkit": __version__}}
 
-    def of_molecules(self, molecules: Sequence[Any]) -> NDArray[Any]:
-        """Features of whole molecules of RDKit, (molecules, columns)."""
-        entries = [(FEATURES[name].of_molecule, size) for name, size in self.chosen]
+    def of_molecules(self, parsed: Parsed) -> NDArray[Any]:
+        """Features of whole molecules, (molecules, columns)."""
+        entries = [(FEATURES[name].of_molecules, size) for name, size in self.chosen]
         used = [(function, size) for function, size in entries if function is not None]
-        if not used or not molecules:
-            return np.zeros((len(molecules), len(self.names("graph"))), np.uint8)
-        return np.stack([np.concatenate([f(m, size) for f, size in used]) for m in molecules])
+        if not used or not parsed.molecules:
+            return np.zeros((len(parsed.molecules), len(self.names("graph"))), np.uint8)
+        return np.concatenate([function(parsed, size) for function, size in used], 1)
 
     def added(self, graphs: GraphSet) -> GraphSet:
         """Graphs with all features of atoms and bonds, from those with OGB's."""

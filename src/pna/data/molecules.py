@@ -13,12 +13,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from pna.data.descriptors import Parsed
+from pna.data.fingerprints import fingerprints_of
 from pna.data.graphset import GraphSet
 from pna.data.molecule_features import ATOM_FEATURES, BOND_FEATURES, MoleculeFeatures
 from pna.data.pool import ordered_map
 from pna.data.progress import Progress, reporting
 
 _BLOCK = 512  # molecules that a worker reads at a time
+_TOGETHER = 64  # molecules of RDKit in memory
 
 
 class Wanted(NamedTuple):
@@ -26,6 +29,7 @@ class Wanted(NamedTuple):
 
     features: MoleculeFeatures = MoleculeFeatures()
     canonical: bool = False  # whether canonical SMILES are
+    fingerprints: bool = False  # whether those of `pna.data.fingerprints` are
 
 
 _GRAPH_ONLY = Wanted()
@@ -48,6 +52,7 @@ class Molecules:
 
     notes: NDArray[np.uint8]  # (texts,) a `Note` of every text of the list, skipped or not
     canonical: NDArray[np.object_]  # (molecules,) canonical SMILES; empty unless asked for
+    fingerprints: NDArray[np.uint8]  # (molecules, bytes) packed; empty unless asked for
     indices: NDArray[np.int64]  # (molecules,) index in the given list; some may be skipped
     sizes: NDArray[np.int64]  # (molecules,)
     edge_counts: NDArray[np.int64]  # (molecules,)
@@ -92,7 +97,7 @@ def from_smiles(
 def molecule_blocks(
     blocks: Iterable[tuple[Sequence[str], Sequence[int]]],
     name: str,
-    features: MoleculeFeatures,
+    wanted: Wanted,
     workers: int = 1,
 ) -> Iterator[Molecules]:
     """Read molecules in blocks of texts and their lines, as `from_smiles` with `skip` reads them.
@@ -100,7 +105,6 @@ def molecule_blocks(
     Blocks are drawn as they are needed, and one may have no molecules.
     """
     check_chemistry()
-    wanted = Wanted(features)
     jobs = (_Block(0, [*texts], name, [*lines], True, False, wanted) for texts, lines in blocks)
     return ordered_map(_read_block, jobs, workers)
 
@@ -190,40 +194,63 @@ class _Block(NamedTuple):
 
 
 def _read_block(block: _Block) -> Molecules:
-    from rdkit import Chem
     from rdkit.rdBase import BlockLogs
 
-    indices, atoms, bonds = list[int](), list[list[bytes]](), list[list[tuple[int, int, bytes]]]()
-    notes, canonical = np.zeros(len(block.smiles), np.uint8), list[str]()
-    of_molecules = [block.wanted.features.of_molecules([])]
-    refused = Note.UNREADABLE | Note.OVERVALENT if block.strict else Note.UNREADABLE
     with BlockLogs():  # of refused molecules and deprecated features
-        for row, text in enumerate(block.smiles):
-            molecule, note = _noted(text)
-            notes[row] = note
-            if not note & refused:
-                indices.append(block.first + row)
-                atoms.append(_atoms(molecule, text))
-                bonds.append(_bonds(molecule, text))
-                of_molecules.append(block.wanted.features.of_molecules([molecule]))
-                if block.wanted.canonical:
-                    canonical.append(Chem.MolToSmiles(molecule))
-            elif not block.skip:
-                unreadable = bool(note & Note.UNREADABLE)
-                raise _refused(text, block.lines[row], block.name, unreadable)
-    ends = np.array([bond[:2] for some in bonds for bond in some], np.int64).reshape(-1, 2)
-    both = np.stack([ends, ends[:, ::-1]], 1).reshape(-1, 2)  # each bond, then its reverse
-    of_bonds = _rows((bond[2] for some in bonds for bond in some), len(BOND_FEATURES))
+        return _joined([_read_part(part) for part in _parts(block)])
+
+
+def _parts(block: _Block) -> Iterator[_Block]:
+    """Fewer texts at a time, because RDKit's molecules take memory."""
+    for i in range(0, len(block.smiles) or 1, _TOGETHER):
+        own = slice(i, i + _TOGETHER)
+        yield block._replace(
+            first=block.first + i, smiles=block.smiles[own], lines=block.lines[own]
+        )
+
+
+def _read_part(block: _Block) -> Molecules:
+    from rdkit import Chem
+
+    indices, atoms, bonds = list[int](), list[list[bytes]](), list[list[tuple[int, int, bytes]]]()
+    notes, molecules = np.zeros(len(block.smiles), np.uint8), list[Any]()
+    refused = Note.UNREADABLE | Note.OVERVALENT if block.strict else Note.UNREADABLE
+    for row, text in enumerate(block.smiles):
+        molecule, note = _noted(text)
+        notes[row] = note
+        if not note & refused:
+            indices.append(block.first + row)
+            atoms.append(_atoms(molecule, text))
+            bonds.append(_bonds(molecule, text))
+            molecules.append(molecule)
+        elif not block.skip:
+            unreadable = bool(note & Note.UNREADABLE)
+            raise _refused(text, block.lines[row], block.name, unreadable)
+    parsed = Parsed(
+        molecules=molecules,
+        sizes=np.array([len(some) for some in atoms], np.int64),
+        bond_counts=np.array([len(some) for some in bonds], np.int64),
+        x=_rows(chain.from_iterable(atoms), len(ATOM_FEATURES)),
+        ends=np.array([bond[:2] for some in bonds for bond in some], np.int64).reshape(-1, 2),
+        bonds=_rows((bond[2] for some in bonds for bond in some), len(BOND_FEATURES)),
+    )
+    both = np.stack([parsed.ends, parsed.ends[:, ::-1]], 1)  # each bond, then its reverse
+    wanted, own = block.wanted, notes[np.array(indices, np.int64) - block.first]
+    canonical = map(Chem.MolToSmiles, molecules) if wanted.canonical else ()
+    none = np.zeros((0, 0), np.uint8)
     return Molecules(
         notes=notes,
-        canonical=np.array(canonical, object),
+        canonical=np.array([*canonical], object),
+        fingerprints=fingerprints_of(parsed, own & Note.ISOTOPE > 0)
+        if wanted.fingerprints
+        else none,
         indices=np.array(indices, np.int64),
-        sizes=np.array([len(some) for some in atoms], np.int64),
-        edge_counts=np.array([2 * len(some) for some in bonds], np.int64),
-        edge_index=both.T,
-        x=_rows(chain.from_iterable(atoms), len(ATOM_FEATURES)),
-        edge_attr=of_bonds.repeat(2, 0),
-        x_graph=np.concatenate(of_molecules),
+        sizes=parsed.sizes,
+        edge_counts=2 * parsed.bond_counts,
+        edge_index=both.reshape(-1, 2).T,
+        x=parsed.x,
+        edge_attr=parsed.bonds.repeat(2, 0),
+        x_graph=wanted.features.of_molecules(parsed),
     )
 
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from itertools import chain, islice
 from typing import TypeVar
 
 Job = TypeVar("Job")
@@ -21,13 +22,18 @@ _AHEAD = 2  # jobs of each worker that are begun or wait
 def ordered_map(
     work: Callable[[Job], Output], jobs: Iterable[Job], workers: int = 1
 ) -> Iterator[Output]:
-    """Yield `work(job)` for every job. One worker runs in this process; more have their own.
+    """Yield `work(job)` for every job. One worker runs in this process, and so does a single job;
+    more have their own.
 
     `work` must be a function at the top level of a module. Jobs are drawn as they are needed, a few
     for each worker ahead of the results.
     """
     if workers < 1:
         raise ValueError(f"got workers={workers}, expected at least 1")
+    if workers > 1:
+        begin = [*islice(jobs := iter(jobs), 2)]
+        jobs = chain(begin, jobs)
+        workers = workers if len(begin) == 2 else 1
     if workers == 1:
         yield from map(work, jobs)
         return

@@ -31,7 +31,7 @@ _UTF16 = (b"\xff\xfe", b"\xfe\xff")  # likewise
 _LIMIT = re.compile(r"(?:<=|>=|[<>≤≥~≈])\s*(?=[-+.\d])")  # in front of a number
 _DECIMAL_COMMA = re.compile(r"[-+]?\d+,\d+(?:[eE][-+]?\d+)?")
 _THOUSANDS = re.compile(r"[-+]?[1-9]\d{0,2},\d{3}")  # may be a number of thousands
-_BLOCK = 2**16  # cells of a block of rows
+_BLOCK, _MOST_ROWS = 2**16, 4096  # cells, and rows, of a block of rows
 
 #: Texts of a column of splits, in lower case, and the split that each stands for.
 SPLIT_WORDS = {
@@ -196,7 +196,8 @@ def opened(path: Path, encoding: str = "") -> Iterator[tuple[tuple[str, ...], It
             columns = tuple(next(found, ([], 0))[0])
         if not columns:
             raise without_rows(path)
-        yield columns, _blocks(path, raw, found, max(_BLOCK // len(columns), 1))
+        size = min(max(_BLOCK // len(columns), 1), _MOST_ROWS)
+        yield columns, _blocks(path, raw, found, size)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from pna.data.attributes import as_weights
 from pna.data.graphset import GraphSet
 from pna.data.molecule_features import MoleculeFeatures
 from pna.data.molecule_table import smiles_column
-from pna.data.molecules import Note, as_graphs, molecule_blocks
+from pna.data.molecules import Note, Wanted, as_graphs, molecule_blocks
 from pna.data.table import Table
 
 #: The splits of the graphs that an estimator trains on.
@@ -50,7 +50,7 @@ def as_graph_set(X: Any, features: MoleculeFeatures, smiles: str = "") -> GraphS
     if not given:
         raise ValueError("got no molecules (0 samples), expected at least one")
     texts = [_smiles(item, index) for index, item in enumerate(given)]
-    found = next(molecule_blocks([(texts, range(len(texts)))], "X", features))
+    found = next(molecule_blocks([(texts, range(len(texts)))], "X", Wanted(features)))
     unreadable = np.flatnonzero(found.notes & Note.UNREADABLE)
     if len(unreadable):
         index = int(unreadable[0])

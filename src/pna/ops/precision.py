@@ -1,7 +1,8 @@
-"""The precision of float32 products on a GPU, which follows torch's settings."""
+"""The precision of float32 products on a GPU, which follows torch's settings, and their library."""
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -38,3 +39,16 @@ def multiplied(exactly: bool) -> Iterator[None]:
         torch.set_float32_matmul_precision(general)
         for setting, was in zip(settings, before, strict=True):
             setting.fp32_precision = was
+
+
+@contextmanager
+def quick_products(wanted: bool = True) -> Iterator[None]:
+    """Leave oneDNN out of products on an ARM processor, where each takes 0.7 ms to begin."""
+    backend: Any = torch.backends.mkldnn
+    before = backend.enabled
+    if wanted and platform.machine() in ("aarch64", "arm64"):
+        backend.enabled = False
+    try:
+        yield
+    finally:
+        backend.enabled = before

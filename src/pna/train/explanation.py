@@ -172,7 +172,7 @@ class TableExplainer(TableModels):
     @cached_property
     def _carbon(self) -> torch.Tensor:
         """OGB's features of a CH2 outside of rings."""
-        propane = next(molecule_blocks([(["CCC"], [1])], "", self.features))
+        propane = next(molecule_blocks([(["CCC"], [1])], "", self.wanted))
         return torch.from_numpy(propane.x[1])
 
     def _explanation(self, smiles: str, graph: GraphSet) -> Explanation:

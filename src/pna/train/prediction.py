@@ -23,6 +23,7 @@ from pna.files import replacing
 from pna.names import lookup
 from pna.nn.architectures import Prediction
 from pna.ops.aggregators import Aggregator
+from pna.ops.precision import quick_products
 from pna.train.batches import Batches
 from pna.train.calibration import TaskCalibration, calibrations_of
 from pna.train.distributed import device_of
@@ -304,6 +305,9 @@ def in_units(task: Task, outputs: np.ndarray) -> np.ndarray:
     return (alone.sigmoid() if is_logit else alone * task.scale).numpy()
 
 
+_STATES = 2**21  # numbers in the states of the nodes of a batch, over the members
+
+
 @dataclass(frozen=True)
 class Ensemble:
     """Members of a run on a device, ready to predict."""
@@ -401,9 +405,17 @@ class Ensemble:
 
         arguments = self.config.model.arguments
         far = diameters(graphs) if arguments.get("depth") == "diameter" else None
-        size = self.config.settings.batch_size
         own = graphs.to(self.population.device)
-        Batches(own, step, size, shuffle=False, diameters=far).run(0)
+        with quick_products(precision.autocast is None):
+            Batches(own, step, self._batch_size(graphs), shuffle=False, diameters=far).run(0)
+
+    def _batch_size(self, graphs: GraphSet) -> int:
+        """As in training, or more if the memory allows: weights are prepared for every batch."""
+        size, model = self.config.settings.batch_size, self.config.model
+        if model.architecture != "stacked" or graphs.num_nodes == 0:
+            return size
+        nodes = _STATES // (len(self.members) * model.hidden)
+        return max(size, nodes * len(graphs) // graphs.num_nodes)
 
 
 def calibrations_of_all(

@@ -21,7 +21,14 @@ from pna.data.download import sha256_of
 from pna.data.graphset import GraphSet
 from pna.data.molecule_features import MoleculeFeatures
 from pna.data.molecule_table import smiles_column
-from pna.data.molecules import Molecules, Note, as_graphs, check_chemistry, molecule_blocks
+from pna.data.molecules import (
+    Molecules,
+    Note,
+    Wanted,
+    as_graphs,
+    check_chemistry,
+    molecule_blocks,
+)
 from pna.data.progress import Progress
 from pna.data.table import Table, opened_table
 from pna.ops.aggregators import Aggregator
@@ -118,6 +125,11 @@ class TableModels:
     def models(self) -> Ensemble:
         return Ensemble.of(self.run, self.member, self.device, aggregators=self.aggregators)
 
+    @property
+    def wanted(self) -> Wanted:
+        """What is computed of each molecule."""
+        return Wanted(self.features)
+
     def check(self, table: Table) -> str:
         """The column of SMILES of a table; an error if the columns cannot be added to it."""
         raise NotImplementedError
@@ -136,7 +148,7 @@ class TableModels:
                 waiting.append(block)
                 yield block.column(column), block.lines
 
-        for found in molecule_blocks(texts(), table.name, self.features, self.workers):
+        for found in molecule_blocks(texts(), table.name, self.wanted, self.workers):
             block = waiting.popleft()
             self.count += len(block.rows)
             for name in _REFUSED:
@@ -166,7 +178,7 @@ class TableModels:
     @cached_property
     def columns(self) -> list[str]:
         """The names of the new columns."""
-        methane = next(molecule_blocks([(["C"], [1])], "", self.features))
+        methane = next(molecule_blocks([(["C"], [1])], "", self.wanted))
         return [*self.columns_of(methane)]
 
     def finish(self, name: str) -> None:
@@ -228,6 +240,10 @@ class TablePredictor(TableModels):
     def training(self) -> TrainingMolecules | None:
         return TrainingMolecules.of_all(self.runs)
 
+    @property
+    def wanted(self) -> Wanted:
+        return Wanted(self.features, fingerprints=self.similarity and self.training is not None)
+
     def check(self, table: Table) -> str:
         config = self.run.config
         forms = [PREDICTED]
@@ -250,7 +266,7 @@ class TablePredictor(TableModels):
         more = spread["graph"]
         if self.training is not None:
             if self.similarity:
-                more[SIMILARITY] = self.training.similarity(graphs)
+                more[SIMILARITY] = self.training.similarity(found.fingerprints)
             more[EXTRAPOLATES] = self.training.extrapolation(found.sizes, columns["graph"])
         return predicted | more
 

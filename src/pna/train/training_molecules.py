@@ -4,20 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from importlib.util import find_spec
-from typing import Any
 
 import numpy as np
 import torch
 
 from pna.data import tensor_file
-from pna.data.fingerprints import (
-    bit_vectors,
-    fingerprints,
-    has_fingerprints,
-    nearest_similarities,
-)
+from pna.data.fingerprints import fingerprints, has_fingerprints, nearest_similarities
 from pna.data.graphset import GraphSet
 from pna.data.molecule_table import TABLE
 from pna.stored import check
@@ -94,13 +87,9 @@ class TrainingMolecules:
         }
         return cls(prints, max(each.atoms for each in every), ranges)
 
-    @cached_property
-    def _vectors(self) -> list[Any]:
-        return bit_vectors(self.fingerprints)
-
-    def similarity(self, graphs: GraphSet) -> np.ndarray:
-        """Tanimoto similarity of the nearest training molecule, (graphs,)."""
-        return nearest_similarities(fingerprints(graphs), self._vectors).round(4)
+    def similarity(self, found: np.ndarray) -> np.ndarray:
+        """Tanimoto similarity of fingerprints to the nearest training molecule, (found,)."""
+        return nearest_similarities(found, self.fingerprints).round(4)
 
     def extrapolation(self, sizes: np.ndarray, predicted: Mapping[str, np.ndarray]) -> np.ndarray:
         """Why the predictions of molecules are extrapolations, in words; empty if they are not.
