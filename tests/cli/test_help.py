@@ -126,8 +126,11 @@ def test_every_choice_is_listed(path):
 def test_defaults_of_settings_are_named():
     """What the table of options leaves out is the default of `Settings`."""
     help_of = {p.name: p.help for p in COMMANDS["train",].params}
-    for name, default in {"lr": "0.001", "epochs": "1000", "patience": "100"}.items():
+    for name, default in {"lr": "0.001", "seed": "0", "decay": "0.5"}.items():
         assert help_of[name].endswith(f"Default: {default}.")
+    for name, default, molecules in (("epochs", 1000, 50), ("patience", 100, 0), ("members", 1, 5)):
+        assert help_of[name].endswith(f"Default: {default}. For tables of molecules: {molecules}.")
+    assert help_of["layers"].endswith("For tables of molecules: 3.")
     assert {name for panel in options.OPTIONS.values() for name in panel} <= help_of.keys()
 
 

@@ -19,6 +19,7 @@ from pna.nn.architectures import ARCHITECTURES
 from pna.nn.depth import RULES
 from pna.nn.initial import INITIAL
 from pna.nn.registry import CONVOLUTIONS
+from pna.train.defaults import MOLECULES
 from pna.train.schedules import help_of_lowest, help_of_schedules
 from pna.train.settings import ALL, OPTIMISERS, PRECISIONS, SELECTIONS, Settings
 from pna.train.tasks import LOSSES
@@ -319,10 +320,12 @@ def training_options(without: Collection[str] = ()) -> Callable[[Command], Comma
 
 
 def _with_default(name: str, words: str) -> str:
-    if "Default:" in words:
+    if "Default:" not in words:
+        default = getattr(Settings, name)
+        words += f" Default: {default[0] if isinstance(default, tuple) else default}."
+    if name not in MOLECULES:
         return words
-    default = getattr(Settings, name)
-    return f"{words} Default: {default[0] if isinstance(default, tuple) else default}."
+    return f"{words} For tables of molecules: {MOLECULES[name] or 0}."  # None is 0 here
 
 
 def training_arguments(path: Path, given: dict[str, Any]) -> dict[str, Any]:
