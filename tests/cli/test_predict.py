@@ -134,3 +134,10 @@ def test_rate_and_time_left(monkeypatch):
 def test_without_chemistry_arguments_are_files(monkeypatch):
     monkeypatch.setattr("pna.data.molecules.find_spec", lambda name: None)
     assert not command._is_smiles(["CCO"])
+
+
+@pytest.mark.parametrize("name", ["out.csv.gz", "out.PARQUET", "out.tsv"])
+def test_a_file_that_looks_like_another_format_is_not_written(trained, tmp_path, name):
+    done = run(trained, "CCO", "-o", tmp_path / name)
+    assert done.exit_code == 1 and "choose another name, such as out.csv" in done.output
+    assert not [*tmp_path.iterdir()]

@@ -32,6 +32,13 @@ if TYPE_CHECKING:
     from pna.train.table_prediction import TableModels
 
 
+#: Ends of names that other programs take for another format than CSV with commas.
+_NOT_CSV = {
+    ".gz", ".json", ".npy", ".npz", ".parquet", ".safetensors", ".sd", ".sdf", ".smi", ".tsv",
+    ".xls", ".xlsx", ".zip",
+}  # fmt: skip
+
+
 @options.explained
 def predict(
     run: Path,
@@ -183,6 +190,11 @@ def extend(
             raise ValueError("got --resume for standard output, expected a file; leave it out")
         out = sys.stdout
     elif isinstance(out, Path):
+        if out.suffix.lower() in _NOT_CSV:
+            raise ValueError(
+                f"got --out {out}, whose name is not that of a CSV file, which is written; choose "
+                f"another name, such as {out.name.partition('.')[0] or 'out'}.csv"
+            )
         check_target(out, force)
         if partial_folder(out).exists() and not (resume or force):
             raise FileExistsError(
