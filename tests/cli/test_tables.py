@@ -1,5 +1,6 @@
 """`pna train` with a table of molecules."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -62,3 +63,47 @@ def test_options_of_a_table_need_a_table(tmp_path):
     found = train(str(tmp_path / "graphs.safetensors"), "--targets", "a", "--split-seed", "2")
     assert found.exit_code == 1
     assert "got --targets, --split-seed with" in found.output
+
+
+def test_json_and_quiet_commands_print_nothing_else(table, tmp_path):
+    options = (str(table), "--targets", "logS", "--skip", "--split", "random")
+    quiet = train(*options, "--out", str(tmp_path / "quiet"), "--quiet")
+    assert (quiet.exit_code, quiet.output) == (0, "")
+    for name, folds in (("again", ()), ("folds", ("--folds", "2"))):
+        as_json = train(*options, *folds, "--out", str(tmp_path / name), "--json")
+        assert as_json.exit_code == 0, as_json.output
+        assert [*map(json.loads, as_json.stdout.splitlines())]
+        assert "the graphs of" in as_json.stderr
+
+
+def test_a_column_that_is_almost_of_numbers_is_told(tmp_path):
+    path = tmp_path / "measured.csv"
+    rows = [f"{'C' * (k + 1)}O,{k / 2},{'<' * (k == 3)}{k / 4},x{k}" for k in range(12)]
+    path.write_text("\n".join(["smiles,logS,IC50,name", *rows]) + "\n")
+    found = train(str(path), "--split", "random", "--out", str(tmp_path / "one"))
+    assert found.exit_code == 0, found.output
+    assert "warning: IC50 is not taken as a target: got '<0.75' as IC50 in line 5" in found.output
+    assert "name is not taken" not in found.output
+    found = train(str(path), "--split", "random", "--take-limits", "--out", str(tmp_path / "two"))
+    assert found.exit_code == 0, found.output
+    assert [task.name for task in Run(tmp_path / "two").config.tasks] == ["logS", "IC50"]
+
+
+def test_targets_whose_names_have_commas(tmp_path):
+    path = tmp_path / "measured.csv"
+    rows = [f"{'C' * (k + 1)}O,{k / 2},{k % 2},{k / 4}" for k in range(12)]
+    path.write_text("\n".join(['smiles,"logS, 25 °C",a=b,c', *rows]) + "\n")
+    found = train(
+        str(path), "--split", "random", "--targets", '"logS, 25 °C",a=b', "--loss",
+        '"logS, 25 °C=mae",a=b=bce', "--out", str(tmp_path / "run"),
+    )  # fmt: skip
+    assert found.exit_code == 0, found.output
+    tasks = Run(tmp_path / "run").config.tasks
+    assert [(task.name, task.loss) for task in tasks] == [("logS, 25 °C", "mae"), ("a=b", "bce")]
+    for option, given, words in (
+        ("--targets", ",", "without a name"),
+        ("--targets", '"a', "no list of names"),
+        ("--loss", "logS, 25 °C=mae", "put double quotes"),
+    ):
+        found = train(str(path), "--split", "random", option, given)
+        assert found.exit_code == 1 and words in found.output

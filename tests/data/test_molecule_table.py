@@ -202,11 +202,11 @@ def test_numeric_columns():
         "whole": ["1", "2", ""],
         "below": ["<1", "2", "3"],
     }
-    assert numeric_columns(table_of({"smiles": ["C", "CC", "O"], **columns})) == [
-        "logS",
-        "active",
-        "whole",
-    ]
+    table = table_of({"smiles": ["C", "CC", "O"], **columns})
+    with pytest.warns(UserWarning, match="below is not taken as a target: got '<1'") as told:
+        assert numeric_columns(table) == ["logS", "active", "whole"]
+    assert len(told) == 1
+    assert numeric_columns(table, take_limits=True) == ["logS", "active", "whole", "below"]
 
 
 @pytest.mark.parametrize(

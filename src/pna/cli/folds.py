@@ -16,7 +16,7 @@ from rich.table import Table
 
 from pna.cli import options
 from pna.cli.progress import print_json, show_epochs, together
-from pna.cli.shared import make_table, print_error, print_line
+from pna.cli.shared import console_of_notes, make_table, print_error, print_line
 from pna.cli.show import form_of, metrics_of, spread, units_of
 from pna.cli.tables import graphs_of
 
@@ -55,7 +55,8 @@ class FoldTraining:
                 "got --folds or --repeats without data, expected a table of molecules: pna train "
                 "TABLE --folds 5"
             )
-        path = _folded(self.console, data, wanted, given).resolve()
+        shown = console_of_notes(self.console, self.quiet, self.as_json)
+        path = _folded(shown, data, wanted, given).resolve()
         arguments = options.training_arguments(path, given)
         graphs = GraphSet.load(path)
         plan = planned(graphs, path, **arguments)

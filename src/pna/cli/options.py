@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import functools
 import re
 from collections.abc import Callable, Collection, Iterable
@@ -49,8 +50,8 @@ class Training:
     """Options of commands that train. Fields of `Settings` have their types and defaults there.
 
     Table:
-        targets: With a table of molecules: the columns to predict, separated by commas. Default:
-            all columns of numbers.
+        targets: With a table of molecules: the columns to predict, separated by commas; one whose
+            name has a comma in double quotes. Default: all columns of numbers.
         smiles: With a table: the column of the SMILES. Default: found by its name.
         split: With a table: how molecules are split. Values: scaffold, random, or a column that
             holds train, validation, test or calibration. Default: scaffold.
@@ -368,8 +369,15 @@ def training_arguments(path: Path, given: dict[str, Any]) -> dict[str, Any]:
 
 
 def parse_names(text: str) -> list[str]:
-    """The names in "a, b"."""
-    return [name.strip() for name in text.split(",") if name.strip()]
+    """The names in "a, b". One with a comma is in double quotes, as in a line of CSV."""
+    try:
+        names = next(csv.reader([text], skipinitialspace=True, strict=True), [])
+    except csv.Error as error:
+        raise ValueError(
+            f"got {text!r}, which is no list of names ({error}), expected names separated by "
+            'commas; put double quotes around a name with a comma, such as "a, b"'
+        ) from None
+    return [name.strip() for name in names if name.strip()]
 
 
 def parse_numbers(name: str, text: str) -> tuple[float, ...]:
@@ -397,14 +405,15 @@ def parse_named(what: str, text: str, kind: Callable[[str], T]) -> dict[str, T]:
     """The dictionary written as "a=1,b=2"."""
     found: dict[str, T] = {}
     for part in parse_names(text):
-        name, _, value = (word.strip() for word in part.partition("="))
+        name, _, value = (word.strip() for word in part.rpartition("="))
         try:
-            if not value:
+            if not (name and value):
                 raise ValueError
             found[name] = kind(value)
         except ValueError:
             raise ValueError(
-                f"got {part!r} in {what}, expected target=value, separated by commas"
+                f"got {part!r} in {what}, expected target=value, separated by commas; put double "
+                "quotes around target=value if the name of the target has a comma"
             ) from None
     return found
 

@@ -66,6 +66,13 @@ def make_console(width: int = 160) -> Console:
     return Console(emoji=False, width=None if sys.stdout.isatty() else width)
 
 
+def console_of_notes(console: Console, quiet: bool, as_json: bool) -> Console:
+    """The console for lines that are not the result: none if quiet, stderr beside JSON."""
+    if quiet:
+        return Console(quiet=True)
+    return Console(stderr=True, emoji=False) if as_json else console
+
+
 def print_line(console: Console, text: str) -> None:
     """Print one line as it is: without colours, markup or line breaks."""
     console.print(text, highlight=False, markup=False, soft_wrap=True)

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from pna.cli import options
 from pna.cli.progress import print_json
-from pna.cli.shared import errors, make_table, print_error, print_line
+from pna.cli.shared import console_of_notes, errors, make_table, print_error, print_line
 from pna.cli.tables import graphs_of
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def sweep(
     stderr = Console(stderr=True, emoji=False)
     try:
         with errors() as console:
-            graphs = graphs_of(console, data, given)
+            graphs = graphs_of(console_of_notes(console, False, as_json), data, given)
             found = search(
                 graphs,
                 out,

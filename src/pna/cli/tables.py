@@ -43,6 +43,11 @@ def graphs_of(
         text = own["targets"]
         columns = Table.read(data, own.get("encoding", "")).columns if "," in text else ()
         own["targets"] = [text] if text in columns else options.parse_names(text)
+        if not own["targets"]:
+            raise ValueError(
+                f"got --targets {text!r} without a name, expected columns of {data}; leave it out "
+                "to predict all columns of numbers"
+            )
     if "features" in own:
         own["features"] = options.parse_names(own["features"])
     with progress(console, "molecules") as update:

@@ -13,7 +13,7 @@ from rich.console import Console
 from pna.cli import options
 from pna.cli.folds import FoldTraining
 from pna.cli.progress import print_json, show_epochs, together
-from pna.cli.shared import check_device, errors, print_error, print_line
+from pna.cli.shared import check_device, console_of_notes, errors, print_error, print_line
 from pna.cli.show import caption, lines, table
 from pna.cli.tables import graphs_of
 
@@ -76,7 +76,7 @@ def train(
         if resume is None and divided:
             return cross_validation.new(data, out, FoldOptions(**divided), given)
         if resume is None:
-            arguments = _new_run(console, data, out, given)
+            arguments = _new_run(console_of_notes(console, quiet, as_json), data, out, given)
             if first and not (quiet or as_json):
                 _say_duration(console, arguments, device)
         else:

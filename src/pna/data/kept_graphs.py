@@ -70,7 +70,9 @@ def kept_graphs(
         return path, None
     content = Table.read(table, options.encoding)
     targets = list(options.targets) or [
-        name for name in numeric_columns(content, options.smiles) if name != options.weight
+        name
+        for name in numeric_columns(content, options.smiles, rows.take_limits)
+        if name != options.weight
     ]
     if not targets:
         raise ValueError(

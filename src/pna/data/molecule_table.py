@@ -18,7 +18,7 @@ from pna.data.molecules import Wanted, as_graphs, check_chemistry, from_smiles
 from pna.data.progress import Progress
 from pna.data.scaffolds import SPLITS, scaffold_groups, scaffold_split
 from pna.data.special_rows import RowRules, special_rows
-from pna.data.table import SPLIT_WORDS, UNKNOWN, Table
+from pna.data.table import SPLIT_WORDS, UNKNOWN, Table, looks_numeric
 
 #: Splits that need no column.
 SCAFFOLD, RANDOM = "scaffold", "random"
@@ -160,11 +160,12 @@ def standardised(graphs: GraphSet) -> GraphSet:
     return replace(graphs, graph_scale=tuple(scales), metadata=metadata)
 
 
-def numeric_columns(table: Table, smiles: str = "") -> list[str]:
+def numeric_columns(table: Table, smiles: str = "", take_limits: bool = False) -> list[str]:
     """The columns that can be targets: all of numbers, except the column of SMILES and numberings.
 
     A column has numbers if every cell is a number or unknown, and one is a number. A numbering has
-    a whole number in every row, and no number twice.
+    a whole number in every row, and no number twice. With `take_limits`, "<0.01" is a number.
+    A column that is left out although most of its cells look like numbers is warned of.
     """
     column = smiles_column(table, smiles)
     found = []
@@ -175,8 +176,10 @@ def numeric_columns(table: Table, smiles: str = "") -> list[str]:
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of decimal commas: the caller reads them again
-                table.numbers(name)
-        except ValueError:
+                table.numbers(name, take_limits)
+        except ValueError as error:
+            if 2 * sum(map(looks_numeric, cells)) > len(cells):
+                warnings.warn(f"{name} is not taken as a target: {error}", stacklevel=2)
             continue
         is_numbering = len({*cells}) == len(table.rows) and all(cell.isdecimal() for cell in cells)
         if cells and not is_numbering:

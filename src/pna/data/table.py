@@ -311,6 +311,11 @@ def as_number(text: str, decimal_comma: bool = False) -> float | None:
     return number if math.isfinite(number) else None
 
 
+def looks_numeric(text: str) -> bool:
+    """Whether a text is a number, a limit such as "<0.01", or a number with a comma."""
+    return as_number(_LIMIT.sub("", text, count=1), decimal_comma=True) is not None
+
+
 def _separator(first: str) -> str:
     """The separator that the first line declares ("sep=;", as spreadsheets write), or else the most
     frequent one in that line, outside of quotes."""
