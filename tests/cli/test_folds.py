@@ -37,7 +37,7 @@ def train(*arguments: object):
 
 def test_a_table_from_the_command_line(table, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    options = (table, "--folds", 2, "--split", "random", "--members", 2)
+    options = (table, "--folds", 2, "--split", "random", "--members", 2, "--schedule", "constant")
     found = train(*options)
     assert found.exit_code == 0, found.output
     parts = "8 train, 2 validation, 10 test"
