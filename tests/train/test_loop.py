@@ -273,6 +273,7 @@ def test_a_run_says_where_it_was_resumed(begun, monkeypatch):
 
     def resumed_on(cpu: str, **options) -> dict:
         monkeypatch.setattr(loop, "machine", lambda: {"cpu": cpu})
+        monkeypatch.setattr(loop, "command", lambda: f"pna on {cpu}")
         with suppress(StoppedError):
             train(GRAPHS, begun, resume=True, save_every=0.0, **options)
         return json.loads((begun / ENVIRONMENT).read_text())
@@ -280,12 +281,22 @@ def test_a_run_says_where_it_was_resumed(begun, monkeypatch):
     first = json.loads((begun / ENVIRONMENT).read_text())
     here = machine() | {"command": first["command"]}
     assert "resumed" not in first and first == json.loads(json.dumps(here))
-    assert resumed_on("a", report=stop_at(2))["resumed"] == [{"after_epoch": 1, "cpu": "a"}]
-    assert resumed_on("b", report=stop_at(3))["resumed"] == [{"after_epoch": 1, "cpu": "b"}]
-    both = [{"after_epoch": 1, "cpu": "b"}, {"after_epoch": 2, "cpu": "c"}]
+    assert resumed_on("a", report=stop_at(2))["resumed"] == [
+        {"after_epoch": 1, "cpu": "a", "command": "pna on a"}
+    ]
+    assert resumed_on("b", report=stop_at(3))["resumed"] == [
+        {"after_epoch": 1, "cpu": "b", "command": "pna on b"}
+    ]
+    both = [
+        {"after_epoch": 1, "cpu": "b", "command": "pna on b"},
+        {"after_epoch": 2, "cpu": "c", "command": "pna on c"},
+    ]
     assert resumed_on("c") == first | {"resumed": both}
     assert resumed_on("d") == first | {"resumed": both}
-    assert resumed_on("e", epochs=4)["resumed"] == [*both, {"after_epoch": 3, "cpu": "e"}]
+    assert resumed_on("e", epochs=4)["resumed"] == [
+        *both,
+        {"after_epoch": 3, "cpu": "e", "command": "pna on e"},
+    ]
 
 
 def test_resuming_removes_what_a_killed_process_was_writing(begun):
