@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 from pna.paper.workers import _context
 
+_PRINTED = {"stdout": 1, "stderr": 2}
+
 
 class Ended(NamedTuple):
     returncode: int | None  # minus the signal that ended it
@@ -24,6 +26,8 @@ class Ended(NamedTuple):
 
 def started(folder: Path, work: Callable[..., Any], *arguments: Any) -> BaseProcess:
     """A process that does `work`, a function of a module; what it prints goes to `folder`."""
+    for name in _PRINTED:
+        (folder / name).write_bytes(b"")  # also if the process is killed before it opens them
     process: BaseProcess = _context().Process(target=_printing_to, args=(folder, work, arguments))
     process.start()
     return process
@@ -34,7 +38,7 @@ def ended(process: BaseProcess, folder: Path, timeout: float = 120) -> Ended:
     process.join(timeout)
     process.kill()
     process.join()
-    return Ended(process.exitcode, *((folder / name).read_text() for name in ("stdout", "stderr")))
+    return Ended(process.exitcode, *((folder / name).read_text() for name in _PRINTED))
 
 
 def run(work: Callable[..., Any], *arguments: Any) -> Ended:
@@ -51,8 +55,8 @@ def command_line(*arguments: object) -> None:
 
 
 def _printing_to(folder: Path, work: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
-    for name, number in (("stdout", 1), ("stderr", 2)):
-        os.dup2(os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
+    for name, number in _PRINTED.items():
+        os.dup2(os.open(folder / name, os.O_WRONLY), number)
     if hasattr(signal, "pthread_sigmask"):  # workers of `pna.paper.workers` begin without Ctrl-C
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])
     work(*arguments)
