@@ -25,8 +25,8 @@ ROWS = [
     ("[2H]O.[Al](O)(O)(O)(O)(O)O", "9", ("over-valent", "fragments", "isotope")),
     ("C" * 31, "10", ("large",)),
     ("C" * 14, "11", ()),
-    ("CCCCC", "12", ()),
-    ("CCCCCC", "13", ()),
+    ("CCF and more", "12", ("text after SMILES",)),
+    ("CCS |$a;;$| thiol", "13", ()),
 ]
 
 
@@ -73,6 +73,7 @@ def test_what_skip_and_keep_leave_out():
     [
         ([(OVERVALENT, "1")], r"line 2 .*too many bonds.*\(--skip\), or leave out --strict"),
         ([("C1CC", "1")], r"line 2 of my.csv, expected the SMILES .*\(--skip\)"),
+        ([("C C", "1")], r"got 'C C' in line 2 .*\(text after SMILES\), .*leave out --strict"),
         ([("*C", "1")], r"got '\*C' in line 2 .*\(wildcard\), .*leave out --strict"),
         ([("CCO", "1"), ("OCC", "2")], "line 3 .*contradicting duplicate: same molecule as line 2"),
     ],
@@ -82,6 +83,21 @@ def test_strict(rows, words):
     assert found(plain, strict=True)[1] == []
     with pytest.raises(ValueError, match=words):
         found([*rows, *plain], strict=True)
+
+
+def test_python_is_told_of_text_after_smiles():
+    rows = [("CCO ethanol", "1"), *(("C" * k, str(k)) for k in range(2, 12))]
+    with pytest.warns(UserWarning, match=r"as a name in 1 SMILES of my.csv: line 2$"):
+        graphs = from_table(table_of(rows), ["y"], split="random")
+    assert graphs.sizes[0] == 3
+
+
+def test_rows_of_empty_cells_are_not_trained_on():
+    plain = [("C" * k, str(k)) for k in range(2, 12)]
+    graphs, special = found([*plain, ("", "")])
+    assert len(graphs) == 10 and not special
+    with pytest.raises(ValueError, match=r"got '' in line 12 of my.csv, expected the SMILES"):
+        found([*plain, ("", "1")])
 
 
 def test_strict_and_skip():

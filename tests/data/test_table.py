@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from pna.data import table as tables
-from pna.data.table import Table, is_table, opened
+from pna.data.table import Table, is_table, opened, opened_table
 
 ROWS = [["CCO", "1.5", "a, b"], ["C", "", 'say "so"']]
 
@@ -29,7 +29,7 @@ def write(tmp_path):
         'smiles;y;note\nCCO;1.5;a, b\nC;;"say ""so"""\n',
         'smiles\ty\tnote\nCCO\t1.5\ta, b\nC\t\t"say ""so"""',
         '\ufeffsmiles,y,note\r\nCCO,1.5,"a, b"\r\n\r\nC,,"say ""so"""\r\n',
-        '\n smiles , y,note\nCCO,1.5,"a, b"\n,,\nC,,"say ""so"""\n',
+        '\n smiles , y,note\nCCO,1.5,"a, b"\n  \nC,,"say ""so"""\n',
         'smiles,y,note\rCCO,1.5,"a, b"\rC,,"say ""so"""\r',
         ' \nsmiles;y;note\nCCO;1.5;a, b\nC;;"say ""so"""\n',
         'sep=;\r\nsmiles;y;note\r\nCCO;1.5;a, b\r\nC;;"say ""so"""\r\n',
@@ -66,6 +66,23 @@ def test_no_file(tmp_path):
 def test_lines_are_those_of_the_file(write):
     table = Table.read(write('smiles,y\n\nC,1\n"C\nC",2\nO,3\n'))
     assert table.lines == [3, 5, 6]
+
+
+@pytest.mark.parametrize("row", [",,", ",", " ,, ", '"",,,'])
+def test_rows_of_empty_cells_keep_their_place(write, row):
+    path = write(f"smiles,y,z\n\n{row}\nC,1,2\n{row}\n")
+    table = Table.read(path)
+    assert table.rows == [["", "", ""], ["C", "1", "2"], ["", "", ""]] and table.lines == [3, 4, 5]
+    with opened_table(path) as (_, parts):
+        assert [part.rows for part, _ in parts] == [table.rows]
+    kept = table.without_empty_rows()
+    assert kept.rows == [["C", "1", "2"]] and kept.lines == [4]
+    with opened(path) as (_, blocks):  # of nodes and edges
+        assert [block.lines.tolist() for block in blocks] == [[4]]
+
+
+def test_empty_cells_of_one_column(write):
+    assert Table.read(write('smiles\nC\n""\n \n\nCC\n')).column("smiles") == ["C", "", "", "CC"]
 
 
 def test_numbers(write):

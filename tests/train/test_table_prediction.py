@@ -57,19 +57,36 @@ def test_a_table_with_its_predictions(table_run):
     assert all(0 < float(predicted.rows[k][2]) < 1 for k in (0, 2))
 
 
+def test_new_columns_have_free_names(table_run):
+    given = ("smiles", "logS_std", "similarity", "extrapolates", "similarity_2")
+    found = predict_table(table_run, Table("new.csv", given, [["C", "1", "2", "3", "4"]], [2]))
+    assert found.rows[0][:5] == ["C", "1", "2", "3", "4"]
+    assert found.columns[:5] == given and found.columns[-3:] == (
+        "logS_std_2", "similarity_3", "extrapolates_2",
+    )  # fmt: skip
+
+
+def test_a_row_for_each_row_of_the_file(table_run, tmp_path):
+    path, out = tmp_path / "new.csv", tmp_path / "out.csv"
+    path.write_text("smiles,name\n,\nC C,a\n\n,\nC,b\nCC |$a;$|,c\n")
+    with pytest.warns(UserWarning) as told:
+        extend_file(TablePredictor(table_run), path, out)
+    assert [str(one.message) for one in told] == [
+        f"cannot read 2 of 5 molecules of {path}: line 2, 5",
+        f"took text after a blank as a name in 1 of 5 molecules of {path}: line 3",
+    ]
+    found = Table.read(out)
+    assert found.column("name") == ["", "a", "", "b", "c"]
+    predicted = found.column("logS predicted")
+    assert [*map(bool, predicted)] == [False, True, False, True, True]
+    assert predicted[1] == predicted[3]
+
+
 def test_what_a_table_cannot_give_is_said_before_the_work(table_run, folder, monkeypatch):
     monkeypatch.setattr(table_prediction, "molecule_blocks", None)
     table = Table("new.csv", ("smiles", "logS predicted"), [["C", "1"]], [2])
     with pytest.raises(ValueError, match="a column 'logS predicted', which would be added again"):
         predict_table(table_run, table)
-    table = Table("new.csv", ("smiles", "logS_std"), [["C", "1"]], [2])
-    with pytest.raises(ValueError, match="a column 'logS_std', which would be added again"):
-        predict_table(table_run, table)
-    TablePredictor(table_run, 0).check(table)  # one member has no deviation
-    table = Table("new.csv", ("smiles", "similarity"), [["C", "1"]], [2])
-    with pytest.raises(ValueError, match="a column 'similarity', which would be added again"):
-        predict_table(table_run, table)
-    TablePredictor(table_run, similarity=False).check(table)
     rows = [[text, str(k)] for k, text in enumerate(SMILES)]
     table = Table("my.csv", ("smiles", "y"), rows, [*range(20)])
     graphs = from_table(table, ["y"], split="random")

@@ -68,7 +68,7 @@ def kept_graphs(
     path = table.with_name(f"{table.name}-{_digest(made_from)}.safetensors")
     if path.exists() and not rows.strict:
         return path, None
-    content = Table.read(table, options.encoding)
+    content = Table.read(table, options.encoding).without_empty_rows()
     targets = list(options.targets) or [
         name
         for name in numeric_columns(content, options.smiles, rows.take_limits)

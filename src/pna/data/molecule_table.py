@@ -75,7 +75,7 @@ def from_table(
     """
     check_chemistry()
     chosen = MoleculeFeatures.parse(features)
-    table = table if isinstance(table, Table) else Table.read(table)
+    table = (table if isinstance(table, Table) else Table.read(table)).without_empty_rows()
     column = smiles_column(table, smiles)
     measured = {name: _measured(table, name, rows.take_limits) for name in targets}
     _warn_of_targets(table, measured)

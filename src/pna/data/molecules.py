@@ -44,6 +44,7 @@ class Note(IntFlag):
     ISOTOPE = 8
     WILDCARD = 16  # an atom of no element (*)
     SINGLE = 32  # one atom
+    NAMED = 64  # text after a blank, which RDKit takes for a name
 
 
 @dataclass(frozen=True)
@@ -273,6 +274,9 @@ def _noted(text: str) -> tuple[Any, int]:
         note |= Note.ISOTOPE
     if "*" in text and not all(atom.GetAtomicNum() for atom in molecule.GetAtoms()):
         note |= Note.WILDCARD
+    after = text.split(maxsplit=1)[1:]
+    if after and not after[0].startswith("|"):  # which begins an extension (CXSMILES)
+        note |= Note.NAMED
     return molecule, note | (Note.SINGLE if molecule.GetNumAtoms() == 1 else 0)
 
 

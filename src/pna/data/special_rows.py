@@ -41,6 +41,7 @@ KINDS = {
     "wildcard": Kind("atoms of no element (*)", True),
     "single atom": Kind("one atom without bonds", False),
     "large": Kind(f"more than {LARGE} times as many atoms as the median", False),
+    "text after SMILES": Kind("text after a blank, taken as a name", True),
     "limit": Kind("a limit such as <0.01 instead of a number", True),
 }
 
@@ -51,6 +52,7 @@ _OF_NOTES = {
     Note.ISOTOPE: "isotope",
     Note.WILDCARD: "wildcard",
     Note.SINGLE: "single atom",
+    Note.NAMED: "text after SMILES",
 }
 
 KEPT, LEFT_OUT, TAKEN = "kept", "left out", "limit taken"
@@ -67,15 +69,18 @@ class SpecialRow(NamedTuple):
 
 
 def warn_of_rows(name: str, rows: Sequence[SpecialRow]) -> None:
-    """Warn of the rows of the table `name` that were left out, and name their lines."""
-    lost = [*dict.fromkeys(row.line for row in rows if row.done == LEFT_OUT)]
-    if lost:
-        more = f" and {len(lost) - _NAMED} more" if len(lost) > _NAMED else ""
-        warnings.warn(
-            f"left out {len(lost)} molecules of {name} that RDKit refuses: line "
-            f"{', '.join(map(str, lost[:_NAMED]))}{more}",
-            stacklevel=4,
-        )
+    """Warn of the rows of the table `name` that were left out or read in part, and name their
+    lines."""
+    lost = dict.fromkeys(row.line for row in rows if row.done == LEFT_OUT)
+    in_part = [row.line for row in rows if row.what == _OF_NOTES[Note.NAMED]]
+    for lines, words in (
+        ([*lost], f"left out {len(lost):,} molecules of {name} that RDKit refuses"),
+        (in_part, f"took text after a blank as a name in {len(in_part):,} SMILES of {name}"),
+    ):
+        if lines:
+            more = f" and {len(lines) - _NAMED:,} more" if len(lines) > _NAMED else ""
+            named = ", ".join(map(str, lines[:_NAMED]))
+            warnings.warn(f"{words}: line {named}{more}", stacklevel=4)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from itertools import chain, islice
+from itertools import chain, count, islice
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
@@ -73,7 +73,7 @@ class Table:
         text = text_of(str(path), path.read_bytes(), encoding or "utf-8")
         first = text.lstrip().partition("\n")[0]
         separator = _separator(first)
-        found = _rows(path, io.StringIO(text, newline=""), separator)
+        found = _rows(path, io.StringIO(text, newline=""), separator, empty_rows=True)
         columns = tuple(next(found, ([], 0))[0])
         pairs = list(found)
         if not pairs:
@@ -152,6 +152,11 @@ class Table:
                     f"got {self.name} with a column {name!r}, which would be added again; rename it"
                 )
 
+    def free_name(self, name: str) -> str:
+        """This name, or if a column has it, the first of name_2, name_3, … that is free."""
+        names = chain([name], (f"{name}_{number}" for number in count(2)))
+        return next(one for one in names if one not in self.columns)
+
     def with_columns(self, more: Mapping[str, Sequence[str]]) -> Table:
         """A copy with these columns appended."""
         self.check_without(more)
@@ -165,6 +170,11 @@ class Table:
         """Write a CSV file with commas, completely or not at all."""
         with replacing(Path(path)) as file:
             csv.writer(file).writerows([self.columns, *self.rows])
+
+    def without_empty_rows(self) -> Table:
+        """A copy without rows whose cells are all empty."""
+        kept = [k for k, row in enumerate(self.rows) if any(map(str.strip, row))]
+        return replace(self, rows=[self.rows[k] for k in kept], lines=[self.lines[k] for k in kept])
 
     def part(self, first: int, size: int | None = None) -> Table:
         """A copy with so many rows from this one on; by default all."""
@@ -185,14 +195,17 @@ class RowBlock(NamedTuple):
 
 
 @contextmanager
-def opened(path: Path, encoding: str = "") -> Iterator[tuple[tuple[str, ...], Iterator[RowBlock]]]:
-    """The columns of a CSV file as `Table.read` reads it, and its rows in bounded blocks."""
+def opened(
+    path: Path, encoding: str = "", empty_rows: bool = False
+) -> Iterator[tuple[tuple[str, ...], Iterator[RowBlock]]]:
+    """The columns of a CSV file as `Table.read` reads it, and its rows in bounded blocks. Rows of
+    empty cells are left out unless `empty_rows` are wanted."""
     with opened_text(path, encoding) as (raw, text):
         with named_errors(path, encoding):
             begin = [text.readline()]
             while begin[-1].isspace():
                 begin.append(text.readline())
-            found = _rows(path, chain(begin, text), _separator(begin[-1].strip()))
+            found = _rows(path, chain(begin, text), _separator(begin[-1].strip()), empty_rows)
             columns = tuple(next(found, ([], 0))[0])
         if not columns:
             raise without_rows(path)
@@ -222,7 +235,7 @@ def opened_table(
         return
     check_readable(path)
     size = path.stat().st_size
-    with opened(path, encoding or "utf-8") as (columns, blocks):
+    with opened(path, encoding or "utf-8", empty_rows=True) as (columns, blocks):
         empty = Table(str(path), columns, [], [])
 
         def tables() -> Iterator[tuple[Table, float]]:
@@ -254,15 +267,22 @@ def _blocks(
         raise without_rows(path)
 
 
-def _rows(path: Path, text: Iterable[str], separator: str) -> Iterator[tuple[list[str], int]]:
-    """The names of the columns and then every row that is not blank, with the line of its end."""
+def _rows(
+    path: Path, text: Iterable[str], separator: str, empty_rows: bool
+) -> Iterator[tuple[list[str], int]]:
+    """The names of the columns and then every row, with the line of its end.
+
+    Empty lines are left out, and rows of empty cells unless `empty_rows` are wanted.
+    """
     reader = csv.reader(text, delimiter=separator, strict=True)
     columns: list[str] = []
     try:
         for row in reader:
             if not row or len(row) != len(columns) or not row[0].strip():
                 if not any(cell.strip() for cell in row):
-                    continue
+                    if not empty_rows or len(row) < min(len(columns), 2) or not columns:
+                        continue
+                    row = [""] * len(columns)
                 if not columns:
                     if not row[0].lower().startswith(_SAYS_SEPARATOR):
                         columns = [cell.strip() for cell in row]

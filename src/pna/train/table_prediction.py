@@ -36,9 +36,7 @@ from pna.train.calibration import TaskCalibration
 from pna.train.fold_runs import runs_of
 from pna.train.partial_file import PartialFile
 from pna.train.prediction import (
-    ENDS,
     PREDICTED,
-    STD,
     Ensemble,
     calibrations_of_all,
     cells_of,
@@ -49,8 +47,12 @@ from pna.train.training_molecules import EXTRAPOLATES, SIMILARITY, TrainingMolec
 
 BLOCK = 2048  # rows that are predicted at a time
 _NAMED = 10  # largest number of lines that a warning names
-#: The notes of molecules that RDKit refuses, and the words of a warning.
-_REFUSED = {"UNREADABLE": "cannot read", "OVERVALENT": "an atom has too many bonds in"}
+#: The notes of molecules that a warning names, and its words.
+_NOTED = {
+    "UNREADABLE": "cannot read",
+    "OVERVALENT": "an atom has too many bonds in",
+    "NAMED": "took text after a blank as a name in",
+}
 
 
 def predict_table(
@@ -70,7 +72,8 @@ def predict_table(
     If several members predict, columns "…_std" have the standard deviation over the members. With
     `interval`, columns "…_low" and "…_high" have the ends of intervals. If the run was trained on
     molecules of a table, the column "similarity" has the Tanimoto similarity of the nearest one,
-    and "extrapolates" says why a prediction is an extrapolation.
+    and "extrapolates" says why a prediction is an extrapolation. If the table has a column of such
+    a name, the new one is called "similarity_2"; only "… predicted" is an error then.
     If a molecule cannot be parsed, its cells are empty and a warning names its line. Arguments are
     those of `predict` and of `pna.data.molecule_table.from_table`. Needs ``pna[chem]``.
     """
@@ -100,10 +103,10 @@ class TableModels:
     device: str | torch.device | None = None
     aggregators: Sequence[type[Aggregator]] = ()
     count: int = field(default=0, init=False)  # rows so far
-    #: Number of the molecules that RDKit refuses so far by `Note`, and the first of their lines.
-    refused: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_REFUSED, 0), init=False)
+    #: Number of the molecules so far by `Note`, and the first of their lines.
+    noted: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_NOTED, 0), init=False)
     lines: dict[str, list[int]] = field(
-        default_factory=lambda: {name: [] for name in _REFUSED}, init=False
+        default_factory=lambda: {name: [] for name in _NOTED}, init=False
     )
 
     def __post_init__(self) -> None:
@@ -151,9 +154,9 @@ class TableModels:
         for found in molecule_blocks(texts(), table.name, self.wanted, self.workers):
             block = waiting.popleft()
             self.count += len(block.rows)
-            for name in _REFUSED:
+            for name in _NOTED:
                 rows = np.flatnonzero(found.notes & Note[name])
-                self.refused[name] += len(rows)
+                self.noted[name] += len(rows)
                 more = [block.lines[row] for row in rows[:_NAMED]]
                 self.lines[name] = [*self.lines[name], *more][:_NAMED]
             yield block, found
@@ -166,7 +169,8 @@ class TableModels:
             else:
                 columns = dict.fromkeys(self.columns, np.empty(0))
             more = {}
-            for name, values in columns.items():
+            for column, values in columns.items():
+                name = block.free_name(column)
                 more[name] = [""] * len(block.rows)
                 for row, cell in zip(found.indices.tolist(), cells_of(values), strict=True):
                     more[name][row] = cell
@@ -182,11 +186,11 @@ class TableModels:
         return [*self.columns_of(methane)]
 
     def finish(self, name: str) -> None:
-        """Warn of the molecules that RDKit refuses; an error if there were no others."""
-        if self.refused["UNREADABLE"] == self.count:
+        """Warn of the molecules of `_NOTED`; an error if all are unreadable."""
+        if self.noted["UNREADABLE"] == self.count:
             raise ValueError(f"got no molecules in {name}, expected at least one")
-        for note, words in _REFUSED.items():
-            lines, count = self.lines[note], self.refused[note]
+        for note, words in _NOTED.items():
+            lines, count = self.lines[note], self.noted[note]
             if count:
                 more = f" and {count - _NAMED:,} more" if count > _NAMED else ""
                 warnings.warn(
@@ -245,15 +249,7 @@ class TablePredictor(TableModels):
         return Wanted(self.features, fingerprints=self.similarity and self.training is not None)
 
     def check(self, table: Table) -> str:
-        config = self.run.config
-        forms = [PREDICTED]
-        if len(self.runs) > 1 or (self.member is None and config.settings.members > 1):
-            forms.append(STD)
-        if self.interval is not None:
-            forms += ENDS
-        table.check_without(form.format(task.name) for form in forms for task in config.tasks)
-        if self.training is not None:
-            table.check_without([SIMILARITY] * self.similarity + [EXTRAPOLATES])
+        table.check_without(PREDICTED.format(task.name) for task in self.run.config.tasks)
         return smiles_column(table, self.smiles)
 
     def columns_of(self, found: Molecules) -> dict[str, np.ndarray]:
@@ -371,7 +367,8 @@ class _Writer:
             )
         models = self.models
         models.count = state["count"]
-        models.refused, models.lines = state["refused"], state["lines"]
+        models.noted |= state["refused"]
+        models.lines |= state["lines"]
 
     def _digest(self, rows: Iterable[Sequence[str]]) -> None:
         self.digest.update("\x1e".join("\x1f".join(row) for row in rows).encode())
@@ -392,7 +389,7 @@ class _Writer:
             state = {
                 "origin": self.origin,
                 "count": models.count,
-                "refused": models.refused,
+                "refused": models.noted,
                 "lines": models.lines,
                 "digest": self.digest.hexdigest(),
             }
