@@ -4,6 +4,7 @@ import errno
 import os
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -117,6 +118,8 @@ def test_what_is_no_file_cannot_be_read(tmp_path):
     }.items():
         with pytest.raises(OSError, match=words):
             check_readable(tmp_path / name)
+    with pytest.raises(OSError, match=r"got - \(standard input\), .* expected a file; save"):
+        check_readable(Path("-"))
 
 
 @pytest.mark.parametrize(

@@ -63,6 +63,11 @@ def check_plain(path: Path) -> None:
 def check_readable(path: Path) -> None:
     """Raise unless `path` is a readable file."""
     kind = _kind(path)
+    if kind is None and str(path) == "-":
+        raise FileNotFoundError(
+            "got - (standard input), which is read only once, expected a file; save the text to a "
+            "file first, and name that"
+        )
     if kind is None:
         raise FileNotFoundError(f"got {path}, expected a file there; check the path")
     if kind != "a file":

@@ -67,6 +67,20 @@ def test_standard_input(trained, given, columns):
     assert [row[-3] for row in rows] == predicted(trained, "CCO", "C")
 
 
+@pytest.mark.parametrize(
+    "data, given, words",
+    [
+        (["-"], "smiles,y\nC,1,2\n", "error: got 3 cells in line 2 of standard input, expected"),
+        (["-"], "", "error: got standard input without rows"),
+        (["-"], "smiles\nC\n((\n", "cannot read 1 of 2 molecules of standard input: line 3"),
+        (["C", "C C"], "", "in 1 of 2 molecules of the arguments (counted from line 2): line 3"),
+    ],
+)
+def test_messages_name_no_temporary_file(trained, data, given, words):
+    done = run(trained, *data, given=given)
+    assert words in done.stderr, done.stderr
+
+
 def test_standard_output(trained, tmp_path):
     path = tmp_path / "a.smi"
     path.write_text("CCO\n((\n")
@@ -82,7 +96,9 @@ def test_standard_output(trained, tmp_path):
 @pytest.mark.parametrize(
     "data, words",
     [
-        (["nothing.csv"], "got nothing.csv, expected a file there; check the path"),
+        (["nothing.csv"], "got nothing.csv, neither a file nor the SMILES of a molecule, expected"),
+        (["C>>C"], "got 'C>>C', a reaction, expected a file or the SMILES of a molecule; give its"),
+        (["CCO", "C>>C"], "got 'C>>C', a reaction"),
         (["CCO", "(("], "got '((' beside 1 more, expected one file, or SMILES only"),
         (["CCO", "-"], "got '-' beside 1 more"),
         (["CCO", "--resume"], "got --resume for standard output"),

@@ -72,6 +72,12 @@ def test_what_cannot_be_is_refused(given, message):
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize("width", [0, -3])
+def test_a_model_has_a_width(width):
+    with pytest.raises(ValueError, match=rf"hidden={width}, expected .* at least 1; .*--hidden"):
+        ModelSettings(hidden=width)
+
+
 def test_settings_of_a_newer_version_are_refused():
     with pytest.raises(ValueError, match="settings has 'warp', which this version"):
         Settings.from_dict({"warp": 9})

@@ -16,6 +16,7 @@ from rich.console import Console
 
 from pna.cli import options
 from pna.cli.shared import (
+    CALLED,
     STANDARD,
     check_device,
     check_target,
@@ -134,11 +135,7 @@ def target_of(data: list[str], out: str) -> str:
 @contextmanager
 def file_of(data: list[str]) -> Iterator[Path]:
     """The file to predict: the given one, or one with the SMILES or the text of standard input."""
-    if (
-        len(data) == 1
-        and data[0] != STANDARD
-        and (os.path.lexists(data[0]) or not _is_smiles(data))
-    ):
+    if len(data) == 1 and data[0] != STANDARD and os.path.lexists(data[0]):
         yield Path(data[0])
         return
     with tempfile.TemporaryDirectory() as folder:
@@ -147,13 +144,28 @@ def file_of(data: list[str]) -> Iterator[Path]:
             return
         for one in data:
             if os.path.lexists(one) or one == STANDARD or not _is_smiles([one]):
-                raise ValueError(
-                    f"got {one!r} beside {len(data) - 1} more, expected one file, or SMILES only; "
-                    "correct it"
-                )
+                raise _not_molecule(one, len(data) - 1)
         path = Path(folder, "arguments.csv")
+        CALLED[str(path)] = "the arguments (counted from line 2)"
         Table("", ("smiles",), [[one] for one in data], []).save(path)
         yield path
+
+
+def _not_molecule(text: str, others: int) -> ValueError:
+    """The error for an argument that is neither the only file nor the SMILES of a molecule."""
+    if text.count(">") == 2:
+        return ValueError(
+            f"got {text!r}, a reaction, expected a file or the SMILES of a molecule; give its "
+            "molecules one by one"
+        )
+    if others:
+        return ValueError(
+            f"got {text!r} beside {others} more, expected one file, or SMILES only; correct it"
+        )
+    return ValueError(
+        f"got {text}, neither a file nor the SMILES of a molecule, expected one of them; check the "
+        "path"
+    )
 
 
 def _is_smiles(texts: list[str]) -> bool:

@@ -33,6 +33,9 @@ from pna.files import check_plain
 #: The name of standard input, and of standard output, in place of a file's.
 STANDARD = "-"
 
+#: Temporary files, and what messages call them.
+CALLED: dict[str, str] = {}
+
 #: Seconds that other processes of `torchrun` wait, so that the first one reports an error.
 _FIRST_REPORTS = 5.0
 
@@ -112,6 +115,8 @@ def errors() -> Iterator[Console]:
 
 def print_error(text: str) -> None:
     """Print one line to stderr; characters that cannot be printed are escaped."""
+    for path, name in CALLED.items():
+        text = text.replace(path, name)
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text.replace("\n", " "))
     console = Console(stderr=True, emoji=False)  # :b: may be part of a name
     console.print(text, style="red", highlight=False, markup=False, soft_wrap=True)
@@ -173,7 +178,9 @@ def read_standard_input(folder: Path) -> Path:
         shutil.copyfileobj(sys.stdin.buffer, file)
     with path.open("rb") as file:
         first = file.readline()
-    return path.rename(path.with_suffix(".csv" if b"smiles" in first.lower() else ".smi"))
+    path = path.rename(path.with_suffix(".csv" if b"smiles" in first.lower() else ".smi"))
+    CALLED[str(path)] = "standard input"
+    return path
 
 
 def check_device(name: str) -> None:

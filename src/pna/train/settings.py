@@ -202,6 +202,10 @@ class ModelSettings:
     out_degrees: tuple[int, ...] = ()  # histogram of out-degrees, for the direction "both"
 
     def __post_init__(self) -> None:
+        if self.hidden < 1:
+            raise ValueError(
+                f"got hidden={self.hidden}, expected a width of at least 1; raise it (--hidden)"
+            )
         own = by_name([*self.own_aggregators, *classes_in(self.arguments)])
         object.__setattr__(self, "own_aggregators", tuple(own.values()))
         object.__setattr__(self, "arguments", encode(self.arguments))
@@ -229,6 +233,6 @@ class ModelSettings:
         lookup("architecture", model.architecture, ARCHITECTURES)
         lookup("initialisation", model.init, INITIAL)
         targets = (model.node_targets, model.graph_targets, model.edge_targets)
-        if min(model.hidden, model.in_channels, *targets) < 0:
+        if min(model.in_channels, *targets) < 0:
             raise ValueError("model has a negative width")
         return model
