@@ -32,15 +32,33 @@ def test_lists_every_experiment():
     assert run().output == done.output
 
 
-def test_trains_and_shows(tmp_path):
+def test_trains_and_shows_then_trains_again_and_compares(tmp_path, monkeypatch):
     done = run("multitask", "--quick", "--models", "gcn,gin", "--workers", 1, "--device", "cpu")
     assert done.exit_code == 0, done.output
     assert "not evidence" in done.output
     assert "GCN" in done.output and "GIN" in done.output and "eccentricity" in done.output
     folder = tmp_path / "quick" / "multitask" / "paper-tuned"
     assert {"scores.csv", "facts.json", "multitask.svg"} <= {p.name for p in folder.iterdir()}
-    again = run("multitask", "--quick", "--models", "gcn,gin", "--workers", 1, "--device", "cpu")
-    assert again.exit_code == 0, "what is trained is used again"
+    before = {path: path.read_bytes() for path in folder.iterdir()}
+    options = ("multitask", "--quick", "--workers", 1, "--device", "cpu", "--again")
+    with monkeypatch.context() as patch:
+        patch.setattr("pna.paper.reproduce.test", interrupt)
+        assert "--resume, with the same options" in run(*options, "--models", "gcn").output
+    again = run(*options, "--models", "gcn,gat", "--resume")
+    assert again.exit_code == 0, again.output
+    assert "left out, as quick/multitask/paper-tuned has no results of them: gat" in again.output
+    (row,) = [line for line in again.output.splitlines() if line.split()[:1] == ["GCN"]]
+    assert row.split()[:3] == ["GCN", "2", "2"] and row.split()[-1] == "identical"
+    assert before == {path: path.read_bytes() for path in folder.iterdir()}, "and nothing else"
+    other = tmp_path / "quick-again" / "multitask" / "paper-tuned"
+    assert list(json.loads((other / "facts.json").read_text())["populations"]) == ["gcn"]
+    assert "Nothing was trained" in run(*options, "--models", "gcn").output
+    none = run(*options, "--models", "gat")
+    assert none.exit_code == 1 and "got --again for gat, of which" in none.output
+
+
+def interrupt(*_):
+    raise KeyboardInterrupt
 
 
 @pytest.mark.slow
@@ -77,6 +95,8 @@ def test_a_benchmark_with_edges_alone_then_without(tmp_path, monkeypatch):
         (["multitask", "--edges"], "got --edges for 'multitask'"),
         (["zinc", "--model", "gcn", "--edges"], "got gcn with edge features"),
         (["zinc", "--recipe", "plain"], "unknown recipe 'plain'"),
+        (["theory", "--again"], "got --again for 'theory', which is computed each time"),
+        (["zinc", "--again"], "has no scores.csv and facts.json"),
     ],
 )
 def test_refuses(arguments, message, tmp_path):

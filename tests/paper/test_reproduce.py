@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from pna.data.graphset import GraphSet
+from pna.machine import command
 from pna.paper.experiment import Experiment, Graphs, variants
 from pna.paper.registry import EXPERIMENTS
 from pna.paper.reproduce import Options, _make_files, folder_of, reproduce
@@ -75,7 +76,9 @@ def test_from_graphs_to_scores(tmp_path) -> None:
         read.populations["gcn"].errors["test"], scores.populations["gcn"].errors["test"]
     )
     assert facts["quick"] and facts["populations"]["pna"]["parameters"] == 8350
-    assert facts["populations"]["pna"]["epochs"] == 2
+    held = facts["populations"]["pna"]
+    assert held["epochs"] == 2 and held["scores"] == scores.digest("pna")
+    assert held["environment"]["command"] == command()
     assert str(tmp_path) not in json.dumps(facts)
 
 
@@ -126,12 +129,18 @@ def test_rows_that_results_have_already_stay(tmp_path, trained) -> None:
 
 
 def test_rows_of_the_same_run_are_not_run_again(tmp_path, trained) -> None:
-    multitask, epochs = EXPERIMENTS["multitask"], []
+    multitask, epochs, log = EXPERIMENTS["multitask"], [], []
     first = copied(trained, "gcn", tmp_path)
     facts = load(tmp_path / "results")[1]
     shutil.rmtree(tmp_path / "runs")
-    again = run(tmp_path, multitask, models=["gcn"], on_epoch=lambda *what: epochs.append(what))
-    assert not (tmp_path / "runs").exists() and epochs == [("gcn", 2)]
+    again = run(
+        tmp_path, multitask, models=["gcn"], on_epoch=lambda *what: epochs.append(what),
+        log=log.append,
+    )  # fmt: skip
+    (told,) = log
+    assert f"in {tmp_path / 'results'}. Trained on: " in told and "add --again" in told
+    assert told.startswith("These are stored results, not trained now: gcn. They are")
+    assert not (tmp_path / "runs").exists() and epochs == []
     assert load(tmp_path / "results")[1] == facts and facts["took"]
     np.testing.assert_array_equal(
         again.populations["gcn"].errors["test"], first.populations["gcn"].errors["test"]

@@ -5,7 +5,16 @@ import numpy as np
 import pytest
 
 from pna.paper.registry import EXPERIMENTS
-from pna.paper.results import CURVES, FACTS, SCORES, ResultsFolder, ScoredRow, load, load_curves
+from pna.paper.results import (
+    CURVES,
+    FACTS,
+    SCORES,
+    ResultsFolder,
+    ScoredRow,
+    load,
+    load_curves,
+    recorded,
+)
 from pna.paper.scores import Member, ScoredPopulation
 
 MULTITASK = EXPERIMENTS["multitask"]
@@ -50,6 +59,26 @@ def test_what_is_saved_is_read(folder: Path) -> None:
     text = (folder / CURVES).read_text()
     begun(folder).save(TASKS, BASELINE)
     assert (folder / CURVES).read_text() == text, "numbers are written as they were read"
+
+
+def test_an_older_row_is_known_by_its_settings(folder: Path) -> None:
+    """It does not name its run. Settings may have been added or removed since."""
+    results = begun(folder)
+    facts = results.rows["pna"].facts
+    del facts["run"]
+    assert not results.has("pna", "one", {"epochs": 3}), "it does not say what its settings were"
+    facts["settings"] = {"epochs": 3, "lr": [0.1], "gone": 1}
+    assert results.has("pna", "one", {"epochs": 3, "lr": (0.1,), "new": 2})
+    assert not results.has("pna", "one", {"epochs": 4, "lr": (0.1,), "new": 2})
+
+
+def test_what_was_recorded_of_every_start() -> None:
+    first = {"gpu": None, "cpu": "a chip", "commit": "abc", "command": "pna reproduce zinc"}
+    resumed = {"gpu": "a card", "cpu": "a chip", "commit": "abc"}
+    facts = [{"environment": {**first, "resumed": [resumed]}}, {}]
+    assert recorded(facts, "gpu", "cpu") == "a card, a chip, not recorded"
+    assert recorded(facts[:1], "commit") == "abc"
+    assert recorded(facts[:1], "command") == "not recorded, pna reproduce zinc"
 
 
 def test_rows_are_added_to_those_there(folder: Path) -> None:

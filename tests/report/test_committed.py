@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from pna.paper.registry import EXPERIMENTS
+from pna.paper.reproduce import Options, plan
 from pna.report.experiments import write_markdown
 from pna.report.read import ExperimentResult, find
 
@@ -28,9 +30,14 @@ def _without_places(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("folder", find(RESULTS), ids=lambda f: f"{f.parent.name}-{f.name}")
-def test_every_population_says_where_and_how_it_was_trained(folder: Path) -> None:
-    for facts in ExperimentResult.read(folder).facts["populations"].values():
-        where = facts["environment"]
+def test_every_population_says_where_and_how_it_was_trained_and_is_not_trained_again(
+    folder: Path,
+) -> None:
+    options = Options(*folder.name.split("-", 1))
+    results, stored, _ = plan(EXPERIMENTS[folder.parent.name], folder, options)
+    assert set(stored) == set(results.rows)
+    for row in results.rows.values():
+        where = row.facts["environment"]
         assert where["commit"] and where["commit"] != "unknown"
         assert where["torch"] and (where["gpu"] or where["cpu"])
-        assert facts["settings"]["epochs"] > 0 and facts["seconds"] > 0
+        assert row.facts["settings"]["epochs"] > 0 and row.facts["seconds"] > 0

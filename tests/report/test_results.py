@@ -123,6 +123,20 @@ def test_what_was_run(tmp_path: Path) -> None:
     trained = "10 min of training in total, 7 populations at a time, 3 min of wall-clock time"
     assert facts["time"] == trained
     assert (facts["hardware"], facts["commit"]) == ("a card", "abc")
+    assert facts["command"] == facts["hash of the scores"] == "not recorded"
+    assert facts["numbers of the paper"].startswith("4 from a figure in the authors' repository")
+
+
+def test_a_recorded_command_and_hash_are_shown(tmp_path: Path) -> None:
+    path = make(tmp_path, "multitask") / FACTS
+    held = json.loads(path.read_text())
+    scores = ExperimentResult.read(tmp_path).scores
+    held["populations"]["gcn"]["environment"]["command"] = "pna reproduce multitask"
+    held["populations"]["gcn"]["scores"] = scores.digest("gcn")
+    path.write_text(json.dumps(held))
+    facts = about(ExperimentResult.read(tmp_path))
+    assert facts["command"] == "not recorded, pna reproduce multitask"
+    assert facts["hash of the scores"] == "recorded for 1 of 7 populations, in facts.json"
 
 
 def test_where_runs_were_resumed(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from importlib.util import find_spec
@@ -41,6 +42,7 @@ def reproduce(
     models: Annotated[str, typer.Option("--models", "--model")] = "",
     edges: bool | None = None,
     resume: bool = False,
+    again: bool = False,
     out: Path | None = None,
     runs: Path = Path("runs"),
     device: Device = "",
@@ -48,8 +50,8 @@ def reproduce(
 ) -> None:
     """Run an experiment of the paper and compare the results with the published numbers.
 
-    Models that are already trained are used again, and rows that are already in the results are
-    not run again. Ctrl-C saves a checkpoint; --resume continues.
+    Rows that are already in the results are shown, not trained; --again trains them anew. Models
+    that are already trained are used again. Ctrl-C saves a checkpoint; --resume continues.
 
     Args:
         name: Name of an experiment, or nodes for tolokers and minesweeper. Default: list all
@@ -68,6 +70,9 @@ def reproduce(
         models: Models: rows of the results table, separated by commas. Default: all.
         edges: Only models with, or without, edge features. Default: all.
         resume: Continue an interrupted experiment.
+        again: Train rows that are in the results anew, with the same seeds, and print the new
+            scores beside the stored ones. Stored results stay as they are: the new ones go to
+            results-again (or OUT-again).
         out: Folder for the results. Default: results, or quick with --quick.
         runs: Folder for graph sets and trained models.
         workers: Number of models trained at the same time; 0: one per CPU core, or 1 on a GPU.
@@ -75,7 +80,7 @@ def reproduce(
     from pna.cli.theory import COMPUTED, compute
     from pna.names import lookup
     from pna.paper.registry import EXPERIMENTS, GROUPS
-    from pna.paper.reproduce import Options
+    from pna.paper.reproduce import Options, plan
     from pna.paper.reproduce import reproduce as run
     from pna.paper.results import SCORES
     from pna.train.distributed import device_of
@@ -84,8 +89,8 @@ def reproduce(
         for each in GROUPS[name]:
             reproduce(
                 each, quick=quick, protocol=protocol, recipe=recipe, members=members,
-                models=models, edges=edges, resume=resume, out=out, runs=runs, device=device,
-                workers=workers,
+                models=models, edges=edges, resume=resume, again=again, out=out, runs=runs,
+                device=device, workers=workers,
             )  # fmt: skip
         return
     begin = time.monotonic()
@@ -94,6 +99,11 @@ def reproduce(
             console.print(listed())
             return
         if name in COMPUTED:
+            if again:
+                raise ValueError(
+                    f"got --again for {name!r}, which is computed each time, expected an "
+                    "experiment that trains models; leave it out"
+                )
             folder = (out or Path("results")) / name
             check_folder(folder)
             compute(name, folder, console)
@@ -102,7 +112,11 @@ def reproduce(
         lookup("experiment", name, dict.fromkeys((*EXPERIMENTS, *GROUPS, *COMPUTED)))
         experiment = EXPERIMENTS[name]
         protocol, recipe = protocol or experiment.protocols[0], recipe or experiment.recipes[0]
-        folder = (out or Path("quick" if quick else "results")) / name / f"{protocol}-{recipe}"
+        base = out or Path("quick" if quick else "results")
+        folder = stored = base / name / f"{protocol}-{recipe}"
+        if again:
+            base = base.with_name(f"{base.name}-again")
+            folder = base / name / f"{protocol}-{recipe}"
         for path in (folder, runs):
             check_folder(path)
         named = parse_names(models)
@@ -115,10 +129,25 @@ def reproduce(
                 print_line(
                     console, f"left out, as they do not exist {_with(edges)} edge features: {names}"
                 )
-        count = members or (2 if quick else experiment.members)
-        trials = experiment.trials(protocol, recipe, count, quick, chosen)
+        if again:
+            requested, chosen = chosen, those_stored(stored, chosen)
+            if len(chosen) < len(requested):
+                names = ", ".join(v.name for v in requested if v not in chosen)
+                print_line(console, f"left out, as {stored} has no results of them: {names}")
         on_gpu = device_of(device or None).type == "cuda"
-        together = min(workers or (1 if on_gpu else cores()), len(trials))
+        options = Options(
+            protocol=protocol,
+            recipe=recipe,
+            members=members or (2 if quick else experiment.members),
+            quick=quick,
+            models=chosen,
+            device=device or None,
+            resume=resume,
+            again=base / "runs" if again else None,
+        )
+        trials = plan(experiment, folder, options)[2]
+        together = max(min(workers or (1 if on_gpu else cores()), len(trials)), 1)
+        options = replace(options, workers=together, threads=None if together == 1 else 1)
         total = sum(trial.settings.epochs for trial in trials)
         done = {trial.variant.name: 0 for trial in trials}
         if quick:
@@ -132,17 +161,6 @@ def reproduce(
                     done[which] = epoch
                     update(sum(done.values()), total)
 
-                options = Options(
-                    protocol=protocol,
-                    recipe=recipe,
-                    members=count,
-                    quick=quick,
-                    models=chosen,
-                    device=device or None,
-                    workers=together,
-                    threads=None if together == 1 else 1,
-                    resume=resume,
-                )
                 run(experiment, folder, runs, options, on_epoch, partial(print_line, console))
         except KeyboardInterrupt:
             kept = f"; what was finished is in {folder}" if (folder / SCORES).is_file() else ""
@@ -150,11 +168,37 @@ def reproduce(
                 f"stopped{kept}; to continue: pna reproduce {name} --resume, with the same options"
             )
             raise typer.Exit(130) from None
-        show(folder, console)
+        if again:
+            print_comparison(stored, folder, console)
+        else:
+            show(folder, console, redraw=bool(trials))
     taken = timedelta(seconds=round(time.monotonic() - begin))
+    done_now = f"{taken}." if trials else "Nothing was trained: these are stored results."
     print_line(
-        console, f"{taken}. Results and figures are in {folder}; one page: pna report {folder}"
+        console, f"{done_now} Results and figures are in {folder}; one page: pna report {folder}"
     )
+
+
+def those_stored(folder: Path, chosen: list[Variant]) -> list[Variant]:
+    """The chosen populations of which a folder has results."""
+    from pna.paper.results import load
+
+    found = [v for v in chosen if v.name in load(folder)[0].populations]
+    if not found:
+        raise ValueError(
+            f"got --again for {', '.join(v.name for v in chosen)}, of which {folder} has no "
+            "results, expected some to compare with; leave out --again"
+        )
+    return found
+
+
+def print_comparison(stored: Path, new: Path, console: Console) -> None:
+    """Print stored results beside new ones."""
+    from pna.report.comparison import comparison
+    from pna.report.read import ExperimentResult
+    from pna.report.tables import print_table
+
+    print_table(console, comparison(*(ExperimentResult.read(folder) for folder in (stored, new))))
 
 
 def of_edges(experiment: Experiment, chosen: list[Variant], edges: bool) -> list[Variant]:
@@ -178,8 +222,9 @@ def _with(edges: bool) -> str:
     return "with" if edges else "without"
 
 
-def show(folder: Path, console: Console) -> None:
-    """Print the tables and verdicts of results, and draw their figures."""
+def show(folder: Path, console: Console, redraw: bool) -> None:
+    """Print the tables and verdicts of results, and draw their figures; without `redraw` only if
+    there are none, so that stored results stay as they are."""
     from pna.report.read import ExperimentResult
     from pna.report.results import claims, tables
     from pna.report.tables import print_table
@@ -187,6 +232,8 @@ def show(folder: Path, console: Console) -> None:
     result = ExperimentResult.read(folder)
     for table in (*tables(result), *claims(result)):
         print_table(console, table)
+    if not redraw and any(folder.glob("*.svg")):
+        return
     if find_spec("matplotlib") is None:
         console.print("matplotlib not found, so no figures: pip install 'pna\\[plot]'")
         return

@@ -16,7 +16,7 @@ from pna.data.graphset import GraphSet
 from pna.files import alone
 from pna.machine import machine
 from pna.paper.experiment import Experiment, PlannedRun, Progress, Source, Variant
-from pna.paper.results import ResultsFolder, ScoredRow, load
+from pna.paper.results import ResultsFolder, ScoredRow, load, recorded
 from pna.paper.scores import Member, Numbers, ScoredPopulation, Scores
 from pna.paper.workers import OnEpoch, run_jobs
 from pna.train.evaluation import evaluate
@@ -32,6 +32,7 @@ _ADDED: dict[str, Any] = {
     "full_batch": False, "threshold": "half", "mask_column": "0", "edge_targets": 0,
     "out_degrees": (),
 }  # fmt: skip
+_MOST_NAMED = 4  # populations named in a message
 _SILENCE = 5.0  # seconds between messages while graphs are made
 
 Measured = Mapping[str, tuple[str, str]]  # split and epoch, by the name of the test
@@ -50,6 +51,27 @@ class Options:
     workers: int = 1  # populations trained at a time
     threads: int | None = None  # of each worker, if there are several
     resume: bool = False  # continue runs that were interrupted
+    again: Path | None = None  # folder of models, if those of `runs` are to be trained again
+
+
+def plan(
+    experiment: Experiment, out: Path, options: Options
+) -> tuple[ResultsFolder, list[str], list[PlannedRun]]:
+    """The results in a folder, and the populations that are asked for: the names of those whose
+    results it has, and those to train."""
+    protocol = options.protocol or experiment.protocols[0]
+    recipe, quick = options.recipe or experiment.recipes[0], options.quick
+    about = {
+        "experiment": experiment.name, "protocol": protocol, "recipe": recipe, "quick": quick
+    }  # fmt: skip
+    results = ResultsFolder.open(out, experiment, about)
+    stored, trials = [], []
+    for trial in experiment.trials(protocol, recipe, options.members, quick, options.models):
+        if results.has(trial.variant.name, folder_of(trial), trial.settings.as_dict()):
+            stored.append(trial.variant.name)
+        else:
+            trials.append(trial)
+    return results, stored, trials
 
 
 def reproduce(
@@ -73,25 +95,15 @@ def reproduce(
         log: called with messages on what is being done.
     """
     start = time.monotonic()
-    protocol, recipe = options.protocol or experiment.protocols[0], options.recipe
-    quick, members = options.quick, options.members or experiment.members
-    recipe = recipe or experiment.recipes[0]
-    about = {
-        "experiment": experiment.name, "protocol": protocol, "recipe": recipe, "quick": quick
-    }  # fmt: skip
-    results = ResultsFolder.open(out, experiment, about)
-    requested = experiment.trials(protocol, recipe, members, quick, options.models)
-    trials = [t for t in requested if not results.has(t.variant.name, folder_of(t))]
-    for trial in requested:
-        if trial not in trials:
-            on_epoch(trial.variant.name, trial.settings.epochs)
-    if len(trials) < len(requested):
-        log(f"{out} has {len(requested) - len(trials)} of {len(requested)} populations already")
+    results, stored, trials = plan(experiment, out, options)
+    protocol, quick = str(results.about["protocol"]), options.quick
+    if stored:
+        log(_told(stored, results, options.again is not None))
     if not trials:
         return load(out)[0]
     by_folder: dict[Path, list[PlannedRun]] = {}  # some trials are the same where it is quick
     for trial in trials:
-        by_folder.setdefault(runs / folder_of(trial), []).append(trial)
+        by_folder.setdefault((options.again or runs) / folder_of(trial), []).append(trial)
     _check_unfinished(by_folder, options.resume)
     is_first = not results.rows and not any(Run(folder).exists for folder in by_folder)
     tests = experiment.tests(protocol, quick)
@@ -101,7 +113,7 @@ def reproduce(
     for name in [t.variant.name for t in trials if t.variant.name in results.rows]:
         count = len(results.rows[name].population.members)
         log(f"{name}: a row of {count} members is there, and will be replaced")
-    log(f"training {len(trials)} populations of {members}")
+    log(f"training {len(trials)} populations of {options.members or experiment.members}")
     jobs = [
         (trial, files[trial.graphs], folder, files[experiment.tests_of(trial, protocol, quick)],
          experiment.measured, experiment.metric, options.device)
@@ -147,6 +159,20 @@ def _throttled(log: Callable[[str], None]) -> Progress:
             log(f"{done:,} of {total:,} graphs")
 
     return progress
+
+
+def _told(names: Sequence[str], results: ResultsFolder, is_again: bool) -> str:
+    """That rows are shown as they are stored, where they were trained, and how to train anew."""
+    facts = [results.rows[name].facts for name in names]
+    more = len(names) - _MOST_NAMED
+    some = ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+    return (
+        f"These are stored results, not trained now: {some}. They are in {results.folder}. Trained "
+        f"on: {recorded(facts, 'gpu', 'cpu')}; commit: {recorded(facts, 'commit')}; command: "
+        f"{recorded(facts, 'command')}. "
+        + ("To train them once more, move that folder away" if is_again else
+           "To train them anew and compare, add --again to this command")
+    )  # fmt: skip
 
 
 def _named(row: ScoredRow, trial: PlannedRun) -> ScoredRow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from pna.stored import check, read_json, shown
 from pna.train.run import write_csv, write_json
 
 SCORES, FACTS, CURVES = "scores.csv", "facts.json", "curves.csv"
+NOT_RECORDED = "not recorded"  # what older facts do not say
 _COUNTS = ("epoch", "members")
 _LOSSES = (*_COUNTS, "training", "validation")  # columns of curves
 
@@ -57,9 +59,16 @@ class ResultsFolder:
                 "the mean has another error; move the results away, or bring back their graphs"
             )
 
-    def has(self, name: str, run: str) -> bool:
-        """Whether there is a row of this name and of this run."""
-        return name in self.rows and self.rows[name].facts.get("run") == run
+    def has(self, name: str, run: str, settings: Mapping[str, Any] | None = None) -> bool:
+        """Whether there is a row of this name and of this run. Rows that do not name their run,
+        which are older, are those of the same `settings`."""
+        if name not in self.rows:
+            return False
+        facts = self.rows[name].facts
+        if "run" in facts or settings is None:
+            return bool(facts.get("run") == run)
+        wanted, stored = json.loads(json.dumps(settings)), facts.get("settings", {})
+        return bool(stored) and all(wanted.get(n, value) == value for n, value in stored.items())
 
     def add(self, name: str, row: ScoredRow) -> None:
         """Add a row, or replace the one of the same name."""
@@ -124,6 +133,15 @@ def _rows(folder: Path, experiment: Experiment, about: Mapping[str, Any]) -> dic
             f"{_described(about)} to add to; move them away, or choose another folder"
         )
     return rows
+
+
+def recorded(populations: Iterable[Mapping[str, Any]], *names: str) -> str:
+    """What the facts of populations say of each start and resume of their training: the first of
+    some fields that it has, such as "gpu" and "cpu"; all different values."""
+    first = [facts.get("environment", {}) for facts in populations]
+    starts = [start for one in first for start in (one, *one.get("resumed", []))]
+    values = {next((str(s[n]) for n in names if s.get(n)), NOT_RECORDED) for s in starts}
+    return ", ".join(sorted(values))
 
 
 def _described(about: Mapping[str, Any]) -> str:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from pna.paper.claims import Verdict, difference
 from pna.paper.recipes import RECIPES
+from pna.paper.results import NOT_RECORDED, recorded
 from pna.paper.scores import BASELINE, TOP, Estimate
 from pna.report import benchmark
 from pna.report.read import ExperimentResult
@@ -25,7 +25,6 @@ _BY_SPLIT = {
     "heatmap": ("log10 of the mean square error, {}, by type of graph", False),
 }
 _SHORT = {"sssp": "SSSP"}
-_UNKNOWN = "unknown"  # if a run's environment.json was lost
 _DRAWN = {
     "paper": "drawn as the paper describes",
     "published": "drawn as by the authors' code, which made the paper's numbers",
@@ -247,8 +246,9 @@ def about(result: ExperimentResult) -> dict[str, str]:
     broken = sum(sum(fact["broken"]) for fact in facts)
     trained = _time(sum(fact["seconds"] for fact in facts))
     took = result.facts.get("took")
-    starts = [start for fact in facts for start in _starts(fact["environment"])]
-    machines = {str(start.get("gpu") or start.get("cpu") or _UNKNOWN) for start in starts}
+    hashed = sum("scores" in fact for fact in facts)
+    hashes = f"recorded for {hashed} of {len(facts)} populations, in facts.json"
+    of_paper = result.published.counted()
     return {
         "graphs": f"{protocol}: {_DRAWN.get(protocol, 'unknown')}",
         "training": f"{recipe}{what}",
@@ -259,15 +259,13 @@ def about(result: ExperimentResult) -> dict[str, str]:
         "time": f"{trained} of training in total" + (
             f", {took['at a time']} populations at a time, {_time(took['seconds'])} of wall-clock "
             "time" if took else ""),
-        "hardware": ", ".join(sorted(machines)),
-        "torch": ", ".join(sorted({str(start.get("torch", _UNKNOWN)) for start in starts})),
-        "commit": ", ".join(sorted({str(start.get("commit", _UNKNOWN)) for start in starts})),
+        "hardware": recorded(facts, "gpu", "cpu"),
+        "torch": recorded(facts, "torch"),
+        "commit": recorded(facts, "commit"),
+        "command": recorded(facts, "command"),
+        "hash of the scores": hashes if hashed else NOT_RECORDED,
+        **({"numbers of the paper": of_paper} if of_paper else {}),
     }  # fmt: skip
-
-
-def _starts(environment: dict[str, Any]) -> list[dict[str, Any]]:
-    """Environments in which a run was started and resumed."""
-    return [environment, *environment.get("resumed", [])]
 
 
 def words(name: str) -> str:
