@@ -32,7 +32,8 @@ def printed(losses: tuple[str, ...], members: int, **given) -> list[str]:
 @pytest.mark.parametrize("members", [1, 4])
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_loss(loss, members):
-    """One member has a loss and up to five metrics, several have two: of the mean, and of all."""
+    """One member has a loss and up to five metrics. Several have two, of the mean prediction and of
+    all members, and R² of the mean prediction."""
     head, *rest = printed((loss,), members)
     assert all(len(line) <= 80 for line in (head, *rest))
     shown = [name for name in LOSSES[loss].metrics if f" {METRICS[name].title} " in f"{head} "]
@@ -40,7 +41,9 @@ def test_every_loss(loss, members):
         assert rest[-1].split()[:3] == ["y0", "0.1234", "0.9912"] and len(shown) >= 4
     else:
         assert rest[-1].split()[:5] == ["y0", "0.9912", *["0.9765", "±", "0.013"]]
-        assert len(shown) == head.count("members") == 2
+        numbers = LOSSES[loss].outputs == "number"
+        assert shown[2:] == ["r2"] * numbers and head.count("members") == 2
+        assert rest[-1].split()[-1] == ("0.9912" if numbers else "0.013")
 
 
 @pytest.mark.parametrize("members", [1, 4])

@@ -24,15 +24,14 @@ def table(found: Evaluation) -> Table:
     from pna.train.metrics import METRICS  # imports torch
 
     kinds, names = {task.kind for task in found.tasks}, _shown(found)
-    several = len(found.members) > 1
-    beside = several and len(names) <= _MOST_BESIDE
+    several, beside = len(found.members) > 1, _beside(found)
     shown = make_table(())
     shown.add_column("task", min_width=max(len(task.name) for task in found.tasks))
     if not several:
         shown.add_column(kinds.pop() if len(kinds) == 1 else "loss", justify="right")
-    for name in names:
+    for place, name in enumerate(names):
         shown.add_column(METRICS[name].title, justify="right")
-        if beside:
+        if place < beside:
             shown.add_column("median" if found.split_each else "members", justify="right")
     rows: list[tuple[str, list[float], dict[str, list[float]], dict[str, float]]] = [
         (task.name, task.loss, task.metrics, task.ensemble) for task in found.tasks
@@ -41,9 +40,9 @@ def table(found: Evaluation) -> Table:
         rows.append(("average", found.loss, found.metrics, found.ensemble))
     for row, loss, metrics, ensemble in rows:
         cells = [] if several else [f"{loss[0]:.4g}"]
-        for name in names:
+        for place, name in enumerate(names):
             both = _cells(found, metrics.get(name), ensemble.get(name), form_of(name))
-            cells += both[: 1 + beside]
+            cells += both[: 1 + (place < beside)]
         shown.add_row(escape(row), *cells, style="bold" if row == "average" else "")
     return shown
 
@@ -59,7 +58,13 @@ def _shown(found: Evaluation) -> list[str]:
     """The metrics of the table of one run."""
     names = metrics_of(found)
     several = len(found.members) > 1 and len(_kinds(found)) == 1
-    return names[:_MOST_BESIDE] if several else names
+    return names[: _MOST_BESIDE + ("r2" in names)] if several else names
+
+
+def _beside(found: Evaluation) -> int:
+    """Number of the first metrics of the table that have a second column, of all members."""
+    fits = len(found.members) > 1 and len(_kinds(found)) <= _MOST_BESIDE
+    return _MOST_BESIDE if fits else 0
 
 
 def metrics_of(found: Evaluation) -> list[str]:
@@ -173,7 +178,7 @@ def caption(found: Evaluation) -> str:
         who = "each split with its own members, mean and median"
     elif len(found.members) > 1:
         who = f"mean prediction of {len(found.members)} members"
-        if len(_shown(found)) <= _MOST_BESIDE:
+        if _beside(found):
             who += ", and the members' mean ± standard deviation"
     what = "1 graph" if found.graphs == 1 else f"{found.graphs:,} graphs"
     if found.graphs == 1 and len(found.tasks) == 1 and found.tasks[0].level != "graph":
