@@ -47,7 +47,9 @@ class Coverage:
 
 def measured(table: Table, target: str, seed: int, level: float, settings: Settings) -> Coverage:
     """Train on a random split, and count the test molecules inside their intervals."""
-    graphs = from_table(table, [target], split="random", seed=seed, calibration=0.1)
+    graphs = from_table(
+        table, [target], split="random", seed=seed, calibration=0.1, features=["ogb"]
+    )
     model = model_for(graphs, "pna", {"hidden": 32, "layers": 2})
     settings = replace(settings, seed=seed * settings.members, data_seed=seed)
     test = graphs.split("test")

@@ -163,7 +163,7 @@ def make_sets(folder: Path) -> dict[str, GraphSet]:
         "multitask": multitask(0, sizes=(6, 7), counts={"train": 4, "validation": 2, "test": 2}),
         "molecules": molecules_like(),
         "superpixels": superpixels_like(),
-        "table": from_table(table, ["solubility", "toxic"], split="split"),
+        "table": from_table(table, ["solubility", "toxic"], split="split", features=["ogb"]),
     }
     for name, graphs in sets.items():
         graphs.save(folder / f"{name}.safetensors")

@@ -6,6 +6,7 @@ import pytest
 
 from pna import GraphSet
 from pna.data.kept_graphs import TableOptions, kept_graphs
+from pna.data.molecule_table import from_table
 from pna.data.special_rows import RowRules
 
 pytest.importorskip("rdkit", reason="reading molecules needs pna[chem]")
@@ -26,6 +27,8 @@ def test_made_once(table):
     path, made = kept_graphs(table, RANDOM, RowRules())
     assert path.parent == table.parent and path.name.startswith("measured.csv-")
     assert made.graph_targets == ("logS", "toxic")  # all columns of numbers
+    same = from_table(table, made.graph_targets, split="random")
+    assert same.graph_features == made.graph_features != ()
     before = path.stat().st_mtime_ns
     assert kept_graphs(table, RANDOM, RowRules()) == (path, None)
     assert path.stat().st_mtime_ns == before

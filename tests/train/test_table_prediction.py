@@ -29,7 +29,7 @@ def table_run(folder):
     """Trained by what suits the graphs, on a number and on yes or no."""
     rows = [[text, str(k % 2), str(-k)] for k, text in enumerate(SMILES)]
     table = Table("my.csv", ("smiles", "active", "logS"), rows, list(range(2, len(rows) + 2)))
-    graphs = from_table(table, ["active", "logS"], split="random")
+    graphs = from_table(table, ["active", "logS"], split="random", features=["ogb"])
     return train(graphs, folder / "table", settings=Settings(epochs=2, members=2), device="cpu")
 
 
@@ -46,7 +46,7 @@ def test_a_table_with_its_predictions(table_run):
     assert predicted.columns == ("name", "SMILES", *more, "similarity", "extrapolates")
     assert [row[:2] for row in predicted.rows] == rows and not any(predicted.rows[1][2:])
     readable = Table("new.csv", table.columns, rows[::2], [2, 4])
-    expected = predict(table_run, from_table(readable))
+    expected = predict(table_run, from_table(readable, features=["ogb"]))
     for name in ("active", "logS"):
         given, std = (
             [float(cell) for cell in predicted.column(name + word) if cell]

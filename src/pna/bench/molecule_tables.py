@@ -208,7 +208,7 @@ def _folder(case: MoleculeCase, work: Path) -> Path:
 
 def _prepared(case: MoleculeCase, folder: Path) -> _Prepared:
     """Write the table that both packages read: molecules that RDKit reads, with their splits."""
-    table = Table.read(case.table)
+    table = Table.read(case.table).without_empty_rows()
     smiles = smiles_column(table)
     targets = list(case.targets) or numeric_columns(table, smiles)
     special: list[SpecialRow] = []

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from pna.data.division import FoldOptions, divided
 from pna.data.graphset import GraphSet
-from pna.data.molecule_features import OGB, MoleculeFeatures
+from pna.data.molecule_features import USUAL, MoleculeFeatures
 from pna.data.molecules import Wanted, as_graphs, check_chemistry, from_smiles
 from pna.data.progress import Progress
 from pna.data.scaffolds import SPLITS, scaffold_groups, scaffold_split
@@ -45,7 +45,7 @@ def from_table(
     weight: str = "",
     folds: FoldOptions | None = None,
     rows: RowRules = _DEFAULT_RULES,
-    features: Sequence[str] = (OGB,),
+    features: Sequence[str] = USUAL,
     workers: int = 1,
     progress: Progress | None = None,
 ) -> GraphSet:
@@ -69,7 +69,8 @@ def from_table(
         rows: what is done with rows that RDKit refuses and other special rows. By default, the
             first molecule that cannot be read is an error; all other rows are kept.
         features: names of `pna.data.molecule_features.FEATURES`, some with a size, such as
-            ("ogb", "descriptors", "morgan=1024"). Features of whole molecules are `x_graph`.
+            ("ogb", "descriptors", "morgan=1024"). Features of whole molecules are `x_graph`. The
+            default is that of `pna train`.
         workers: number of processes that read molecules.
         progress: called with the number of molecules read, and the number in all.
     """
