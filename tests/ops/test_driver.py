@@ -215,12 +215,13 @@ class _FakeKernel:
 
 def test_a_sequence_launches_its_kernels_in_order(launched, fake, monkeypatch):
     monkeypatch.setattr(launcher, "raw_stream", lambda device: 11)
-    first = _FakeKernel({"x": "*fp32", "n": "i32"})
+    # the fake driver reads as many parameters of every kernel
+    first = _FakeKernel({"x": "*fp32", "n": "i32", "k": "i32", "l": "i32"})
     last = _FakeKernel({"n": "i32", "x": "*fp32", "k": "i64", "y": "*i64"})
-    steps = [Step(first, ("n",), ("x", "n")), Step(last, (2, "m"), ("n", "y", -7, "x"))]
+    steps = [Step(first, ("n",), ("x", "n", 8, 9)), Step(last, (2, "m"), ("n", "y", -7, "x"))]
     sequence = LaunchSequence(steps, {"x": torch.float32, "y": torch.int64}, ["n", "m"])
     assert sequence.is_ready(3)
-    assert first.given == [(torch.float32, 1)]
+    assert first.given == [(torch.float32, 1, 1, 1)]
     assert last.given == [(1, torch.int64, 1, torch.float32)]
     before = ctypes.c_int.in_dll(fake, "launches").value
     ctypes.c_int.in_dll(fake, "count").value = 6

@@ -83,7 +83,8 @@ def test_members_are_scored_on_their_own_split(given, monkeypatch) -> None:
             assert float(row["roc_auc"]) == pytest.approx(area, abs=1e-12)
     before = done.output.count("training 1 populations of 2")
     again = CliRunner().invoke(app, [*told, "--device", "cpu", "--resume"], catch_exceptions=False)
-    assert before == 2 and "has 1 of 1 populations already" in again.output
+    assert before == 2 and "training 1 populations" not in again.output
+    assert "These are stored results, not trained now: gcn." in again.output
 
 
 def test_every_member_learns_the_target_of_its_split() -> None:
