@@ -7,7 +7,10 @@ It is optional: without a compiler the package installs all the same and torch d
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-_SOURCES = ("adjacency", "ops/cpu", "ops/small", "ops/triton/launch", "population/set2set")
+_SOURCES = (
+    *("adjacency", "ops/cpu", "ops/small", "ops/triton/launch"),
+    *("population/adam", "population/set2set"),
+)
 
 
 class BuildKernel(build_ext):

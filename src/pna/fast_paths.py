@@ -230,7 +230,7 @@ FAST_PATHS: dict[str, FastPath] = {
         (),
     ),
     "adam": FastPath(
-        (CUDA,), "train/optimiser.py",
+        BOTH, "train/optimiser.py",
         "Adam in plain torch.",
         (),
     ),

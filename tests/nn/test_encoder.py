@@ -24,6 +24,29 @@ def test_it_is_a_sum_of_torch_embeddings(values, dtype):
     torch.testing.assert_close(got, torch.autograd.grad(expected, layer.weight, upstream))
 
 
+@pytest.mark.parametrize("values", [[4], [2, 5, 1, 3]], ids=str)
+def test_all_combinations_are_made_once(values):
+    """A row of them for each combination, in some order; gradients too."""
+    layer = Embedding(values, 3).double()
+    columns = torch.stack([torch.randint(v, (40,)) for v in values], 1).to(torch.uint8)
+    table, index = layer.every_output(), layer.combination_of(columns)
+    assert len(table) == layer.combinations and int(index.max()) < len(table)
+    torch.testing.assert_close(table[index], layer(columns))
+    upstream = torch.randn(40, 3, dtype=torch.float64)
+    got = torch.autograd.grad(table[index], layer.weight, upstream)
+    expected = torch.autograd.grad(layer(columns), layer.weight, upstream)
+    torch.testing.assert_close(got, expected)
+
+
+def test_numbers_have_endless_combinations():
+    assert Embedding([2, 0], 3).combinations == float("inf")
+
+
+def test_a_combination_of_an_unknown_category_is_refused():
+    with pytest.raises(ValueError, match="got category 2 in column 1, expected 0 to 1"):
+        Embedding([2, 2], 3).combination_of(torch.tensor([[1, 2]]))
+
+
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32], ids=str)
 def test_numbers_beside_kinds(dtype):
     """Are multiplied by a vector each, which begin as those of linear layers do."""

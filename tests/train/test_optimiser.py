@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from functools import partial
+
 import pytest
 import torch
 
+from pna import fast_paths
+from pna.ops import cpu
+from pna.population import adam_cpu
 from pna.train.optimiser import Adam
 
-MEMBERS, PARAMETERS = 3, 7
+MEMBERS, PARAMETERS = 3, 37
+without_kernel = partial(fast_paths.without, "adam")
 LR = torch.tensor([1e-1, 1e-2, 3e-3], dtype=torch.float64)
 DECAY = torch.tensor([0.0, 1e-2, 0.5], dtype=torch.float64)
 LOSS = torch.ones(MEMBERS, 2, dtype=torch.float64)
@@ -23,9 +30,14 @@ def standing() -> tuple[torch.Tensor, torch.Tensor]:
     return torch.ones(MEMBERS, dtype=torch.bool), torch.zeros(MEMBERS, dtype=torch.bool)
 
 
+#: Tests run with the kernel of a CPU if it was built, and without it.
+both_ways = pytest.mark.parametrize("way", [nullcontext, without_kernel], ids=["C", "torch"])
+
+
+@both_ways
 @pytest.mark.parametrize("clip", [None, 0.5, 1e6], ids=str)
 @pytest.mark.parametrize("decoupled", [False, True], ids=["adam", "adamw"])
-def test_ten_steps_are_those_of_torch(decoupled, clip):
+def test_ten_steps_are_those_of_torch(decoupled, clip, way):
     """Torch adds 1e-6 to the norm that it clips by; we do not."""
     weights = numbers(0)
     adam = Adam(weights, clip, decoupled)
@@ -37,7 +49,8 @@ def test_ten_steps_are_those_of_torch(decoupled, clip):
     ]
     for step in range(10):
         grad = numbers(step + 1)
-        adam.step(weights, grad, LR, DECAY, LOSS, *standing())
+        with way():
+            adam.step(weights, grad, LR, DECAY, LOSS, *standing())
         for parameter, gradient, optimiser in zip(parameters, grad, theirs, strict=True):
             parameter.grad = gradient.clone()
             if clip is not None:
@@ -81,15 +94,17 @@ def test_a_gradient_of_zero_is_no_trouble(clip):
     ],
     ids=["not alive", "nan", "inf", "loss of nan", "loss of -inf"],
 )
+@both_ways
 @pytest.mark.parametrize("clip", [None, 1.0], ids=str)
-def test_members_that_cannot_move_stay_put(first, last_loss, lives, clip):
+def test_members_that_cannot_move_stay_put(first, last_loss, lives, clip, way):
     """And are broken, if they were alive."""
     weights, adam = numbers(0), Adam(numbers(0), clip, False)
     adam.step(weights, numbers(1), LR, DECAY, LOSS, *standing())
     before = {name: t.clone() for name, t in adam.state_dict().items()} | {"w": weights.clone()}
     grad, loss, (alive, broken) = numbers(2), LOSS.clone(), standing()
     grad[1, 0], loss[1, -1], alive[1] = first, last_loss, lives
-    adam.step(weights, grad, LR, DECAY, loss, alive, broken)
+    with way():
+        adam.step(weights, grad, LR, DECAY, loss, alive, broken)
     assert alive.tolist() == [True, False, True]
     assert broken.tolist() == [False, lives, False]
     for name, tensor in (adam.state_dict() | {"w": weights}).items():
@@ -97,7 +112,8 @@ def test_members_that_cannot_move_stay_put(first, last_loss, lives, clip):
         assert not torch.equal(tensor[0], before[name][0]), name
 
 
-def test_a_square_that_overflows_does_not_reach_the_weights():
+@both_ways
+def test_a_square_that_overflows_does_not_reach_the_weights(way):
     """In float32 gradients of 1e25 are finite, their squares are not."""
     weights = numbers(0).float()
     adam = Adam(weights, None, False)
@@ -106,7 +122,8 @@ def test_a_square_that_overflows_does_not_reach_the_weights():
     grad[1] *= 1e25
     alive, broken = standing()
     for _ in range(3):
-        adam.step(weights, grad, lr, decay, LOSS.float(), alive, broken)
+        with way():
+            adam.step(weights, grad, lr, decay, LOSS.float(), alive, broken)
     assert weights.isfinite().all()
     assert alive.tolist() == [True, False, True] and broken.tolist() == [False, True, False]
 
@@ -148,3 +165,7 @@ def test_kernels_take_the_steps_of_the_definition(triton, monkeypatch, decoupled
         for name, tensor in definition.state_dict().items():
             got = ours.state_dict()[name]
             torch.testing.assert_close(got.double(), tensor, rtol=1e-5, atol=1e-7, msg=name)
+
+
+def test_the_kernel_of_a_cpu_is_there_if_others_are():
+    assert adam_cpu.built or cpu.unavailable() is not None

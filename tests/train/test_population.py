@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from pna.train import population as population_module
 from pna.train.models import build, fitted
 from pna.train.population import Population, changing_buffers
 from pna.train.settings import Settings
@@ -38,6 +39,7 @@ def models_of(graphs, model, seeds):
 
 
 @pytest.mark.covering(0, always=True)
+@pytest.mark.parametrize("least", [10**9, 0], ids=["in one pass", "apart"])
 @pytest.mark.parametrize(
     ("name", "optimiser", "arguments"),
     [
@@ -54,8 +56,9 @@ def models_of(graphs, model, seeds):
         ),
     ],
 )
-def test_members_are_what_they_are_alone(name, optimiser, arguments):
+def test_members_are_what_they_are_alone(name, optimiser, arguments, least, monkeypatch):
     """Over 10 steps, with dropout, and with rates, decay, weights and averages of their own."""
+    monkeypatch.setattr(population_module, "_APART", least)
     graphs = random_graphs(sizes=(3, 6))
     model = with_arguments(SMALL[name], dropout=0.2, **arguments)
     settings = Settings(**{**vars(OWN), "optimiser": optimiser})
@@ -80,8 +83,10 @@ def test_members_are_what_they_are_alone(name, optimiser, arguments):
         assert int(trainer.adam.steps[k]) == alone.steps == 10
 
 
+@pytest.mark.parametrize("least", [0, 10**9], ids=["apart", "in one pass"])
 @pytest.mark.parametrize("name", SMALL)
-def test_predictions_are_those_of_each_model(name):
+def test_predictions_are_those_of_each_model(name, least, monkeypatch):
+    monkeypatch.setattr(population_module, "_APART", least)
     graphs = random_graphs()
     models = models_of(graphs, SMALL[name], range(3))
     population = Population(models)

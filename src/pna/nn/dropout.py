@@ -51,7 +51,8 @@ class Dropout(Buffers):
 
     def beginnings(self) -> dict[str, Tensor]:
         """A random seed, and no passes."""
-        return {"seed": torch.randint(2**62, ()), "passes": torch.zeros((), dtype=torch.int64)}
+        seed = torch.empty((), dtype=torch.int64).random_(2**62)  # meta: randint imports SymPy, 1 s
+        return {"seed": seed, "passes": torch.zeros((), dtype=torch.int64)}
 
     def advance(self) -> None:
         """Begin another forward pass, unless a backward pass repeats the last one

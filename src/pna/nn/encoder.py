@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import reduce
 from itertools import accumulate
 from typing import Final
 
@@ -50,13 +51,10 @@ class Embedding(Buffers):
 
     def beginnings(self) -> dict[str, Tensor]:
         """The first vector of each column, which columns are numeric, and their scales."""
-        scales = torch.tensor(self.scales)
-        first = [0, *accumulate(self.vectors)][:-1]  # on the meta device, torch's sum imports a lot
         return {
-            "offsets": torch.tensor(first),
+            "offsets": torch.tensor([0, *accumulate(self.vectors)][:-1]),
             "is_number": torch.tensor([count == 0 for count in self.values]),
-            "means": scales[:, 0].clone(),
-            "deviations": scales[:, 1].clone(),
+            **_columns(self.scales),
         }
 
     def reset_parameters(self) -> None:
@@ -75,6 +73,23 @@ class Embedding(Buffers):
     def tables(self) -> tuple[Tensor, ...]:
         """The vectors of each column, (vectors, width) each."""
         return self.weight.split(self.vectors)
+
+    @property
+    def combinations(self) -> float:
+        """How many different outputs there are; infinite if a column is numeric."""
+        return math.prod(self.values) if all(self.values) else math.inf
+
+    def every_output(self) -> Tensor:
+        """The outputs for all combinations of categories, (combinations, width)."""
+        first, *others = self.tables()
+        return reduce(lambda sums, table: (sums[:, None] + table).flatten(0, 1), others, first)
+
+    def combination_of(self, columns: Tensor) -> Tensor:
+        """The row of `every_output` for each row of the columns."""
+        self._check(columns)
+        numbers = columns.long().unbind(1)
+        pairs = zip(numbers[1:], self.values[1:], strict=True)
+        return reduce(lambda at, pair: at * pair[1] + pair[0], pairs, numbers[0])
 
     def forward(self, columns: Tensor) -> Tensor:
         coefficients = self.coefficients(columns)
@@ -112,6 +127,12 @@ class Embedding(Buffers):
         return f"{list(self.values)}, {self.weight.shape[1]}"
 
 
+def _columns(scales: Sequence[tuple[float, float]]) -> dict[str, Tensor]:
+    """Means and deviations. On the meta device, operations on tensors would import SymPy, 1 s."""
+    means, deviations = zip(*scales, strict=True)
+    return {"means": torch.tensor(means), "deviations": torch.tensor(deviations)}
+
+
 class GraphEncoder(Buffers):
     """Features of whole graphs to a vector: standardised, clipped, relu(W x + b).
 
@@ -143,8 +164,7 @@ class GraphEncoder(Buffers):
 
     def beginnings(self) -> dict[str, Tensor]:
         """The means and the standard deviations."""
-        scales = torch.tensor(self.scales)
-        return {"means": scales[:, 0].clone(), "deviations": scales[:, 1].clone()}
+        return _columns(self.scales)
 
     def forward(self, columns: Tensor) -> Tensor:
         x = (columns.to(self.lin.weight.dtype) - self.means) / self.deviations

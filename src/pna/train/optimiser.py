@@ -7,6 +7,7 @@ from torch import Tensor
 
 from pna import fast_paths
 from pna.ops.backend import choose
+from pna.population import adam_cpu
 
 _BETAS, _EPS = (0.9, 0.999), 1e-8
 
@@ -39,10 +40,21 @@ class Adam:
         A member whose `loss` (members, losses) or next weights are not finite keeps its weights;
         it becomes `broken` and not `alive`, in place.
         """
+        clipped = None
         if self.clip is not None:
-            norm = grad.norm(dim=1, keepdim=True)
-            grad = grad * (self.clip / norm.clamp(min=self.clip))
-        by_kernel = weights.dtype == torch.float32 and choose(weights.device) == "triton"
+            clipped = self.clip / grad.norm(dim=1).clamp(min=self.clip)
+        backend = choose(weights.device)
+        if backend == "cpu" and adam_cpu.takes(weights) and fast_paths.is_on("adam"):
+            goes = alive & loss.isfinite().all(1)
+            numbers = self._numbers(lr, weight_decay, clipped)
+            adam_cpu.step(weights, grad, self.mean, self.square, numbers, goes)
+            self.steps += goes
+            broken |= alive > goes
+            alive &= goes
+            return
+        if clipped is not None:
+            grad = grad * clipped[:, None]
+        by_kernel = weights.dtype == torch.float32 and backend == "triton"
         if by_kernel and fast_paths.is_on("adam"):
             from pna.population.triton import adam
 
@@ -71,6 +83,23 @@ class Adam:
         self.steps.copy_(torch.where(goes, steps, self.steps))
         broken |= alive > goes
         alive &= goes
+
+    def _numbers(self, lr: Tensor, decay: Tensor, clipped: Tensor | None) -> Tensor:
+        """What adam.c needs to know of each member, (members, 8)."""
+        lr, decay, steps = lr.double(), decay.double(), self.steps.double() + 1
+        one, (first, second) = torch.ones_like(lr), _BETAS
+        return torch.stack(
+            [
+                one if clipped is None else clipped.double(),
+                one * 0 if self.decoupled else decay,
+                1 - lr * decay if self.decoupled else one,
+                lr / (1 - first**steps),
+                1 / (1 - second**steps),
+                *(one * (1 - beta) for beta in _BETAS),
+                one * _EPS,
+            ],
+            1,
+        )
 
     def state_dict(self) -> dict[str, Tensor]:
         """Its state: tensors with a row for each member."""

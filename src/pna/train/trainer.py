@@ -43,6 +43,7 @@ from pna.train.tasks import (
     targets_of,
     with_relative_weights,
 )
+from pna.train.threads import one_thread, takes_one_thread
 from pna.train.weights import LossWeights
 from pna.waiting import waiting_for
 
@@ -101,6 +102,7 @@ class Trainer:
             capture = alone and fast_paths.is_on("capture")
         self._memory = Memory() if capture else None
         self._conclude = self._captured_conclusion()
+        self._one_thread = takes_one_thread(training, settings.batch_size, device)
         levels = getattr(population.model, "levels", None)
         execution = Execution(self._memory, pad, levels, rank, world_size())
         of_training, of_validation = diameters or (None, None)
@@ -148,7 +150,7 @@ class Trainer:
 
         The losses of members that are not in training any more are NaN.
         """
-        with multiplied(exactly=not self._precision.tf32):
+        with multiplied(exactly=not self._precision.tf32), one_thread(self._one_thread):
             self.population.train()
             self.training.run(epoch)
             self.population.train(False)

@@ -49,6 +49,9 @@ NORMS: dict[str, Callable[[int], nn.Module]] = {
     "none": nn.Identity,
 }
 
+#: Combinations of categories of an edge up to which a CPU makes the features of all of them once.
+_MOST_COMBINATIONS = 64
+
 
 class Stacked(Architecture):
     """The model of the real-world benchmarks: an embedding, a stack of convolutions, a readout and
@@ -422,8 +425,9 @@ class Stacked(Architecture):
     def _edges(self, batch: Batch | SampledLayer) -> EdgeFeatures:
         """Embedded edge features, in the form that needs the fewest numbers per edge.
 
-        One categorical column becomes (table, index). A few columns become (basis, coefficients),
-        if the convolution supports that. Otherwise, and if `embed_edges` has hooks or was replaced,
+        One categorical column becomes (table, index), and on a CPU, so do several columns with few
+        combinations. Other columns, if they are few, become (basis, coefficients), if the
+        convolution supports that. Otherwise, and if `embed_edges` has hooks or was replaced,
         `embed_edges` is called on every edge.
         """
         embed, given = self.embed_edges, batch.edge_attr
@@ -439,6 +443,8 @@ class Stacked(Architecture):
         if isinstance(embed, Embedding) and may_be_read(embed, Embedding):
             if given.shape[1] == 1:
                 return embed.weight, given[:, 0].long()
+            if given.device.type == "cpu" and embed.combinations <= _MOST_COMBINATIONS:
+                return embed.every_output(), embed.combination_of(given)
             if self._takes_basis:
                 return embed.weight, embed.coefficients(given)
         elif self._takes_basis and isinstance(embed, Linear) and may_be_read(embed, Linear):
