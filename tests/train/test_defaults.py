@@ -9,7 +9,7 @@ from pna.data.molecule_features import RECORD
 from pna.data.sources import SOURCES
 from pna.nn.architectures import ARCHITECTURES
 from pna.train import Settings
-from pna.train.defaults import BENCHMARKS, loss_for, model_for, settings_for
+from pna.train.defaults import BENCHMARKS, FEW_MOLECULES, loss_for, model_for, settings_for
 from pna.train.tasks import LOSSES
 from tests.train.small_runs import molecules, small_multitask
 
@@ -28,10 +28,23 @@ def test_molecules():
     assert (model.arguments["layers"], model.arguments["towers"]) == (3, 4)
     assert "graph_dropout" not in model.arguments
     assert (settings.members, settings.epochs, settings.schedule) == (5, 7, "cosine")
+    assert settings.lr == (1e-3,)
     described = replace(graphs, x_graph=torch.zeros(len(graphs), 2))
-    assert model_for(described, "pna", {}).arguments["graph_dropout"] == 0.3
+    few = model_for(described, "pna", {}).arguments
+    assert (few["graph_dropout"], few["layers"]) == (0.3, 1)
+    assert settings_for(described, {}).lr == (2e-3,)
+    assert model_for(described, "pna", {"layers": 2}).arguments["layers"] == 2
     assert model_for(described, "pna", {"graph_dropout": 0.0}).arguments["graph_dropout"] == 0.0
     assert "layers" not in model_for(graphs, "pna", {"architecture": "recurrent"}).arguments
+
+
+def test_many_molecules_have_more_layers():
+    graphs = replace(molecules(), metadata={RECORD: {}})
+    graphs = replace(graphs, x_graph=torch.zeros(len(graphs), 2))
+    for count, layers in ((FEW_MOLECULES - 1, 1), (FEW_MOLECULES, 3)):
+        many = graphs[torch.arange(count) % len(graphs)]
+        assert model_for(many, "pna", {}).arguments["layers"] == layers
+        assert settings_for(many, {}).lr == ((2e-3,) if layers == 1 else (1e-3,))
 
 
 def test_losses_that_the_graphs_name():

@@ -20,7 +20,7 @@ from pna.nn.architectures import ARCHITECTURES
 from pna.nn.depth import RULES
 from pna.nn.initial import INITIAL
 from pna.nn.registry import CONVOLUTIONS
-from pna.train.defaults import MOLECULES
+from pna.train.defaults import FEW_MOLECULES, MOLECULES, OF_FEW_MOLECULES
 from pna.train.schedules import help_of_lowest, help_of_schedules
 from pna.train.settings import ALL, OPTIMISERS, PRECISIONS, SELECTIONS, Settings
 from pna.train.tasks import LOSSES
@@ -322,11 +322,18 @@ def training_options(without: Collection[str] = ()) -> Callable[[Command], Comma
 
 def _with_default(name: str, words: str) -> str:
     if "Default:" not in words:
-        default = getattr(Settings, name)
-        words += f" Default: {default[0] if isinstance(default, tuple) else default}."
+        words += f" Default: {_shown(getattr(Settings, name))}."
     if name not in MOLECULES:
         return words
-    return f"{words} For tables of molecules: {MOLECULES[name] or 0}."  # None is 0 here
+    words += f" For tables of molecules: {_shown(MOLECULES[name])}"
+    if name in OF_FEW_MOLECULES:
+        words += f", below {FEW_MOLECULES:,} molecules {_shown(OF_FEW_MOLECULES[name])}"
+    return f"{words}."
+
+
+def _shown(default: Any) -> Any:
+    """A default as it is given on the command line."""
+    return default[0] if isinstance(default, tuple) else default or 0  # None is 0 here
 
 
 def training_arguments(path: Path, given: dict[str, Any]) -> dict[str, Any]:

@@ -46,8 +46,9 @@ PARAMETERS = """Args:
         epochs: most epochs of training.
         patience: epochs without a better validation loss after which a member stops. Default: none.
         hidden: features of each node in the model.
-        layers: number of layers.
-        lr: learning rate.
+        layers: number of layers. Default: 1 for fewer than 3,000 molecules with features of their
+            own, otherwise 3.
+        lr: learning rate. Default: 0.002 if the default is 1 layer, otherwise 0.001.
         batch_size: graphs per training step.
         features: names of `pna.data.molecule_features.FEATURES`, "ogb" first. A `GraphSet` keeps
             the features that it has.
@@ -73,8 +74,8 @@ class GraphEstimator(BaseEstimator):
         epochs: int = 50,
         patience: int | None = None,
         hidden: int = 64,
-        layers: int = 3,
-        lr: float = 1e-3,
+        layers: int | None = None,
+        lr: float | None = None,
         batch_size: int = 64,
         features: Sequence[str] = USUAL,
         smiles: str = "",
@@ -222,8 +223,9 @@ class GraphEstimator(BaseEstimator):
         data.metadata.update(metadata)
         seed = int(random.randint(2**31 - 1))
         given = {name: getattr(self, name) for name in _OF_SETTINGS}
+        given |= {} if self.lr is None else {"lr": self.lr}
         settings = settings_for(data, given | {"seed": seed, "data_seed": seed})
-        sizes = {"hidden": self.hidden, "layers": self.layers}
+        sizes = {"hidden": self.hidden} | ({} if self.layers is None else {"layers": self.layers})
         model = model_for(data, "pna", sizes, loss)
         run = TrainedRun(None if self.run_dir is None else _new_folder(Path(self.run_dir)))
         report = _print_epoch if self.verbose else None
@@ -234,8 +236,8 @@ class GraphEstimator(BaseEstimator):
         summary = run.summary
         if summary is None or all(best is None for best in summary["best"]):
             raise ValueError(
-                f"got no finite validation loss with lr={self.lr}, expected one; lower lr, or "
-                "check y for numbers that are far off"
+                f"got no finite validation loss with lr={settings.lr[0]}, expected one; lower lr, "
+                "or check y for numbers that are far off"
             )
         self.run_ = run
 
@@ -261,7 +263,7 @@ class GraphEstimator(BaseEstimator):
         return columns
 
 
-_OF_SETTINGS = ("members", "epochs", "patience", "lr", "batch_size")
+_OF_SETTINGS = ("members", "epochs", "patience", "batch_size")
 
 
 def check_length(graphs: Sized, y: NDArray[Any]) -> None:

@@ -25,12 +25,15 @@ BENCHMARKS: dict[str, dict[str, Any]] = {
     "cifar10": _OTHERS | {"loss": "cross_entropy"},
 }
 #: Settings and arguments of stacked models for tables of molecules, chosen by validation losses on
-#: tables of 1,000 to 8,000. The command-line help names them.
+#: tables of 100 to 8,000. The command-line help names them.
 MOLECULES: dict[str, Any] = {
     "members": 5, "epochs": 50, "patience": None, "batch_size": 64, "schedule": "cosine",
-    "warmup": 2, "hidden": 64, "layers": 3,
+    "warmup": 2, "lr": (1e-3,), "hidden": 64, "layers": 3,
     "graph_dropout": 0.3,  # if molecules have features of their own
 }  # fmt: skip
+#: Those that differ for fewer molecules than this, if they have features of their own.
+FEW_MOLECULES = 3000
+OF_FEW_MOLECULES: dict[str, Any] = {"lr": (2e-3,), "layers": 1}
 
 
 #: Nodes per batch, if neighbours are sampled.
@@ -110,7 +113,10 @@ def _architectures_with() -> dict[str, list[str]]:
 
 
 def _usual(graphs: GraphSet) -> dict[str, Any]:
-    others = _OTHERS | MOLECULES if RECORD in graphs.metadata else _OTHERS
+    others = _OTHERS
+    if RECORD in graphs.metadata:
+        few = len(graphs) < FEW_MOLECULES and graphs.x_graph is not None
+        others = _OTHERS | MOLECULES | (OF_FEW_MOLECULES if few else {})
     return BENCHMARKS.get(graphs.metadata.get("benchmark", ""), others)
 
 
