@@ -10,7 +10,7 @@ import torch
 from pna.machine import cpu_model, version
 from pna.ops import small_cpu
 from pna.ops.backend import availability, interpreting
-from pna.population import set2set_cpu
+from pna.population import adam_cpu, set2set_cpu
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ PACKAGES = (
 HARDWARE = {"reference": "any device", "cpu": "CPU", "triton": "CUDA GPU"}
 
 # Files that an older C library may lack, and the modules that call them.
-CALLERS = {"set2set.c": set2set_cpu, "small.c": small_cpu}
+CALLERS = {"adam.c": adam_cpu, "set2set.c": set2set_cpu, "small.c": small_cpu}
 
 _REBUILD = (
     "the C library was built from another version of pna, or not at all; reinstall pna (in a "

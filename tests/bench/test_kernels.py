@@ -42,7 +42,7 @@ def measured(row: Row, **arguments: Any) -> dict[str, kernels.PathResult]:
 
 
 def test_paths_that_a_row_takes_are_measured_and_no_others() -> None:
-    found = measured(asking("set2set_cpu", "cpu", "adam"))  # Adam's kernel is not for a CPU
+    found = measured(asking("set2set_cpu", "cpu", "gru"))  # the kernel of the GRU is not for a CPU
     assert list(found) == ["cpu", "set2set_cpu", NONE]
     result = found["cpu"]
     assert result.ms_on and result.ms_off and result.gain == result.ms_off / result.ms_on

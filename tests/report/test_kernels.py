@@ -39,7 +39,7 @@ def test_gains_are_told_with_their_rows() -> None:
     assert by_path["| `set2set_cpu`"].endswith("| 10.25× (b) | 1.50× (a) | 2 |")
     assert "| fails |" in by_path["| `degree_groups`"]
     assert "| no measured row takes it |" in by_path["| `cpu`"]
-    assert "| not measured yet |" in by_path["| `adam`"]
+    assert "| not measured yet |" in by_path["| `gru`"]
 
 
 def test_a_page_without_marks_is_refused() -> None:
