@@ -16,11 +16,13 @@ def test_few_nodes_and_edges_take_one_thread():
     graphs = molecules(40)
     size = (graphs.num_nodes + graphs.num_edges) / 40
     most = int(threads._MANY / size)
-    assert takes_one_thread(graphs, 10**9, CPU)  # all graphs are few
-    assert not takes_one_thread(graphs, 40, torch.device("cuda"))
+    assert takes_one_thread(graphs, 10**9, 1, CPU)  # all graphs are few
+    assert not takes_one_thread(graphs, 40, 1, torch.device("cuda"))
     many = graphs[torch.arange(most + 40) % 40]
-    assert takes_one_thread(many, most - 2, CPU)
-    assert not takes_one_thread(many, most + 2, CPU)
+    assert takes_one_thread(many, most - 2, 1, CPU)
+    assert not takes_one_thread(many, most + 2, 1, CPU)
+    assert takes_one_thread(many, most // 4 - 2, 4, CPU)
+    assert not takes_one_thread(many, most // 4 + 2, 4, CPU)
 
 
 @pytest.mark.parametrize("wanted", [False, True])

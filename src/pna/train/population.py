@@ -78,7 +78,7 @@ class Population:
         }
 
     @property
-    def _is_apart(self) -> bool:
+    def is_apart(self) -> bool:
         """Whether members run one after another instead of in one pass. On a CPU this is faster for
         all but small models, whose operations take less time than their calls."""
         return self.device.type == "cpu" and self.flat.shape[1] >= _APART
@@ -125,7 +125,7 @@ class Population:
         def one(parameters: dict[str, Tensor], buffers: dict[str, Tensor]) -> Tensor:
             return measure(functional_call(self.model, {**parameters, **buffers}, (batch,)))
 
-        if self._is_apart:
+        if self.is_apart:
             return torch.stack([
                 one(self._of_row(row), {name: b[k] for name, b in buffers.items()})
                 for k, row in enumerate(flat.unbind())

@@ -13,16 +13,17 @@ import torch
 
 from pna.data.graphset import GraphSet
 
-#: Nodes and edges of a batch from which several threads are faster than one.
+#: Nodes and edges of a batch, times models, from which several threads are faster than one.
 _MANY = 2**16
 
 
-def takes_one_thread(graphs: GraphSet, batch_size: int, device: torch.device) -> bool:
-    """Whether batches of so many of these graphs are small, and on a CPU."""
+def takes_one_thread(graphs: GraphSet, batch_size: int, at_once: int, device: torch.device) -> bool:
+    """Whether batches of so many of these graphs are small for `at_once` models that run in one
+    pass, and on a CPU."""
     if device.type != "cpu":
         return False
     share = min(1.0, batch_size / max(1, len(graphs)))
-    return share * (graphs.num_nodes + graphs.num_edges) < _MANY
+    return at_once * share * (graphs.num_nodes + graphs.num_edges) < _MANY
 
 
 @contextmanager

@@ -102,7 +102,8 @@ class Trainer:
             capture = alone and fast_paths.is_on("capture")
         self._memory = Memory() if capture else None
         self._conclude = self._captured_conclusion()
-        self._one_thread = takes_one_thread(training, settings.batch_size, device)
+        at_once = 1 if population.is_apart else len(population)
+        self._one_thread = takes_one_thread(training, settings.batch_size, at_once, device)
         levels = getattr(population.model, "levels", None)
         execution = Execution(self._memory, pad, levels, rank, world_size())
         of_training, of_validation = diameters or (None, None)
