@@ -17,6 +17,8 @@ from pna.report.bench_tables import (
     TABLES,
     WAYS,
     epochs,
+    molecule_errors,
+    molecule_times,
     nodes,
     peers,
     ways,
@@ -119,3 +121,27 @@ def test_the_command_rewrites_the_pages(tmp_path: Path) -> None:
     assert CliRunner().invoke(app, asked).exit_code == 0
     for page in {page for page, _ in TABLES}:
         assert (tmp_path / page).read_text() == (ROOT / "docs" / page).read_text()
+
+
+def test_models_of_molecules_are_compared(tmp_path: Path) -> None:
+    assert NOT_MEASURED in molecule_errors(tmp_path) and NOT_MEASURED in molecule_times(tmp_path)
+
+    def row(contender: str, model: str, value: str, cpu_seconds: str) -> dict[str, Any]:
+        more = {"model": model, "value": value, "cpu_seconds": cpu_seconds}
+        return {"table": "esol", "split": "scaffold 0", "contender": contender, "metric": "rmse",
+                "molecules": "1128", **more}  # fmt: skip
+
+    rows = [
+        row("pna", "seed 0", "0.7", "10"),
+        row("pna", "seed 1", "0.9", "20"),
+        row("pna", "ensemble of 2", "0.6", "30"),
+        row("chemprop", "seed 0", "0.85", "60"),
+    ]
+    write(tmp_path / "molecules.csv", rows, ("contender", "model"))
+    (_, _, errors), (_, _, times) = (
+        table(tmp_path).splitlines() for table in (molecule_errors, molecule_times)
+    )
+    assert errors == (
+        "| esol | 1,128 | rmse | 0.850 | 0.800 ± 0.141 | not measured yet | 0.600 (2) |"
+    )
+    assert times == "| esol | 60 s | 15 s | 4.0× | not measured yet | 30 s |  |"

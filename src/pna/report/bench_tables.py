@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import mean, stdev
 
-from pna.bench import example
+from pna.bench import example, molecule_tables
 from pna.bench.contenders import (
     BOTH,
     CONTENDERS,
@@ -26,6 +27,7 @@ from pna.bench.contenders import (
     PYG_RECORDED,
 )
 from pna.bench.layer_cases import CASES
+from pna.bench.molecule_tables import CHEMPROP
 from pna.bench.results import read
 from pna.report.kernels import table as kernels_table
 
@@ -131,6 +133,55 @@ def nodes(results: Path) -> str:
     return _table(["on", "graph", "step", PYG, OURS, "faster", "memory of ours"], lines)
 
 
+def molecule_errors(results: Path) -> str:
+    """A line for each table of `pna bench molecules`: test errors of one model and of ensembles."""
+    lines = []
+    for (table, _), own in _by_table(results).items():
+        cells = [table, f"{int(own[0]['molecules']):,}", own[0]["metric"]]
+        for is_single in (True, False):
+            for contender in (CHEMPROP, molecule_tables.OURS):
+                rows = _of_models(own, contender, is_single)
+                found = [float(row["value"]) for row in rows]
+                spread = f" ± {stdev(found):.3f}" if len(found) > 1 else ""
+                size = "" if is_single or not rows else f" ({rows[0]['model'].split()[-1]})"
+                cells.append(f"{mean(found):.3f}{spread}{size}" if found else NOT_MEASURED)
+        lines.append(cells)
+    names = [f"{who}, {what}" for what in ("one model", "ensemble") for who in (CHEMPROP, OURS)]
+    return _table(["table", "molecules", "metric", *names], lines)
+
+
+def molecule_times(results: Path) -> str:
+    """A line for each table of `pna bench molecules`: processor time of the training commands."""
+    lines = []
+    for (table, _), own in _by_table(results).items():
+        cells = [table]
+        for is_single in (True, False):
+            times = []
+            for contender in (CHEMPROP, molecule_tables.OURS):
+                found = [float(r["cpu_seconds"]) for r in _of_models(own, contender, is_single)]
+                times.append(mean(found) if found else None)
+                cells.append(f"{times[-1]:,.0f} s" if found else NOT_MEASURED)
+            theirs, ours = times
+            cells.append(f"{theirs / ours:.1f}×" if theirs and ours else "")
+        lines.append(cells)
+    head = [CHEMPROP, OURS, "less"]
+    names = [f"{name}, {what}" for what in ("one model", "ensemble") for name in head]
+    return _table(["table", *names], lines)
+
+
+def _by_table(results: Path) -> dict[tuple[str, str], list[Row]]:
+    """The rows of each table and split."""
+    found: dict[tuple[str, str], list[Row]] = {}
+    for row in read(results / "molecules.csv"):
+        found.setdefault((row["table"], row["split"]), []).append(row)
+    return found
+
+
+def _of_models(rows: Sequence[Row], contender: str, is_single: bool) -> list[Row]:
+    own = [row for row in rows if row["contender"] == contender]
+    return [row for row in own if row["model"].startswith("seed") == is_single]
+
+
 def _both(row: Row) -> bool:
     return row["work"] == BOTH
 
@@ -178,5 +229,7 @@ TABLES: dict[tuple[str, str], Callable[[Path], str]] = {
     ("which-way.md", "epochs"): epochs,
     ("layer.md", "peers"): peers,
     ("one-graph.md", "nodes"): nodes,
+    ("molecules.md", "molecule errors"): molecule_errors,
+    ("molecules.md", "molecule times"): molecule_times,
     ("kernels.md", ""): _kernels,
 }
