@@ -333,7 +333,9 @@ def _with_default(name: str, words: str) -> str:
 
 def _shown(default: Any) -> Any:
     """A default as it is given on the command line."""
-    return default[0] if isinstance(default, tuple) else default or 0  # None is 0 here
+    if isinstance(default, tuple):
+        return default[0]
+    return 0 if default is None else default
 
 
 def training_arguments(path: Path, given: dict[str, Any]) -> dict[str, Any]:
