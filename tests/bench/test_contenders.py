@@ -152,6 +152,8 @@ def test_a_gradient_that_differs_is_found() -> None:
     assert difference((x, x), (x, x)) is None
     assert "gradient" in str(difference((x, 1.1 * x), (x, x)))
     assert "output" in str(difference((x * torch.nan, x), (x, x)))
+    assert difference((1.05 * x, 1.1 * x), (x, x), "bfloat16") is None
+    assert "output" in str(difference((1.2 * x, x), (x, x), "bfloat16"))
 
 
 def test_work_that_torch_does_not_see_is_waited_for() -> None:

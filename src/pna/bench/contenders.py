@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from pna.bench import peers
-from pna.bench.layer_cases import Case, Inputs, has_pyg, inputs, layer_arguments
+from pna.bench.layer_cases import Case, Inputs, Precision, has_pyg, inputs, layer_arguments
 from pna.bench.measure import peak_memory
 from pna.nn import PNAConv
 
@@ -29,9 +29,10 @@ OURS_COMPILED, PYG_COMPILED = "pna, compiled", "PyG, compiled"
 OURS_RECORDED, PYG_RECORDED = "pna, reduce-overhead", "PyG, reduce-overhead"
 JAX, SPARSE, CUDNN = "JAX segment operations", "torch.sparse.mm", "cuDNN agg_simple"
 
-#: Largest difference from our layer in norm, relative. The gradient of a maximum may go to another
-#: edge where two messages differ only in their last bits.
-_OUTPUT_DIFFERS, _GRADIENT_DIFFERS = 1e-4, 1e-2
+#: Largest differences of output and gradient from our layer in norm, relative. The gradient of a
+#: maximum may go to another edge where two messages differ only in their last bits. PyG's variance
+#: of bfloat16 numbers is a difference of two rounded ones.
+_DIFFERS = {"float32": (1e-4, 1e-2), "bfloat16": (0.1, 0.5), "autocast": (0.1, 0.5)}
 
 
 class LayerContender(Protocol):
@@ -62,7 +63,7 @@ class Setup:
     def of(case: Case, device: torch.device) -> Setup:
         given = inputs(case, device)
         if not has_pyg():
-            ours = PNAConv(**layer_arguments(case, given.adjacency), std="pyg").to(device)
+            ours = PNAConv(**layer_arguments(case, given.adjacency), std="pyg").to(given.x)
             return Setup(case, given, ours, None)
         pyg = pyg_layer(case, given)
         return Setup(case, given, PNAConv.from_pyg(pyg), pyg)
@@ -96,12 +97,16 @@ class TorchContender:
         return [*[leaf for leaf in inputs if leaf is not None], *self.layer.parameters()]
 
     def forward(self) -> Tensor:
-        return self.call(self.layer, self.given)
+        if not self.given.autocast:
+            return self.call(self.layer, self.given)
+        with torch.autocast(self.given.x.device.type, torch.bfloat16):
+            return self.call(self.layer, self.given)
 
     def both(self) -> None:
         """A training step but for the optimizer; no gradient is left behind."""
         try:
-            self.forward().backward(self.given.upstream)
+            out = self.forward()
+            out.backward(self.given.upstream.to(out.dtype))
         finally:
             for leaf in self.leaves:
                 leaf.grad = None
@@ -123,7 +128,8 @@ class TorchContender:
 
     def output_and_gradient(self) -> tuple[Tensor, Tensor]:
         output = self.forward()
-        (gradient,) = torch.autograd.grad(output, self.given.x, self.given.upstream)
+        upstream = self.given.upstream.to(output.dtype)
+        (gradient,) = torch.autograd.grad(output, self.given.x, upstream)
         return output.detach(), gradient
 
     def peak_bytes(self, work: str) -> int | None:
@@ -153,10 +159,12 @@ def left_out(device: torch.device | str, case: Case | None = None) -> Iterator[s
             yield f"{entry.name} is left out{'' if case is None else f' of {case.name}'}: {reason}"
 
 
-def difference(got: tuple[Tensor, Tensor], ours: tuple[Tensor, Tensor]) -> str | None:
+def difference(
+    got: tuple[Tensor, Tensor], ours: tuple[Tensor, Tensor], precision: Precision = "float32"
+) -> str | None:
     """What differs from our output and gradient by more than rounding; None if nothing does."""
     for name, limit, a, b in zip(
-        ("output", "gradient"), (_OUTPUT_DIFFERS, _GRADIENT_DIFFERS), got, ours, strict=True
+        ("output", "gradient"), _DIFFERS[precision], got, ours, strict=True
     ):
         found = relative(a, b)
         if not found <= limit:
@@ -171,7 +179,7 @@ def relative(got: Tensor, true: Tensor) -> float:
 def pyg_layer(case: Case, given: Inputs) -> nn.Module:
     from torch_geometric.nn import PNAConv as PyGConv
 
-    return PyGConv(**layer_arguments(case, given.adjacency)).to(given.x.device)
+    return PyGConv(**layer_arguments(case, given.adjacency)).to(given.x)
 
 
 def call_ours(layer: Callable[..., Tensor], given: Inputs) -> Tensor:

@@ -139,7 +139,7 @@ def _checked(
             got, problem = try_call(contender.output_and_gradient)
             expected = got if entry.name == OURS else expected
             if got is not None and expected is not None:
-                problem = difference(got, expected)
+                problem = difference(got, expected, case.precision)
             if problem is None:
                 good[entry.name] = contender
         problems[entry.name] = problem

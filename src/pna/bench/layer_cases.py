@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ SCALERS = ["identity", "amplification", "attenuation"]
 EDGE_DIM = 50  # width in which edge types are embedded
 
 INSTALL_PYG = "PyG not found, so pna is measured alone: pip install 'pna[pyg]'"
+
+
+Precision = Literal["float32", "bfloat16", "autocast"]
 
 
 @dataclass(frozen=True)
@@ -36,6 +39,8 @@ class Case:
     alone: bool = False  # PyG needs more memory than there is
     forces: bool = False  # a training step on forces, instead of the passes
     errors: bool = False  # against PyG's layer in float64, instead of time and memory
+    power_law: bool = False  # few receivers have most of the edges
+    precision: Precision = "float32"  # of x and the weights; or autocast, to bfloat16
 
     @property
     def size(self) -> str:
@@ -43,6 +48,8 @@ class Case:
         types = f", {self.edge_types} edge types" if self.edge_types else ""
         types += f", {self.edge_dim} edge features" if self.edge_dim else ""
         fresh = ", fresh edge_index" if self.fresh else ""
+        fresh += ", power law" if self.power_law else ""
+        fresh += f", {self.precision}" if self.precision != "float32" else ""
         sizes = f"{self.nodes:,} nodes, {self.edges:,} edges, F = {self.features}"
         return f"{sizes}{towers}{types}{fresh}"
 
@@ -76,6 +83,14 @@ MOLECULES = (
     Case("molecules, fresh edges", 3_000, 6_500, 64, compiled=True, recorded=True, fresh=True),
     Case("molecule, fresh edges", 24, 52, 64, fresh=True),
 )
+#: Widths and degrees other than those of "layer", and its numbers of fewer bits.
+OTHERS = (
+    Case("200 features", 50_000, 500_000, 200),
+    Case("96 features, power law", 100_000, 800_000, 96, power_law=True),
+    Case("32 features", 200_000, 2_000_000, 32),
+    Case("bfloat16", 100_000, 1_600_000, 128, precision="bfloat16"),
+    Case("autocast", 100_000, 1_600_000, 128, precision="autocast"),
+)
 #: Energies whose edge features are functions of the positions.
 FORCES = (
     Case("forces of molecules", 3_000, 6_500, 64, edge_dim=16, forces=True),
@@ -88,6 +103,7 @@ CASES = {
         Case("towers", 100_000, 1_000_000, 75, towers=5, edge_types=4),
         Case("wide edges", 100_000, 1_000_000, 64, edge_dim=64),
         Case("large", 1_000_000, 100_000_000, 128, alone=True),
+        *OTHERS,
         *MOLECULES,
         *FORCES,
         Case("errors", 2_000, 32_000, 128, errors=True),
@@ -107,6 +123,9 @@ SMALL = (
     Case("small towers", 100, 1_000, 15, towers=5, edge_types=4),
     Case("small wide edges", 100, 1_000, 16, edge_dim=20),
     Case("small fresh", 200, 2_000, 16, fresh=True),
+    Case("small power law", 200, 2_000, 16, power_law=True),
+    Case("small bfloat16", 200, 2_000, 16, precision="bfloat16"),
+    Case("small autocast", 200, 2_000, 16, precision="autocast"),
     Case("small forces", 100, 1_000, 16, edge_dim=4, forces=True),
     Case("small alone", 200, 2_000, 16, alone=True),
     Case("small errors", 200, 2_000, 16, errors=True),
@@ -136,6 +155,7 @@ class Inputs:
     position: Tensor | None  # (nodes, 3), if edge features are a function of it
     upstream: Tensor  # the gradient of the result
     fresh: bool  # whether a call gets a new edge_index
+    autocast: bool  # whether the layer is called under autocast, to bfloat16
 
     def edges(self, ours: bool) -> Tensor | Adjacency:
         """The edges for one call."""
@@ -168,6 +188,9 @@ def inputs(case: Case, device: torch.device, seed: int = 1) -> Inputs:
         return torch.randn(shape, device=device, generator=random)
 
     edges = uniform_edges(case.nodes, case.edges, device)
+    if case.power_law:
+        edges = torch.stack([edges[0], _receivers_of_a_power_law(case, device)])
+    dtype = torch.bfloat16 if case.precision == "bfloat16" else torch.float32
     table = types = None
     if case.edge_types:
         table = normal(case.edge_types, EDGE_DIM).requires_grad_()
@@ -175,14 +198,22 @@ def inputs(case: Case, device: torch.device, seed: int = 1) -> Inputs:
     return Inputs(
         edge_index=None if case.alone and not case.fresh else edges.long(),
         adjacency=Adjacency.from_edge_index(edges, case.nodes),
-        x=normal(case.nodes, case.features).requires_grad_(),
+        x=normal(case.nodes, case.features).to(dtype).requires_grad_(),
         table=table,
         types=types,
         edge_attr=normal(case.edges, case.edge_dim) if case.edge_dim else None,
         position=normal(case.nodes, 3).requires_grad_() if case.forces else None,
-        upstream=normal(case.nodes, case.features),
+        upstream=normal(case.nodes, case.features).to(dtype),
         fresh=case.fresh,
+        autocast=case.precision == "autocast",
     )
+
+
+def _receivers_of_a_power_law(case: Case, device: torch.device | str) -> Tensor:
+    """Receivers of all edges, in int32. The probability of node i falls as 1 / √(i + 1)."""
+    random = torch.Generator(device).manual_seed(2)
+    share = torch.rand(case.edges, device=device, generator=random, dtype=torch.float64)
+    return (share.square() * case.nodes).int()  # the inverse of the distribution function
 
 
 def uniform_edges(num_nodes: int, num_edges: int, device: torch.device | str) -> Tensor:
