@@ -39,6 +39,9 @@ below_autograd = torch._C._AutoDispatchBelowAutograd
 #: The dispatch keys that come after autograd.
 keys_after_autograd = torch._C._after_autograd_keyset
 
+#: How many modes (`TorchDispatchMode`) listen to operators.
+dispatch_modes = torch._C._len_torch_dispatch_stack
+
 #: The number of the running backward pass, or -1.
 backward_pass = torch._C._current_graph_task_id
 
@@ -76,6 +79,11 @@ def compile_package(program: ExportedProgram, path: str, metadata: dict[str, str
     aoti_compile_and_package(
         program, package_path=path, inductor_configs={"aot_inductor.metadata": metadata}
     )
+
+
+def has_dispatch_mode() -> bool:
+    """Whether a mode, such as that of fake tensors or a counter of operations, sees operators."""
+    return bool(dispatch_modes() > 0)
 
 
 def in_forward_mode() -> bool:

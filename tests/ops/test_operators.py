@@ -11,9 +11,15 @@ from typing import NamedTuple
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import pna
+from pna.ops.backend import choose
+from pna.ops.degree_linear import degree_linear_backward
 from pna.ops.operators import OPERATORS, gradient_operator, operator
+from pna.ops.product import Product
+from pna.ops.request import Messages, Request
+from pna.ops.statistics import statistics_operator
 from pna.ops.vmap_rules import Fold
 
 TESTS = Path(__file__).parents[1]
@@ -210,3 +216,41 @@ def test_operators_are_registered_only_here():
         if by_hand.search(path.read_text())
     }
     assert users == {"ops/operators.py"}
+
+
+class Seen(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+def test_a_direct_call_gives_the_same_and_passes_modes_that_listen():
+    adjacency = pna.Adjacency.from_edge_index(torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]]), 3)
+    messages = Messages(torch.randn(3, 5), None, None, adjacency)
+    request = Request(("mean", "std", "max"), 1e-5, False)
+    backend = choose(messages.x.device)
+    expected = statistics_operator(messages, request, backend)
+    for got, wanted in zip(
+        statistics_operator.directly(messages, request, backend), expected, strict=True
+    ):
+        assert torch.equal(got, wanted)
+    with Seen() as seen:
+        statistics_operator.directly(messages, request, backend)
+    assert "pna.statistics.default" in seen.names
+
+
+def test_a_direct_call_of_a_gradient_gives_the_same():
+    adjacency = pna.Adjacency.from_edge_index(torch.tensor([[0, 1, 2, 2], [1, 2, 0, 1]]), 3)
+    z, weight, shift = torch.randn(3, 2, 1, 4), torch.randn(2, 1, 8, 5), torch.randn(3, 1, 4)
+    product = Product(
+        z, weight, torch.ones(3, 2), shift, (1, 0), adjacency.indptr, adjacency.by_degree
+    )
+    given = (torch.randn(3, 1, 5), [True, True, False, True], product, choose(z.device))
+    for got, wanted in zip(
+        degree_linear_backward.directly(*given), degree_linear_backward(*given), strict=True
+    ):
+        assert torch.equal(got, wanted)

@@ -67,6 +67,7 @@ class Operator:
     def __init__(self, name: str, signature: Signature, results: Sequence[str] | None) -> None:
         self.name, self.signature, self._pack = name, signature, signature.pack
         self.results = results  # names of the results; None for a list of any length
+        self.implementation: Callable[..., Any] | None = None
 
     def define(self, mutates: Sequence[str] = ()) -> None:
         """Register the schema."""
@@ -91,6 +92,13 @@ class Operator:
 
     def __call__(self, *values: Any) -> Any:
         return self.overload(*self._pack(*values))
+
+    def directly(self, *values: Any) -> Any:
+        """The same in eager code below autograd. It does not pass torch's dispatcher, which takes
+        the host as long as several launches, unless a mode listens there."""
+        if self.implementation is None or internals.has_dispatch_mode():
+            return self(*values)
+        return self.implementation(*values)
 
 
 def operator(
@@ -143,6 +151,10 @@ def operator(
         vmap.check(call)  # before anything is registered
     _check_backward(call, backward, differentiable, linear)
     call.define(mutates)
+    if "keeping" not in call.signature.names:
+        call.implementation = forward
+        if structure is not None:
+            call.implementation = lambda *values: structure.pack(forward(*values))
     implementation = _by_name(call.signature, forward, structure)
     torch.library.impl(library, name, "CompositeExplicitAutograd")(implementation)
     allocation = _by_name(call.signature, fake, structure)
@@ -207,15 +219,23 @@ def gradient_operator(
         needed = arguments[needs] if needs is not None else [True] * len(given)
         return tuple(empty_gradient(t, n, given[0]) for t, n in zip(given, needed, strict=True))
 
-    def run(*arguments: Any) -> Any:
+    def written(arguments: Sequence[Any], write_to: Callable[[Any], None]) -> Any:
         gradients = make(arguments)
         if any(_has_elements(arguments[i]) for i in above):
-            write(**call.signature.unpack(arguments), gradients=gradients)
+            write_to(gradients)
         else:
             for gradient in gradients:
                 gradient.zero_()
         return _alone(gradients)
 
+    def run(*arguments: Any) -> Any:
+        given = call.signature.unpack
+        return written(arguments, lambda to: write(**given(arguments), gradients=to))
+
+    def run_directly(*values: Any) -> Any:
+        return written(call.signature.pack(*values), lambda to: write(*values, gradients=to))
+
+    call.implementation = run_directly
     torch.library.impl(library, name, "CompositeExplicitAutograd")(run)
     torch.library.register_fake(f"pna::{name}", lambda *a: _alone(make(a)), lib=library)
     if not opaque:

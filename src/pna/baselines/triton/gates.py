@@ -18,7 +18,7 @@ from pna.baselines.gates import GateResults, GateTerms
 from pna.baselines.graph import Graph
 from pna.ops.request import wide_type
 from pna.ops.triton.alignment import aligned
-from pna.ops.triton.launch import Tiles, triton_type, wide_index
+from pna.ops.triton.launch import tiles_of, triton_type, wide_index
 from pna.ops.triton.launcher import Kernel, on_device
 from pna.ops.triton.messages import feature_block, offset_of
 
@@ -177,7 +177,7 @@ def forward(terms: GateTerms, rows: Rows, least: float, saved: GateResults) -> N
     """Write results and scores, and the sums of gates if `saved.gates` has rows."""
     at_receiver, at_sender, values = (t.contiguous() for t in terms[:3])
     edge, (out, state, gates) = terms.edge, saved
-    tiles = Tiles(values.shape[1], _WIDEST)
+    tiles = tiles_of(values.shape[1], _WIDEST)
     with on_device(values):
         _gates_kernel[tiles.grid(rows.num_rows)](
             at_receiver, at_sender, values, at_sender if edge is None else edge.contiguous(),
@@ -204,7 +204,7 @@ def backward(
     to_receiver, to_sender, to_values, to_state = grads
     grad, values = grad.contiguous(), values.contiguous()
     features = values.shape[1]
-    tiles, shared = Tiles(features, _WIDEST), _shared(state, values)
+    tiles, shared = tiles_of(features, _WIDEST), _shared(state, values)
     to_sum = values.new_empty(values.shape, dtype=wide_type(values.dtype))
     of_state = state if grad_state is None else grad_state.contiguous()
     with on_device(values):

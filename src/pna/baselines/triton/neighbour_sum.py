@@ -10,8 +10,8 @@ from pna.ops.request import wide_type
 from pna.ops.tracing import likely
 from pna.ops.triton.alignment import aligned
 from pna.ops.triton.launch import (
-    Tiles,
     long_arguments,
+    tiles_of,
     triton_type,
     unit_stride,
     wide_index,
@@ -82,7 +82,7 @@ def neighbour_sum(
         for to, work in ((out, rows.num_rows), (partial, segments)):
             if work == 0:
                 continue
-            tiles = Tiles(features, 32, short and to is out, [x.stride(0)])
+            tiles = tiles_of(features, 32, short and to is out, [x.stride(0)])
             _neighbour_sum_kernel[tiles.grid(work)](
                 **long_arguments(rows),
                 x=x,

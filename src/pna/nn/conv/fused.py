@@ -68,13 +68,14 @@ def _project_backward(
     return of_x if grad_x is None else grad_x.add_(of_x), of_weight
 
 
-def _sum_over_nodes(plan: LayerPlan, grad: Tensor) -> Tensor:
-    """Return the sum of grad (nodes, towers, features) over nodes."""
-    if plan.backend != "triton" or grad.shape[0] == 0 or not fast_paths.is_on("add_up"):
-        return grad.sum(0)
+def _sums_over_nodes(plan: LayerPlan, *grads: Tensor) -> list[Tensor]:
+    """Return the sums of two gradients (nodes, towers, features) over nodes."""
+    if plan.backend != "triton" or grads[0].shape[0] == 0 or not fast_paths.is_on("add_up"):
+        return [grad.sum(0) for grad in grads]
     from pna.ops.triton.sums import column_sums
 
-    return column_sums(grad.flatten(1)).view(grad.shape[1:])
+    sums = column_sums(*[grad.flatten(1) for grad in grads])
+    return [each.view(grad.shape[1:]) for each, grad in zip(sums, grads, strict=True)]
 
 
 def edge_term(
@@ -299,7 +300,7 @@ class _Layer(torch.autograd.Function):
                 sent = project(x, parts.sender, None, plan.shares)
             if wide_edges is None:
                 messages = Messages(sent.flatten(1), values, place, adjacency)
-                outputs = statistics_operator(messages, plan.request, plan.backend)
+                outputs = statistics_operator.directly(messages, plan.request, plan.backend)
             else:
                 outputs = wide_edges.statistics(sent.flatten(1), plan.request, plan.backend)
             results = outputs[0].unflatten(2, sent.shape[1:])
@@ -308,7 +309,7 @@ class _Layer(torch.autograd.Function):
                 base = project(x, parts.keep, parts.keep_bias, plan.shares)
             degrees = (adjacency.indptr, adjacency.by_degree)
             product = Product(results, parts.mixes[0], factors, own, plan.times, *degrees)
-            out = degree_linear_operator(product, base, plan.backend)
+            out = degree_linear_operator.directly(product, base, plan.backend)
         keep = sent.numel() <= TO_KEEP
         # hooks may move or drop what is saved for the backward pass
         ctx.own = own if keep and saved_tensor_hooks(True) is None else None
@@ -347,7 +348,7 @@ class _Layer(torch.autograd.Function):
                 degrees = (adjacency.indptr, adjacency.by_degree)
                 product = Product(results, parts.mixes[0], factors, own, plan.times, *degrees)
                 wanted = [True, any(for_weights), False, True]
-                grad_results, grad_mix, _, grad_own = degree_linear_backward(
+                grad_results, grad_mix, _, grad_own = degree_linear_backward.directly(
                     grad, wanted, product, plan.backend
                 )
                 del own, product
@@ -357,8 +358,7 @@ class _Layer(torch.autograd.Function):
                     grad_x, grad_receiver = _project_backward(
                         grad_own, x, parts.receiver, plan.shares, grad_x
                     )
-                    grad_bias = _sum_over_nodes(plan, grad_own)
-                    grad_keep_bias = _sum_over_nodes(plan, grad)
+                    grad_bias, grad_keep_bias = _sums_over_nodes(plan, grad_own, grad)
                     del grad_own
                 spare_x = sent is None
                 if sent is None:

@@ -13,12 +13,12 @@ import math
 import triton
 import triton.language as tl
 
-from pna.ops.tracing import divisor
+from pna.ops.tracing import divisor, is_tracing
 
 
 def unit_of(*sizes: int) -> int:
     """The largest of 4, 2 and 1 that divides all sizes."""
-    return math.gcd(4, *map(divisor, sizes))
+    return math.gcd(4, *(map(divisor, sizes) if is_tracing() else sizes))
 
 
 @triton.jit

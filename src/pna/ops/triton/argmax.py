@@ -17,9 +17,9 @@ from pna.ops.request import Messages, Request, wide_type
 from pna.ops.triton.alignment import aligned
 from pna.ops.triton.launch import (
     MergeTiles,
-    Tiles,
     long_arguments,
     message_arguments,
+    tiles_of,
     triton_type,
 )
 from pna.ops.triton.launcher import Kernel
@@ -282,8 +282,7 @@ def argmax(messages: Messages, request: Request, out: Tensor) -> Argmax:
     )
     if num_rows == 0:
         return found
-    tiles = Tiles(features, widest=64, strides=[x.stride(0)])
-    merge = MergeTiles(features)
+    tiles = tiles_of(features, widest=64, strides=[x.stride(0)])
     extrema = dict(MAX=request.index("max"), MIN=request.index("min"), WIDE=triton_type(wide))
     inputs = message_arguments(messages)
     _argmax_rows_kernel[tiles.grid(num_rows)](
@@ -313,6 +312,7 @@ def argmax(messages: Messages, request: Request, out: Tensor) -> Argmax:
         SEGMENT=SEGMENT,
         **tiles.tile,
     )
+    merge = MergeTiles(features)
     for which, kind in enumerate(("max", "min")):
         if kind in request.kinds:
             _argmax_merge_kernel[(num_long, merge.blocks)](

@@ -328,7 +328,8 @@ def forward(product: Product, base: Tensor | None, out: Tensor) -> None:
     if narrow_linear.is_narrow(z, weight):
         narrow_linear.forward(product, base, out)
         return
-    product = replace(product, factors=product.factors.contiguous())
+    if not product.factors.is_contiguous():
+        product = replace(product, factors=product.factors.contiguous())
     if scaled_linear.is_quick(z.shape[0], z.dtype, weight):
         scaled_linear.forward(product, base, out)
         return
@@ -349,7 +350,8 @@ def backward(grad: Tensor, product: Product, grads: tuple[Tensor, Tensor, Tensor
         if not is_dense:
             grad_shift.copy_(of_shift)
         return
-    product = replace(product, factors=product.factors.contiguous())
+    if not product.factors.is_contiguous():
+        product = replace(product, factors=product.factors.contiguous())
     transposed = replace(
         product, z=grad.unsqueeze(1), weight=product.weight.transpose(2, 3), shift=None, times=()
     )

@@ -52,7 +52,8 @@ class Launcher:
         """What launch.c needs to know, in `format`."""
         if not self._keeps_all:
             values = [values[i] for i in self._kept]
-        return [self._function, stream, *(*grid, 1, 1)[:3], *self._rest, *values, 0, 0]
+        x, y, z = (*grid, 1, 1)[:3]
+        return [self._function, stream, x, y, z, *self._rest, *values, 0, 0]
 
     def __call__(self, grid: Sequence[int], stream: int, values: Sequence[int | float]) -> None:
         launch_all(self._pack(*self.record(grid, stream, values)), 1)

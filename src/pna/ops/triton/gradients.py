@@ -21,13 +21,13 @@ from pna.ops.triton.argmax import Argmax, argmax
 from pna.ops.triton.edge_gradients import edge_gradient, sums_few_kinds
 from pna.ops.triton.launch import (
     MergeTiles,
-    Tiles,
     edge_arguments,
     long_arguments,
     message_arguments,
     output_indices,
     sender_weights,
     std_constants,
+    tiles_of,
     triton_type,
     wide_index,
     with_unit_stride,
@@ -291,7 +291,7 @@ def _correct_long_rows(
     """Correct A of long rows for the rounding of the mean, segment by segment."""
     features, segments = rows.shape[2], incoming.segment_owner.shape[0]
     long = long_arguments(incoming)
-    tiles = Tiles(features, widest=32, strides=[messages["x_stride"]])
+    tiles = tiles_of(features, widest=32, strides=[messages["x_stride"]])
     partial = rows.new_empty((segments, features))
     _segment_deviations_kernel[tiles.grid(segments)](
         rows, mean, mean.stride(0), partial, **long, **messages, num_segments=segments,

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from pna.adjacency import Adjacency, Rows
 from pna.ops.request import BASIS, NO_EDGE, TABLE, WEIGHTS, Messages, Request
+from pna.ops.tracing import is_tracing
 from pna.ops.triton.alignment import unit_of
 from pna.ops.triton.launcher import cdiv, next_power_of_2
 
@@ -53,6 +54,17 @@ class Tiles:
     def grid(self, rows: int) -> tuple[int, int]:
         """The grid for this many rows; all rows of one block of features come before the next."""
         return cdiv(rows, self.tall), cdiv(self.features, self.block)
+
+
+@functools.lru_cache(1024)
+def _cached_tiles(*arguments: Any) -> Tiles:
+    return Tiles(*arguments)
+
+
+def tiles_of(features: int, widest: int, short: bool = False, strides: Sequence[int] = ()) -> Tiles:
+    """`Tiles`, remembered: they depend on the layer alone, and not on the batch."""
+    make = Tiles if is_tracing() else _cached_tiles
+    return make(features, widest, short, tuple(strides))
 
 
 class MergeTiles:
@@ -145,6 +157,8 @@ def sender_weights(adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
 
 def wide_index(*tensors: Tensor) -> bool:
     """Whether offsets into these tensors need 64 bits."""
+    if not is_tracing() and all(t.is_contiguous() for t in tensors):
+        return any(t.numel() > 2**31 for t in tensors)
     return any(
         sum(abs(t.stride(d)) * (t.shape[d] - 1) for d in range(t.dim())) >= 2**31 for t in tensors
     )

@@ -9,10 +9,10 @@ becomes a node of the graph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from contextlib import nullcontext
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 import triton
@@ -85,6 +85,7 @@ class Kernel:
         self.jit = triton.jit(function, do_not_specialize=self._unspecialised)
         self._compiled: dict[tuple[Any, ...], _Launch] = {}
         self.is_direct = _IS_TESTED and not interpreting()
+        self._launch: Callable[..., None] = self._first_launch
         if self.is_direct:
             self._names = tuple(self.jit.arg_names)
             self._constants = tuple(p.name for p in self.jit.params if p.is_constexpr)
@@ -100,31 +101,49 @@ class Kernel:
         arguments.pop("maxnreg", None)  # which the compiler does not know
         torch.library.wrap_triton(self.jit)[grid](**arguments)
 
-    def _launch(self, grid: tuple[int, ...], /, *positional: Any, **arguments: Any) -> None:
-        if positional:
-            arguments.update(zip(self._names, positional, strict=False))
-        device, values = current_device(), list[Any]()
-        key = [device, *map(arguments.get, _OPTIONS), *map(arguments.get, self._constants)]
-        for name in self._others:  # the properties that Triton compiles a kernel for
-            value = arguments[name]
-            if isinstance(value, Tensor):
-                key.append(value.dtype if value.is_cuda else None)
-                value = value.data_ptr()
-                key.append(value & 15 == 0)
-            elif name in self._unspecialised:
-                key.append(value < 2**31)
-            elif isinstance(value, int):
-                key.append(1 if value == 1 else (value & 15 == 0, -(2**31) <= value < 2**31))
+    def _first_launch(self, grid: tuple[int, ...], /, *positional: Any, **arguments: Any) -> None:
+        arguments.update(zip(self._names, positional, strict=False))
+        tensors = {name for name in self._others if isinstance(arguments[name], Tensor)}
+        self._launch = partial(self._written(tensors), self)
+        self._launch(grid, **arguments)
+
+    def _written(self, tensors: Container[str]) -> Callable[..., None]:
+        """A function that launches the version for its arguments; `tensors` are their names.
+
+        It is made as source, since a loop over forty arguments takes longer than the launch. Its
+        key has all properties that Triton compiles a kernel for.
+        """
+        key, values = ["_device", *_OPTIONS, *self._constants], []
+        for name in self._others:
+            if name in tensors:
+                values.append(f"_at_{name}")
+                key.append(f"{name}.dtype if {name}.is_cuda else None")
+                key.append(f"({values[-1]} := {name}.data_ptr()) & 15 == 0")
+                continue
+            values.append(name)
+            if name in self._unspecialised:
+                key.append(f"{name} < {2**31}")
             else:
-                key.append(type(value))
-            values.append(value)
-        launch = self._compiled.get(tuple(key))
-        if launch is None or is_observed():
-            launch = self._compile(grid, arguments, device)
-            if launch is None:  # Triton has launched it
-                return
-            self._compiled[tuple(key)] = launch
-        launch(grid, raw_stream(device), values)
+                of_integer = f"1 if {name} == 1 else {name} & 15 == 0 and 16"
+                key.append(f"{of_integer} if type({name}) is int else type({name})")
+                key.append(f"-{2**31} <= {name} < {2**31}")
+        options = [f"{name}=None" for name in _OPTIONS]
+        every = [f"{name!r}: {name}" for name in (*self._names, *_OPTIONS)]
+        source = f"""
+def launch(_kernel, _grid, /, {", ".join([*self._names, *options])}):
+    _device = current_device()
+    _key = ({", ".join(key)})
+    _run = _kernel._compiled.get(_key)
+    if _run is None or is_observed():
+        _run = _kernel._compile(_grid, {{{", ".join(every)}}}, _device)
+        if _run is None:  # Triton has launched it
+            return
+        _kernel._compiled[_key] = _run
+    _run(_grid, raw_stream(_device), ({", ".join(values)},))
+"""
+        made: dict[str, Any] = {}
+        exec(compile(source, f"<launch of {self.jit.fn.__name__}>", "exec"), globals(), made)
+        return cast(Callable[..., None], made["launch"])
 
     def compiled_for(
         self, grid: tuple[int, ...], values: Sequence[Any], constants: dict[str, Any], device: int
@@ -148,6 +167,9 @@ class Kernel:
         self, grid: tuple[int, ...], arguments: dict[str, Any], device: int
     ) -> _Launch | None:
         """Compile the kernel for these arguments; None if Triton has to launch it every time."""
+        for name in _OPTIONS:
+            if arguments.get(name) is None:  # Triton's default
+                arguments.pop(name, None)
         on_host = any(isinstance(v, Tensor) and not v.is_cuda for v in arguments.values())
         if on_host or is_observed():  # Triton checks memory and tells profilers
             self.jit[grid](**arguments)

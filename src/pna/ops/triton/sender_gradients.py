@@ -20,7 +20,7 @@ from pna.ops.tracing import likely
 from pna.ops.triton.alignment import aligned
 from pna.ops.triton.argmax import extrema_gradient
 from pna.ops.triton.edge_gradients import has_few_rows
-from pna.ops.triton.launch import Tiles, edge_arguments, long_arguments, unit_stride, wide_index
+from pna.ops.triton.launch import edge_arguments, long_arguments, tiles_of, unit_stride, wide_index
 from pna.ops.triton.launcher import Kernel
 from pna.ops.triton.messages import (
     centre_of,
@@ -241,7 +241,7 @@ def sums_by_kind(messages: Messages, width: int, grad_edge: Tensor, grad_at: Ten
         return False
     if not has_few_rows(messages) or width == 0:
         return False
-    rows, tiles = adjacency.outgoing, Tiles(messages.features, _NARROW, True)
+    rows, tiles = adjacency.outgoing, tiles_of(messages.features, _NARROW, True)
     short = _takes_short(rows) and rows.segment_owner.shape[0] == 0
     few = edge.shape[0] <= _ON_THE_WAY and likely(tiles.grid(rows.num_rows)[0]) <= _PROGRAMS
     return short and few and fast_paths.is_on("sums_by_kind")
@@ -318,8 +318,8 @@ def _sum_by_row(
         short = to is wide and _takes_short(rows)
         strides = [x.stride(0), to.stride(0), *extrema["grad"].stride()[:2]]
         strides.append(linear["mean_stride"])
-        narrow = Tiles(features, _NARROW, short, strides)
-        broad = Tiles(features, 128, short, strides)
+        narrow = tiles_of(features, _NARROW, short, strides)
+        broad = tiles_of(features, 128, short, strides)
         has_extrema = extrema["MAX"] >= 0 or extrema["MIN"] >= 0
         far = linear["WIDE_INDEX"] or wide_index(extrema["grad"], extrema["positions"])
         is_product = linear["EDGE"] < 0  # the other kernel does not know the edge term

@@ -10,12 +10,12 @@ from pna.ops.request import Messages, Request, Saved, wide_type
 from pna.ops.triton.alignment import aligned
 from pna.ops.triton.launch import (
     MergeTiles,
-    Tiles,
     long_arguments,
     message_arguments,
     output_indices,
     sender_weights,
     std_constants,
+    tiles_of,
     triton_type,
     with_unit_stride,
 )
@@ -386,7 +386,7 @@ def forward(messages: Messages, request: Request, saved: Saved) -> None:
         saved.mean.zero_()
         return
     rows, features = adjacency.incoming, messages.features
-    tiles = Tiles(features, widest=32, strides=[x.stride(0)])
+    tiles = tiles_of(features, widest=32, strides=[x.stride(0)])
     indices = output_indices(request)
     wide = wide_type(x.dtype)
     inputs = message_arguments(messages)

@@ -19,8 +19,8 @@ from pna.ops.triton.launcher import Kernel, cdiv, next_power_of_2, on_device
 #: Elements in a tile of a program, and the most splits in it.
 _NUMBERS, _PARTS = 4096, 64
 
-#: Rows that a program of `column_sums` adds up.
-_ROWS = 512
+#: Rows and columns that a program of `column_sums` adds up.
+_ROWS, _COLUMNS = 512, 32
 
 
 @partial(Kernel, unspecialised=("size",))
@@ -40,20 +40,27 @@ def add_up_kernel(
 
 @Kernel
 def _column_sums_kernel(
-    matrix, stride, partial, num_rows, columns, ROWS: tl.constexpr,
-    BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
+    first, first_stride, first_columns, second, second_stride, second_columns, partial, num_rows,
+    ROWS: tl.constexpr, BLOCK_R: tl.constexpr, BLOCK_C: tl.constexpr,
 ):  # fmt: skip
-    """Sum some columns over ROWS rows: a part of partial (splits, columns)."""
-    column = tl.program_id(0) * BLOCK_C + tl.arange(0, BLOCK_C)
-    first = tl.program_id(1).to(tl.int64) * ROWS
+    """Sum some columns of one of two matrices over ROWS rows: a part of partial (splits, columns
+    of both)."""
+    block, blocks = tl.program_id(0), tl.cdiv(first_columns, BLOCK_C)
+    matrix, stride, columns = first, first_stride, first_columns
+    to = partial + tl.program_id(1).to(tl.int64) * (first_columns + second_columns)
+    if block >= blocks:
+        matrix, stride, columns = second, second_stride, second_columns
+        to += first_columns
+        block -= blocks
+    column = block * BLOCK_C + tl.arange(0, BLOCK_C)
+    begin = tl.program_id(1).to(tl.int64) * ROWS
     total = tl.zeros([BLOCK_R, BLOCK_C], tl.float32)
     for step in tl.static_range(0, ROWS, BLOCK_R):
-        row = first + step + tl.arange(0, BLOCK_R)
+        row = begin + step + tl.arange(0, BLOCK_R)
         mask = (row < num_rows)[:, None] & (column < columns)[None, :]
         place = matrix + row[:, None] * stride + column[None, :]
         total += tl.load(place, mask=mask, other=0).to(tl.float32)
-    to = partial + tl.program_id(1).to(tl.int64) * columns + column
-    tl.store(to, tl.sum(total, 0), mask=column < columns)
+    tl.store(to + column, tl.sum(total, 0), mask=column < columns)
 
 
 @triton.jit
@@ -134,19 +141,22 @@ def add_up(partial: Tensor, out: Tensor) -> None:
         )  # fmt: skip
 
 
-def column_sums(matrix: Tensor) -> Tensor:
-    """The sum over the rows of a matrix, accumulated in float32, which `torch.sum` is slow at."""
-    rows, columns = matrix.shape
-    matrix = unit_stride(matrix)
-    out, splits = matrix.new_empty(columns), cdiv(max(rows, 1), _ROWS)
-    partial = matrix.new_empty((splits, columns), dtype=torch.float32)
-    with on_device(matrix):
-        _column_sums_kernel[(cdiv(columns, 32), splits)](
-            matrix, matrix.stride(0), partial, rows, columns, ROWS=_ROWS, BLOCK_R=64, BLOCK_C=32,
-            num_warps=4,
+def column_sums(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:
+    """The sums over the rows of two matrices with as many rows, accumulated in float32. `torch.sum`
+    is slow at this."""
+    rows, columns = first.shape[0], (first.shape[1], second.shape[1])
+    first, second = unit_stride(first), unit_stride(second)
+    out, splits = first.new_empty(sum(columns)), cdiv(max(rows, 1), _ROWS)
+    partial = first.new_empty((splits, sum(columns)), dtype=torch.float32)
+    blocks = cdiv(columns[0], _COLUMNS) + cdiv(columns[1], _COLUMNS)
+    with on_device(first):
+        _column_sums_kernel[(blocks, splits)](
+            first, first.stride(0), columns[0], second, second.stride(0), columns[1], partial, rows,
+            ROWS=_ROWS, BLOCK_R=64, BLOCK_C=_COLUMNS, num_warps=4,
         )  # fmt: skip
     add_up(partial, out)
-    return out
+    of_first, of_second = out.split(columns)
+    return of_first, of_second
 
 
 def add_segments(partial: Tensor, rows: Rows, out: Tensor) -> None:

@@ -216,10 +216,8 @@ def arguments_of(z: Tensor, shift: Tensor | None, times: Sequence[int]) -> dict[
 
 def shifts_of(times: Sequence[int]) -> dict[str, int]:
     """Bit masks of the groups that are shifted once, and of those shifted once per neighbour."""
-    return dict(
-        ONCE=sum(1 << a for a, often in enumerate(times) if often == 1),
-        EACH=sum(1 << a for a, often in enumerate(times) if often == 2),
-    )
+    once = sum((often == 1) << a for a, often in enumerate(times))
+    return dict(ONCE=once, EACH=sum((often == 2) << a for a, often in enumerate(times)))
 
 
 def sizes_of(inputs: dict[str, Any]) -> list[int]:
