@@ -33,6 +33,8 @@ _DRAWN = {
 _TRAINED = {name: recipe.what for name, recipe in RECIPES.items()} | {
     "published": "the authors' settings: Adam, learning rate halved on a plateau; improved rows: "
     "AdamW with a cosine schedule",
+    "candidates": "several recipes, named beside each model; docs/recipes.md explains them",
+    "chosen": "the recipe that validation chose for each model, of redrawn, tuned and steady",
     "full-batch": "every step takes the whole graph; each member has a split of its own",
 }
 
